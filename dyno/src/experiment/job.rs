@@ -1,0 +1,197 @@
+//! The contract between the runner and the load process (`tlsdyno load --job FILE`).
+//!
+//! The job file is JSON. The load process then reads one command per line on standard input and answers each with one line on
+//! standard output: `{"run": …}` with `{"outcome": …}` or `{"error": …}`. End of input ends the process. Before the first
+//! command it writes `{"ready": {"users": …, "requests": …}}`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// What the load process needs to know once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// The workload; both processes make it from this description.
+    pub workload: WorkloadSpec,
+    /// The targets, one for each configuration.
+    pub targets: Vec<TargetSpec>,
+    /// How connections are used.
+    pub connections: ConnectionsSpec,
+}
+
+/// A reproducible description of a workload (`dyno/trace` makes the workload from it).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum WorkloadSpec {
+    /// Synthetic, to the aggregates of Coarfa et al. 2006 section 2.2.1.
+    Ecommerce {
+        /// Number of users (sessions).
+        users: u32,
+        /// Seed of the random choices.
+        seed: u64,
+    },
+    /// Synthetic, to the aggregates of the department trace, Coarfa et al. 2006 section 2.2.2.
+    Department {
+        /// 1.0 is the paper's size: 100,000 hits, about 11,000 sessions, corpus about 530 MB.
+        scale: f64,
+        /// Seed of the random choices.
+        seed: u64,
+    },
+    /// An access log in common or combined format, plain or gzip.
+    Trace {
+        /// The log.
+        path: PathBuf,
+        /// Client addresses, prefixes (`10.0.0.0/8`) or user-agent substrings that are left out.
+        exclude: Vec<String>,
+    },
+    /// One object over and over: `tlsdyno load URL`.
+    Url {
+        /// Path and query.
+        path: String,
+        /// Size of the object if the docroot is ours; `None` for anybody's server.
+        bytes: Option<u64>,
+        /// Users.
+        users: u32,
+        /// Requests each user makes before it starts anew.
+        requests_per_user: u32,
+    },
+}
+
+/// One target.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetSpec {
+    /// Name of the configuration, for messages.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Host header and server name.
+    pub host: String,
+    /// TLS; `None` is plain HTTP.
+    pub tls: Option<TlsSpec>,
+    /// When connections resume sessions.
+    pub reuse: ReuseSpec,
+}
+
+/// Client-side TLS of one target. Names as people type them (`tlsdyno_tls` parses them).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsSpec {
+    /// `1.2`, `1.3`; empty: both.
+    pub versions: Vec<String>,
+    /// OpenSSL or IANA names; empty: the client's own list.
+    pub suites: Vec<String>,
+    /// `X25519`, `P-256`, `P-384`; empty: the client's own list.
+    pub groups: Vec<String>,
+    /// `honest`, `lean`, `floor`.
+    pub effort: String,
+    /// Stages replaced by no-ops.
+    pub noop: Vec<String>,
+    /// Offer encrypt-then-MAC.
+    pub encrypt_then_mac: bool,
+    /// Offer TLS 1.2 tickets.
+    pub tickets: bool,
+    /// PEM file of trusted roots (honest); `None`: the system's.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// When connections resume sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReuseSpec {
+    /// As the workload and its users' sessions say.
+    Always,
+    /// Never: every handshake is full.
+    Never,
+    /// This share of connections, 0 to 1.
+    Share(f64),
+}
+
+/// How connections are used; see `tlsdyno_engine::load::Connections`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionsSpec {
+    /// Most connections open at once.
+    pub total: u32,
+    /// Most connections of one user.
+    pub per_user: u32,
+    /// The first handshake of a page completes before the others open.
+    pub first_alone: bool,
+    /// Requests per connection; `None`: no limit.
+    pub requests_each: Option<u32>,
+    /// Time-out without progress, nanoseconds.
+    pub timeout_ns: u64,
+    /// Pause before each wait for events, nanoseconds.
+    pub batch_ns: u64,
+}
+
+/// A line to the load process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// One block: these users of the workload once, against this target.
+    Run {
+        /// Index into [`Job::targets`].
+        target: usize,
+        /// First user.
+        users_from: u32,
+        /// One past the last user.
+        users_to: u32,
+    },
+}
+
+/// A line from the load process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// The workload is made, commands may come.
+    Ready {
+        /// Users in the workload.
+        users: u32,
+        /// Requests in the workload.
+        requests: u32,
+    },
+    /// A block is done.
+    Outcome(Box<OutcomeRecord>),
+    /// A command could not be carried out.
+    Error {
+        /// What went wrong and what to do.
+        message: String,
+    },
+}
+
+/// [`tlsdyno_engine::load::Outcome`] in JSON: integers in base units, histograms in the V2 serialisation of HdrHistogram, base64.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct OutcomeRecord {
+    /// Completed requests whose whole response was as expected.
+    pub hits: u64,
+    /// Body bytes received.
+    pub body_bytes: u64,
+    /// Connections opened.
+    pub connections: u64,
+    /// Full handshakes.
+    pub handshakes_full: u64,
+    /// Connections the plan wanted to resume.
+    pub resumed_intended: u64,
+    /// Connections whose ClientHello carried a session.
+    pub resumed_offered: u64,
+    /// Connections on which the server took the session.
+    pub resumed_accepted: u64,
+    /// Duration, nanoseconds.
+    pub elapsed_ns: u64,
+    /// CPU time of the client, nanoseconds.
+    pub client_cpu_ns: u64,
+    /// Phase name to histogram (nanoseconds), V2 serialisation in base64.
+    pub phases: BTreeMap<String, String>,
+    /// Error kind to count.
+    pub errors: BTreeMap<String, u64>,
+    /// TLS fault text to count.
+    pub tls_faults: BTreeMap<String, u64>,
+    /// Negotiated parameters to count.
+    pub negotiated: BTreeMap<String, u64>,
+    /// The run was stopped before its end.
+    pub stopped: bool,
+}

@@ -1,0 +1,3 @@
+//! The experiment: its model, how it is planned, run and verified.
+
+pub mod job;

@@ -1,0 +1,6 @@
+//! The hot path of tlsdyno: reactor, load engine, built-in server.
+//!
+//! Bounded memory, no logging, no locks, no async runtime. Unsafe code only in `sys`.
+#![deny(unsafe_code)]
+
+pub mod load;

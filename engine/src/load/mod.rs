@@ -1,0 +1,7 @@
+//! The load engine: users with own TLS sessions fetch pages of objects over a few connections each.
+
+mod outcome;
+mod plan;
+
+pub use outcome::{ErrorKind, Handshakes, Outcome, Phase};
+pub use plan::{Connections, Expect, Object, Plan, Request, Resumption, Target, Until, User, Workload};

@@ -1,0 +1,117 @@
+//! What a load run did: counts, phase histograms, errors by kind.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+/// A timed part of a connection or request. Histograms are kept apart because lumping them hides what resumption buys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// `connect` called until the connection is writable.
+    TcpConnect,
+    /// First TLS byte sent until the handshake is complete, full handshakes.
+    FullHandshake,
+    /// The same, resumed handshakes.
+    ResumedHandshake,
+    /// Request sent until the first byte of its response.
+    FirstByte,
+    /// Request sent until its response is complete.
+    WholeResponse,
+}
+
+impl Phase {
+    /// Every phase, in the order of reports.
+    pub const ALL: [Phase; 5] =
+        [Phase::TcpConnect, Phase::FullHandshake, Phase::ResumedHandshake, Phase::FirstByte, Phase::WholeResponse];
+
+    /// The name used in JSON and records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Phase::TcpConnect => "tcp_connect",
+            Phase::FullHandshake => "full_handshake",
+            Phase::ResumedHandshake => "resumed_handshake",
+            Phase::FirstByte => "first_byte",
+            Phase::WholeResponse => "whole_response",
+        }
+    }
+}
+
+/// Why a request or connection failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ErrorKind {
+    /// `connect` was refused.
+    Refused,
+    /// The connection was reset.
+    Reset,
+    /// The server closed before the response was complete.
+    Closed,
+    /// No progress within the time-out.
+    Timeout,
+    /// No local port, descriptor or buffer was to be had.
+    Resources,
+    /// TLS failed; the alert or fault is in [`Outcome::tls_faults`].
+    Tls,
+    /// Not HTTP.
+    Http,
+    /// Another status than expected.
+    Status,
+    /// Another body length than expected.
+    Length,
+}
+
+impl ErrorKind {
+    /// The name used in JSON and records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ErrorKind::Refused => "refused",
+            ErrorKind::Reset => "reset",
+            ErrorKind::Closed => "closed",
+            ErrorKind::Timeout => "timeout",
+            ErrorKind::Resources => "resources",
+            ErrorKind::Tls => "tls",
+            ErrorKind::Http => "http",
+            ErrorKind::Status => "status",
+            ErrorKind::Length => "length",
+        }
+    }
+}
+
+/// Counts of completed handshakes by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handshakes {
+    /// Full handshakes completed.
+    pub full: u64,
+    /// Connections that the plan wanted to resume.
+    pub resumed_intended: u64,
+    /// Connections whose ClientHello carried a session.
+    pub resumed_offered: u64,
+    /// Connections on which the server took the session.
+    pub resumed_accepted: u64,
+}
+
+/// What one run did.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Completed requests whose whole response was as expected.
+    pub hits: u64,
+    /// Body bytes received.
+    pub body_bytes: u64,
+    /// Connections opened.
+    pub connections: u64,
+    /// Handshakes by kind.
+    pub handshakes: Handshakes,
+    /// From the first connect to the last response, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// CPU time (user and system) of the loading thread in that time, in nanoseconds.
+    pub client_cpu_ns: u64,
+    /// Phase latencies in nanoseconds.
+    pub phases: BTreeMap<Phase, Histogram<u64>>,
+    /// Failed requests and connections by kind.
+    pub errors: BTreeMap<ErrorKind, u64>,
+    /// The first few TLS faults by text (alert names and the like), with counts.
+    pub tls_faults: BTreeMap<String, u64>,
+    /// Negotiated `version suite group` texts, with counts of handshakes.
+    pub negotiated: BTreeMap<String, u64>,
+    /// The run was stopped before its end (Ctrl-C).
+    pub stopped: bool,
+}

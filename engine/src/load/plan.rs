@@ -1,0 +1,128 @@
+//! What a load run is asked to do. Plain data, filled by the control plane.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a response must look like to count as a hit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expect {
+    /// Status code; `None` accepts any.
+    pub status: Option<u16>,
+    /// Body length in bytes; `None` accepts any.
+    pub body_bytes: Option<u64>,
+}
+
+/// One object that can be requested.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Method, for example `GET`, `HEAD`, `POST`.
+    pub method: String,
+    /// Path and query as on the request line.
+    pub path: String,
+    /// Further header lines, each ending in CRLF (for example `If-Modified-Since: …\r\n`).
+    pub headers: String,
+    /// Bytes sent as body (POST); `Content-Length` is added by the engine.
+    pub body_bytes: u64,
+    /// What the response must look like.
+    pub expect: Expect,
+}
+
+/// One request of one user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Index into [`Workload::objects`].
+    pub object: u32,
+    /// The page ends here: the next request waits until all up to this one are done.
+    pub page_end: bool,
+    /// All of the user's connections are closed after the page that this request ends (only with `page_end`).
+    pub close_after: bool,
+    /// Before this request (the first of a page) the user forgets its TLS sessions and closes its connections: a new browser session.
+    pub forget_session: bool,
+}
+
+/// One browser-like client: a run of consecutive requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Indices into [`Workload::requests`].
+    pub requests: Range<u32>,
+}
+
+/// Which objects are requested by which users in which order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// The objects.
+    pub objects: Vec<Object>,
+    /// The requests of all users, each user's in order and without gap.
+    pub requests: Vec<Request>,
+    /// The users, in order of first appearance.
+    pub users: Vec<User>,
+}
+
+/// How connections are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connections {
+    /// Most connections open at once, over all users.
+    pub total: u32,
+    /// Most connections one user has open at once (browsers of the papers: 4).
+    pub per_user: u32,
+    /// A user's further connections wait until the first handshake of the page is complete (and so can resume its session).
+    pub first_alone: bool,
+    /// Close a connection after this many requests; `None`: as long as the page or the user lasts. `Some(1)` sends `Connection: close`.
+    pub requests_each: Option<u32>,
+    /// How long one connection may go without progress before it counts as timed out, in nanoseconds.
+    pub timeout_ns: u64,
+    /// Fixed pause before each wait for events, in nanoseconds, so that events arrive in batches as in a busy client (`load-client` bench). 0: none.
+    pub batch_ns: u64,
+}
+
+/// When a connection intends to resume a session.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Resumption {
+    /// Whenever the user holds a session.
+    Always,
+    /// Never.
+    Never,
+    /// This share of connections, by the running-counter rule of DESIGN section 7: reuse if and only if
+    /// reused < share · connections so far. 0 to 1.
+    Share(f64),
+}
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Each of these users once: a block of equal work.
+    UsersDone,
+    /// The users over and over until this much time has passed, in nanoseconds; what is in flight then completes.
+    Elapsed(u64),
+    /// The users over and over until this many connections were made; what is in flight then completes.
+    ConnectionsMade(u64),
+}
+
+/// Where the load goes.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Address of the server.
+    pub address: SocketAddr,
+    /// Value of the Host header.
+    pub host: String,
+    /// TLS settings; `None` is plain HTTP.
+    pub tls: Option<Arc<tlsdyno_tls::Config>>,
+}
+
+/// One run of the engine.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where the load goes.
+    pub target: Target,
+    /// What is requested.
+    pub workload: Arc<Workload>,
+    /// Which of the workload's users take part.
+    pub users: Range<u32>,
+    /// How connections are used.
+    pub connections: Connections,
+    /// When connections resume sessions.
+    pub resumption: Resumption,
+    /// When the run ends.
+    pub until: Until,
+}

@@ -1,0 +1,236 @@
+//! Versions, cipher suites, groups and efforts that the lean client speaks, with the names people type.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A TLS protocol version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    /// TLS 1.2, RFC 5246.
+    Tls12,
+    /// TLS 1.3, RFC 9846.
+    Tls13,
+}
+
+/// The hash of a suite's transcript and key derivation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hash {
+    /// SHA-256.
+    Sha256,
+    /// SHA-384.
+    Sha384,
+}
+
+/// How a TLS 1.2 suite agrees on its pre-master secret and authenticates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyExchange {
+    /// TLS 1.3: group and signature are negotiated apart from the suite.
+    Tls13,
+    /// Ephemeral ECDH signed with an ECDSA certificate.
+    EcdheEcdsa,
+    /// Ephemeral ECDH signed with an RSA certificate.
+    EcdheRsa,
+    /// Pre-master secret encrypted to the RSA certificate.
+    Rsa,
+}
+
+/// Record protection of a suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protection {
+    /// AES-128-GCM.
+    Aes128Gcm,
+    /// AES-256-GCM.
+    Aes256Gcm,
+    /// ChaCha20-Poly1305.
+    ChaCha20Poly1305,
+    /// AES-128-CBC with HMAC-SHA1.
+    Aes128CbcSha,
+    /// AES-256-CBC with HMAC-SHA1.
+    Aes256CbcSha,
+    /// AES-128-CBC with HMAC-SHA256.
+    Aes128CbcSha256,
+    /// AES-256-CBC with HMAC-SHA256.
+    Aes256CbcSha256,
+}
+
+macro_rules! suites {
+    ($($variant:ident = $code:literal, $iana:literal, $openssl:literal, $exchange:ident, $protection:ident, $hash:ident;)*) => {
+        /// A cipher suite, by its code point in the IANA registry.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(non_camel_case_types)]
+        pub enum Suite { $(#[doc = $iana] $variant,)* }
+
+        impl Suite {
+            /// Every suite of the client, strongest preference first.
+            pub const ALL: &[Suite] = &[$(Suite::$variant,)*];
+            /// The code point on the wire.
+            pub const fn code(self) -> u16 { match self { $(Suite::$variant => $code,)* } }
+            /// The IANA name.
+            pub const fn name(self) -> &'static str { match self { $(Suite::$variant => $iana,)* } }
+            /// OpenSSL's name.
+            pub const fn openssl_name(self) -> &'static str { match self { $(Suite::$variant => $openssl,)* } }
+            /// Key exchange and authentication.
+            pub const fn key_exchange(self) -> KeyExchange { match self { $(Suite::$variant => KeyExchange::$exchange,)* } }
+            /// Record protection.
+            pub const fn protection(self) -> Protection { match self { $(Suite::$variant => Protection::$protection,)* } }
+            /// Hash of transcript and key derivation (TLS 1.2 CBC suites: PRF with SHA-256, RFC 5246 section 5).
+            pub const fn hash(self) -> Hash { match self { $(Suite::$variant => Hash::$hash,)* } }
+        }
+    };
+}
+
+suites! {
+    Tls13Aes128Gcm = 0x1301, "TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256", Tls13, Aes128Gcm, Sha256;
+    Tls13Aes256Gcm = 0x1302, "TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384", Tls13, Aes256Gcm, Sha384;
+    Tls13ChaCha20 = 0x1303, "TLS_CHACHA20_POLY1305_SHA256", "TLS_CHACHA20_POLY1305_SHA256", Tls13, ChaCha20Poly1305, Sha256;
+    EcdheEcdsaAes128Gcm = 0xc02b, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256", EcdheEcdsa, Aes128Gcm, Sha256;
+    EcdheRsaAes128Gcm = 0xc02f, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256", EcdheRsa, Aes128Gcm, Sha256;
+    EcdheEcdsaAes256Gcm = 0xc02c, "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "ECDHE-ECDSA-AES256-GCM-SHA384", EcdheEcdsa, Aes256Gcm, Sha384;
+    EcdheRsaAes256Gcm = 0xc030, "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "ECDHE-RSA-AES256-GCM-SHA384", EcdheRsa, Aes256Gcm, Sha384;
+    EcdheEcdsaChaCha20 = 0xcca9, "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305", EcdheEcdsa, ChaCha20Poly1305, Sha256;
+    EcdheRsaChaCha20 = 0xcca8, "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-RSA-CHACHA20-POLY1305", EcdheRsa, ChaCha20Poly1305, Sha256;
+    EcdheEcdsaAes128Sha = 0xc009, "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA", "ECDHE-ECDSA-AES128-SHA", EcdheEcdsa, Aes128CbcSha, Sha256;
+    EcdheRsaAes128Sha = 0xc013, "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA", "ECDHE-RSA-AES128-SHA", EcdheRsa, Aes128CbcSha, Sha256;
+    EcdheEcdsaAes256Sha = 0xc00a, "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", "ECDHE-ECDSA-AES256-SHA", EcdheEcdsa, Aes256CbcSha, Sha256;
+    EcdheRsaAes256Sha = 0xc014, "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA", "ECDHE-RSA-AES256-SHA", EcdheRsa, Aes256CbcSha, Sha256;
+    EcdheEcdsaAes128Sha256 = 0xc023, "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256", "ECDHE-ECDSA-AES128-SHA256", EcdheEcdsa, Aes128CbcSha256, Sha256;
+    EcdheRsaAes128Sha256 = 0xc027, "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256", "ECDHE-RSA-AES128-SHA256", EcdheRsa, Aes128CbcSha256, Sha256;
+    RsaAes128Gcm = 0x009c, "TLS_RSA_WITH_AES_128_GCM_SHA256", "AES128-GCM-SHA256", Rsa, Aes128Gcm, Sha256;
+    RsaAes256Gcm = 0x009d, "TLS_RSA_WITH_AES_256_GCM_SHA384", "AES256-GCM-SHA384", Rsa, Aes256Gcm, Sha384;
+    RsaAes128Sha = 0x002f, "TLS_RSA_WITH_AES_128_CBC_SHA", "AES128-SHA", Rsa, Aes128CbcSha, Sha256;
+    RsaAes256Sha = 0x0035, "TLS_RSA_WITH_AES_256_CBC_SHA", "AES256-SHA", Rsa, Aes256CbcSha, Sha256;
+    RsaAes128Sha256 = 0x003c, "TLS_RSA_WITH_AES_128_CBC_SHA256", "AES128-SHA256", Rsa, Aes128CbcSha256, Sha256;
+    RsaAes256Sha256 = 0x003d, "TLS_RSA_WITH_AES_256_CBC_SHA256", "AES256-SHA256", Rsa, Aes256CbcSha256, Sha256;
+}
+
+impl Suite {
+    /// The suite with this code point, if the client speaks it.
+    pub fn from_code(code: u16) -> Option<Suite> {
+        Suite::ALL.iter().copied().find(|suite| suite.code() == code)
+    }
+
+    /// The protocol version the suite belongs to.
+    pub const fn version(self) -> Version {
+        match self.key_exchange() {
+            KeyExchange::Tls13 => Version::Tls13,
+            _ => Version::Tls12,
+        }
+    }
+}
+
+/// A suite, group, version or effort name that nobody knows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown {what} `{name}`; known are {known}")]
+pub struct UnknownName {
+    /// What was looked up.
+    pub what: &'static str,
+    /// The name given.
+    pub name: String,
+    /// The names that would have been understood.
+    pub known: String,
+}
+
+impl FromStr for Suite {
+    type Err = UnknownName;
+
+    /// Accepts IANA and OpenSSL names, in any case.
+    fn from_str(name: &str) -> Result<Suite, UnknownName> {
+        Suite::ALL
+            .iter()
+            .copied()
+            .find(|suite| suite.name().eq_ignore_ascii_case(name) || suite.openssl_name().eq_ignore_ascii_case(name))
+            .ok_or_else(|| UnknownName {
+                what: "cipher suite",
+                name: name.to_owned(),
+                known: Suite::ALL.iter().map(|suite| suite.openssl_name()).collect::<Vec<_>>().join(", "),
+            })
+    }
+}
+
+impl fmt::Display for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.openssl_name())
+    }
+}
+
+macro_rules! named {
+    ($type:ident, $what:literal, $($variant:ident: $name:literal $(| $alias:literal)*;)*) => {
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $($type::$variant => $name,)* })
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = UnknownName;
+
+            fn from_str(name: &str) -> Result<$type, UnknownName> {
+                $(if name.eq_ignore_ascii_case($name) $(|| name.eq_ignore_ascii_case($alias))* { return Ok($type::$variant); })*
+                Err(UnknownName { what: $what, name: name.to_owned(), known: [$($name),*].join(", ") })
+            }
+        }
+    };
+}
+
+named! { Version, "TLS version", Tls12: "1.2" | "TLSv1.2"; Tls13: "1.3" | "TLSv1.3"; }
+
+/// A key-agreement group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Group {
+    /// X25519, RFC 7748.
+    X25519,
+    /// NIST P-256 (secp256r1).
+    P256,
+    /// NIST P-384 (secp384r1).
+    P384,
+}
+
+named! { Group, "group", X25519: "X25519"; P256: "P-256" | "secp256r1" | "prime256v1"; P384: "P-384" | "secp384r1"; }
+
+impl Group {
+    /// Every group of the client, strongest preference first.
+    pub const ALL: [Group; 3] = [Group::X25519, Group::P256, Group::P384];
+
+    /// The code point in the IANA registry "TLS Supported Groups".
+    pub const fn code(self) -> u16 {
+        match self {
+            Group::X25519 => 29,
+            Group::P256 => 23,
+            Group::P384 => 24,
+        }
+    }
+}
+
+/// How much the client does (DESIGN: words). Finished and record integrity are verified at every effort.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Effort {
+    /// Verifies certificates, name and signatures; proper key shares.
+    #[default]
+    Honest,
+    /// Does not verify certificates and signatures.
+    Lean,
+    /// As lean, and a key share without secret (the group's base point): own servers only.
+    Floor,
+}
+
+named! { Effort, "effort", Honest: "honest"; Lean: "lean"; Floor: "floor"; }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_codes_round_trip() {
+        for suite in Suite::ALL.iter().copied() {
+            assert_eq!(suite.name().parse(), Ok(suite));
+            assert_eq!(suite.openssl_name().to_lowercase().parse(), Ok(suite));
+            assert_eq!(Suite::from_code(suite.code()), Some(suite));
+        }
+        for group in Group::ALL {
+            assert_eq!(group.to_string().parse(), Ok(group));
+        }
+        assert_eq!("TLSv1.3".parse(), Ok(Version::Tls13));
+        assert_eq!("prime256v1".parse(), Ok(Group::P256));
+        assert!("RC4-MD5".parse::<Suite>().unwrap_err().to_string().contains("AES128-SHA"));
+    }
+}

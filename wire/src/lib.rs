@@ -1,0 +1,2 @@
+//! tlsdyno-wire
+#![forbid(unsafe_code)]
