@@ -1,6 +1,4 @@
 //! tlsdyno: a dynamometer for TLS web servers.
 #![forbid(unsafe_code)]
 
-mod experiment;
-
 fn main() {}

@@ -1,0 +1,7 @@
+//! tlsdyno: a dynamometer for TLS web servers.
+//!
+//! The program is `main.rs`; it only calls this library, so that integration tests can use the same modules.
+#![forbid(unsafe_code)]
+
+pub mod experiment;
+pub mod store;

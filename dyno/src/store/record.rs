@@ -1,0 +1,170 @@
+//! The record: everything one experiment produced, as raw integers in base units, so that every summary can be made again from it.
+//!
+//! The runner fills it, the store keeps it, the statistics and the reports read it. `docs/FORMAT.md` describes its JSON form.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::warning::Warning;
+
+/// Version of the JSON form of a record and of the printed results; it changes when the meaning of a field changes.
+pub const FORMAT: u32 = 1;
+
+/// Everything one experiment produced.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// [`FORMAT`] of the tool that wrote it.
+    pub format: u32,
+    /// Assigned by the store: 12 hexadecimal digits. Empty until then.
+    pub id: String,
+    /// When the experiment began, seconds since 1970 (UTC).
+    pub created_unix_s: u64,
+    /// The experiment ran to its planned end.
+    pub finished: bool,
+    /// What the experiment asks, in one sentence ending in a question mark.
+    pub question: String,
+    /// Under which circumstances it ran.
+    pub manifest: Manifest,
+    /// The configurations compared. Blocks refer to them by index.
+    pub configurations: Vec<Configuration>,
+    /// The measured blocks, in the order they ran.
+    pub blocks: Vec<Block>,
+    /// What the reader must know about the experiment as a whole.
+    pub warnings: Vec<Warning>,
+}
+
+/// The circumstances of an experiment: what somebody needs to judge it and to repeat it. Unknown texts are empty.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Version of tlsdyno.
+    pub tool_version: String,
+    /// The command line, program first.
+    pub command_line: Vec<String>,
+    /// Operating system release (`uname -sr`).
+    pub kernel: String,
+    /// CPU model as in /proc/cpuinfo.
+    pub cpu_model: String,
+    /// Frequency governor, if readable.
+    pub governor: Option<String>,
+    /// Logical CPUs of the machine.
+    pub cpus: u32,
+    /// Logical CPUs the server was confined to; empty: not confined.
+    pub server_cpus: Vec<u32>,
+    /// Logical CPUs the load was confined to; empty: not confined.
+    pub client_cpus: Vec<u32>,
+    /// How server CPU was counted: `cgroup` or `schedstat`.
+    pub cpu_accounting: String,
+    /// Version of the OpenSSL that the server uses.
+    pub openssl_version: String,
+    /// Server under test: `builtin`, `nginx`, or its command line.
+    pub server_name: String,
+    /// Its version.
+    pub server_version: String,
+    /// Name of each generated or given configuration file and its text.
+    pub server_config: BTreeMap<String, String>,
+    /// The negotiated `version suite group` of the handshakes as is.
+    pub negotiated: String,
+    /// Certificate of the server, for example `rsa-2048`.
+    pub certificate: String,
+    /// Effort of the load client: `honest`, `lean`, `floor`.
+    pub effort: String,
+    /// The workload in one line.
+    pub workload: String,
+    /// Seeds of the random choices, by purpose.
+    pub seeds: BTreeMap<String, u64>,
+}
+
+/// What a configuration is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The untouched server over TLS.
+    AsIs,
+    /// The provider is loaded, nothing is switched off: what the instrument itself costs.
+    Loaded,
+    /// This one stage is replaced by a no-op.
+    StageOff(String),
+    /// Every stage is replaced.
+    AllOff,
+    /// The same server without TLS.
+    PlainHttp,
+}
+
+/// One setting of the server under test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Configuration {
+    /// The name in tables: `as is`, `no authentication`, `all off`, `plain HTTP`.
+    pub name: String,
+    /// The stages replaced by no-ops.
+    pub noop: Vec<String>,
+    /// What it is for.
+    pub kind: Kind,
+    /// Whether it speaks TLS.
+    pub tls: bool,
+    /// What the preflight checked.
+    pub preflight: Preflight,
+    /// Whether its blocks may be used: the preflight passed.
+    pub valid: bool,
+    /// What the reader must know about it.
+    pub warnings: Vec<Warning>,
+}
+
+/// The checks that showed that a configuration does what it says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preflight {
+    /// Checks that passed, one sentence each.
+    pub passed: Vec<String>,
+    /// Checks that failed, one sentence each.
+    pub failed: Vec<String>,
+}
+
+/// One uninterrupted measuring interval of one configuration: the unit of statistics.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Block {
+    /// The round; one round holds one block of each configuration, all of equal work.
+    pub round: u32,
+    /// Index into [`Record::configurations`].
+    pub configuration: usize,
+    /// Place in the random order of the round, from 0.
+    pub position_in_round: u32,
+    /// Start, nanoseconds after the start of the experiment.
+    pub started_ns: u64,
+    /// Duration, nanoseconds.
+    pub elapsed_ns: u64,
+    /// Completed requests whose whole response was as expected.
+    pub hits: u64,
+    /// Body bytes received.
+    pub body_bytes: u64,
+    /// CPU time of all server processes, nanoseconds.
+    pub server_cpu_ns: u64,
+    /// CPU time of the load process, nanoseconds.
+    pub client_cpu_ns: u64,
+    /// Connections opened.
+    pub connections: u64,
+    /// Full handshakes completed.
+    pub handshakes_full: u64,
+    /// Connections that the plan wanted to resume.
+    pub resumed_intended: u64,
+    /// Connections whose ClientHello carried a session.
+    pub resumed_offered: u64,
+    /// Connections on which the server took the session.
+    pub resumed_accepted: u64,
+    /// Failed requests and connections by kind.
+    pub errors: BTreeMap<String, u64>,
+    /// CPU time that the hypervisor took from this machine, nanoseconds, summed over its CPUs.
+    pub steal_ns: u64,
+    /// The client, not the server, was the bottleneck: hits per second are a lower bound. CPU per hit stays valid.
+    pub client_bound: bool,
+    /// Whether the block may be used.
+    pub valid: bool,
+    /// What the reader must know about it.
+    pub warnings: Vec<Warning>,
+    /// Phase name to histogram of nanoseconds (V2 serialisation of HdrHistogram, base64).
+    pub phases: BTreeMap<String, String>,
+}

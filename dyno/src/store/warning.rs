@@ -1,0 +1,169 @@
+//! Warnings: a type, so that each text can adapt to what happened and say what to do next.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Something that the reader of a result must know. Its text (`Display`) says what it means and what to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Warning {
+    /// The experiment was stopped before its planned end.
+    Stopped {
+        /// Complete rounds that were measured.
+        rounds: u32,
+        /// What stopped it, for example `Ctrl-C` or `the server died`.
+        cause: String,
+    },
+    /// Too few rounds for a trustworthy interval.
+    FewRounds {
+        /// Rounds used.
+        rounds: u32,
+    },
+    /// Blocks or rounds were left out of the comparison.
+    RoundsDropped {
+        /// The configuration whose blocks were unusable or missing.
+        configuration: String,
+        /// Rounds left out.
+        dropped: u32,
+        /// Rounds measured.
+        of: u32,
+    },
+    /// The client was the bottleneck.
+    ClientBound {
+        /// Blocks in which it was.
+        blocks: u32,
+        /// Blocks measured.
+        of: u32,
+    },
+    /// The preflight of a configuration failed: its numbers would not mean what its name says.
+    PreflightFailed {
+        /// What failed.
+        check: String,
+    },
+    /// Requests or connections failed.
+    Errors {
+        /// Kind of the error.
+        kind: String,
+        /// How many.
+        count: u64,
+        /// Out of how many requests.
+        requests: u64,
+    },
+    /// The server took fewer or more sessions than the plan wanted to resume.
+    Reuse {
+        /// Connections that should have resumed.
+        intended: u64,
+        /// Connections that offered a session.
+        offered: u64,
+        /// Connections on which the server took it.
+        accepted: u64,
+    },
+    /// The hypervisor gave the machine's CPUs to others.
+    Steal {
+        /// Time stolen, nanoseconds, summed over CPUs.
+        steal_ns: u64,
+        /// Time measured, nanoseconds.
+        elapsed_ns: u64,
+    },
+    /// The CPU frequency may change while measuring.
+    Governor {
+        /// The governor in force.
+        governor: String,
+    },
+    /// Server and client share CPUs.
+    SharedCpus {
+        /// Why, for example `this machine has 1 CPU`.
+        cause: String,
+    },
+    /// There was no plain-HTTP side to compare with.
+    NoPlainHttp,
+    /// The record could not be kept in the store.
+    NotStored {
+        /// The store.
+        path: String,
+        /// What went wrong.
+        cause: String,
+    },
+    /// Anything else.
+    Other {
+        /// What happened and what it means.
+        what: String,
+        /// What to do.
+        remedy: String,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::Stopped { rounds: 0, cause } => {
+                write!(f, "stopped early ({cause}), before one round was complete: there is nothing to compare. Run it again; --quick needs about 20 seconds.")
+            }
+            Warning::Stopped { rounds, cause } => {
+                write!(f, "stopped early ({cause}): the results are from the {rounds} complete rounds so far. Run it to its end for narrower intervals.")
+            }
+            Warning::FewRounds { rounds } => write!(
+                f,
+                "only {rounds} complete {}: an interval from fewer than 5 is a rough guess. Measure longer (--time).",
+                if *rounds == 1 { "round" } else { "rounds" }
+            ),
+            Warning::RoundsDropped { configuration, dropped, of } => write!(
+                f,
+                "{dropped} of {of} rounds were left out because the block of \"{configuration}\" was missing or invalid. The warnings of its blocks in the record say why."
+            ),
+            Warning::ClientBound { blocks, of } if blocks == of => write!(
+                f,
+                "the load client, not the server, was the bottleneck in every block: hits per second are lower bounds. CPU per hit stays valid. Give the client more CPUs, or --effort lean."
+            ),
+            Warning::ClientBound { blocks, of } => write!(
+                f,
+                "the load client, not the server, was the bottleneck in {blocks} of {of} blocks: hits per second and shares from throughput are bounds there. CPU per hit stays valid."
+            ),
+            Warning::PreflightFailed { check } => {
+                write!(f, "preflight failed: {check}. This configuration was not used; `tlsdyno doctor` shows what this machine lacks.")
+            }
+            Warning::Errors { kind, count, requests } => write!(
+                f,
+                "{count} of {requests} requests failed ({kind}). {}",
+                match kind.as_str() {
+                    "refused" | "reset" | "closed" => "Read the server's error log; it may have run out of connections or died.",
+                    "timeout" => "The server did not answer in time; lower --connections.",
+                    "resources" => "The client ran out of ports or descriptors; raise `ulimit -n` or lower --connections.",
+                    "tls" => "The handshake failed; the record's TLS faults name the alert.",
+                    "status" | "length" => "The server answered something else than expected; check its document root.",
+                    _ => "Read the server's error log.",
+                }
+            ),
+            Warning::Reuse { intended, offered, accepted } if offered < intended => write!(
+                f,
+                "{intended} connections were to resume a session, only {offered} had one to offer ({accepted} accepted): the server hands out too few tickets. Allow more tickets per handshake, or lower --reuse."
+            ),
+            Warning::Reuse { intended, offered, accepted } => write!(
+                f,
+                "of {intended} connections that were to resume a session {offered} offered one and the server took {accepted}. Check its session cache and ticket settings (size, lifetime, workers sharing it)."
+            ),
+            Warning::Steal { steal_ns, elapsed_ns } => write!(
+                f,
+                "the hypervisor took {:.1} CPU seconds in {:.1} seconds: hits per second suffer, CPU per hit less. Measure on a quieter or dedicated machine.",
+                *steal_ns as f64 / 1e9,
+                *elapsed_ns as f64 / 1e9
+            ),
+            Warning::Governor { governor } => write!(
+                f,
+                "the CPU frequency governor is `{governor}`: the clock may change between blocks. Set it to `performance` while measuring (cpupower frequency-set -g performance)."
+            ),
+            Warning::SharedCpus { cause } => {
+                write!(f, "server and client share CPUs ({cause}): hits per second are not the server's limit. CPU per hit stays valid.")
+            }
+            Warning::NoPlainHttp => f.write_str(
+                "without a plain-HTTP side no share is claimed for it; what the stages leave is called the rest. Give --plain-address HOST:PORT of the same server without TLS.",
+            ),
+            Warning::NotStored { path, cause } => write!(
+                f,
+                "the record could not be kept in {path}: {cause}. Free space or set TLSDYNO_STORE to another file; nothing measured is lost as long as this result is saved (--json)."
+            ),
+            Warning::Other { what, remedy } => write!(f, "{what}. {remedy}"),
+        }
+    }
+}
