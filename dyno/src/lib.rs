@@ -4,4 +4,5 @@
 #![forbid(unsafe_code)]
 
 pub mod experiment;
+pub mod stats;
 pub mod store;

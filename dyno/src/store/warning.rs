@@ -31,10 +31,10 @@ pub enum Warning {
     },
     /// The client was the bottleneck.
     ClientBound {
-        /// Blocks in which it was.
-        blocks: u32,
-        /// Blocks measured.
-        of: u32,
+        /// The configurations in which it was.
+        configurations: Vec<String>,
+        /// How many configurations there are.
+        all: u32,
     },
     /// The preflight of a configuration failed: its numbers would not mean what its name says.
     PreflightFailed {
@@ -112,13 +112,13 @@ impl fmt::Display for Warning {
                 f,
                 "{dropped} of {of} rounds were left out because the block of \"{configuration}\" was missing or invalid. The warnings of its blocks in the record say why."
             ),
-            Warning::ClientBound { blocks, of } if blocks == of => write!(
-                f,
-                "the load client, not the server, was the bottleneck in every block: hits per second are lower bounds. CPU per hit stays valid. Give the client more CPUs, or --effort lean."
+            Warning::ClientBound { configurations, all } if configurations.len() as u32 == *all => f.write_str(
+                "the load client, not the server, was the bottleneck in every configuration: hits per second and shares from throughput are bounds. CPU per hit stays valid. Give the client more CPUs, or --effort lean.",
             ),
-            Warning::ClientBound { blocks, of } => write!(
+            Warning::ClientBound { configurations, .. } => write!(
                 f,
-                "the load client, not the server, was the bottleneck in {blocks} of {of} blocks: hits per second and shares from throughput are bounds there. CPU per hit stays valid."
+                "the load client, not the server, was the bottleneck in {}: hits per second and shares from throughput are bounds there. CPU per hit stays valid.",
+                Quoted(configurations)
             ),
             Warning::PreflightFailed { check } => {
                 write!(f, "preflight failed: {check}. This configuration was not used; `tlsdyno doctor` shows what this machine lacks.")
@@ -165,5 +165,18 @@ impl fmt::Display for Warning {
             ),
             Warning::Other { what, remedy } => write!(f, "{what}. {remedy}"),
         }
+    }
+}
+
+/// Names in quotes, separated by commas.
+struct Quoted<'a>(&'a [String]);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, name) in self.0.iter().enumerate() {
+            let separator = if index > 0 { ", " } else { "" };
+            write!(f, "{separator}\"{name}\"")?;
+        }
+        Ok(())
     }
 }

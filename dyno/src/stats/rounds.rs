@@ -1,0 +1,125 @@
+//! The blocks of a record arranged as a table: configurations by rounds.
+
+use std::collections::BTreeMap;
+
+use super::bootstrap::Column;
+use super::shares::Metric;
+use crate::store::{Block, Kind, Record};
+
+/// The usable blocks of a record, by configuration and round.
+pub(super) struct Rounds<'a> {
+    record: &'a Record,
+    /// One row per configuration, one place per round.
+    blocks: Vec<Vec<Option<&'a Block>>>,
+}
+
+impl<'a> Rounds<'a> {
+    pub(super) fn of(record: &'a Record) -> Rounds<'a> {
+        let mut by_round: BTreeMap<u32, Vec<&Block>> = BTreeMap::new();
+        for block in &record.blocks {
+            by_round.entry(block.round).or_default().push(block);
+        }
+        // A stopped experiment ends in the middle of a round: what is compared is whole rounds only.
+        let cut_short = by_round
+            .values()
+            .next_back()
+            .is_some_and(|blocks| blocks.len() < record.configurations.len());
+        if !record.finished && cut_short {
+            by_round.pop_last();
+        }
+        let mut table = vec![vec![None; by_round.len()]; record.configurations.len()];
+        for (column, blocks) in by_round.values().enumerate() {
+            for block in blocks {
+                if usable(record, block) {
+                    table[block.configuration][column] = Some(*block);
+                }
+            }
+        }
+        Rounds {
+            record,
+            blocks: table,
+        }
+    }
+
+    /// Index of the first valid configuration of this kind that has at least one usable block.
+    pub(super) fn find(&self, kind: &Kind) -> Option<usize> {
+        let configurations = &self.record.configurations;
+        configurations
+            .iter()
+            .position(|configuration| configuration.kind == *kind && configuration.valid)
+            .filter(|&index| self.of_configuration(index).next().is_some())
+    }
+
+    /// The usable blocks of a configuration.
+    pub(super) fn of_configuration(&self, index: usize) -> impl Iterator<Item = &'a Block> {
+        self.blocks[index].iter().copied().flatten()
+    }
+
+    /// One value per round from a configuration alone.
+    pub(super) fn column(&self, index: usize, value: impl Fn(&Block) -> f64) -> Column {
+        self.blocks[index]
+            .iter()
+            .map(|block| block.map(&value))
+            .collect()
+    }
+
+    /// One value per round from a configuration and the server as is, each by its cost per hit.
+    pub(super) fn paired(
+        &self,
+        as_is: usize,
+        other: usize,
+        metric: Metric,
+        value: impl Fn(f64, f64) -> f64,
+    ) -> Column {
+        let pairs = self.blocks[as_is].iter().zip(&self.blocks[other]);
+        pairs
+            .map(|(a, b)| {
+                Some(value(
+                    cost_per_hit((*a)?, metric),
+                    cost_per_hit((*b)?, metric),
+                ))
+            })
+            .collect()
+    }
+
+    /// Whether a client-bound block takes part in comparing these configurations.
+    pub(super) fn client_bound(&self, configurations: &[usize]) -> bool {
+        configurations
+            .iter()
+            .any(|&index| self.of_configuration(index).any(|block| block.client_bound))
+    }
+
+    /// Rounds in which both configurations have a usable block.
+    pub(super) fn pairs(&self, a: usize, b: usize) -> u32 {
+        self.blocks[a]
+            .iter()
+            .zip(&self.blocks[b])
+            .filter(|(a, b)| a.is_some() && b.is_some())
+            .count() as u32
+    }
+
+    /// Rounds that were measured whole (an unusable block counts as measured).
+    pub(super) fn measured(&self) -> u32 {
+        self.blocks.first().map_or(0, Vec::len) as u32
+    }
+}
+
+fn usable(record: &Record, block: &Block) -> bool {
+    let valid_configuration = record
+        .configurations
+        .get(block.configuration)
+        .is_some_and(|configuration| configuration.valid);
+    valid_configuration
+        && block.valid
+        && block.hits > 0
+        && block.elapsed_ns > 0
+        && block.server_cpu_ns > 0
+}
+
+fn cost_per_hit(block: &Block, metric: Metric) -> f64 {
+    let nanoseconds = match metric {
+        Metric::Cpu => block.server_cpu_ns,
+        Metric::Throughput => block.elapsed_ns,
+    };
+    nanoseconds as f64 / block.hits as f64
+}

@@ -1,0 +1,358 @@
+//! What each configuration did, and what the reader must know before believing it.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::bootstrap::{Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::rounds::Rounds;
+use super::shares::Shares;
+use crate::store::{Kind, Record, Warning};
+
+/// Fewer rounds than this give a rough interval only, which is said.
+pub const FEW_ROUNDS: u32 = 5;
+
+/// Percentiles of a phase, nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Percentiles {
+    /// Values recorded.
+    pub count: u64,
+    /// Mean.
+    pub mean: u64,
+    /// Median.
+    pub p50: u64,
+    /// 90th percentile.
+    pub p90: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// 99.9th percentile.
+    pub p999: u64,
+    /// Largest.
+    pub max: u64,
+}
+
+/// What one configuration did, over its usable blocks. Rates and costs are 20 % trimmed means over rounds with 95 % intervals.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ConfigurationSummary {
+    /// The name.
+    pub name: String,
+    /// Stages replaced by no-ops.
+    pub noop: Vec<String>,
+    /// What it is for.
+    pub kind: Kind,
+    /// Usable blocks.
+    pub blocks: u32,
+    /// Hits per second of elapsed time.
+    pub hits_per_second: f64,
+    /// Lower end of its interval.
+    pub hits_per_second_low: f64,
+    /// Upper end of its interval.
+    pub hits_per_second_high: f64,
+    /// The client limited a block: hits per second are a lower bound.
+    pub client_bound: bool,
+    /// Server CPU time per hit, nanoseconds.
+    pub server_cpu_ns_per_hit: f64,
+    /// Lower end of its interval.
+    pub server_cpu_ns_per_hit_low: f64,
+    /// Upper end of its interval.
+    pub server_cpu_ns_per_hit_high: f64,
+    /// Client CPU time per hit, nanoseconds.
+    pub client_cpu_ns_per_hit: f64,
+    /// Completed requests.
+    pub hits: u64,
+    /// Body bytes received.
+    pub body_bytes: u64,
+    /// Connections opened.
+    pub connections: u64,
+    /// Full handshakes.
+    pub handshakes_full: u64,
+    /// Resumed handshakes (accepted by the server).
+    pub handshakes_resumed: u64,
+    /// Connections that the plan wanted to resume.
+    pub resumed_intended: u64,
+    /// Connections whose ClientHello carried a session.
+    pub resumed_offered: u64,
+    /// Failed requests and connections by kind.
+    pub errors: BTreeMap<String, u64>,
+    /// Percentiles per phase, nanoseconds.
+    pub latency_ns: BTreeMap<String, Percentiles>,
+    /// Whether its numbers may be used.
+    pub valid: bool,
+    /// What the reader must know about it.
+    pub warnings: Vec<String>,
+}
+
+/// Everything the reports show.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// Relative costs.
+    pub shares: Shares,
+    /// The configurations, in the order of the record.
+    pub configurations: Vec<ConfigurationSummary>,
+    /// Merged phase histograms per configuration, for curves.
+    pub phases: Vec<BTreeMap<String, Histogram<u64>>>,
+    /// Rounds measured.
+    pub rounds: u32,
+    /// The record's own warnings and those that follow from its numbers.
+    pub warnings: Vec<Warning>,
+}
+
+impl Summary {
+    /// Summarises a record; always gives the same result for the same record.
+    pub fn of(record: &Record) -> Summary {
+        let rounds = Rounds::of(record);
+        let mut warnings = record.warnings.clone();
+        for warning in derived_warnings(record, &rounds) {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
+        let mut configurations = Vec::new();
+        let mut phases = Vec::new();
+        for index in 0..record.configurations.len() {
+            let merged = merge_phases(&rounds, index);
+            configurations.push(summarise(record, &rounds, index, &merged));
+            phases.push(merged);
+        }
+        Summary {
+            shares: Shares::of(record),
+            configurations,
+            phases,
+            rounds: rounds.measured(),
+            warnings,
+        }
+    }
+
+    /// The configuration of this kind, if its blocks can be used.
+    pub fn configuration(&self, kind: &Kind) -> Option<&ConfigurationSummary> {
+        self.configurations.iter().find(|configuration| {
+            configuration.kind == *kind && configuration.valid && configuration.blocks > 0
+        })
+    }
+}
+
+fn summarise(
+    record: &Record,
+    rounds: &Rounds,
+    index: usize,
+    phases: &BTreeMap<String, Histogram<u64>>,
+) -> ConfigurationSummary {
+    let configuration = &record.configurations[index];
+    let columns = [
+        rounds.column(index, |block| {
+            block.hits as f64 * 1e9 / block.elapsed_ns as f64
+        }),
+        rounds.column(index, |block| {
+            block.server_cpu_ns as f64 / block.hits as f64
+        }),
+        rounds.column(index, |block| {
+            block.client_cpu_ns as f64 / block.hits as f64
+        }),
+    ];
+    let combinations: Vec<Combination> = (0..columns.len()).map(Combination::column).collect();
+    let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);
+    let [rate, server, client]: [Estimate; 3] =
+        estimates.try_into().expect("one estimate per column");
+    let sum = |field: fn(&crate::store::Block) -> u64| {
+        rounds.of_configuration(index).map(field).sum::<u64>()
+    };
+    let mut errors = BTreeMap::new();
+    for block in record
+        .blocks
+        .iter()
+        .filter(|block| block.configuration == index)
+    {
+        for (kind, count) in &block.errors {
+            *errors.entry(kind.clone()).or_default() += count;
+        }
+    }
+    ConfigurationSummary {
+        name: configuration.name.clone(),
+        noop: configuration.noop.clone(),
+        kind: configuration.kind.clone(),
+        blocks: rounds.of_configuration(index).count() as u32,
+        hits_per_second: rate.value,
+        hits_per_second_low: rate.low,
+        hits_per_second_high: rate.high,
+        client_bound: rounds.client_bound(&[index]),
+        server_cpu_ns_per_hit: server.value,
+        server_cpu_ns_per_hit_low: server.low,
+        server_cpu_ns_per_hit_high: server.high,
+        client_cpu_ns_per_hit: client.value,
+        hits: sum(|block| block.hits),
+        body_bytes: sum(|block| block.body_bytes),
+        connections: sum(|block| block.connections),
+        handshakes_full: sum(|block| block.handshakes_full),
+        handshakes_resumed: sum(|block| block.resumed_accepted),
+        resumed_intended: sum(|block| block.resumed_intended),
+        resumed_offered: sum(|block| block.resumed_offered),
+        errors,
+        latency_ns: phases
+            .iter()
+            .map(|(phase, histogram)| (phase.clone(), percentiles(histogram)))
+            .collect(),
+        valid: configuration.valid,
+        warnings: configuration_warnings(record, index)
+            .iter()
+            .map(Warning::to_string)
+            .collect(),
+    }
+}
+
+/// A configuration's own warnings and those of its blocks, each once.
+fn configuration_warnings(record: &Record, index: usize) -> Vec<Warning> {
+    let configuration = &record.configurations[index];
+    let mut warnings = configuration.warnings.clone();
+    if !configuration.valid {
+        warnings.extend(configuration.preflight.failed.iter().map(|check| {
+            Warning::PreflightFailed {
+                check: check.clone(),
+            }
+        }));
+    }
+    for block in record
+        .blocks
+        .iter()
+        .filter(|block| block.configuration == index)
+    {
+        for warning in &block.warnings {
+            if !warnings.contains(warning) {
+                warnings.push(warning.clone());
+            }
+        }
+    }
+    warnings
+}
+
+/// The histograms of each phase over the usable blocks of a configuration. One that cannot be read is left out: a latency curve less is
+/// better than no report, and the record still holds it.
+fn merge_phases(rounds: &Rounds, index: usize) -> BTreeMap<String, Histogram<u64>> {
+    let mut merged: BTreeMap<String, Histogram<u64>> = BTreeMap::new();
+    for (phase, text) in rounds
+        .of_configuration(index)
+        .flat_map(|block| &block.phases)
+    {
+        let Some(histogram) = decode_histogram(text) else {
+            continue;
+        };
+        match merged.get_mut(phase) {
+            // Adding only fails when the sum cannot hold the values; the target resizes itself.
+            Some(sum) => sum.add(&histogram).unwrap_or_default(),
+            None => {
+                let mut first = histogram;
+                first.auto(true);
+                merged.insert(phase.clone(), first);
+            }
+        }
+    }
+    merged
+}
+
+/// Reads a histogram from its V2 serialisation in base64.
+pub fn decode_histogram(text: &str) -> Option<Histogram<u64>> {
+    let bytes = STANDARD.decode(text).ok()?;
+    hdrhistogram::serialization::Deserializer::new()
+        .deserialize(&mut bytes.as_slice())
+        .ok()
+}
+
+/// Percentiles of a histogram.
+pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
+    let at = |q| histogram.value_at_quantile(q);
+    Percentiles {
+        count: histogram.len(),
+        mean: histogram.mean() as u64,
+        p50: at(0.5),
+        p90: at(0.9),
+        p99: at(0.99),
+        p999: at(0.999),
+        max: histogram.max(),
+    }
+}
+
+/// Warnings that follow from the blocks.
+fn derived_warnings(record: &Record, rounds: &Rounds) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let measured = rounds.measured();
+    if measured < FEW_ROUNDS {
+        warnings.push(Warning::FewRounds { rounds: measured });
+    }
+    if let Some(as_is) = rounds.find(&Kind::AsIs) {
+        for (index, configuration) in record
+            .configurations
+            .iter()
+            .enumerate()
+            .filter(|(_, configuration)| configuration.valid)
+        {
+            let dropped = measured.saturating_sub(rounds.pairs(as_is, index));
+            if dropped > 0 {
+                warnings.push(Warning::RoundsDropped {
+                    configuration: configuration.name.clone(),
+                    dropped,
+                    of: measured,
+                });
+            }
+        }
+    }
+    if !record
+        .configurations
+        .iter()
+        .any(|configuration| configuration.kind == Kind::PlainHttp)
+    {
+        warnings.push(Warning::NoPlainHttp);
+    }
+    let bound = record
+        .configurations
+        .iter()
+        .enumerate()
+        .filter(|&(index, _)| rounds.client_bound(&[index]));
+    let configurations: Vec<String> = bound
+        .map(|(_, configuration)| configuration.name.clone())
+        .collect();
+    if !configurations.is_empty() {
+        warnings.push(Warning::ClientBound {
+            configurations,
+            all: record.configurations.len() as u32,
+        });
+    }
+    warnings.extend(stolen(record));
+    warnings.extend(failures(record));
+    warnings
+}
+
+/// Steal above 2 % of the time of the machine's CPUs.
+fn stolen(record: &Record) -> Option<Warning> {
+    let steal_ns: u64 = record.blocks.iter().map(|block| block.steal_ns).sum();
+    let elapsed_ns: u64 = record.blocks.iter().map(|block| block.elapsed_ns).sum();
+    let available_ns = elapsed_ns.saturating_mul(u64::from(record.manifest.cpus.max(1)));
+    (steal_ns > available_ns / 50).then_some(Warning::Steal {
+        steal_ns,
+        elapsed_ns,
+    })
+}
+
+/// Failed requests by kind, over all blocks.
+fn failures(record: &Record) -> Vec<Warning> {
+    let hits: u64 = record.blocks.iter().map(|block| block.hits).sum();
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for (kind, count) in record
+        .blocks
+        .iter()
+        .flat_map(|block| &block.errors)
+        .filter(|(_, count)| **count > 0)
+    {
+        *counts.entry(kind).or_default() += count;
+    }
+    let requests = hits + counts.values().sum::<u64>();
+    counts
+        .into_iter()
+        .map(|(kind, count)| Warning::Errors {
+            kind: kind.to_owned(),
+            count,
+            requests,
+        })
+        .collect()
+}
