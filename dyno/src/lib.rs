@@ -6,3 +6,4 @@
 pub mod experiment;
 pub mod stats;
 pub mod store;
+pub mod trace;

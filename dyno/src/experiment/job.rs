@@ -44,8 +44,12 @@ pub enum WorkloadSpec {
     Trace {
         /// The log.
         path: PathBuf,
-        /// Client addresses, prefixes (`10.0.0.0/8`) or user-agent substrings that are left out.
+        /// Client addresses, prefixes (`10.0.0.0/8`) or user-agent substrings that are left out; `crawlers` is a preset.
+        #[serde(default)]
         exclude: Vec<String>,
+        /// How its lines are read as traffic.
+        #[serde(default)]
+        replay: ReplaySpec,
     },
     /// One object over and over: `tlsdyno load URL`.
     Url {
@@ -58,6 +62,50 @@ pub enum WorkloadSpec {
         /// Requests each user makes before it starts anew.
         requests_per_user: u32,
     },
+}
+
+/// How the lines of an access log are read as traffic (docs/WORKLOADS.md gives the reasons for the defaults).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReplaySpec {
+    /// The order within one user's requests.
+    pub order: OrderSpec,
+    /// When a user's session is forgotten, so that its next handshake is full.
+    pub sessions: SessionsSpec,
+    /// A user's connection closes after this long without a request, seconds. 75 is nginx's default `keepalive_timeout`.
+    pub keep_alive_s: u32,
+}
+
+impl Default for ReplaySpec {
+    fn default() -> Self {
+        Self {
+            order: OrderSpec::Total,
+            sessions: SessionsSpec::LifetimeS(300),
+            keep_alive_s: 75,
+        }
+    }
+}
+
+/// The order within one user's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OrderSpec {
+    /// One after the other, as in the log (Coarfa et al. 2006 section 2.2.2).
+    Total,
+    /// A document and the embedded objects that follow it within two seconds are one page: fetched together over several
+    /// connections.
+    Pages,
+}
+
+/// When a user of an access log forgets its TLS session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionsSpec {
+    /// Never: only the first handshake of an address is full (Coarfa et al. 2006 section 2.2.2).
+    PerAddress,
+    /// After this long without a request, seconds. 300 is nginx's default `ssl_session_timeout` and mod_ssl's
+    /// `SSLSessionCacheTimeout`.
+    LifetimeS(u32),
 }
 
 /// One target.

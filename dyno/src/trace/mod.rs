@@ -1,0 +1,115 @@
+//! Workloads: what is requested, by whom, in which order, and the files that the server needs for it.
+//!
+//! [`make`] turns a [`WorkloadSpec`] into a [`Site`]; the runner writes its files with [`write_docroot`] and the load process
+//! makes the same site again from the same description. docs/WORKLOADS.md says what each workload is and where its numbers
+//! come from.
+
+mod docroot;
+mod ecommerce;
+mod random;
+mod summary;
+mod url;
+
+use std::sync::Arc;
+
+use tlsdyno_engine::load::Workload;
+
+pub use docroot::{MODIFIED, MODIFIED_UNIX_S, write as write_docroot};
+pub use summary::Summary;
+
+use crate::experiment::job::WorkloadSpec;
+
+/// A workload with everything the server needs for it.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// What is requested by whom in which order.
+    pub workload: Arc<Workload>,
+    /// The files that must exist for the responses to be as the workload expects; empty where the server is somebody else's.
+    pub files: Vec<DocrootFile>,
+    /// The workload in numbers.
+    pub summary: Summary,
+}
+
+/// One file below the document root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DocrootFile {
+    /// Path as in the request, beginning with a slash; plain ASCII, no empty, `.` or `..` components.
+    pub path: String,
+    /// Size, bytes.
+    pub bytes: u64,
+}
+
+/// What every kind of workload is made of.
+#[derive(Debug)]
+struct Parts {
+    workload: Workload,
+    files: Vec<DocrootFile>,
+}
+
+/// Makes the workload that `spec` describes. Deterministic: two processes make the same workload from the same description
+/// (for a log: as long as the log has not changed).
+///
+/// # Errors
+/// What is wrong with the description or the log, and what to do about it.
+pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
+    match spec {
+        WorkloadSpec::Ecommerce { users, seed } => {
+            anyhow::ensure!(*users > 0, "the ecommerce workload needs at least one user");
+            anyhow::ensure!(
+                *users <= MAX_USERS,
+                "the ecommerce workload has at most {MAX_USERS} users, not {users}"
+            );
+            Ok(site("ecommerce", ecommerce::make(*users, *seed)))
+        }
+        WorkloadSpec::Url {
+            path,
+            bytes,
+            users,
+            requests_per_user,
+        } => Ok(site(
+            "url",
+            url::make(path, *bytes, *users, *requests_per_user)?,
+        )),
+        WorkloadSpec::Department { .. } | WorkloadSpec::Trace { .. } => {
+            anyhow::bail!("this workload is not available yet; use ecommerce")
+        }
+    }
+}
+
+/// Most users of a synthetic workload: keeps the number of requests far within 32 bits.
+const MAX_USERS: u32 = 10_000_000;
+
+fn site(name: &str, parts: Parts) -> Site {
+    let summary = Summary::of(name, &parts.workload, &parts.files);
+    Site {
+        workload: Arc::new(parts.workload),
+        files: parts.files,
+        summary,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_description_makes_the_same_workload_and_another_seed_another() {
+        let spec = |seed| WorkloadSpec::Ecommerce { users: 60, seed };
+        let (first, again, other) = (
+            make(&spec(1)).unwrap(),
+            make(&spec(1)).unwrap(),
+            make(&spec(2)).unwrap(),
+        );
+        assert_eq!(first.workload, again.workload);
+        assert_eq!(first.files, again.files);
+        assert_ne!(first.workload, other.workload);
+    }
+
+    #[test]
+    fn a_workload_without_users_is_refused() {
+        let error = make(&WorkloadSpec::Ecommerce { users: 0, seed: 1 })
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("at least one user"), "{error}");
+    }
+}

@@ -1,0 +1,161 @@
+//! A workload in numbers.
+
+use serde::Serialize;
+use tlsdyno_engine::load::Workload;
+
+use super::DocrootFile;
+
+/// A workload in numbers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Which workload.
+    pub workload: String,
+    /// Requests.
+    pub hits: u64,
+    /// Users: browsers, each with its own sessions.
+    pub users: u64,
+    /// TLS sessions that the workload asks for: one for each user and one more each time a user forgets its session. So many
+    /// handshakes are full if the first of a session is alone; connections opened together before it add to them.
+    pub sessions: u64,
+    /// `sessions` in per cent of `hits`.
+    pub full_handshakes_per_hit_percent: f64,
+    /// Distinct requests (method, path, headers).
+    pub objects: u64,
+    /// Files of the document root.
+    pub files: u64,
+    /// Bytes of all files.
+    pub corpus_bytes: u64,
+    /// Bytes of all response bodies whose length is known beforehand.
+    pub response_bytes: u64,
+    /// Sizes of those responses, each counted as often as it is requested, bytes.
+    pub response_size_bytes: Sizes,
+    /// Sizes of the files, each counted once, bytes.
+    pub file_size_bytes: Sizes,
+}
+
+/// A distribution of sizes, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Sizes {
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: u64,
+    /// 90th percentile.
+    pub p90: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// Largest.
+    pub max: u64,
+}
+
+impl Sizes {
+    /// From sizes with the number of times each occurs; all 0 if there are none.
+    fn of(mut sizes: Vec<(u64, u64)>) -> Self {
+        sizes.retain(|(_, count)| *count > 0);
+        sizes.sort_unstable();
+        let total: u64 = sizes.iter().map(|(_, count)| count).sum();
+        let sum: u128 = sizes
+            .iter()
+            .map(|(size, count)| u128::from(*size) * u128::from(*count))
+            .sum();
+        let percentile = |percent: u64| {
+            // The smallest size that at least so many per cent do not exceed (nearest rank).
+            let rank = (total * percent).div_ceil(100);
+            let mut passed = 0;
+            sizes.iter().find(|(_, count)| {
+                passed += count;
+                passed >= rank
+            })
+        };
+        let size = |percent| percentile(percent).map_or(0, |(size, _)| *size);
+        let mean = if total == 0 {
+            0.0
+        } else {
+            sum as f64 / total as f64
+        };
+        Self {
+            mean,
+            p50: size(50),
+            p90: size(90),
+            p99: size(99),
+            max: size(100),
+        }
+    }
+}
+
+impl Summary {
+    /// Counts what `workload` asks for.
+    pub(super) fn of(name: &str, workload: &Workload, files: &[DocrootFile]) -> Self {
+        let mut uses = vec![0_u64; workload.objects.len()];
+        for request in &workload.requests {
+            uses[request.object as usize] += 1;
+        }
+        let responses: Vec<(u64, u64)> = workload
+            .objects
+            .iter()
+            .zip(&uses)
+            .filter_map(|(object, uses)| object.expect.body_bytes.map(|bytes| (bytes, *uses)))
+            .collect();
+        let forgotten = workload
+            .requests
+            .iter()
+            .filter(|request| request.forget_session)
+            .count();
+        let hits = workload.requests.len() as u64;
+        let sessions = (workload.users.len() + forgotten) as u64;
+        Self {
+            workload: name.to_owned(),
+            hits,
+            users: workload.users.len() as u64,
+            sessions,
+            full_handshakes_per_hit_percent: 100.0 * sessions as f64 / hits.max(1) as f64,
+            objects: workload.objects.len() as u64,
+            files: files.len() as u64,
+            corpus_bytes: files.iter().map(|file| file.bytes).sum(),
+            response_bytes: responses.iter().map(|(bytes, uses)| bytes * uses).sum(),
+            response_size_bytes: Sizes::of(responses),
+            file_size_bytes: Sizes::of(files.iter().map(|file| (file.bytes, 1)).collect()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::job::WorkloadSpec;
+
+    #[test]
+    fn percentiles_are_nearest_rank_and_weighted() {
+        let sizes = Sizes::of(vec![(100, 1), (1, 50), (10, 49), (7, 0)]);
+        assert_eq!(
+            (sizes.p50, sizes.p90, sizes.p99, sizes.max),
+            (1, 10, 10, 100)
+        );
+        assert!((sizes.mean - (100.0 + 50.0 + 490.0) / 100.0).abs() < 1e-9);
+        assert_eq!(Sizes::of(Vec::new()), Sizes::default());
+    }
+
+    #[test]
+    fn the_summary_of_ecommerce_shows_the_published_aggregates() {
+        let site = super::super::make(&WorkloadSpec::Ecommerce {
+            users: 200,
+            seed: 3,
+        })
+        .unwrap();
+        let summary = &site.summary;
+        assert_eq!(
+            (summary.hits, summary.users, summary.sessions),
+            (2_400, 200, 200)
+        );
+        assert_eq!(
+            (summary.objects, summary.files, summary.corpus_bytes),
+            (40, 40, 279 * 1024)
+        );
+        assert!((summary.full_handshakes_per_hit_percent - 100.0 / 12.0).abs() < 1e-9);
+        assert!((summary.response_size_bytes.mean / 1024.0 - 6.975).abs() < 0.01);
+        assert_eq!(
+            summary.response_bytes as f64,
+            summary.response_size_bytes.mean * 2_400.0
+        );
+    }
+}
