@@ -4,6 +4,7 @@
 //! makes the same site again from the same description. docs/WORKLOADS.md says what each workload is and where its numbers
 //! come from.
 
+mod department;
 mod docroot;
 mod ecommerce;
 mod random;
@@ -70,7 +71,10 @@ pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
             "url",
             url::make(path, *bytes, *users, *requests_per_user)?,
         )),
-        WorkloadSpec::Department { .. } | WorkloadSpec::Trace { .. } => {
+        WorkloadSpec::Department { scale, seed } => {
+            Ok(site("department", department::make(*scale, *seed)?))
+        }
+        WorkloadSpec::Trace { .. } => {
             anyhow::bail!("this workload is not available yet; use ecommerce")
         }
     }
