@@ -1,7 +1,13 @@
-//! Keeping records.
+//! Keeping records: their model, one SQLite file of them, and the journal of a running experiment.
 
+mod error;
+mod journal;
 pub mod record;
+mod sqlite;
 pub mod warning;
 
+pub use error::StoreError;
+pub use journal::{Journal, read_json, write_json};
 pub use record::{Block, Configuration, FORMAT, Kind, Manifest, Preflight, Record};
+pub use sqlite::{Listing, Store, default_path};
 pub use warning::Warning;

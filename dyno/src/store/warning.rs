@@ -80,10 +80,10 @@ pub enum Warning {
     NoPlainHttp,
     /// The record could not be kept in the store.
     NotStored {
-        /// The store.
-        path: String,
-        /// What went wrong.
+        /// What went wrong and the remedy.
         cause: String,
+        /// The file that holds the record instead.
+        saved_as: Option<String>,
     },
     /// Anything else.
     Other {
@@ -159,10 +159,12 @@ impl fmt::Display for Warning {
             Warning::NoPlainHttp => f.write_str(
                 "without a plain-HTTP side no share is claimed for it; what the stages leave is called the rest. Give --plain-address HOST:PORT of the same server without TLS.",
             ),
-            Warning::NotStored { path, cause } => write!(
-                f,
-                "the record could not be kept in {path}: {cause}. Free space or set TLSDYNO_STORE to another file; nothing measured is lost as long as this result is saved (--json)."
-            ),
+            Warning::NotStored { cause, saved_as: Some(file) } => {
+                write!(f, "{cause}. Nothing measured is lost: the record is in {file}; `tlsdyno report {file}` reads it.")
+            }
+            Warning::NotStored { cause, saved_as: None } => {
+                write!(f, "{cause}. The record exists only in this output: keep it (--json, report.html).")
+            }
             Warning::Other { what, remedy } => write!(f, "{what}. {remedy}"),
         }
     }

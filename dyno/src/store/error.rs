@@ -1,0 +1,91 @@
+//! What can go wrong with the store, whose fault it is and what to do.
+
+use std::path::PathBuf;
+
+/// A failure of the store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// There is no place for the store.
+    #[error(
+        "no place to keep records: neither XDG_DATA_HOME nor HOME is set. Set TLSDYNO_STORE to a file"
+    )]
+    NoHome,
+    /// The file cannot be opened or made.
+    #[error(
+        "cannot open the record store {path}: {cause}. Make its directory writable or set TLSDYNO_STORE to another file"
+    )]
+    Open {
+        /// The store.
+        path: PathBuf,
+        /// What the system said.
+        cause: String,
+    },
+    /// The disk is full.
+    #[error(
+        "the disk of the record store {path} is full. Free some space or set TLSDYNO_STORE to a file on another disk"
+    )]
+    Full {
+        /// The store.
+        path: PathBuf,
+    },
+    /// The file is something else.
+    #[error("{path} is not a record store of tlsdyno. Set TLSDYNO_STORE to another file")]
+    NotAStore {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file was written by a later version.
+    #[error(
+        "the record store {path} has schema {found}, this tlsdyno knows up to {known}. Use a newer tlsdyno, or set TLSDYNO_STORE to another file"
+    )]
+    Newer {
+        /// The store.
+        path: PathBuf,
+        /// Its schema.
+        found: i64,
+        /// The newest schema this program knows.
+        known: i64,
+    },
+    /// Nothing has been recorded yet.
+    #[error("there are no records in {path} yet. `tlsdyno ablate --quick` makes one")]
+    Empty {
+        /// The store.
+        path: PathBuf,
+    },
+    /// No record has this id.
+    #[error("no record `{which}` in {path}. `tlsdyno list` shows the records")]
+    Unknown {
+        /// What was asked for.
+        which: String,
+        /// The store.
+        path: PathBuf,
+    },
+    /// More than one record has an id that begins like this.
+    #[error("`{which}` is the beginning of {}: give more digits", .ids.join(", "))]
+    Ambiguous {
+        /// What was asked for.
+        which: String,
+        /// The records that match.
+        ids: Vec<String>,
+    },
+    /// A record cannot be understood.
+    #[error(
+        "the record {what} cannot be read: {cause}. It was written by another version of tlsdyno, or the file is damaged"
+    )]
+    Unreadable {
+        /// Its id or file.
+        what: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// Anything else that SQLite or the system reports.
+    #[error(
+        "the record store {path} failed: {cause}. Check its disk, or set TLSDYNO_STORE to another file"
+    )]
+    Failed {
+        /// The store.
+        path: PathBuf,
+        /// What it said.
+        cause: String,
+    },
+}

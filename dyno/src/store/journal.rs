@@ -1,0 +1,242 @@
+//! The record of a running experiment: kept in memory, and block by block in the store as long as that works.
+
+use std::path::Path;
+
+use super::error::StoreError;
+use super::record::{Block, Record};
+use super::sqlite::Store;
+use super::warning::Warning;
+
+/// A record being made. The experiment goes on when the store fails: the first failure becomes a warning of the record, and what was
+/// measured is written to a JSON file instead when the experiment ends.
+#[derive(Debug)]
+pub struct Journal {
+    record: Record,
+    store: Option<Store>,
+    failure: Option<StoreError>,
+}
+
+impl Journal {
+    /// Begins a record in the user's store.
+    pub fn begin(record: Record) -> Journal {
+        Journal::begin_in(Store::open(), record)
+    }
+
+    /// Begins a record in a store that may have failed to open.
+    pub fn begin_in(store: Result<Store, StoreError>, record: Record) -> Journal {
+        let mut journal = Journal {
+            record,
+            store: None,
+            failure: None,
+        };
+        let begun = store.and_then(|mut store| {
+            let id = store.begin(&journal.record)?;
+            Ok((store, id))
+        });
+        match begun {
+            Ok((store, id)) => {
+                journal.record.id = id;
+                journal.store = Some(store);
+            }
+            Err(error) => journal.give_up_store(error),
+        }
+        journal
+    }
+
+    /// The record so far.
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Why the record is not (or no longer) in the store; tell the user at once, the experiment goes on.
+    pub fn failure(&self) -> Option<&StoreError> {
+        self.failure.as_ref()
+    }
+
+    /// Adds a block; it is on disk when this returns, unless the store failed.
+    pub fn add_block(&mut self, block: Block) {
+        self.in_store(|store, id, _| store.add_block(id, &block));
+        self.record.blocks.push(block);
+    }
+
+    /// Changes everything else: configurations, preflight, manifest, warnings. Blocks must be added by [`Journal::add_block`].
+    pub fn change(&mut self, change: impl FnOnce(&mut Record)) {
+        change(&mut self.record);
+        self.in_store(|store, id, record| store.update(id, record));
+    }
+
+    /// Ends the record; `finished` says whether the experiment ran to its planned end. When the store failed, the record is written as
+    /// JSON into `directory` (else the system's temporary directory), and its warning says where.
+    pub fn finish(mut self, finished: bool, directory: &Path) -> Record {
+        self.change(|record| record.finished = finished);
+        if self.failure.is_some() {
+            self.save_elsewhere(directory);
+        }
+        self.record
+    }
+
+    fn in_store(
+        &mut self,
+        write: impl FnOnce(&mut Store, &str, &Record) -> Result<(), StoreError>,
+    ) {
+        if let Some(store) = &mut self.store
+            && let Err(error) = write(store, &self.record.id, &self.record)
+        {
+            self.give_up_store(error);
+        }
+    }
+
+    fn give_up_store(&mut self, error: StoreError) {
+        self.store = None;
+        self.record.warnings.push(Warning::NotStored {
+            cause: error.to_string(),
+            saved_as: None,
+        });
+        self.failure = Some(error);
+    }
+
+    fn save_elsewhere(&mut self, directory: &Path) {
+        let name = format!("tlsdyno-{}.json", self.record.created_unix_s);
+        for directory in [directory, &std::env::temp_dir()] {
+            let path = directory.join(&name);
+            // The file itself must say where it is, so the warning is changed before it is known to be true.
+            self.say_saved_as(Some(path.display().to_string()));
+            if write_json(&self.record, &path).is_ok() {
+                return;
+            }
+        }
+        self.say_saved_as(None);
+    }
+
+    fn say_saved_as(&mut self, file: Option<String>) {
+        for warning in &mut self.record.warnings {
+            if let Warning::NotStored { saved_as, .. } = warning {
+                saved_as.clone_from(&file);
+            }
+        }
+    }
+}
+
+/// Writes a whole record as JSON; `tlsdyno report FILE` reads it.
+pub fn write_json(record: &Record, path: &Path) -> std::io::Result<()> {
+    let text = serde_json::to_vec(record)?;
+    let unfinished = path.with_extension("json.part");
+    std::fs::write(&unfinished, text)
+        .and_then(|()| std::fs::rename(&unfinished, path))
+        .inspect_err(|_| {
+            // Half a file would only mislead; that it cannot be removed either changes nothing.
+            let _ = std::fs::remove_file(&unfinished);
+        })
+}
+
+/// Reads a record written by [`write_json`].
+pub fn read_json(path: &Path) -> Result<Record, StoreError> {
+    let unreadable = |cause: String| StoreError::Unreadable {
+        what: path.display().to_string(),
+        cause,
+    };
+    let text = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+    serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::{FORMAT, Manifest};
+    use super::*;
+
+    fn empty_record() -> Record {
+        Record {
+            format: FORMAT,
+            id: String::new(),
+            created_unix_s: 1_795_190_400,
+            finished: false,
+            question: "Does it fit?".to_owned(),
+            manifest: Manifest::default(),
+            configurations: Vec::new(),
+            blocks: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    fn block(round: u32) -> Block {
+        let phases = [("first_byte".to_owned(), "A".repeat(3_000))].into();
+        Block {
+            round,
+            hits: 100,
+            elapsed_ns: u64::from(round) + 1,
+            phases,
+            ..Block::default()
+        }
+    }
+
+    /// A file that may not grow is what SQLite sees of a full disk.
+    #[test]
+    fn a_disk_that_fills_up_loses_nothing() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("records.sqlite");
+        let mut store = Store::open_at(&path).expect("store");
+        let id = store.begin(&empty_record()).expect("record");
+        store.add_block(&id, &block(0)).expect("first block");
+        store.limit_to_current_size();
+        let mut journal = Journal {
+            record: Record {
+                id: id.clone(),
+                blocks: vec![block(0)],
+                ..empty_record()
+            },
+            store: Some(store),
+            failure: None,
+        };
+        for round in 1..20 {
+            journal.add_block(block(round));
+        }
+        assert!(
+            matches!(journal.failure(), Some(StoreError::Full { .. })),
+            "{:?}",
+            journal.failure()
+        );
+        let record = journal.finish(true, directory.path());
+        assert_eq!(record.blocks.len(), 20);
+        let text = record.warnings[0].to_string();
+        assert!(
+            text.contains("is full. Free some space") && text.contains("tlsdyno report"),
+            "{text}"
+        );
+        assert_eq!(
+            read_json(&directory.path().join("tlsdyno-1795190400.json")).expect("file"),
+            record
+        );
+        let kept = Store::open_for_reading_at(&path)
+            .expect("reopen")
+            .load(&id)
+            .expect("what was written before");
+        assert!(
+            !kept.blocks.is_empty() && kept.blocks.len() < 20 && !kept.finished,
+            "{}",
+            kept.blocks.len()
+        );
+        assert_eq!(kept.blocks, record.blocks[..kept.blocks.len()]);
+    }
+
+    #[test]
+    fn when_nothing_can_be_written_the_result_still_comes_back() {
+        let directory = tempfile::tempdir().expect("directory");
+        let file = directory.path().join("file");
+        std::fs::write(&file, "in the way").expect("file");
+        let mut journal =
+            Journal::begin_in(Store::open_at(&file.join("records.sqlite")), empty_record());
+        assert!(matches!(journal.failure(), Some(StoreError::Open { .. })));
+        journal.add_block(block(0));
+        let record = journal.finish(true, &file);
+        assert_eq!(record.blocks.len(), 1);
+        let Warning::NotStored {
+            cause,
+            saved_as: Some(saved_as),
+        } = &record.warnings[0]
+        else {
+            panic!("{:?}", record.warnings)
+        };
+        assert!(cause.contains("TLSDYNO_STORE"), "{cause}");
+        std::fs::remove_file(saved_as).expect("it was saved in the temporary directory");
+    }
+}

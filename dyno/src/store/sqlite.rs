@@ -1,0 +1,523 @@
+//! Records in one SQLite file. All SQL of the project is in this module.
+//!
+//! Each block is its own transaction, so that a crash, Ctrl-C or a full disk loses nothing that was already written.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::hash::{BuildHasher, Hasher};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transaction, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::error::StoreError;
+use super::record::{Block, Record};
+
+/// Version of the tables below; kept in SQLite's `user_version`.
+const SCHEMA_VERSION: i64 = 1;
+/// Marks the file as ours: `tlsd` in ASCII; kept in SQLite's `application_id`.
+const APPLICATION_ID: i64 = 0x746c_7364;
+/// How long to wait for another process that is writing.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Times and counts are integers; lists and maps are JSON text. `head` is the record without its blocks.
+const SCHEMA: &str = "
+    CREATE TABLE records (
+        id TEXT PRIMARY KEY,
+        created_unix_s INTEGER NOT NULL,
+        finished INTEGER NOT NULL,
+        question TEXT NOT NULL,
+        server TEXT NOT NULL,
+        head TEXT NOT NULL
+    );
+    CREATE TABLE blocks (
+        record TEXT NOT NULL REFERENCES records (id) ON DELETE CASCADE,
+        sequence INTEGER NOT NULL,
+        round INTEGER NOT NULL,
+        configuration INTEGER NOT NULL,
+        position_in_round INTEGER NOT NULL,
+        started_ns INTEGER NOT NULL,
+        elapsed_ns INTEGER NOT NULL,
+        hits INTEGER NOT NULL,
+        body_bytes INTEGER NOT NULL,
+        server_cpu_ns INTEGER NOT NULL,
+        client_cpu_ns INTEGER NOT NULL,
+        connections INTEGER NOT NULL,
+        handshakes_full INTEGER NOT NULL,
+        resumed_intended INTEGER NOT NULL,
+        resumed_offered INTEGER NOT NULL,
+        resumed_accepted INTEGER NOT NULL,
+        steal_ns INTEGER NOT NULL,
+        client_bound INTEGER NOT NULL,
+        valid INTEGER NOT NULL,
+        errors TEXT NOT NULL,
+        warnings TEXT NOT NULL,
+        PRIMARY KEY (record, sequence)
+    );
+    CREATE TABLE phases (
+        record TEXT NOT NULL,
+        sequence INTEGER NOT NULL,
+        phase TEXT NOT NULL,
+        histogram TEXT NOT NULL,
+        PRIMARY KEY (record, sequence, phase),
+        FOREIGN KEY (record, sequence) REFERENCES blocks (record, sequence) ON DELETE CASCADE
+    );
+";
+
+/// The store of records.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    connection: Connection,
+}
+
+/// One line of `tlsdyno list`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Listing {
+    /// The record.
+    pub id: String,
+    /// When it began, seconds since 1970 (UTC).
+    pub created_unix_s: u64,
+    /// What it asks.
+    pub question: String,
+    /// The server under test.
+    pub server: String,
+    /// It ran to its planned end.
+    pub finished: bool,
+    /// Blocks measured.
+    pub blocks: u64,
+}
+
+impl Store {
+    /// Opens the user's store for writing, and makes it if need be.
+    pub fn open() -> Result<Store, StoreError> {
+        Store::open_at(&default_path()?)
+    }
+
+    /// Opens a store for writing, and makes it and its directory if need be.
+    pub fn open_at(path: &Path) -> Result<Store, StoreError> {
+        let unopened = |cause: String| StoreError::Open {
+            path: path.to_owned(),
+            cause,
+        };
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).map_err(|error| unopened(error.to_string()))?;
+        }
+        let connection = Connection::open(path).map_err(|error| unopened(error.to_string()))?;
+        let mut store = Store {
+            path: path.to_owned(),
+            connection,
+        };
+        store
+            .connection
+            .busy_timeout(BUSY_TIMEOUT)
+            .map_err(|error| store.failure(error))?;
+        store
+            .connection
+            .pragma_update(None, "foreign_keys", true)
+            .map_err(|error| store.failure(error))?;
+        store.make_tables()?;
+        Ok(store)
+    }
+
+    /// Opens the user's store for reading; it is not made if it is not there.
+    pub fn open_for_reading() -> Result<Store, StoreError> {
+        Store::open_for_reading_at(&default_path()?)
+    }
+
+    /// Opens a store for reading; it is not made if it is not there. Works on a disk that cannot be written.
+    pub fn open_for_reading_at(path: &Path) -> Result<Store, StoreError> {
+        if !path.exists() {
+            return Err(StoreError::Empty {
+                path: path.to_owned(),
+            });
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection =
+            Connection::open_with_flags(path, flags).map_err(|error| StoreError::Open {
+                path: path.to_owned(),
+                cause: error.to_string(),
+            })?;
+        let store = Store {
+            path: path.to_owned(),
+            connection,
+        };
+        store
+            .connection
+            .busy_timeout(BUSY_TIMEOUT)
+            .map_err(|error| store.failure(error))?;
+        store.check_version()?;
+        Ok(store)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Keeps a new record (blocks that it already has are kept too) and returns the id given to it.
+    pub fn begin(&mut self, record: &Record) -> Result<String, StoreError> {
+        let id = fresh_id();
+        let kept = Record {
+            id: id.clone(),
+            ..record.clone()
+        };
+        self.write(|transaction| {
+            transaction.execute(
+                "INSERT INTO records (id, created_unix_s, finished, question, server, head) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                params![kept.id, kept.created_unix_s, kept.finished, kept.question, kept.manifest.server_name, head(&kept)],
+            )?;
+            kept.blocks.iter().enumerate().try_for_each(|(sequence, block)| insert_block(transaction, &kept.id, sequence, block))
+        })?;
+        Ok(id)
+    }
+
+    /// Keeps one more block of a record; it is on disk when this returns.
+    pub fn add_block(&mut self, id: &str, block: &Block) -> Result<(), StoreError> {
+        self.write(|transaction| {
+            let sequence: usize = transaction.query_row(
+                "SELECT COUNT(*) FROM blocks WHERE record = ?1",
+                [id],
+                |row| row.get(0),
+            )?;
+            insert_block(transaction, id, sequence, block)
+        })
+    }
+
+    /// Replaces everything of a record but its blocks: manifest, configurations, warnings, whether it is finished.
+    pub fn update(&mut self, id: &str, record: &Record) -> Result<(), StoreError> {
+        let kept = Record {
+            id: id.to_owned(),
+            ..record.clone()
+        };
+        self.write(|transaction| {
+            let changed = transaction.execute(
+                "UPDATE records SET created_unix_s = ?2, finished = ?3, question = ?4, server = ?5, head = ?6 WHERE id = ?1",
+                params![id, kept.created_unix_s, kept.finished, kept.question, kept.manifest.server_name, head(&kept)],
+            )?;
+            if changed == 1 { Ok(()) } else { Err(rusqlite::Error::QueryReturnedNoRows) }
+        })
+    }
+
+    /// Reads a record by id, by the beginning of an id that no other record shares, or the newest by `last`.
+    pub fn load(&self, which: &str) -> Result<Record, StoreError> {
+        let id = self.resolve(which)?;
+        let read = |error| self.failure(error);
+        let head: String = self
+            .connection
+            .query_row("SELECT head FROM records WHERE id = ?1", [&id], |row| {
+                row.get(0)
+            })
+            .map_err(read)?;
+        let mut record: Record =
+            serde_json::from_str(&head).map_err(|error| StoreError::Unreadable {
+                what: id.clone(),
+                cause: error.to_string(),
+            })?;
+        let mut phases = self.phases(&id).map_err(read)?;
+        let mut statement = self
+            .connection
+            .prepare("SELECT * FROM blocks WHERE record = ?1 ORDER BY sequence")
+            .map_err(read)?;
+        let blocks = statement.query_map([&id], block_from_row).map_err(read)?;
+        for block in blocks {
+            let (sequence, mut block) = block.map_err(read)?;
+            block.phases = phases.remove(&sequence).unwrap_or_default();
+            record.blocks.push(block);
+        }
+        Ok(record)
+    }
+
+    /// The records, newest first.
+    pub fn list(&self) -> Result<Vec<Listing>, StoreError> {
+        let query = "SELECT id, created_unix_s, question, server, finished,
+                            (SELECT COUNT(*) FROM blocks WHERE record = records.id)
+                     FROM records ORDER BY created_unix_s DESC, rowid DESC";
+        let read = || -> rusqlite::Result<Vec<Listing>> {
+            let mut statement = self.connection.prepare(query)?;
+            let rows = statement.query_map([], |row| {
+                Ok(Listing {
+                    id: row.get(0)?,
+                    created_unix_s: row.get(1)?,
+                    question: row.get(2)?,
+                    server: row.get(3)?,
+                    finished: row.get(4)?,
+                    blocks: row.get(5)?,
+                })
+            })?;
+            rows.collect()
+        };
+        read().map_err(|error| self.failure(error))
+    }
+
+    fn resolve(&self, which: &str) -> Result<String, StoreError> {
+        let records = self.list()?;
+        if records.is_empty() {
+            return Err(StoreError::Empty {
+                path: self.path.clone(),
+            });
+        }
+        if which == "last" {
+            return Ok(records[0].id.clone());
+        }
+        let matching: Vec<String> = records
+            .into_iter()
+            .map(|record| record.id)
+            .filter(|id| id.starts_with(which))
+            .collect();
+        match matching.as_slice() {
+            [] => Err(StoreError::Unknown {
+                which: which.to_owned(),
+                path: self.path.clone(),
+            }),
+            [id] => Ok(id.clone()),
+            _ => Err(StoreError::Ambiguous {
+                which: which.to_owned(),
+                ids: matching,
+            }),
+        }
+    }
+
+    fn phases(&self, id: &str) -> rusqlite::Result<BTreeMap<u64, BTreeMap<String, String>>> {
+        let mut statement = self
+            .connection
+            .prepare("SELECT sequence, phase, histogram FROM phases WHERE record = ?1")?;
+        let rows = statement.query_map([id], |row| {
+            Ok((row.get::<_, u64>(0)?, row.get(1)?, row.get(2)?))
+        })?;
+        let mut phases: BTreeMap<u64, BTreeMap<String, String>> = BTreeMap::new();
+        for row in rows {
+            let (sequence, phase, histogram) = row?;
+            phases.entry(sequence).or_default().insert(phase, histogram);
+        }
+        Ok(phases)
+    }
+
+    fn write(
+        &mut self,
+        change: impl FnOnce(&Transaction) -> rusqlite::Result<()>,
+    ) -> Result<(), StoreError> {
+        let outcome = self.connection.transaction().and_then(|transaction| {
+            change(&transaction)?;
+            transaction.commit()
+        });
+        outcome.map_err(|error| self.failure(error))
+    }
+
+    fn make_tables(&mut self) -> Result<(), StoreError> {
+        let tables: Option<i64> = self
+            .connection
+            .query_row("SELECT 1 FROM sqlite_schema LIMIT 1", [], |row| row.get(0))
+            .optional()
+            .map_err(|error| self.failure(error))?;
+        if tables.is_none() {
+            self.write(|transaction| {
+                transaction.execute_batch(SCHEMA)?;
+                transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+                transaction.pragma_update(None, "user_version", SCHEMA_VERSION)
+            })?;
+        }
+        self.check_version()
+    }
+
+    fn check_version(&self) -> Result<(), StoreError> {
+        let pragma = |name| {
+            self.connection
+                .pragma_query_value(None, name, |row| row.get::<_, i64>(0))
+        };
+        let application = pragma("application_id").map_err(|error| self.failure(error))?;
+        if application != APPLICATION_ID {
+            return Err(StoreError::NotAStore {
+                path: self.path.clone(),
+            });
+        }
+        let found = pragma("user_version").map_err(|error| self.failure(error))?;
+        if found > SCHEMA_VERSION {
+            return Err(StoreError::Newer {
+                path: self.path.clone(),
+                found,
+                known: SCHEMA_VERSION,
+            });
+        }
+        Ok(())
+    }
+
+    fn failure(&self, error: rusqlite::Error) -> StoreError {
+        let path = self.path.clone();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => StoreError::Full { path },
+            Some(ErrorCode::NotADatabase) => StoreError::NotAStore { path },
+            Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+                StoreError::Open {
+                    path,
+                    cause: error.to_string(),
+                }
+            }
+            _ => StoreError::Failed {
+                path,
+                cause: error.to_string(),
+            },
+        }
+    }
+
+    /// Limits the size of the file, as a full disk does.
+    #[cfg(test)]
+    pub(super) fn limit_to_current_size(&self) {
+        let pages: i64 = self
+            .connection
+            .pragma_query_value(None, "page_count", |row| row.get(0))
+            .expect("page count");
+        self.connection
+            .pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))
+            .expect("limit");
+    }
+}
+
+/// The store of the user: TLSDYNO_STORE, else `tlsdyno/records.sqlite` in the XDG data directory
+/// (XDG Base Directory Specification 0.8: `$XDG_DATA_HOME`, if empty or relative `$HOME/.local/share`).
+pub fn default_path() -> Result<PathBuf, StoreError> {
+    path_from(|name| std::env::var_os(name))
+}
+
+fn path_from(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, StoreError> {
+    let set = |name| {
+        variable(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    if let Some(path) = set("TLSDYNO_STORE") {
+        return Ok(path);
+    }
+    let data = set("XDG_DATA_HOME")
+        .filter(|path| path.is_absolute())
+        .or_else(|| set("HOME").map(|home| home.join(".local/share")));
+    Ok(data
+        .ok_or(StoreError::NoHome)?
+        .join("tlsdyno/records.sqlite"))
+}
+
+/// 48 random bits: the keys of the standard library's hasher are random per call.
+fn fresh_id() -> String {
+    let random = std::hash::RandomState::new().build_hasher().finish();
+    format!("{:012x}", random >> 16)
+}
+
+fn head(record: &Record) -> String {
+    json(&Record {
+        blocks: Vec::new(),
+        ..record.clone()
+    })
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value)
+        .expect("records have string keys only, so that they are always JSON")
+}
+
+fn insert_block(
+    transaction: &Transaction,
+    id: &str,
+    sequence: usize,
+    block: &Block,
+) -> rusqlite::Result<()> {
+    transaction.execute(
+        "INSERT INTO blocks VALUES (:record, :sequence, :round, :configuration, :position_in_round, :started_ns, :elapsed_ns, :hits,
+         :body_bytes, :server_cpu_ns, :client_cpu_ns, :connections, :handshakes_full, :resumed_intended, :resumed_offered,
+         :resumed_accepted, :steal_ns, :client_bound, :valid, :errors, :warnings)",
+        rusqlite::named_params! {
+            ":record": id, ":sequence": sequence, ":round": block.round, ":configuration": block.configuration,
+            ":position_in_round": block.position_in_round, ":started_ns": block.started_ns, ":elapsed_ns": block.elapsed_ns,
+            ":hits": block.hits, ":body_bytes": block.body_bytes, ":server_cpu_ns": block.server_cpu_ns,
+            ":client_cpu_ns": block.client_cpu_ns, ":connections": block.connections, ":handshakes_full": block.handshakes_full,
+            ":resumed_intended": block.resumed_intended, ":resumed_offered": block.resumed_offered,
+            ":resumed_accepted": block.resumed_accepted, ":steal_ns": block.steal_ns, ":client_bound": block.client_bound,
+            ":valid": block.valid, ":errors": json(&block.errors), ":warnings": json(&block.warnings),
+        },
+    )?;
+    let mut statement = transaction.prepare_cached("INSERT INTO phases VALUES (?1, ?2, ?3, ?4)")?;
+    for (phase, histogram) in &block.phases {
+        statement.execute(params![id, sequence, phase, histogram])?;
+    }
+    Ok(())
+}
+
+fn block_from_row(row: &Row) -> rusqlite::Result<(u64, Block)> {
+    let block = Block {
+        round: row.get("round")?,
+        configuration: row.get("configuration")?,
+        position_in_round: row.get("position_in_round")?,
+        started_ns: row.get("started_ns")?,
+        elapsed_ns: row.get("elapsed_ns")?,
+        hits: row.get("hits")?,
+        body_bytes: row.get("body_bytes")?,
+        server_cpu_ns: row.get("server_cpu_ns")?,
+        client_cpu_ns: row.get("client_cpu_ns")?,
+        connections: row.get("connections")?,
+        handshakes_full: row.get("handshakes_full")?,
+        resumed_intended: row.get("resumed_intended")?,
+        resumed_offered: row.get("resumed_offered")?,
+        resumed_accepted: row.get("resumed_accepted")?,
+        errors: json_column(row, "errors")?,
+        steal_ns: row.get("steal_ns")?,
+        client_bound: row.get("client_bound")?,
+        valid: row.get("valid")?,
+        warnings: json_column(row, "warnings")?,
+        phases: BTreeMap::new(),
+    };
+    Ok((row.get("sequence")?, block))
+}
+
+fn json_column<T: DeserializeOwned>(row: &Row, name: &str) -> rusqlite::Result<T> {
+    let text: String = row.get(name)?;
+    let index = row.as_ref().column_index(name)?;
+    serde_json::from_str(&text).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(
+            index,
+            rusqlite::types::Type::Text,
+            Box::new(error),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_store_is_where_the_environment_says() {
+        let with = |set: &[(&str, &str)]| {
+            let set: BTreeMap<String, OsString> = set
+                .iter()
+                .map(|&(name, value)| (name.into(), value.into()))
+                .collect();
+            path_from(|name| set.get(name).cloned())
+                .map(|path| path.display().to_string())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(
+            with(&[("TLSDYNO_STORE", "/s/my.db"), ("HOME", "/h")]).unwrap(),
+            "/s/my.db"
+        );
+        assert_eq!(
+            with(&[("XDG_DATA_HOME", "/x"), ("HOME", "/h")]).unwrap(),
+            "/x/tlsdyno/records.sqlite"
+        );
+        assert_eq!(
+            with(&[("XDG_DATA_HOME", "relative"), ("HOME", "/h")]).unwrap(),
+            "/h/.local/share/tlsdyno/records.sqlite"
+        );
+        assert_eq!(
+            with(&[("XDG_DATA_HOME", ""), ("HOME", "/h")]).unwrap(),
+            "/h/.local/share/tlsdyno/records.sqlite"
+        );
+        assert!(with(&[]).unwrap_err().contains("Set TLSDYNO_STORE"));
+    }
+
+    #[test]
+    fn ids_differ() {
+        let ids: std::collections::BTreeSet<String> = (0..100).map(|_| fresh_id()).collect();
+        assert!(ids.len() == 100 && ids.iter().all(|id| id.len() == 12));
+    }
+}
