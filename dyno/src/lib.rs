@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod experiment;
+pub mod servers;
 pub mod stats;
 pub mod store;
 pub mod trace;

@@ -1,0 +1,68 @@
+//! The built-in server: `tlsdyno serve` as a separate process.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::launch::own_executable;
+use super::{Prepared, SESSION_LOG_FILE, ServerSpec};
+
+/// Says how to start it on `port`.
+pub(super) fn prepare(spec: &ServerSpec, directory: &Path, port: u16) -> Result<Prepared> {
+    let mut arguments: Vec<std::ffi::OsString> = vec![
+        "serve".into(),
+        "--docroot".into(),
+        spec.docroot.clone().into(),
+    ];
+    let mut option = |name: &str, value: std::ffi::OsString| arguments.extend([name.into(), value]);
+    option("--listen", format!("127.0.0.1:{port}").into());
+    option("--workers", spec.workers.to_string().into());
+    if let Some(tls) = &spec.tls {
+        option("--certificate", tls.certificate.chain.clone().into());
+        option("--key", tls.certificate.key.clone().into());
+        option("--tls", join(&tls.versions()).into());
+        if !tls.suites.is_empty() {
+            option("--suite", join(&tls.suites).into());
+        }
+        if !tls.groups.is_empty() {
+            option("--group", join(&tls.groups).into());
+        }
+    }
+    if spec.log_sessions {
+        option("--session-log", directory.join(SESSION_LOG_FILE).into());
+    }
+    if let Some(tls) = &spec.tls {
+        for (flag, wanted) in [
+            ("--no-tickets", !tls.tickets),
+            ("--no-session-cache", !tls.session_cache),
+            ("--no-encrypt-then-mac", !tls.encrypt_then_mac),
+        ] {
+            arguments.extend(wanted.then(|| flag.into()));
+        }
+    }
+    let words: Vec<_> = arguments
+        .iter()
+        .map(|word| word.to_string_lossy())
+        .collect();
+    Ok(Prepared {
+        program: own_executable()?.get_program().to_owned(),
+        config: format!("tlsdyno {}", words.join(" ")),
+        arguments,
+        version: format!(
+            "tlsdyno {} built-in server, {}",
+            env!("CARGO_PKG_VERSION"),
+            openssl::version::version()
+        ),
+        error_log: None,
+        raise_open_files: true,
+        grace_ms: 1_000,
+    })
+}
+
+fn join<T: ToString>(items: &[T]) -> String {
+    items
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(",")
+}

@@ -1,0 +1,235 @@
+//! Certificates for servers under test: a root of its own and a leaf for this host's loopback names.
+
+use std::fmt;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context, Result};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, RsaKeySize,
+};
+use serde::{Deserialize, Serialize};
+use tlsdyno_tls::suite::UnknownName;
+
+/// Kind and size of a server's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum CertificateKind {
+    /// RSA, 2048 bits.
+    #[serde(rename = "rsa-2048")]
+    Rsa2048,
+    /// RSA, 3072 bits.
+    #[serde(rename = "rsa-3072")]
+    Rsa3072,
+    /// RSA, 4096 bits.
+    #[serde(rename = "rsa-4096")]
+    Rsa4096,
+    /// ECDSA on P-256.
+    #[serde(rename = "p-256")]
+    P256,
+    /// ECDSA on P-384.
+    #[serde(rename = "p-384")]
+    P384,
+}
+
+impl CertificateKind {
+    /// Every kind.
+    pub const ALL: [CertificateKind; 5] = [
+        CertificateKind::Rsa2048,
+        CertificateKind::Rsa3072,
+        CertificateKind::Rsa4096,
+        CertificateKind::P256,
+        CertificateKind::P384,
+    ];
+
+    /// The name people type.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CertificateKind::Rsa2048 => "rsa-2048",
+            CertificateKind::Rsa3072 => "rsa-3072",
+            CertificateKind::Rsa4096 => "rsa-4096",
+            CertificateKind::P256 => "p-256",
+            CertificateKind::P384 => "p-384",
+        }
+    }
+
+    /// Whether the key is RSA: static RSA and ECDHE-RSA suites need that, ECDHE-ECDSA suites the opposite.
+    pub const fn is_rsa(self) -> bool {
+        !matches!(self, CertificateKind::P256 | CertificateKind::P384)
+    }
+
+    fn generate_key(self) -> Result<KeyPair> {
+        let rsa = |size| KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, size);
+        match self {
+            CertificateKind::Rsa2048 => rsa(RsaKeySize::_2048),
+            CertificateKind::Rsa3072 => rsa(RsaKeySize::_3072),
+            CertificateKind::Rsa4096 => rsa(RsaKeySize::_4096),
+            CertificateKind::P256 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
+            CertificateKind::P384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
+        }
+        .with_context(|| format!("generate a {self} key"))
+    }
+}
+
+impl fmt::Display for CertificateKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for CertificateKind {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<CertificateKind, UnknownName> {
+        CertificateKind::ALL
+            .into_iter()
+            .find(|kind| kind.name().eq_ignore_ascii_case(name))
+            .ok_or_else(|| UnknownName {
+                what: "certificate",
+                name: name.to_owned(),
+                known: CertificateKind::ALL.map(CertificateKind::name).join(", "),
+            })
+    }
+}
+
+/// PEM files of one server identity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateFiles {
+    /// What the server sends: the leaf (its issuer is the root itself).
+    pub chain: PathBuf,
+    /// The leaf's private key, PKCS#8, readable by its owner only.
+    pub key: PathBuf,
+    /// The root that an honest client trusts.
+    pub ca: PathBuf,
+}
+
+/// Makes a root and a leaf of this kind and writes `KIND.chain.pem`, `KIND.key.pem`, `KIND.ca.pem` into `directory`.
+///
+/// The leaf is for `localhost`, `127.0.0.1` and `::1` and valid for the years that rcgen takes for granted (1975 to 4096), so that a
+/// wrong clock cannot spoil an experiment. The root has a key of the same type, RSA always of 2048 bits: its size costs an honest client
+/// time, the server none.
+pub fn create(kind: CertificateKind, directory: &Path) -> Result<CertificateFiles> {
+    let root_kind = if kind.is_rsa() {
+        CertificateKind::Rsa2048
+    } else {
+        kind
+    };
+    let root_key = root_kind.generate_key()?;
+    let root = root_parameters();
+    let root_pem = root
+        .self_signed(&root_key)
+        .context("sign the root certificate")?
+        .pem();
+    let leaf_key = kind.generate_key()?;
+    let issuer = Issuer::new(root, root_key);
+    let leaf_pem = leaf_parameters(kind)?
+        .signed_by(&leaf_key, &issuer)
+        .context("sign the server certificate")?
+        .pem();
+
+    let file = |part: &str| directory.join(format!("{kind}.{part}.pem"));
+    let files = CertificateFiles {
+        chain: file("chain"),
+        key: file("key"),
+        ca: file("ca"),
+    };
+    fs::write(&files.chain, leaf_pem)
+        .with_context(|| format!("write {}", files.chain.display()))?;
+    fs::write(&files.ca, root_pem).with_context(|| format!("write {}", files.ca.display()))?;
+    write_secret(&files.key, &leaf_key.serialize_pem())?;
+    Ok(files)
+}
+
+fn root_parameters() -> CertificateParams {
+    let mut root = CertificateParams::default();
+    root.distinguished_name
+        .push(DnType::CommonName, "tlsdyno root of one run");
+    root.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    root.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    root
+}
+
+fn leaf_parameters(kind: CertificateKind) -> Result<CertificateParams> {
+    let names = ["localhost", "127.0.0.1", "::1"]
+        .map(str::to_owned)
+        .to_vec();
+    let mut leaf = CertificateParams::new(names).context("name the server certificate")?;
+    leaf.distinguished_name
+        .push(DnType::CommonName, "localhost");
+    leaf.use_authority_key_identifier_extension = true;
+    leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    if kind.is_rsa() {
+        // Static RSA key exchange encrypts to the key (RFC 5246 section 7.4.2).
+        leaf.key_usages.push(KeyUsagePurpose::KeyEncipherment);
+    }
+    Ok(leaf)
+}
+
+fn write_secret(path: &Path, text: &str) -> Result<()> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let written = options
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| format!("write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use openssl::ssl::{SslContext, SslFiletype, SslMethod};
+    use openssl::x509::X509;
+
+    use super::*;
+
+    #[test]
+    fn openssl_accepts_key_chain_and_names() {
+        let directory = tempfile::tempdir().unwrap();
+        for kind in [
+            CertificateKind::Rsa2048,
+            CertificateKind::P256,
+            CertificateKind::P384,
+        ] {
+            let files = create(kind, directory.path()).unwrap();
+            let mut context = SslContext::builder(SslMethod::tls_server()).unwrap();
+            context.set_certificate_chain_file(&files.chain).unwrap();
+            context
+                .set_private_key_file(&files.key, SslFiletype::PEM)
+                .unwrap();
+            context.check_private_key().unwrap();
+            let root = X509::from_pem(&fs::read(&files.ca).unwrap()).unwrap();
+            let leaf = X509::from_pem(&fs::read(&files.chain).unwrap()).unwrap();
+            assert!(leaf.verify(&root.public_key().unwrap()).unwrap(), "{kind}");
+            let names = leaf.subject_alt_names().unwrap();
+            assert!(names.iter().any(|name| name.dnsname() == Some("localhost")));
+            assert!(
+                names
+                    .iter()
+                    .any(|name| name.ipaddress() == Some(&[127, 0, 0, 1]))
+            );
+            assert_eq!(leaf.public_key().unwrap().rsa().is_ok(), kind.is_rsa());
+            let mode = std::os::unix::fs::PermissionsExt::mode(
+                &fs::metadata(&files.key).unwrap().permissions(),
+            );
+            assert_eq!(mode & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn names_round_trip() {
+        for kind in CertificateKind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+            assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
+        }
+        assert!(
+            "rsa"
+                .parse::<CertificateKind>()
+                .unwrap_err()
+                .to_string()
+                .contains("rsa-2048")
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! A control group of our own around each server, where the machine lets us: its CPU account misses nothing, not even
+//! processes and threads that came and went between two looks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result, bail};
+
+use super::process_tree;
+
+/// Prefix of the names of our control groups; the owner's process id and a number follow.
+const PREFIX: &str = "tlsdyno-";
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// Which account file a control group has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Account {
+    /// cgroup v1, controller cpuacct: `cpuacct.usage`, nanoseconds.
+    CpuAcct,
+    /// cgroup v2: `usage_usec` in `cpu.stat`, present in every group.
+    CpuStat,
+}
+
+/// A control group made by us. Removed when dropped (if no process is left in it).
+#[derive(Debug)]
+pub struct Cgroup {
+    path: PathBuf,
+    account: Account,
+}
+
+impl Cgroup {
+    /// Makes a new, empty group below the one that tlsdyno itself is in; the error says why that is not possible.
+    pub fn create() -> Result<Cgroup> {
+        let memberships =
+            fs::read_to_string("/proc/self/cgroup").context("read /proc/self/cgroup")?;
+        let mounts = fs::read_to_string("/proc/self/mounts").context("read /proc/self/mounts")?;
+        let (parent, account) = locate(&memberships, &mounts)
+            .context("no cpuacct or version 2 hierarchy is mounted")?;
+        remove_stale(&parent);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
+        fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        let group = Cgroup { path, account };
+        // Joining needs more rights than making one (cgroups(7), delegation), so a process that ends at once tries it.
+        let procs = group.path.join("cgroup.procs");
+        let joined = std::process::Command::new("sh")
+            .args(["-c", "echo 0 > \"$1\"", "sh"])
+            .arg(&procs)
+            .output();
+        match joined {
+            Ok(output) if output.status.success() => {}
+            _ => bail!("processes cannot be moved into {}", group.path.display()),
+        }
+        group.cpu_ns()?;
+        Ok(group)
+    }
+
+    /// Where it is in the file system.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// CPU time that all its processes ever used, in nanoseconds.
+    pub fn cpu_ns(&self) -> Result<u64> {
+        let path = self.path.join(match self.account {
+            Account::CpuAcct => "cpuacct.usage",
+            Account::CpuStat => "cpu.stat",
+        });
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        parse_account(self.account, &text)
+            .with_context(|| format!("{} has no CPU account", path.display()))
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // The processes in it are dead by now; the kernel may still be busy letting them go.
+        for _ in 0..50 {
+            match fs::remove_dir(&self.path) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+fn parse_account(account: Account, text: &str) -> Option<u64> {
+    match account {
+        Account::CpuAcct => text.trim().parse().ok(),
+        Account::CpuStat => {
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix("usage_usec "))?;
+            Some(line.trim().parse::<u64>().ok()? * 1000)
+        }
+    }
+}
+
+/// Own group's directory: version 1's cpuacct if mounted (nanoseconds), else version 2 (microseconds).
+fn locate(memberships: &str, mounts: &str) -> Option<(PathBuf, Account)> {
+    let member = |controller: &str| {
+        memberships.lines().find_map(|line| {
+            let (_, rest) = line.split_once(':')?;
+            let (controllers, path) = rest.split_once(':')?;
+            let found = if controller.is_empty() {
+                controllers.is_empty()
+            } else {
+                controllers.split(',').any(|name| name == controller)
+            };
+            found.then(|| path.trim_start_matches('/').to_owned())
+        })
+    };
+    let mounted = |kind: &str, option: &str| {
+        mounts.lines().find_map(|line| {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let fits = fields.get(2) == Some(&kind)
+                && (option.is_empty() || fields.get(3)?.split(',').any(|name| name == option));
+            fits.then(|| PathBuf::from(fields[1]))
+        })
+    };
+    let version1 = || {
+        Some((
+            mounted("cgroup", "cpuacct")?.join(member("cpuacct")?),
+            Account::CpuAcct,
+        ))
+    };
+    let version2 = || Some((mounted("cgroup2", "")?.join(member("")?), Account::CpuStat));
+    version1().or_else(version2)
+}
+
+/// Removes empty groups of tlsdyno processes that are gone.
+fn remove_stale(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok());
+        if owner.is_some_and(|pid| process_tree::stat(pid).is_none()) {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_versions_are_located() {
+        let memberships = "3:cpu,cpuacct:/user\n1:name=systemd:/x\n0::/user.slice/a:b\n";
+        let both = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n";
+        let only2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
+        assert_eq!(
+            locate(memberships, both),
+            Some(("/sys/fs/cgroup/cpu,cpuacct/user".into(), Account::CpuAcct))
+        );
+        assert_eq!(
+            locate(memberships, only2),
+            Some(("/sys/fs/cgroup/user.slice/a:b".into(), Account::CpuStat))
+        );
+        assert_eq!(locate(memberships, "tmpfs /tmp tmpfs rw 0 0\n"), None);
+    }
+
+    #[test]
+    fn accounts_parse() {
+        assert_eq!(
+            parse_account(Account::CpuAcct, "123456789\n"),
+            Some(123_456_789)
+        );
+        assert_eq!(
+            parse_account(Account::CpuStat, "usage_usec 12\nuser_usec 3\n"),
+            Some(12_000)
+        );
+        assert_eq!(parse_account(Account::CpuStat, "user_usec 3\n"), None);
+    }
+
+    #[test]
+    fn a_group_accounts_for_its_processes_and_goes_away() {
+        // Not every machine lets us; then there is nothing to test here, and cpu.rs has its own tests.
+        let Ok(group) = Cgroup::create() else { return };
+        let path = group.path().to_owned();
+        let before = group.cpu_ns().unwrap();
+        let script =
+            "echo 0 > \"$1/cgroup.procs\" && i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done";
+        let status = std::process::Command::new("sh")
+            .args(["-c", script, "sh"])
+            .arg(&path)
+            .status()
+            .unwrap();
+        assert!(status.success());
+        assert!(group.cpu_ns().unwrap() - before > 1_000_000);
+        drop(group);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,171 @@
+//! CPU time of a server: of its control group where there is one, else summed over its threads (DESIGN: measuring).
+
+use std::collections::HashMap;
+use std::fs;
+
+use anyhow::{Result, bail};
+
+use super::cgroup::Cgroup;
+use super::process_tree::{self, ProcessStat};
+
+/// Nanoseconds per clock tick of `/proc/PID/stat`: USER_HZ is 100 on every Linux platform that Rust supports.
+const TICK_NS: u64 = 10_000_000;
+
+/// Where a server's CPU time is read.
+#[derive(Debug)]
+pub enum CpuAccount {
+    /// A control group around all its processes: exact.
+    Cgroup(Cgroup),
+    /// `/proc`, with a memory for what has exited.
+    Threads(ThreadAccount),
+}
+
+impl CpuAccount {
+    /// The best account that this machine allows.
+    pub fn best() -> CpuAccount {
+        Cgroup::create().map_or_else(
+            |_| CpuAccount::Threads(ThreadAccount::default()),
+            CpuAccount::Cgroup,
+        )
+    }
+
+    /// The name of the method, for the manifest.
+    pub fn method(&self) -> &'static str {
+        match self {
+            CpuAccount::Cgroup(_) => "cgroup",
+            CpuAccount::Threads(_) => "schedstat",
+        }
+    }
+
+    /// CPU time so far, in nanoseconds; `processes` are the server's living ones.
+    pub fn read_ns(&mut self, processes: &[ProcessStat]) -> Result<u64> {
+        match self {
+            CpuAccount::Cgroup(group) => group.cpu_ns(),
+            CpuAccount::Threads(account) => {
+                if processes.is_empty() {
+                    bail!("the server has no process left whose CPU time could be read");
+                }
+                Ok(account.read_ns(processes))
+            }
+        }
+    }
+}
+
+/// Sum over `/proc/PID/task/*/schedstat`. The kernel drops a thread's entry when it exits: what was last seen of it is kept, and the
+/// process's own clock, which includes exited threads but counts in ticks, corrects what was missed.
+#[derive(Debug, Default)]
+pub struct ThreadAccount {
+    processes: HashMap<(u32, u64), KnownProcess>,
+}
+
+#[derive(Debug, Default)]
+struct KnownProcess {
+    /// On-CPU nanoseconds by thread id, also of threads that are gone.
+    threads: HashMap<u32, u64>,
+    /// The most that was ever seen of the process, in nanoseconds.
+    best_ns: u64,
+    /// CPU time of children it has waited for, in nanoseconds, and how much of that we had seen ourselves.
+    children_ns: u64,
+}
+
+impl ThreadAccount {
+    /// CPU time so far, in nanoseconds. Never decreases.
+    pub fn read_ns(&mut self, processes: &[ProcessStat]) -> u64 {
+        for process in processes {
+            let known = self
+                .processes
+                .entry((process.pid, process.started_ticks))
+                .or_default();
+            for (thread, ns) in thread_times(process.pid) {
+                let time = known.threads.entry(thread).or_default();
+                *time = ns.max(*time);
+            }
+            let threads_ns: u64 = known.threads.values().sum();
+            known.best_ns = known.best_ns.max(threads_ns).max(process.ticks * TICK_NS);
+            known.children_ns = known.children_ns.max(process.children_ticks * TICK_NS);
+        }
+        let alive: Vec<_> = processes
+            .iter()
+            .map(|process| (process.pid, process.started_ticks))
+            .collect();
+        let (mut living_ns, mut gone_ns, mut waited_ns) = (0, 0, 0);
+        for (id, known) in &self.processes {
+            if alive.contains(id) {
+                living_ns += known.best_ns;
+                waited_ns += known.children_ns;
+            } else {
+                gone_ns += known.best_ns;
+            }
+        }
+        // What exited is known twice, each way incompletely: seen before it went, or told by the parent that waited for it.
+        living_ns + gone_ns.max(waited_ns)
+    }
+}
+
+/// Thread ids of a process with their nanoseconds on CPU.
+fn thread_times(pid: u32) -> Vec<(u32, u64)> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let threads = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    threads
+        .filter_map(|thread| {
+            let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).ok()?;
+            Some((thread, text.split(' ').next()?.parse().ok()?))
+        })
+        .collect()
+}
+
+/// CPU time that one process (this one's child, or this one) used so far, in nanoseconds; `None` when it is gone.
+pub fn process_cpu_ns(pid: u32) -> Option<u64> {
+    Some(ThreadAccount::default().read_ns(&[process_tree::stat(pid)?]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Uses about `ms` milliseconds of CPU.
+    fn burn(ms: u64) {
+        let own = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let ns =
+            |time: rustix::time::Timespec| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+        let start = ns(own());
+        while ns(own()) - start < ms * 1_000_000 {
+            std::hint::black_box(0);
+        }
+    }
+
+    #[test]
+    fn exited_threads_stay_in_the_account() {
+        let own = std::process::id();
+        let mut account = ThreadAccount::default();
+        let mut read = || account.read_ns(&[process_tree::stat(own).unwrap()]);
+        let before = read();
+        std::thread::spawn(|| burn(60)).join().unwrap();
+        let after = read();
+        // Other tests may run in this process at the same time, so only the lower side can be checked; the clock ticks.
+        assert!(after >= before + 40_000_000, "{before} {after}");
+        assert!(read() >= after);
+    }
+
+    #[test]
+    fn waited_for_children_are_counted() {
+        let own = std::process::id();
+        let mut account = ThreadAccount::default();
+        let before = account.read_ns(&[process_tree::stat(own).unwrap()]);
+        let script =
+            "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; cat /proc/self/stat >/dev/null";
+        assert!(
+            std::process::Command::new("sh")
+                .args(["-c", script])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let after = account.read_ns(&[process_tree::stat(own).unwrap()]);
+        assert!(after > before + 20_000_000, "{before} {after}");
+    }
+}

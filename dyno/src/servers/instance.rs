@@ -1,0 +1,511 @@
+//! A running server: started, ready, accounted for, and ended with all that belongs to it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+
+use super::command::{self, CommandSpec};
+use super::cpu::CpuAccount;
+use super::launch::{FOREIGN_VARIABLES, Launch, STDERR_FILE, STDOUT_FILE};
+use super::supervised::Supervised;
+use super::{Prepared, SESSION_LOG_FILE, ServerKind, ServerSpec, SessionCounts, built_in, nginx};
+use super::{listening, mapped, process_tree, run_directory};
+
+/// How long a server of ours may take until it listens.
+const OWN_READY_WITHIN: Duration = Duration::from_secs(15);
+/// How long a user's own server may take.
+const COMMAND_READY_WITHIN: Duration = Duration::from_secs(60);
+/// Pause between two looks at a starting server.
+const READY_POLL: Duration = Duration::from_millis(5);
+/// How often another free port is tried when somebody was faster.
+const PORT_ATTEMPTS: u32 = 5;
+/// How much of each log goes into messages, in bytes from its end.
+const LOG_TAIL_BYTES: usize = 4096;
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// What a server is, for the manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Description {
+    /// Name and version of the server and its OpenSSL.
+    pub version: String,
+    /// Configuration text, or the command line.
+    pub config: String,
+    /// The libssl and libcrypto that its workers have loaded.
+    pub openssl_libraries: Vec<PathBuf>,
+    /// How its CPU time is read: `cgroup` or `schedstat`.
+    pub cpu_account: String,
+    /// Its addresses.
+    pub listening: Vec<SocketAddr>,
+}
+
+/// A running server. Dropping it ends it.
+#[derive(Debug)]
+pub struct Instance {
+    supervised: Supervised,
+    // After `supervised`: a control group can be removed only when its processes are gone.
+    cpu: Mutex<CpuAccount>,
+    directory: PathBuf,
+    address: SocketAddr,
+    plain_address: Option<SocketAddr>,
+    version: String,
+    config: String,
+    error_log: Option<PathBuf>,
+    /// How much of each log was already searched for alarms.
+    searched: Mutex<BTreeMap<PathBuf, usize>>,
+}
+
+/// Starts a server in a directory of its own inside `directory` and waits until it is ready.
+///
+/// The errors say what the server itself said.
+pub fn start(spec: &ServerSpec, directory: &Path) -> Result<Instance> {
+    check(spec)?;
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut attempt = 1;
+    loop {
+        let own = directory.join(format!("server-{number}-{attempt}"));
+        run_directory::make_passable(&own)?;
+        let chosen = Ports::choose(spec)?;
+        let result = start_on(spec, &own, &chosen);
+        if result.is_err() {
+            let _ = fs::remove_dir_all(&own);
+        }
+        match result {
+            Err(error) if chosen.ours && attempt < PORT_ATTEMPTS && is_port_taken(&error) => {
+                attempt += 1
+            }
+            other => return other,
+        }
+    }
+}
+
+fn check(spec: &ServerSpec) -> Result<()> {
+    if !spec.docroot.is_dir() {
+        bail!("the docroot {} is not a directory", spec.docroot.display());
+    }
+    if spec.workers == 0 {
+        bail!("a server needs at least one worker");
+    }
+    if spec.log_sessions && matches!(spec.kind, ServerKind::Command(_)) {
+        bail!(
+            "the session log of a user's own server command is not known; drop it or use nginx or the built-in server"
+        );
+    }
+    Ok(())
+}
+
+/// The server said that its port is taken. All C libraries use this wording for EADDRINUSE.
+fn is_port_taken(error: &anyhow::Error) -> bool {
+    format!("{error:#}")
+        .to_ascii_lowercase()
+        .contains("address already in use")
+}
+
+/// Ports of one attempt.
+struct Ports {
+    port: u16,
+    plain_port: u16,
+    /// Chosen by us, so that others can be chosen.
+    ours: bool,
+}
+
+impl Ports {
+    fn choose(spec: &ServerSpec) -> Result<Ports> {
+        let free = || -> Result<TcpListener> {
+            TcpListener::bind("127.0.0.1:0").context("find a free loopback port")
+        };
+        // Both held at once, so that they differ.
+        let (first, second) = (free()?, free()?);
+        let ours = match &spec.kind {
+            ServerKind::Command(command) => !command.has_fixed_port(),
+            ServerKind::BuiltIn | ServerKind::Nginx => true,
+        };
+        Ok(Ports {
+            port: first.local_addr()?.port(),
+            plain_port: second.local_addr()?.port(),
+            ours,
+        })
+    }
+}
+
+/// Where a server shall be reachable.
+struct Addresses {
+    address: SocketAddr,
+    plain: Option<SocketAddr>,
+}
+
+fn start_on(spec: &ServerSpec, directory: &Path, ports: &Ports) -> Result<Instance> {
+    let loopback = SocketAddr::from(([127, 0, 0, 1], ports.port));
+    let (prepared, addresses) = match &spec.kind {
+        ServerKind::BuiltIn => (
+            built_in::prepare(spec, directory, ports.port)?,
+            Addresses {
+                address: loopback,
+                plain: None,
+            },
+        ),
+        ServerKind::Nginx => (
+            nginx::prepare(spec, directory, ports.port)?,
+            Addresses {
+                address: loopback,
+                plain: None,
+            },
+        ),
+        ServerKind::Command(command) => prepare_command(command, spec, directory, ports)?,
+    };
+    refuse_taken(&addresses)?;
+    let cpu = CpuAccount::best();
+    let launch = launch(spec, directory, &prepared, &cpu);
+    let mut instance = Instance {
+        supervised: Supervised::start(&launch)?,
+        cpu: Mutex::new(cpu),
+        directory: directory.to_owned(),
+        address: addresses.address,
+        plain_address: addresses.plain,
+        version: prepared.version,
+        config: prepared.config,
+        error_log: prepared.error_log,
+        searched: Mutex::new(BTreeMap::new()),
+    };
+    instance.await_ready(spec)?;
+    if spec.is_altered() && !spec.allow_insecure_listen {
+        listening::refuse_open_listeners(&instance.listening_addresses())?;
+    }
+    Ok(instance)
+}
+
+fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cpu: &CpuAccount) -> Launch {
+    // A user's own command keeps its environment: `as is` means just that.
+    let is_command = matches!(spec.kind, ServerKind::Command(_));
+    let without = if is_command {
+        Vec::new()
+    } else {
+        FOREIGN_VARIABLES.iter().map(Into::into).collect()
+    };
+    let here = || std::env::current_dir().unwrap_or_else(|_| directory.to_owned());
+    Launch {
+        program: prepared.program.clone(),
+        arguments: prepared.arguments.clone(),
+        environment: spec.environment.clone(),
+        without,
+        directory: directory.to_owned(),
+        // A user's command may name its files relative to where tlsdyno was started.
+        working_directory: if is_command {
+            here()
+        } else {
+            directory.to_owned()
+        },
+        cpu: spec.cpu,
+        cgroup: match cpu {
+            CpuAccount::Cgroup(group) => Some(group.path().to_owned()),
+            CpuAccount::Threads(_) => None,
+        },
+        raise_open_files: prepared.raise_open_files,
+        grace_ms: prepared.grace_ms,
+    }
+}
+
+fn prepare_command(
+    command: &CommandSpec,
+    spec: &ServerSpec,
+    directory: &Path,
+    ports: &Ports,
+) -> Result<(Prepared, Addresses)> {
+    let path = |path: &Path| path.display().to_string();
+    let mut values = BTreeMap::from([
+        ("port", ports.port.to_string()),
+        ("plain_port", ports.plain_port.to_string()),
+        ("docroot", path(&spec.docroot)),
+        ("dir", path(directory)),
+    ]);
+    if let Some(tls) = &spec.tls {
+        values.insert("certificate", path(&tls.certificate.chain));
+        values.insert("key", path(&tls.certificate.key));
+        values.insert("ca", path(&tls.certificate.ca));
+    }
+    let words = command.words(&values)?;
+    let resolved = |template: &str| command::resolve(&command::fill(template, &values)?);
+    let addresses = Addresses {
+        address: resolved(&command.address)?,
+        plain: command.plain_address.as_deref().map(resolved).transpose()?,
+    };
+    let mut words = words.into_iter();
+    let program = words.next().unwrap_or_default();
+    let prepared = Prepared {
+        version: format!("own command, program {program}"),
+        program: program.into(),
+        arguments: words.map(Into::into).collect(),
+        config: command.command.clone(),
+        error_log: None,
+        raise_open_files: false,
+        grace_ms: 5_000,
+    };
+    Ok((prepared, addresses))
+}
+
+/// Somebody else at our address would be measured in our server's place.
+fn refuse_taken(addresses: &Addresses) -> Result<()> {
+    for address in [Some(addresses.address), addresses.plain]
+        .into_iter()
+        .flatten()
+    {
+        let owners = listening::owners(&address);
+        if !owners.is_empty() {
+            bail!(
+                "address already in use: {address} is taken by process {}; stop it, or give this server another port",
+                owners.join(" and ")
+            );
+        }
+    }
+    Ok(())
+}
+
+impl Instance {
+    /// Where it serves what was asked for (TLS, or plain HTTP without TLS settings).
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where a user's own command serves plain HTTP beside TLS.
+    pub fn plain_address(&self) -> Option<SocketAddr> {
+        self.plain_address
+    }
+
+    /// The private directory of this instance.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Processes that serve connections: those without children, and of these, if any has libssl loaded, only such.
+    pub fn worker_pids(&self) -> Vec<u32> {
+        let leaves = process_tree::leaves(&self.supervised.processes());
+        let has_openssl = |pid: &u32| {
+            mapped::mapped_libraries(*pid).is_ok_and(|libraries| {
+                libraries
+                    .iter()
+                    .any(|library| mapped::is_openssl(&library.path))
+            })
+        };
+        let with_openssl: Vec<u32> = leaves.iter().copied().filter(has_openssl).collect();
+        if with_openssl.is_empty() {
+            leaves
+        } else {
+            with_openssl
+        }
+    }
+
+    /// Every process of the server.
+    pub fn pids(&self) -> Vec<u32> {
+        self.supervised
+            .processes()
+            .iter()
+            .map(|process| process.pid)
+            .collect()
+    }
+
+    /// CPU time that all its processes used so far, user and system, in nanoseconds; differences of two readings count.
+    pub fn cpu_ns(&self) -> Result<u64> {
+        let mut account = self
+            .cpu
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        match &mut *account {
+            CpuAccount::Cgroup(group) => group.cpu_ns(),
+            CpuAccount::Threads(_) => account.read_ns(&self.supervised.processes()),
+        }
+    }
+
+    /// Whether any of its processes lives.
+    pub fn is_alive(&mut self) -> bool {
+        self.supervised.ended().is_none()
+    }
+
+    /// Where it listens, by the kernel's word.
+    pub fn listening_addresses(&self) -> Vec<SocketAddr> {
+        listening::listening_addresses(&self.pids())
+    }
+
+    /// What it is.
+    pub fn description(&self) -> Description {
+        let libraries = self
+            .worker_pids()
+            .first()
+            .and_then(|&pid| mapped::mapped_libraries(pid).ok())
+            .unwrap_or_default();
+        Description {
+            version: self.version.clone(),
+            config: self.config.clone(),
+            openssl_libraries: libraries
+                .into_iter()
+                .map(|library| library.path)
+                .filter(|path| mapped::is_openssl(path))
+                .collect(),
+            cpu_account: self
+                .cpu
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner())
+                .method()
+                .to_owned(),
+            listening: self.listening_addresses(),
+        }
+    }
+
+    /// What the server said of its connections; needs `log_sessions`.
+    pub fn session_counts(&self) -> Result<SessionCounts> {
+        SessionCounts::read(&self.directory.join(SESSION_LOG_FILE))
+    }
+
+    /// The last lines of its error log, standard error and standard output.
+    pub fn log_tail(&self) -> String {
+        let tails = self
+            .logs()
+            .into_iter()
+            .map(|path| tail(&path))
+            .filter(|text| !text.is_empty());
+        tails.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Lines of alarm in its logs since the last call: workers killed by signals, levels crit, alert and emerg.
+    pub fn error_log_alarms(&self) -> Vec<String> {
+        let mut searched = self
+            .searched
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut alarms = Vec::new();
+        for path in self.logs() {
+            let bytes = fs::read(&path).unwrap_or_default();
+            let from = searched.entry(path).or_default();
+            let new = String::from_utf8_lossy(bytes.get(*from..).unwrap_or_default()).into_owned();
+            alarms.extend(new.lines().filter(|line| is_alarm(line)).map(str::to_owned));
+            *from = bytes.len();
+        }
+        alarms
+    }
+
+    /// Ends the server with all its processes and removes its directory.
+    pub fn stop(self) -> Result<()> {
+        self.supervised.stop()
+    }
+
+    fn logs(&self) -> Vec<PathBuf> {
+        let own = [STDERR_FILE, STDOUT_FILE].map(|name| self.directory.join(name));
+        self.error_log.iter().cloned().chain(own).collect()
+    }
+
+    fn await_ready(&mut self, spec: &ServerSpec) -> Result<()> {
+        let patience = match spec.kind {
+            ServerKind::Command(_) => COMMAND_READY_WITHIN,
+            ServerKind::BuiltIn | ServerKind::Nginx => OWN_READY_WITHIN,
+        };
+        let limit = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.supervised.ended().map(str::to_owned) {
+                bail!(
+                    "the server did not start ({status}); it said:\n{}",
+                    self.last_words()
+                );
+            }
+            if self.is_ready(spec) {
+                return Ok(());
+            }
+            // nginx tries the same port five times before it gives up; that is too late for us.
+            let log = self.log_tail();
+            if log.to_ascii_lowercase().contains("address already in use") {
+                bail!("the server did not start; it said:\n{log}");
+            }
+            if Instant::now() > limit {
+                bail!("{}", self.why_not_ready(patience));
+            }
+            std::thread::sleep(READY_POLL);
+        }
+    }
+
+    fn is_ready(&self, spec: &ServerSpec) -> bool {
+        let listening = self.listening_addresses();
+        let serves = |wanted: &SocketAddr| {
+            listening
+                .iter()
+                .any(|listener| listening::serves(listener, wanted))
+        };
+        // nginx listens before it has workers.
+        let expected = if spec.kind == ServerKind::Nginx {
+            spec.workers as usize + 1
+        } else {
+            1
+        };
+        serves(&self.address)
+            && self.plain_address.as_ref().is_none_or(serves)
+            && self.pids().len() >= expected
+    }
+
+    fn why_not_ready(&self, patience: Duration) -> String {
+        let seconds = patience.as_secs();
+        let wanted = match self.plain_address {
+            Some(plain) => format!("{} and {plain}", self.address),
+            None => self.address.to_string(),
+        };
+        let owners = listening::owners(&self.address);
+        if !owners.is_empty() {
+            return format!(
+                "{wanted} is served by process {}, which was not started by the server command; tlsdyno must start the server itself \
+                 (not through a service manager or container daemon) to account for its CPU time",
+                owners.join(" and ")
+            );
+        }
+        let listening: Vec<String> = self
+            .listening_addresses()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let instead = if listening.is_empty() {
+            "nothing".to_owned()
+        } else {
+            listening.join(", ")
+        };
+        format!(
+            "the server is not ready after {seconds} s: it should listen on {wanted}, but listens on {instead}; it said:\n{}",
+            self.last_words()
+        )
+    }
+
+    fn last_words(&self) -> String {
+        let said = self.log_tail();
+        if said.is_empty() {
+            "(nothing)".to_owned()
+        } else {
+            said
+        }
+    }
+}
+
+fn is_alarm(line: &str) -> bool {
+    [
+        "[crit]",
+        "[alert]",
+        "[emerg]",
+        "exited on signal",
+        "panicked at",
+    ]
+    .iter()
+    .any(|mark| line.contains(mark))
+}
+
+/// The end of a text file, whole lines, at most [`LOG_TAIL_BYTES`].
+fn tail(path: &Path) -> String {
+    let bytes = fs::read(path).unwrap_or_default();
+    let start = bytes.len().saturating_sub(LOG_TAIL_BYTES);
+    let text = String::from_utf8_lossy(&bytes[start..]).into_owned();
+    let whole = if start == 0 {
+        text.as_str()
+    } else {
+        text.split_once('\n').map_or("", |(_, rest)| rest)
+    };
+    whole.trim_end().to_owned()
+}

@@ -1,0 +1,183 @@
+//! Which addresses a process listens on, as the kernel tells it, not as a configuration claims.
+
+use std::collections::{BTreeSet, HashSet};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use anyhow::{Result, bail};
+
+/// State code of a listening socket in `/proc/PID/net/tcp` (TCP_LISTEN, proc_pid_net(5)).
+const LISTEN: &str = "0A";
+
+/// Every TCP address that one of these processes listens on, in its own network namespace, without duplicates.
+///
+/// Processes whose descriptors cannot be read (another user's) contribute nothing.
+pub fn listening_addresses(pids: &[u32]) -> Vec<SocketAddr> {
+    let mut found = BTreeSet::new();
+    for &pid in pids {
+        let sockets = socket_inodes(pid);
+        for table in ["tcp", "tcp6"] {
+            let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+            let listening = text.lines().skip(1).filter_map(listening_entry);
+            found.extend(
+                listening
+                    .filter(|(_, inode)| sockets.contains(inode))
+                    .map(|(address, _)| address),
+            );
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// Fails when one of `addresses` can be reached from another host: a server with no-ops is a total break of TLS.
+pub fn refuse_open_listeners(addresses: &[SocketAddr]) -> Result<()> {
+    let open: Vec<String> = addresses
+        .iter()
+        .filter(|address| !is_loopback(address.ip()))
+        .map(ToString::to_string)
+        .collect();
+    if !open.is_empty() {
+        bail!(
+            "the server listens on {}, which other hosts can reach, while parts of its cryptography are switched off; \
+             let it listen on 127.0.0.1 only, or give --allow-insecure-listen if this network is isolated",
+            open.join(" and ")
+        );
+    }
+    Ok(())
+}
+
+/// Loopback, also when mapped into IPv6.
+pub fn is_loopback(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_loopback(),
+        IpAddr::V6(address) => {
+            address.is_loopback()
+                || address
+                    .to_ipv4_mapped()
+                    .is_some_and(|mapped| mapped.is_loopback())
+        }
+    }
+}
+
+/// Whether a socket bound to `listening` accepts connections made to `wanted`.
+pub fn serves(listening: &SocketAddr, wanted: &SocketAddr) -> bool {
+    listening.port() == wanted.port()
+        && (listening.ip() == wanted.ip() || listening.ip().is_unspecified())
+}
+
+/// The processes that listen where `wanted` points, as `pid (command line)`, for messages.
+pub fn owners(wanted: &SocketAddr) -> Vec<String> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let pids = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|&pid| {
+        listening_addresses(&[pid])
+            .iter()
+            .any(|address| serves(address, wanted))
+    })
+    .map(|pid| format!("{pid} ({})", super::process_tree::command_line(pid)))
+    .collect()
+}
+
+/// Inodes of the sockets among a process's descriptors.
+fn socket_inodes(pid: u32) -> HashSet<u64> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return HashSet::new();
+    };
+    let targets = entries
+        .flatten()
+        .filter_map(|entry| fs::read_link(entry.path()).ok());
+    targets
+        .filter_map(|target| {
+            target
+                .to_str()?
+                .strip_prefix("socket:[")?
+                .strip_suffix(']')?
+                .parse()
+                .ok()
+        })
+        .collect()
+}
+
+/// Address and inode of a listening entry.
+fn listening_entry(line: &str) -> Option<(SocketAddr, u64)> {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    if *fields.get(3)? != LISTEN {
+        return None;
+    }
+    Some((parse_address(fields[1])?, fields.get(9)?.parse().ok()?))
+}
+
+/// `0100007F:1F90`: the address is printed as 32-bit words in the byte order of the machine, the port is a plain number.
+fn parse_address(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
+    let mut bytes = Vec::new();
+    for word in address.as_bytes().chunks(8) {
+        bytes.extend(
+            u32::from_str_radix(std::str::from_utf8(word).ok()?, 16)
+                .ok()?
+                .to_ne_bytes(),
+        );
+    }
+    let ip = match bytes.len() {
+        4 => IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?)),
+        16 => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?)),
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn own_listeners_are_found_and_judged() {
+        let loopback = TcpListener::bind("127.0.0.1:0").unwrap();
+        let loopback6 = TcpListener::bind("[::1]:0").ok();
+        let found = listening_addresses(&[std::process::id()]);
+        assert!(found.contains(&loopback.local_addr().unwrap()));
+        if let Some(listener) = loopback6 {
+            assert!(found.contains(&listener.local_addr().unwrap()));
+        }
+        refuse_open_listeners(&[loopback.local_addr().unwrap()]).unwrap();
+        assert!(
+            owners(&loopback.local_addr().unwrap())[0].starts_with(&std::process::id().to_string())
+        );
+        let error =
+            refuse_open_listeners(&["0.0.0.0:80".parse().unwrap(), "[::1]:81".parse().unwrap()])
+                .unwrap_err();
+        assert!(
+            error.to_string().contains("0.0.0.0:80") && !error.to_string().contains("81"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn addresses_parse_and_match() {
+        assert_eq!(
+            parse_address("0100007F:1F90"),
+            Some("127.0.0.1:8080".parse().unwrap())
+        );
+        assert_eq!(
+            parse_address("00000000000000000000000001000000:01BB"),
+            Some("[::1]:443".parse().unwrap())
+        );
+        assert_eq!(parse_address("0100007F"), None);
+        assert!(is_loopback("::ffff:127.0.0.1".parse().unwrap()));
+        assert!(!is_loopback("::ffff:10.0.0.1".parse().unwrap()));
+        assert!(serves(
+            &"0.0.0.0:80".parse().unwrap(),
+            &"127.0.0.1:80".parse().unwrap()
+        ));
+        assert!(!serves(
+            &"127.0.0.2:80".parse().unwrap(),
+            &"127.0.0.1:80".parse().unwrap()
+        ));
+    }
+}

@@ -1,0 +1,180 @@
+//! Servers under test: one driver per server, and what is needed to start, watch, account for and end any of them.
+
+mod built_in;
+pub mod certificates;
+pub mod cgroup;
+pub mod command;
+pub mod cpu;
+pub mod instance;
+pub mod launch;
+pub mod listening;
+pub mod mapped;
+mod nginx;
+pub mod process_tree;
+pub mod programs;
+pub mod run_directory;
+pub mod session_log;
+pub mod supervised;
+pub mod supervisor;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use tlsdyno_tls::{Group, Suite, Version};
+
+pub use certificates::{CertificateFiles, CertificateKind};
+pub use command::CommandSpec;
+pub use instance::{Description, Instance, start};
+pub use listening::{listening_addresses, refuse_open_listeners};
+pub use mapped::{MappedLibrary, mapped_libraries, refuse_secure_execution, require_mapped};
+pub use run_directory::RunDirectory;
+pub use session_log::SessionCounts;
+
+/// The log of sessions, in the instance's directory.
+pub const SESSION_LOG_FILE: &str = "sessions.log";
+
+/// Which server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerKind {
+    /// `tlsdyno serve`.
+    BuiltIn,
+    /// The nginx that is installed, with a configuration of ours.
+    Nginx,
+    /// The user's own command and configuration.
+    Command(CommandSpec),
+}
+
+/// A server to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSpec {
+    /// Which server.
+    pub kind: ServerKind,
+    /// TLS settings; `None` is plain HTTP. A user's own command has its own: only `certificate` is used, for its placeholders.
+    pub tls: Option<ServerTls>,
+    /// The static objects.
+    pub docroot: PathBuf,
+    /// Processor that all its processes run on.
+    pub cpu: Option<usize>,
+    /// Variables for the server only (OPENSSL_CONF, LD_PRELOAD).
+    pub environment: Vec<(OsString, OsString)>,
+    /// Write the log that [`Instance::session_counts`] reads (not while measuring; not for a user's own command).
+    pub log_sessions: bool,
+    /// Allow that a server with no-ops can be reached from other hosts.
+    pub allow_insecure_listen: bool,
+    /// Worker processes (nginx) or threads (built-in).
+    pub workers: u32,
+}
+
+impl ServerSpec {
+    /// A plain-HTTP server of one worker that is not changed in any way.
+    pub fn new(kind: ServerKind, docroot: PathBuf) -> ServerSpec {
+        ServerSpec {
+            kind,
+            tls: None,
+            docroot,
+            cpu: None,
+            environment: Vec::new(),
+            log_sessions: false,
+            allow_insecure_listen: false,
+            workers: 1,
+        }
+    }
+
+    /// Something is injected into the server that may switch cryptography off, so that it must not be reachable.
+    pub fn is_altered(&self) -> bool {
+        self.environment.iter().any(|(name, _)| {
+            launch::FOREIGN_VARIABLES
+                .iter()
+                .any(|foreign| name == foreign)
+        })
+    }
+}
+
+/// TLS settings of a server. Empty lists mean the server's defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerTls {
+    /// Versions; empty: both.
+    pub versions: Vec<Version>,
+    /// Suites of both versions, best first.
+    pub suites: Vec<Suite>,
+    /// Groups, best first.
+    pub groups: Vec<Group>,
+    /// Who the server is.
+    pub certificate: CertificateFiles,
+    /// Issue and accept tickets.
+    pub tickets: bool,
+    /// Keep sessions (shared among nginx's workers).
+    pub session_cache: bool,
+    /// Accept encrypt-then-MAC (RFC 7366).
+    pub encrypt_then_mac: bool,
+}
+
+impl ServerTls {
+    /// Both versions, the server's default suites and groups, tickets and session cache on.
+    pub fn new(certificate: CertificateFiles) -> ServerTls {
+        ServerTls {
+            versions: Vec::new(),
+            suites: Vec::new(),
+            groups: Vec::new(),
+            certificate,
+            tickets: true,
+            session_cache: true,
+            encrypt_then_mac: true,
+        }
+    }
+
+    /// The versions, both if none was named.
+    fn versions(&self) -> Vec<Version> {
+        if self.versions.is_empty() {
+            vec![Version::Tls12, Version::Tls13]
+        } else {
+            self.versions.clone()
+        }
+    }
+
+    /// OpenSSL's cipher list for TLS 1.2; `None`: the server's default. Security level 0, so that the experiment decides, not the distribution.
+    fn cipher_list(&self) -> Option<String> {
+        Some(format!("{}:@SECLEVEL=0", self.suite_names(Version::Tls12)?))
+    }
+
+    /// OpenSSL's list of TLS 1.3 suites; `None`: the server's default.
+    fn ciphersuites(&self) -> Option<String> {
+        self.suite_names(Version::Tls13)
+    }
+
+    fn suite_names(&self, version: Version) -> Option<String> {
+        let names: Vec<_> = self
+            .suites
+            .iter()
+            .filter(|suite| suite.version() == version)
+            .map(|suite| suite.openssl_name())
+            .collect();
+        (!names.is_empty()).then(|| names.join(":"))
+    }
+
+    /// OpenSSL's list of groups; `None`: the server's default.
+    fn groups_list(&self) -> Option<String> {
+        let names: Vec<_> = self.groups.iter().map(ToString::to_string).collect();
+        (!names.is_empty()).then(|| names.join(":"))
+    }
+}
+
+/// What a driver has prepared.
+struct Prepared {
+    /// The program.
+    program: OsString,
+    /// Its arguments.
+    arguments: Vec<OsString>,
+    /// Configuration text, for the manifest.
+    config: String,
+    /// Name and version, for the manifest.
+    version: String,
+    /// The server's error log, if it has one besides its standard error.
+    error_log: Option<PathBuf>,
+    /// Raise the soft limit of open files.
+    raise_open_files: bool,
+    /// Milliseconds between SIGTERM and SIGKILL.
+    grace_ms: u64,
+}

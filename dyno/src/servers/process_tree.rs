@@ -1,0 +1,139 @@
+//! Processes as `/proc` shows them: who descends from whom, and what they are called.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+
+/// One line of `/proc/PID/stat` (proc_pid_stat(5)), as far as it is needed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessStat {
+    /// Process id.
+    pub pid: u32,
+    /// Parent's process id.
+    pub parent: u32,
+    /// State letter; `Z` is a zombie.
+    pub state: char,
+    /// User and system time of all threads, exited ones included, in clock ticks.
+    pub ticks: u64,
+    /// User and system time of waited-for children, in clock ticks.
+    pub children_ticks: u64,
+    /// Start time in clock ticks since boot: together with the id it identifies a process for good.
+    pub started_ticks: u64,
+}
+
+/// Reads `/proc/PID/stat`; `None` when there is no such process (any more).
+pub fn stat(pid: u32) -> Option<ProcessStat> {
+    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The command name is in parentheses and may itself hold blanks and parentheses, so fields are counted from the last `)`.
+fn parse_stat(text: &str) -> Option<ProcessStat> {
+    let pid = text.split(' ').next()?.parse().ok()?;
+    let rest: Vec<&str> = text[text.rfind(')')? + 1..]
+        .split_ascii_whitespace()
+        .collect();
+    let number = |field: usize| rest.get(field - 3)?.parse::<u64>().ok();
+    Some(ProcessStat {
+        pid,
+        parent: u32::try_from(number(4)?).ok()?,
+        state: rest.first()?.chars().next()?,
+        ticks: number(14)? + number(15)?,
+        children_ticks: number(16)? + number(17)?,
+        started_ticks: number(22)?,
+    })
+}
+
+/// Every process there is. Those that end meanwhile are left out.
+fn all() -> Vec<ProcessStat> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| stat(entry.file_name().to_str()?.parse().ok()?))
+        .collect()
+}
+
+/// All living descendants of `ancestor` (zombies excluded, `ancestor` itself too), parents before children.
+pub fn descendants(ancestor: u32) -> Vec<ProcessStat> {
+    let mut children: HashMap<u32, Vec<ProcessStat>> = HashMap::new();
+    for process in all() {
+        children.entry(process.parent).or_default().push(process);
+    }
+    let mut found = Vec::new();
+    let mut parents = vec![ancestor];
+    while let Some(parent) = parents.pop() {
+        for process in children.remove(&parent).unwrap_or_default() {
+            parents.push(process.pid);
+            found.push(process);
+        }
+    }
+    found.retain(|process| process.state != 'Z');
+    found
+}
+
+/// Those of `processes` that are no other's parent: the workers of the usual master-and-workers servers.
+pub fn leaves(processes: &[ProcessStat]) -> Vec<u32> {
+    let parents: HashSet<u32> = processes.iter().map(|process| process.parent).collect();
+    processes
+        .iter()
+        .map(|process| process.pid)
+        .filter(|pid| !parents.contains(pid))
+        .collect()
+}
+
+/// The command line of a process, arguments separated by blanks; empty when it is gone.
+pub fn command_line(pid: u32) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let arguments: Vec<_> = bytes
+        .split(|&byte| byte == 0)
+        .map(String::from_utf8_lossy)
+        .collect();
+    arguments.join(" ").trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_survives_a_hostile_command_name() {
+        let line =
+            "42 (a) R (b)) S 7 42 42 0 -1 4194560 1 2 3 4 11 22 33 44 20 0 1 0 987654 1 1 1\n";
+        let parsed = parse_stat(line).unwrap();
+        assert_eq!((parsed.pid, parsed.parent, parsed.state), (42, 7, 'S'));
+        assert_eq!(
+            (parsed.ticks, parsed.children_ticks, parsed.started_ticks),
+            (33, 77, 987_654)
+        );
+        assert_eq!(parse_stat("42 (short) S 7"), None);
+        assert_eq!(parse_stat(""), None);
+    }
+
+    #[test]
+    fn a_child_is_found_among_the_descendants_until_it_ends() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let own = std::process::id();
+        let found = descendants(own);
+        assert!(
+            found
+                .iter()
+                .any(|process| process.pid == child.id() && process.parent == own)
+        );
+        assert!(leaves(&found).contains(&child.id()));
+        assert_eq!(command_line(child.id()), "sleep 60");
+        child.kill().unwrap();
+        // Not waited for yet: a zombie does not count.
+        while stat(child.id()).is_some_and(|process| process.state != 'Z') {
+            std::thread::yield_now();
+        }
+        assert!(
+            !descendants(own)
+                .iter()
+                .any(|process| process.pid == child.id())
+        );
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,268 @@
+//! The supervisor: a small process between tlsdyno and a server, so that no server outlives tlsdyno.
+//!
+//! tlsdyno holds the write end of the supervisor's standard input. When it closes – orderly, or because tlsdyno was killed or
+//! panicked – the supervisor ends the server with everything that descends from it and removes the instance's directory. As
+//! child subreaper (prctl(2)) it inherits daemonised processes, so that forking into the background is no escape. The server itself
+//! is started through a second stage that asks to be killed when the supervisor dies (PR_SET_PDEATHSIG survives execve).
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Resource, Signal, WaitOptions, WaitStatus};
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+
+use super::launch::{Launch, STDERR_FILE, STDOUT_FILE, own_executable};
+use super::process_tree;
+
+/// A line that the supervisor writes to tlsdyno.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// The server's first process runs.
+    Started {
+        /// Its process id, which is also its process group.
+        pid: u32,
+    },
+    /// No process of the server is left.
+    Ended {
+        /// How the first process ended, in words.
+        status: String,
+    },
+}
+
+/// How long one look at dying processes waits for the next.
+const DYING_POLL: Duration = Duration::from_millis(2);
+/// How often to look whether a server in the background is still there (its processes are not our children until orphaned).
+const BACKGROUND_POLL: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+
+/// Runs the supervisor until its standard input ends (or SIGTERM, SIGINT, SIGHUP), then cleans up.
+///
+/// With `note`, starts and watches that server. Without, it only guards `directory`.
+pub fn supervise(note: Option<&Path>, directory: &Path) -> Result<()> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .context("become child subreaper")?;
+    let launch = note.map(Launch::read).transpose()?;
+    let mut signals = signal_stream(&[SIGCHLD])?;
+    let stop_signals = signal_stream(&[SIGTERM, SIGINT, SIGHUP])?;
+    let mut server = match &launch {
+        Some(launch) => Some(spawn(launch, note.context("no note")?)?),
+        None => None,
+    };
+    watch(&mut server, &mut signals, &stop_signals)?;
+    let grace = Duration::from_millis(launch.as_ref().map_or(0, |launch| launch.grace_ms));
+    end_descendants(grace);
+    if let Some(cgroup) = launch.as_ref().and_then(|launch| launch.cgroup.as_ref()) {
+        let _ = fs::remove_dir(cgroup);
+    }
+    remove_directory(directory);
+    Ok(())
+}
+
+/// The server's first process.
+struct Server {
+    pid: Pid,
+    /// How it ended, once it has.
+    status: Option<String>,
+    /// The end of the whole server was reported.
+    reported: bool,
+}
+
+/// A stream that becomes readable when one of `signals` arrives.
+fn signal_stream(signals: &[i32]) -> Result<UnixStream> {
+    let (reader, writer) = UnixStream::pair()?;
+    reader.set_nonblocking(true)?;
+    for &signal in signals {
+        signal_hook::low_level::pipe::register(signal, writer.try_clone()?)
+            .context("handle signals")?;
+    }
+    Ok(reader)
+}
+
+fn spawn(launch: &Launch, note: &Path) -> Result<Server> {
+    let output = |name: &str| {
+        let path = launch.directory.join(name);
+        File::create(&path).with_context(|| format!("create {}", path.display()))
+    };
+    let child = own_executable()?
+        .args(["supervise", "--exec"])
+        .arg(note)
+        .stdin(Stdio::null())
+        .stdout(output(STDOUT_FILE)?)
+        .stderr(output(STDERR_FILE)?)
+        .process_group(0)
+        .spawn()
+        .context("start the server's first stage")?;
+    let pid = child.id();
+    report(&Event::Started { pid })?;
+    let pid = Pid::from_raw(i32::try_from(pid)?).context("process id 0")?;
+    Ok(Server {
+        pid,
+        status: None,
+        reported: false,
+    })
+}
+
+fn report(event: &Event) -> Result<()> {
+    let mut line = serde_json::to_vec(event)?;
+    line.push(b'\n');
+    // tlsdyno may be gone: then the end of standard input follows, which is what matters.
+    let _ = std::io::stdout().write_all(&line);
+    Ok(())
+}
+
+/// Waits for the end of standard input or a signal to stop; reaps and reports meanwhile.
+fn watch(
+    server: &mut Option<Server>,
+    child_signals: &mut UnixStream,
+    stop_signals: &UnixStream,
+) -> Result<()> {
+    let stdin = std::io::stdin();
+    loop {
+        let in_background = server
+            .as_ref()
+            .is_some_and(|server| server.status.is_some() && !server.reported);
+        let mut wanted = [
+            PollFd::new(&stdin, PollFlags::IN),
+            PollFd::new(&*child_signals, PollFlags::IN),
+            PollFd::new(stop_signals, PollFlags::IN),
+        ];
+        match poll(&mut wanted, in_background.then_some(&BACKGROUND_POLL)) {
+            Err(Errno::INTR) => continue,
+            other => other.context("wait for events")?,
+        };
+        let ready = wanted.each_ref().map(|fd| !fd.revents().is_empty());
+        let mut scratch = [0; 64];
+        if ready[1] {
+            let _ = child_signals.read(&mut scratch);
+        }
+        if let Some(server) = server.as_mut() {
+            reap(server);
+            if server.status.is_some()
+                && !server.reported
+                && process_tree::descendants(std::process::id()).is_empty()
+            {
+                report(&Event::Ended {
+                    status: server.status.clone().unwrap_or_default(),
+                })?;
+                server.reported = true;
+            }
+        }
+        if ready[2] || (ready[0] && rustix::io::read(&stdin, &mut scratch).unwrap_or(0) == 0) {
+            return Ok(());
+        }
+    }
+}
+
+/// Collects every child that has ended, inherited ones too.
+fn reap(server: &mut Server) {
+    while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+        if pid == server.pid {
+            server.status = Some(describe(status));
+        }
+    }
+}
+
+fn describe(status: WaitStatus) -> String {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (_, Some(signal)) => format!("killed by signal {signal}"),
+        _ => "ended".to_owned(),
+    }
+}
+
+/// SIGTERM to every descendant, SIGKILL to those that are left after `grace`, until none is left.
+fn end_descendants(grace: Duration) {
+    let own = std::process::id();
+    let started = Instant::now();
+    let mut signal = Signal::TERM;
+    let mut signalled = Vec::new();
+    loop {
+        while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
+        let alive = process_tree::descendants(own);
+        if alive.is_empty() {
+            return;
+        }
+        if signal == Signal::TERM && started.elapsed() >= grace {
+            signal = Signal::KILL;
+            signalled.clear();
+        }
+        // Each process is told once per signal: a second SIGTERM means something else to some servers.
+        for process in alive
+            .iter()
+            .filter(|process| !signalled.contains(&process.pid))
+            .collect::<Vec<_>>()
+        {
+            if let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) {
+                let _ = rustix::process::kill_process(pid, signal);
+            }
+            signalled.push(process.pid);
+        }
+        std::thread::sleep(DYING_POLL);
+    }
+}
+
+/// Removes a directory in which someone may still be writing: tries again for a while.
+fn remove_directory(directory: &Path) {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(5) {
+        match fs::remove_dir_all(directory) {
+            Ok(()) => return,
+            Err(_) if !directory.exists() => return,
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// The second stage: ties its life to the supervisor's, joins control group and processor, and becomes the server.
+///
+/// Comes back only with an error.
+pub fn become_server(note: &Path) -> Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .context("ask to die with the supervisor")?;
+    if rustix::process::getppid().is_none_or(|parent| parent.as_raw_nonzero().get() == 1) {
+        bail!("the supervisor has died");
+    }
+    let launch = Launch::read(note)?;
+    if let Some(cpu) = launch.cpu {
+        let mut cpus = rustix::thread::CpuSet::new();
+        cpus.set(cpu);
+        rustix::thread::sched_setaffinity(None, &cpus)
+            .with_context(|| format!("cannot run on CPU {cpu}"))?;
+    }
+    if let Some(cgroup) = &launch.cgroup {
+        let path = cgroup.join("cgroup.procs");
+        fs::write(&path, "0").with_context(|| format!("join control group {}", path.display()))?;
+    }
+    if launch.raise_open_files {
+        raise_open_files();
+    }
+    let mut command = Command::new(&launch.program);
+    launch.without.iter().for_each(|name| {
+        command.env_remove(name);
+    });
+    let error = command
+        .args(&launch.arguments)
+        .envs(launch.environment.iter().map(|(name, value)| (name, value)))
+        .current_dir(&launch.working_directory)
+        .exec();
+    Err(error).with_context(|| format!("cannot run {}", launch.program.display()))
+}
+
+/// The soft limit is often 1024, kept low only for programs that use select(2).
+fn raise_open_files() {
+    let mut limit = rustix::process::getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = rustix::process::setrlimit(Resource::Nofile, limit);
+}
