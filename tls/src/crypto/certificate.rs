@@ -206,3 +206,67 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year
         - 719_468
 }
+
+#[cfg(test)]
+mod tests {
+    use openssl::asn1::Asn1Time;
+    use openssl::ec::{EcGroup, EcKey};
+    use openssl::hash::MessageDigest;
+    use openssl::nid::Nid;
+    use openssl::pkey::PKey;
+    use openssl::x509::X509;
+
+    use super::*;
+
+    /// A certificate of OpenSSL's, of X.509 version 1 (`version` 0) or 3 (2).
+    fn certificate(version: i32, not_before_unix_s: i64, not_after_unix_s: i64) -> Vec<u8> {
+        let key = EcKey::generate(&EcGroup::from_curve_name(Nid::SECP384R1).unwrap()).unwrap();
+        let key = PKey::from_ec_key(key).unwrap();
+        let mut builder = X509::builder().unwrap();
+        builder.set_version(version).unwrap();
+        builder.set_pubkey(&key).unwrap();
+        builder
+            .set_not_before(&Asn1Time::from_unix(not_before_unix_s).unwrap())
+            .unwrap();
+        builder
+            .set_not_after(&Asn1Time::from_unix(not_after_unix_s).unwrap())
+            .unwrap();
+        builder.sign(&key, MessageDigest::sha384()).unwrap();
+        builder.build().to_der().unwrap()
+    }
+
+    #[test]
+    fn key_and_validity_are_read_from_either_version() {
+        // 2000-02-29 and 1999-12-31 as UTCTime, 2050-03-01 and 2262-04-11 as GeneralizedTime.
+        for (version, before, after) in [
+            (0, 951_782_400, 2_529_705_599),
+            (2, 946_684_799, 9_223_372_036),
+        ] {
+            let der = certificate(version, before, after);
+            let read = Certificate::from_der(&der).unwrap();
+            assert_eq!(
+                (read.not_before_unix_s, read.not_after_unix_s),
+                (before as u64, after as u64)
+            );
+            assert_eq!(
+                (read.public_key.kind, read.public_key.key.len()),
+                (KeyKind::P384, 97)
+            );
+        }
+    }
+
+    #[test]
+    fn damaged_certificates_never_panic() {
+        let der = certificate(2, 0, 1);
+        for length in 0..der.len() {
+            assert!(Certificate::from_der(&der[..length]).is_err());
+        }
+        for position in 0..der.len() {
+            for value in [0, 0x7f, 0x80, 0x84, 0xff] {
+                let mut damaged = der.clone();
+                damaged[position] = value;
+                let _ = Certificate::from_der(&damaged);
+            }
+        }
+    }
+}

@@ -221,3 +221,114 @@ const P384_BASE: [u8; 97] = [
     0xc0, 0x0a, 0x60, 0xb1, 0xce, 0x1d, 0x7e, 0x81, 0x9d, 0x7a, 0x43, 0x1d, 0x7c, 0x90, 0xea, 0x0e,
     0x5f,
 ];
+
+#[cfg(test)]
+mod tests {
+    use openssl::pkey::PKey;
+    use openssl::rsa::{Padding, Rsa};
+
+    use super::*;
+
+    const ON: StageSet = StageSet::NONE;
+
+    #[test]
+    fn two_honest_ends_agree_and_bad_shares_are_refused() {
+        for group in Group::ALL {
+            let [client, server] =
+                [Effort::Honest, Effort::Lean].map(|effort| KeyShare::generate(group, effort, ON));
+            assert_ne!(client.public(), server.public());
+            let secret = client.agree(server.public()).unwrap();
+            assert_eq!(
+                secret.as_slice(),
+                server.agree(client.public()).unwrap().as_slice()
+            );
+            assert_eq!(secret.as_slice().len(), group.secret_bytes());
+
+            let refused = CryptoError::BadKeyShare(group);
+            let mut off_curve = server.public().to_vec();
+            *off_curve.last_mut().unwrap() ^= 1;
+            let refuses =
+                |share: &[u8]| assert_eq!(client.agree(share).err(), Some(refused.clone()));
+            refuses(&server.public()[1..]);
+            refuses(&[]);
+            refuses(&vec![0; group.share_bytes()]);
+            if group != Group::X25519 {
+                refuses(&off_curve);
+                let mut compressed = server.public()[..=group.secret_bytes()].to_vec();
+                compressed[0] = 2;
+                refuses(&compressed);
+            }
+        }
+    }
+
+    /// At floor effort the honest server's secret is its own share: that is what "scalar 1" means.
+    #[test]
+    fn the_base_point_is_a_share_whose_secret_is_the_peers_share() {
+        for group in Group::ALL {
+            let floor = KeyShare::generate(group, Effort::Floor, ON);
+            assert_eq!(floor.public().len(), group.share_bytes());
+            let server = KeyShare::generate(group, Effort::Honest, ON);
+            let secret = floor.agree(server.public()).unwrap();
+            assert_eq!(
+                server.agree(floor.public()).unwrap().as_slice(),
+                secret.as_slice()
+            );
+            assert_eq!(
+                floor.agree(&server.public()[1..]).err(),
+                Some(CryptoError::BadKeyShare(group))
+            );
+        }
+    }
+
+    #[test]
+    fn stage_off_sends_the_base_point_and_gives_the_constant() {
+        for group in Group::ALL {
+            for effort in [Effort::Honest, Effort::Floor] {
+                let off = KeyShare::generate(group, effort, ON.with(Stage::KeyAgreement));
+                assert_eq!(off.public(), group.base_point());
+                let secret = off.agree(group.base_point()).unwrap();
+                assert_eq!(secret.as_slice(), vec![SECRET_FILL; group.secret_bytes()]);
+            }
+        }
+    }
+
+    #[test]
+    fn openssl_decrypts_the_premaster_secret() {
+        let premaster = std::array::from_fn(|index| index as u8);
+        let rsa = Rsa::generate(2048).unwrap();
+        let spki = PKey::from_rsa(rsa.clone())
+            .unwrap()
+            .public_key_to_der()
+            .unwrap();
+        let encrypted = rsa_encrypt_premaster(&spki, &premaster, ON).unwrap();
+        let mut decrypted = vec![0; 256];
+        let length = rsa
+            .private_decrypt(&encrypted, &mut decrypted, Padding::PKCS1)
+            .unwrap();
+        assert_eq!(decrypted[..length], premaster);
+
+        let noop =
+            rsa_encrypt_premaster(&spki, &premaster, ON.with(Stage::Authentication)).unwrap();
+        assert_eq!(noop.len(), 256);
+        assert_eq!(
+            (&noop[..2], &noop[2..50], &noop[50..]),
+            (&[0, 48][..], &premaster[..], &[0; 206][..])
+        );
+    }
+
+    #[test]
+    fn only_an_rsa_key_encrypts() {
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        let fault = rsa_encrypt_premaster(
+            &rcgen::PublicKeyData::subject_public_key_info(&key),
+            &[0; 48],
+            ON,
+        )
+        .unwrap_err();
+        assert!(matches!(fault, CryptoError::UnsuitableKey(_)), "{fault}");
+        assert!(matches!(
+            rsa_encrypt_premaster(b"not DER", &[0; 48], ON),
+            Err(CryptoError::MalformedCertificate(_))
+        ));
+    }
+}

@@ -171,3 +171,59 @@ impl Checksum {
         digest
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OFF: StageSet = StageSet::NONE.with(Stage::Digest);
+
+    /// docs/NOOP.md section "digest", word by word over the whole input.
+    fn checksum_by_the_contract(data: &[u8], length: usize) -> Vec<u8> {
+        let step = |h: u64, w: u64| (h ^ w).rotate_left(23).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut padded = data.to_vec();
+        padded.resize(data.len() / 8 * 8 + 8, 0);
+        let mut h = 0x6a09_e667_f3bc_c908;
+        for word in padded.chunks(8) {
+            h = step(h, u64::from_le_bytes(word.try_into().unwrap()));
+        }
+        h = step(h, data.len() as u64);
+        let words = (0..6u64).map(|i| h.wrapping_add(i.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let mut digest: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        digest.truncate(length);
+        digest
+    }
+
+    fn in_pieces(hash: Hash, off: StageSet, data: &[u8], cuts: &[usize]) -> Digest {
+        let mut transcript = Transcript::new(hash, off);
+        let mut rest = data;
+        for cut in cuts {
+            let (piece, later) = rest.split_at(*cut.min(&rest.len()));
+            transcript.update(piece);
+            transcript.current();
+            rest = later;
+        }
+        transcript.update(rest);
+        transcript.current()
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_and_snapshots_do_not_matter(
+            data in prop::collection::vec(any::<u8>(), 0..300),
+            cuts in prop::collection::vec(0usize..40, 0..12),
+        ) {
+            let sha256 = in_pieces(Hash::Sha256, StageSet::NONE, &data, &cuts);
+            prop_assert_eq!(sha256.as_slice(), &openssl::sha::sha256(&data));
+            let sha384 = in_pieces(Hash::Sha384, StageSet::NONE, &data, &cuts);
+            prop_assert_eq!(sha384.as_slice(), &openssl::sha::sha384(&data));
+            for hash in [Hash::Sha256, Hash::Sha384] {
+                let checksum = in_pieces(hash, OFF, &data, &cuts);
+                prop_assert_eq!(checksum, digest(hash, OFF, &data));
+                prop_assert_eq!(checksum.as_slice(), checksum_by_the_contract(&data, hash.digest_bytes()));
+            }
+        }
+    }
+}

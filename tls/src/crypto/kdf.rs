@@ -60,9 +60,53 @@ pub fn hkdf_extract(hash: Hash, off: StageSet, salt: &[u8], ikm: &[u8]) -> Diges
     hmac(hash, salt, ikm)
 }
 
-/// HKDF-Expand-Label, RFC 9846 section 7.1, without the "tls13 " that it puts before `label`.
-///
-/// `label` has at most 24 bytes and `context` is a digest or empty: both are the caller's constants.
+/// A secret from which labels are expanded. Made once per secret, since absorbing it is half of the work of an expansion.
+#[derive(Clone)]
+pub struct Prk {
+    hash: Hash,
+    /// `None` with stage `kdf` off.
+    keyed: Option<Keyed>,
+}
+
+impl Prk {
+    /// Takes a secret of the key schedule.
+    pub fn new(hash: Hash, off: StageSet, secret: &[u8]) -> Prk {
+        let keyed = (!off.contains(Stage::Kdf)).then(|| Keyed::new(hash, secret));
+        Prk { hash, keyed }
+    }
+
+    /// HKDF-Expand-Label, RFC 9846 section 7.1, without the "tls13 " that it puts before `label`.
+    ///
+    /// `label` has at most 24 bytes and `context` is a digest or empty: both are the caller's constants.
+    pub fn expand_label(&self, label: &[u8], context: &[u8], out: &mut [u8]) {
+        let Some(keyed) = &self.keyed else {
+            return out.fill(KDF_FILL);
+        };
+        let mut info = [0; HKDF_LABEL_MAX + 1];
+        let length = hkdf_label(out.len(), label, context, &mut info);
+        let mut previous: Option<Digest> = None;
+        for (index, part) in out.chunks_mut(self.hash.digest_bytes()).enumerate() {
+            let mut state = keyed.clone();
+            if let Some(block) = &previous {
+                state.update(block.as_slice());
+            }
+            info[length] = index as u8 + 1;
+            state.update(&info[..=length]);
+            let block = state.finish();
+            part.copy_from_slice(&block.as_slice()[..part.len()]);
+            previous = Some(block);
+        }
+    }
+
+    /// Derive-Secret, RFC 9846 section 7.1: a secret of one hash length, bound to a transcript.
+    pub fn derive_secret(&self, label: &[u8], transcript: &Digest) -> Digest {
+        let mut derived = Digest::zero(self.hash);
+        self.expand_label(label, transcript.as_slice(), derived.as_mut_slice());
+        derived
+    }
+}
+
+/// One HKDF-Expand-Label of a secret that is not used again: see [`Prk::expand_label`].
 pub fn hkdf_expand_label(
     hash: Hash,
     off: StageSet,
@@ -71,31 +115,7 @@ pub fn hkdf_expand_label(
     context: &[u8],
     out: &mut [u8],
 ) {
-    if off.contains(Stage::Kdf) {
-        return out.fill(KDF_FILL);
-    }
-    let mut info = [0; HKDF_LABEL_MAX + 1];
-    let length = hkdf_label(out.len(), label, context, &mut info);
-    if out.len() <= hash.digest_bytes() {
-        // The only case of the handshake: one block, whose counter is 1.
-        info[length] = 1;
-        let block = hmac(hash, secret, &info[..=length]);
-        let wanted = out.len();
-        return out.copy_from_slice(&block.as_slice()[..wanted]);
-    }
-    let keyed = Keyed::new(hash, secret);
-    let mut previous: Option<Digest> = None;
-    for (index, part) in out.chunks_mut(hash.digest_bytes()).enumerate() {
-        let mut state = keyed.clone();
-        if let Some(block) = &previous {
-            state.update(block.as_slice());
-        }
-        info[length] = index as u8 + 1;
-        state.update(&info[..=length]);
-        let block = state.finish();
-        part.copy_from_slice(&block.as_slice()[..part.len()]);
-        previous = Some(block);
-    }
+    Prk::new(hash, off, secret).expand_label(label, context, out);
 }
 
 /// Writes `struct HkdfLabel` and returns its length.
@@ -115,7 +135,7 @@ fn hkdf_label(out_bytes: usize, label: &[u8], context: &[u8], info: &mut [u8]) -
     length
 }
 
-/// Derive-Secret, RFC 9846 section 7.1: a secret of one hash length, bound to a transcript.
+/// One Derive-Secret of a secret that is not used again: see [`Prk::derive_secret`].
 pub fn derive_secret(
     hash: Hash,
     off: StageSet,
@@ -123,16 +143,7 @@ pub fn derive_secret(
     label: &[u8],
     transcript: &Digest,
 ) -> Digest {
-    let mut derived = Digest::zero(hash);
-    hkdf_expand_label(
-        hash,
-        off,
-        secret,
-        label,
-        transcript.as_slice(),
-        derived.as_mut_slice(),
-    );
-    derived
+    Prk::new(hash, off, secret).derive_secret(label, transcript)
 }
 
 /// The verify_data of a TLS 1.3 Finished, RFC 9846 section 4.4.4: `base_secret` is the sender's handshake traffic secret.
@@ -201,5 +212,242 @@ pub fn prf12(
         let mut next = keyed.clone();
         next.update(a.as_slice());
         a = next.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crypto::hash::digest;
+    use crate::crypto::hex;
+
+    const ON: StageSet = StageSet::NONE;
+    const SHA: Hash = Hash::Sha256;
+
+    fn label(secret: &Digest, label: &[u8], context: &[u8], length: usize) -> Vec<u8> {
+        let mut out = vec![0; length];
+        hkdf_expand_label(SHA, ON, secret.as_slice(), label, context, &mut out);
+        out
+    }
+
+    /// RFC 8448 section 3, "Simple 1-RTT Handshake": the whole schedule from the ECDHE secret and the transcript hashes.
+    #[test]
+    fn rfc8448_key_schedule() {
+        let zero = Digest::zero(SHA);
+        let empty = digest(SHA, ON, b"");
+        let early = hkdf_extract(SHA, ON, zero.as_slice(), zero.as_slice());
+        assert_eq!(
+            early.as_slice(),
+            hex("33ad0a1c607ec03b09e6cd9893680ce210adf300aa1f2660e1b22e10f170f92a")
+        );
+        let derived = derive_secret(SHA, ON, early.as_slice(), b"derived", &empty);
+        assert_eq!(
+            derived.as_slice(),
+            hex("6f2615a108c702c5678f54fc9dbab69716c076189c48250cebeac3576c3611ba")
+        );
+
+        let ecdhe = hex("8bd4054fb55b9d63fdfbacf9f04b9f0d35e6d63f537563efd46272900f89492d");
+        let handshake = hkdf_extract(SHA, ON, derived.as_slice(), &ecdhe);
+        assert_eq!(
+            handshake.as_slice(),
+            hex("1dc826e93606aa6fdc0aadc12f741b01046aa6b99f691ed221a9f0ca043fbeac")
+        );
+        let hellos = Digest::copy_of(&hex(
+            "860c06edc07858ee8e78f0e7428c58edd6b43f2ca3e6e95f02ed063cf0e1cad8",
+        ));
+        let client = derive_secret(SHA, ON, handshake.as_slice(), b"c hs traffic", &hellos);
+        assert_eq!(
+            client.as_slice(),
+            hex("b3eddb126e067f35a780b3abf45e2d8f3b1a950738f52e9600746a0e27a55a21")
+        );
+        let server = derive_secret(SHA, ON, handshake.as_slice(), b"s hs traffic", &hellos);
+        assert_eq!(
+            server.as_slice(),
+            hex("b67b7d690cc16c4e75e54213cb2d37b4e9c912bcded9105d42befd59d391ad38")
+        );
+        assert_eq!(
+            label(&server, b"key", b"", 16),
+            hex("3fce516009c21727d0f2e4e86ee403bc")
+        );
+        assert_eq!(
+            label(&server, b"iv", b"", 12),
+            hex("5d313eb2671276ee13000b30")
+        );
+        assert_eq!(
+            finished_key(SHA, ON, server.as_slice()).as_slice(),
+            hex("008d3b66f816ea559f96b537e885c31fc068bf492c652f01f288a1d8cdc19fc8"),
+        );
+
+        let derived = derive_secret(SHA, ON, handshake.as_slice(), b"derived", &empty);
+        let master = hkdf_extract(SHA, ON, derived.as_slice(), zero.as_slice());
+        assert_eq!(
+            master.as_slice(),
+            hex("18df06843d13a08bf2a449844c5f8a478001bc4d4c627984d5a41da8d0402919")
+        );
+        let to_server_finished = Digest::copy_of(&hex(
+            "9608102a0f1ccc6db6250b7b7e417b1a000eaada3daae4777a7686c9ff83df13",
+        ));
+        let traffic = derive_secret(
+            SHA,
+            ON,
+            master.as_slice(),
+            b"c ap traffic",
+            &to_server_finished,
+        );
+        assert_eq!(
+            traffic.as_slice(),
+            hex("9e40646ce79a7f9dc05af8889bce6552875afa0b06df0087f792ebb7c17504a5")
+        );
+        assert_eq!(
+            finished_mac(SHA, ON, client.as_slice(), &to_server_finished).as_slice(),
+            hex("a8ec436d677634ae525ac1fcebe11a039ec17694fac6e98527b642f2edd5ce61"),
+        );
+        let to_client_finished = Digest::copy_of(&hex(
+            "209145a96ee8e2a122ff810047cc952684658d6049e86429426db87c54ad143d",
+        ));
+        let resumption = derive_secret(
+            SHA,
+            ON,
+            master.as_slice(),
+            b"res master",
+            &to_client_finished,
+        );
+        assert_eq!(
+            resumption.as_slice(),
+            hex("7df235f2031d2a051287d02b0241b0bfdaf86cc856231f2d5aba46c434ec196c")
+        );
+        let psk = label(&resumption, b"resumption", &[0, 0], 32);
+        assert_eq!(
+            psk,
+            hex("4ecd0eb6ec3b4d87f5d6028f922ca4c5851a277fd41311c9e62d2c9492e1c4f3")
+        );
+    }
+
+    /// RFC 8448 section 4, "Resumed 0-RTT Handshake": the binder.
+    #[test]
+    fn rfc8448_binder() {
+        let zero = Digest::zero(SHA);
+        let psk = hex("4ecd0eb6ec3b4d87f5d6028f922ca4c5851a277fd41311c9e62d2c9492e1c4f3");
+        let early = hkdf_extract(SHA, ON, zero.as_slice(), &psk);
+        assert_eq!(
+            early.as_slice(),
+            hex("9b2188e9b2fc6d64d71dc329900e20bb41915000f678aa839cbb797cb7d8332c")
+        );
+        let key = derive_secret(
+            SHA,
+            ON,
+            early.as_slice(),
+            b"res binder",
+            &digest(SHA, ON, b""),
+        );
+        let hello = Digest::copy_of(&hex(
+            "63224b2e4573f2d3454ca84b9d009a04f6be9e05711a8396473aefa01e924a14",
+        ));
+        assert_eq!(
+            binder_mac(SHA, ON, key.as_slice(), &hello).as_slice(),
+            hex("3add4fb2d8fdf822a0ca3cf7678ef5e88dae990141c5924d57bb6fa31b9e5f9d"),
+        );
+    }
+
+    /// The vectors of the IETF TLS working group's list for P_SHA256 and P_SHA384; OpenSSL's TLS1-PRF agrees.
+    #[test]
+    fn prf12_vectors() {
+        let mut out = [0; 100];
+        let secret = hex("9bbe436ba940f017b17652849a71db35");
+        let seed = hex("a0ba9f936cda311827a6f796ffd5198c");
+        let (first, second) = seed.split_at(5);
+        prf12(
+            Hash::Sha256,
+            ON,
+            &secret,
+            b"test label",
+            &[first, second],
+            &mut out,
+        );
+        assert_eq!(
+            out[..],
+            hex(
+                "e3f229ba727be17b8d122620557cd453c2aab21d07c3d495329b52d4e61edb5a6b301791e90d35c9c9a46b4e14baf9af\
+                 0fa022f7077def17abfd3797c0564bab4fbc91666e9def9b97fce34f796789baa48082d122ee42c5a72e5a5110fff701\
+                 87347b66"
+            )
+        );
+        let mut out = [0; 148];
+        let secret = hex("b80b733d6ceefcdc71566ea48e5567df");
+        prf12(
+            Hash::Sha384,
+            ON,
+            &secret,
+            b"test label",
+            &[&hex("cd665cf6a8447dd6ff8b27555edb7465")],
+            &mut out,
+        );
+        assert_eq!(
+            out[..],
+            hex(
+                "7b0c18e9ced410ed1804f2cfa34a336a1c14dffb4900bb5fd7942107e81c83cde9ca0faa60be9fe34f82b1233c9146a0\
+                 e534cb400fed2700884f9dc236f80edd8bfa961144c9e8d792eca722a7b32fc3d416d473ebc2c5fd4abfdad05d918425\
+                 9b5bf8cd4d90fa0d31e2dec479e4f1a26066f2eea9a69236a3e52655c9e9aee691c8f3a26854308d5eaa3be85e099070\
+                 3d73e56f"
+            )
+        );
+    }
+
+    /// More than one block: against aws-lc-rs's own HKDF.
+    #[test]
+    fn long_outputs_equal_hkdf_of_another_implementation() {
+        use aws_lc_rs::hkdf::{HKDF_SHA256, HKDF_SHA384, KeyType, Prk};
+        struct Length(usize);
+        impl KeyType for Length {
+            fn len(&self) -> usize {
+                self.0
+            }
+        }
+        for (hash, other) in [(Hash::Sha256, HKDF_SHA256), (Hash::Sha384, HKDF_SHA384)] {
+            for length in [1, 31, 32, 33, 48, 49, 96, 97, 255] {
+                let mut info = [0; HKDF_LABEL_MAX];
+                let info_bytes = hkdf_label(length, b"exporter", b"context", &mut info);
+                let info = [&info[..info_bytes]];
+                let mut expected = vec![0; length];
+                let prk = Prk::new_less_safe(other, &[7; 48]);
+                prk.expand(&info, Length(length))
+                    .unwrap()
+                    .fill(&mut expected)
+                    .unwrap();
+                let mut out = vec![0; length];
+                hkdf_expand_label(hash, ON, &[7; 48], b"exporter", b"context", &mut out);
+                assert_eq!(out, expected, "{hash:?} {length}");
+            }
+        }
+    }
+
+    #[test]
+    fn stages_off_give_the_constants() {
+        let kdf = ON.with(Stage::Kdf);
+        let mac = ON.with(Stage::Mac);
+        for hash in [Hash::Sha256, Hash::Sha384] {
+            let filled = Digest::filled(hash, KDF_FILL);
+            let transcript = digest(hash, ON, b"transcript");
+            let mut out = [0; 77];
+            hkdf_expand_label(hash, kdf, b"secret", b"key", b"", &mut out);
+            assert_eq!(out, [KDF_FILL; 77]);
+            prf12(hash, kdf, b"secret", b"key expansion", &[b"seed"], &mut out);
+            assert_eq!(out, [KDF_FILL; 77]);
+            assert_eq!(hkdf_extract(hash, kdf, b"salt", b"ikm"), filled);
+            assert_eq!(finished_mac(hash, kdf, b"secret", &transcript), filled);
+            assert_eq!(
+                finished_mac(hash, mac, b"secret", &transcript),
+                finished_mac(hash, ON, b"secret", &transcript)
+            );
+            // The binder's HMAC belongs to stage mac; with kdf off it is real, under a constant key.
+            assert_eq!(
+                binder_mac(hash, mac, b"secret", &transcript),
+                Digest::filled(hash, MAC_FILL)
+            );
+            assert_eq!(
+                binder_mac(hash, kdf, b"secret", &transcript),
+                hmac(hash, filled.as_slice(), transcript.as_slice())
+            );
+        }
     }
 }

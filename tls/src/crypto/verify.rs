@@ -222,3 +222,241 @@ fn noop_signature_bytes(kind: KeyKind) -> Result<usize, CryptoError> {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use openssl::hash::MessageDigest;
+    use openssl::pkey::{PKey, Private};
+    use openssl::rsa::Padding;
+    use openssl::sign::{RsaPssSaltlen, Signer};
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+    use super::*;
+
+    const ON: StageSet = StageSet::NONE;
+    const NOW: u64 = 1_800_000_000;
+
+    fn key(algorithm: &'static rcgen::SignatureAlgorithm) -> KeyPair {
+        KeyPair::generate_for(algorithm).unwrap()
+    }
+
+    fn self_signed(key: &KeyPair) -> Vec<u8> {
+        let params = CertificateParams::new(vec!["server.example".to_owned()]).unwrap();
+        params.self_signed(key).unwrap().der().to_vec()
+    }
+
+    fn openssl_signature(key: &PKey<Private>, scheme: u16, message: &[u8]) -> Vec<u8> {
+        let digest = match scheme {
+            PKCS1_SHA256 | ECDSA_SHA256 | PSS_SHA256 => MessageDigest::sha256(),
+            PKCS1_SHA384 | ECDSA_SHA384 | PSS_SHA384 => MessageDigest::sha384(),
+            _ => MessageDigest::sha512(),
+        };
+        let mut signer = Signer::new(digest, key).unwrap();
+        if matches!(scheme, PSS_SHA256 | PSS_SHA384 | PSS_SHA512) {
+            signer.set_rsa_padding(Padding::PKCS1_PSS).unwrap();
+            signer
+                .set_rsa_pss_saltlen(RsaPssSaltlen::DIGEST_LENGTH)
+                .unwrap();
+        }
+        signer.sign_oneshot_to_vec(message).unwrap()
+    }
+
+    #[test]
+    fn signatures_of_openssl_verify_and_changed_ones_do_not() {
+        let rsa = [
+            PKCS1_SHA256,
+            PKCS1_SHA384,
+            PKCS1_SHA512,
+            PSS_SHA256,
+            PSS_SHA384,
+            PSS_SHA512,
+        ];
+        let ecdsa = [ECDSA_SHA256, ECDSA_SHA384];
+        let cases = [
+            (
+                &rcgen::PKCS_RSA_SHA256,
+                &rsa[..],
+                KeyKind::Rsa { modulus_bytes: 256 },
+                256,
+            ),
+            (&rcgen::PKCS_ECDSA_P256_SHA256, &ecdsa, KeyKind::P256, 72),
+            (&rcgen::PKCS_ECDSA_P384_SHA384, &ecdsa, KeyKind::P384, 104),
+        ];
+        for (algorithm, schemes, kind, noop_bytes) in cases {
+            let key = key(algorithm);
+            let certificate = self_signed(&key);
+            assert_eq!(public_key(&certificate).unwrap().kind, kind);
+            let signing_key = PKey::private_key_from_der(key.serialized_der()).unwrap();
+            for scheme in SIGNATURE_SCHEMES {
+                let verify = |message, signature: &[u8]| {
+                    verify_signature(&certificate, scheme, message, signature, ON)
+                };
+                if !schemes.contains(&scheme) {
+                    assert_eq!(
+                        verify(b"message", &[0; 72]),
+                        Err(CryptoError::UnsupportedScheme(scheme))
+                    );
+                    continue;
+                }
+                let signature = openssl_signature(&signing_key, scheme, b"message");
+                assert_eq!(verify(b"message", &signature), Ok(()), "{scheme:#x}");
+                assert_eq!(
+                    verify(b"another", &signature),
+                    Err(CryptoError::BadSignature)
+                );
+                let mut changed = signature.clone();
+                changed[40] ^= 1;
+                assert_eq!(verify(b"message", &changed), Err(CryptoError::BadSignature));
+
+                let off = ON.with(Stage::Authentication);
+                let verify = |signature: &[u8]| {
+                    verify_signature(&certificate, scheme, b"message", signature, off)
+                };
+                assert_eq!(verify(&vec![SIGNATURE_FILL; noop_bytes]), Ok(()));
+                assert_eq!(
+                    verify(&vec![SIGNATURE_FILL; noop_bytes - 1]),
+                    Err(CryptoError::BadSignature)
+                );
+                assert_eq!(verify(&signature), Err(CryptoError::BadSignature));
+            }
+            let tls13: Vec<u16> = SIGNATURE_SCHEMES
+                .into_iter()
+                .filter(|&scheme| scheme_allowed_in_13(scheme, kind))
+                .collect();
+            let expected: &[u16] = match kind {
+                KeyKind::P256 => &[ECDSA_SHA256],
+                KeyKind::P384 => &[ECDSA_SHA384],
+                _ => &[PSS_SHA256, PSS_SHA384, PSS_SHA512],
+            };
+            assert_eq!(tls13, expected);
+        }
+    }
+
+    struct Authority {
+        issuer: Issuer<'static, KeyPair>,
+        der: Vec<u8>,
+    }
+
+    fn authority(name: &str, parent: Option<&Authority>) -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, name);
+        let key = key(&rcgen::PKCS_ECDSA_P256_SHA256);
+        let der = match parent {
+            Some(parent) => params
+                .signed_by(&key, &parent.issuer)
+                .unwrap()
+                .der()
+                .to_vec(),
+            None => params.self_signed(&key).unwrap().der().to_vec(),
+        };
+        Authority {
+            issuer: Issuer::new(params, key),
+            der,
+        }
+    }
+
+    fn server_certificate(authority: &Authority, names: &[&str], until_year: i32) -> Vec<u8> {
+        let mut params = CertificateParams::new(
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>(),
+        )
+        .unwrap();
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(until_year, 1, 1);
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+        let key = key(&rcgen::PKCS_ECDSA_P256_SHA256);
+        params
+            .signed_by(&key, &authority.issuer)
+            .unwrap()
+            .der()
+            .to_vec()
+    }
+
+    #[test]
+    fn chains_are_verified_up_to_a_trusted_authority() {
+        let root = authority("root", None);
+        let intermediate = authority("intermediate", Some(&root));
+        let server = server_certificate(&intermediate, &["server.example", "192.0.2.7"], 2040);
+        let trust = Trust::new(std::slice::from_ref(&root.der)).unwrap();
+        let chain = [&server[..], &intermediate.der];
+        assert_eq!(trust.verify(&chain, "server.example", NOW), Ok(()));
+        assert_eq!(trust.verify(&chain, "192.0.2.7", NOW), Ok(()));
+        for wrong in ["other.example", "192.0.2.8", "not a name"] {
+            assert_eq!(
+                trust.verify(&chain, wrong, NOW),
+                Err(CryptoError::NameMismatch(wrong.to_owned()))
+            );
+        }
+        assert_eq!(
+            trust.verify(&chain[..1], "server.example", NOW),
+            Err(CryptoError::UnknownIssuer)
+        );
+        let stranger = Trust::new(&[authority("stranger", None).der]).unwrap();
+        assert_eq!(
+            stranger.verify(&chain, "server.example", NOW),
+            Err(CryptoError::UnknownIssuer)
+        );
+        assert_eq!(
+            Trust::new(&[])
+                .unwrap()
+                .verify(&chain, "server.example", NOW),
+            Err(CryptoError::UnknownIssuer)
+        );
+        assert!(matches!(
+            trust.verify(&[], "server.example", NOW),
+            Err(CryptoError::MalformedCertificate(_))
+        ));
+        assert!(matches!(
+            trust.verify(&[b"junk"], "server.example", NOW),
+            Err(CryptoError::BadCertificate(_))
+        ));
+        assert!(Trust::new(&[b"junk".to_vec()]).is_err());
+
+        let expired = server_certificate(&intermediate, &["server.example"], 2021);
+        let fault = trust.verify(&[&expired, &intermediate.der], "server.example", NOW);
+        assert!(
+            matches!(fault, Err(CryptoError::CertificateExpired(_))),
+            "{fault:?}"
+        );
+        let fault = trust.verify(&chain, "server.example", 1_000_000_000);
+        assert!(
+            matches!(fault, Err(CryptoError::CertificateExpired(_))),
+            "{fault:?}"
+        );
+    }
+
+    /// What `openssl req -x509` makes: a self-signed certificate that says it is an authority, given as CA file.
+    #[test]
+    fn a_trusted_certificate_may_be_the_servers_own() {
+        let mut params = CertificateParams::new(vec!["server.example".to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2030, 1, 1);
+        let der = params
+            .self_signed(&key(&rcgen::PKCS_ECDSA_P256_SHA256))
+            .unwrap()
+            .der()
+            .to_vec();
+        let trust = Trust::new(std::slice::from_ref(&der)).unwrap();
+        assert_eq!(trust.verify(&[&der], "server.example", NOW), Ok(()));
+        assert_eq!(
+            trust.verify(&[&der], "other.example", NOW),
+            Err(CryptoError::NameMismatch("other.example".to_owned()))
+        );
+        for outside in [1_577_836_799, 1_893_456_001] {
+            let fault = trust.verify(&[&der], "server.example", outside);
+            assert!(
+                matches!(fault, Err(CryptoError::CertificateExpired(_))),
+                "{outside} {fault:?}"
+            );
+        }
+        for inside in [1_577_836_800, 1_893_456_000] {
+            assert_eq!(trust.verify(&[&der], "server.example", inside), Ok(()));
+        }
+    }
+}

@@ -12,7 +12,7 @@ use super::{
     HEADER, Keys12, MAX_BODY_12, MAX_BODY_13, MAX_PLAIN, additional_data_12, at_most, header,
 };
 use crate::crypto::CryptoError;
-use crate::crypto::kdf::hkdf_expand_label;
+use crate::crypto::kdf::Prk;
 use crate::noop::{Stage, StageSet};
 use crate::suite::{Protection, Suite};
 
@@ -55,8 +55,9 @@ impl Aead {
         let mut key = [0; 32];
         let key = &mut key[..suite.protection().key_bytes()];
         let mut iv = [0; 12];
-        hkdf_expand_label(suite.hash(), off, traffic_secret, b"key", b"", key);
-        hkdf_expand_label(suite.hash(), off, traffic_secret, b"iv", b"", &mut iv);
+        let secret = Prk::new(suite.hash(), off, traffic_secret);
+        secret.expand_label(b"key", b"", key);
+        secret.expand_label(b"iv", b"", &mut iv);
         Aead {
             mode: Mode::new(suite.protection(), off, key),
             framing: Framing::Tls13,

@@ -2,6 +2,8 @@
 
 mod aead;
 mod cbc;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 
