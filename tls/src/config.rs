@@ -1,18 +1,29 @@
 //! Settings of the lean client, and their compiled form.
 
+use std::net::IpAddr;
+
+use tlsdyno_wire::codec::{put_u16, put_vector8, put_vector16};
+use tlsdyno_wire::hello::{self, Template, put_extension};
+use tlsdyno_wire::limits;
+
+use crate::crypto::CryptoError;
+use crate::crypto::hash::{Digest, digest};
+use crate::crypto::kdf::{derive_secret, hkdf_extract};
+use crate::crypto::verify::{SIGNATURE_SCHEMES, Trust};
 use crate::noop::StageSet;
-use crate::suite::{Effort, Group, Suite, Version};
+use crate::suite::{Effort, Group, Hash, Suite, Version};
 
 /// What the client offers and verifies. Plain data; [`Config::new`] checks and compiles it.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Versions offered.
+    /// Versions offered. Empty: those of the suites, or both.
     pub versions: Vec<Version>,
-    /// Suites offered, best first.
+    /// Suites offered, best first. Empty: every suite of the versions.
     pub suites: Vec<Suite>,
-    /// Groups offered, best first; the key share is for the first.
+    /// Groups offered, best first; the key share is for the first. Empty: every group.
     pub groups: Vec<Group>,
-    /// Server name (SNI; also the name verified at honest effort). `None`: no SNI.
+    /// Server name (SNI; also the name verified at honest effort). An IP address is verified but not sent (RFC 6066 section 3).
+    /// `None`: no SNI.
     pub server_name: Option<String>,
     /// ALPN protocols offered, for example `http/1.1`. Empty: no ALPN extension.
     pub alpn: Vec<String>,
@@ -28,17 +39,246 @@ pub struct Settings {
     pub tickets: bool,
     /// DER certificates trusted as roots at honest effort.
     pub trust_anchors: Vec<Vec<u8>>,
+    /// The time at which certificates must be valid, in seconds since 1970 (the client has no clock).
+    pub now_unix_s: u64,
+}
+
+impl Default for Settings {
+    /// Everything offered, honest effort; trust anchors, name and time are for the caller to fill in.
+    fn default() -> Settings {
+        Settings {
+            versions: Vec::new(),
+            suites: Vec::new(),
+            groups: Vec::new(),
+            server_name: None,
+            alpn: Vec::new(),
+            effort: Effort::Honest,
+            stages_off: StageSet::NONE,
+            encrypt_then_mac: true,
+            extended_master_secret: true,
+            tickets: true,
+            trust_anchors: Vec::new(),
+            now_unix_s: 0,
+        }
+    }
+}
+
+/// Settings that cannot work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A suite of a version that is not offered.
+    #[error("suite {suite} belongs to TLS {version}, which is not offered; offer that version or leave the suite out")]
+    SuiteWithoutVersion {
+        /// The suite.
+        suite: Suite,
+        /// Its version.
+        version: Version,
+    },
+    /// A version without a suite.
+    #[error("TLS {0} is offered without any of its suites; add one or leave the version out")]
+    VersionWithoutSuite(Version),
+    /// A version, suite or group that comes twice.
+    #[error("{0} is listed twice")]
+    Duplicate(String),
+    /// A server name that is neither a DNS name nor an IP address.
+    #[error("`{0}` is neither a DNS name nor an IP address")]
+    BadServerName(String),
+    /// An ALPN protocol name that is empty or too long, or too many of them.
+    #[error("ALPN names have 1 to 255 bytes, 2048 together: `{0}`")]
+    BadAlpn(String),
+    /// Honest effort without anything to verify against.
+    #[error("honest effort verifies certificates: it needs {0} (or choose the effort lean)")]
+    NothingToVerify(&'static str),
+    /// Trust anchors that cannot be read.
+    #[error("the trusted certificates cannot be used: {0}")]
+    BadTrustAnchors(CryptoError),
 }
 
 /// Compiled, immutable settings, shared by all connections of a configuration.
 #[derive(Debug)]
 pub struct Config {
     settings: Settings,
+    template: Template,
+    /// The hash of every suite, where they all have the same: the transcript can then start with the first byte.
+    only_hash: Option<Hash>,
+    /// TLS 1.3 without PSK: Derive-Secret(early secret, "derived", "") for SHA-256 and SHA-384.
+    derived_early: [Digest; 2],
+    /// The real hash of nothing for SHA-256 and SHA-384; hashing inside the KDF is no part of stage `digest` (docs/NOOP.md).
+    empty_hash: [Digest; 2],
+    trust: Trust,
 }
 
 impl Config {
-    /// The settings this was made from.
+    /// Fills in what was left empty, checks that everything fits together, and prepares what all connections share.
+    pub fn new(settings: Settings) -> Result<Config, ConfigError> {
+        let settings = complete(settings);
+        check(&settings)?;
+        let first_hash = settings.suites[0].hash();
+        let only_hash = settings.suites.iter().all(|suite| suite.hash() == first_hash).then_some(first_hash);
+        let off = settings.stages_off;
+        let empty_hash = [Hash::Sha256, Hash::Sha384].map(|hash| digest(hash, StageSet::NONE, b""));
+        let derived_early = [Hash::Sha256, Hash::Sha384].map(|hash| {
+            let zero = Digest::zero(hash);
+            let early = hkdf_extract(hash, off, zero.as_slice(), zero.as_slice());
+            derive_secret(hash, off, early.as_slice(), b"derived", &empty_hash[hash as usize])
+        });
+        let trust = Trust::new(&settings.trust_anchors).map_err(ConfigError::BadTrustAnchors)?;
+        Ok(Config { template: template(&settings), settings, only_hash, derived_early, empty_hash, trust })
+    }
+
+    /// The settings this was made from, with everything filled in that was left empty.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
+
+    pub(crate) fn template(&self) -> &Template {
+        &self.template
+    }
+
+    pub(crate) fn only_hash(&self) -> Option<Hash> {
+        self.only_hash
+    }
+
+    pub(crate) fn derived_early(&self, hash: Hash) -> &Digest {
+        &self.derived_early[hash as usize]
+    }
+
+    pub(crate) fn empty_hash(&self, hash: Hash) -> &Digest {
+        &self.empty_hash[hash as usize]
+    }
+
+    pub(crate) fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
+    pub(crate) fn offers(&self, version: Version) -> bool {
+        self.settings.versions.contains(&version)
+    }
+
+    /// The offered suite with this code point.
+    pub(crate) fn suite(&self, code: u16) -> Option<Suite> {
+        self.settings.suites.iter().copied().find(|suite| suite.code() == code)
+    }
+
+    /// The offered group with this code point.
+    pub(crate) fn group(&self, code: u16) -> Option<Group> {
+        self.settings.groups.iter().copied().find(|group| group.code() == code)
+    }
+}
+
+fn complete(mut settings: Settings) -> Settings {
+    if settings.versions.is_empty() {
+        settings.versions = [Version::Tls13, Version::Tls12]
+            .into_iter()
+            .filter(|version| settings.suites.is_empty() || settings.suites.iter().any(|suite| suite.version() == *version))
+            .collect();
+    }
+    if settings.suites.is_empty() {
+        settings.suites = Suite::ALL.iter().copied().filter(|suite| settings.versions.contains(&suite.version())).collect();
+    }
+    if settings.groups.is_empty() {
+        settings.groups = Group::ALL.to_vec();
+    }
+    settings
+}
+
+fn check(settings: &Settings) -> Result<(), ConfigError> {
+    for suite in &settings.suites {
+        if !settings.versions.contains(&suite.version()) {
+            return Err(ConfigError::SuiteWithoutVersion { suite: *suite, version: suite.version() });
+        }
+    }
+    for version in &settings.versions {
+        if !settings.suites.iter().any(|suite| suite.version() == *version) {
+            return Err(ConfigError::VersionWithoutSuite(*version));
+        }
+    }
+    no_duplicate(&settings.versions)?;
+    no_duplicate(&settings.suites)?;
+    no_duplicate(&settings.groups)?;
+    check_alpn(&settings.alpn)?;
+    if let Some(name) = &settings.server_name
+        && rustls_pki_types::ServerName::try_from(name.as_str()).is_err()
+    {
+        return Err(ConfigError::BadServerName(name.clone()));
+    }
+    match settings.effort {
+        Effort::Honest if settings.trust_anchors.is_empty() => Err(ConfigError::NothingToVerify("trusted certificates")),
+        Effort::Honest if settings.server_name.is_none() => Err(ConfigError::NothingToVerify("a server name")),
+        _ => Ok(()),
+    }
+}
+
+fn no_duplicate<T: PartialEq + ToString>(list: &[T]) -> Result<(), ConfigError> {
+    match list.iter().enumerate().find(|(index, item)| list[..*index].contains(item)) {
+        Some((_, item)) => Err(ConfigError::Duplicate(item.to_string())),
+        None => Ok(()),
+    }
+}
+
+fn check_alpn(names: &[String]) -> Result<(), ConfigError> {
+    let bad = names.iter().find(|name| name.is_empty() || name.len() > 255);
+    let total: usize = names.iter().map(|name| name.len() + 1).sum();
+    match (bad, names.last()) {
+        (Some(name), _) => Err(ConfigError::BadAlpn(name.clone())),
+        (None, Some(last)) if total > limits::ALPN => Err(ConfigError::BadAlpn(last.clone())),
+        _ => Ok(()),
+    }
+}
+
+/// Extensions that are the same in every hello. Those that differ are appended by the offer: key share, ticket, cookie, PSK.
+fn template(settings: &Settings) -> Template {
+    let codes: Vec<u16> = settings.suites.iter().map(|suite| suite.code()).collect();
+    Template::new(&codes, |out| {
+        if let Some(name) = sni(settings) {
+            put_extension(out, hello::SERVER_NAME, |out| {
+                put_vector16(out, |out| {
+                    out.push(0); // host_name
+                    put_vector16(out, |out| out.extend_from_slice(name.as_bytes()));
+                });
+            });
+        }
+        put_extension(out, hello::SUPPORTED_GROUPS, |out| {
+            put_vector16(out, |out| settings.groups.iter().for_each(|group| put_u16(out, group.code())));
+        });
+        put_extension(out, hello::SIGNATURE_ALGORITHMS, |out| {
+            put_vector16(out, |out| SIGNATURE_SCHEMES.iter().for_each(|scheme| put_u16(out, *scheme)));
+        });
+        if !settings.alpn.is_empty() {
+            put_extension(out, hello::ALPN, |out| {
+                put_vector16(out, |out| {
+                    settings.alpn.iter().for_each(|name| put_vector8(out, |out| out.extend_from_slice(name.as_bytes())));
+                });
+            });
+        }
+        if settings.versions.contains(&Version::Tls13) {
+            put_tls13_extensions(settings, out);
+        }
+        if settings.versions.contains(&Version::Tls12) {
+            put_tls12_extensions(settings, out);
+        }
+    })
+}
+
+fn put_tls13_extensions(settings: &Settings, out: &mut Vec<u8>) {
+    put_extension(out, hello::SUPPORTED_VERSIONS, |out| {
+        put_vector8(out, |out| settings.versions.iter().for_each(|version| put_u16(out, version.code())));
+    });
+    // psk_dhe_ke, also without a session at hand: servers issue no tickets otherwise (RFC 9846 section 4.2.9).
+    put_extension(out, hello::PSK_KEY_EXCHANGE_MODES, |out| put_vector8(out, |out| out.push(1)));
+}
+
+fn put_tls12_extensions(settings: &Settings, out: &mut Vec<u8>) {
+    put_extension(out, hello::EC_POINT_FORMATS, |out| put_vector8(out, |out| out.push(0))); // uncompressed
+    put_extension(out, hello::RENEGOTIATION_INFO, |out| put_vector8(out, |_| ()));
+    if settings.extended_master_secret {
+        put_extension(out, hello::EXTENDED_MASTER_SECRET, |_| ());
+    }
+    if settings.encrypt_then_mac {
+        put_extension(out, hello::ENCRYPT_THEN_MAC, |_| ());
+    }
+}
+
+fn sni(settings: &Settings) -> Option<&str> {
+    settings.server_name.as_deref().filter(|name| name.parse::<IpAddr>().is_err())
 }

@@ -4,11 +4,22 @@
 //! must agree on every no-op stage (`docs/NOOP.md`). Primitives come from aws-lc-rs (SHA-2 from sha2: see `crypto::hash`).
 #![forbid(unsafe_code)]
 
+mod authenticate;
+mod client;
 pub mod config;
 pub mod crypto;
+pub mod error;
 pub mod noop;
+mod offer;
+mod records;
+mod session;
 pub mod suite;
+mod tls12;
+mod tls13;
 
-pub use config::{Config, Settings};
+pub use client::{Client, Entropy, Handshake, Receiver};
+pub use config::{Config, ConfigError, Settings};
+pub use error::{Alert, Error};
 pub use noop::{Stage, StageSet};
+pub use session::{Session, SessionKind};
 pub use suite::{Effort, Group, Suite, Version};

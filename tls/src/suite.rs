@@ -172,6 +172,16 @@ macro_rules! named {
     };
 }
 
+impl Version {
+    /// The code point on the wire.
+    pub const fn code(self) -> u16 {
+        match self {
+            Version::Tls12 => 0x0303,
+            Version::Tls13 => 0x0304,
+        }
+    }
+}
+
 named! { Version, "TLS version", Tls12: "1.2" | "TLSv1.2"; Tls13: "1.3" | "TLSv1.3"; }
 
 /// A key-agreement group.

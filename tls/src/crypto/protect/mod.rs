@@ -63,7 +63,8 @@ impl Protection {
         2 * (self.mac_bytes() + self.key_bytes() + self.fixed_iv_bytes())
     }
 
-    const fn is_cbc(self) -> bool {
+    /// Whether this is a CBC suite with a MAC of its own, to which encrypt-then-MAC applies.
+    pub const fn is_cbc(self) -> bool {
         self.mac_bytes() > 0
     }
 }

@@ -1,0 +1,54 @@
+//! What is checked of the server's certificate and signature at each effort.
+
+use crate::config::Config;
+use crate::crypto::CryptoError;
+use crate::crypto::verify::{KeyKind, public_key, verify_signature};
+use crate::error::{Alert, Error};
+use crate::noop::{SIGNATURE_FILL, Stage};
+use crate::suite::Effort;
+
+/// A handshake signature and what it should be of.
+pub(crate) struct Signature<'a> {
+    pub scheme: u16,
+    pub bytes: &'a [u8],
+    /// What was signed; may be empty where [`checks_signatures`] says no.
+    pub message: &'a [u8],
+}
+
+/// Whether signatures are really verified: at honest effort, unless the stage is off.
+pub(crate) fn checks_signatures(config: &Config) -> bool {
+    config.settings().effort == Effort::Honest && !config.settings().stages_off.contains(Stage::Authentication)
+}
+
+/// Verifies the chain at honest effort; gives the server's own certificate for later.
+pub(crate) fn chain(config: &Config, chain_der: &[&[u8]]) -> Result<Vec<u8>, Error> {
+    let Some(end_entity) = chain_der.first() else {
+        return Err(Error::PeerMisbehaved { what: "the server sent no certificate", alert: Alert::DECODE_ERROR });
+    };
+    let settings = config.settings();
+    if let (Effort::Honest, Some(name)) = (settings.effort, &settings.server_name) {
+        config.trust().verify(chain_der, name, settings.now_unix_s)?;
+    }
+    Ok(end_entity.to_vec())
+}
+
+/// Verifies a signature: really at honest effort, against the constant with stage `authentication` off. Lean efforts only refuse that
+/// constant while the stage is on, so that ends with different stages never complete a handshake (docs/NOOP.md).
+pub(crate) fn signature(
+    config: &Config,
+    certificate: &[u8],
+    signature: &Signature<'_>,
+    allowed: impl Fn(u16, KeyKind) -> bool,
+) -> Result<(), Error> {
+    let off = config.settings().stages_off;
+    if !checks_signatures(config) && !off.contains(Stage::Authentication) {
+        return match signature.bytes.iter().all(|byte| *byte == SIGNATURE_FILL) {
+            true => Err(CryptoError::BadSignature.into()),
+            false => Ok(()),
+        };
+    }
+    if !allowed(signature.scheme, public_key(certificate)?.kind) {
+        return Err(CryptoError::UnsupportedScheme(signature.scheme).into());
+    }
+    Ok(verify_signature(certificate, signature.scheme, signature.message, signature.bytes, off)?)
+}

@@ -1,0 +1,186 @@
+//! Sessions that a later connection can resume.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::crypto::hash::Digest;
+use crate::suite::{Suite, Version};
+
+/// The three ways of resuming.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SessionKind {
+    /// TLS 1.2, session kept by the server under an id (RFC 5246 section 7.3).
+    Tls12Id,
+    /// TLS 1.2, session kept by the client in a ticket (RFC 5077).
+    Tls12Ticket,
+    /// TLS 1.3, pre-shared key with a fresh (EC)DH exchange (RFC 9846 section 2.2).
+    Tls13Psk,
+}
+
+impl SessionKind {
+    /// The name used in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SessionKind::Tls12Id => "TLS 1.2 id",
+            SessionKind::Tls12Ticket => "TLS 1.2 ticket",
+            SessionKind::Tls13Psk => "TLS 1.3 PSK",
+        }
+    }
+
+    /// The version whose sessions these are.
+    pub const fn version(self) -> Version {
+        match self {
+            SessionKind::Tls13Psk => Version::Tls13,
+            _ => Version::Tls12,
+        }
+    }
+}
+
+impl fmt::Display for SessionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Seconds for which a TLS 1.2 session without lifetime hint is offered (RFC 5246 appendix F.1.4 suggests an upper limit of 24 hours).
+const LIFETIME_UNKNOWN_S: u32 = 24 * 3600;
+/// No TLS 1.3 ticket lives longer (RFC 9846 section 4.6.1): 7 days.
+const LIFETIME_MAX_S: u32 = 7 * 24 * 3600;
+
+/// A session to be resumed, any number of times; a clone shares the same bytes.
+#[derive(Clone)]
+pub struct Session(Arc<Inner>);
+
+struct Inner {
+    kind: SessionKind,
+    /// Session id, ticket, or PSK identity.
+    identity: Box<[u8]>,
+    secret: Secret,
+    suite: Suite,
+    extended_master_secret: bool,
+    created_ms: u64,
+    lifetime_s: u32,
+    age_add: u32,
+}
+
+enum Secret {
+    Master([u8; 48]),
+    Psk(Digest),
+}
+
+impl fmt::Debug for Session {
+    /// Without the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("kind", &self.0.kind)
+            .field("suite", &self.0.suite)
+            .field("created_ms", &self.0.created_ms)
+            .field("lifetime_s", &self.0.lifetime_s)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a TLS 1.2 session is made of.
+pub(crate) struct Established12 {
+    pub suite: Suite,
+    pub master: [u8; 48],
+    pub extended_master_secret: bool,
+}
+
+impl Session {
+    /// A TLS 1.2 session kept by the server under `id`.
+    pub(crate) fn tls12_id(established: &Established12, id: &[u8], now_ms: u64) -> Session {
+        Session::tls12(SessionKind::Tls12Id, established, id, LIFETIME_UNKNOWN_S, now_ms)
+    }
+
+    /// A TLS 1.2 session in a ticket; a hint of 0 leaves the lifetime to the client (RFC 5077 section 3.3).
+    pub(crate) fn tls12_ticket(established: &Established12, ticket: &[u8], hint_s: u32, now_ms: u64) -> Session {
+        let lifetime_s = if hint_s == 0 { LIFETIME_UNKNOWN_S } else { hint_s };
+        Session::tls12(SessionKind::Tls12Ticket, established, ticket, lifetime_s, now_ms)
+    }
+
+    fn tls12(kind: SessionKind, established: &Established12, identity: &[u8], lifetime_s: u32, now_ms: u64) -> Session {
+        Session(Arc::new(Inner {
+            kind,
+            identity: identity.into(),
+            secret: Secret::Master(established.master),
+            suite: established.suite,
+            extended_master_secret: established.extended_master_secret,
+            created_ms: now_ms,
+            lifetime_s,
+            age_add: 0,
+        }))
+    }
+
+    /// A TLS 1.3 ticket with its pre-shared key.
+    pub(crate) fn tls13(suite: Suite, psk: Digest, ticket: &[u8], lifetime_s: u32, age_add: u32, now_ms: u64) -> Session {
+        Session(Arc::new(Inner {
+            kind: SessionKind::Tls13Psk,
+            identity: ticket.into(),
+            secret: Secret::Psk(psk),
+            suite,
+            extended_master_secret: false,
+            created_ms: now_ms,
+            lifetime_s: lifetime_s.min(LIFETIME_MAX_S),
+            age_add,
+        }))
+    }
+
+    /// How it would be resumed.
+    pub fn kind(&self) -> SessionKind {
+        self.0.kind
+    }
+
+    /// The suite of the connection that it comes from. TLS 1.2 resumes with this suite, TLS 1.3 with any of the same hash.
+    pub fn suite(&self) -> Suite {
+        self.0.suite
+    }
+
+    /// The caller's time when the session was received, in milliseconds.
+    pub fn created_ms(&self) -> u64 {
+        self.0.created_ms
+    }
+
+    /// Seconds for which the server promises to know it; the client's own bound where the server said nothing.
+    pub fn lifetime_s(&self) -> u32 {
+        self.0.lifetime_s
+    }
+
+    /// Whether it may still be offered at `now_ms` (same clock as at creation).
+    pub fn is_usable(&self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.0.created_ms) < u64::from(self.0.lifetime_s) * 1000
+    }
+
+    /// Bytes that this session occupies, for bounds on session stores.
+    pub fn size_bytes(&self) -> usize {
+        size_of::<Inner>() + self.0.identity.len() + 2 * size_of::<usize>()
+    }
+
+    pub(crate) fn identity(&self) -> &[u8] {
+        &self.0.identity
+    }
+
+    pub(crate) fn extended_master_secret(&self) -> bool {
+        self.0.extended_master_secret
+    }
+
+    /// The age as sent in TLS 1.3: in milliseconds, plus the server's mask (RFC 9846 section 4.2.11.1).
+    pub(crate) fn obfuscated_age(&self, now_ms: u64) -> u32 {
+        let age_ms = now_ms.saturating_sub(self.0.created_ms) as u32; // below 7 days, which fits
+        age_ms.wrapping_add(self.0.age_add)
+    }
+
+    pub(crate) fn psk(&self) -> Option<&Digest> {
+        match &self.0.secret {
+            Secret::Psk(psk) => Some(psk),
+            Secret::Master(_) => None,
+        }
+    }
+
+    pub(crate) fn master(&self) -> Option<&[u8; 48]> {
+        match &self.0.secret {
+            Secret::Master(master) => Some(master),
+            Secret::Psk(_) => None,
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! TLS 1.3 after the ServerHello (RFC 9846): the rest of the handshake, and what follows it.
+
+use std::sync::Arc;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use tlsdyno_wire::handshake::{
+    self, Body, Certificate13, CertificateRequest13, CertificateVerify, EncryptedExtensions, KeyUpdate, Message, NewSessionTicket13,
+};
+use tlsdyno_wire::hello::{self, ServerHello};
+use tlsdyno_wire::{limits, record};
+
+use crate::authenticate;
+use crate::client::{Context, State, unexpected};
+use crate::config::Config;
+use crate::crypto::hash::{Digest, Transcript};
+use crate::crypto::kdf::{derive_secret, finished_mac, hkdf_expand_label, hkdf_extract};
+use crate::crypto::protect::{Opener, Sealer};
+use crate::crypto::verify::scheme_allowed_in_13;
+use crate::error::{Alert, Error};
+use crate::offer::{Offer, early_secret, unsolicited};
+use crate::session::{Session, SessionKind};
+use crate::suite::{Hash, Suite};
+
+/// A handshake after its ServerHello.
+pub(crate) struct Handshaking {
+    suite: Suite,
+    transcript: Transcript,
+    expect: Expect,
+    /// The handshake secret, from which the application's secrets follow.
+    secret: Digest,
+    client_secret: Digest,
+    server_secret: Digest,
+    /// The server's own certificate, where a signature is to be checked by it.
+    certificate: Vec<u8>,
+    /// The context of the server's CertificateRequest, if there was one.
+    requested: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expect {
+    EncryptedExtensions,
+    CertificateOrRequest,
+    Certificate,
+    CertificateVerify,
+    Finished,
+}
+
+impl Handshaking {
+    /// Goes on from a ServerHello that chose TLS 1.3 and `suite`; `transcript` ends with it.
+    pub fn start(
+        offer: Offer,
+        hello: &ServerHello<'_>,
+        suite: Suite,
+        transcript: Transcript,
+        context: &mut Context<'_>,
+    ) -> Result<State, Error> {
+        if hello.session_id != offer.session_id.as_slice() {
+            return Err(Error::illegal("the server did not echo the session id"));
+        }
+        let psk_offered = offer.session.as_ref().is_some_and(|session| session.psk().is_some());
+        let known = |kind| match kind {
+            hello::SUPPORTED_VERSIONS | hello::KEY_SHARE => true,
+            hello::PRE_SHARED_KEY => psk_offered,
+            _ => false,
+        };
+        if hello.extensions.iter().any(|(kind, _)| !known(kind)) {
+            return Err(unsolicited("ServerHello"));
+        }
+        let hash = suite.hash();
+        let psk = accepted_psk(&offer, hello, hash)?;
+        let shared = agree(&offer, hello, context)?;
+        context.require_record_end()?;
+
+        let off = context.config.settings().stages_off;
+        let derived = match psk {
+            Some(psk) => derived_secret(context.config, hash, &early_secret(hash, context.config, psk)),
+            None => *context.config.derived_early(hash),
+        };
+        let secret = hkdf_extract(hash, off, derived.as_slice(), shared.as_slice());
+        let at_hello = transcript.current();
+        let client_secret = derive_secret(hash, off, secret.as_slice(), b"c hs traffic", &at_hello);
+        let server_secret = derive_secret(hash, off, secret.as_slice(), b"s hs traffic", &at_hello);
+        context.records.sealer = Some(Sealer::tls13(suite, off, client_secret.as_slice()));
+        context.records.opener = Some(Opener::tls13(suite, off, server_secret.as_slice()));
+        context.summary.resumed = psk.map(|_| SessionKind::Tls13Psk);
+        Ok(State::Tls13(Box::new(Handshaking {
+            suite,
+            transcript,
+            expect: Expect::EncryptedExtensions,
+            secret,
+            client_secret,
+            server_secret,
+            certificate: Vec::new(),
+            requested: None,
+        })))
+    }
+
+    pub fn expected(&self) -> &'static str {
+        match self.expect {
+            Expect::EncryptedExtensions => "EncryptedExtensions",
+            Expect::CertificateOrRequest => "Certificate or CertificateRequest",
+            Expect::Certificate => "Certificate",
+            Expect::CertificateVerify => "CertificateVerify",
+            Expect::Finished => "Finished",
+        }
+    }
+
+    pub fn handle(mut self: Box<Self>, message: &Message<'_>, context: &mut Context<'_>) -> Result<State, Error> {
+        self.expect = match (self.expect, message.kind()) {
+            (Expect::EncryptedExtensions, handshake::ENCRYPTED_EXTENSIONS) => {
+                encrypted_extensions(message.body(), context)?;
+                match context.summary.resumed {
+                    Some(_) => Expect::Finished,
+                    None => Expect::CertificateOrRequest,
+                }
+            }
+            (Expect::CertificateOrRequest, handshake::CERTIFICATE_REQUEST) => {
+                self.certificate_request(message.body(), context)?;
+                Expect::Certificate
+            }
+            (Expect::CertificateOrRequest | Expect::Certificate, handshake::CERTIFICATE) => {
+                self.take_certificate(message.body(), context.config)?;
+                Expect::CertificateVerify
+            }
+            (Expect::CertificateVerify, handshake::CERTIFICATE_VERIFY) => {
+                self.certificate_verify(message.body(), context.config)?;
+                Expect::Finished
+            }
+            (Expect::Finished, handshake::FINISHED) => return self.finish(message, context),
+            _ => return Err(unexpected(message, self.expected())),
+        };
+        self.transcript.update(message.whole());
+        Ok(State::Tls13(self))
+    }
+
+    fn certificate_request(&mut self, body: &[u8], context: &mut Context<'_>) -> Result<(), Error> {
+        let request = CertificateRequest13::decode(body)?;
+        if !request.context.is_empty() {
+            return Err(Error::illegal("a CertificateRequest of the handshake has a context"));
+        }
+        if request.extensions.get(hello::SIGNATURE_ALGORITHMS).is_none() {
+            let what = "CertificateRequest lacks signature_algorithms";
+            return Err(Error::PeerMisbehaved { what, alert: Alert::MISSING_EXTENSION });
+        }
+        context.summary.certificate_requested = true;
+        self.requested = Some(request.context.to_vec());
+        Ok(())
+    }
+
+    fn take_certificate(&mut self, body: &[u8], config: &Config) -> Result<(), Error> {
+        let message = Certificate13::decode(body)?;
+        if !message.context.is_empty() {
+            return Err(Error::illegal("the server's Certificate has a context"));
+        }
+        if message.chain.iter().any(|(_, extensions)| !extensions.bytes().is_empty()) {
+            // Neither status_request nor signed_certificate_timestamp was offered.
+            let what = "a certificate has an extension that was not offered";
+            return Err(Error::PeerMisbehaved { what, alert: Alert::UNSUPPORTED_EXTENSION });
+        }
+        let chain: Vec<&[u8]> = message.chain.iter().map(|(der, _)| *der).collect();
+        self.certificate = authenticate::chain(config, &chain)?;
+        Ok(())
+    }
+
+    fn certificate_verify(&mut self, body: &[u8], config: &Config) -> Result<(), Error> {
+        let verify = CertificateVerify::decode(body)?;
+        let digest = self.transcript.current();
+        let mut signed = Vec::new();
+        if authenticate::checks_signatures(config) {
+            // RFC 9846 section 4.4.3.
+            signed.extend_from_slice(&[0x20; 64]);
+            signed.extend_from_slice(b"TLS 1.3, server CertificateVerify\0");
+            signed.extend_from_slice(digest.as_slice());
+        }
+        let signature = authenticate::Signature { scheme: verify.scheme, bytes: verify.signature, message: &signed };
+        authenticate::signature(config, &self.certificate, &signature, scheme_allowed_in_13)
+    }
+
+    /// Checks the server's Finished, answers with ours, and changes to the application's keys.
+    fn finish(mut self: Box<Self>, message: &Message<'_>, context: &mut Context<'_>) -> Result<State, Error> {
+        let (hash, off) = (self.suite.hash(), context.config.settings().stages_off);
+        let expected = finished_mac(hash, off, self.server_secret.as_slice(), &self.transcript.current());
+        verify_slices_are_equal(message.body(), expected.as_slice()).map_err(|_| Error::BadFinished)?;
+        context.require_record_end()?;
+        self.transcript.update(message.whole());
+
+        let derived = derived_secret(context.config, hash, &self.secret);
+        let main = hkdf_extract(hash, off, derived.as_slice(), Digest::zero(hash).as_slice());
+        let at_finished = self.transcript.current();
+        let client_secret = derive_secret(hash, off, main.as_slice(), b"c ap traffic", &at_finished);
+        let server_secret = derive_secret(hash, off, main.as_slice(), b"s ap traffic", &at_finished);
+        self.answer(context);
+        let resumption = derive_secret(hash, off, main.as_slice(), b"res master", &self.transcript.current());
+        context.records.sealer = Some(Sealer::tls13(self.suite, off, client_secret.as_slice()));
+        context.records.opener = Some(Opener::tls13(self.suite, off, server_secret.as_slice()));
+        Ok(State::Open13(Box::new(Open { suite: self.suite, client_secret, server_secret, resumption })))
+    }
+
+    /// The client's last flight: an empty Certificate if one was requested, and Finished.
+    fn answer(&mut self, context: &mut Context<'_>) {
+        let (hash, off) = (self.suite.hash(), context.config.settings().stages_off);
+        if let Some(request_context) = self.requested.take() {
+            let mut certificate = Vec::new();
+            handshake::put(&mut certificate, &Certificate13 { context: &request_context, chain: Vec::new() });
+            context.records.send(record::HANDSHAKE, &certificate, context.out);
+            self.transcript.update(&certificate);
+        }
+        let verify_data = finished_mac(hash, off, self.client_secret.as_slice(), &self.transcript.current());
+        let length = hash.digest_bytes();
+        let mut finished = [0; handshake::HEADER + 48];
+        finished[0] = handshake::FINISHED;
+        finished[3] = length as u8;
+        finished[handshake::HEADER..][..length].copy_from_slice(verify_data.as_slice());
+        let finished = &finished[..handshake::HEADER + length];
+        context.records.send(record::HANDSHAKE, finished, context.out);
+        self.transcript.update(finished);
+    }
+}
+
+/// The pre-shared key, if the server took the one that was offered.
+fn accepted_psk<'a>(offer: &'a Offer, hello: &ServerHello<'_>, hash: Hash) -> Result<Option<&'a Digest>, Error> {
+    let Some(index) = hello.selected_psk()? else {
+        return Ok(None);
+    };
+    let session = offer.session.as_ref().filter(|session| index == 0 && session.suite().hash() == hash);
+    match session.and_then(Session::psk) {
+        Some(psk) => Ok(Some(psk)),
+        None => Err(Error::illegal("the server selected a PSK that was not offered, or with a suite of another hash")),
+    }
+}
+
+fn agree(offer: &Offer, hello: &ServerHello<'_>, context: &mut Context<'_>) -> Result<crate::crypto::exchange::Secret, Error> {
+    let Some((group, public)) = hello.key_share()? else {
+        // Only psk_dhe_ke was offered, so there is a share in every ServerHello.
+        let what = "ServerHello lacks key_share";
+        return Err(Error::PeerMisbehaved { what, alert: Alert::MISSING_EXTENSION });
+    };
+    let share = offer.share.as_ref().filter(|share| share.group().code() == group);
+    let share = share.ok_or_else(|| Error::illegal("the server's key share is for another group than the client's"))?;
+    context.summary.group = Some(share.group());
+    Ok(share.agree(public)?)
+}
+
+/// Derive-Secret(secret, "derived", ""). The KDF itself hashes the empty context, so that the hash is real even with stage `digest` off.
+fn derived_secret(config: &Config, hash: Hash, secret: &Digest) -> Digest {
+    derive_secret(hash, config.settings().stages_off, secret.as_slice(), b"derived", config.empty_hash(hash))
+}
+
+fn encrypted_extensions(body: &[u8], context: &mut Context<'_>) -> Result<(), Error> {
+    let settings = context.config.settings();
+    for (kind, body) in EncryptedExtensions::decode(body)?.extensions.iter() {
+        match kind {
+            hello::SERVER_NAME if settings.server_name.is_some() => (),
+            hello::SUPPORTED_GROUPS => (),
+            hello::ALPN if !settings.alpn.is_empty() => context.summary.alpn = Some(chosen_protocol(body, &settings.alpn)?),
+            _ => return Err(unsolicited("EncryptedExtensions")),
+        }
+    }
+    Ok(())
+}
+
+/// Index of the protocol that the server chose by ALPN.
+pub(crate) fn chosen_protocol(body: &[u8], offered: &[String]) -> Result<u8, Error> {
+    let chosen = hello::decode_alpn(body)?;
+    let index = offered.iter().position(|name| name.as_bytes() == chosen);
+    let index = index.and_then(|index| u8::try_from(index).ok());
+    index.ok_or_else(|| Error::illegal("the server chose an ALPN protocol that was not offered"))
+}
+
+/// A complete handshake: what tickets and key updates need.
+pub(crate) struct Open {
+    suite: Suite,
+    client_secret: Digest,
+    server_secret: Digest,
+    resumption: Digest,
+}
+
+impl Open {
+    pub fn handle(mut self: Box<Self>, message: &Message<'_>, context: &mut Context<'_>) -> Result<State, Error> {
+        match message.kind() {
+            handshake::NEW_SESSION_TICKET => self.take_ticket(message.body(), context)?,
+            handshake::KEY_UPDATE => self.key_update(message.body(), context)?,
+            _ => return Err(unexpected(message, "application data")),
+        }
+        Ok(State::Open13(self))
+    }
+
+    fn take_ticket(&mut self, body: &[u8], context: &mut Context<'_>) -> Result<(), Error> {
+        let ticket = NewSessionTicket13::decode(body)?;
+        // RFC 9846 section 4.6.1: a lifetime of 0 means "discard at once".
+        if ticket.lifetime_s == 0 || ticket.ticket.len() > limits::TICKET {
+            return Ok(());
+        }
+        let (hash, off) = (self.suite.hash(), context.config.settings().stages_off);
+        let mut psk = Digest::zero(hash);
+        hkdf_expand_label(hash, off, self.resumption.as_slice(), b"resumption", ticket.nonce, psk.as_mut_slice());
+        let session = Session::tls13(self.suite, psk, ticket.ticket, ticket.lifetime_s, ticket.age_add, context.now_ms);
+        context.receiver.session(session);
+        Ok(())
+    }
+
+    /// RFC 9846 section 4.6.3.
+    fn key_update(&mut self, body: &[u8], context: &mut Context<'_>) -> Result<(), Error> {
+        let update = KeyUpdate::decode(body)?;
+        context.require_record_end()?;
+        let off = context.config.settings().stages_off;
+        self.server_secret = next_secret(self.suite.hash(), context.config, &self.server_secret);
+        context.records.opener = Some(Opener::tls13(self.suite, off, self.server_secret.as_slice()));
+        if update.requested {
+            let mut answer = Vec::with_capacity(handshake::HEADER + 1);
+            handshake::put(&mut answer, &KeyUpdate { requested: false });
+            context.records.send(record::HANDSHAKE, &answer, context.out);
+            self.client_secret = next_secret(self.suite.hash(), context.config, &self.client_secret);
+            context.records.sealer = Some(Sealer::tls13(self.suite, off, self.client_secret.as_slice()));
+        }
+        Ok(())
+    }
+}
+
+/// RFC 9846 section 7.2.
+fn next_secret(hash: Hash, config: &Arc<Config>, secret: &Digest) -> Digest {
+    let mut next = Digest::zero(hash);
+    hkdf_expand_label(hash, config.settings().stages_off, secret.as_slice(), b"traffic upd", b"", next.as_mut_slice());
+    next
+}
