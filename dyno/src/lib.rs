@@ -3,7 +3,11 @@
 //! The program is `main.rs`; it only calls this library, so that integration tests can use the same modules.
 #![forbid(unsafe_code)]
 
+pub mod cli;
+pub mod cmd;
+pub mod exit;
 pub mod experiment;
+pub mod interrupt;
 pub mod servers;
 pub mod stats;
 pub mod store;

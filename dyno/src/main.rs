@@ -1,4 +1,6 @@
 //! tlsdyno: a dynamometer for TLS web servers.
 #![forbid(unsafe_code)]
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    tlsdyno::exit::report(tlsdyno::cli::run()).into()
+}

@@ -1,0 +1,39 @@
+//! The command line's top level. A subcommand is a file in `cmd/` with `Args` and `run`, and two lines here.
+
+use clap::{Parser, Subcommand};
+
+use crate::cmd;
+use crate::exit::{self, Exit};
+
+/// A dynamometer for TLS web servers: what each TLS component costs the real server, and what each remedy would buy.
+#[derive(Debug, Parser)]
+#[command(name = "tlsdyno", version, max_term_width = 110, after_help = exit::HELP)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Completions(cmd::completions::Args),
+    Man(cmd::man::Args),
+}
+
+/// Parses the arguments and runs the subcommand. Wrong arguments end the process here, with [`Exit::Usage`].
+pub fn run() -> anyhow::Result<Exit> {
+    match Cli::parse().command {
+        Command::Completions(args) => cmd::completions::run(&args),
+        Command::Man(args) => cmd::man::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,29 @@
+//! `tlsdyno completions`: shell completions.
+
+use std::io::Write;
+
+use anyhow::Context;
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+use crate::exit::Exit;
+
+/// Print shell completions
+///
+/// For example `tlsdyno completions bash > ~/.local/share/bash-completion/completions/tlsdyno`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The shell
+    shell: Shell,
+}
+
+/// Prints the completions on standard output.
+pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "tlsdyno", &mut script);
+    std::io::stdout()
+        .write_all(&script)
+        .context("failed to print")?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,36 @@
+//! `tlsdyno man`: manual pages.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::CommandFactory;
+
+use crate::cli::Cli;
+use crate::exit::Exit;
+
+/// Print the manual page, or write one page per subcommand
+///
+/// For example `tlsdyno man | man -l -`, or `tlsdyno man --directory ~/.local/share/man/man1`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Write tlsdyno.1, tlsdyno-load.1 and so on into this directory instead
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+}
+
+/// Prints or writes the pages.
+pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    if let Some(directory) = &args.directory {
+        clap_mangen::generate_to(Cli::command(), directory).with_context(|| {
+            format!("failed to write manual pages into {}", directory.display())
+        })?;
+    } else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(Cli::command())
+            .render(&mut page)
+            .and_then(|()| std::io::stdout().write_all(&page))
+            .context("failed to print")?;
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,4 @@
+//! The subcommands, one file each: `Args` (clap) and `run`, which answers the exit code.
+
+pub mod completions;
+pub mod man;
