@@ -1,4 +1,5 @@
-//! The bytes of TLS, as tlsdyno's client and dispatcher see them: record framing, reassembly, hello and handshake codecs.
+//! The bytes of TLS and HTTP/1, as tlsdyno's client, server and dispatcher see them: record framing, reassembly, hello and handshake
+//! codecs, and where HTTP messages end.
 //!
 //! No I/O, no clock, no randomness, no dependencies. Decoders borrow from their input, never panic, and are bounded by [`limits`].
 #![forbid(unsafe_code)]
@@ -6,5 +7,6 @@
 pub mod codec;
 pub mod handshake;
 pub mod hello;
+pub mod http;
 pub mod limits;
 pub mod record;

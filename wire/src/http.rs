@@ -1,0 +1,65 @@
+//! HTTP/1 framing (RFC 9112): where a response ends, and what a request asks for.
+//!
+//! Nothing here allocates, and nothing grows with the input: heads are bounded by [`HEAD_BYTES_MAX`], a header line that matters
+//! for framing by [`LINE_KEPT`]. The result never depends on how the bytes were cut into pieces.
+
+mod body;
+mod head;
+mod request;
+mod response;
+
+#[cfg(test)]
+mod tests;
+
+pub use body::{Advance, Body};
+pub use request::{Headers, RequestHead, request_head};
+pub use response::{Response, ResponseHead};
+
+/// Longest head (start line, header lines, empty line; also the trailers of a chunked body), in bytes. nginx and Apache refuse request heads above
+/// 32 KiB and 8 KiB a line by default, so that whoever exceeds this is not speaking HTTP.
+pub const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// How much of a header line is kept while it arrives in pieces, in bytes. `Transfer-Encoding`, `Content-Length` and `Connection` lines
+/// must fit; of the others nothing is needed.
+pub const LINE_KEPT: usize = 160;
+
+/// Bytes that are not HTTP/1, or framing that RFC 9112 forbids to guess at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The status line is not `HTTP/1.x NNN …`.
+    StatusLine,
+    /// The request line is not `METHOD target HTTP/1.x`.
+    RequestLine,
+    /// A header line has no name and colon, or folds a header that decides the framing.
+    HeaderLine,
+    /// The head is longer than [`HEAD_BYTES_MAX`], or a header that decides the framing longer than [`LINE_KEPT`].
+    HeadTooLong,
+    /// `Content-Length` is no number, or two of them differ (RFC 9112 section 6.3).
+    ContentLength,
+    /// `Transfer-Encoding` of a request does not end in `chunked` (RFC 9112 section 6.3).
+    TransferEncoding,
+    /// A chunk header or its end is malformed (RFC 9112 section 7.1).
+    Chunk,
+    /// The server switched protocols (101) though nobody asked for it.
+    Upgrade,
+    /// The input ended before the response was complete.
+    Truncated,
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Fault::StatusLine => "the status line is not HTTP/1",
+            Fault::RequestLine => "the request line is not HTTP/1",
+            Fault::HeaderLine => "malformed header line",
+            Fault::HeadTooLong => "the head is too long",
+            Fault::ContentLength => "malformed or contradicting Content-Length",
+            Fault::TransferEncoding => "Transfer-Encoding of a request does not end in chunked",
+            Fault::Chunk => "malformed chunk",
+            Fault::Upgrade => "the server switched protocols unasked",
+            Fault::Truncated => "the input ended before the response was complete",
+        })
+    }
+}
+
+impl std::error::Error for Fault {}

@@ -1,0 +1,118 @@
+//! The head of a request, for the built-in server.
+
+use super::head::{Framing, minor_version, split, trim_end};
+use super::{Body, Fault, HEAD_BYTES_MAX};
+
+/// The head of a request. Borrows from the buffer it was parsed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestHead<'a> {
+    /// Bytes of the buffer that the head takes; the body and further requests come behind.
+    pub bytes: usize,
+    /// The method, case-sensitive.
+    pub method: &'a [u8],
+    /// The request target as sent: usually path and query.
+    pub target: &'a [u8],
+    /// The client can send another request on the connection.
+    pub persists: bool,
+    /// The body that follows the head: [`Body::Length`] or [`Body::Chunked`].
+    pub body: Body,
+    /// The header lines.
+    pub headers: Headers<'a>,
+}
+
+/// Header lines of a parsed head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers<'a> {
+    lines: &'a [u8],
+}
+
+impl<'a> Headers<'a> {
+    /// The value of the first header with this name (any case), without blanks around it.
+    pub fn get(&self, name: &str) -> Option<&'a [u8]> {
+        self.iter()
+            .find(|(this, _)| this.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|(_, value)| value)
+    }
+
+    /// Names and values in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        self.lines
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| split(trim_end(line)))
+    }
+}
+
+/// Parses the head at the front of `buffer`. `None`: it is not complete yet; ask again with more bytes (of at most
+/// [`HEAD_BYTES_MAX`], behind which a head is refused).
+pub fn request_head(buffer: &[u8]) -> Result<Option<RequestHead<'_>>, Fault> {
+    // A robust server ignores empty lines before the request line, RFC 9112 section 2.2.
+    let blank = buffer
+        .iter()
+        .take_while(|byte| matches!(byte, b'\r' | b'\n'))
+        .count();
+    let mut lines = Lines { buffer, at: blank };
+    let Some(first) = lines.next_line()? else {
+        return Ok(None);
+    };
+    let (method, target, minor) = request_line(first).ok_or(Fault::RequestLine)?;
+    let headers_from = lines.at;
+    let mut framing = Framing::default();
+    loop {
+        let headers_to = lines.at;
+        match lines.next_line()? {
+            None => return Ok(None),
+            Some([]) => {
+                return Ok(Some(RequestHead {
+                    bytes: lines.at,
+                    method,
+                    target,
+                    persists: framing.persists(minor),
+                    body: request_body(&framing)?,
+                    headers: Headers {
+                        lines: &buffer[headers_from..headers_to],
+                    },
+                }));
+            }
+            Some(line) => framing.line(line, false)?,
+        }
+    }
+}
+
+/// A request without framing headers has no body; one whose end cannot be known is refused, RFC 9112 section 6.3 items 4 and 7.
+fn request_body(framing: &Framing) -> Result<Body, Fault> {
+    match framing.body() {
+        Some(body) => Ok(body),
+        None if framing.transfer_encoding => Err(Fault::TransferEncoding),
+        None => Ok(Body::Length(0)),
+    }
+}
+
+struct Lines<'a> {
+    buffer: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Lines<'a> {
+    fn next_line(&mut self) -> Result<Option<&'a [u8]>, Fault> {
+        let rest = &self.buffer[self.at..];
+        let line = rest.iter().position(|&byte| byte == b'\n');
+        if self.at + line.unwrap_or(rest.len()) > HEAD_BYTES_MAX {
+            return Err(Fault::HeadTooLong);
+        }
+        let Some(end) = line else {
+            return Ok(None);
+        };
+        self.at += end + 1;
+        Ok(Some(trim_end(&rest[..end])))
+    }
+}
+
+/// Method, target and minor version of `METHOD target HTTP/1.x`, RFC 9112 section 3.
+fn request_line(line: &[u8]) -> Option<(&[u8], &[u8], u8)> {
+    let mut words = line.split(|&byte| byte == b' ');
+    let (method, target, version) = (words.next()?, words.next()?, words.next()?);
+    if words.next().is_some() || method.is_empty() || target.is_empty() {
+        return None;
+    }
+    Some((method, target, minor_version(version)?))
+}

@@ -1,0 +1,412 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// What a response came to, however it was cut.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    head: Option<ResponseHead>,
+    body_bytes: u64,
+    consumed: usize,
+    end: Result<(), Fault>,
+}
+
+fn receive(to_head: bool, pieces: &[&[u8]]) -> Seen {
+    let mut response = Response::new(to_head);
+    let mut consumed = 0;
+    let mut fault = None;
+    for piece in pieces {
+        match response.receive(piece) {
+            Ok(taken) => consumed += taken,
+            Err(error) => {
+                fault = Some(error);
+                break;
+            }
+        }
+    }
+    match fault {
+        // How far it got before a fault may differ, that there is one and which must not.
+        Some(fault) => Seen {
+            head: None,
+            body_bytes: 0,
+            consumed: 0,
+            end: Err(fault),
+        },
+        None => {
+            let end = response.end_of_input();
+            Seen {
+                head: response.head(),
+                body_bytes: response.body_bytes(),
+                consumed,
+                end,
+            }
+        }
+    }
+}
+
+fn whole(text: &str) -> Seen {
+    receive(false, &[text.as_bytes()])
+}
+
+fn head(status: u16, persists: bool, content_length: Option<u64>) -> Option<ResponseHead> {
+    Some(ResponseHead {
+        status,
+        persists,
+        content_length,
+    })
+}
+
+/// Responses that exercise every state, with what they must come to: status, persists, body bytes, bytes left over.
+const RESPONSES: &[(&str, u16, bool, u64, usize)] = &[
+    (
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        200,
+        true,
+        5,
+        0,
+    ),
+    (
+        "HTTP/1.1 200 OK\nContent-Length: 5\n\nhelloHTTP",
+        200,
+        true,
+        5,
+        4,
+    ),
+    (
+        "HTTP/1.1 200\r\ncontent-length:5 , 5\r\nConnection: Keep-Alive, Close\r\n\r\nhello",
+        200,
+        false,
+        5,
+        0,
+    ),
+    (
+        "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        200,
+        false,
+        2,
+        0,
+    ),
+    (
+        "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok",
+        200,
+        true,
+        2,
+        0,
+    ),
+    ("HTTP/1.1 204 No Content\r\n\r\nrest", 204, true, 0, 4),
+    (
+        "HTTP/1.1 304 Not Modified\r\nContent-Length: 999\r\n\r\n",
+        304,
+        true,
+        0,
+        0,
+    ),
+    (
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+        404,
+        true,
+        0,
+        0,
+    ),
+    (
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: x\r\nContent-Length: 7\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
+        200,
+        true,
+        1,
+        0,
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n00A;name=\"value\"\r\n0123456789\r\n0\r\n\r\nnext",
+        200,
+        true,
+        15,
+        4,
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: gzip, chunked\r\n\r\n1 \r\nh\r\n0\r\nTrailer: yes\r\nOther: no\r\n\r\n",
+        200,
+        true,
+        1,
+        0,
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\n\n",
+        200,
+        true,
+        0,
+        0,
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nServer: x\r\n\r\nuntil the end",
+        200,
+        false,
+        13,
+        0,
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nuntil the end",
+        200,
+        false,
+        13,
+        0,
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nX: folded\r\n line: 1\r\nContent-Length: 0\r\n\r\n",
+        200,
+        true,
+        0,
+        0,
+    ),
+];
+
+#[test]
+fn responses_end_where_they_should() {
+    for &(text, status, persists, body_bytes, left) in RESPONSES {
+        let seen = whole(text);
+        assert_eq!(seen.end, Ok(()), "{text:?}");
+        assert_eq!(seen.consumed, text.len() - left, "{text:?}");
+        assert_eq!(seen.body_bytes, body_bytes, "{text:?}");
+        let head = seen.head.expect(text);
+        assert_eq!((head.status, head.persists), (status, persists), "{text:?}");
+    }
+}
+
+#[test]
+fn a_response_to_head_has_no_body() {
+    let seen = receive(true, &[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"]);
+    assert_eq!(seen.end, Ok(()));
+    assert_eq!(seen.head, head(200, true, Some(5)));
+    let seen = receive(
+        true,
+        &[b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"],
+    );
+    assert_eq!((seen.end, seen.head), (Ok(()), head(200, true, None)));
+}
+
+const FAULTS: &[(&str, Fault)] = &[
+    ("", Fault::Truncated),
+    ("HTTP/1.1 200 OK\r\n", Fault::Truncated),
+    (
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell",
+        Fault::Truncated,
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n",
+        Fault::Truncated,
+    ),
+    ("\r\nHTTP/1.1 200 OK\r\n\r\n", Fault::StatusLine),
+    ("HTTP/2 200\r\n\r\n", Fault::StatusLine),
+    ("HTTP/1.1 20x OK\r\n\r\n", Fault::StatusLine),
+    ("HTTP/1.1 2000 OK\r\n\r\n", Fault::StatusLine),
+    ("HTTP/1.1 099 OK\r\n\r\n", Fault::StatusLine),
+    ("SSH-2.0-OpenSSH_9.2\r\n", Fault::StatusLine),
+    ("HTTP/1.1 101 Switching Protocols\r\n\r\n", Fault::Upgrade),
+    ("HTTP/1.1 200 OK\r\nno colon\r\n\r\n", Fault::HeaderLine),
+    (
+        "HTTP/1.1 200 OK\r\nContent-Length : 5\r\n\r\nhello",
+        Fault::HeaderLine,
+    ),
+    ("HTTP/1.1 200 OK\r\n: 5\r\n\r\nhello", Fault::HeaderLine),
+    (
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n 2\r\n\r\n",
+        Fault::HeaderLine,
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        Fault::ContentLength,
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nContent-Length: 0x5\r\n\r\nhello",
+        Fault::ContentLength,
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\nhello",
+        Fault::ContentLength,
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        Fault::ContentLength,
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\n",
+        Fault::ContentLength,
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhello",
+        Fault::Chunk,
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\r\n",
+        Fault::Chunk,
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
+        Fault::Chunk,
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000000\r\n",
+        Fault::Chunk,
+    ),
+];
+
+#[test]
+fn faults_are_named() {
+    for &(text, fault) in FAULTS {
+        assert_eq!(whole(text).end, Err(fault), "{text:?}");
+    }
+}
+
+#[test]
+fn heads_are_bounded() {
+    let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(HEAD_BYTES_MAX));
+    assert_eq!(whole(&endless).end, Err(Fault::HeadTooLong));
+    let many = format!("HTTP/1.1 200 OK\r\n{}", "a: b\r\n".repeat(HEAD_BYTES_MAX));
+    assert_eq!(whole(&many).end, Err(Fault::HeadTooLong));
+    let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(HEAD_BYTES_MAX);
+    assert_eq!(whole(&interim).end, Err(Fault::HeadTooLong));
+    let hidden = format!(
+        "HTTP/1.1 200 OK\r\nConnection: {}close\r\n\r\n",
+        " ".repeat(LINE_KEPT)
+    );
+    assert_eq!(whole(&hidden).end, Err(Fault::HeadTooLong));
+    let long = format!(
+        "HTTP/1.1 200 OK\r\nX: {}\r\nContent-Length: 0\r\n\r\n",
+        "x".repeat(LINE_KEPT * 9)
+    );
+    assert_eq!(whole(&long).head, head(200, true, Some(0)));
+    let trailers = format!(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n{}",
+        "a: b\r\n".repeat(HEAD_BYTES_MAX)
+    );
+    assert_eq!(whole(&trailers).end, Err(Fault::HeadTooLong));
+}
+
+/// Every response and fault cut at every byte, and fed byte by byte, comes to the same.
+#[test]
+fn every_cut_gives_the_same_result() {
+    let texts = RESPONSES
+        .iter()
+        .map(|row| row.0)
+        .chain(FAULTS.iter().map(|row| row.0));
+    for text in texts {
+        let bytes = text.as_bytes();
+        for to_head in [false, true] {
+            let expected = receive(to_head, &[bytes]);
+            for cut in 0..=bytes.len() {
+                let (front, back) = bytes.split_at(cut);
+                assert_eq!(
+                    receive(to_head, &[front, back]),
+                    expected,
+                    "{text:?} cut at {cut}"
+                );
+            }
+            let single: Vec<&[u8]> = bytes.chunks(1).collect();
+            assert_eq!(receive(to_head, &single), expected, "{text:?} byte by byte");
+        }
+    }
+}
+
+/// Bytes that often look like HTTP, so that the deep states are reached.
+fn nearly_http() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        Just(b"HTTP/1.1 200 OK\r\n".to_vec()),
+        Just(b"HTTP/1.0 304 x\n".to_vec()),
+        Just(b"Content-Length: 12\r\n".to_vec()),
+        Just(b"Transfer-Encoding: chunked\r\n".to_vec()),
+        Just(b"Connection: close\r\n".to_vec()),
+        Just(b"\r\n".to_vec()),
+        Just(b"4\r\nabcd\r\n".to_vec()),
+        Just(b"0\r\n\r\n".to_vec()),
+        (0usize..300).prop_map(|length| format!("X-Long: {}\r\n", "y".repeat(length)).into_bytes()),
+        (0usize..300)
+            .prop_map(|length| format!("Connection: {}close\r\n", ",".repeat(length)).into_bytes()),
+        proptest::collection::vec(any::<u8>(), 0..9),
+    ];
+    let tail = proptest::collection::vec(piece, 0..9);
+    (any::<bool>(), tail).prop_map(|(start, pieces)| {
+        let mut bytes = if start {
+            b"HTTP/1.1 200 OK\r\n".to_vec()
+        } else {
+            Vec::new()
+        };
+        bytes.extend(pieces.concat());
+        bytes
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_cuts_of_any_bytes_give_the_same_result(
+        bytes in nearly_http(),
+        cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..6),
+        to_head in any::<bool>(),
+    ) {
+        let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+        at.sort_unstable();
+        let mut pieces = Vec::new();
+        let mut from = 0;
+        for to in at.into_iter().chain([bytes.len()]) {
+            pieces.push(&bytes[from..to]);
+            from = to;
+        }
+        prop_assert_eq!(receive(to_head, &pieces), receive(to_head, &[&bytes]));
+    }
+
+    #[test]
+    fn a_request_head_appears_when_its_last_byte_does(bytes in proptest::collection::vec(any::<u8>(), 0..40), path in "/[a-z0-9%?=]{0,20}") {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        for cut in 0..head.len() {
+            prop_assert_eq!(request_head(&head.as_bytes()[..cut]), Ok(None));
+        }
+        let mut buffer = head.clone().into_bytes();
+        buffer.extend(bytes);
+        let parsed = request_head(&buffer).unwrap().unwrap();
+        prop_assert_eq!(parsed.bytes, head.len());
+        prop_assert_eq!(parsed.target, path.as_bytes());
+    }
+}
+
+#[test]
+fn requests_are_read() {
+    let text = b"\r\nPOST /a?b=c HTTP/1.1\r\nHost: example\r\nIF-Modified-Since:  then \r\ncontent-length: 3\r\n\r\nabcGET";
+    let head = request_head(text).unwrap().unwrap();
+    assert_eq!((head.method, head.target), (&b"POST"[..], &b"/a?b=c"[..]));
+    assert_eq!(&text[head.bytes..], b"abcGET");
+    assert_eq!((head.persists, head.body), (true, Body::Length(3)));
+    assert_eq!(head.headers.get("if-modified-since"), Some(&b"then"[..]));
+    assert_eq!(head.headers.get("Range"), None);
+    assert_eq!(head.headers.iter().count(), 3);
+
+    let persists = |text: &str| request_head(text.as_bytes()).unwrap().unwrap().persists;
+    assert!(!persists("GET / HTTP/1.0\r\n\r\n"));
+    assert!(persists("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
+    assert!(!persists("GET / HTTP/1.1\r\nConnection: close\r\n\r\n"));
+    assert_eq!(
+        request_head(b"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+            .unwrap()
+            .unwrap()
+            .body,
+        Body::chunked()
+    );
+}
+
+#[test]
+fn requests_are_refused() {
+    let fault = |text: &str| request_head(text.as_bytes()).unwrap_err();
+    assert_eq!(fault("GET /\r\n\r\n"), Fault::RequestLine);
+    assert_eq!(fault("GET / HTTP/2.0\r\n"), Fault::RequestLine);
+    assert_eq!(fault("GET  / HTTP/1.1\r\n"), Fault::RequestLine);
+    assert_eq!(fault("GET / HTTP/1.1\r\nHost\r\n"), Fault::HeaderLine);
+    assert_eq!(
+        fault("GET / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n"),
+        Fault::TransferEncoding
+    );
+    assert_eq!(
+        fault("GET / HTTP/1.1\r\nContent-Length: 1, 2\r\n\r\n"),
+        Fault::ContentLength
+    );
+    assert_eq!(
+        fault(&format!("GET /{}", "x".repeat(HEAD_BYTES_MAX))),
+        Fault::HeadTooLong
+    );
+}
