@@ -4,3 +4,5 @@
 #![deny(unsafe_code)]
 
 pub mod load;
+pub mod reactor;
+pub mod sys;

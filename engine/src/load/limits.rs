@@ -1,0 +1,57 @@
+//! Every limit of the load engine, and the bound on its memory that follows from them.
+//!
+//! The memory of a run is at most
+//!
+//! ```text
+//!   RECEIVE_BUFFER_BYTES + SEND_CHUNK_BYTES + EVENTS_MAX events       (once)
+//! + histograms, 5 of about 270 KiB                                   (once)
+//! + the requests in wire form: one line, Host and headers per object (once, by the workload's objects)
+//! + total × (CONNECTION_BYTES_MAX + per-user stock of SESSIONS_PER_USER_MAX sessions)
+//! + SESSIONS_SHARED_MAX sessions                                     (only with `Resumption::Share`)
+//! ```
+//!
+//! and so does not depend on how many users the workload has: at most `Connections::total` of them are active at once, because a user
+//! only starts when a connection is free for it. `engine/tests/memory.rs` measures it with 10,000 users.
+
+/// The one receive buffer of a loop. Sixteen full TLS records: a large object costs one system call for each 256 KiB.
+pub const RECEIVE_BUFFER_BYTES: usize = 256 * 1024;
+
+/// Most bytes of one connection that wait for room in its socket; a request body is made in pieces of this size.
+pub const SEND_CHUNK_BYTES: usize = 64 * 1024;
+
+/// Bound on what one open connection holds besides its sessions: its state (below 2 KiB), a TLS record or handshake flight that has arrived
+/// in part (below 64 KiB in the lean client), and unsent bytes.
+pub const CONNECTION_BYTES_MAX: usize = 2 * 1024 + 64 * 1024 + 2 * SEND_CHUNK_BYTES;
+
+/// Events taken from the system at once.
+pub const EVENTS_MAX: usize = 1024;
+
+/// Reads of one connection before others get their turn, each of up to [`RECEIVE_BUFFER_BYTES`].
+pub const READS_PER_EVENT_MAX: usize = 4;
+
+/// TLS sessions a user keeps; the oldest unused goes first. Servers issue two tickets for a full handshake and one for a resumed one.
+pub const SESSIONS_PER_USER_MAX: usize = 4;
+
+/// TLS sessions kept for all users together under `Resumption::Share`.
+pub const SESSIONS_SHARED_MAX: usize = 1024;
+
+/// Texts of TLS faults kept apart; further ones are counted together.
+pub const TLS_FAULT_TEXTS_MAX: usize = 16;
+
+/// Combinations of version, suite and group kept apart. There are fewer that the client offers.
+pub const NEGOTIATED_MAX: usize = 64;
+
+/// Failures one after another, without a single hit between them, after which a run gives up.
+pub const FAILURES_IN_A_ROW_MAX: u64 = 1000;
+
+/// How long no connection is opened after the system refused one for want of ports, descriptors or memory, in nanoseconds.
+pub const RESOURCE_PAUSE_NS: u64 = 10_000_000;
+
+/// Longest wait for events, so that a stop is noticed even where its signal goes to another thread, in nanoseconds.
+pub const WAIT_NS_MAX: u64 = 100_000_000;
+
+/// Largest latency a histogram tells apart; longer ones count as this. One hour, in nanoseconds.
+pub const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+
+/// Most connections of a run: what one source address has ports for.
+pub const CONNECTIONS_MAX: u32 = 65_535;

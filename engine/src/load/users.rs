@@ -1,0 +1,557 @@
+//! Which user requests what over which connection, and when: the policy of the load engine, without sockets or clocks.
+//!
+//! It is told what happened to connections and answers with [`Action`]s. A user works through its pages in order; the requests of a page
+//! go to its connections as they become free; a new connection is opened while there are more requests than connections that could take
+//! them. When the run's connections are all in use, users wait in a queue, and a new user starts only when nobody waits: so every
+//! active user holds a connection or waits for one, and there are never more active users than connections.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::plan::{Connections, Workload};
+
+#[cfg(test)]
+mod tests;
+
+/// A connection, by its place in the engine's table. Places are used again.
+pub type ConnectionId = u32;
+
+/// An active user, by its place in the table of active users. Places are used again.
+pub type ActiveId = u32;
+
+/// What the engine has to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Open this connection for this user.
+    Open {
+        /// The connection.
+        connection: ConnectionId,
+        /// Its user.
+        user: ActiveId,
+    },
+    /// Send this request (index into [`Workload::requests`]) on this connection.
+    Send {
+        /// The connection; it is ready and idle.
+        connection: ConnectionId,
+        /// Index into [`Workload::requests`].
+        request: u32,
+        /// No further request will follow on the connection: say so to the server.
+        last: bool,
+    },
+    /// Close this connection, and say [`Users::closed`] when it is. `server_first`: the server was told, or told, that it closes; wait for that.
+    Close {
+        /// The connection; no response is outstanding on it.
+        connection: ConnectionId,
+        /// The server closes first.
+        server_first: bool,
+    },
+    /// Forget this user's TLS sessions: a new browser session begins, or the user is done.
+    Forget {
+        /// The user.
+        user: ActiveId,
+    },
+}
+
+/// How a connection was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Its request failed with it; if it had none yet, the user's next request did.
+    Failed,
+    /// The server closed a kept connection before it saw the request: the request is made again (RFC 9112 section 9.3.1).
+    Stale,
+    /// The system had no means for it: nothing is used up, and nothing opened until [`Users::resume_opening`].
+    NoResources,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Free,
+    Opening,
+    Idle,
+    Busy { request: u32 },
+    Closing,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Connection {
+    user: ActiveId,
+    used: Use,
+    /// Requests sent so far.
+    sent: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Active {
+    /// Next request that was not handed out, index into the workload's requests.
+    next: u32,
+    /// One past the last request of the current page.
+    page_end: u32,
+    /// One past the user's last request.
+    end: u32,
+    /// Requests to be made again; at most one for each connection.
+    again: Vec<u32>,
+    /// Requests of the page that are under way.
+    under_way: u32,
+    connections: Vec<ConnectionId>,
+    /// Further connections may open: the first handshake is complete.
+    may_widen: bool,
+    /// Is in the queue for a connection.
+    waits: bool,
+    /// Takes part; otherwise the place is free.
+    active: bool,
+}
+
+impl Active {
+    fn open_requests(&self) -> u32 {
+        self.again.len() as u32 + self.page_end - self.next
+    }
+}
+
+/// The users of a run.
+#[derive(Debug)]
+pub struct Users<'w> {
+    workload: &'w Workload,
+    range: Range<u32>,
+    over_and_over: bool,
+    next_user: u32,
+    limits: Connections,
+    /// Connections that may still be opened; `None`: any number.
+    connections_left: Option<u64>,
+    connections: Vec<Connection>,
+    free_connections: Vec<ConnectionId>,
+    open: u32,
+    users: Vec<Active>,
+    free_users: Vec<ActiveId>,
+    active: u32,
+    waiting: VecDeque<ActiveId>,
+    /// Only one connection may be open: see [`Users::new`], `first_alone`.
+    alone: bool,
+    opening_paused: bool,
+    draining: bool,
+    actions: VecDeque<Action>,
+}
+
+impl<'w> Users<'w> {
+    /// The users `range` of a workload, once or over and over. `alone`: until [`Users::end_of_alone`] a single connection is open.
+    pub fn new(
+        workload: &'w Workload,
+        range: Range<u32>,
+        over_and_over: bool,
+        limits: Connections,
+        connections_max: Option<u64>,
+        alone: bool,
+    ) -> Users<'w> {
+        Users {
+            workload,
+            next_user: range.start,
+            range,
+            over_and_over,
+            limits,
+            connections_left: connections_max,
+            connections: Vec::new(),
+            free_connections: Vec::new(),
+            open: 0,
+            users: Vec::new(),
+            free_users: Vec::new(),
+            active: 0,
+            waiting: VecDeque::new(),
+            alone,
+            opening_paused: false,
+            draining: false,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// The next thing to do; `None`: wait for something to happen.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// Starts as many users as there are connections for.
+    pub fn start(&mut self) {
+        self.fill();
+    }
+
+    /// Nothing is under way and nothing will be.
+    pub fn is_done(&self) -> bool {
+        self.active == 0 && self.actions.is_empty() && !self.users_left()
+    }
+
+    /// From now on nothing new is begun; what is under way completes. A connection that is just opening still makes one request.
+    pub fn drain(&mut self) {
+        if std::mem::replace(&mut self.draining, true) {
+            return;
+        }
+        self.waiting.clear();
+        for id in 0..self.users.len() as ActiveId {
+            if self.users[id as usize].active {
+                self.users[id as usize].waits = false;
+                self.advance(id);
+            }
+        }
+    }
+
+    /// Ends the time in which only one connection is open.
+    pub fn end_of_alone(&mut self) {
+        if std::mem::replace(&mut self.alone, false) {
+            self.fill();
+        }
+    }
+
+    /// Opens connections again after [`Loss::NoResources`].
+    pub fn resume_opening(&mut self) {
+        if std::mem::replace(&mut self.opening_paused, false) {
+            self.fill();
+        }
+    }
+
+    /// The connection can carry requests. `widens`: the user's other connections need not wait any longer.
+    pub fn ready(&mut self, id: ConnectionId, widens: bool) {
+        let user = self.set_use(id, Use::Opening, Use::Idle);
+        self.users[user as usize].may_widen |= widens;
+        self.advance(user);
+    }
+
+    /// A session arrived on the connection: the user's other connections need not wait any longer.
+    pub fn session_arrived(&mut self, id: ConnectionId) {
+        let user = self.connections[id as usize].user;
+        if !std::mem::replace(&mut self.users[user as usize].may_widen, true) {
+            self.advance(user);
+        }
+    }
+
+    /// The response on the connection is complete, whether it was as expected or not. `persists`: the connection can carry another request.
+    pub fn finished(&mut self, id: ConnectionId, persists: bool) {
+        let connection = &mut self.connections[id as usize];
+        assert!(
+            matches!(connection.used, Use::Busy { .. }),
+            "a response without a request"
+        );
+        let user = connection.user;
+        let last = self
+            .limits
+            .requests_each
+            .is_some_and(|each| connection.sent >= each);
+        let active = &mut self.users[user as usize];
+        active.under_way -= 1;
+        active.may_widen = true;
+        if persists && !last && !self.draining {
+            connection.used = Use::Idle;
+        } else {
+            connection.used = Use::Closing;
+            let server_first = !persists || last;
+            self.actions.push_back(Action::Close {
+                connection: id,
+                server_first,
+            });
+        }
+        self.advance(user);
+    }
+
+    /// The connection is closed, as agreed or (an idle one) by the server.
+    pub fn closed(&mut self, id: ConnectionId) {
+        let used = self.connections[id as usize].used;
+        assert!(
+            matches!(used, Use::Closing | Use::Idle),
+            "closed while {used:?}"
+        );
+        self.remove(id);
+    }
+
+    /// The connection is lost. Answers whether a request failed with it.
+    pub fn lost(&mut self, id: ConnectionId, loss: Loss) -> bool {
+        let Connection { user, used, .. } = self.connections[id as usize];
+        let active = &mut self.users[user as usize];
+        let request_failed = match (used, loss) {
+            (Use::Busy { request }, Loss::Stale) => {
+                active.under_way -= 1;
+                active.again.push(request);
+                false
+            }
+            (Use::Busy { .. }, _) => {
+                active.under_way -= 1;
+                true
+            }
+            (Use::Opening, Loss::NoResources) => {
+                self.opening_paused = true;
+                if let Some(left) = &mut self.connections_left {
+                    *left += 1;
+                }
+                false
+            }
+            // The request that the connection was opened for, unless the user's other connections took it in the meantime.
+            (Use::Opening, _) if active.open_requests() > 0 => {
+                if active.again.pop().is_none() {
+                    active.next += 1;
+                }
+                true
+            }
+            (Use::Opening | Use::Idle | Use::Closing, _) => false,
+            (Use::Free, _) => panic!("a connection was lost that is not open"),
+        };
+        self.remove(id);
+        request_failed
+    }
+
+    /// Connections that are open or opening.
+    pub fn open_connections(&self) -> u32 {
+        self.open
+    }
+
+    /// Users that take part just now.
+    pub fn active_users(&self) -> u32 {
+        self.active
+    }
+
+    fn set_use(&mut self, id: ConnectionId, from: Use, to: Use) -> ActiveId {
+        let connection = &mut self.connections[id as usize];
+        assert_eq!(connection.used, from, "connection {id}");
+        connection.used = to;
+        connection.user
+    }
+
+    fn remove(&mut self, id: ConnectionId) {
+        let connection = &mut self.connections[id as usize];
+        let user = connection.user;
+        connection.used = Use::Free;
+        self.free_connections.push(id);
+        self.open -= 1;
+        let active = &mut self.users[user as usize];
+        active.connections.retain(|&other| other != id);
+        if active.connections.is_empty() {
+            active.may_widen = false;
+        }
+        self.advance(user);
+        self.fill();
+    }
+
+    /// Gives free connections to those who wait, then to new users.
+    fn fill(&mut self) {
+        while self.may_open() {
+            if let Some(user) = self.waiting.pop_front() {
+                self.users[user as usize].waits = false;
+                self.advance(user);
+            } else if self.users_left() {
+                self.start_user();
+            } else {
+                break;
+            }
+        }
+    }
+
+    fn users_left(&self) -> bool {
+        !self.draining && self.next_user < self.range.end
+    }
+
+    fn may_open(&self) -> bool {
+        let room = if self.alone { 1 } else { self.limits.total };
+        self.open < room && !self.opening_paused && !self.draining
+    }
+
+    fn start_user(&mut self) {
+        let requests = self.workload.users[self.next_user as usize]
+            .requests
+            .clone();
+        self.next_user += 1;
+        if self.next_user == self.range.end && self.over_and_over {
+            self.next_user = self.range.start;
+        }
+        if requests.is_empty() {
+            return;
+        }
+        let id = self.free_users.pop().unwrap_or_else(|| {
+            self.users.push(Active::default());
+            self.users.len() as ActiveId - 1
+        });
+        let active = &mut self.users[id as usize];
+        active.active = true;
+        active.next = requests.start;
+        active.page_end = requests.start;
+        active.end = requests.end;
+        active.may_widen = false;
+        self.active += 1;
+        self.begin_page(id);
+        self.advance(id);
+    }
+
+    /// Does for a user whatever can be done now.
+    fn advance(&mut self, id: ActiveId) {
+        while self.page_is_done(id) && self.end_page(id) {}
+        if !self.users[id as usize].active {
+            return;
+        }
+        if self.draining {
+            self.wind_up(id);
+        } else {
+            self.hand_out_requests(id);
+            self.open_connections_for(id);
+        }
+    }
+
+    fn page_is_done(&self, id: ActiveId) -> bool {
+        let user = &self.users[id as usize];
+        user.active && !self.draining && user.open_requests() == 0 && user.under_way == 0
+    }
+
+    /// Goes on to the next page or, at the end, lets the user go. Answers whether it could.
+    fn end_page(&mut self, id: ActiveId) -> bool {
+        let user = &self.users[id as usize];
+        let done = user.next == user.end;
+        if done
+            || self.workload.requests[user.next as usize - 1].close_after
+            || self.forgets_next(id)
+        {
+            self.close_idle(id);
+            // The next page, or user, begins on a clean table.
+            if !self.users[id as usize].connections.is_empty() {
+                return false;
+            }
+        }
+        if done {
+            self.release(id);
+        } else {
+            self.begin_page(id);
+        }
+        true
+    }
+
+    fn forgets_next(&self, id: ActiveId) -> bool {
+        let user = &self.users[id as usize];
+        self.workload.requests[user.next as usize].forget_session
+    }
+
+    fn begin_page(&mut self, id: ActiveId) {
+        if self.forgets_next(id) {
+            self.actions.push_back(Action::Forget { user: id });
+        }
+        let user = &mut self.users[id as usize];
+        let rest = &self.workload.requests[user.next as usize..user.end as usize];
+        let length = rest.iter().position(|request| request.page_end);
+        user.page_end = length.map_or(user.end, |last| user.next + last as u32 + 1);
+    }
+
+    fn release(&mut self, id: ActiveId) {
+        let user = &mut self.users[id as usize];
+        user.active = false;
+        user.waits = false;
+        user.again.clear();
+        self.active -= 1;
+        self.free_users.push(id);
+        self.actions.push_back(Action::Forget { user: id });
+    }
+
+    fn close_idle(&mut self, id: ActiveId) {
+        for &connection in &self.users[id as usize].connections {
+            let used = &mut self.connections[connection as usize].used;
+            if *used == Use::Idle {
+                *used = Use::Closing;
+                self.actions.push_back(Action::Close {
+                    connection,
+                    server_first: false,
+                });
+            }
+        }
+    }
+
+    /// A user while draining: what just opened makes its first request, the rest closes.
+    fn wind_up(&mut self, id: ActiveId) {
+        for at in 0..self.users[id as usize].connections.len() {
+            let connection = self.users[id as usize].connections[at];
+            let Connection { used, sent, .. } = self.connections[connection as usize];
+            if used == Use::Idle && sent == 0 && self.users[id as usize].open_requests() > 0 {
+                self.hand_out(id, connection);
+            }
+        }
+        self.close_idle(id);
+        if self.users[id as usize].connections.is_empty() {
+            self.release(id);
+        }
+    }
+
+    fn hand_out_requests(&mut self, id: ActiveId) {
+        for at in 0..self.users[id as usize].connections.len() {
+            if self.users[id as usize].open_requests() == 0 {
+                break;
+            }
+            let connection = self.users[id as usize].connections[at];
+            if self.connections[connection as usize].used == Use::Idle {
+                self.hand_out(id, connection);
+            }
+        }
+    }
+
+    fn hand_out(&mut self, id: ActiveId, connection: ConnectionId) {
+        let user = &mut self.users[id as usize];
+        let request = user.again.pop().unwrap_or_else(|| {
+            user.next += 1;
+            user.next - 1
+        });
+        user.under_way += 1;
+        let slot = &mut self.connections[connection as usize];
+        slot.used = Use::Busy { request };
+        slot.sent += 1;
+        let last = self.draining || self.limits.requests_each == Some(slot.sent);
+        self.actions.push_back(Action::Send {
+            connection,
+            request,
+            last,
+        });
+    }
+
+    fn open_connections_for(&mut self, id: ActiveId) {
+        while self.wants_connection(id) {
+            if self.draining {
+                return;
+            }
+            if !self.may_open() {
+                let user = &mut self.users[id as usize];
+                if !std::mem::replace(&mut user.waits, true) {
+                    self.waiting.push_back(id);
+                }
+                return;
+            }
+            self.open(id);
+        }
+    }
+
+    fn wants_connection(&self, id: ActiveId) -> bool {
+        let user = &self.users[id as usize];
+        let used = |connection: &ConnectionId| self.connections[*connection as usize].used;
+        let opening = user
+            .connections
+            .iter()
+            .map(used)
+            .filter(|used| *used == Use::Opening)
+            .count();
+        user.open_requests() > opening as u32
+            && (user.connections.len() as u32) < self.limits.per_user
+            && (user.connections.is_empty() || user.may_widen || !self.limits.first_alone)
+    }
+
+    fn open(&mut self, user: ActiveId) {
+        let fresh = Connection {
+            user,
+            used: Use::Opening,
+            sent: 0,
+        };
+        let connection = match self.free_connections.pop() {
+            Some(id) => {
+                self.connections[id as usize] = fresh;
+                id
+            }
+            None => {
+                self.connections.push(fresh);
+                self.connections.len() as ConnectionId - 1
+            }
+        };
+        self.open += 1;
+        self.users[user as usize].connections.push(connection);
+        self.actions.push_back(Action::Open { connection, user });
+        if let Some(left) = &mut self.connections_left {
+            *left -= 1;
+            if *left == 0 {
+                self.drain();
+            }
+        }
+    }
+}
