@@ -1,0 +1,9 @@
+//! The whole client, in memory, against servers of OpenSSL and rustls: every version, suite, group, effort and kind of session; what it
+//! must refuse, and with which alert; and every way in which its input can be cut.
+
+mod cuts;
+mod harness;
+mod openssl_server;
+mod rustls_server;
+mod with_openssl;
+mod with_rustls;
