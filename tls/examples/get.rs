@@ -41,7 +41,9 @@ impl Receiver for Received {
 }
 
 fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -50,18 +52,31 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: get ADDRESS:PORT HOST PATH [option=value ...]".into());
     };
     let mut times = 2;
-    let mut settings =
-        Settings { effort: Effort::Lean, server_name: Some(host.clone()), now_unix_s: now_ms() / 1000, ..Settings::default() };
+    let mut settings = Settings {
+        effort: Effort::Lean,
+        server_name: Some(host.clone()),
+        now_unix_s: now_ms() / 1000,
+        ..Settings::default()
+    };
     for option in options {
         let (name, value) = option.split_once('=').ok_or("options are name=value")?;
         match name {
-            "suite" => settings.suites = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
-            "group" => settings.groups = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
-            "tls" => settings.versions = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
+            "suite" => {
+                settings.suites = value.split(',').map(str::parse).collect::<Result<_, _>>()?
+            }
+            "group" => {
+                settings.groups = value.split(',').map(str::parse).collect::<Result<_, _>>()?
+            }
+            "tls" => {
+                settings.versions = value.split(',').map(str::parse).collect::<Result<_, _>>()?
+            }
             "effort" => settings.effort = value.parse()?,
-            "off" => settings.stages_off = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
+            "off" => {
+                settings.stages_off = value.split(',').map(str::parse).collect::<Result<_, _>>()?
+            }
             "ca" => {
-                let certificates = CertificateDer::pem_file_iter(value)?.collect::<Result<Vec<_>, _>>()?;
+                let certificates =
+                    CertificateDer::pem_file_iter(value)?.collect::<Result<Vec<_>, _>>()?;
                 settings.trust_anchors = certificates.iter().map(|der| der.to_vec()).collect();
             }
             "times" => times = value.parse()?,
@@ -76,14 +91,30 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut session = None;
     for _ in 0..times {
         let mut received = Received::default();
-        fetch(address, &config, session.clone(), request.as_bytes(), &mut received)?;
-        println!("{} bytes of response, {} sessions", received.response.len(), received.sessions.len());
+        fetch(
+            address,
+            &config,
+            session.clone(),
+            request.as_bytes(),
+            &mut received,
+        )?;
+        println!(
+            "{} bytes of response, {} sessions",
+            received.response.len(),
+            received.sessions.len()
+        );
         session = received.sessions.pop().or(session);
     }
     Ok(())
 }
 
-fn fetch(address: &str, config: &Arc<Config>, session: Option<Session>, request: &[u8], received: &mut Received) -> Result<(), Box<dyn Error>> {
+fn fetch(
+    address: &str,
+    config: &Arc<Config>,
+    session: Option<Session>,
+    request: &[u8],
+    received: &mut Received,
+) -> Result<(), Box<dyn Error>> {
     let mut stream = TcpStream::connect(address)?;
     let mut out = Vec::new();
     let mut client = Client::new(config, session, &mut System, now_ms(), &mut out);
@@ -99,7 +130,13 @@ fn fetch(address: &str, config: &Arc<Config>, session: Option<Session>, request:
         if read == 0 {
             return Ok(client.end_of_input()?);
         }
-        if let Err(error) = client.receive(&mut buffer[..read], now_ms(), &mut System, &mut out, received) {
+        if let Err(error) = client.receive(
+            &mut buffer[..read],
+            now_ms(),
+            &mut System,
+            &mut out,
+            received,
+        ) {
             stream.write_all(&out)?;
             return Err(error.into());
         }

@@ -106,13 +106,22 @@ impl Context<'_> {
         if self.at_record_end {
             return Ok(());
         }
-        Err(Error::UnexpectedMessage { got: "more data in the record", expected: "a key change" })
+        Err(Error::UnexpectedMessage {
+            got: "more data in the record",
+            expected: "a key change",
+        })
     }
 }
 
 impl Client {
     /// A connection that begins now: appends its ClientHello to `out`. `session` is offered if this configuration can resume it.
-    pub fn new(config: &Arc<Config>, session: Option<Session>, entropy: &mut impl Entropy, now_ms: u64, out: &mut Vec<u8>) -> Client {
+    pub fn new(
+        config: &Arc<Config>,
+        session: Option<Session>,
+        entropy: &mut impl Entropy,
+        now_ms: u64,
+        out: &mut Vec<u8>,
+    ) -> Client {
         let before = out.len();
         let offer = Offer::new(config, session, entropy, now_ms, out);
         let suite = config.settings().suites[0];
@@ -205,7 +214,10 @@ impl Client {
     /// the protocol above to tell.
     pub fn end_of_input(&mut self) -> Result<(), Error> {
         let connected = self.is_connected();
-        let failed = matches!(std::mem::replace(&mut self.state, State::Failed), State::Failed);
+        let failed = matches!(
+            std::mem::replace(&mut self.state, State::Failed),
+            State::Failed
+        );
         match (failed, self.peer_closed, connected) {
             (true, _, _) => Err(Error::Failed),
             (_, _, false) => Err(Error::ClosedInHandshake),
@@ -272,9 +284,15 @@ impl Client {
             }
             _ => (header.content_type, &*body),
         };
-        if self.joiner.is_partial() && content_type != record::HANDSHAKE && content_type != record::ALERT {
+        if self.joiner.is_partial()
+            && content_type != record::HANDSHAKE
+            && content_type != record::ALERT
+        {
             // RFC 9846 section 5.1: nothing comes between the records of one message.
-            return Err(Error::UnexpectedMessage { got: record_name(content_type), expected: "the rest of a handshake message" });
+            return Err(Error::UnexpectedMessage {
+                got: record_name(content_type),
+                expected: "the rest of a handshake message",
+            });
         }
         match content_type {
             record::APPLICATION_DATA if self.is_connected() => {
@@ -284,7 +302,10 @@ impl Client {
             record::HANDSHAKE => self.handshake_content(content, now_ms, entropy, out, receiver),
             record::ALERT => self.alert(content),
             record::CHANGE_CIPHER_SPEC => self.change_cipher_spec(content),
-            _ => Err(Error::UnexpectedMessage { got: record_name(content_type), expected: self.expected() }),
+            _ => Err(Error::UnexpectedMessage {
+                got: record_name(content_type),
+                expected: self.expected(),
+            }),
         }
     }
 
@@ -298,7 +319,10 @@ impl Client {
     ) -> Result<(), Error> {
         if content.is_empty() {
             // RFC 9846 section 5.1: no zero-length handshake fragments.
-            return Err(Error::UnexpectedMessage { got: "an empty handshake record", expected: self.expected() });
+            return Err(Error::UnexpectedMessage {
+                got: "an empty handshake record",
+                expected: self.expected(),
+            });
         }
         let mut content = content;
         while !content.is_empty() {
@@ -323,7 +347,10 @@ impl Client {
 
     fn alert(&mut self, content: &[u8]) -> Result<(), Error> {
         let &[level, code] = content else {
-            return Err(Error::PeerMisbehaved { what: "an alert record has exactly two bytes", alert: Alert::DECODE_ERROR });
+            return Err(Error::PeerMisbehaved {
+                what: "an alert record has exactly two bytes",
+                alert: Alert::DECODE_ERROR,
+            });
         };
         match Alert(code) {
             Alert::CLOSE_NOTIFY if self.is_connected() => {
@@ -333,21 +360,33 @@ impl Client {
             // Only announces a close_notify (RFC 9846 section 6.1).
             Alert::USER_CANCELED => Ok(()),
             // Warnings do not end a TLS 1.2 connection; TLS 1.3 has none (RFC 9846 section 6).
-            alert if level == 1 && alert != Alert::CLOSE_NOTIFY && self.version() != Some(Version::Tls13) => Ok(()),
+            alert
+                if level == 1
+                    && alert != Alert::CLOSE_NOTIFY
+                    && self.version() != Some(Version::Tls13) =>
+            {
+                Ok(())
+            }
             alert => Err(Error::AlertReceived(alert)),
         }
     }
 
     fn change_cipher_spec(&mut self, content: &[u8]) -> Result<(), Error> {
         if content != [1] {
-            return Err(Error::UnexpectedMessage { got: "an invalid change_cipher_spec", expected: self.expected() });
+            return Err(Error::UnexpectedMessage {
+                got: "an invalid change_cipher_spec",
+                expected: self.expected(),
+            });
         }
         match &mut self.state {
             // For middleboxes only; to be dropped without further processing (RFC 9846 section 5).
             State::Tls13(_) => Ok(()),
             State::Offer(_) if self.config.offers(Version::Tls13) => Ok(()),
             State::Tls12(handshaking) => handshaking.change_cipher_spec(&mut self.records),
-            _ => Err(Error::UnexpectedMessage { got: "change_cipher_spec", expected: self.expected() }),
+            _ => Err(Error::UnexpectedMessage {
+                got: "change_cipher_spec",
+                expected: self.expected(),
+            }),
         }
     }
 
@@ -370,7 +409,10 @@ fn is_protected(state: &State, content_type: u8) -> Result<bool, Error> {
     match (state, content_type) {
         (State::Tls12(_) | State::Open12 { .. }, _) | (_, record::APPLICATION_DATA) => Ok(true),
         (State::Tls13(_), record::CHANGE_CIPHER_SPEC | record::ALERT) => Ok(false),
-        _ => Err(Error::UnexpectedMessage { got: "an unprotected record", expected: "a protected record" }),
+        _ => Err(Error::UnexpectedMessage {
+            got: "an unprotected record",
+            expected: "a protected record",
+        }),
     }
 }
 
@@ -380,14 +422,19 @@ fn handle(state: State, message: &Message<'_>, context: &mut Context<'_>) -> Res
         State::Tls13(handshaking) => handshaking.handle(message, context),
         State::Tls12(handshaking) => handshaking.handle(message, context),
         State::Open13(open) => open.handle(message, context),
-        State::Open12 { renegotiation_refused } => tls12::handle_when_open(message, renegotiation_refused, context),
+        State::Open12 {
+            renegotiation_refused,
+        } => tls12::handle_when_open(message, renegotiation_refused, context),
         State::Failed => Err(Error::Failed),
     }
 }
 
 /// The error of a message that has no place in this state.
 pub(crate) fn unexpected(message: &Message<'_>, expected: &'static str) -> Error {
-    Error::UnexpectedMessage { got: handshake::name(message.kind()), expected }
+    Error::UnexpectedMessage {
+        got: handshake::name(message.kind()),
+        expected,
+    }
 }
 
 fn record_name(content_type: u8) -> &'static str {

@@ -67,7 +67,9 @@ impl Default for Settings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A suite of a version that is not offered.
-    #[error("suite {suite} belongs to TLS {version}, which is not offered; offer that version or leave the suite out")]
+    #[error(
+        "suite {suite} belongs to TLS {version}, which is not offered; offer that version or leave the suite out"
+    )]
     SuiteWithoutVersion {
         /// The suite.
         suite: Suite,
@@ -114,16 +116,33 @@ impl Config {
         let settings = complete(settings);
         check(&settings)?;
         let first_hash = settings.suites[0].hash();
-        let only_hash = settings.suites.iter().all(|suite| suite.hash() == first_hash).then_some(first_hash);
+        let only_hash = settings
+            .suites
+            .iter()
+            .all(|suite| suite.hash() == first_hash)
+            .then_some(first_hash);
         let off = settings.stages_off;
         let empty_hash = [Hash::Sha256, Hash::Sha384].map(|hash| digest(hash, StageSet::NONE, b""));
         let derived_early = [Hash::Sha256, Hash::Sha384].map(|hash| {
             let zero = Digest::zero(hash);
             let early = hkdf_extract(hash, off, zero.as_slice(), zero.as_slice());
-            derive_secret(hash, off, early.as_slice(), b"derived", &empty_hash[hash as usize])
+            derive_secret(
+                hash,
+                off,
+                early.as_slice(),
+                b"derived",
+                &empty_hash[hash as usize],
+            )
         });
         let trust = Trust::new(&settings.trust_anchors).map_err(ConfigError::BadTrustAnchors)?;
-        Ok(Config { template: template(&settings), settings, only_hash, derived_early, empty_hash, trust })
+        Ok(Config {
+            template: template(&settings),
+            settings,
+            only_hash,
+            derived_early,
+            empty_hash,
+            trust,
+        })
     }
 
     /// The settings this was made from, with everything filled in that was left empty.
@@ -157,12 +176,20 @@ impl Config {
 
     /// The offered suite with this code point.
     pub(crate) fn suite(&self, code: u16) -> Option<Suite> {
-        self.settings.suites.iter().copied().find(|suite| suite.code() == code)
+        self.settings
+            .suites
+            .iter()
+            .copied()
+            .find(|suite| suite.code() == code)
     }
 
     /// The offered group with this code point.
     pub(crate) fn group(&self, code: u16) -> Option<Group> {
-        self.settings.groups.iter().copied().find(|group| group.code() == code)
+        self.settings
+            .groups
+            .iter()
+            .copied()
+            .find(|group| group.code() == code)
     }
 }
 
@@ -170,11 +197,21 @@ fn complete(mut settings: Settings) -> Settings {
     if settings.versions.is_empty() {
         settings.versions = [Version::Tls13, Version::Tls12]
             .into_iter()
-            .filter(|version| settings.suites.is_empty() || settings.suites.iter().any(|suite| suite.version() == *version))
+            .filter(|version| {
+                settings.suites.is_empty()
+                    || settings
+                        .suites
+                        .iter()
+                        .any(|suite| suite.version() == *version)
+            })
             .collect();
     }
     if settings.suites.is_empty() {
-        settings.suites = Suite::ALL.iter().copied().filter(|suite| settings.versions.contains(&suite.version())).collect();
+        settings.suites = Suite::ALL
+            .iter()
+            .copied()
+            .filter(|suite| settings.versions.contains(&suite.version()))
+            .collect();
     }
     if settings.groups.is_empty() {
         settings.groups = Group::ALL.to_vec();
@@ -185,11 +222,18 @@ fn complete(mut settings: Settings) -> Settings {
 fn check(settings: &Settings) -> Result<(), ConfigError> {
     for suite in &settings.suites {
         if !settings.versions.contains(&suite.version()) {
-            return Err(ConfigError::SuiteWithoutVersion { suite: *suite, version: suite.version() });
+            return Err(ConfigError::SuiteWithoutVersion {
+                suite: *suite,
+                version: suite.version(),
+            });
         }
     }
     for version in &settings.versions {
-        if !settings.suites.iter().any(|suite| suite.version() == *version) {
+        if !settings
+            .suites
+            .iter()
+            .any(|suite| suite.version() == *version)
+        {
             return Err(ConfigError::VersionWithoutSuite(*version));
         }
     }
@@ -203,21 +247,31 @@ fn check(settings: &Settings) -> Result<(), ConfigError> {
         return Err(ConfigError::BadServerName(name.clone()));
     }
     match settings.effort {
-        Effort::Honest if settings.trust_anchors.is_empty() => Err(ConfigError::NothingToVerify("trusted certificates")),
-        Effort::Honest if settings.server_name.is_none() => Err(ConfigError::NothingToVerify("a server name")),
+        Effort::Honest if settings.trust_anchors.is_empty() => {
+            Err(ConfigError::NothingToVerify("trusted certificates"))
+        }
+        Effort::Honest if settings.server_name.is_none() => {
+            Err(ConfigError::NothingToVerify("a server name"))
+        }
         _ => Ok(()),
     }
 }
 
 fn no_duplicate<T: PartialEq + ToString>(list: &[T]) -> Result<(), ConfigError> {
-    match list.iter().enumerate().find(|(index, item)| list[..*index].contains(item)) {
+    match list
+        .iter()
+        .enumerate()
+        .find(|(index, item)| list[..*index].contains(item))
+    {
         Some((_, item)) => Err(ConfigError::Duplicate(item.to_string())),
         None => Ok(()),
     }
 }
 
 fn check_alpn(names: &[String]) -> Result<(), ConfigError> {
-    let bad = names.iter().find(|name| name.is_empty() || name.len() > 255);
+    let bad = names
+        .iter()
+        .find(|name| name.is_empty() || name.len() > 255);
     let total: usize = names.iter().map(|name| name.len() + 1).sum();
     match (bad, names.last()) {
         (Some(name), _) => Err(ConfigError::BadAlpn(name.clone())),
@@ -239,15 +293,26 @@ fn template(settings: &Settings) -> Template {
             });
         }
         put_extension(out, hello::SUPPORTED_GROUPS, |out| {
-            put_vector16(out, |out| settings.groups.iter().for_each(|group| put_u16(out, group.code())));
+            put_vector16(out, |out| {
+                settings
+                    .groups
+                    .iter()
+                    .for_each(|group| put_u16(out, group.code()))
+            });
         });
         put_extension(out, hello::SIGNATURE_ALGORITHMS, |out| {
-            put_vector16(out, |out| SIGNATURE_SCHEMES.iter().for_each(|scheme| put_u16(out, *scheme)));
+            put_vector16(out, |out| {
+                SIGNATURE_SCHEMES
+                    .iter()
+                    .for_each(|scheme| put_u16(out, *scheme))
+            });
         });
         if !settings.alpn.is_empty() {
             put_extension(out, hello::ALPN, |out| {
                 put_vector16(out, |out| {
-                    settings.alpn.iter().for_each(|name| put_vector8(out, |out| out.extend_from_slice(name.as_bytes())));
+                    settings.alpn.iter().for_each(|name| {
+                        put_vector8(out, |out| out.extend_from_slice(name.as_bytes()))
+                    });
                 });
             });
         }
@@ -262,15 +327,26 @@ fn template(settings: &Settings) -> Template {
 
 fn put_tls13_extensions(settings: &Settings, out: &mut Vec<u8>) {
     put_extension(out, hello::SUPPORTED_VERSIONS, |out| {
-        put_vector8(out, |out| settings.versions.iter().for_each(|version| put_u16(out, version.code())));
+        put_vector8(out, |out| {
+            settings
+                .versions
+                .iter()
+                .for_each(|version| put_u16(out, version.code()))
+        });
     });
     // psk_dhe_ke, also without a session at hand: servers issue no tickets otherwise (RFC 9846 section 4.2.9).
-    put_extension(out, hello::PSK_KEY_EXCHANGE_MODES, |out| put_vector8(out, |out| out.push(1)));
+    put_extension(out, hello::PSK_KEY_EXCHANGE_MODES, |out| {
+        put_vector8(out, |out| out.push(1))
+    });
 }
 
 fn put_tls12_extensions(settings: &Settings, out: &mut Vec<u8>) {
-    put_extension(out, hello::EC_POINT_FORMATS, |out| put_vector8(out, |out| out.push(0))); // uncompressed
-    put_extension(out, hello::RENEGOTIATION_INFO, |out| put_vector8(out, |_| ()));
+    put_extension(out, hello::EC_POINT_FORMATS, |out| {
+        put_vector8(out, |out| out.push(0))
+    }); // uncompressed
+    put_extension(out, hello::RENEGOTIATION_INFO, |out| {
+        put_vector8(out, |_| ())
+    });
     if settings.extended_master_secret {
         put_extension(out, hello::EXTENDED_MASTER_SECRET, |_| ());
     }
@@ -280,5 +356,8 @@ fn put_tls12_extensions(settings: &Settings, out: &mut Vec<u8>) {
 }
 
 fn sni(settings: &Settings) -> Option<&str> {
-    settings.server_name.as_deref().filter(|name| name.parse::<IpAddr>().is_err())
+    settings
+        .server_name
+        .as_deref()
+        .filter(|name| name.parse::<IpAddr>().is_err())
 }

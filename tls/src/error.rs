@@ -108,7 +108,9 @@ pub enum Error {
         alert: Alert,
     },
     /// A record does not authenticate: the ends have different keys, different no-op stages, or the record was changed.
-    #[error("a record of the server does not authenticate (bad_record_mac); do both ends have the same stages off?")]
+    #[error(
+        "a record of the server does not authenticate (bad_record_mac); do both ends have the same stages off?"
+    )]
     BadRecordMac,
     /// The server's Finished is wrong: the ends saw different handshakes or have different no-op stages.
     #[error("the server's Finished is wrong; do both ends have the same stages off?")]
@@ -140,7 +142,9 @@ impl Error {
             Error::InvalidRecord(FrameError::NotTls(_)) => Some(Alert::PROTOCOL_VERSION),
             Error::InvalidRecord(FrameError::Oversized { .. }) => Some(Alert::RECORD_OVERFLOW),
             Error::UnexpectedMessage { .. } => Some(Alert::UNEXPECTED_MESSAGE),
-            Error::PeerMisbehaved { alert, .. } | Error::PeerIncompatible { alert, .. } => Some(*alert),
+            Error::PeerMisbehaved { alert, .. } | Error::PeerIncompatible { alert, .. } => {
+                Some(*alert)
+            }
             Error::BadRecordMac => Some(Alert::BAD_RECORD_MAC),
             Error::BadFinished => Some(Alert::DECRYPT_ERROR),
             Error::Refused(fault) => Some(refusal_alert(fault)),
@@ -148,7 +152,10 @@ impl Error {
     }
 
     pub(crate) fn illegal(what: &'static str) -> Error {
-        Error::PeerMisbehaved { what, alert: Alert::ILLEGAL_PARAMETER }
+        Error::PeerMisbehaved {
+            what,
+            alert: Alert::ILLEGAL_PARAMETER,
+        }
     }
 }
 
@@ -162,7 +169,9 @@ fn refusal_alert(fault: &CryptoError) -> Alert {
         CryptoError::UnknownIssuer => Alert::UNKNOWN_CA,
         CryptoError::CertificateExpired(_) => Alert::CERTIFICATE_EXPIRED,
         CryptoError::BadSignature => Alert::DECRYPT_ERROR,
-        CryptoError::MalformedCertificate(_) | CryptoError::NameMismatch(_) | CryptoError::BadCertificate(_) => Alert::BAD_CERTIFICATE,
+        CryptoError::MalformedCertificate(_)
+        | CryptoError::NameMismatch(_)
+        | CryptoError::BadCertificate(_) => Alert::BAD_CERTIFICATE,
     }
 }
 

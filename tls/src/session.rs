@@ -90,16 +90,43 @@ pub(crate) struct Established12 {
 impl Session {
     /// A TLS 1.2 session kept by the server under `id`.
     pub(crate) fn tls12_id(established: &Established12, id: &[u8], now_ms: u64) -> Session {
-        Session::tls12(SessionKind::Tls12Id, established, id, LIFETIME_UNKNOWN_S, now_ms)
+        Session::tls12(
+            SessionKind::Tls12Id,
+            established,
+            id,
+            LIFETIME_UNKNOWN_S,
+            now_ms,
+        )
     }
 
     /// A TLS 1.2 session in a ticket; a hint of 0 leaves the lifetime to the client (RFC 5077 section 3.3).
-    pub(crate) fn tls12_ticket(established: &Established12, ticket: &[u8], hint_s: u32, now_ms: u64) -> Session {
-        let lifetime_s = if hint_s == 0 { LIFETIME_UNKNOWN_S } else { hint_s };
-        Session::tls12(SessionKind::Tls12Ticket, established, ticket, lifetime_s, now_ms)
+    pub(crate) fn tls12_ticket(
+        established: &Established12,
+        ticket: &[u8],
+        hint_s: u32,
+        now_ms: u64,
+    ) -> Session {
+        let lifetime_s = if hint_s == 0 {
+            LIFETIME_UNKNOWN_S
+        } else {
+            hint_s
+        };
+        Session::tls12(
+            SessionKind::Tls12Ticket,
+            established,
+            ticket,
+            lifetime_s,
+            now_ms,
+        )
     }
 
-    fn tls12(kind: SessionKind, established: &Established12, identity: &[u8], lifetime_s: u32, now_ms: u64) -> Session {
+    fn tls12(
+        kind: SessionKind,
+        established: &Established12,
+        identity: &[u8],
+        lifetime_s: u32,
+        now_ms: u64,
+    ) -> Session {
         Session(Arc::new(Inner {
             kind,
             identity: identity.into(),
@@ -113,7 +140,14 @@ impl Session {
     }
 
     /// A TLS 1.3 ticket with its pre-shared key.
-    pub(crate) fn tls13(suite: Suite, psk: Digest, ticket: &[u8], lifetime_s: u32, age_add: u32, now_ms: u64) -> Session {
+    pub(crate) fn tls13(
+        suite: Suite,
+        psk: Digest,
+        ticket: &[u8],
+        lifetime_s: u32,
+        age_add: u32,
+        now_ms: u64,
+    ) -> Session {
         Session(Arc::new(Inner {
             kind: SessionKind::Tls13Psk,
             identity: ticket.into(),

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use tlsdyno_wire::handshake::{
-    self, Body, Certificate13, CertificateRequest13, CertificateVerify, EncryptedExtensions, KeyUpdate, Message, NewSessionTicket13,
+    self, Body, Certificate13, CertificateRequest13, CertificateVerify, EncryptedExtensions,
+    KeyUpdate, Message, NewSessionTicket13,
 };
 use tlsdyno_wire::hello::{self, ServerHello};
 use tlsdyno_wire::{limits, record};
@@ -57,7 +58,10 @@ impl Handshaking {
         if hello.session_id != offer.session_id.as_slice() {
             return Err(Error::illegal("the server did not echo the session id"));
         }
-        let psk_offered = offer.session.as_ref().is_some_and(|session| session.psk().is_some());
+        let psk_offered = offer
+            .session
+            .as_ref()
+            .is_some_and(|session| session.psk().is_some());
         let known = |kind| match kind {
             hello::SUPPORTED_VERSIONS | hello::KEY_SHARE => true,
             hello::PRE_SHARED_KEY => psk_offered,
@@ -73,7 +77,11 @@ impl Handshaking {
 
         let off = context.config.settings().stages_off;
         let derived = match psk {
-            Some(psk) => derived_secret(context.config, hash, &early_secret(hash, context.config, psk)),
+            Some(psk) => derived_secret(
+                context.config,
+                hash,
+                &early_secret(hash, context.config, psk),
+            ),
             None => *context.config.derived_early(hash),
         };
         let secret = hkdf_extract(hash, off, derived.as_slice(), shared.as_slice());
@@ -105,7 +113,11 @@ impl Handshaking {
         }
     }
 
-    pub fn handle(mut self: Box<Self>, message: &Message<'_>, context: &mut Context<'_>) -> Result<State, Error> {
+    pub fn handle(
+        mut self: Box<Self>,
+        message: &Message<'_>,
+        context: &mut Context<'_>,
+    ) -> Result<State, Error> {
         self.expect = match (self.expect, message.kind()) {
             (Expect::EncryptedExtensions, handshake::ENCRYPTED_EXTENSIONS) => {
                 encrypted_extensions(message.body(), context)?;
@@ -136,11 +148,20 @@ impl Handshaking {
     fn certificate_request(&mut self, body: &[u8], context: &mut Context<'_>) -> Result<(), Error> {
         let request = CertificateRequest13::decode(body)?;
         if !request.context.is_empty() {
-            return Err(Error::illegal("a CertificateRequest of the handshake has a context"));
+            return Err(Error::illegal(
+                "a CertificateRequest of the handshake has a context",
+            ));
         }
-        if request.extensions.get(hello::SIGNATURE_ALGORITHMS).is_none() {
+        if request
+            .extensions
+            .get(hello::SIGNATURE_ALGORITHMS)
+            .is_none()
+        {
             let what = "CertificateRequest lacks signature_algorithms";
-            return Err(Error::PeerMisbehaved { what, alert: Alert::MISSING_EXTENSION });
+            return Err(Error::PeerMisbehaved {
+                what,
+                alert: Alert::MISSING_EXTENSION,
+            });
         }
         context.summary.certificate_requested = true;
         self.requested = Some(request.context.to_vec());
@@ -152,10 +173,17 @@ impl Handshaking {
         if !message.context.is_empty() {
             return Err(Error::illegal("the server's Certificate has a context"));
         }
-        if message.chain.iter().any(|(_, extensions)| !extensions.bytes().is_empty()) {
+        if message
+            .chain
+            .iter()
+            .any(|(_, extensions)| !extensions.bytes().is_empty())
+        {
             // Neither status_request nor signed_certificate_timestamp was offered.
             let what = "a certificate has an extension that was not offered";
-            return Err(Error::PeerMisbehaved { what, alert: Alert::UNSUPPORTED_EXTENSION });
+            return Err(Error::PeerMisbehaved {
+                what,
+                alert: Alert::UNSUPPORTED_EXTENSION,
+            });
         }
         let chain: Vec<&[u8]> = message.chain.iter().map(|(der, _)| *der).collect();
         self.certificate = authenticate::chain(config, &chain)?;
@@ -172,28 +200,55 @@ impl Handshaking {
             signed.extend_from_slice(b"TLS 1.3, server CertificateVerify\0");
             signed.extend_from_slice(digest.as_slice());
         }
-        let signature = authenticate::Signature { scheme: verify.scheme, bytes: verify.signature, message: &signed };
+        let signature = authenticate::Signature {
+            scheme: verify.scheme,
+            bytes: verify.signature,
+            message: &signed,
+        };
         authenticate::signature(config, &self.certificate, &signature, scheme_allowed_in_13)
     }
 
     /// Checks the server's Finished, answers with ours, and changes to the application's keys.
-    fn finish(mut self: Box<Self>, message: &Message<'_>, context: &mut Context<'_>) -> Result<State, Error> {
+    fn finish(
+        mut self: Box<Self>,
+        message: &Message<'_>,
+        context: &mut Context<'_>,
+    ) -> Result<State, Error> {
         let (hash, off) = (self.suite.hash(), context.config.settings().stages_off);
-        let expected = finished_mac(hash, off, self.server_secret.as_slice(), &self.transcript.current());
-        verify_slices_are_equal(message.body(), expected.as_slice()).map_err(|_| Error::BadFinished)?;
+        let expected = finished_mac(
+            hash,
+            off,
+            self.server_secret.as_slice(),
+            &self.transcript.current(),
+        );
+        verify_slices_are_equal(message.body(), expected.as_slice())
+            .map_err(|_| Error::BadFinished)?;
         context.require_record_end()?;
         self.transcript.update(message.whole());
 
         let derived = derived_secret(context.config, hash, &self.secret);
         let main = hkdf_extract(hash, off, derived.as_slice(), Digest::zero(hash).as_slice());
         let at_finished = self.transcript.current();
-        let client_secret = derive_secret(hash, off, main.as_slice(), b"c ap traffic", &at_finished);
-        let server_secret = derive_secret(hash, off, main.as_slice(), b"s ap traffic", &at_finished);
+        let client_secret =
+            derive_secret(hash, off, main.as_slice(), b"c ap traffic", &at_finished);
+        let server_secret =
+            derive_secret(hash, off, main.as_slice(), b"s ap traffic", &at_finished);
         self.answer(context);
-        let resumption = derive_secret(hash, off, main.as_slice(), b"res master", &self.transcript.current());
+        let resumption = derive_secret(
+            hash,
+            off,
+            main.as_slice(),
+            b"res master",
+            &self.transcript.current(),
+        );
         context.records.sealer = Some(Sealer::tls13(self.suite, off, client_secret.as_slice()));
         context.records.opener = Some(Opener::tls13(self.suite, off, server_secret.as_slice()));
-        Ok(State::Open13(Box::new(Open { suite: self.suite, client_secret, server_secret, resumption })))
+        Ok(State::Open13(Box::new(Open {
+            suite: self.suite,
+            client_secret,
+            server_secret,
+            resumption,
+        })))
     }
 
     /// The client's last flight: an empty Certificate if one was requested, and Finished.
@@ -201,49 +256,91 @@ impl Handshaking {
         let (hash, off) = (self.suite.hash(), context.config.settings().stages_off);
         if let Some(request_context) = self.requested.take() {
             let mut certificate = Vec::new();
-            handshake::put(&mut certificate, &Certificate13 { context: &request_context, chain: Vec::new() });
-            context.records.send(record::HANDSHAKE, &certificate, context.out);
+            handshake::put(
+                &mut certificate,
+                &Certificate13 {
+                    context: &request_context,
+                    chain: Vec::new(),
+                },
+            );
+            context
+                .records
+                .send(record::HANDSHAKE, &certificate, context.out);
             self.transcript.update(&certificate);
         }
-        let verify_data = finished_mac(hash, off, self.client_secret.as_slice(), &self.transcript.current());
+        let verify_data = finished_mac(
+            hash,
+            off,
+            self.client_secret.as_slice(),
+            &self.transcript.current(),
+        );
         let length = hash.digest_bytes();
         let mut finished = [0; handshake::HEADER + 48];
         finished[0] = handshake::FINISHED;
         finished[3] = length as u8;
         finished[handshake::HEADER..][..length].copy_from_slice(verify_data.as_slice());
         let finished = &finished[..handshake::HEADER + length];
-        context.records.send(record::HANDSHAKE, finished, context.out);
+        context
+            .records
+            .send(record::HANDSHAKE, finished, context.out);
         self.transcript.update(finished);
     }
 }
 
 /// The pre-shared key, if the server took the one that was offered.
-fn accepted_psk<'a>(offer: &'a Offer, hello: &ServerHello<'_>, hash: Hash) -> Result<Option<&'a Digest>, Error> {
+fn accepted_psk<'a>(
+    offer: &'a Offer,
+    hello: &ServerHello<'_>,
+    hash: Hash,
+) -> Result<Option<&'a Digest>, Error> {
     let Some(index) = hello.selected_psk()? else {
         return Ok(None);
     };
-    let session = offer.session.as_ref().filter(|session| index == 0 && session.suite().hash() == hash);
+    let session = offer
+        .session
+        .as_ref()
+        .filter(|session| index == 0 && session.suite().hash() == hash);
     match session.and_then(Session::psk) {
         Some(psk) => Ok(Some(psk)),
-        None => Err(Error::illegal("the server selected a PSK that was not offered, or with a suite of another hash")),
+        None => Err(Error::illegal(
+            "the server selected a PSK that was not offered, or with a suite of another hash",
+        )),
     }
 }
 
-fn agree(offer: &Offer, hello: &ServerHello<'_>, context: &mut Context<'_>) -> Result<crate::crypto::exchange::Secret, Error> {
+fn agree(
+    offer: &Offer,
+    hello: &ServerHello<'_>,
+    context: &mut Context<'_>,
+) -> Result<crate::crypto::exchange::Secret, Error> {
     let Some((group, public)) = hello.key_share()? else {
         // Only psk_dhe_ke was offered, so there is a share in every ServerHello.
         let what = "ServerHello lacks key_share";
-        return Err(Error::PeerMisbehaved { what, alert: Alert::MISSING_EXTENSION });
+        return Err(Error::PeerMisbehaved {
+            what,
+            alert: Alert::MISSING_EXTENSION,
+        });
     };
-    let share = offer.share.as_ref().filter(|share| share.group().code() == group);
-    let share = share.ok_or_else(|| Error::illegal("the server's key share is for another group than the client's"))?;
+    let share = offer
+        .share
+        .as_ref()
+        .filter(|share| share.group().code() == group);
+    let share = share.ok_or_else(|| {
+        Error::illegal("the server's key share is for another group than the client's")
+    })?;
     context.summary.group = Some(share.group());
     Ok(share.agree(public)?)
 }
 
 /// Derive-Secret(secret, "derived", ""). The KDF itself hashes the empty context, so that the hash is real even with stage `digest` off.
 fn derived_secret(config: &Config, hash: Hash, secret: &Digest) -> Digest {
-    derive_secret(hash, config.settings().stages_off, secret.as_slice(), b"derived", config.empty_hash(hash))
+    derive_secret(
+        hash,
+        config.settings().stages_off,
+        secret.as_slice(),
+        b"derived",
+        config.empty_hash(hash),
+    )
 }
 
 fn encrypted_extensions(body: &[u8], context: &mut Context<'_>) -> Result<(), Error> {
@@ -252,7 +349,9 @@ fn encrypted_extensions(body: &[u8], context: &mut Context<'_>) -> Result<(), Er
         match kind {
             hello::SERVER_NAME if settings.server_name.is_some() => (),
             hello::SUPPORTED_GROUPS => (),
-            hello::ALPN if !settings.alpn.is_empty() => context.summary.alpn = Some(chosen_protocol(body, &settings.alpn)?),
+            hello::ALPN if !settings.alpn.is_empty() => {
+                context.summary.alpn = Some(chosen_protocol(body, &settings.alpn)?)
+            }
             _ => return Err(unsolicited("EncryptedExtensions")),
         }
     }
@@ -276,7 +375,11 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    pub fn handle(mut self: Box<Self>, message: &Message<'_>, context: &mut Context<'_>) -> Result<State, Error> {
+    pub fn handle(
+        mut self: Box<Self>,
+        message: &Message<'_>,
+        context: &mut Context<'_>,
+    ) -> Result<State, Error> {
         match message.kind() {
             handshake::NEW_SESSION_TICKET => self.take_ticket(message.body(), context)?,
             handshake::KEY_UPDATE => self.key_update(message.body(), context)?,
@@ -293,8 +396,22 @@ impl Open {
         }
         let (hash, off) = (self.suite.hash(), context.config.settings().stages_off);
         let mut psk = Digest::zero(hash);
-        hkdf_expand_label(hash, off, self.resumption.as_slice(), b"resumption", ticket.nonce, psk.as_mut_slice());
-        let session = Session::tls13(self.suite, psk, ticket.ticket, ticket.lifetime_s, ticket.age_add, context.now_ms);
+        hkdf_expand_label(
+            hash,
+            off,
+            self.resumption.as_slice(),
+            b"resumption",
+            ticket.nonce,
+            psk.as_mut_slice(),
+        );
+        let session = Session::tls13(
+            self.suite,
+            psk,
+            ticket.ticket,
+            ticket.lifetime_s,
+            ticket.age_add,
+            context.now_ms,
+        );
         context.receiver.session(session);
         Ok(())
     }
@@ -305,13 +422,24 @@ impl Open {
         context.require_record_end()?;
         let off = context.config.settings().stages_off;
         self.server_secret = next_secret(self.suite.hash(), context.config, &self.server_secret);
-        context.records.opener = Some(Opener::tls13(self.suite, off, self.server_secret.as_slice()));
+        context.records.opener = Some(Opener::tls13(
+            self.suite,
+            off,
+            self.server_secret.as_slice(),
+        ));
         if update.requested {
             let mut answer = Vec::with_capacity(handshake::HEADER + 1);
             handshake::put(&mut answer, &KeyUpdate { requested: false });
-            context.records.send(record::HANDSHAKE, &answer, context.out);
-            self.client_secret = next_secret(self.suite.hash(), context.config, &self.client_secret);
-            context.records.sealer = Some(Sealer::tls13(self.suite, off, self.client_secret.as_slice()));
+            context
+                .records
+                .send(record::HANDSHAKE, &answer, context.out);
+            self.client_secret =
+                next_secret(self.suite.hash(), context.config, &self.client_secret);
+            context.records.sealer = Some(Sealer::tls13(
+                self.suite,
+                off,
+                self.client_secret.as_slice(),
+            ));
         }
         Ok(())
     }
@@ -320,6 +448,13 @@ impl Open {
 /// RFC 9846 section 7.2.
 fn next_secret(hash: Hash, config: &Arc<Config>, secret: &Digest) -> Digest {
     let mut next = Digest::zero(hash);
-    hkdf_expand_label(hash, config.settings().stages_off, secret.as_slice(), b"traffic upd", b"", next.as_mut_slice());
+    hkdf_expand_label(
+        hash,
+        config.settings().stages_off,
+        secret.as_slice(),
+        b"traffic upd",
+        b"",
+        next.as_mut_slice(),
+    );
     next
 }

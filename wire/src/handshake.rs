@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use crate::codec::{DecodeError, Problem, Reader, put_u16, put_vector8, put_vector16, put_vector24};
+use crate::codec::{
+    DecodeError, Problem, Reader, put_u16, put_vector8, put_vector16, put_vector24,
+};
 use crate::hello::Extensions;
 use crate::limits;
 
@@ -135,7 +137,10 @@ fn message_length(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
     };
     let length = u32::from_be_bytes([0, a, b, c]) as usize;
     if length > limits::handshake_body(kind) {
-        return Err(DecodeError { what: name(kind), problem: Problem::Value("size: larger than this implementation accepts") });
+        return Err(DecodeError {
+            what: name(kind),
+            problem: Problem::Value("size: larger than this implementation accepts"),
+        });
     }
     Ok(Some(HEADER + length))
 }
@@ -261,7 +266,10 @@ impl<'a> Body<'a> for CertificateRequest13<'a> {
         let context = reader.vector8()?;
         let extensions = Extensions::decode("CertificateRequest", reader.vector16()?)?;
         reader.finish()?;
-        Ok(CertificateRequest13 { context, extensions })
+        Ok(CertificateRequest13 {
+            context,
+            extensions,
+        })
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -293,7 +301,11 @@ impl<'a> Body<'a> for CertificateRequest12<'a> {
         if schemes.len() % 2 != 0 {
             return Err(reader.forbidden("signature_algorithms length"));
         }
-        Ok(CertificateRequest12 { types, schemes, authorities })
+        Ok(CertificateRequest12 {
+            types,
+            schemes,
+            authorities,
+        })
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -361,7 +373,13 @@ impl<'a> Body<'a> for ServerKeyExchange<'a> {
         let scheme = reader.u16()?;
         let signature = reader.vector16()?;
         reader.finish()?;
-        Ok(ServerKeyExchange { parameters, group, public, scheme, signature })
+        Ok(ServerKeyExchange {
+            parameters,
+            group,
+            public,
+            scheme,
+            signature,
+        })
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -428,7 +446,13 @@ impl<'a> Body<'a> for NewSessionTicket13<'a> {
         if ticket.is_empty() {
             return Err(reader.forbidden("empty ticket"));
         }
-        Ok(NewSessionTicket13 { lifetime_s, age_add, nonce, ticket, extensions })
+        Ok(NewSessionTicket13 {
+            lifetime_s,
+            age_add,
+            nonce,
+            ticket,
+            extensions,
+        })
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
