@@ -1,0 +1,317 @@
+/*
+ * Operation KEYMGMT "X25519" and "EC", stage key_agreement: one real key pair for each group and process, the peer's share dropped, no
+ * check of it. Keys are the wrapped provider's own objects, only the generation context is ours. Loading, comparing and exporting
+ * keys (the certificate's) stay real.
+ */
+#include "provider.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { GROUP_NAME_SIZE = 64, NAMES_MAX = 4 };
+
+/* A group whose key pair is generated once; `key` is published once and never freed. */
+struct group {
+    const char *names[NAMES_MAX];
+    _Atomic(void *) key;
+};
+
+static struct group x25519_group = {.names = {"X25519"}};
+static struct group p256_group = {.names = {"prime256v1", "P-256", "secp256r1"}};
+static struct group p384_group = {.names = {"secp384r1", "P-384"}};
+
+struct key_functions {
+    struct group *only_group; /* X25519: the algorithm is the group */
+    OSSL_FUNC_keymgmt_gen_init_fn *gen_init;
+    OSSL_FUNC_keymgmt_gen_set_template_fn *gen_set_template;
+    OSSL_FUNC_keymgmt_gen_set_params_fn *gen_set_params;
+    OSSL_FUNC_keymgmt_gen_settable_params_fn *gen_settable_params;
+    OSSL_FUNC_keymgmt_gen_fn *gen;
+    OSSL_FUNC_keymgmt_gen_cleanup_fn *gen_cleanup;
+    OSSL_FUNC_keymgmt_free_fn *free;
+    OSSL_FUNC_keymgmt_get_params_fn *get_params;
+    OSSL_FUNC_keymgmt_set_params_fn *set_params;
+    OSSL_FUNC_keymgmt_validate_fn *validate;
+};
+
+static struct key_functions x25519 = {.only_group = &x25519_group};
+static struct key_functions ec;
+
+struct generation {
+    const struct key_functions *real;
+    void *provider;
+    int selection;
+    struct group *group;
+    void *real_generation; /* made as soon as something is asked for that the kept keys do not cover */
+};
+
+static struct group *find_group(const struct key_functions *real, const char *name)
+{
+    struct group *const groups[] = {&p256_group, &p384_group};
+
+    if (real->only_group != NULL)
+        return real->only_group;
+    for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
+        for (size_t j = 0; j < NAMES_MAX && groups[i]->names[j] != NULL; j++) {
+            if (strcasecmp(groups[i]->names[j], name) == 0)
+                return groups[i];
+        }
+    }
+    return NULL;
+}
+
+static int set_real_group(const struct key_functions *real, void *real_generation, const struct group *group)
+{
+    char name[GROUP_NAME_SIZE];
+    OSSL_PARAM params[2] = {OSSL_PARAM_construct_utf8_string(OSSL_PKEY_PARAM_GROUP_NAME, name, 0), OSSL_PARAM_construct_end()};
+
+    strcpy(name, group->names[0]);
+    params[0].data_size = strlen(name);
+    return real->gen_set_params(real_generation, params);
+}
+
+static void *real_generation(struct generation *generation)
+{
+    const struct key_functions *real = generation->real;
+
+    if (generation->real_generation != NULL)
+        return generation->real_generation;
+    generation->real_generation = real->gen_init(generation->provider, generation->selection, NULL);
+    if (generation->real_generation != NULL && generation->group != NULL
+        && !set_real_group(real, generation->real_generation, generation->group)) {
+        real->gen_cleanup(generation->real_generation);
+        generation->real_generation = NULL;
+    }
+    return generation->real_generation;
+}
+
+static void *generate_really(const struct key_functions *real, void *provider, const struct group *group)
+{
+    void *key = NULL;
+    void *generation = real->gen_init(provider, OSSL_KEYMGMT_SELECT_KEYPAIR | OSSL_KEYMGMT_SELECT_ALL_PARAMETERS, NULL);
+
+    if (generation == NULL)
+        return NULL;
+    if (set_real_group(real, generation, group))
+        key = real->gen(generation, NULL, NULL);
+    real->gen_cleanup(generation);
+    return key;
+}
+
+/* Without a lock, so that a fork at any moment leaves nothing locked: threads that race for the first key keep that of the winner. */
+static void *kept_key(const struct key_functions *real, void *provider, struct group *group)
+{
+    void *key = atomic_load(&group->key);
+    void *winner = NULL;
+
+    if (key != NULL)
+        return key;
+    key = generate_really(real, provider, group);
+    if (key == NULL || atomic_compare_exchange_strong(&group->key, &winner, key))
+        return key;
+    real->free(key);
+    return winner;
+}
+
+static int gen_set_params(void *context, const OSSL_PARAM params[])
+{
+    struct generation *generation = context;
+    const OSSL_PARAM *group = OSSL_PARAM_locate_const(params, OSSL_PKEY_PARAM_GROUP_NAME);
+
+    if (params == NULL || params[0].key == NULL)
+        return 1;
+    if (generation->real_generation == NULL && group != NULL && params[1].key == NULL
+        && group->data_type == OSSL_PARAM_UTF8_STRING) {
+        struct group *known = find_group(generation->real, group->data);
+
+        if (known != NULL) {
+            generation->group = known;
+            return 1;
+        }
+    }
+    return real_generation(generation) != NULL && generation->real->gen_set_params(generation->real_generation, params);
+}
+
+/* The peer's key as template (TLS 1.3 servers, TLS 1.2 clients): what counts is its group. */
+static int gen_set_template(void *context, void *template)
+{
+    struct generation *generation = context;
+    char name[GROUP_NAME_SIZE] = "";
+    OSSL_PARAM request[2] = {
+        OSSL_PARAM_construct_utf8_string(OSSL_PKEY_PARAM_GROUP_NAME, name, sizeof(name)),
+        OSSL_PARAM_construct_end(),
+    };
+
+    if (generation->real_generation == NULL && generation->real->get_params(template, request)) {
+        generation->group = find_group(generation->real, name);
+        if (generation->group != NULL)
+            return 1;
+    }
+    return real_generation(generation) != NULL
+           && generation->real->gen_set_template(generation->real_generation, template);
+}
+
+static void *gen_init(const struct key_functions *real, void *provider, int selection, const OSSL_PARAM params[])
+{
+    struct generation *generation = calloc(1, sizeof(*generation));
+
+    if (generation == NULL) {
+        raise_error(REASON_NO_MEMORY, "key generation");
+        return NULL;
+    }
+    generation->real = real;
+    generation->provider = provider;
+    generation->selection = selection;
+    generation->group = real->only_group;
+    if (params != NULL && !gen_set_params(generation, params)) {
+        free(generation);
+        return NULL;
+    }
+    return generation;
+}
+
+static void *gen(void *context, OSSL_CALLBACK *progress, void *argument)
+{
+    struct generation *generation = context;
+    bool private_key = (generation->selection & OSSL_KEYMGMT_SELECT_PRIVATE_KEY) != 0;
+
+    if (generation->real_generation != NULL || generation->group == NULL || !private_key) {
+        if (real_generation(generation) == NULL)
+            return NULL;
+        return generation->real->gen(generation->real_generation, progress, argument);
+    }
+    count_call(TLSDYNO_COUNT_KEY_GENERATE);
+    return kept_key(generation->real, generation->provider, generation->group);
+}
+
+static void gen_cleanup(void *context)
+{
+    struct generation *generation = context;
+
+    if (generation == NULL)
+        return;
+    if (generation->real_generation != NULL)
+        generation->real->gen_cleanup(generation->real_generation);
+    free(generation);
+}
+
+static bool is_kept(const void *key)
+{
+    return key == atomic_load(&x25519_group.key) || key == atomic_load(&p256_group.key)
+           || key == atomic_load(&p384_group.key);
+}
+
+static void free_key(const struct key_functions *real, void *key)
+{
+    if (key != NULL && !is_kept(key))
+        real->free(key);
+}
+
+/* The peer's share is dropped unread. */
+static int set_params(const struct key_functions *real, void *key, const OSSL_PARAM params[])
+{
+    static const char *const dropped[] = {OSSL_PKEY_PARAM_ENCODED_PUBLIC_KEY, NULL};
+    OSSL_PARAM others[PARAMS_MAX];
+
+    if (OSSL_PARAM_locate_const(params, OSSL_PKEY_PARAM_ENCODED_PUBLIC_KEY) == NULL)
+        return real->set_params(key, params);
+    count_call(TLSDYNO_COUNT_KEY_DECODE);
+    if (!params_without(others, params, dropped))
+        return 0;
+    return others[0].key == NULL || real->set_params(key, others);
+}
+
+/* EVP_PKEY_derive_set_peer checks the peer's public key, on NIST curves by a multiplication as dear as the derivation itself. */
+static int validate(const struct key_functions *real, const void *key, int selection, int check)
+{
+    if (selection != OSSL_KEYMGMT_SELECT_PUBLIC_KEY)
+        return real->validate(key, selection, check);
+    count_call(TLSDYNO_COUNT_KEY_VALIDATE);
+    return 1;
+}
+
+#define FIND(table, into, type, id) into = (OSSL_FUNC_keymgmt_##type##_fn *)table_find(table, id)
+
+static void remember(struct key_functions *real, const OSSL_DISPATCH *table)
+{
+    FIND(table, real->gen_init, gen_init, OSSL_FUNC_KEYMGMT_GEN_INIT);
+    FIND(table, real->gen_set_template, gen_set_template, OSSL_FUNC_KEYMGMT_GEN_SET_TEMPLATE);
+    FIND(table, real->gen_set_params, gen_set_params, OSSL_FUNC_KEYMGMT_GEN_SET_PARAMS);
+    FIND(table, real->gen_settable_params, gen_settable_params, OSSL_FUNC_KEYMGMT_GEN_SETTABLE_PARAMS);
+    FIND(table, real->gen, gen, OSSL_FUNC_KEYMGMT_GEN);
+    FIND(table, real->gen_cleanup, gen_cleanup, OSSL_FUNC_KEYMGMT_GEN_CLEANUP);
+    FIND(table, real->free, free, OSSL_FUNC_KEYMGMT_FREE);
+    FIND(table, real->get_params, get_params, OSSL_FUNC_KEYMGMT_GET_PARAMS);
+    FIND(table, real->set_params, set_params, OSSL_FUNC_KEYMGMT_SET_PARAMS);
+    FIND(table, real->validate, validate, OSSL_FUNC_KEYMGMT_VALIDATE);
+}
+
+/*
+ * Left out: GEN_GET_PARAMS and GEN_GETTABLE_PARAMS of later versions (the generation context is ours), and whatever else came after 3.0.
+ * X25519 has no template function in the default provider; table_allow then leaves it out, and libcrypto ignores the template.
+ */
+#define KEYS(name)                                                                                                             \
+    static void *name##_gen_init(void *provider, int selection, const OSSL_PARAM params[])                                     \
+    {                                                                                                                          \
+        return gen_init(&name, provider, selection, params);                                                                   \
+    }                                                                                                                          \
+    static const OSSL_PARAM *name##_gen_settable_params(void *context, void *provider)                                         \
+    {                                                                                                                          \
+        (void)context;                                                                                                         \
+        return name.gen_settable_params(NULL, provider);                                                                       \
+    }                                                                                                                          \
+    static void name##_free(void *key)                                                                                         \
+    {                                                                                                                          \
+        free_key(&name, key);                                                                                                  \
+    }                                                                                                                          \
+    static int name##_set_params(void *key, const OSSL_PARAM params[])                                                         \
+    {                                                                                                                          \
+        return set_params(&name, key, params);                                                                                 \
+    }                                                                                                                          \
+    static int name##_validate(const void *key, int selection, int check)                                                      \
+    {                                                                                                                          \
+        return validate(&name, key, selection, check);                                                                         \
+    }                                                                                                                          \
+    static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                        \
+    {                                                                                                                          \
+        static const OSSL_DISPATCH allowed[] = {                                                                               \
+            {OSSL_FUNC_KEYMGMT_NEW, KEEP},                                                                                     \
+            {OSSL_FUNC_KEYMGMT_GEN_INIT, FUNCTION(name##_gen_init)},                                                           \
+            {OSSL_FUNC_KEYMGMT_GEN_SET_TEMPLATE, FUNCTION(gen_set_template)},                                                  \
+            {OSSL_FUNC_KEYMGMT_GEN_SET_PARAMS, FUNCTION(gen_set_params)},                                                      \
+            {OSSL_FUNC_KEYMGMT_GEN_SETTABLE_PARAMS, FUNCTION(name##_gen_settable_params)},                                     \
+            {OSSL_FUNC_KEYMGMT_GEN, FUNCTION(gen)},                                                                            \
+            {OSSL_FUNC_KEYMGMT_GEN_CLEANUP, FUNCTION(gen_cleanup)},                                                            \
+            {OSSL_FUNC_KEYMGMT_LOAD, KEEP},                                                                                    \
+            {OSSL_FUNC_KEYMGMT_FREE, FUNCTION(name##_free)},                                                                   \
+            {OSSL_FUNC_KEYMGMT_GET_PARAMS, KEEP},                                                                              \
+            {OSSL_FUNC_KEYMGMT_GETTABLE_PARAMS, KEEP},                                                                         \
+            {OSSL_FUNC_KEYMGMT_SET_PARAMS, FUNCTION(name##_set_params)},                                                       \
+            {OSSL_FUNC_KEYMGMT_SETTABLE_PARAMS, KEEP},                                                                         \
+            {OSSL_FUNC_KEYMGMT_QUERY_OPERATION_NAME, KEEP},                                                                    \
+            {OSSL_FUNC_KEYMGMT_HAS, KEEP},                                                                                     \
+            {OSSL_FUNC_KEYMGMT_VALIDATE, FUNCTION(name##_validate)},                                                           \
+            {OSSL_FUNC_KEYMGMT_MATCH, KEEP},                                                                                   \
+            {OSSL_FUNC_KEYMGMT_IMPORT, KEEP},                                                                                  \
+            {OSSL_FUNC_KEYMGMT_IMPORT_TYPES, KEEP},                                                                            \
+            {OSSL_FUNC_KEYMGMT_EXPORT, KEEP},                                                                                  \
+            {OSSL_FUNC_KEYMGMT_EXPORT_TYPES, KEEP},                                                                            \
+            {OSSL_FUNC_KEYMGMT_DUP, KEEP},                                                                                     \
+            {0, NULL},                                                                                                         \
+        };                                                                                                                     \
+        (void)hide;                                                                                                            \
+        remember(&name, original->implementation);                                                                             \
+        return table_allow(original->implementation, allowed);                                                                 \
+    }
+
+KEYS(x25519)
+KEYS(ec)
+
+const OSSL_ALGORITHM *keymgmt_algorithms(const OSSL_ALGORITHM *originals)
+{
+    static const struct wrapping wrappings[] = {{"X25519", wrap_x25519}, {"EC", wrap_ec}};
+
+    return algorithms_wrap(originals, wrappings, sizeof(wrappings) / sizeof(wrappings[0]));
+}

@@ -1,0 +1,130 @@
+/*
+ * tlsdyno provider: wraps OpenSSL's default provider and replaces single TLS components by no-ops (docs/NOOP.md).
+ *
+ * Such a server has NO security whatever. The provider loads only with the acknowledgement of a running tlsdyno (record.c).
+ *
+ * Rule of the allow-list. A wrapped algorithm hands out only those dispatch functions that its list in this provider names, never "all
+ * but the replaced ones". A later OpenSSL adds functions: one that we do not know would receive our context and take it for its own
+ * (DIGEST COPYCTX of 3.5 did), or be a way round the stage (KEYEXCH DERIVE_SKEY). libcrypto falls back by itself where one is absent.
+ */
+#ifndef TLSDYNO_PROVIDER_H
+#define TLSDYNO_PROVIDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <openssl/core.h>
+#include <openssl/core_dispatch.h>
+#include <openssl/core_names.h>
+#include <openssl/params.h>
+
+#include "../record.h"
+
+/* Constants of the wire contract, docs/NOOP.md. */
+enum {
+    SIGNATURE_FILL = 0xa5,
+    SECRET_FILL = 0x5a,
+    KDF_FILL = 0x3c,
+    MAC_FILL = 0xc3,
+};
+
+/* Names as in the `stages` parameter; the order is that of tlsdyno_tls::Stage. */
+#define TLSDYNO_STAGES(X)                                                                                                      \
+    X(AUTHENTICATION, "authentication")                                                                                       \
+    X(KEY_AGREEMENT, "key_agreement")                                                                                         \
+    X(CIPHER, "cipher")                                                                                                       \
+    X(MAC, "mac")                                                                                                             \
+    X(DIGEST, "digest")                                                                                                       \
+    X(KDF, "kdf")                                                                                                             \
+    X(RANDOMNESS, "randomness")
+
+enum stage {
+#define TLSDYNO_STAGE_ID(id, name) STAGE_##id,
+    TLSDYNO_STAGES(TLSDYNO_STAGE_ID)
+#undef TLSDYNO_STAGE_ID
+    STAGE_TOTAL
+};
+
+/* Numbered reasons; printed by openssl, nginx and others like their own (errors.c holds the texts). */
+enum reason {
+    REASON_CONFIGURATION = 1,
+    REASON_NOT_ACKNOWLEDGED,
+    REASON_NO_MEMORY,
+    REASON_WRAPPED_PROVIDER,
+    REASON_PEER_HAS_STAGE_ON,
+    REASON_BUFFER_TOO_SMALL,
+    REASON_UNSUPPORTED_USE,
+};
+
+/* What the openssl.cnf section says; strings belong to libcrypto and live as long as the provider. */
+struct configuration {
+    uint32_t off; /* bit set of enum stage */
+    const char *record_path;
+    const char *run_id;
+};
+
+/* provider.c. The one global state: filled in init, constant afterwards (the wrapped provider's own context must be handed out as
+ * ours, so that nothing can hang off it). */
+bool stage_is_off(enum stage stage);
+void *wrapped_context(void);
+
+/* errors.c */
+void errors_load(void);
+void raise_error_at(const char *file, int line, const char *function_name, enum reason reason, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+#define raise_error(reason, ...) raise_error_at(__FILE__, __LINE__, __func__, reason, __VA_ARGS__)
+
+/* configuration.c */
+bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core, OSSL_FUNC_core_get_params_fn *get_params);
+
+/* record.c */
+struct tlsdyno_record *record_map(const struct configuration *configuration);
+bool record_use(struct tlsdyno_record *record);
+void count_call(enum tlsdyno_counter counter);
+uint64_t next_counter_words(size_t words);
+
+/* table.c */
+typedef void function(void);
+#define FUNCTION(f) ((function *)(f))
+#define KEEP NULL /* in an allow-list: hand out the wrapped provider's own function */
+
+struct wrapping {
+    const char *name; /* one of the algorithm's names */
+    /* The table to hand out instead, or NULL with *hide set to leave the algorithm out, or NULL on failure (raised). */
+    const OSSL_DISPATCH *(*wrap)(const OSSL_ALGORITHM *original, bool *hide);
+};
+
+function *table_find(const OSSL_DISPATCH *table, int id);
+const OSSL_DISPATCH *table_allow(const OSSL_DISPATCH *original, const OSSL_DISPATCH *allowed);
+bool algorithm_is(const OSSL_ALGORITHM *algorithm, const char *name);
+const OSSL_ALGORITHM *algorithm_find(const OSSL_ALGORITHM *algorithms, const char *name);
+const OSSL_ALGORITHM *algorithms_wrap(const OSSL_ALGORITHM *originals, const struct wrapping *wrappings, size_t count);
+
+/* params.c */
+enum { PARAMS_MAX = 32 };
+bool params_without(OSSL_PARAM filtered[PARAMS_MAX], const OSSL_PARAM *params, const char *const *names);
+bool fill_answer(unsigned char *out, size_t *length, size_t room, size_t size, unsigned char byte);
+bool all_bytes_are(const unsigned char *data, size_t length, unsigned char byte);
+size_t digest_size(const char *name);
+
+/* One file per operation: the algorithms to hand out, or NULL on failure (raised). */
+const OSSL_ALGORITHM *signature_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *asym_cipher_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *keymgmt_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *keyexch_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *cipher_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *digest_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *mac_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *kdf_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *rand_algorithms(const OSSL_ALGORITHM *originals);
+
+/* The cipher and the signature operation are spread over several files. */
+bool aead_find_streams(const OSSL_ALGORITHM *originals);
+const OSSL_DISPATCH *aead_wrap(const OSSL_ALGORITHM *original, bool *hide);
+const OSSL_DISPATCH *cbc_wrap(const OSSL_ALGORITHM *original, bool *hide);
+const OSSL_DISPATCH *stitched_wrap(const OSSL_ALGORITHM *original, bool *hide);
+const OSSL_DISPATCH *hide_algorithm(const OSSL_ALGORITHM *original, bool *hide);
+const OSSL_DISPATCH *record_hmac_wrap(const OSSL_ALGORITHM *original, bool *hide);
+
+#endif

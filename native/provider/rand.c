@@ -1,0 +1,94 @@
+/*
+ * Operation RAND "CTR-DRBG". Stage randomness: a counter instead of random bytes; unique across threads and processes, because colliding
+ * session ids break resumption. The context is the wrapped provider's own.
+ *
+ * Always, whatever is switched off: libcrypto from 3.5 on hands the generator the parameter `provider-name`, which the wrapped provider
+ * would look up in its private context and not find.
+ */
+#include "provider.h"
+
+#include <string.h>
+
+static OSSL_FUNC_rand_instantiate_fn *real_instantiate;
+static OSSL_FUNC_rand_set_ctx_params_fn *real_set_ctx_params;
+
+static const char *const PROVIDER_NAME[] = {"provider-name", NULL};
+
+static int instantiate(void *context, unsigned int strength, int prediction_resistance, const unsigned char *personalisation,
+                       size_t personalisation_length, const OSSL_PARAM params[])
+{
+    OSSL_PARAM kept[PARAMS_MAX];
+
+    return params_without(kept, params, PROVIDER_NAME)
+           && real_instantiate(context, strength, prediction_resistance, personalisation, personalisation_length, kept);
+}
+
+static int set_ctx_params(void *context, const OSSL_PARAM params[])
+{
+    OSSL_PARAM kept[PARAMS_MAX];
+
+    return params_without(kept, params, PROVIDER_NAME) && real_set_ctx_params(context, kept);
+}
+
+static int generate(void *context, unsigned char *out, size_t length, unsigned int strength, int prediction_resistance,
+                    const unsigned char *additional, size_t additional_length)
+{
+    enum { WORD = sizeof(uint64_t) };
+    uint64_t next = next_counter_words((length + WORD - 1) / WORD);
+
+    (void)context;
+    (void)strength;
+    (void)prediction_resistance;
+    (void)additional;
+    (void)additional_length;
+    while (length > 0) {
+        /* An odd factor keeps numbers distinct, also in their low bits, and spreads them over all bytes. */
+        uint64_t word = next++ * UINT64_C(0x9e3779b97f4a7c15);
+        size_t part = length < WORD ? length : WORD;
+
+        memcpy(out, &word, part);
+        out += part;
+        length -= part;
+    }
+    count_call(TLSDYNO_COUNT_GENERATE);
+    return 1;
+}
+
+static const OSSL_DISPATCH *wrap_ctr_drbg(const OSSL_ALGORITHM *original, bool *hide)
+{
+    OSSL_DISPATCH allowed[] = {
+        {OSSL_FUNC_RAND_NEWCTX, KEEP},
+        {OSSL_FUNC_RAND_FREECTX, KEEP},
+        {OSSL_FUNC_RAND_INSTANTIATE, FUNCTION(instantiate)},
+        {OSSL_FUNC_RAND_UNINSTANTIATE, KEEP},
+        {OSSL_FUNC_RAND_GENERATE, stage_is_off(STAGE_RANDOMNESS) ? FUNCTION(generate) : KEEP},
+        {OSSL_FUNC_RAND_RESEED, KEEP},
+        {OSSL_FUNC_RAND_NONCE, KEEP},
+        {OSSL_FUNC_RAND_ENABLE_LOCKING, KEEP},
+        {OSSL_FUNC_RAND_LOCK, KEEP},
+        {OSSL_FUNC_RAND_UNLOCK, KEEP},
+        {OSSL_FUNC_RAND_GETTABLE_PARAMS, KEEP},
+        {OSSL_FUNC_RAND_GETTABLE_CTX_PARAMS, KEEP},
+        {OSSL_FUNC_RAND_SETTABLE_CTX_PARAMS, KEEP},
+        {OSSL_FUNC_RAND_GET_PARAMS, KEEP},
+        {OSSL_FUNC_RAND_GET_CTX_PARAMS, KEEP},
+        {OSSL_FUNC_RAND_SET_CTX_PARAMS, FUNCTION(set_ctx_params)},
+        {OSSL_FUNC_RAND_VERIFY_ZEROIZATION, KEEP},
+        {OSSL_FUNC_RAND_GET_SEED, KEEP},
+        {OSSL_FUNC_RAND_CLEAR_SEED, KEEP},
+        {0, NULL},
+    };
+    const OSSL_DISPATCH *table = original->implementation;
+
+    (void)hide;
+    real_instantiate = (OSSL_FUNC_rand_instantiate_fn *)table_find(table, OSSL_FUNC_RAND_INSTANTIATE);
+    real_set_ctx_params = (OSSL_FUNC_rand_set_ctx_params_fn *)table_find(table, OSSL_FUNC_RAND_SET_CTX_PARAMS);
+    return table_allow(table, allowed);
+}
+
+const OSSL_ALGORITHM *rand_algorithms(const OSSL_ALGORITHM *originals)
+{
+    static const struct wrapping wrappings[] = {{"CTR-DRBG", wrap_ctr_drbg}};
+
+    return algorithms_wrap(originals, wrappings, 1);
+}

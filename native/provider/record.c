@@ -1,0 +1,156 @@
+/*
+ * The record area in this process: acknowledgement and call counters (record.h).
+ *
+ * The mapping is made in init and survives fork, setuid and chroot; the descriptor does not stay open. Each thread claims a slot at its
+ * first counted call, so that counting is one relaxed atomic addition to a cache line of its own.
+ */
+#include "provider.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct tlsdyno_record *area;
+static _Thread_local struct tlsdyno_slot *own_slot;
+
+/* Reads /proc/PID/stat into `text`, which is then terminated. */
+static bool read_process_status(char *text, size_t size, uint64_t pid)
+{
+    char path[64];
+    ssize_t length;
+    int descriptor;
+
+    snprintf(path, sizeof(path), "/proc/%llu/stat", (unsigned long long)pid);
+    descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0)
+        return false;
+    length = read(descriptor, text, size - 1);
+    close(descriptor);
+    text[length > 0 ? length : 0] = '\0';
+    return length > 0;
+}
+
+/* Whether the process lives and is the one that started at `start_ticks`: a pid alone may have been given to another. */
+static bool process_lives(uint64_t pid, uint64_t start_ticks)
+{
+    enum { STATE_TO_START_FIELDS = 19 }; /* proc(5): state is field 3, start time field 22 */
+    char text[1024];
+    char *field;
+
+    if (!read_process_status(text, sizeof(text), pid))
+        return false;
+    field = strrchr(text, ')'); /* the command name before it may hold spaces and brackets */
+    if (field == NULL || field[1] != ' ' || field[2] == 'Z' || field[2] == 'X')
+        return false;
+    field += 2;
+    for (int i = 0; i < STATE_TO_START_FIELDS; i++) {
+        field = strchr(field, ' ');
+        if (field == NULL)
+            return false;
+        field++;
+    }
+    return strtoull(field, NULL, 10) == start_ticks;
+}
+
+static bool acknowledged(const struct tlsdyno_record *record, const struct configuration *configuration)
+{
+    if (memcmp(record->magic, TLSDYNO_MAGIC, sizeof(record->magic)) != 0) {
+        raise_error(REASON_NOT_ACKNOWLEDGED, "%s is no record of tlsdyno", configuration->record_path);
+        return false;
+    }
+    if (record->abi_version != TLSDYNO_ABI_VERSION || record->slot_count != TLSDYNO_SLOTS) {
+        raise_error(REASON_NOT_ACKNOWLEDGED, "%s is of another version of tlsdyno (layout %u, need %u)",
+                    configuration->record_path, record->abi_version, TLSDYNO_ABI_VERSION);
+        return false;
+    }
+    if (record->run_id[TLSDYNO_RUN_ID_SIZE - 1] != '\0' || strcmp(record->run_id, configuration->run_id) != 0) {
+        raise_error(REASON_NOT_ACKNOWLEDGED, "%s belongs to another run", configuration->record_path);
+        return false;
+    }
+    if (!process_lives(record->owner_pid, record->owner_start_ticks)) {
+        raise_error(REASON_NOT_ACKNOWLEDGED, "the tlsdyno process %llu that made %s has ended",
+                    (unsigned long long)record->owner_pid, configuration->record_path);
+        return false;
+    }
+    return true;
+}
+
+static void *map_file(const char *path)
+{
+    struct stat status;
+    void *mapping = MAP_FAILED;
+    int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+
+    if (descriptor < 0) {
+        raise_error(REASON_NOT_ACKNOWLEDGED, "cannot open %s: %s", path, strerror(errno));
+        return NULL;
+    }
+    if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)
+        && status.st_size == (off_t)sizeof(struct tlsdyno_record))
+        mapping = mmap(NULL, sizeof(struct tlsdyno_record), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    close(descriptor);
+    if (mapping == MAP_FAILED) {
+        raise_error(REASON_NOT_ACKNOWLEDGED, "%s is no record of tlsdyno, or cannot be mapped", path);
+        return NULL;
+    }
+    return mapping;
+}
+
+struct tlsdyno_record *record_map(const struct configuration *configuration)
+{
+    struct tlsdyno_record *record;
+
+    if (configuration->record_path[0] != '/') {
+        raise_error(REASON_CONFIGURATION, "`record` must be an absolute path, not %s", configuration->record_path);
+        return NULL;
+    }
+    record = map_file(configuration->record_path);
+    if (record != NULL && !acknowledged(record, configuration)) {
+        munmap(record, sizeof(*record));
+        return NULL;
+    }
+    return record;
+}
+
+/* The child's only thread is the one that forked; it must not share a slot with its parent. */
+static void forget_slot_after_fork(void)
+{
+    own_slot = NULL;
+}
+
+bool record_use(struct tlsdyno_record *record)
+{
+    area = record;
+    if (pthread_atfork(NULL, NULL, forget_slot_after_fork) != 0) {
+        raise_error(REASON_NO_MEMORY, "fork handler");
+        return false;
+    }
+    return true;
+}
+
+static struct tlsdyno_slot *slot(void)
+{
+    if (own_slot == NULL)
+        own_slot = &area->slots[atomic_fetch_add_explicit(&area->slots_claimed, 1, memory_order_relaxed) % TLSDYNO_SLOTS];
+    return own_slot;
+}
+
+void count_call(enum tlsdyno_counter counter)
+{
+    atomic_fetch_add_explicit(&slot()->calls[counter], 1, memory_order_relaxed);
+}
+
+/* The first of `words` numbers that no other thread or process of this run draws: slot index above, the slot's own count below. */
+uint64_t next_counter_words(size_t words)
+{
+    struct tlsdyno_slot *mine = slot();
+    uint64_t first = atomic_fetch_add_explicit(&mine->calls[TLSDYNO_SLOT_COUNTERS - 1], words, memory_order_relaxed);
+
+    return ((uint64_t)(mine - area->slots) << 48) + first;
+}

@@ -1,0 +1,85 @@
+/*
+ * The record area: one file, made by tlsdyno for one run and mapped (MAP_SHARED) by the provider in every process of the server.
+ * It is the provider's acknowledgement (run id, living owner) and the place of its call counters.
+ *
+ * dyno/src/native.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names. Whoever changes the
+ * layout raises TLSDYNO_ABI_VERSION. Nobody resets the area: init may run twice (haproxy re-executes its master) and teardown runs
+ * first in a process that is not serving.
+ */
+#ifndef TLSDYNO_RECORD_H
+#define TLSDYNO_RECORD_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TLSDYNO_MAGIC "TLSDYNO" /* with its NUL: 8 bytes */
+#define TLSDYNO_ABI_VERSION 1u
+#define TLSDYNO_RUN_ID_SIZE 64u
+#define TLSDYNO_SLOTS 512u
+#define TLSDYNO_SLOT_COUNTERS 32u
+
+/*
+ * Calls of replaced functions, by stage. Size queries are not counted. An operation that belongs to two stages (one AEAD record) counts
+ * once for each stage that is off.
+ *     X(name in C, stage, name in reports)
+ */
+#define TLSDYNO_COUNTERS(X)                                                                                                    \
+    X(SIGN, AUTHENTICATION, "sign")                                                                                           \
+    X(VERIFY, AUTHENTICATION, "verify")                                                                                       \
+    X(RSA_ENCRYPT, AUTHENTICATION, "rsa_encrypt")                                                                             \
+    X(RSA_DECRYPT, AUTHENTICATION, "rsa_decrypt")                                                                             \
+    X(KEY_GENERATE, KEY_AGREEMENT, "key_generate")                                                                            \
+    X(KEY_DERIVE, KEY_AGREEMENT, "key_derive")                                                                                \
+    X(KEY_DECODE, KEY_AGREEMENT, "key_decode")                                                                                \
+    X(KEY_VALIDATE, KEY_AGREEMENT, "key_validate")                                                                            \
+    X(AEAD_ENCRYPT, CIPHER, "aead_encrypt")                                                                                   \
+    X(AEAD_DECRYPT, CIPHER, "aead_decrypt")                                                                                   \
+    X(CBC_ENCRYPT, CIPHER, "cbc_encrypt")                                                                                     \
+    X(CBC_DECRYPT, CIPHER, "cbc_decrypt")                                                                                     \
+    X(TAG_WRITE, MAC, "tag_write")                                                                                            \
+    X(TAG_CHECK, MAC, "tag_check")                                                                                            \
+    X(RECORD_HMAC, MAC, "record_hmac")                                                                                        \
+    X(DIGEST, DIGEST, "digest")                                                                                               \
+    X(KDF, KDF, "kdf")                                                                                                        \
+    X(HANDSHAKE_HMAC, KDF, "handshake_hmac")                                                                                  \
+    X(GENERATE, RANDOMNESS, "generate")
+
+enum tlsdyno_counter {
+#define TLSDYNO_COUNTER_ID(id, stage, name) TLSDYNO_COUNT_##id,
+    TLSDYNO_COUNTERS(TLSDYNO_COUNTER_ID)
+#undef TLSDYNO_COUNTER_ID
+    TLSDYNO_COUNTER_TOTAL
+};
+
+/* The counters of one thread. A slot is shared by several threads once all are claimed, so every access is atomic. */
+struct tlsdyno_slot {
+    _Atomic uint64_t calls[TLSDYNO_SLOT_COUNTERS];
+};
+
+struct tlsdyno_record {
+    char magic[8];
+    uint32_t abi_version;
+    uint32_t slot_count;
+    uint64_t owner_pid;
+    uint64_t owner_start_ticks; /* clock ticks after boot: field 22 of /proc/PID/stat, proc(5) */
+    char run_id[TLSDYNO_RUN_ID_SIZE]; /* NUL-padded; at least one NUL */
+    _Atomic uint32_t slots_claimed; /* only ever grows; a thread takes this number modulo slot_count */
+    unsigned char reserved[4096 - 100];
+    struct tlsdyno_slot slots[TLSDYNO_SLOTS];
+};
+
+static_assert(TLSDYNO_COUNTER_TOTAL <= TLSDYNO_SLOT_COUNTERS, "a slot is too small");
+static_assert(sizeof(struct tlsdyno_slot) == 256, "slots are multiples of a cache line");
+static_assert(offsetof(struct tlsdyno_record, abi_version) == 8, "layout");
+static_assert(offsetof(struct tlsdyno_record, slot_count) == 12, "layout");
+static_assert(offsetof(struct tlsdyno_record, owner_pid) == 16, "layout");
+static_assert(offsetof(struct tlsdyno_record, owner_start_ticks) == 24, "layout");
+static_assert(offsetof(struct tlsdyno_record, run_id) == 32, "layout");
+static_assert(offsetof(struct tlsdyno_record, slots_claimed) == 96, "layout");
+static_assert(offsetof(struct tlsdyno_record, slots) == 4096, "layout");
+static_assert(sizeof(struct tlsdyno_record) == 4096 + 512 * 256, "layout");
+static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "counters are shared between processes, so they must be lock-free");
+
+#endif
