@@ -17,6 +17,7 @@ pub struct Cli {
 enum Command {
     Completions(cmd::completions::Args),
     Man(cmd::man::Args),
+    Supervise(cmd::supervise::Args),
 }
 
 /// Parses the arguments and runs the subcommand. Wrong arguments end the process here, with [`Exit::Usage`].
@@ -24,6 +25,7 @@ pub fn run() -> anyhow::Result<Exit> {
     match Cli::parse().command {
         Command::Completions(args) => cmd::completions::run(&args),
         Command::Man(args) => cmd::man::run(&args),
+        Command::Supervise(args) => cmd::supervise::run(&args),
     }
 }
 

@@ -1,8 +1,9 @@
 //! Which addresses a process listens on, as the kernel tells it, not as a configuration claims.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
@@ -13,20 +14,39 @@ const LISTEN: &str = "0A";
 ///
 /// Processes whose descriptors cannot be read (another user's) contribute nothing.
 pub fn listening_addresses(pids: &[u32]) -> Vec<SocketAddr> {
+    let mut tables = ListeningTables::default();
     let mut found = BTreeSet::new();
     for &pid in pids {
-        let sockets = socket_inodes(pid);
-        for table in ["tcp", "tcp6"] {
-            let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
-            let listening = text.lines().skip(1).filter_map(listening_entry);
-            found.extend(
-                listening
-                    .filter(|(_, inode)| sockets.contains(inode))
-                    .map(|(address, _)| address),
-            );
-        }
+        let table = tables.of(pid);
+        found.extend(
+            socket_inodes(pid)
+                .iter()
+                .filter_map(|inode| table.get(inode)),
+        );
     }
     found.into_iter().collect()
+}
+
+/// Listening sockets by inode, for each network namespace: the kernel walks its whole hash table for each reading, which takes milliseconds.
+#[derive(Default)]
+struct ListeningTables {
+    by_namespace: HashMap<PathBuf, HashMap<u64, SocketAddr>>,
+}
+
+impl ListeningTables {
+    /// The table of the namespace that the process is in.
+    fn of(&mut self, pid: u32) -> &HashMap<u64, SocketAddr> {
+        let namespace = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default();
+        self.by_namespace.entry(namespace).or_insert_with(|| {
+            let read =
+                |table| fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+            let (tcp, tcp6) = (read("tcp"), read("tcp6"));
+            tcp.lines()
+                .chain(tcp6.lines())
+                .filter_map(listening_entry)
+                .collect()
+        })
+    }
 }
 
 /// Fails when one of `addresses` can be reached from another host: a server with no-ops is a total break of TLS.
@@ -65,21 +85,35 @@ pub fn serves(listening: &SocketAddr, wanted: &SocketAddr) -> bool {
         && (listening.ip() == wanted.ip() || listening.ip().is_unspecified())
 }
 
-/// The processes that listen where `wanted` points, as `pid (command line)`, for messages.
+/// The processes that listen where `wanted` points, as `pid (command line)`, for messages. Only those of this network namespace.
+///
+/// `an unknown process of another user` stands for one whose descriptors cannot be read.
 pub fn owners(wanted: &SocketAddr) -> Vec<String> {
+    let mut tables = ListeningTables::default();
+    let wanted_inodes: HashSet<u64> = tables
+        .of(std::process::id())
+        .iter()
+        .filter(|(_, address)| serves(address, wanted))
+        .map(|(inode, _)| *inode)
+        .collect();
+    if wanted_inodes.is_empty() {
+        return Vec::new();
+    }
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
     let pids = entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|&pid| {
-        listening_addresses(&[pid])
-            .iter()
-            .any(|address| serves(address, wanted))
-    })
-    .map(|pid| format!("{pid} ({})", super::process_tree::command_line(pid)))
-    .collect()
+    let found: Vec<String> = pids
+        .filter(|&pid| !socket_inodes(pid).is_disjoint(&wanted_inodes))
+        .map(|pid| format!("{pid} ({})", super::process_tree::command_line(pid)))
+        .collect();
+    if found.is_empty() {
+        vec!["an unknown process of another user".to_owned()]
+    } else {
+        found
+    }
 }
 
 /// Inodes of the sockets among a process's descriptors.
@@ -102,13 +136,13 @@ fn socket_inodes(pid: u32) -> HashSet<u64> {
         .collect()
 }
 
-/// Address and inode of a listening entry.
-fn listening_entry(line: &str) -> Option<(SocketAddr, u64)> {
+/// Inode and address of a listening entry; the heading and other states are none.
+fn listening_entry(line: &str) -> Option<(u64, SocketAddr)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     if *fields.get(3)? != LISTEN {
         return None;
     }
-    Some((parse_address(fields[1])?, fields.get(9)?.parse().ok()?))
+    Some((fields.get(9)?.parse().ok()?, parse_address(fields[1])?))
 }
 
 /// `0100007F:1F90`: the address is printed as 32-bit words in the byte order of the machine, the port is a plain number.

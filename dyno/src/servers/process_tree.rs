@@ -53,8 +53,32 @@ fn all() -> Vec<ProcessStat> {
         .collect()
 }
 
+/// How many looks at most, until two in a row agree.
+const LOOKS_MAX: usize = 5;
+
 /// All living descendants of `ancestor` (zombies excluded, `ancestor` itself too), parents before children.
+///
+/// `/proc` is no snapshot: a process that forks and ends meanwhile hides its child. So it is looked at until two looks agree.
 pub fn descendants(ancestor: u32) -> Vec<ProcessStat> {
+    let pids = |processes: &[ProcessStat]| {
+        processes
+            .iter()
+            .map(|process| process.pid)
+            .collect::<HashSet<u32>>()
+    };
+    let mut found = look_for_descendants(ancestor);
+    for _ in 1..LOOKS_MAX {
+        let again = look_for_descendants(ancestor);
+        let agree = pids(&again) == pids(&found);
+        found = again;
+        if agree {
+            break;
+        }
+    }
+    found
+}
+
+fn look_for_descendants(ancestor: u32) -> Vec<ProcessStat> {
     let mut children: HashMap<u32, Vec<ProcessStat>> = HashMap::new();
     for process in all() {
         children.entry(process.parent).or_default().push(process);

@@ -65,7 +65,8 @@ impl Supervised {
         let limit = Instant::now() + SUPERVISOR_PATIENCE;
         while started.pid == 0 {
             started.read_events();
-            if let Some(status) = &started.ended {
+            // A server that fails at once has been started all the same: its own words are in its log.
+            if let (0, Some(status)) = (started.pid, &started.ended) {
                 bail!(
                     "the supervisor of the server ended at once ({status}); its own message is above"
                 );

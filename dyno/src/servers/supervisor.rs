@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Signal, WaitOptions, WaitStatus};
 use serde::{Deserialize, Serialize};
@@ -41,11 +41,6 @@ pub enum Event {
 
 /// How long one look at dying processes waits for the next.
 const DYING_POLL: Duration = Duration::from_millis(2);
-/// How often to look whether a server in the background is still there (its processes are not our children until orphaned).
-const BACKGROUND_POLL: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
 
 /// Runs the supervisor until its standard input ends (or SIGTERM, SIGINT, SIGHUP), then cleans up.
 ///
@@ -130,46 +125,51 @@ fn watch(
 ) -> Result<()> {
     let stdin = std::io::stdin();
     loop {
-        let in_background = server
-            .as_ref()
-            .is_some_and(|server| server.status.is_some() && !server.reported);
         let mut wanted = [
             PollFd::new(&stdin, PollFlags::IN),
             PollFd::new(&*child_signals, PollFlags::IN),
             PollFd::new(stop_signals, PollFlags::IN),
         ];
-        match poll(&mut wanted, in_background.then_some(&BACKGROUND_POLL)) {
+        match poll(&mut wanted, None) {
             Err(Errno::INTR) => continue,
             other => other.context("wait for events")?,
         };
-        let ready = wanted.each_ref().map(|fd| !fd.revents().is_empty());
+        let [stdin_ready, child_ended, told_to_stop] =
+            wanted.each_ref().map(|fd| !fd.revents().is_empty());
         let mut scratch = [0; 64];
-        if ready[1] {
+        if child_ended {
             let _ = child_signals.read(&mut scratch);
-        }
-        if let Some(server) = server.as_mut() {
-            reap(server);
-            if server.status.is_some()
-                && !server.reported
-                && process_tree::descendants(std::process::id()).is_empty()
-            {
-                report(&Event::Ended {
-                    status: server.status.clone().unwrap_or_default(),
-                })?;
-                server.reported = true;
+            if let Some(server) = server.as_mut() {
+                let left = reap(|pid, status| {
+                    if pid == server.pid {
+                        server.status = Some(describe(status));
+                    }
+                });
+                if !left && !server.reported {
+                    report(&Event::Ended {
+                        status: server.status.clone().unwrap_or_default(),
+                    })?;
+                    server.reported = true;
+                }
             }
         }
-        if ready[2] || (ready[0] && rustix::io::read(&stdin, &mut scratch).unwrap_or(0) == 0) {
+        if told_to_stop || (stdin_ready && rustix::io::read(&stdin, &mut scratch).unwrap_or(0) == 0)
+        {
             return Ok(());
         }
     }
 }
 
-/// Collects every child that has ended, inherited ones too.
-fn reap(server: &mut Server) {
-    while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
-        if pid == server.pid {
-            server.status = Some(describe(status));
+/// Collects every child that has ended, inherited ones too, and answers whether any child is left.
+///
+/// No child means no descendant: a process's children become those of the subreaper before it can be waited for itself. Looking through
+/// `/proc` could miss a process that forks while it is looked for.
+fn reap(mut ended: impl FnMut(Pid, WaitStatus)) -> bool {
+    loop {
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => ended(pid, status),
+            Ok(None) | Err(Errno::INTR) => return true,
+            Err(_) => return false,
         }
     }
 }
@@ -184,26 +184,19 @@ fn describe(status: WaitStatus) -> String {
 
 /// SIGTERM to every descendant, SIGKILL to those that are left after `grace`, until none is left.
 fn end_descendants(grace: Duration) {
-    let own = std::process::id();
     let started = Instant::now();
     let mut signal = Signal::TERM;
     let mut signalled = Vec::new();
-    loop {
-        while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
-        let alive = process_tree::descendants(own);
-        if alive.is_empty() {
-            return;
-        }
+    while reap(|_, _| {}) {
         if signal == Signal::TERM && started.elapsed() >= grace {
             signal = Signal::KILL;
             signalled.clear();
         }
-        // Each process is told once per signal: a second SIGTERM means something else to some servers.
-        for process in alive
-            .iter()
-            .filter(|process| !signalled.contains(&process.pid))
-            .collect::<Vec<_>>()
-        {
+        for process in process_tree::descendants(std::process::id()) {
+            // Each process is told once per signal: a second SIGTERM means something else to some servers.
+            if signalled.contains(&process.pid) {
+                continue;
+            }
             if let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) {
                 let _ = rustix::process::kill_process(pid, signal);
             }

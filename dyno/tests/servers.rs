@@ -1,0 +1,406 @@
+//! The drivers with real servers: start, ready, account, end, and every way it can go wrong.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tlsdyno::servers::{
+    self, CertificateKind, CommandSpec, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls,
+};
+
+/// A private place with a docroot that a server's worker user can read.
+struct Place {
+    directory: TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).unwrap();
+        let docroot = directory.path().join("docroot");
+        fs::create_dir(&docroot).unwrap();
+        fs::set_permissions(&docroot, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(docroot.join("hello.txt"), "hello, world\n").unwrap();
+        Place { directory }
+    }
+
+    fn docroot(&self) -> PathBuf {
+        self.directory.path().join("docroot")
+    }
+
+    fn spec(&self, kind: ServerKind) -> ServerSpec {
+        ServerSpec::new(kind, self.docroot())
+    }
+
+    fn command(&self, command: &str, address: &str) -> ServerSpec {
+        let spec = CommandSpec {
+            command: command.into(),
+            address: address.into(),
+            plain_address: None,
+        };
+        self.spec(ServerKind::Command(spec))
+    }
+
+    fn start(&self, spec: &ServerSpec) -> anyhow::Result<Instance> {
+        servers::start(spec, self.directory.path())
+    }
+
+    /// What is left in the place besides the docroot.
+    fn leftovers(&self) -> Vec<String> {
+        let names = fs::read_dir(self.directory.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name());
+        names
+            .map(|name| name.to_string_lossy().into_owned())
+            .filter(|name| name.starts_with("server-"))
+            .collect()
+    }
+}
+
+fn request(address: SocketAddr, text: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn get(address: SocketAddr) -> String {
+    request(
+        address,
+        "GET /hello.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    )
+}
+
+/// Waits until `condition` holds; the servers of the tests act within milliseconds.
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < limit, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn is_gone(pid: u32) -> bool {
+    servers::process_tree::stat(pid).is_none_or(|process| process.state == 'Z')
+}
+
+#[test]
+fn nginx_serves_accounts_and_leaves_nothing() {
+    let place = Place::new();
+    let mut nginx = place.start(&place.spec(ServerKind::Nginx)).unwrap();
+    assert!(nginx.is_alive());
+    assert_eq!(nginx.worker_pids().len(), 1);
+    assert_eq!(nginx.listening_addresses(), [nginx.address()]);
+    let before = nginx.cpu_ns().unwrap();
+    let answer = get(nginx.address());
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello, world\n"),
+        "{answer}"
+    );
+    let posted = request(
+        nginx.address(),
+        "POST /hello.txt HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc",
+    );
+    assert!(
+        posted.starts_with("HTTP/1.1 200") && posted.ends_with("hello, world\n"),
+        "{posted}"
+    );
+    assert!(nginx.cpu_ns().unwrap() > before);
+    assert_eq!(nginx.error_log_alarms(), Vec::<String>::new());
+    let description = nginx.description();
+    assert!(
+        description.version.starts_with("nginx/") && description.config.contains("daemon off"),
+        "{description:?}"
+    );
+    let pids = nginx.pids();
+    let address = nginx.address();
+    nginx.stop().unwrap();
+    assert!(pids.iter().all(|&pid| is_gone(pid)));
+    assert!(TcpStream::connect(address).is_err());
+    assert_eq!(place.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn a_killed_worker_is_an_alarm() {
+    let place = Place::new();
+    let nginx = place.start(&place.spec(ServerKind::Nginx)).unwrap();
+    let worker = nginx.worker_pids()[0];
+    kill(worker);
+    eventually("an alarm", || {
+        nginx
+            .error_log_alarms()
+            .iter()
+            .any(|line| line.contains("exited on signal 9"))
+    });
+    assert_eq!(
+        nginx.error_log_alarms(),
+        Vec::<String>::new(),
+        "each alarm is told once"
+    );
+}
+
+#[test]
+fn a_server_that_does_not_start_says_why() {
+    let place = Place::new();
+    let mut spec = place.spec(ServerKind::Nginx);
+    let mut tls = ServerTls::new(
+        servers::certificates::create(CertificateKind::P256, place.directory.path()).unwrap(),
+    );
+    fs::write(&tls.certificate.key, "no key\n").unwrap();
+    tls.tickets = false;
+    spec.tls = Some(tls);
+    let error = format!("{:#}", place.start(&spec).unwrap_err());
+    assert!(
+        error.contains("did not start (exit status 1)") && error.contains("p-256.key.pem"),
+        "{error}"
+    );
+
+    let error = format!(
+        "{:#}",
+        place
+            .start(&place.command("/no/such/server {port}", "127.0.0.1:{port}"))
+            .unwrap_err()
+    );
+    assert!(error.contains("cannot run /no/such/server"), "{error}");
+
+    let mut nowhere = place.spec(ServerKind::Nginx);
+    nowhere.docroot = "/no/such/docroot".into();
+    let error = format!("{:#}", place.start(&nowhere).unwrap_err());
+    assert!(error.contains("/no/such/docroot"), "{error}");
+    assert_eq!(place.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn a_taken_port_names_its_owner() {
+    let place = Place::new();
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = holder.local_addr().unwrap().to_string();
+    let error = format!(
+        "{:#}",
+        place
+            .start(&place.command("sleep 60", &address))
+            .unwrap_err()
+    );
+    assert!(
+        error.contains(&address) && error.contains(&format!("process {}", std::process::id())),
+        "{error}"
+    );
+    assert_eq!(place.leftovers(), Vec::<String>::new());
+}
+
+/// A small server of the user's own, which forks into the background like a daemon of old if asked to.
+const OWN_SERVER: &str = r#"
+import http.server, os, sys
+address, port, daemon = sys.argv[1], int(sys.argv[2]), sys.argv[3] == 'daemon'
+server = http.server.HTTPServer((address, port), http.server.SimpleHTTPRequestHandler)
+if daemon:
+    if os.fork(): os._exit(0)
+    os.setsid()
+    if os.fork(): os._exit(0)
+server.serve_forever()
+"#;
+
+fn own_server(place: &Path, address: &str, mode: &str) -> ServerKind {
+    let script = place.join("server.py");
+    fs::write(&script, OWN_SERVER).unwrap();
+    let command = format!("python3 '{}' {address} {{port}} {mode}", script.display());
+    ServerKind::Command(CommandSpec {
+        command,
+        address: "127.0.0.1:{port}".into(),
+        plain_address: None,
+    })
+}
+
+#[test]
+fn an_own_command_in_the_background_is_found_and_ended() {
+    let place = Place::new();
+    let mut server = place
+        .start(&place.spec(own_server(&place.docroot(), "127.0.0.1", "daemon")))
+        .unwrap();
+    assert!(server.is_alive() && get(server.address()).contains(" 404 "));
+    assert!(server.cpu_ns().unwrap() > 0);
+    // It listens before it is in the background.
+    eventually("one process", || server.pids().len() == 1);
+    let pids = server.pids();
+    server.stop().unwrap();
+    assert!(is_gone(pids[0]));
+}
+
+#[test]
+fn an_altered_server_must_not_be_reachable() {
+    let place = Place::new();
+    let mut spec = place.spec(own_server(&place.docroot(), "0.0.0.0", "foreground"));
+    drop(place.start(&spec).unwrap());
+    spec.environment = vec![("OPENSSL_CONF".into(), "/dev/null".into())];
+    let error = format!("{:#}", place.start(&spec).unwrap_err());
+    assert!(
+        error.contains("0.0.0.0:") && error.contains("--allow-insecure-listen"),
+        "{error}"
+    );
+    spec.allow_insecure_listen = true;
+    drop(place.start(&spec).unwrap());
+}
+
+#[test]
+fn a_dying_server_is_noticed() {
+    let place = Place::new();
+    let mut server = place
+        .start(&place.spec(own_server(&place.docroot(), "127.0.0.1", "foreground")))
+        .unwrap();
+    let pid = server.pids()[0];
+    assert!(server.is_alive());
+    kill(pid);
+    eventually("death", || is_gone(pid));
+    let limit = Instant::now() + Duration::from_secs(5);
+    while server.is_alive() {
+        assert!(Instant::now() < limit);
+    }
+    server.stop().unwrap();
+}
+
+#[test]
+fn the_environment_reaches_the_server_alone() {
+    let place = Place::new();
+    let probe = place.directory.path().join("probe");
+    let command = format!("sh -c 'env > \"{}\"; exit 3'", probe.display());
+    let mut spec = place.command(&command, "127.0.0.1:1");
+    spec.environment = vec![("TLSDYNO_PROBE".into(), "seen".into())];
+    let error = format!("{:#}", place.start(&spec).unwrap_err());
+    assert!(error.contains("exit status 3"), "{error}");
+    assert!(
+        fs::read_to_string(probe)
+            .unwrap()
+            .contains("TLSDYNO_PROBE=seen")
+    );
+    assert!(std::env::var_os("TLSDYNO_PROBE").is_none());
+}
+
+#[test]
+fn servers_run_where_they_are_told() {
+    let place = Place::new();
+    let mut spec = place.spec(ServerKind::Nginx);
+    spec.cpu = Some(0);
+    let nginx = place.start(&spec).unwrap();
+    for pid in nginx.pids() {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        assert!(
+            status.lines().any(|line| line == "Cpus_allowed_list:\t0"),
+            "{status}"
+        );
+    }
+    drop(nginx);
+    spec.cpu = Some(1000);
+    let error = format!("{:#}", place.start(&spec).unwrap_err());
+    assert!(error.contains("cannot run on CPU 1000"), "{error}");
+}
+
+#[test]
+fn the_run_directory_lives_as_long_as_its_owner() {
+    drop(Place::new());
+    let directory = RunDirectory::create().unwrap();
+    let path = directory.path().to_owned();
+    fs::write(path.join("file"), "content").unwrap();
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o711
+    );
+    // A second one of the same living owner leaves it alone.
+    drop(RunDirectory::create().unwrap());
+    assert!(path.join("file").exists());
+    drop(directory);
+    assert!(!path.exists());
+}
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+/// Not a test by itself: the process that `nothing_outlives_a_killed_owner` kills. It says what it has started and waits.
+#[test]
+#[ignore = "runs as the victim of another test"]
+fn victim() {
+    if std::env::var_os("TLSDYNO_VICTIM").is_none() {
+        return;
+    }
+    // The place of the killing test, which removes it.
+    let docroot = PathBuf::from(std::env::var_os("TLSDYNO_VICTIM_DOCROOT").unwrap());
+    servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
+    let directory = RunDirectory::create().unwrap();
+    let start =
+        |kind| servers::start(&ServerSpec::new(kind, docroot.clone()), directory.path()).unwrap();
+    let nginx = start(ServerKind::Nginx);
+    let background = start(own_server(&docroot, "127.0.0.1", "daemon"));
+    eventually("one process", || background.pids().len() == 1);
+    let pids: Vec<String> = nginx
+        .pids()
+        .iter()
+        .chain(&background.pids())
+        .map(ToString::to_string)
+        .collect();
+    println!(
+        "started: {} {} {}",
+        pids.join(","),
+        nginx.address(),
+        directory.path().display()
+    );
+    match std::env::var("TLSDYNO_VICTIM").unwrap().as_str() {
+        "panic" => panic!("as asked"),
+        _ => std::thread::sleep(Duration::from_secs(60)),
+    }
+}
+
+#[test]
+fn nothing_outlives_a_killed_owner() {
+    let place = Place::new();
+    for way in ["kill", "panic"] {
+        let mut victim = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "victim", "--ignored", "--nocapture"])
+            .env("TLSDYNO_VICTIM", way)
+            .env("TLSDYNO_VICTIM_DOCROOT", place.docroot())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut output = std::io::BufReader::new(victim.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("started: ") || !line.ends_with('\n') {
+            line.clear();
+            assert_ne!(
+                std::io::BufRead::read_line(&mut output, &mut line).unwrap(),
+                0,
+                "the victim said nothing"
+            );
+        }
+        let words: Vec<&str> = line[line.find("started: ").unwrap()..]
+            .split_whitespace()
+            .collect();
+        let pids: Vec<u32> = words[1]
+            .split(',')
+            .map(|pid| pid.parse().unwrap())
+            .collect();
+        let (address, directory) = (
+            words[2].parse::<SocketAddr>().unwrap(),
+            PathBuf::from(words[3]),
+        );
+        assert!(pids.len() >= 3);
+        if way == "kill" {
+            assert!(pids.iter().all(|&pid| !is_gone(pid)) && directory.exists());
+            victim.kill().unwrap();
+        }
+        victim.wait().unwrap();
+        eventually("processes gone", || pids.iter().all(|&pid| is_gone(pid)));
+        eventually("directory gone", || !directory.exists());
+        assert!(TcpStream::connect(address).is_err(), "{way}");
+    }
+}
