@@ -139,6 +139,8 @@ impl Error {
             Error::AlertReceived(_) | Error::ClosedInHandshake | Error::Truncated => None,
             Error::NotConnected | Error::Failed => None,
             Error::InvalidMessage(_) => Some(Alert::DECODE_ERROR),
+            // A record but for its type: RFC 9846 section 5.
+            Error::InvalidRecord(FrameError::NotTls([_, 3, ..])) => Some(Alert::UNEXPECTED_MESSAGE),
             Error::InvalidRecord(FrameError::NotTls(_)) => Some(Alert::PROTOCOL_VERSION),
             Error::InvalidRecord(FrameError::Oversized { .. }) => Some(Alert::RECORD_OVERFLOW),
             Error::UnexpectedMessage { .. } => Some(Alert::UNEXPECTED_MESSAGE),

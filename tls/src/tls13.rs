@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use tlsdyno_wire::codec::Problem;
 use tlsdyno_wire::handshake::{
     self, Body, Certificate13, CertificateRequest13, CertificateVerify, EncryptedExtensions,
     KeyUpdate, Message, NewSessionTicket13,
@@ -418,7 +419,11 @@ impl Open {
 
     /// RFC 9846 section 4.6.3.
     fn key_update(&mut self, body: &[u8], context: &mut Context<'_>) -> Result<(), Error> {
-        let update = KeyUpdate::decode(body)?;
+        // An unknown request is an illegal_parameter, unlike other values out of range.
+        let update = KeyUpdate::decode(body).map_err(|error| match error.problem {
+            Problem::Value(_) => Error::illegal("a KeyUpdate with an unknown request"),
+            _ => error.into(),
+        })?;
         context.require_record_end()?;
         let off = context.config.settings().stages_off;
         self.server_secret = next_secret(self.suite.hash(), context.config, &self.server_secret);

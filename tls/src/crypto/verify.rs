@@ -116,6 +116,10 @@ fn chain_fault(fault: webpki::Error, server_name: &str) -> CryptoError {
             CryptoError::CertificateExpired("it is not valid yet".to_owned())
         }
         webpki::Error::CertNotValidForName(_) => CryptoError::NameMismatch(server_name.to_owned()),
+        webpki::Error::InvalidSignatureForPublicKey => CryptoError::BadCertificate(
+            "a certificate was not signed with the key of the authority that it names (was that authority made anew?)"
+                .to_owned(),
+        ),
         other => CryptoError::BadCertificate(format!("{other:?}")),
     }
 }

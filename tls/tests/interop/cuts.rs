@@ -66,10 +66,12 @@ fn byte_by_byte_and_in_small_pieces() {
 
 #[test]
 fn cut_once_at_every_byte_of_the_handshake() {
-    for case in &cases() {
+    for (index, case) in cases().iter().enumerate() {
+        // The messages of the CBC suite, the last two, are those of the one before: a sample is enough.
+        let step = if index < 4 { 1 } else { 7 };
         // Lengths vary by a few bytes from one ECDSA signature to the next; the large response needs no cut at each byte.
         let handshake = exchange(case, &|_, bytes| vec![bytes]) - 20_000;
-        for at in 0..=handshake {
+        for at in (0..=handshake).step_by(step) {
             exchange(case, &|before, mut bytes| {
                 if !(before..before + bytes.len()).contains(&at) {
                     return vec![bytes];

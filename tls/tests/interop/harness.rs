@@ -33,6 +33,9 @@ struct Identities {
 static IDENTITIES: LazyLock<Identities> = LazyLock::new(|| {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, "authority of the tests");
     let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
     let authority_der = params.self_signed(&key).unwrap().der().to_vec();
     let issuer = Issuer::new(params, key);

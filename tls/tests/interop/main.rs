@@ -3,7 +3,9 @@
 
 mod cuts;
 mod harness;
+mod meddler;
 mod openssl_server;
+mod refusals;
 mod rustls_server;
 mod with_openssl;
 mod with_rustls;

@@ -17,7 +17,6 @@ use crate::harness::{KeyKind, Server, View, answer, identity};
 pub struct OpensslContext {
     context: SslContext,
     /// Lines in the format of NSS key logs.
-    #[allow(dead_code)] // Read by the refusal tests.
     pub key_log: Arc<Mutex<Vec<String>>>,
 }
 
