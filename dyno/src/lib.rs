@@ -8,6 +8,7 @@ pub mod cmd;
 pub mod exit;
 pub mod experiment;
 pub mod interrupt;
+pub mod native;
 pub mod servers;
 pub mod stats;
 pub mod store;

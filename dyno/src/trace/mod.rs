@@ -4,10 +4,18 @@
 //! makes the same site again from the same description. docs/WORKLOADS.md says what each workload is and where its numbers
 //! come from.
 
+mod access_log;
 mod department;
 mod docroot;
 mod ecommerce;
+mod exclude;
+mod log_file;
+mod log_summary;
+mod names;
+mod objects;
 mod random;
+mod replay;
+mod sessions;
 mod summary;
 mod url;
 
@@ -16,7 +24,8 @@ use std::sync::Arc;
 use tlsdyno_engine::load::Workload;
 
 pub use docroot::{MODIFIED, MODIFIED_UNIX_S, write as write_docroot};
-pub use summary::Summary;
+pub use log_summary::{Busy, Example, Excluded, LogSummary, Malformed};
+pub use summary::{Sizes, Summary};
 
 use crate::experiment::job::WorkloadSpec;
 
@@ -74,8 +83,15 @@ pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
         WorkloadSpec::Department { scale, seed } => {
             Ok(site("department", department::make(*scale, *seed)?))
         }
-        WorkloadSpec::Trace { .. } => {
-            anyhow::bail!("this workload is not available yet; use ecommerce")
+        WorkloadSpec::Trace {
+            path,
+            exclude,
+            replay,
+        } => {
+            let (workload, files, log) = replay::make(path, exclude, replay)?;
+            let mut site = site("trace", Parts { workload, files });
+            site.summary.log = Some(log);
+            Ok(site)
         }
     }
 }

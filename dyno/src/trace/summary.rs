@@ -3,7 +3,7 @@
 use serde::Serialize;
 use tlsdyno_engine::load::Workload;
 
-use super::DocrootFile;
+use super::{DocrootFile, LogSummary};
 
 /// A workload in numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -31,6 +31,9 @@ pub struct Summary {
     pub response_size_bytes: Sizes,
     /// Sizes of the files, each counted once, bytes.
     pub file_size_bytes: Sizes,
+    /// What was found in the log, if the workload is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogSummary>,
 }
 
 /// A distribution of sizes, bytes.
@@ -115,6 +118,7 @@ impl Summary {
             response_bytes: responses.iter().map(|(bytes, uses)| bytes * uses).sum(),
             response_size_bytes: Sizes::of(responses),
             file_size_bytes: Sizes::of(files.iter().map(|file| (file.bytes, 1)).collect()),
+            log: None,
         }
     }
 }

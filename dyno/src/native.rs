@@ -1,0 +1,384 @@
+//! The OpenSSL provider that replaces TLS stages by no-ops: unpacked for one run, and its call counters.
+//!
+//! The library is compiled from `native/provider` by the build script and embedded here. For a run it is written, with an `openssl.cnf` and
+//! the run's record file, into a private directory; a server started with [`Injection::environment`] then loads it. The record file is also
+//! the acknowledgement: the provider refuses to load unless it names a process that still lives (this one), so that a configuration left
+//! behind never works again. Its layout is declared in `native/record.h` and mirrored here.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::ops::Sub;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use tlsdyno_tls::{Stage, StageSet};
+
+/// The provider, an ELF shared library.
+static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-provider.so"));
+
+/// Mirror of `struct tlsdyno_record` in `native/record.h`; integers are in the machine's byte order.
+pub mod layout {
+    use tlsdyno_tls::Stage;
+
+    /// First bytes of a record file.
+    pub const MAGIC: [u8; 8] = *b"TLSDYNO\0";
+    /// Raised with every change of the layout.
+    pub const ABI_VERSION: u32 = 1;
+    /// Offset of the layout version, `u32`.
+    pub const ABI_VERSION_AT: usize = 8;
+    /// Offset of the number of slots, `u32`.
+    pub const SLOT_COUNT_AT: usize = 12;
+    /// Offset of the owner's process id, `u64`.
+    pub const OWNER_PID_AT: usize = 16;
+    /// Offset of the owner's start time in clock ticks after boot, `u64`.
+    pub const OWNER_START_TICKS_AT: usize = 24;
+    /// Offset of the run id.
+    pub const RUN_ID_AT: usize = 32;
+    /// Size of the run id in bytes, at least one NUL included.
+    pub const RUN_ID_SIZE: usize = 64;
+    /// Offset of the number of slots claimed so far, `u32`.
+    pub const SLOTS_CLAIMED_AT: usize = 96;
+    /// Offset of the first slot.
+    pub const SLOTS_AT: usize = 4096;
+    /// Number of slots; each thread of the server counts in one.
+    pub const SLOTS: usize = 512;
+    /// `u64` counters in a slot.
+    pub const SLOT_COUNTERS: usize = 32;
+    /// Size of the file in bytes.
+    pub const SIZE: usize = SLOTS_AT + SLOTS * SLOT_COUNTERS * 8;
+    /// The counters in their order within a slot, by stage and name.
+    pub const COUNTERS: [(Stage, &str); 19] = [
+        (Stage::Authentication, "sign"),
+        (Stage::Authentication, "verify"),
+        (Stage::Authentication, "rsa_encrypt"),
+        (Stage::Authentication, "rsa_decrypt"),
+        (Stage::KeyAgreement, "key_generate"),
+        (Stage::KeyAgreement, "key_derive"),
+        (Stage::KeyAgreement, "key_decode"),
+        (Stage::KeyAgreement, "key_validate"),
+        (Stage::Cipher, "aead_encrypt"),
+        (Stage::Cipher, "aead_decrypt"),
+        (Stage::Cipher, "cbc_encrypt"),
+        (Stage::Cipher, "cbc_decrypt"),
+        (Stage::Mac, "tag_write"),
+        (Stage::Mac, "tag_check"),
+        (Stage::Mac, "record_hmac"),
+        (Stage::Digest, "digest"),
+        (Stage::Kdf, "kdf"),
+        (Stage::Kdf, "handshake_hmac"),
+        (Stage::Randomness, "generate"),
+    ];
+}
+
+/// The provider made ready for the servers of one configuration of one run.
+///
+/// Servers of *different* configurations need different injections (each in its own directory): the counters and the switched-off stages
+/// belong to one injection. Dropping it does not remove the files; the directory belongs to the caller.
+#[derive(Debug)]
+pub struct Injection {
+    library: PathBuf,
+    openssl_cnf: PathBuf,
+    record_path: PathBuf,
+    record: File,
+    stages: StageSet,
+}
+
+impl Injection {
+    /// Writes library, `openssl.cnf` and record file into `dir`, which must exist, be private to this run and be reachable by the user whom
+    /// the server's workers become.
+    ///
+    /// # Errors
+    /// A file cannot be written; `dir` has a path that an `openssl.cnf` cannot hold.
+    pub fn prepare(dir: &Path, stages: StageSet) -> Result<Injection> {
+        let dir = fs::canonicalize(dir)
+            .with_context(|| format!("directory for the provider: {}", dir.display()))?;
+        let library = dir.join("tlsdyno-provider.so");
+        let openssl_cnf = dir.join("openssl.cnf");
+        let record_path = dir.join("record");
+        let run_id = random_run_id()?;
+        if !library.exists() {
+            write_file(&library, LIBRARY, 0o755)?;
+        }
+        let record = create_record(&record_path, &run_id)?;
+        let configuration = configuration(&library, &record_path, &run_id, stages)?;
+        write_file(&openssl_cnf, configuration.as_bytes(), 0o644)?;
+        Ok(Injection {
+            library,
+            openssl_cnf,
+            record_path,
+            record,
+            stages,
+        })
+    }
+
+    /// Variables to add to the server's environment.
+    pub fn environment(&self) -> Vec<(OsString, OsString)> {
+        vec![(
+            "OPENSSL_CONF".into(),
+            self.openssl_cnf.clone().into_os_string(),
+        )]
+    }
+
+    /// The shared library, as it must appear in `/proc/PID/maps` of every worker.
+    pub fn library_path(&self) -> &Path {
+        &self.library
+    }
+
+    /// The stages that this injection switches off.
+    pub fn stages(&self) -> StageSet {
+        self.stages
+    }
+
+    /// The calls of replaced functions so far, over all processes and threads of the servers.
+    ///
+    /// # Errors
+    /// The record file cannot be read.
+    pub fn counters(&self) -> Result<Counters> {
+        let mut slots = vec![0; layout::SIZE - layout::SLOTS_AT];
+        self.record
+            .read_exact_at(&mut slots, layout::SLOTS_AT as u64)
+            .with_context(|| format!("counters in {}", self.record_path.display()))?;
+        let mut counters = Counters::default();
+        for slot in slots.chunks_exact(layout::SLOT_COUNTERS * 8) {
+            for (total, calls) in counters.calls.iter_mut().zip(slot.chunks_exact(8)) {
+                *total += u64::from_ne_bytes(calls.try_into().expect("8 bytes"));
+            }
+        }
+        Ok(counters)
+    }
+}
+
+/// Calls of replaced functions; size queries are not counted. Subtract two snapshots to get the calls between them.
+///
+/// An operation of two stages (one AEAD record) is counted once for each of them that is off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    calls: [u64; layout::COUNTERS.len()],
+}
+
+impl Counters {
+    /// Calls counted under `name` (see [`layout::COUNTERS`]); `None` if there is no such counter.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        self.iter()
+            .find(|(_, candidate, _)| *candidate == name)
+            .map(|(_, _, calls)| calls)
+    }
+
+    /// Calls of all replaced functions of `stage`.
+    pub fn of(&self, stage: Stage) -> u64 {
+        self.iter()
+            .filter(|(of, _, _)| *of == stage)
+            .map(|(_, _, calls)| calls)
+            .sum()
+    }
+
+    /// Every counter: stage, name, calls.
+    pub fn iter(&self) -> impl Iterator<Item = (Stage, &'static str, u64)> + '_ {
+        layout::COUNTERS
+            .iter()
+            .zip(self.calls)
+            .map(|(&(stage, name), calls)| (stage, name, calls))
+    }
+}
+
+impl Sub for Counters {
+    type Output = Counters;
+
+    /// The calls after `earlier`. Counters only grow, so this is never negative for snapshots in order.
+    fn sub(self, earlier: Counters) -> Counters {
+        let mut difference = self;
+        for (calls, before) in difference.calls.iter_mut().zip(earlier.calls) {
+            *calls = calls.saturating_sub(before);
+        }
+        difference
+    }
+}
+
+impl fmt::Display for Counters {
+    /// The counters that are not zero, `name=calls`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (_, name, calls) in self.iter().filter(|(_, _, calls)| *calls > 0) {
+            write!(f, "{separator}{name}={calls}")?;
+            separator = " ";
+        }
+        Ok(())
+    }
+}
+
+/// An `openssl.cnf` that loads the provider in place of `default`. `default` is deliberately not activated, so that a provider that does not
+/// load leaves a server without ciphers and never one with real cryptography that is taken for a no-op.
+fn configuration(library: &Path, record: &Path, run_id: &str, stages: StageSet) -> Result<String> {
+    let stages = if stages.is_empty() {
+        "none".to_owned()
+    } else {
+        stages.to_string()
+    };
+    Ok(format!(
+        "# Made by tlsdyno for one run: TLS with parts replaced by no-ops, no security whatever. Useless once that tlsdyno has ended.\n\
+         openssl_conf = init\n\
+         [init]\n\
+         providers = providers\n\
+         [providers]\n\
+         tlsdyno = tlsdyno\n\
+         [tlsdyno]\n\
+         module = {library}\n\
+         activate = 1\n\
+         stages = {stages}\n\
+         record = {record}\n\
+         acknowledge = {run_id}\n",
+        library = configuration_value(library)?,
+        record = configuration_value(record)?,
+    ))
+}
+
+/// A path as value in an `openssl.cnf`, config(5): quotes, backslashes, `$`, `#` and blanks at the ends have meanings there.
+fn configuration_value(path: &Path) -> Result<&str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%=~ ".contains(c);
+    match path.to_str() {
+        Some(text) if text.chars().all(plain) && !text.ends_with(' ') => Ok(text),
+        _ => bail!(
+            "an openssl.cnf cannot name {}; choose a directory for temporary files (TMPDIR) whose path is of letters, digits and /._-",
+            path.display()
+        ),
+    }
+}
+
+fn create_record(path: &Path, run_id: &str) -> Result<File> {
+    ensure!(
+        run_id.len() < layout::RUN_ID_SIZE,
+        "run id of {} bytes is too long",
+        run_id.len()
+    );
+    let mut header = vec![0; layout::SLOTS_AT];
+    let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, &layout::MAGIC);
+    put(layout::ABI_VERSION_AT, &layout::ABI_VERSION.to_ne_bytes());
+    put(layout::SLOT_COUNT_AT, &(layout::SLOTS as u32).to_ne_bytes());
+    put(
+        layout::OWNER_PID_AT,
+        &u64::from(std::process::id()).to_ne_bytes(),
+    );
+    put(
+        layout::OWNER_START_TICKS_AT,
+        &own_start_ticks()?.to_ne_bytes(),
+    );
+    put(layout::RUN_ID_AT, run_id.as_bytes());
+    // Writable by whoever the workers become: a server may load its OpenSSL configuration only after it has dropped its privileges.
+    let context = || format!("record file {}", path.display());
+    write_file(path, &header, 0o666)?;
+    let record = File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .with_context(context)?;
+    record.set_len(layout::SIZE as u64).with_context(context)?;
+    Ok(record)
+}
+
+/// Replaces the file, never writes into it: a server of an earlier run may still have the old one mapped.
+fn write_file(path: &Path, content: &[u8], mode: u32) -> Result<()> {
+    let context = || format!("cannot write {}", path.display());
+    if path.exists() {
+        fs::remove_file(path).with_context(context)?;
+    }
+    let mut file = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)
+        .with_context(context)?;
+    file.set_permissions(fs::Permissions::from_mode(mode))
+        .with_context(context)?;
+    file.write_all(content).with_context(context)
+}
+
+fn random_run_id() -> Result<String> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .context("random run id from /dev/urandom")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// When this process started, in clock ticks after boot: field 22 of `/proc/self/stat`, proc(5).
+fn own_start_ticks() -> Result<u64> {
+    let stat =
+        fs::read_to_string("/proc/self/stat").context("start time of this process from /proc")?;
+    let after_name = stat.rsplit_once(") ").map(|(_, fields)| fields);
+    after_name
+        .and_then(|fields| fields.split(' ').nth(19))
+        .and_then(|ticks| ticks.parse().ok())
+        .context("no start time in /proc/self/stat")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configuration_names_stages_and_refuses_paths_it_cannot_hold() {
+        let stages = StageSet::NONE.with(Stage::Kdf).with(Stage::Cipher);
+        let text = configuration(
+            Path::new("/run/p.so"),
+            Path::new("/run/record"),
+            "abc",
+            stages,
+        )
+        .unwrap();
+        assert!(text.contains("\nstages = cipher,kdf\n"));
+        assert!(text.contains("\nacknowledge = abc\n"));
+        assert!(
+            !text.contains("default"),
+            "the default provider must not be a fallback"
+        );
+        let none = configuration(
+            Path::new("/run/p.so"),
+            Path::new("/run/record"),
+            "abc",
+            StageSet::NONE,
+        )
+        .unwrap();
+        assert!(none.contains("\nstages = none\n"));
+        for path in ["/a$b", "/a#b", "/a\nb", "/a\"b", "/a\\b"] {
+            assert!(configuration_value(Path::new(path)).is_err(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn a_prepared_record_names_this_process_and_counts_nothing_yet() {
+        let dir = tempfile::tempdir().unwrap();
+        let injection = Injection::prepare(dir.path(), StageSet::ALL).unwrap();
+        let bytes = fs::read(dir.path().join("record")).unwrap();
+        assert_eq!(bytes.len(), layout::SIZE);
+        assert_eq!(
+            bytes[layout::OWNER_PID_AT..][..8],
+            u64::from(std::process::id()).to_ne_bytes()
+        );
+        assert_eq!(injection.counters().unwrap(), Counters::default());
+        assert_eq!(fs::read(injection.library_path()).unwrap(), LIBRARY);
+    }
+
+    #[test]
+    fn counters_are_summed_over_slots_and_subtracted() {
+        let dir = tempfile::tempdir().unwrap();
+        let injection = Injection::prepare(dir.path(), StageSet::ALL).unwrap();
+        let before = injection.counters().unwrap();
+        for slot in [0, layout::SLOTS - 1] {
+            let at = layout::SLOTS_AT + slot * layout::SLOT_COUNTERS * 8;
+            injection
+                .record
+                .write_all_at(&3u64.to_ne_bytes(), at as u64)
+                .unwrap();
+        }
+        let difference = injection.counters().unwrap() - before;
+        assert_eq!(difference.get("sign"), Some(6));
+        assert_eq!(difference.of(Stage::Authentication), 6);
+        assert_eq!(difference.of(Stage::Kdf), 0);
+        assert_eq!(difference.to_string(), "sign=6");
+        assert_eq!(difference.get("no such counter"), None);
+    }
+}

@@ -1,0 +1,497 @@
+//! One line of an access log: common or combined format, as Apache, nginx and their relatives write it.
+//!
+//! ```text
+//! client ident user [17/May/2015:10:05:03 +0000] "GET /path?query HTTP/1.1" 200 1234 "referer" "user agent" …
+//! ```
+//!
+//! Logs hold foreign bytes: nothing here assumes text, and what does not fit is a [`Fault`], never a panic. Fields are slices
+//! of the line; escapes (`\"`, `\x16`) are left as they are. The file depends on nothing, so that the fuzzer can build it alone.
+
+/// What one line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'line> {
+    /// Address or name of the client.
+    pub client: &'line [u8],
+    /// When the request came in, seconds since 1970 (UTC).
+    pub time_s: i64,
+    /// Request method.
+    pub method: &'line [u8],
+    /// Request target: path and query, absolute URI, or `*`. Not empty. May hold spaces and any other byte.
+    pub target: &'line [u8],
+    /// Status code, 100 to 599.
+    pub status: u16,
+    /// Bytes of the response body; `None` where the log has `-`.
+    pub bytes: Option<u64>,
+    /// User agent, if the line has one (combined format).
+    pub user_agent: Option<&'line [u8]>,
+}
+
+/// Why a line is not usable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// Nothing but white space.
+    Blank,
+    /// Longer than the limit.
+    TooLong,
+    /// No `[time]` after the client.
+    NoTime,
+    /// What stands in the brackets is not `day/month/year:hour:minute:second zone`.
+    BadTime,
+    /// No request in quotation marks after the time.
+    NoRequest,
+    /// The quoted request is not `METHOD TARGET [VERSION]`, for example `-` after a time-out, or bytes of another protocol.
+    NotHttp,
+    /// No status of three digits, 100 to 599, after the request.
+    BadStatus,
+    /// What follows the status is neither a number of bytes nor `-`.
+    BadSize,
+}
+
+impl Fault {
+    /// What the line lacks, to stand after "lines".
+    pub fn text(self) -> &'static str {
+        match self {
+            Fault::Blank => "are blank",
+            Fault::TooLong => "are longer than 64 KB",
+            Fault::NoTime => "have no time in square brackets after the client address",
+            Fault::BadTime => "have a time that is not like 17/May/2015:10:05:03 +0000",
+            Fault::NoRequest => "have no request in quotation marks after the time",
+            Fault::NotHttp => "have a request that is not METHOD TARGET VERSION",
+            Fault::BadStatus => "have no status from 100 to 599 after the request",
+            Fault::BadSize => "have no number of bytes (or -) after the status",
+        }
+    }
+
+    /// A short name for machines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fault::Blank => "blank",
+            Fault::TooLong => "too_long",
+            Fault::NoTime => "no_time",
+            Fault::BadTime => "bad_time",
+            Fault::NoRequest => "no_request",
+            Fault::NotHttp => "not_http",
+            Fault::BadStatus => "bad_status",
+            Fault::BadSize => "bad_size",
+        }
+    }
+}
+
+/// Parses one line, without or with its line ending.
+///
+/// # Errors
+/// The first [`Fault`] from the left.
+pub fn parse(line: &[u8]) -> Result<Entry<'_>, Fault> {
+    let line = line.trim_ascii_end();
+    if line.is_empty() {
+        return Err(Fault::Blank);
+    }
+    let bracket = find(line, b" [").ok_or(Fault::NoTime)?;
+    let client = client(&line[..bracket]).ok_or(Fault::NoTime)?;
+    let rest = &line[bracket + 2..];
+    let close = position(rest, b']').ok_or(Fault::NoTime)?;
+    let time_s = time(&rest[..close]).ok_or(Fault::BadTime)?;
+    let (request, rest) = quoted(&rest[close + 1..], is_status).ok_or(Fault::NoRequest)?;
+    let (method, target) = split_request(request).ok_or(Fault::NotHttp)?;
+    let (status, rest) = word(rest);
+    let status = status_code(status).ok_or(Fault::BadStatus)?;
+    let (bytes, rest) = word(rest);
+    let bytes = size(bytes).ok_or(Fault::BadSize)?;
+    let user_agent = quoted(rest, is_end)
+        .and_then(|(_referer, rest)| quoted(rest, is_end))
+        .map(|(agent, _)| agent);
+    Ok(Entry {
+        client,
+        time_s,
+        method,
+        target,
+        status,
+        bytes,
+        user_agent,
+    })
+}
+
+fn position(bytes: &[u8], wanted: u8) -> Option<usize> {
+    bytes.iter().position(|byte| *byte == wanted)
+}
+
+fn find(bytes: &[u8], wanted: &[u8; 2]) -> Option<usize> {
+    let mut from = 0;
+    while let Some(at) = position(&bytes[from..], wanted[0]) {
+        if bytes.get(from + at + 1) == Some(&wanted[1]) {
+            return Some(from + at);
+        }
+        from += at + 1;
+    }
+    None
+}
+
+/// The client from what stands before the time: the first word; the second where Apache's `vhost_combined` puts the virtual
+/// host and port first (`www.example.org:443 192.0.2.1 - - [`).
+fn client(before_time: &[u8]) -> Option<&[u8]> {
+    let (first, rest) = word(before_time);
+    let port = first
+        .iter()
+        .rposition(|byte| *byte == b':')
+        .map(|colon| &first[colon + 1..]);
+    let has_port = port.is_some_and(|port| !port.is_empty() && port.iter().all(u8::is_ascii_digit));
+    // Four words and not three: the last may hold spaces, being the name of an authenticated user.
+    if has_port
+        && rest
+            .split(|byte| *byte == b' ')
+            .filter(|part| !part.is_empty())
+            .count()
+            == 3
+    {
+        let (second, _) = word(rest);
+        if second.contains(&b'.') || second.contains(&b':') {
+            return Some(second);
+        }
+    }
+    (!first.is_empty()).then_some(first)
+}
+
+/// The next word and what follows it.
+fn word(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let bytes = bytes.trim_ascii_start();
+    let end = position(bytes, b' ').unwrap_or(bytes.len());
+    bytes.split_at(end)
+}
+
+/// The next field in quotation marks and what follows it. A mark inside is escaped by a backslash; since not every writer
+/// escapes, a mark closes the field only if what follows it satisfies `follows`.
+fn quoted(bytes: &[u8], follows: fn(&[u8]) -> bool) -> Option<(&[u8], &[u8])> {
+    let inside = bytes.trim_ascii_start().strip_prefix(b"\"")?;
+    let mut from = 0;
+    while let Some(at) = inside[from..]
+        .iter()
+        .position(|byte| matches!(byte, b'"' | b'\\'))
+    {
+        let at = from + at;
+        if inside[at] == b'"' && follows(&inside[at + 1..]) {
+            return Some((&inside[..at], &inside[at + 1..]));
+        }
+        // A backslash takes the next byte with it.
+        from = (at + if inside[at] == b'\\' { 2 } else { 1 }).min(inside.len());
+    }
+    None
+}
+
+/// The end of the line or a space.
+fn is_end(rest: &[u8]) -> bool {
+    rest.first().is_none_or(|byte| *byte == b' ')
+}
+
+/// The end of the line or a space and what may be a status.
+fn is_status(rest: &[u8]) -> bool {
+    is_end(rest)
+        && rest
+            .get(1)
+            .is_none_or(|byte| byte.is_ascii_digit() || *byte == b'-')
+}
+
+/// Method and target of `METHOD TARGET VERSION` or (HTTP/0.9) `METHOD TARGET`. Broken clients send spaces in the target.
+fn split_request(request: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (method, rest) = word(request);
+    if method.is_empty()
+        || method.len() > MAX_METHOD_BYTES
+        || !method.iter().all(|byte| is_token(*byte))
+    {
+        return None;
+    }
+    let rest = rest.trim_ascii();
+    let version = rest
+        .iter()
+        .rposition(|byte| *byte == b' ')
+        .map_or(rest.len(), |space| {
+            if rest[space + 1..].starts_with(b"HTTP/") {
+                space
+            } else {
+                rest.len()
+            }
+        });
+    let target = rest[..version].trim_ascii_end();
+    (!target.is_empty() && !target.starts_with(b"HTTP/")).then_some((method, target))
+}
+
+/// The longest registered method has 17 characters (UPDATEREDIRECTREF).
+const MAX_METHOD_BYTES: usize = 24;
+
+/// RFC 9110 section 5.6.2: what a method may consist of. (The rarer marks that a token may hold are in no known method.)
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
+}
+
+fn status_code(bytes: &[u8]) -> Option<u16> {
+    let [
+        hundreds @ b'1'..=b'5',
+        tens @ b'0'..=b'9',
+        ones @ b'0'..=b'9',
+    ] = bytes
+    else {
+        return None;
+    };
+    Some(u16::from(hundreds - b'0') * 100 + u16::from(tens - b'0') * 10 + u16::from(ones - b'0'))
+}
+
+fn size(bytes: &[u8]) -> Option<Option<u64>> {
+    if bytes == b"-" {
+        return Some(None);
+    }
+    number(bytes).map(Some)
+}
+
+/// A decimal number of at least one digit that fits 64 bits.
+fn number(bytes: &[u8]) -> Option<u64> {
+    if bytes.is_empty() {
+        return None;
+    }
+    bytes.iter().try_fold(0_u64, |number, byte| match byte {
+        b'0'..=b'9' => number.checked_mul(10)?.checked_add(u64::from(byte - b'0')),
+        _ => None,
+    })
+}
+
+/// Seconds since 1970 of `17/May/2015:10:05:03 +0000`.
+fn time(bytes: &[u8]) -> Option<i64> {
+    let bytes: &[u8; 26] = bytes.try_into().ok()?;
+    let separators = [
+        (2, b'/'),
+        (6, b'/'),
+        (11, b':'),
+        (14, b':'),
+        (17, b':'),
+        (20, b' '),
+    ];
+    if separators.iter().any(|(at, byte)| bytes[*at] != *byte) {
+        return None;
+    }
+    let field = |from: usize, to: usize, most: i64| {
+        number(&bytes[from..to])
+            .map(|number| number as i64)
+            .filter(|number| *number <= most)
+    };
+    let month = MONTHS.iter().position(|name| bytes[3..6] == **name)? as i64 + 1;
+    let (day, year) = (field(0, 2, 31).filter(|day| *day > 0)?, field(7, 11, 9999)?);
+    // A leap second is written as 60.
+    let (hour, minute, second) = (field(12, 14, 23)?, field(15, 17, 59)?, field(18, 20, 60)?);
+    let zone = field(22, 24, 23)? * 3600 + field(24, 26, 59)? * 60;
+    let east = match bytes[21] {
+        b'+' => zone,
+        b'-' => -zone,
+        _ => return None,
+    };
+    Some(days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - east)
+}
+
+const MONTHS: [&[u8; 3]; 12] = [
+    b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
+];
+
+/// Days from 1 January 1970 in the Gregorian calendar. Years are counted from March, so that the leap day is their last.
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let months_from_march = (month + 9) % 12;
+    let day_of_year = (153 * months_from_march + 2) / 5 + day - 1;
+    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    // 719,468 days lie between 1 March of year 0 and 1 January 1970.
+    365 * year + leap_days + day_of_year - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const COMBINED: &[u8] =
+        b"83.149.9.216 - - [17/May/2015:10:05:03 +0000] \"GET /a/b.png?x=1 HTTP/1.1\" 200 203023 \
+        \"http://semicomplete.com/\" \"Mozilla/5.0 (Macintosh)\"";
+
+    fn parsed(line: &str) -> Result<Entry<'_>, Fault> {
+        parse(line.as_bytes())
+    }
+
+    fn with_request(request: &str) -> String {
+        format!("1.2.3.4 - - [17/May/2015:10:05:03 +0000] \"{request}\" 200 5")
+    }
+
+    #[test]
+    fn a_combined_line() {
+        assert_eq!(
+            parse(COMBINED),
+            Ok(Entry {
+                client: b"83.149.9.216",
+                time_s: 1_431_857_103,
+                method: b"GET",
+                target: b"/a/b.png?x=1",
+                status: 200,
+                bytes: Some(203_023),
+                user_agent: Some(b"Mozilla/5.0 (Macintosh)"),
+            })
+        );
+    }
+
+    #[test]
+    fn a_common_line_has_no_user_agent_and_may_lack_a_size() {
+        let entry = parsed(
+            "host.example - frank [10/Oct/2000:13:55:36 -0700] \"HEAD /x HTTP/1.0\" 304 -\r\n",
+        )
+        .unwrap();
+        assert_eq!(
+            (entry.client, entry.time_s),
+            (&b"host.example"[..], 971_211_336)
+        );
+        assert_eq!(
+            (entry.status, entry.bytes, entry.user_agent),
+            (304, None, None)
+        );
+    }
+
+    #[test]
+    fn further_fields_are_ignored() {
+        let line = format!("{} 0.003 \"more\"", String::from_utf8_lossy(COMBINED));
+        assert_eq!(parsed(&line).unwrap(), parse(COMBINED).unwrap());
+    }
+
+    #[test]
+    fn a_user_name_with_spaces_and_a_virtual_host_are_told_apart() {
+        let user =
+            parsed("1.2.3.4 - John Q Public [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5")
+                .unwrap();
+        assert_eq!(user.client, b"1.2.3.4");
+        let v6 = parsed("2001:db8::1 - a b [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5")
+            .unwrap();
+        assert_eq!(v6.client, b"2001:db8::1");
+        let vhost = parsed("www.example.org:443 192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5").unwrap();
+        assert_eq!(vhost.client, b"192.0.2.1");
+    }
+
+    #[test]
+    fn targets_of_broken_and_odd_clients() {
+        let cases: [(&str, &str); 8] = [
+            ("GET /a b HTTP/1.1", "/a b"),
+            ("GET /only", "/only"),
+            ("GET http://x/y HTTP/1.1", "http://x/y"),
+            ("OPTIONS * HTTP/1.0", "*"),
+            (r#"GET /say\"hi\" HTTP/1.1"#, r#"/say\"hi\""#),
+            (r"GET /caf\xc3\xa9 HTTP/1.1", r"/caf\xc3\xa9"),
+            (r#"GET /"quoted" HTTP/1.1"#, "/\"quoted\""),
+            (r"GET /back\\ HTTP/2.0", r"/back\\"),
+        ];
+        for (request, target) in cases {
+            let line = with_request(request);
+            assert_eq!(
+                parsed(&line).map(|entry| entry.target),
+                Ok(target.as_bytes()),
+                "{request}"
+            );
+        }
+        let raw = b"1.2.3.4 - - [17/May/2015:10:05:03 +0000] \"GET /\xff\xfe HTTP/1.1\" 200 5";
+        assert_eq!(parse(raw).unwrap().target, b"/\xff\xfe");
+    }
+
+    #[test]
+    fn each_fault_is_named() {
+        let good = with_request("GET / HTTP/1.1");
+        assert!(parsed(&good).is_ok());
+        let cases = [
+            ("", Fault::Blank),
+            (" \t\r\n", Fault::Blank),
+            ("nonsense", Fault::NoTime),
+            ("1.2.3.4 - - [17/May/2015:10:05:03 +0000", Fault::NoTime),
+            (
+                " [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5",
+                Fault::NoTime,
+            ),
+            (&good.replace("May", "Mai"), Fault::BadTime),
+            (&good.replace("17/", "32/"), Fault::BadTime),
+            (&good.replace("+0000", "0000"), Fault::BadTime),
+            (&good.replace('"', "'"), Fault::NoRequest),
+            (&good.replace("HTTP/1.1\"", "HTTP/1.1"), Fault::NoRequest),
+            (&with_request("-"), Fault::NotHttp),
+            (&with_request(""), Fault::NotHttp),
+            (&with_request(r"\x16\x03\x01\x00"), Fault::NotHttp),
+            (&with_request("GET HTTP/1.1"), Fault::NotHttp),
+            (&with_request("GET"), Fault::NotHttp),
+            (&good.replace("200", "000"), Fault::BadStatus),
+            (&good.replace("200", "2000"), Fault::BadStatus),
+            (&good.replace("200 5", ""), Fault::BadStatus),
+            (&good.replace("200 5", "200"), Fault::BadSize),
+            (&good.replace("200 5", "200 5k"), Fault::BadSize),
+            (
+                &good.replace("200 5", "200 99999999999999999999"),
+                Fault::BadSize,
+            ),
+            (&good.replace("200 5", "200 -5"), Fault::BadSize),
+        ];
+        for (line, fault) in cases {
+            assert_eq!(parsed(line), Err(fault), "{line}");
+        }
+    }
+
+    #[test]
+    fn times_agree_with_a_calendar() {
+        let format = time::macros::format_description!(
+            "[day]/[month repr:short]/[year]:[hour]:[minute]:[second] [offset_hour sign:mandatory][offset_minute]"
+        );
+        // Every 1,000,003 seconds passes all months, leap days and hours.
+        for step in 0..5_000 {
+            let seconds = -1_000_000_000 + step * 1_000_003;
+            let date = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap();
+            assert_eq!(
+                super::time(date.format(&format).unwrap().as_bytes()),
+                Some(seconds),
+                "{date}"
+            );
+        }
+        assert_eq!(super::time(b"01/Jan/1970:01:30:00 +0130"), Some(0));
+        assert_eq!(
+            super::time(b"31/Dec/2016:23:59:60 +0000"),
+            Some(1_483_228_800)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_an_entry_or_a_fault(line in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&line);
+        }
+
+        /// Real lines with a few bytes changed reach much deeper than random ones.
+        #[test]
+        fn damaged_lines_are_an_entry_or_a_fault(at in 0..COMBINED.len(), byte in any::<u8>(), cut in 0..COMBINED.len()) {
+            let mut line = COMBINED.to_vec();
+            line[at] = byte;
+            line.truncate(cut.max(1));
+            if let Ok(entry) = parse(&line) {
+                prop_assert!(!entry.client.is_empty() && !entry.target.is_empty() && !entry.method.is_empty());
+                prop_assert!((100..600).contains(&entry.status));
+            }
+        }
+
+        #[test]
+        fn what_was_written_is_read(
+            client in "[0-9a-f.:]{1,40}",
+            seconds in 0_i64..4_000_000_000,
+            method in "[A-Z]{1,10}",
+            target in "/[!#-\\[\\]-~]{0,60}",
+            status in 100_u16..600,
+            bytes in proptest::option::of(any::<u64>()),
+            agent in "[ !#-\\[\\]-~]{0,40}",
+        ) {
+            let format = time::macros::format_description!(
+                "[day]/[month repr:short]/[year]:[hour]:[minute]:[second] +0000"
+            );
+            let date = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap().format(&format).unwrap();
+            let size = bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
+            let line = format!("{client} - - [{date}] \"{method} {target} HTTP/1.1\" {status} {size} \"-\" \"{agent}\"");
+            let entry = parsed(&line).unwrap();
+            prop_assert_eq!(entry.client, client.as_bytes());
+            prop_assert_eq!(entry.time_s, seconds);
+            prop_assert_eq!(entry.method, method.as_bytes());
+            prop_assert_eq!(entry.target, target.as_bytes());
+            prop_assert_eq!((entry.status, entry.bytes), (status, bytes));
+            prop_assert_eq!(entry.user_agent, Some(agent.as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Which lines of a log are left out: proxies that stand for many users, crawlers that are none.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The preset that stands for [`CRAWLERS`].
+const CRAWLERS_PRESET: &str = "crawlers";
+/// Parts of user agents, in lower case, that programs fetching sites for search engines, archives and previews write.
+const CRAWLERS: [&str; 16] = [
+    "bot",
+    "crawl",
+    "spider",
+    "slurp",
+    "archiver",
+    "archive.org",
+    "mediapartners",
+    "facebookexternalhit",
+    "bingpreview",
+    "feedfetcher",
+    "feedburner",
+    "yandex",
+    "baidu",
+    "ezooms",
+    "sitecheck",
+    "validator",
+];
+/// User agents whose verdict is remembered; real logs have far fewer, forged ones must not fill the memory.
+const REMEMBERED_AGENTS: usize = 65_536;
+
+/// A compiled list of what is left out.
+#[derive(Debug)]
+pub(super) struct Exclude {
+    patterns: Vec<Pattern>,
+    /// User agents seen, with the pattern that each matches.
+    agents: HashMap<Box<[u8]>, Option<usize>>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Pattern {
+    Prefix {
+        address: IpAddr,
+        bits: u32,
+    },
+    /// In lower case: equal to the client's name, or part of the user agent.
+    Text(String),
+    Crawlers,
+}
+
+impl Exclude {
+    /// Compiles what the user wrote.
+    ///
+    /// # Errors
+    /// An empty text (it would leave out everything) or an impossible prefix.
+    pub(super) fn new(texts: &[String]) -> Result<Self> {
+        let patterns = texts
+            .iter()
+            .map(|text| pattern(text))
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            patterns,
+            agents: HashMap::new(),
+        })
+    }
+
+    /// The pattern (index into the list given to [`Exclude::new`]) that leaves out this client, whatever it asks for.
+    pub(super) fn client(&self, client: &[u8]) -> Option<usize> {
+        if self.patterns.is_empty() {
+            return None;
+        }
+        let address: Option<IpAddr> = std::str::from_utf8(client)
+            .ok()
+            .and_then(|text| text.parse().ok());
+        self.patterns.iter().position(|pattern| match pattern {
+            Pattern::Prefix {
+                address: prefix,
+                bits,
+            } => address.is_some_and(|address| contains(*prefix, *bits, address)),
+            Pattern::Text(text) => client.eq_ignore_ascii_case(text.as_bytes()),
+            Pattern::Crawlers => false,
+        })
+    }
+
+    /// The pattern that leaves out this user agent.
+    pub(super) fn agent(&mut self, agent: &[u8]) -> Option<usize> {
+        if !self
+            .patterns
+            .iter()
+            .any(|pattern| !matches!(pattern, Pattern::Prefix { .. }))
+        {
+            return None;
+        }
+        if let Some(known) = self.agents.get(agent) {
+            return *known;
+        }
+        let lower = agent.to_ascii_lowercase();
+        let verdict = self.patterns.iter().position(|pattern| match pattern {
+            Pattern::Prefix { .. } => false,
+            Pattern::Text(text) => holds(&lower, text),
+            Pattern::Crawlers => CRAWLERS.iter().any(|part| holds(&lower, part)),
+        });
+        if self.agents.len() >= REMEMBERED_AGENTS {
+            self.agents.clear();
+        }
+        self.agents.insert(agent.into(), verdict);
+        verdict
+    }
+}
+
+fn pattern(text: &str) -> Result<Pattern> {
+    let text = text.trim();
+    ensure!(
+        !text.is_empty(),
+        "an empty text to exclude would leave out every line of the log; remove it"
+    );
+    if text == CRAWLERS_PRESET {
+        return Ok(Pattern::Crawlers);
+    }
+    if let Ok(address) = text.parse::<IpAddr>() {
+        let address = address.to_canonical();
+        return Ok(Pattern::Prefix {
+            address,
+            bits: width(address),
+        });
+    }
+    if let Some((address, bits)) = text.split_once('/') {
+        if let Ok(address) = address.parse::<IpAddr>() {
+            let bits: u32 = bits.parse().with_context(|| {
+                format!("the prefix length of `{text}` to exclude is not a number")
+            })?;
+            if bits > width(address) {
+                bail!(
+                    "the prefix `{text}` to exclude is longer than its address ({} bits)",
+                    width(address)
+                );
+            }
+            return Ok(Pattern::Prefix { address, bits });
+        }
+    }
+    Ok(Pattern::Text(text.to_ascii_lowercase()))
+}
+
+fn width(address: IpAddr) -> u32 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+fn contains(prefix: IpAddr, bits: u32, address: IpAddr) -> bool {
+    // Behind dual-stack sockets IPv4 clients are logged as ::ffff:192.0.2.1.
+    match (prefix, address.to_canonical()) {
+        (IpAddr::V4(prefix), IpAddr::V4(address)) => {
+            (prefix.to_bits() ^ address.to_bits()).leading_zeros() >= bits
+        }
+        (IpAddr::V6(prefix), IpAddr::V6(address)) => {
+            (prefix.to_bits() ^ address.to_bits()).leading_zeros() >= bits
+        }
+        _ => false,
+    }
+}
+
+fn holds(lower: &[u8], part: &str) -> bool {
+    lower
+        .windows(part.len())
+        .any(|window| window == part.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exclude(texts: &[&str]) -> Exclude {
+        Exclude::new(
+            &texts
+                .iter()
+                .map(|text| (*text).to_owned())
+                .collect::<Vec<_>>(),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn addresses_and_prefixes_of_both_families() {
+        let exclude = exclude(&["192.0.2.7", "10.0.0.0/8", "2001:db8::/32", "0.0.0.0/0"]);
+        assert_eq!(exclude.client(b"192.0.2.7"), Some(0));
+        assert_eq!(exclude.client(b"::ffff:192.0.2.7"), Some(0));
+        assert_eq!(exclude.client(b"10.255.1.1"), Some(1));
+        assert_eq!(exclude.client(b"11.0.0.0"), Some(3));
+        assert_eq!(exclude.client(b"2001:db8:1::9"), Some(2));
+        assert_eq!(exclude.client(b"2001:db9::1"), None);
+        assert_eq!(exclude.client(b"\xff\xfe"), None);
+    }
+
+    #[test]
+    fn names_and_user_agents_whatever_their_case() {
+        let mut exclude = exclude(&["Cache.Proxy.Example", "MSIE 5"]);
+        assert_eq!(exclude.client(b"cache.proxy.example"), Some(0));
+        assert_eq!(exclude.client(b"cache.proxy.example.org"), None);
+        assert_eq!(
+            exclude.agent(b"Mozilla/4.0 (compatible; msie 5.01)"),
+            Some(1)
+        );
+        assert_eq!(
+            exclude.agent(b"Mozilla/4.0 (compatible; msie 5.01)"),
+            Some(1),
+            "remembered"
+        );
+        assert_eq!(exclude.agent(b"Mozilla/5.0"), None);
+    }
+
+    #[test]
+    fn the_crawlers_preset() {
+        let mut exclude = exclude(&["crawlers"]);
+        assert_eq!(
+            exclude
+                .agent(b"Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"),
+            Some(0)
+        );
+        assert_eq!(
+            exclude.agent(b"Mozilla/5.0 (compatible; Yahoo! Slurp)"),
+            Some(0)
+        );
+        assert_eq!(
+            exclude.agent(b"Mozilla/5.0 (X11; Linux x86_64; rv:27.0) Gecko/20100101 Firefox/27.0"),
+            None
+        );
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["", "  ", "10.0.0.0/33", "10.0.0.0/x", "::/129"] {
+            assert!(Exclude::new(&[text.to_owned()]).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn forged_user_agents_do_not_fill_the_memory() {
+        let mut exclude = exclude(&["crawlers"]);
+        for number in 0..REMEMBERED_AGENTS + 10 {
+            exclude.agent(number.to_string().as_bytes());
+        }
+        assert!(exclude.agents.len() <= REMEMBERED_AGENTS);
+    }
+}

@@ -1,0 +1,251 @@
+//! Reads the lines of a log file, plain or gzip, without holding more than a piece of it.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use flate2::bufread::MultiGzDecoder;
+
+/// Bytes read at once.
+const BUFFER_BYTES: usize = 256 << 10;
+/// Longest line; longer ones are passed over without being kept.
+pub(super) const MAX_LINE_BYTES: usize = 64 << 10;
+
+/// One line, or that it was too long to keep.
+pub(super) enum Line<'buffer> {
+    /// The line without its line feed.
+    Whole(&'buffer [u8]),
+    /// Longer than [`MAX_LINE_BYTES`]; its beginning.
+    TooLong(&'buffer [u8]),
+}
+
+/// Hands each line of the log at `path` to `take`. Returns what ended the reading early, if anything did: a compressed log may
+/// be cut off or damaged, and what was read until then still counts.
+///
+/// # Errors
+/// The file cannot be opened or read, or is compressed in a way other than gzip; or what `take` returned.
+pub(super) fn for_each_line(
+    path: &Path,
+    mut take: impl FnMut(Line<'_>) -> Result<()>,
+) -> Result<Option<String>> {
+    let mut input = open(path)?;
+    let mut carried: Vec<u8> = Vec::new();
+    loop {
+        let buffer = match input.fill_buf() {
+            Ok(buffer) => buffer,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) if is_damage(&error) => {
+                end_of_input(&mut carried, &mut take)?;
+                return Ok(Some(format!(
+                    "the gzip data is cut off or damaged ({error}); only what comes before was read"
+                )));
+            }
+            Err(error) => {
+                return Err(error)
+                    .with_context(|| format!("failed to read the log {}", path.display()));
+            }
+        };
+        if buffer.is_empty() {
+            end_of_input(&mut carried, &mut take)?;
+            return Ok(None);
+        }
+        let used = buffer.len();
+        lines_of(buffer, &mut carried, &mut take)?;
+        input.consume(used);
+    }
+}
+
+/// Opens the log and finds out how it is stored, by its first bytes.
+fn open(path: &Path) -> Result<Box<dyn BufRead>> {
+    let file =
+        File::open(path).with_context(|| format!("failed to open the log {}", path.display()))?;
+    if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+        bail!(
+            "the log {} is a directory; name a file in it",
+            path.display()
+        );
+    }
+    let mut input = BufReader::with_capacity(BUFFER_BYTES, file);
+    let start = input
+        .fill_buf()
+        .with_context(|| format!("failed to read the log {}", path.display()))?;
+    if start.starts_with(&[0x1f, 0x8b]) {
+        return Ok(Box::new(BufReader::with_capacity(
+            BUFFER_BYTES,
+            MultiGzDecoder::new(input),
+        )));
+    }
+    let others: [(&[u8], &str, &str); 4] = [
+        (b"BZh", "bzip2", "bunzip2"),
+        (b"\xfd7zXZ\0", "xz", "unxz"),
+        (b"\x28\xb5\x2f\xfd", "zstd", "unzstd"),
+        (b"PK\x03\x04", "zip", "unzip"),
+    ];
+    if let Some((_, kind, remedy)) = others.iter().find(|(magic, ..)| start.starts_with(magic)) {
+        bail!(
+            "the log {} is compressed with {kind}, which is not read here; decompress it first ({remedy})",
+            path.display()
+        );
+    }
+    Ok(Box::new(input))
+}
+
+/// Errors by which the decompressor says that its input is bad, as opposed to errors of the file system.
+fn is_damage(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::InvalidInput
+    )
+}
+
+/// Hands on the lines of one buffer; `carried` holds the beginning of a line that the buffer before ended in.
+fn lines_of(
+    mut buffer: &[u8],
+    carried: &mut Vec<u8>,
+    take: &mut impl FnMut(Line<'_>) -> Result<()>,
+) -> Result<()> {
+    while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+        if carried.is_empty() {
+            take(line(&buffer[..end]))?;
+        } else {
+            carry(carried, &buffer[..end]);
+            take(line(carried))?;
+            carried.clear();
+        }
+        buffer = &buffer[end + 1..];
+    }
+    carry(carried, buffer);
+    Ok(())
+}
+
+/// Keeps the beginning of a line, one byte more than the longest allowed at most.
+fn carry(carried: &mut Vec<u8>, part: &[u8]) {
+    let room = (MAX_LINE_BYTES + 1).saturating_sub(carried.len());
+    carried.extend_from_slice(&part[..part.len().min(room)]);
+}
+
+fn end_of_input(
+    carried: &mut Vec<u8>,
+    take: &mut impl FnMut(Line<'_>) -> Result<()>,
+) -> Result<()> {
+    if !carried.is_empty() {
+        take(line(carried))?;
+        carried.clear();
+    }
+    Ok(())
+}
+
+fn line(bytes: &[u8]) -> Line<'_> {
+    if bytes.len() > MAX_LINE_BYTES {
+        Line::TooLong(&bytes[..MAX_LINE_BYTES])
+    } else {
+        Line::Whole(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use std::io::Write;
+    use std::path::PathBuf;
+
+    fn write(directory: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = directory.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn read(path: &Path) -> Result<(Vec<String>, Option<String>)> {
+        let mut lines = Vec::new();
+        let damage = for_each_line(path, |line| {
+            lines.push(match line {
+                Line::Whole(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                Line::TooLong(bytes) => format!("too long, {} kept", bytes.len()),
+            });
+            Ok(())
+        })?;
+        Ok((lines, damage))
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn lines_of_any_length_over_buffer_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let expected: Vec<String> = (0..9_000).map(|number| "x".repeat(number % 301)).collect();
+        let path = write(&directory, "log", expected.join("\n").as_bytes());
+        // 9,000 lines of 150 bytes on average: several buffers. The last line has no line feed.
+        let (lines, damage) = read(&path).unwrap();
+        assert_eq!((lines.len(), damage), (9_000, None));
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_line_without_end_takes_no_more_memory_than_the_longest() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut log = b"first\n".to_vec();
+        log.extend(vec![b'y'; 3 * BUFFER_BYTES]);
+        log.extend(b"\nlast\n");
+        let (lines, _) = read(&write(&directory, "log", &log)).unwrap();
+        assert_eq!(
+            lines,
+            [
+                "first".to_owned(),
+                format!("too long, {MAX_LINE_BYTES} kept"),
+                "last".to_owned()
+            ]
+        );
+        let exact = write(&directory, "exact", &vec![b'z'; MAX_LINE_BYTES]);
+        assert_eq!(read(&exact).unwrap().0, ["z".repeat(MAX_LINE_BYTES)]);
+    }
+
+    #[test]
+    fn gzip_is_recognised_by_its_bytes_and_members_follow_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bytes = gzip(b"one\ntwo\n");
+        bytes.extend(gzip(b"three\n"));
+        let (lines, damage) = read(&write(&directory, "no-suffix", &bytes)).unwrap();
+        assert_eq!(lines, ["one", "two", "three"]);
+        assert_eq!(damage, None);
+    }
+
+    #[test]
+    fn a_cut_off_gzip_log_gives_what_it_still_holds() {
+        let directory = tempfile::tempdir().unwrap();
+        let text: String = (0..50_000)
+            .map(|number| format!("line {}\n", number * 7919))
+            .collect();
+        let mut bytes = gzip(text.as_bytes());
+        bytes.truncate(bytes.len() / 2);
+        let (lines, damage) = read(&write(&directory, "cut.gz", &bytes)).unwrap();
+        assert!(lines.len() > 1_000, "{} lines", lines.len());
+        assert!(damage.unwrap().contains("cut off"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_with_the_remedy() {
+        let directory = tempfile::tempdir().unwrap();
+        let missing = read(&directory.path().join("missing")).unwrap_err();
+        assert!(
+            format!("{missing:#}").contains("No such file"),
+            "{missing:#}"
+        );
+        assert!(
+            read(directory.path())
+                .unwrap_err()
+                .to_string()
+                .contains("is a directory")
+        );
+        let zstd = read(&write(&directory, "log.zst", b"\x28\xb5\x2f\xfd...."))
+            .unwrap_err()
+            .to_string();
+        assert!(zstd.contains("unzstd"), "{zstd}");
+    }
+}

@@ -1,0 +1,246 @@
+//! What was found in a log, so that nothing is left out or changed silently.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::access_log::{Entry, Fault};
+use super::objects::Objects;
+use super::replay::{Hit, Method, Replay, Response};
+
+/// Examples kept of each kind of malformed line.
+const EXAMPLES: usize = 3;
+/// Characters kept of an example.
+const EXAMPLE_CHARACTERS: usize = 160;
+/// Distinct methods counted by name; forged ones must not fill the memory.
+const METHODS: usize = 32;
+/// Clients shown.
+const BUSIEST: usize = 5;
+
+/// What was found in a log.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LogSummary {
+    /// Lines read.
+    pub lines: u64,
+    /// Lines that could not be used, by reason.
+    pub malformed: Vec<Malformed>,
+    /// Lines left out on request, by what was asked for.
+    pub excluded: Vec<Excluded>,
+    /// Requests by method, as logged.
+    pub methods: BTreeMap<String, u64>,
+    /// Requests by status, as logged.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Requests by how they are replayed: `get`, `head`, `post`, `conditional`, `range`, `missing`, `stand_in`.
+    pub replayed_as: BTreeMap<&'static str, u64>,
+    /// Bytes of all response bodies as logged; responses replayed differ where an object's size varied.
+    pub logged_bytes: u64,
+    /// Lines stamped earlier than the line before; the order of the log was kept.
+    pub backward_time_stamps: u64,
+    /// Earliest and latest time stamp, seconds since 1970.
+    pub time_range_s: Option<(i64, i64)>,
+    /// Files that are requested under another path than the log's.
+    pub renamed_files: u64,
+    /// Files that had several sizes; the most usual was taken.
+    pub files_of_varying_size: u64,
+    /// Files whose size the log does not tell; they are empty.
+    pub files_of_unknown_size: u64,
+    /// The clients with the most requests: a proxy that stands for many users would be among them.
+    pub busiest_clients: Vec<Busy>,
+    /// Why reading ended early, if it did.
+    pub damage: Option<String>,
+}
+
+/// Lines that could not be used for one reason.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Malformed {
+    /// Short name of the reason.
+    pub reason: &'static str,
+    /// How many.
+    pub lines: u64,
+    /// What they lack, in words.
+    pub text: &'static str,
+    /// The first of them.
+    pub examples: Vec<Example>,
+}
+
+/// One malformed line.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Example {
+    /// Line number, from 1.
+    pub line: u64,
+    /// Its beginning; bytes that are not printable ASCII are escaped.
+    pub text: String,
+}
+
+/// Lines left out on request.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Excluded {
+    /// What was asked for.
+    pub by: String,
+    /// How many lines it left out.
+    pub lines: u64,
+}
+
+/// A client with many requests.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Busy {
+    /// Address or name as logged.
+    pub client: String,
+    /// Its requests.
+    pub hits: u64,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}", self.lines, self.text)?;
+        match self.examples.first() {
+            Some(first) => write!(formatter, " (first: line {}: {})", first.line, first.text),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Counts kept while a log is read.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub lines: u64,
+    pub damage: Option<String>,
+    /// By index into the list of what is excluded.
+    pub excluded: Vec<u64>,
+    faults: BTreeMap<Fault, (u64, Vec<Example>)>,
+    methods: BTreeMap<String, u64>,
+    statuses: BTreeMap<u16, u64>,
+    logged_bytes: u64,
+    backward: u64,
+    last_s: Option<i64>,
+    range_s: Option<(i64, i64)>,
+}
+
+impl Counts {
+    pub(super) fn add_fault(&mut self, fault: Fault, line: &[u8]) {
+        let (count, examples) = self.faults.entry(fault).or_default();
+        *count += 1;
+        if examples.len() < EXAMPLES {
+            let text: String = line
+                .escape_ascii()
+                .map(char::from)
+                .take(EXAMPLE_CHARACTERS)
+                .collect();
+            examples.push(Example {
+                line: self.lines,
+                text,
+            });
+        }
+    }
+
+    pub(super) fn add_excluded(&mut self, pattern: usize) {
+        if self.excluded.len() <= pattern {
+            self.excluded.resize(pattern + 1, 0);
+        }
+        self.excluded[pattern] += 1;
+    }
+
+    pub(super) fn add_entry(&mut self, entry: &Entry<'_>) {
+        let method = String::from_utf8_lossy(entry.method);
+        match self.methods.get_mut(method.as_ref()) {
+            Some(count) => *count += 1,
+            None => {
+                let name = if self.methods.len() < METHODS {
+                    method.into_owned()
+                } else {
+                    "other".to_owned()
+                };
+                *self.methods.entry(name).or_default() += 1;
+            }
+        }
+        *self.statuses.entry(entry.status).or_default() += 1;
+        self.logged_bytes = self.logged_bytes.saturating_add(entry.bytes.unwrap_or(0));
+        self.backward += u64::from(self.last_s.is_some_and(|last| entry.time_s < last));
+        self.last_s = Some(entry.time_s);
+        let (first, last) = self.range_s.unwrap_or((entry.time_s, entry.time_s));
+        self.range_s = Some((first.min(entry.time_s), last.max(entry.time_s)));
+    }
+
+    /// The malformed lines by reason, the most frequent first.
+    pub(super) fn malformed(&self) -> Vec<Malformed> {
+        let mut malformed: Vec<Malformed> = self
+            .faults
+            .iter()
+            .map(|(fault, (lines, examples))| Malformed {
+                reason: fault.name(),
+                lines: *lines,
+                text: fault.text(),
+                examples: examples.clone(),
+            })
+            .collect();
+        malformed.sort_by_key(|malformed| std::cmp::Reverse(malformed.lines));
+        malformed
+    }
+
+    /// The summary, when all has been read.
+    pub(super) fn finish(
+        self,
+        exclude: &[String],
+        objects: &Objects,
+        clients: &[(u64, &[u8])],
+        replays: &[Replay],
+        hits: &[Hit],
+    ) -> LogSummary {
+        let excluded = exclude.iter().enumerate().map(|(index, by)| {
+            let lines = self.excluded.get(index).copied().unwrap_or(0);
+            Excluded {
+                by: by.clone(),
+                lines,
+            }
+        });
+        LogSummary {
+            malformed: self.malformed(),
+            excluded: excluded.collect(),
+            replayed_as: replayed_as(replays, hits),
+            renamed_files: objects.renamed,
+            files_of_varying_size: objects.of_varying_size,
+            files_of_unknown_size: objects.of_unknown_size,
+            busiest_clients: busiest(clients),
+            lines: self.lines,
+            methods: self.methods,
+            statuses: self.statuses,
+            logged_bytes: self.logged_bytes,
+            backward_time_stamps: self.backward,
+            time_range_s: self.range_s,
+            damage: self.damage,
+        }
+    }
+}
+
+fn replayed_as(replays: &[Replay], hits: &[Hit]) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    for hit in hits {
+        let replay = &replays[hit.object as usize];
+        let how = match (replay.response, replay.method) {
+            (Response::NotModified, _) => "conditional",
+            (Response::Part(_), _) => "range",
+            (Response::Missing, _) => "missing",
+            (Response::StandIn(_), _) => "stand_in",
+            (Response::Whole, Method::Get) => "get",
+            (Response::Whole, Method::Head) => "head",
+            (Response::Whole, Method::Post) => "post",
+        };
+        *counts.entry(how).or_default() += 1;
+    }
+    counts
+}
+
+fn busiest(clients: &[(u64, &[u8])]) -> Vec<Busy> {
+    let mut clients = clients.to_vec();
+    // By name where equally busy, so that the order is always the same.
+    clients.sort_unstable_by(|one, other| other.0.cmp(&one.0).then(one.1.cmp(other.1)));
+    clients.truncate(BUSIEST);
+    clients
+        .iter()
+        .map(|(hits, client)| Busy {
+            client: client.escape_ascii().to_string(),
+            hits: *hits,
+        })
+        .collect()
+}

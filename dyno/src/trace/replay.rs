@@ -1,0 +1,365 @@
+//! `--trace`: an access log as traffic. docs/WORKLOADS.md gives the rules and their reasons.
+//!
+//! The log is read once, line by line. What stays in memory grows with users, objects and hits (12 bytes each), not with the
+//! text: [`Reading`] collects, [`site`](super::site) and `assemble` give objects their files and users their requests.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use tlsdyno_engine::load::Workload;
+
+use super::access_log::{self, Entry, Fault};
+use super::exclude::Exclude;
+use super::log_file::{self, Line};
+use super::log_summary::{Counts, LogSummary};
+use super::{DocrootFile, objects, sessions};
+use crate::experiment::job::ReplaySpec;
+
+/// Makes the workload of the log at `path`.
+///
+/// # Errors
+/// The log cannot be read, holds no usable line, or the `exclude` list is wrong or leaves nothing over.
+pub(super) fn make(
+    path: &Path,
+    exclude: &[String],
+    rules: &ReplaySpec,
+) -> Result<(Workload, Vec<DocrootFile>, LogSummary)> {
+    let mut reading = Reading::new(Exclude::new(exclude)?);
+    let damage = log_file::for_each_line(path, |line| reading.take(line))?;
+    reading.counts.damage = damage;
+    ensure_usable(path, &reading, exclude)?;
+    let Reading {
+        counts,
+        targets,
+        replays,
+        hits,
+        clients,
+        ..
+    } = reading;
+    let objects = objects::make(&targets, &replays);
+    let (requests, users) = sessions::make(&hits, clients.users, &objects.embedded, rules);
+    let summary = counts.finish(
+        exclude,
+        &objects,
+        &clients.hits_by_client(&hits),
+        &replays,
+        &hits,
+    );
+    Ok((
+        Workload {
+            objects: objects.objects,
+            requests,
+            users,
+        },
+        objects.files,
+        summary,
+    ))
+}
+
+/// Refuses a log of which nothing can be replayed, and says what its lines lack.
+fn ensure_usable(path: &Path, reading: &Reading, exclude: &[String]) -> Result<()> {
+    let (path, counts) = (path.display(), &reading.counts);
+    if !reading.hits.is_empty() {
+        return Ok(());
+    }
+    if let Some(damage) = &counts.damage {
+        bail!("the log {path} has no usable line: {damage}");
+    }
+    ensure!(
+        counts.lines > 0,
+        "the log {path} is empty; name one with requests in it"
+    );
+    let excluded: u64 = counts.excluded.iter().sum();
+    ensure!(
+        excluded == 0,
+        "nothing of the log {path} is left: {excluded} of its {} lines are excluded by {}; exclude less",
+        counts.lines,
+        exclude.join(", ")
+    );
+    let faults: Vec<String> = counts
+        .malformed()
+        .iter()
+        .map(|fault| fault.to_string())
+        .collect();
+    bail!(
+        "the log {path} has no usable line; of its {} lines {}. It must be in common or combined format, like: \
+         192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET /index.html HTTP/1.1\" 200 5120",
+        counts.lines,
+        faults.join("; ")
+    )
+}
+
+/// How a request is made. Other methods than these cannot be replayed against files and become [`Method::Get`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Method {
+    Get,
+    Head,
+    Post,
+}
+
+/// What the response was and will be again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Response {
+    /// The whole object.
+    Whole,
+    /// 304: nothing, since the client has it already.
+    NotModified,
+    /// 206: so many bytes of it.
+    Part(u64),
+    /// 404 or 410: there is no such object.
+    Missing,
+    /// What a server of files cannot be made to answer (redirects, refusals, errors, other methods): an object of so many bytes
+    /// stands in for it.
+    StandIn(u64),
+}
+
+/// One way of requesting one target; becomes one object of the workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Replay {
+    pub target: u32,
+    pub method: Method,
+    pub response: Response,
+}
+
+impl Replay {
+    fn of(target: u32, entry: &Entry<'_>) -> Self {
+        let bytes = entry.bytes.unwrap_or(0);
+        let method = match entry.method {
+            b"GET" => Some(Method::Get),
+            b"HEAD" => Some(Method::Head),
+            b"POST" => Some(Method::Post),
+            _ => None,
+        };
+        let response = match (entry.status, method) {
+            (_, None) => Response::StandIn(bytes),
+            (200 | 203, _) => Response::Whole,
+            (206, Some(Method::Get)) if bytes > 0 => Response::Part(bytes),
+            (206, Some(Method::Head)) => Response::Whole,
+            (304, Some(Method::Get | Method::Head)) => Response::NotModified,
+            (404 | 410, _) => Response::Missing,
+            _ => Response::StandIn(bytes),
+        };
+        Self {
+            target,
+            method: method.unwrap_or(Method::Get),
+            response,
+        }
+    }
+}
+
+/// One request as logged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hit {
+    pub user: u32,
+    /// Index into the replays, and so into the workload's objects.
+    pub object: u32,
+    /// Seconds, counted from an arbitrary point.
+    pub at_s: u32,
+}
+
+/// One distinct request target.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// As logged.
+    pub text: Box<[u8]>,
+    /// Sizes of whole responses to GET.
+    pub sizes: SizeCounts,
+    /// Largest response of another kind that the object must be able to give: POST, or a part. Bytes.
+    pub other_bytes: u64,
+}
+
+/// How often which size occurred, for a few sizes: real objects have one or two; a page made anew each time has thousands.
+#[derive(Debug, Default)]
+pub(super) struct SizeCounts {
+    counts: Vec<(u64, u32)>,
+    /// More than one size was seen.
+    pub varying: bool,
+}
+
+impl SizeCounts {
+    /// Sizes kept for one object.
+    const KEPT: usize = 8;
+
+    fn add(&mut self, bytes: u64) {
+        if let Some((_, count)) = self.counts.iter_mut().find(|(size, _)| *size == bytes) {
+            *count += 1;
+            return;
+        }
+        self.varying |= !self.counts.is_empty();
+        if self.counts.len() < Self::KEPT {
+            self.counts.push((bytes, 1));
+            return;
+        }
+        // Misra and Gries 1982: every size that occurs in more than one in nine responses stays among those kept.
+        self.counts.iter_mut().for_each(|(_, count)| *count -= 1);
+        self.counts.retain(|(_, count)| *count > 0);
+    }
+
+    /// The most usual size, the larger of two equally usual, bytes.
+    pub(super) fn usual(&self) -> Option<u64> {
+        self.counts
+            .iter()
+            .map(|(size, count)| (*count, *size))
+            .max()
+            .map(|(_, size)| size)
+    }
+}
+
+/// Numbers things in order of first appearance.
+#[derive(Debug, Default)]
+pub(super) struct Clients {
+    known: HashMap<Box<[u8]>, Client>,
+    users: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Client {
+    /// The pattern that excludes it.
+    excluded: Option<usize>,
+    user: Option<u32>,
+}
+
+impl Clients {
+    /// Each user's name with its hits.
+    fn hits_by_client(&self, hits: &[Hit]) -> Vec<(u64, &[u8])> {
+        let mut counts = vec![0_u64; self.users as usize];
+        hits.iter().for_each(|hit| counts[hit.user as usize] += 1);
+        self.known
+            .iter()
+            .filter_map(|(name, client)| client.user.map(|user| (counts[user as usize], &**name)))
+            .collect()
+    }
+}
+
+/// What has been read of a log so far.
+#[derive(Debug)]
+struct Reading {
+    exclude: Exclude,
+    counts: Counts,
+    clients: Clients,
+    targets: Vec<Target>,
+    target_numbers: HashMap<Box<[u8]>, u32>,
+    replays: Vec<Replay>,
+    replay_numbers: HashMap<Replay, u32>,
+    hits: Vec<Hit>,
+    /// Time of the first line; others are counted from [`MIDDLE_S`] before it.
+    first_s: Option<i64>,
+}
+
+/// The first line's time among the 32 bits of [`Hit::at_s`]: 68 years of log on either side.
+const MIDDLE_S: i64 = 1 << 31;
+
+impl Reading {
+    fn new(exclude: Exclude) -> Self {
+        Self {
+            exclude,
+            counts: Counts::default(),
+            clients: Clients::default(),
+            targets: Vec::new(),
+            target_numbers: HashMap::new(),
+            replays: Vec::new(),
+            replay_numbers: HashMap::new(),
+            hits: Vec::new(),
+            first_s: None,
+        }
+    }
+
+    fn take(&mut self, line: Line<'_>) -> Result<()> {
+        self.counts.lines += 1;
+        let (line, parsed) = match line {
+            Line::Whole(line) => (line, access_log::parse(line)),
+            Line::TooLong(start) => (start, Err(Fault::TooLong)),
+        };
+        match parsed {
+            Ok(entry) => self
+                .add(&entry)
+                .with_context(|| format!("at line {} of the log", self.counts.lines)),
+            Err(fault) => {
+                self.counts.add_fault(fault, line);
+                Ok(())
+            }
+        }
+    }
+
+    fn add(&mut self, entry: &Entry<'_>) -> Result<()> {
+        let Some(user) = self.user(entry)? else {
+            return Ok(());
+        };
+        self.counts.add_entry(entry);
+        let target = self.target(entry.target)?;
+        let replay = Replay::of(target, entry);
+        let known = &mut self.targets[target as usize];
+        let bytes = entry.bytes.unwrap_or(0);
+        match (replay.method, replay.response) {
+            (Method::Get, Response::Whole) => known.sizes.add(bytes),
+            (Method::Post, Response::Whole) | (_, Response::Part(_)) => {
+                known.other_bytes = known.other_bytes.max(bytes)
+            }
+            _ => {}
+        }
+        let object = self.object(replay)?;
+        let first_s = *self.first_s.get_or_insert(entry.time_s);
+        let at_s = (entry.time_s - first_s + MIDDLE_S).clamp(0, i64::from(u32::MAX)) as u32;
+        ensure!(
+            self.hits.len() < u32::MAX as usize,
+            "more requests than fit a workload (2^32 - 1); use a part of the log"
+        );
+        self.hits.push(Hit { user, object, at_s });
+        Ok(())
+    }
+
+    /// The user that this line belongs to; none if it is excluded.
+    fn user(&mut self, entry: &Entry<'_>) -> Result<Option<u32>> {
+        if !self.clients.known.contains_key(entry.client) {
+            let client = Client {
+                excluded: self.exclude.client(entry.client),
+                user: None,
+            };
+            self.clients.known.insert(entry.client.into(), client);
+        }
+        let client = self
+            .clients
+            .known
+            .get_mut(entry.client)
+            .context("the client was just inserted")?;
+        let excluded = client
+            .excluded
+            .or_else(|| entry.user_agent.and_then(|agent| self.exclude.agent(agent)));
+        if let Some(pattern) = excluded {
+            self.counts.add_excluded(pattern);
+            return Ok(None);
+        }
+        Ok(Some(*client.user.get_or_insert_with(|| {
+            self.clients.users += 1;
+            self.clients.users - 1
+        })))
+    }
+
+    fn target(&mut self, text: &[u8]) -> Result<u32> {
+        if let Some(number) = self.target_numbers.get(text) {
+            return Ok(*number);
+        }
+        let number = u32::try_from(self.targets.len())?;
+        self.targets.push(Target {
+            text: text.into(),
+            sizes: SizeCounts::default(),
+            other_bytes: 0,
+        });
+        self.target_numbers.insert(text.into(), number);
+        Ok(number)
+    }
+
+    fn object(&mut self, replay: Replay) -> Result<u32> {
+        if let Some(number) = self.replay_numbers.get(&replay) {
+            return Ok(*number);
+        }
+        let number = u32::try_from(self.replays.len())?;
+        self.replays.push(replay);
+        self.replay_numbers.insert(replay, number);
+        Ok(number)
+    }
+}
+
+#[cfg(test)]
+mod tests;
