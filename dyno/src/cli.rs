@@ -18,6 +18,7 @@ enum Command {
     Completions(cmd::completions::Args),
     Man(cmd::man::Args),
     Supervise(cmd::supervise::Args),
+    Trace(cmd::trace::Args),
 }
 
 /// Parses the arguments and runs the subcommand. Wrong arguments end the process here, with [`Exit::Usage`].
@@ -26,6 +27,7 @@ pub fn run() -> anyhow::Result<Exit> {
         Command::Completions(args) => cmd::completions::run(&args),
         Command::Man(args) => cmd::man::run(&args),
         Command::Supervise(args) => cmd::supervise::run(&args),
+        Command::Trace(args) => cmd::trace::run(&args),
     }
 }
 

@@ -3,3 +3,4 @@
 pub mod completions;
 pub mod man;
 pub mod supervise;
+pub mod trace;

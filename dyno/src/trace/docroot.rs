@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::random::Random;
 use super::{DocrootFile, Site};
+use crate::exit::{Exit, OrExit};
 
 /// When every file was last modified, seconds since 1970: fixed, so that conditional requests can name it.
 pub const MODIFIED_UNIX_S: u64 = 1_000_000_000;
@@ -33,7 +34,7 @@ const SPARE_BYTES: u64 = 16 << 20;
 pub fn write(site: &Site, root: &Path) -> Result<()> {
     let corpus_bytes: u64 = site.files.iter().map(|file| file.bytes).sum();
     make_directory(root)?;
-    check_space(root, corpus_bytes, site.files.len() as u64)?;
+    check_space(root, corpus_bytes, site.files.len() as u64).or_exit(Exit::Environment)?;
     let progress = progress(corpus_bytes);
     let block = random_block();
     let mut made = std::collections::HashSet::new();

@@ -10,6 +10,7 @@
 //!   connection (Apache 1.3: 15 s). With four connections that makes about one connection per request, which is what the
 //!   published gain of the session cache implies.
 
+use anyhow::{Result, ensure};
 use tlsdyno_engine::load::{Expect, Object, Request, User, Workload};
 
 use super::random::Random;
@@ -59,8 +60,18 @@ const PAGES_PER_KIND: usize = PAGES.len() / 2;
 /// Objects of one page.
 const OBJECTS_PER_PAGE: usize = 1 + IMAGES_PER_PAGE;
 
+/// Most users: keeps the number of requests far within 32 bits.
+const MAX_USERS: u32 = 10_000_000;
+
 /// Makes the workload: `users` purchases. `seed` decides which customers are new and which pages they pass.
-pub(super) fn make(users: u32, seed: u64) -> Parts {
+///
+/// # Errors
+/// No user, or more than [`MAX_USERS`].
+pub(super) fn make(users: u32, seed: u64) -> Result<Parts> {
+    ensure!(
+        (1..=MAX_USERS).contains(&users),
+        "the ecommerce workload is made for 1 to {MAX_USERS} users, not {users}"
+    );
     let files = files();
     let objects = files
         .iter()
@@ -89,7 +100,7 @@ pub(super) fn make(users: u32, seed: u64) -> Parts {
         }
         add_purchase(&mut workload, deck[user % DECK], &mut random);
     }
-    Parts { workload, files }
+    Ok(Parts { workload, files })
 }
 
 /// Appends one purchase: the first page, one of those in the middle, the last.
@@ -163,7 +174,7 @@ mod tests {
     #[test]
     fn it_has_the_published_aggregates_at_any_seed_and_number_of_users() {
         for (users, seed) in [(50, 0), (1_000, 1), (777, 42)] {
-            let parts = make(users, seed);
+            let parts = make(users, seed).unwrap();
             let sizes = sizes(&parts);
             let hits = parts.workload.requests.len();
             assert_eq!(
@@ -192,7 +203,7 @@ mod tests {
 
     #[test]
     fn every_object_is_used_and_new_customers_are_22_percent() {
-        let parts = make(500, 7);
+        let parts = make(500, 7).unwrap();
         let mut hits = vec![0_u32; parts.workload.objects.len()];
         for request in &parts.workload.requests {
             hits[request.object as usize] += 1;
@@ -209,7 +220,7 @@ mod tests {
 
     #[test]
     fn pages_are_whole_and_connections_close_at_their_end() {
-        let parts = make(20, 9);
+        let parts = make(20, 9).unwrap();
         for user in &parts.workload.users {
             let requests =
                 &parts.workload.requests[user.requests.start as usize..user.requests.end as usize];
@@ -228,7 +239,7 @@ mod tests {
 
     #[test]
     fn any_block_of_users_is_equal_work() {
-        let parts = make(100, 5);
+        let parts = make(100, 5).unwrap();
         let sizes = sizes(&parts);
         let work: Vec<u64> = parts
             .workload

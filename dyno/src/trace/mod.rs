@@ -17,8 +17,11 @@ mod random;
 mod replay;
 mod sessions;
 mod summary;
+mod summary_text;
+mod synth;
 mod url;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tlsdyno_engine::load::Workload;
@@ -26,8 +29,11 @@ use tlsdyno_engine::load::Workload;
 pub use docroot::{MODIFIED, MODIFIED_UNIX_S, write as write_docroot};
 pub use log_summary::{Busy, Example, Excluded, LogSummary, Malformed};
 pub use summary::{Sizes, Summary};
+pub use synth::write_log;
 
-use crate::experiment::job::WorkloadSpec;
+use crate::exit::{Exit, OrExit};
+use crate::experiment::job::{ReplaySpec, WorkloadSpec};
+use exclude::Exclude;
 
 /// A workload with everything the server needs for it.
 #[derive(Clone, Debug)]
@@ -62,42 +68,31 @@ struct Parts {
 /// # Errors
 /// What is wrong with the description or the log, and what to do about it.
 pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
-    match spec {
-        WorkloadSpec::Ecommerce { users, seed } => {
-            anyhow::ensure!(*users > 0, "the ecommerce workload needs at least one user");
-            anyhow::ensure!(
-                *users <= MAX_USERS,
-                "the ecommerce workload has at most {MAX_USERS} users, not {users}"
-            );
-            Ok(site("ecommerce", ecommerce::make(*users, *seed)))
-        }
+    let (name, made) = match spec {
+        WorkloadSpec::Ecommerce { users, seed } => ("ecommerce", ecommerce::make(*users, *seed)),
+        WorkloadSpec::Department { scale, seed } => ("department", department::make(*scale, *seed)),
         WorkloadSpec::Url {
             path,
             bytes,
             users,
             requests_per_user,
-        } => Ok(site(
-            "url",
-            url::make(path, *bytes, *users, *requests_per_user)?,
-        )),
-        WorkloadSpec::Department { scale, seed } => {
-            Ok(site("department", department::make(*scale, *seed)?))
-        }
+        } => ("url", url::make(path, *bytes, *users, *requests_per_user)),
         WorkloadSpec::Trace {
             path,
             exclude,
             replay,
-        } => {
-            let (workload, files, log) = replay::make(path, exclude, replay)?;
-            let mut site = site("trace", Parts { workload, files });
-            site.summary.log = Some(log);
-            Ok(site)
-        }
-    }
+        } => return of_log(path, exclude, replay),
+    };
+    Ok(site(name, made.or_exit(Exit::Usage)?))
 }
 
-/// Most users of a synthetic workload: keeps the number of requests far within 32 bits.
-const MAX_USERS: u32 = 10_000_000;
+fn of_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::Result<Site> {
+    let exclude_compiled = Exclude::new(exclude).or_exit(Exit::Usage)?;
+    let (parts, log) = replay::make(path, exclude, exclude_compiled, rules).or_exit(Exit::Input)?;
+    let mut site = site("trace", parts);
+    site.summary.log = Some(log);
+    Ok(site)
+}
 
 fn site(name: &str, parts: Parts) -> Site {
     let summary = Summary::of(name, &parts.workload, &parts.files);
@@ -130,6 +125,6 @@ mod tests {
         let error = make(&WorkloadSpec::Ecommerce { users: 0, seed: 1 })
             .unwrap_err()
             .to_string();
-        assert!(error.contains("at least one user"), "{error}");
+        assert!(error.contains("1 to 10000000 users"), "{error}");
     }
 }

@@ -13,19 +13,20 @@ use super::access_log::{self, Entry, Fault};
 use super::exclude::Exclude;
 use super::log_file::{self, Line};
 use super::log_summary::{Counts, LogSummary};
-use super::{DocrootFile, objects, sessions};
+use super::{Parts, objects, sessions};
 use crate::experiment::job::ReplaySpec;
 
-/// Makes the workload of the log at `path`.
+/// Makes the workload of the log at `path`. `excluded` is what `exclude` compiles to.
 ///
 /// # Errors
-/// The log cannot be read, holds no usable line, or the `exclude` list is wrong or leaves nothing over.
+/// The log cannot be read, holds no usable line, or nothing of it is left over.
 pub(super) fn make(
     path: &Path,
     exclude: &[String],
+    excluded: Exclude,
     rules: &ReplaySpec,
-) -> Result<(Workload, Vec<DocrootFile>, LogSummary)> {
-    let mut reading = Reading::new(Exclude::new(exclude)?);
+) -> Result<(Parts, LogSummary)> {
+    let mut reading = Reading::new(excluded);
     let damage = log_file::for_each_line(path, |line| reading.take(line))?;
     reading.counts.damage = damage;
     ensure_usable(path, &reading, exclude)?;
@@ -46,13 +47,16 @@ pub(super) fn make(
         &replays,
         &hits,
     );
+    let workload = Workload {
+        objects: objects.objects,
+        requests,
+        users,
+    };
     Ok((
-        Workload {
-            objects: objects.objects,
-            requests,
-            users,
+        Parts {
+            workload,
+            files: objects.files,
         },
-        objects.files,
         summary,
     ))
 }

@@ -1,7 +1,7 @@
 //! A workload in numbers.
 
 use serde::Serialize;
-use tlsdyno_engine::load::Workload;
+use tlsdyno_engine::load::{Request, Workload};
 
 use super::{DocrootFile, LogSummary};
 
@@ -19,6 +19,10 @@ pub struct Summary {
     pub sessions: u64,
     /// `sessions` in per cent of `hits`.
     pub full_handshakes_per_hit_percent: f64,
+    /// Pages: groups of requests that are outstanding together; as many as `hits` where each waits for the one before.
+    pub pages: u64,
+    /// How often a user closes all its connections: after each of these, and at its beginning, it opens new ones.
+    pub closes: u64,
     /// Distinct requests (method, path, headers).
     pub objects: u64,
     /// Files of the document root.
@@ -99,19 +103,23 @@ impl Summary {
             .zip(&uses)
             .filter_map(|(object, uses)| object.expect.body_bytes.map(|bytes| (bytes, *uses)))
             .collect();
-        let forgotten = workload
-            .requests
-            .iter()
-            .filter(|request| request.forget_session)
-            .count();
+        let count = |counted: fn(&Request) -> bool| {
+            workload
+                .requests
+                .iter()
+                .filter(|request| counted(request))
+                .count() as u64
+        };
         let hits = workload.requests.len() as u64;
-        let sessions = (workload.users.len() + forgotten) as u64;
+        let sessions = workload.users.len() as u64 + count(|request| request.forget_session);
         Self {
             workload: name.to_owned(),
             hits,
             users: workload.users.len() as u64,
             sessions,
             full_handshakes_per_hit_percent: 100.0 * sessions as f64 / hits.max(1) as f64,
+            pages: count(|request| request.page_end),
+            closes: count(|request| request.close_after),
             objects: workload.objects.len() as u64,
             files: files.len() as u64,
             corpus_bytes: files.iter().map(|file| file.bytes).sum(),

@@ -1,0 +1,231 @@
+//! `tlsdyno trace`: look at, import and make workloads.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use clap::Subcommand;
+
+use crate::exit::{Exit, OrExit};
+use crate::experiment::job::{OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec};
+use crate::trace::{Summary, make, write_docroot, write_log};
+
+/// Look at, import and make workloads
+///
+/// A workload is the name of a synthetic one (ecommerce, department) or an access log in common or combined format, plain or
+/// gzip. docs/WORKLOADS.md says how logs are read and where the synthetic ones come from.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Print a workload in numbers: hits, users, sessions, sizes, statuses, malformed lines
+    Show {
+        #[command(flatten)]
+        workload: WorkloadArgs,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write the files that a workload needs into DIR/docroot, and its numbers into DIR/summary.json
+    Import {
+        #[command(flatten)]
+        workload: WorkloadArgs,
+        /// A directory that does not exist yet, or is empty
+        #[arg(short, long, value_name = "DIR")]
+        output: PathBuf,
+        /// Print the numbers as one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write a workload as an access log in combined format
+    Synth {
+        #[command(flatten)]
+        workload: WorkloadArgs,
+        /// The file to write; without it the log goes to standard output
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct WorkloadArgs {
+    /// ecommerce, department, or the path of an access log
+    #[arg(value_name = "WORKLOAD|LOG")]
+    workload: String,
+    /// ecommerce: purchases, of twelve requests each [default: 1000]
+    #[arg(long, value_name = "N")]
+    users: Option<u32>,
+    /// department: 1 is the size in the paper, 100,000 hits and a corpus of 530 MB [default: 1]
+    #[arg(long, value_name = "FACTOR")]
+    scale: Option<f64>,
+    /// ecommerce, department: seed of the random choices [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Log: leave out a client address, a prefix like 10.0.0.0/8, part of a user agent, or `crawlers`; repeatable
+    #[arg(long, value_name = "WHAT")]
+    exclude: Vec<String>,
+    /// Log: fetch a document and what it embeds together, instead of one request after the other
+    #[arg(long)]
+    pages: bool,
+    /// Log: a user forgets its TLS session after so many seconds without a request; `never` makes only the first handshake of
+    /// an address full [default: 300]
+    #[arg(long, value_name = "SECONDS|never", value_parser = session_lifetime)]
+    session_lifetime: Option<SessionsSpec>,
+    /// Log: a user's connection closes after so many seconds without a request [default: 75]
+    #[arg(long, value_name = "SECONDS")]
+    keep_alive: Option<u32>,
+}
+
+fn session_lifetime(text: &str) -> Result<SessionsSpec, String> {
+    match text {
+        "never" => Ok(SessionsSpec::PerAddress),
+        seconds => seconds
+            .parse()
+            .map(SessionsSpec::LifetimeS)
+            .map_err(|_| "neither a number of seconds nor `never`".to_owned()),
+    }
+}
+
+/// The kinds of workload, to say which flags belong to which.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Ecommerce,
+    Department,
+    Log,
+}
+
+impl WorkloadArgs {
+    /// The workload asked for.
+    ///
+    /// # Errors
+    /// A flag that means nothing for it: better than silently measuring something else.
+    fn spec(&self) -> anyhow::Result<WorkloadSpec> {
+        let kind = match self.workload.as_str() {
+            "ecommerce" => Kind::Ecommerce,
+            "department" => Kind::Department,
+            _ => Kind::Log,
+        };
+        self.ensure_flags_fit(kind).or_exit(Exit::Usage)?;
+        let defaults = ReplaySpec::default();
+        let seed = self.seed.unwrap_or(1);
+        Ok(match kind {
+            Kind::Ecommerce => WorkloadSpec::Ecommerce {
+                users: self.users.unwrap_or(1_000),
+                seed,
+            },
+            Kind::Department => WorkloadSpec::Department {
+                scale: self.scale.unwrap_or(1.0),
+                seed,
+            },
+            Kind::Log => WorkloadSpec::Trace {
+                path: PathBuf::from(&self.workload),
+                exclude: self.exclude.clone(),
+                replay: ReplaySpec {
+                    order: if self.pages {
+                        OrderSpec::Pages
+                    } else {
+                        defaults.order
+                    },
+                    sessions: self.session_lifetime.unwrap_or(defaults.sessions),
+                    keep_alive_s: self.keep_alive.unwrap_or(defaults.keep_alive_s),
+                },
+            },
+        })
+    }
+
+    fn ensure_flags_fit(&self, kind: Kind) -> anyhow::Result<()> {
+        let flags = [
+            ("--users", self.users.is_some(), kind == Kind::Ecommerce),
+            ("--scale", self.scale.is_some(), kind == Kind::Department),
+            ("--seed", self.seed.is_some(), kind != Kind::Log),
+            ("--exclude", !self.exclude.is_empty(), kind == Kind::Log),
+            ("--pages", self.pages, kind == Kind::Log),
+            (
+                "--session-lifetime",
+                self.session_lifetime.is_some(),
+                kind == Kind::Log,
+            ),
+            ("--keep-alive", self.keep_alive.is_some(), kind == Kind::Log),
+        ];
+        for (flag, given, fits) in flags {
+            let what = if kind == Kind::Log {
+                "an access log"
+            } else {
+                self.workload.as_str()
+            };
+            ensure!(
+                !given || fits,
+                "{flag} means nothing for {what}; leave it out"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Does what was asked for.
+pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    match &args.action {
+        Action::Show { workload, json } => print(&make(&workload.spec()?)?.summary, *json)?,
+        Action::Import {
+            workload,
+            output,
+            json,
+        } => import(workload, output, *json)?,
+        Action::Synth { workload, output } => synth(workload, output.as_deref())?,
+    }
+    Ok(Exit::Done)
+}
+
+fn print(summary: &Summary, json: bool) -> anyhow::Result<()> {
+    let text = if json {
+        serde_json::to_string_pretty(summary)? + "\n"
+    } else {
+        summary.to_string()
+    };
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .context("failed to print")
+}
+
+fn import(workload: &WorkloadArgs, output: &Path, json: bool) -> anyhow::Result<()> {
+    let occupied = fs::read_dir(output).is_ok_and(|mut entries| entries.next().is_some());
+    if occupied {
+        let error = anyhow::anyhow!(
+            "{} is not empty; name a directory that does not exist yet",
+            output.display()
+        );
+        return Err(error).or_exit(Exit::Usage);
+    }
+    let site = make(&workload.spec()?)?;
+    write_docroot(&site, &output.join("docroot"))?;
+    let summary = output.join("summary.json");
+    fs::write(
+        &summary,
+        serde_json::to_string_pretty(&site.summary)? + "\n",
+    )
+    .with_context(|| format!("failed to write {}", summary.display()))?;
+    print(&site.summary, json)
+}
+
+fn synth(workload: &WorkloadArgs, output: Option<&Path>) -> anyhow::Result<()> {
+    let site = make(&workload.spec()?)?;
+    let Some(path) = output else {
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        return write_log(&site.workload, &mut out)
+            .and_then(|()| out.flush())
+            .context("failed to print");
+    };
+    let written = || -> std::io::Result<()> {
+        let mut out = BufWriter::new(File::create(path)?);
+        write_log(&site.workload, &mut out)?;
+        out.flush()
+    };
+    written()
+        .with_context(|| format!("failed to write {}", path.display()))
+        .or_exit(Exit::Environment)
+}
