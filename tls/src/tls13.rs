@@ -15,7 +15,7 @@ use crate::authenticate;
 use crate::client::{Context, State, unexpected};
 use crate::config::Config;
 use crate::crypto::hash::{Digest, Transcript};
-use crate::crypto::kdf::{derive_secret, finished_mac, hkdf_expand_label, hkdf_extract};
+use crate::crypto::kdf::{Prk, finished_mac, hkdf_expand_label, hkdf_extract};
 use crate::crypto::protect::{Opener, Sealer};
 use crate::crypto::verify::scheme_allowed_in_13;
 use crate::error::{Alert, Error};
@@ -29,7 +29,7 @@ pub(crate) struct Handshaking {
     transcript: Transcript,
     expect: Expect,
     /// The handshake secret, from which the application's secrets follow.
-    secret: Digest,
+    secret: Prk,
     client_secret: Digest,
     server_secret: Digest,
     /// The server's own certificate, where a signature is to be checked by it.
@@ -78,17 +78,17 @@ impl Handshaking {
 
         let off = context.config.settings().stages_off;
         let derived = match psk {
-            Some(psk) => derived_secret(
-                context.config,
-                hash,
-                &early_secret(hash, context.config, psk),
-            ),
+            Some(psk) => {
+                let early = early_secret(hash, context.config, psk);
+                derived_secret(context.config, hash, &Prk::new(hash, off, early.as_slice()))
+            }
             None => *context.config.derived_early(hash),
         };
         let secret = hkdf_extract(hash, off, derived.as_slice(), shared.as_slice());
         let at_hello = transcript.current();
-        let client_secret = derive_secret(hash, off, secret.as_slice(), b"c hs traffic", &at_hello);
-        let server_secret = derive_secret(hash, off, secret.as_slice(), b"s hs traffic", &at_hello);
+        let secret = Prk::new(hash, off, secret.as_slice());
+        let client_secret = secret.derive_secret(b"c hs traffic", &at_hello);
+        let server_secret = secret.derive_secret(b"s hs traffic", &at_hello);
         context.records.sealer = Some(Sealer::tls13(suite, off, client_secret.as_slice()));
         context.records.opener = Some(Opener::tls13(suite, off, server_secret.as_slice()));
         context.summary.resumed = psk.map(|_| SessionKind::Tls13Psk);
@@ -229,19 +229,12 @@ impl Handshaking {
 
         let derived = derived_secret(context.config, hash, &self.secret);
         let main = hkdf_extract(hash, off, derived.as_slice(), Digest::zero(hash).as_slice());
+        let main = Prk::new(hash, off, main.as_slice());
         let at_finished = self.transcript.current();
-        let client_secret =
-            derive_secret(hash, off, main.as_slice(), b"c ap traffic", &at_finished);
-        let server_secret =
-            derive_secret(hash, off, main.as_slice(), b"s ap traffic", &at_finished);
+        let client_secret = main.derive_secret(b"c ap traffic", &at_finished);
+        let server_secret = main.derive_secret(b"s ap traffic", &at_finished);
         self.answer(context);
-        let resumption = derive_secret(
-            hash,
-            off,
-            main.as_slice(),
-            b"res master",
-            &self.transcript.current(),
-        );
+        let resumption = main.derive_secret(b"res master", &self.transcript.current());
         context.records.sealer = Some(Sealer::tls13(self.suite, off, client_secret.as_slice()));
         context.records.opener = Some(Opener::tls13(self.suite, off, server_secret.as_slice()));
         Ok(State::Open13(Box::new(Open {
@@ -334,14 +327,8 @@ fn agree(
 }
 
 /// Derive-Secret(secret, "derived", ""). The KDF itself hashes the empty context, so that the hash is real even with stage `digest` off.
-fn derived_secret(config: &Config, hash: Hash, secret: &Digest) -> Digest {
-    derive_secret(
-        hash,
-        config.settings().stages_off,
-        secret.as_slice(),
-        b"derived",
-        config.empty_hash(hash),
-    )
+fn derived_secret(config: &Config, hash: Hash, secret: &Prk) -> Digest {
+    secret.derive_secret(b"derived", config.empty_hash(hash))
 }
 
 fn encrypted_extensions(body: &[u8], context: &mut Context<'_>) -> Result<(), Error> {
