@@ -1,0 +1,65 @@
+//! Compiles the C test programs, and the provider anew with sanitizers. A missing tool fails the test and names the package.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Folder `native/` of the repository.
+pub fn native() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../native")
+}
+
+/// Folder for what tests build.
+pub fn out() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// Compiles `native/tests/NAME.c` against libssl and libcrypto with `flags`; `label` keeps variants apart.
+pub fn test_program(compiler: &str, name: &str, label: &str, flags: &[&str]) -> PathBuf {
+    let program = out().join(format!("{name}-{label}-{}", std::process::id()));
+    run(Command::new(compiler)
+        .args(["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-pthread"])
+        .args([
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-Wshadow",
+            "-Wconversion",
+            "-Wno-deprecated-declarations",
+        ])
+        .args(flags)
+        .arg(native().join("tests").join(format!("{name}.c")))
+        .arg("-o")
+        .arg(&program)
+        .args(["-lssl", "-lcrypto"]));
+    program
+}
+
+/// Runs a command to its end and returns what it printed; fails the test with all output otherwise.
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| {
+        let program = Path::new(command.get_program())
+            .to_string_lossy()
+            .into_owned();
+        panic!(
+            "cannot run {program}: {error}; Debian: apt install {}",
+            package_of(&program)
+        )
+    });
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{printed}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    printed
+}
+
+/// The Debian package that holds a program the tests need.
+pub fn package_of(program: &str) -> &str {
+    match program {
+        "cc" | "gcc" => "gcc libssl-dev",
+        "nm" | "readelf" => "binutils",
+        other => other,
+    }
+}
