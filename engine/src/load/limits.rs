@@ -47,6 +47,9 @@ pub const FAILURES_IN_A_ROW_MAX: u64 = 1000;
 /// How long no connection is opened after the system refused one for want of ports, descriptors or memory, in nanoseconds.
 pub const RESOURCE_PAUSE_NS: u64 = 10_000_000;
 
+/// How long a server that announced to close may take for it before the client closes, in nanoseconds.
+pub const CLOSE_WAIT_NS_MAX: u64 = 1_000_000_000;
+
 /// Longest wait for events, so that a stop is noticed even where its signal goes to another thread, in nanoseconds.
 pub const WAIT_NS_MAX: u64 = 100_000_000;
 

@@ -1,8 +1,15 @@
 //! The load engine: users with own TLS sessions fetch pages of objects over a few connections each.
+//!
+//! [`run`] carries out a [`Plan`] on the calling thread and answers an [`Outcome`]. What is decided (`users`, `sessions`) knows neither
+//! sockets nor clocks; `run` and `connection` carry it out.
 
+mod connection;
 pub mod limits;
 mod outcome;
 mod plan;
+mod recorder;
+mod requests;
+mod run;
 mod sessions;
 mod users;
 
@@ -10,3 +17,4 @@ pub use outcome::{ErrorKind, Handshakes, Outcome, Phase};
 pub use plan::{
     Connections, Expect, Object, Plan, Request, Resumption, Target, Until, User, Workload,
 };
+pub use run::{LoadError, Progress, run, run_observed};

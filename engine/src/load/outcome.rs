@@ -65,6 +65,19 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Every kind, in the order of reports.
+    pub const ALL: [ErrorKind; 9] = [
+        ErrorKind::Refused,
+        ErrorKind::Reset,
+        ErrorKind::Closed,
+        ErrorKind::Timeout,
+        ErrorKind::Resources,
+        ErrorKind::Tls,
+        ErrorKind::Http,
+        ErrorKind::Status,
+        ErrorKind::Length,
+    ];
+
     /// The name used in JSON and records.
     pub const fn name(self) -> &'static str {
         match self {
@@ -117,6 +130,8 @@ pub struct Outcome {
     pub tls_faults: BTreeMap<String, u64>,
     /// Negotiated `version suite group` texts, with counts of handshakes.
     pub negotiated: BTreeMap<String, u64>,
+    /// The run ended early because nothing succeeded any more (`limits::FAILURES_IN_A_ROW_MAX`): the server is gone, or never was there.
+    pub gave_up: bool,
     /// The run was stopped before its end (Ctrl-C).
     pub stopped: bool,
 }

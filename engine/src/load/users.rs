@@ -167,6 +167,11 @@ impl<'w> Users<'w> {
         self.actions.pop_front()
     }
 
+    /// Whether there is something to do.
+    pub fn has_actions(&self) -> bool {
+        !self.actions.is_empty()
+    }
+
     /// Starts as many users as there are connections for.
     pub fn start(&mut self) {
         self.fill();
@@ -294,11 +299,13 @@ impl<'w> Users<'w> {
     }
 
     /// Connections that are open or opening.
+    #[cfg(test)]
     pub fn open_connections(&self) -> u32 {
         self.open
     }
 
     /// Users that take part just now.
+    #[cfg(test)]
     pub fn active_users(&self) -> u32 {
         self.active
     }

@@ -1,0 +1,251 @@
+//! One connection of the load engine: its socket, its TLS, the response it waits for and the bytes it could not send yet.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use tlsdyno_tls::{Client, Receiver, Session};
+use tlsdyno_wire::http::{Fault, Response};
+
+use super::outcome::ErrorKind;
+use super::plan::Expect;
+use super::users::ActiveId;
+use crate::reactor::Interest;
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// TCP is being connected.
+    Connecting,
+    /// The ClientHello is made.
+    Handshaking,
+    /// Requests can be made.
+    Open,
+    /// The last response is complete; the server is to close.
+    Closing,
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+pub struct Exchange {
+    pub sent_ns: u64,
+    pub first_byte_seen: bool,
+    pub expect: Expect,
+}
+
+/// A connection.
+pub struct Connection {
+    pub socket: OwnedFd,
+    pub user: ActiveId,
+    pub stage: Stage,
+    /// `None`: plain HTTP.
+    pub tls: Option<Client>,
+    pub response: Response,
+    pub exchange: Option<Exchange>,
+    /// Requests completed.
+    pub served: u32,
+    /// Bytes that wait for room in the socket.
+    pub unsent: Vec<u8>,
+    /// Bytes of the request's body that were not made yet.
+    pub body_left: u64,
+    /// What the reactor watches for; `None`: it does not yet.
+    pub interest: Option<Interest>,
+    /// Bytes were sent, and so TCP is connected.
+    pub tcp_connected: bool,
+    pub opened_ns: u64,
+    pub hello_ns: u64,
+    pub progress_ns: u64,
+    /// The plan wants this connection to resume a session.
+    pub resumption_intended: bool,
+    /// It was given a session to offer.
+    pub session_given: bool,
+}
+
+/// What came of reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing there.
+    Nothing,
+    /// The peer ended the stream.
+    End,
+}
+
+/// What a piece of input held.
+pub struct Found<'a> {
+    response: &'a mut Response,
+    exchange: &'a mut Option<Exchange>,
+    sessions: &'a mut Vec<Session>,
+    pub first_byte: bool,
+    /// Bytes came that belong to no response.
+    pub excess: bool,
+    pub fault: Option<Fault>,
+}
+
+impl<'a> Found<'a> {
+    /// Something to receive into: responses go to `response`, sessions to `sessions`.
+    pub fn new(
+        response: &'a mut Response,
+        exchange: &'a mut Option<Exchange>,
+        sessions: &'a mut Vec<Session>,
+    ) -> Found<'a> {
+        Found {
+            response,
+            exchange,
+            sessions,
+            first_byte: false,
+            excess: false,
+            fault: None,
+        }
+    }
+}
+
+impl Receiver for Found<'_> {
+    fn plaintext(&mut self, bytes: &[u8]) {
+        let Some(exchange) = self.exchange else {
+            self.excess |= !bytes.is_empty();
+            return;
+        };
+        if self.fault.is_some() || bytes.is_empty() {
+            return;
+        }
+        self.first_byte |= !std::mem::replace(&mut exchange.first_byte_seen, true);
+        match self.response.receive(bytes) {
+            Ok(taken) => self.excess |= taken < bytes.len(),
+            Err(fault) => self.fault = Some(fault),
+        }
+    }
+
+    fn session(&mut self, session: Session) {
+        self.sessions.push(session);
+    }
+}
+
+impl Connection {
+    /// A socket that begins to connect. Fails with the kind of error that the run counts.
+    pub fn open(
+        address: &SocketAddr,
+        user: ActiveId,
+        now_ns: u64,
+    ) -> Result<Connection, ErrorKind> {
+        let family = match address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket =
+            rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(kind_of)?;
+        match rustix::net::connect(&socket, address) {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
+            Err(error) => return Err(kind_of(error)),
+        }
+        Ok(Connection {
+            socket,
+            user,
+            stage: Stage::Connecting,
+            tls: None,
+            response: Response::new(false),
+            exchange: None,
+            served: 0,
+            unsent: Vec::new(),
+            body_left: 0,
+            interest: None,
+            tcp_connected: false,
+            opened_ns: now_ns,
+            hello_ns: now_ns,
+            progress_ns: now_ns,
+            resumption_intended: false,
+            session_given: false,
+        })
+    }
+
+    /// Reads once.
+    pub fn read(&self, buffer: &mut [u8]) -> Result<Read, ErrorKind> {
+        loop {
+            match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
+                Ok((_, 0)) => return Ok(Read::End),
+                Ok((_, bytes)) => return Ok(Read::Bytes(bytes)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(Read::Nothing),
+                Err(error) => return Err(kind_of(error)),
+            }
+        }
+    }
+
+    /// Sends what it can of `bytes`, behind what was kept before; keeps what it cannot send. Answers how much went out.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<usize, ErrorKind> {
+        if !self.unsent.is_empty() {
+            self.unsent.extend_from_slice(bytes);
+            return Ok(0);
+        }
+        let sent = self.send_once(bytes)?;
+        self.unsent.extend_from_slice(&bytes[sent..]);
+        Ok(sent)
+    }
+
+    /// Sends what it can of what was kept. Answers how much went out.
+    pub fn send_unsent(&mut self) -> Result<usize, ErrorKind> {
+        let sent = self.send_once(&self.unsent)?;
+        self.unsent.drain(..sent);
+        if self.unsent.is_empty() {
+            // Rare and then over: the memory is given back.
+            self.unsent = Vec::new();
+        }
+        Ok(sent)
+    }
+
+    fn send_once(&self, bytes: &[u8]) -> Result<usize, ErrorKind> {
+        loop {
+            match rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL) {
+                Ok(sent) => return Ok(sent),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(0),
+                Err(error) => return Err(kind_of(error)),
+            }
+        }
+    }
+
+    /// Whether everything of the current request is on its way.
+    pub fn is_all_sent(&self) -> bool {
+        self.unsent.is_empty() && self.body_left == 0
+    }
+
+    /// Whether the server closed a kept connection before it can have seen the request: such a request is made again.
+    pub fn is_stale(&self) -> bool {
+        self.served > 0
+            && self
+                .exchange
+                .is_some_and(|exchange| !exchange.first_byte_seen)
+    }
+
+    /// What the reactor should watch for.
+    pub fn wanted_interest(&self) -> Interest {
+        if self.stage == Stage::Connecting || !self.unsent.is_empty() {
+            Interest::ReadWrite
+        } else {
+            Interest::Read
+        }
+    }
+
+    /// Whether it waits for the server, so that a time-out applies.
+    pub fn waits_for_server(&self) -> bool {
+        self.stage != Stage::Open || self.exchange.is_some()
+    }
+}
+
+fn kind_of(error: Errno) -> ErrorKind {
+    match error {
+        Errno::CONNREFUSED => ErrorKind::Refused,
+        Errno::TIMEDOUT => ErrorKind::Timeout,
+        Errno::ADDRNOTAVAIL
+        | Errno::AGAIN
+        | Errno::MFILE
+        | Errno::NFILE
+        | Errno::NOBUFS
+        | Errno::NOMEM => ErrorKind::Resources,
+        Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::PERM => ErrorKind::Refused,
+        _ => ErrorKind::Reset,
+    }
+}

@@ -1,0 +1,112 @@
+//! Counts and histograms of a run. Recording neither allocates nor fails; what it may hold is bounded by `limits`.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use tlsdyno_tls::{Group, Handshake, Suite, Version};
+
+use super::limits::{LATENCY_NS_MAX, NEGOTIATED_MAX, TLS_FAULT_TEXTS_MAX};
+use super::outcome::{ErrorKind, Handshakes, Outcome, Phase};
+
+/// Everything an [`Outcome`] is made of, in a form that is cheap to update.
+pub struct Recorder {
+    pub hits: u64,
+    pub body_bytes: u64,
+    pub connections: u64,
+    pub handshakes: Handshakes,
+    phases: [Histogram<u64>; Phase::ALL.len()],
+    errors: [u64; ErrorKind::ALL.len()],
+    tls_faults: BTreeMap<String, u64>,
+    negotiated: Vec<(Negotiated, u64)>,
+}
+
+type Negotiated = (Version, Suite, Option<Group>);
+
+/// Under this text TLS faults are counted once there are too many different ones.
+const OTHER_FAULTS: &str = "other faults";
+
+impl Recorder {
+    pub fn new() -> Recorder {
+        let histogram = || {
+            // Three significant digits and these bounds are valid: this cannot fail, whatever the run.
+            Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
+                .expect("bounds and precision of the histograms are valid")
+        };
+        Recorder {
+            hits: 0,
+            body_bytes: 0,
+            connections: 0,
+            handshakes: Handshakes::default(),
+            phases: [(); Phase::ALL.len()].map(|()| histogram()),
+            errors: [0; ErrorKind::ALL.len()],
+            tls_faults: BTreeMap::new(),
+            negotiated: Vec::with_capacity(NEGOTIATED_MAX),
+        }
+    }
+
+    pub fn latency(&mut self, phase: Phase, nanoseconds: u64) {
+        self.phases[phase as usize].saturating_record(nanoseconds);
+    }
+
+    pub fn error(&mut self, kind: ErrorKind) {
+        self.errors[kind as usize] += 1;
+    }
+
+    pub fn errors(&self) -> u64 {
+        self.errors.iter().sum()
+    }
+
+    /// Counts a TLS fault by its text. Faults are rare or the run is worthless, so that the text may cost something.
+    pub fn tls_fault(&mut self, text: String) {
+        let known =
+            self.tls_faults.len() < TLS_FAULT_TEXTS_MAX || self.tls_faults.contains_key(&text);
+        let text = if known { text } else { OTHER_FAULTS.to_owned() };
+        *self.tls_faults.entry(text).or_default() += 1;
+    }
+
+    pub fn negotiated(&mut self, handshake: &Handshake) {
+        let key = (handshake.version, handshake.suite, handshake.group);
+        if let Some((_, count)) = self.negotiated.iter_mut().find(|(known, _)| *known == key) {
+            *count += 1;
+        } else if self.negotiated.len() < NEGOTIATED_MAX {
+            self.negotiated.push((key, 1));
+        }
+    }
+
+    pub fn finish(self) -> Outcome {
+        let some = |count: &u64| *count > 0;
+        Outcome {
+            hits: self.hits,
+            body_bytes: self.body_bytes,
+            connections: self.connections,
+            handshakes: self.handshakes,
+            elapsed_ns: 0,
+            client_cpu_ns: 0,
+            phases: Phase::ALL
+                .into_iter()
+                .zip(self.phases)
+                .filter(|(_, histogram)| !histogram.is_empty())
+                .collect(),
+            errors: ErrorKind::ALL
+                .into_iter()
+                .zip(self.errors)
+                .filter(|(_, count)| some(count))
+                .collect(),
+            tls_faults: self.tls_faults,
+            negotiated: self
+                .negotiated
+                .iter()
+                .map(|(key, count)| (name(key), *count))
+                .collect(),
+            gave_up: false,
+            stopped: false,
+        }
+    }
+}
+
+fn name((version, suite, group): &Negotiated) -> String {
+    match group {
+        Some(group) => format!("{version} {suite} {group}"),
+        None => format!("{version} {suite}"),
+    }
+}

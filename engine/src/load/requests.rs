@@ -1,0 +1,139 @@
+//! Requests in wire form, made once: sending one copies a line or two and allocates nothing.
+
+use super::plan::{Expect, Workload};
+
+/// The workload's objects as request heads.
+#[derive(Debug)]
+pub struct Requests {
+    /// Heads without their last line, one behind the other.
+    bytes: Vec<u8>,
+    objects: Vec<Prepared>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Prepared {
+    from: u32,
+    to: u32,
+    body_bytes: u64,
+    to_head: bool,
+    expect: Expect,
+}
+
+/// What there is to know about a request once its head was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes of body that must follow.
+    pub body_bytes: u64,
+    /// The request is HEAD.
+    pub to_head: bool,
+    /// What the response must look like.
+    pub expect: Expect,
+}
+
+impl Requests {
+    /// Prepares every object of `workload` for the host `host`. Answers `None` when the heads exceed 4 GiB together.
+    pub fn new(workload: &Workload, host: &str) -> Option<Requests> {
+        let mut bytes = Vec::new();
+        let mut objects = Vec::with_capacity(workload.objects.len());
+        for object in &workload.objects {
+            let from = u32::try_from(bytes.len()).ok()?;
+            for part in [
+                &object.method,
+                " ",
+                &object.path,
+                " HTTP/1.1\r\nHost: ",
+                host,
+                "\r\n",
+                &object.headers,
+            ] {
+                bytes.extend_from_slice(part.as_bytes());
+            }
+            // A request with a body, and one that could have one, tells its length (RFC 9110 section 8.6).
+            if object.body_bytes > 0 || matches!(object.method.as_str(), "POST" | "PUT" | "PATCH") {
+                bytes.extend_from_slice(b"Content-Length: ");
+                bytes.extend_from_slice(object.body_bytes.to_string().as_bytes());
+                bytes.extend_from_slice(b"\r\n");
+            }
+            objects.push(Prepared {
+                from,
+                to: u32::try_from(bytes.len()).ok()?,
+                body_bytes: object.body_bytes,
+                to_head: object.method == "HEAD",
+                expect: object.expect,
+            });
+        }
+        Some(Requests { bytes, objects })
+    }
+
+    /// Appends the head of a request for `object` to `out`. `last`: the connection closes after the response.
+    pub fn write(&self, object: u32, last: bool, out: &mut Vec<u8>) -> Written {
+        let prepared = self.objects[object as usize];
+        out.extend_from_slice(&self.bytes[prepared.from as usize..prepared.to as usize]);
+        out.extend_from_slice(if last {
+            b"Connection: close\r\n\r\n"
+        } else {
+            b"\r\n"
+        });
+        Written {
+            body_bytes: prepared.body_bytes,
+            to_head: prepared.to_head,
+            expect: prepared.expect,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::plan::Object;
+    use tlsdyno_wire::http::{Body, request_head};
+
+    fn object(method: &str, headers: &str, body_bytes: u64) -> Object {
+        Object {
+            method: method.into(),
+            path: "/a?b".into(),
+            headers: headers.into(),
+            body_bytes,
+            expect: Expect::default(),
+        }
+    }
+
+    #[test]
+    fn requests_read_back_as_what_was_asked_for() {
+        let workload = Workload {
+            objects: vec![
+                object("GET", "If-None-Match: \"x\"\r\n", 0),
+                object("HEAD", "", 0),
+                object("POST", "", 7),
+                object("POST", "", 0),
+            ],
+            ..Workload::default()
+        };
+        let requests = Requests::new(&workload, "example.org:8443").unwrap();
+        for (index, object) in workload.objects.iter().enumerate() {
+            for last in [false, true] {
+                let mut out = Vec::new();
+                let written = requests.write(index as u32, last, &mut out);
+                let head = request_head(&out).unwrap().unwrap();
+                assert_eq!(head.bytes, out.len());
+                assert_eq!(head.method, object.method.as_bytes());
+                assert_eq!(head.target, b"/a?b");
+                assert_eq!(head.headers.get("host"), Some(&b"example.org:8443"[..]));
+                assert_eq!(head.persists, !last);
+                assert_eq!(head.body, Body::Length(object.body_bytes));
+                assert_eq!(
+                    head.headers.get("content-length").is_some(),
+                    object.method == "POST"
+                );
+                assert_eq!(
+                    head.headers.get("if-none-match").is_some(),
+                    !object.headers.is_empty()
+                );
+                assert_eq!(
+                    (written.body_bytes, written.to_head),
+                    (object.body_bytes, object.method == "HEAD")
+                );
+            }
+        }
+    }
+}
