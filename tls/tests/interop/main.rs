@@ -5,6 +5,7 @@ mod cuts;
 mod harness;
 mod meddler;
 mod openssl_server;
+mod over_sockets;
 mod refusals;
 mod rustls_server;
 mod with_openssl;
