@@ -10,6 +10,9 @@ pub mod kdf;
 pub mod protect;
 pub mod verify;
 
+#[cfg(test)]
+mod vectors;
+
 use crate::suite::Group;
 
 /// What a primitive refused, and why.

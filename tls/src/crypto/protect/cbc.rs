@@ -56,6 +56,20 @@ impl Cbc {
     }
 
     pub(super) fn seal(&self, sequence: u64, content_type: u8, plain: &[u8], out: &mut Vec<u8>) {
+        let mut iv = [0; BLOCK];
+        aws_lc_rs::rand::fill(&mut iv).expect("the system gives randomness");
+        self.seal_with_iv(iv, sequence, content_type, plain, out);
+    }
+
+    /// Appends one record with this explicit IV.
+    pub(super) fn seal_with_iv(
+        &self,
+        iv: [u8; BLOCK],
+        sequence: u64,
+        content_type: u8,
+        plain: &[u8],
+        out: &mut Vec<u8>,
+    ) {
         let (inner_mac, outer_mac) = if self.encrypt_then_mac {
             (0, self.mac_bytes)
         } else {
@@ -65,8 +79,6 @@ impl Cbc {
         out.reserve(HEADER + BLOCK + padded + outer_mac);
         out.extend_from_slice(&header(content_type, BLOCK + padded + outer_mac));
         let start = out.len();
-        let mut iv = [0; BLOCK];
-        aws_lc_rs::rand::fill(&mut iv).expect("the system gives randomness");
         out.extend_from_slice(&iv);
         out.extend_from_slice(plain);
         if !self.encrypt_then_mac {

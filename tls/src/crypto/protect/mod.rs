@@ -4,6 +4,8 @@ mod aead;
 mod cbc;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vectors;
 
 use std::ops::Range;
 
