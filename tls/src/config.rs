@@ -361,3 +361,125 @@ fn sni(settings: &Settings) -> Option<&str> {
         .as_deref()
         .filter(|name| name.parse::<IpAddr>().is_err())
 }
+
+#[cfg(test)]
+mod tests {
+    use tlsdyno_wire::handshake::Body;
+    use tlsdyno_wire::hello::ClientHello;
+
+    use super::*;
+
+    fn lean() -> Settings {
+        Settings {
+            effort: Effort::Lean,
+            ..Settings::default()
+        }
+    }
+
+    #[test]
+    fn what_is_left_empty_is_filled_in() {
+        let everything = Config::new(lean()).unwrap();
+        assert_eq!(
+            everything.settings().versions,
+            [Version::Tls13, Version::Tls12]
+        );
+        assert_eq!(everything.settings().suites, Suite::ALL);
+        assert_eq!(everything.settings().groups, Group::ALL);
+        assert_eq!(everything.only_hash(), None);
+
+        let by_suite = Config::new(Settings {
+            suites: vec![Suite::RsaAes128Sha],
+            ..lean()
+        })
+        .unwrap();
+        assert_eq!(by_suite.settings().versions, [Version::Tls12]);
+        assert_eq!(by_suite.only_hash(), Some(Hash::Sha256));
+
+        let by_version = Config::new(Settings {
+            versions: vec![Version::Tls13],
+            ..lean()
+        })
+        .unwrap();
+        assert!(
+            by_version
+                .settings()
+                .suites
+                .iter()
+                .all(|suite| suite.version() == Version::Tls13)
+        );
+        assert_eq!(by_version.settings().suites.len(), 3);
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_refused_with_the_remedy() {
+        let refused = |settings| Config::new(settings).unwrap_err().to_string();
+        let (tls12, tls13) = (vec![Version::Tls12], vec![Version::Tls13]);
+        assert_eq!(
+            refused(Settings {
+                versions: tls13,
+                suites: vec![Suite::RsaAes128Sha],
+                ..lean()
+            }),
+            "suite AES128-SHA belongs to TLS 1.2, which is not offered; offer that version or leave the suite out"
+        );
+        let both = [tls12, vec![Version::Tls13]].concat();
+        assert_eq!(
+            refused(Settings {
+                versions: both,
+                suites: vec![Suite::RsaAes128Sha],
+                ..lean()
+            }),
+            "TLS 1.3 is offered without any of its suites; add one or leave the version out"
+        );
+        assert_eq!(
+            refused(Settings {
+                groups: vec![Group::P256; 2],
+                ..lean()
+            }),
+            "P-256 is listed twice"
+        );
+        assert!(
+            refused(Settings {
+                server_name: Some("a b".to_owned()),
+                ..lean()
+            })
+            .starts_with("`a b` is neither")
+        );
+        assert!(
+            refused(Settings {
+                alpn: vec![String::new()],
+                ..lean()
+            })
+            .starts_with("ALPN names have 1 to 255")
+        );
+        assert!(
+            refused(Settings {
+                alpn: vec!["x".repeat(255); 9],
+                ..lean()
+            })
+            .starts_with("ALPN names have 1 to 255")
+        );
+        assert!(refused(Settings::default()).contains("it needs trusted certificates"));
+    }
+
+    #[test]
+    fn addresses_are_not_sent_as_names() {
+        for (name, sent) in [("localhost", true), ("127.0.0.1", false), ("::1", false)] {
+            let config = Config::new(Settings {
+                server_name: Some(name.to_owned()),
+                ..lean()
+            })
+            .unwrap();
+            let mut out = Vec::new();
+            let start = config
+                .template()
+                .write(&mut out, 0x0301, &[0; 32], &[])
+                .finish();
+            let hello = ClientHello::decode(&out[start + 4..]).unwrap();
+            assert_eq!(
+                hello.server_name().unwrap(),
+                sent.then_some(name.as_bytes())
+            );
+        }
+    }
+}

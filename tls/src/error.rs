@@ -81,7 +81,7 @@ pub enum Error {
     #[error("the server sent an invalid message: {0}")]
     InvalidMessage(#[from] DecodeError),
     /// The server's bytes are not TLS records, or too long ones.
-    #[error("the server sent {0}")]
+    #[error("the server does not speak TLS as it should: {0}")]
     InvalidRecord(#[from] FrameError),
     /// The server sent a message that has no place here.
     #[error("the server sent {got} where {expected} was expected")]
@@ -183,5 +183,52 @@ impl From<CryptoError> for Error {
             CryptoError::BadRecordMac => Error::BadRecordMac,
             fault => Error::Refused(fault),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alerts_have_their_names() {
+        assert_eq!(Alert::HANDSHAKE_FAILURE.to_string(), "handshake_failure");
+        assert_eq!(Alert(120).to_string(), "no_application_protocol");
+        assert_eq!(Alert(200).to_string(), "alert 200");
+        assert_eq!(
+            Error::AlertReceived(Alert(40)).to_string(),
+            "the server sent the alert handshake_failure"
+        );
+    }
+
+    #[test]
+    fn an_alert_goes_out_for_every_fault_of_the_server_and_for_no_other() {
+        assert_eq!(Error::BadFinished.alert(), Some(Alert::DECRYPT_ERROR));
+        assert_eq!(
+            Error::from(CryptoError::BadRecordMac).alert(),
+            Some(Alert::BAD_RECORD_MAC)
+        );
+        assert_eq!(
+            Error::from(CryptoError::UnknownIssuer).alert(),
+            Some(Alert::UNKNOWN_CA)
+        );
+        for silent in [
+            Error::AlertReceived(Alert(40)),
+            Error::ClosedInHandshake,
+            Error::Truncated,
+            Error::NotConnected,
+            Error::Failed,
+        ] {
+            assert_eq!(silent.alert(), None);
+        }
+    }
+
+    #[test]
+    fn plain_http_is_recognised() {
+        let error = Error::from(FrameError::NotTls(*b"HTTP/"));
+        assert_eq!(
+            error.to_string(),
+            "the server does not speak TLS as it should: not a TLS record: `HTTP/`"
+        );
     }
 }

@@ -218,3 +218,55 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::Hash;
+
+    fn established() -> Established12 {
+        Established12 {
+            suite: Suite::RsaAes128Sha,
+            master: [1; 48],
+            extended_master_secret: true,
+        }
+    }
+
+    #[test]
+    fn sessions_end_with_their_lifetime() {
+        let psk = Digest::zero(Hash::Sha256);
+        let ticket = Session::tls13(Suite::Tls13Aes128Gcm, psk, b"ticket", 10, 5, 1_000_000);
+        assert!(
+            ticket.is_usable(1_000_000)
+                && ticket.is_usable(1_009_999)
+                && !ticket.is_usable(1_010_000)
+        );
+        let endless = Session::tls13(Suite::Tls13Aes128Gcm, psk, b"ticket", u32::MAX, 5, 0);
+        assert_eq!(endless.lifetime_s(), 7 * 24 * 3600);
+        let unspecified = Session::tls12_ticket(&established(), b"ticket", 0, 0);
+        assert_eq!(unspecified.lifetime_s(), 24 * 3600);
+        assert_eq!(
+            Session::tls12_ticket(&established(), b"ticket", 300, 0).lifetime_s(),
+            300
+        );
+    }
+
+    #[test]
+    fn the_age_is_masked_and_wraps() {
+        let psk = Digest::zero(Hash::Sha256);
+        let ticket = Session::tls13(Suite::Tls13Aes128Gcm, psk, b"ticket", 10, u32::MAX, 1000);
+        assert_eq!(ticket.obfuscated_age(1000), u32::MAX);
+        assert_eq!(ticket.obfuscated_age(1003), 2);
+        // A clock that ran backwards makes no age of half a century.
+        assert_eq!(ticket.obfuscated_age(500), u32::MAX);
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let text = format!("{:?}", Session::tls12_id(&established(), &[3; 32], 7));
+        assert_eq!(
+            text,
+            "Session { kind: Tls12Id, suite: RsaAes128Sha, created_ms: 7, lifetime_s: 86400, .. }"
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! The functions of the fuzz targets, for a moment, on seeds, mutated seeds and random bytes; `cargo fuzz` runs them for long.
+
+#[path = "../../fuzz/src/lib.rs"]
+mod targets;
+
+/// xorshift64*: the same inputs in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    fn bytes(&mut self, most: usize) -> Vec<u8> {
+        (0..self.below(most)).map(|_| self.next() as u8).collect()
+    }
+
+    /// `seed` with a few bytes changed, inserted, removed or repeated.
+    fn mutate(&mut self, seed: &[u8]) -> Vec<u8> {
+        let mut bytes = seed.to_vec();
+        for _ in 0..=self.below(3) {
+            let place = self.below(bytes.len());
+            match self.below(5) {
+                0 => bytes[place] = self.next() as u8,
+                1 => bytes[place] ^= 1 << self.below(8),
+                2 => bytes.insert(place, self.next() as u8),
+                3 => drop(bytes.remove(place)),
+                _ => {
+                    let end = place + self.below((bytes.len() - place).min(60));
+                    let copy = bytes[place..end].to_vec();
+                    bytes.splice(place..place, copy);
+                }
+            }
+            if bytes.is_empty() {
+                break;
+            }
+        }
+        bytes
+    }
+}
+
+#[test]
+fn every_conversation_connects() {
+    for (index, seed) in targets::conversations().iter().enumerate() {
+        assert!(
+            targets::connects(seed),
+            "seed {index} reaches the end of its handshake"
+        );
+    }
+}
+
+#[test]
+fn client_receive() {
+    let mut random = Random(1);
+    for seed in targets::conversations() {
+        targets::client_receive(&seed);
+        for _ in 0..3000 {
+            targets::client_receive(&random.mutate(&seed));
+        }
+    }
+    for _ in 0..3000 {
+        targets::client_receive(&random.bytes(300));
+    }
+}
+
+#[test]
+fn hello_parse() {
+    let mut random = Random(2);
+    for seed in targets::conversations() {
+        for _ in 0..1000 {
+            targets::hello_parse(&random.mutate(&seed));
+        }
+    }
+    for _ in 0..10_000 {
+        let mut bytes = vec![22, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3];
+        bytes.extend(random.bytes(300));
+        targets::hello_parse(&bytes);
+    }
+}
+
+#[test]
+fn handshake_messages() {
+    let mut random = Random(3);
+    for _ in 0..50_000 {
+        let mut bytes = random.bytes(80);
+        // Small numbers, so that lengths often fit.
+        bytes.iter_mut().for_each(|byte| *byte %= 12);
+        targets::handshake_messages(&bytes);
+    }
+}
