@@ -78,11 +78,7 @@ pub struct ReplaySpec {
 
 impl Default for ReplaySpec {
     fn default() -> Self {
-        Self {
-            order: OrderSpec::Total,
-            sessions: SessionsSpec::LifetimeS(300),
-            keep_alive_s: 75,
-        }
+        Self { order: OrderSpec::Total, sessions: SessionsSpec::LifetimeS(300), keep_alive_s: 75 }
     }
 }
 

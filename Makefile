@@ -1,0 +1,35 @@
+# Two commands do all set-up: `make demo` runs the main job, `make test` passes the tests. Both install what is missing.
+CARGO ?= cargo
+
+.PHONY: demo test build install bench test-openssl lint clean
+
+demo: ## run the main job on the built-in server and write report.html
+	scripts/install-packages demo
+	$(CARGO) build --release -p tlsdyno
+	./target/release/tlsdyno ablate --quick --report report.html
+
+test: ## everything that continuous integration runs
+	scripts/install-packages test
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) test --workspace
+
+build: ## the release binary
+	scripts/install-packages build
+	$(CARGO) build --release -p tlsdyno
+
+install: ## for good, in cargo's bin directory
+	scripts/install-packages build
+	$(CARGO) install --path dyno
+
+bench: ## the measured bars of the issues; long, wants a quiet machine
+	scripts/install-packages bench
+	$(CARGO) build --release -p tlsdyno
+	$(CARGO) run --release -p xtask -- bench
+
+test-openssl: ## the provider on OpenSSL 3.5 and 4.0, built from source; long
+	scripts/install-packages build
+	$(CARGO) run -p xtask -- openssl-series
+
+clean:
+	$(CARGO) clean

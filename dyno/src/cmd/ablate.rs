@@ -1,0 +1,230 @@
+//! `tlsdyno ablate`: the main job. Flags build the same experiment that TOML files hold.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use tlsdyno_tls::Stage;
+
+use crate::exit::Exit;
+use crate::experiment::job::WorkloadSpec;
+use crate::experiment::model::{Experiment, Load, Measure, Server, ServerName, Tls};
+
+/// Server drivers selectable by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ServerChoice {
+    /// tlsdyno's own server on the system's OpenSSL
+    Builtin,
+    /// the installed nginx with a generated minimal configuration
+    Nginx,
+}
+
+/// Synthetic workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WorkloadChoice {
+    /// short sessions, small objects: one full handshake per 12 requests, 7 KB mean (Coarfa et al. 2006)
+    Ecommerce,
+    /// longer sessions, large objects: about 9 requests per session, 46 KB mean, heavy-tailed (Coarfa et al. 2006)
+    Department,
+}
+
+/// The main job: what each TLS component costs a real server, each with its confidence interval
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// Server under test
+    #[arg(long, value_enum, default_value_t = ServerChoice::Builtin, help_heading = "Server")]
+    server: ServerChoice,
+    /// Your own server and configuration: a command line that stays in the foreground; {port} {plain_port} {docroot}
+    /// {dir} {certificate} {key} are filled in
+    #[arg(long, value_name = "COMMAND", requires = "address", conflicts_with = "server", help_heading = "Server")]
+    server_command: Option<String>,
+    /// Where the server command listens: 127.0.0.1:{port}, or a fixed 127.0.0.1:8443 (then configurations take turns by
+    /// restart)
+    #[arg(long, value_name = "IP:PORT", requires = "server_command", help_heading = "Server")]
+    address: Option<String>,
+    /// Where the server command serves the same objects without TLS; without it no plain-HTTP share is claimed
+    #[arg(long, value_name = "IP:PORT", requires = "server_command", help_heading = "Server")]
+    plain_address: Option<String>,
+    /// Let the insecure server listen beyond loopback: everybody who reaches it can read and forge everything
+    #[arg(long, help_heading = "Server")]
+    allow_insecure_listen: bool,
+
+    /// TLS version: 1.2 or 1.3
+    #[arg(long, value_name = "VERSION", default_value = "1.3", help_heading = "TLS")]
+    tls: String,
+    /// Cipher suite by OpenSSL or IANA name, for example AES128-SHA [default: AES-128-GCM first, as browsers list them]
+    #[arg(long, value_name = "NAME", help_heading = "TLS")]
+    suite: Option<String>,
+    /// Key-agreement group: X25519, P-256, P-384
+    #[arg(long, value_name = "NAME", default_value = "X25519", help_heading = "TLS")]
+    group: String,
+    /// Certificate: rsa-2048, rsa-3072, rsa-4096, p-256, p-384
+    #[arg(long, value_name = "TYPE", default_value = "rsa-2048", help_heading = "TLS")]
+    cert: String,
+    /// The server issues no session tickets
+    #[arg(long, help_heading = "TLS")]
+    no_tickets: bool,
+    /// The server keeps no session cache
+    #[arg(long, help_heading = "TLS")]
+    no_session_cache: bool,
+    /// The client does not offer encrypt-then-MAC (CBC suites then use the stitched code)
+    #[arg(long, help_heading = "TLS")]
+    no_encrypt_then_mac: bool,
+
+    /// Synthetic workload
+    #[arg(long, value_enum, default_value_t = WorkloadChoice::Ecommerce, conflicts_with = "trace", help_heading = "Workload")]
+    workload: WorkloadChoice,
+    /// Your own traffic: an access log in common or combined format, plain or gzip
+    #[arg(long, value_name = "FILE", help_heading = "Workload")]
+    trace: Option<PathBuf>,
+    /// Leave out clients of the trace: an address, a prefix like 10.0.0.0/8, part of a user agent, or `crawlers`; repeatable
+    #[arg(long, value_name = "WHAT", requires = "trace", help_heading = "Workload")]
+    exclude: Vec<String>,
+    /// One object over and over, by its path on the server command
+    #[arg(long, value_name = "PATH", requires = "server_command", conflicts_with = "trace", help_heading = "Workload")]
+    path: Option<String>,
+    /// Size of the department workload; 1 is the paper's 100,000 hits over 530 MB
+    #[arg(long, value_name = "FACTOR", default_value_t = 0.1, help_heading = "Workload")]
+    scale: f64,
+
+    /// Most connections open at once
+    #[arg(short, long, value_name = "N", default_value_t = Load::default().connections, help_heading = "Load")]
+    connections: u32,
+    /// Most connections of one user at once
+    #[arg(long, value_name = "N", default_value_t = Load::default().per_user, help_heading = "Load")]
+    per_user: u32,
+    /// Open all connections of a page at once instead of waiting for the first handshake (costs more full handshakes)
+    #[arg(long, help_heading = "Load")]
+    all_at_once: bool,
+    /// Close each connection after this many requests
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    requests_per_connection: Option<u32>,
+    /// Share of connections that resume a session, for example 0% (one hit per full handshake); implies one request per
+    /// connection
+    #[arg(long, value_name = "P%", value_parser = percent, help_heading = "Load")]
+    reuse: Option<f64>,
+    /// How much the client does: honest verifies certificates, lean does not, floor also sends a key share without secret
+    #[arg(long, value_name = "EFFORT", default_value = "lean", help_heading = "Load")]
+    effort: String,
+
+    /// Bound on the measuring time, in seconds
+    #[arg(short, long, value_name = "SECONDS", default_value_t = Measure::default().time_s, help_heading = "Measuring")]
+    time: f64,
+    /// A first look: 20 seconds of measuring
+    #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
+    quick: bool,
+    /// Only these stages, comma-separated: authentication, key_agreement, cipher, mac, digest, kdf, randomness
+    #[arg(long, value_name = "STAGES", value_delimiter = ',', help_heading = "Measuring")]
+    stages: Vec<String>,
+    /// Seed of the order of blocks
+    #[arg(long, value_name = "N", help_heading = "Measuring")]
+    seed: Option<u64>,
+    /// CPU of the server
+    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
+    server_cpu: Option<usize>,
+    /// CPU of the load
+    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
+    load_cpu: Option<usize>,
+
+    #[command(flatten)]
+    output: super::run::OutputArgs,
+}
+
+/// Parses `50%` or `50`.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    match number.parse::<f64>() {
+        Ok(value) if (0.0..=100.0).contains(&value) => Ok(value),
+        _ => Err(format!("`{text}` is not a percentage between 0% and 100%")),
+    }
+}
+
+/// Runs the ablation.
+pub fn run(args: &Args) -> Result<Exit> {
+    super::run::perform(&args.experiment()?, &args.output)
+}
+
+impl Args {
+    /// The experiment that these flags describe.
+    pub fn experiment(&self) -> Result<Experiment> {
+        let mut experiment = Experiment {
+            server: self.server_model(),
+            tls: self.tls_model(),
+            load: self.load_model(),
+            measure: self.measure_model(),
+            ..Experiment::default()
+        };
+        experiment.workload = self.workload_spec(experiment.workload)?;
+        let stages = self.stages.iter().map(|name| name.parse()).collect::<Result<Vec<Stage>, _>>()?;
+        if !stages.is_empty() {
+            experiment.configurations = Experiment::ablation(&stages, experiment.has_plain_http());
+        }
+        experiment.fill();
+        experiment.check()?;
+        Ok(experiment)
+    }
+
+    fn server_model(&self) -> Server {
+        let kind = match (&self.server_command, self.server) {
+            (Some(_), _) => ServerName::Command,
+            (None, ServerChoice::Builtin) => ServerName::Builtin,
+            (None, ServerChoice::Nginx) => ServerName::Nginx,
+        };
+        Server {
+            kind,
+            command: self.server_command.clone(),
+            address: self.address.clone(),
+            plain_address: self.plain_address.clone(),
+            allow_insecure_listen: self.allow_insecure_listen,
+        }
+    }
+
+    fn tls_model(&self) -> Tls {
+        Tls {
+            version: self.tls.clone(),
+            suite: self.suite.clone(),
+            group: self.group.clone(),
+            certificate: self.cert.clone(),
+            tickets: !self.no_tickets,
+            session_cache: !self.no_session_cache,
+            encrypt_then_mac: !self.no_encrypt_then_mac,
+        }
+    }
+
+    fn load_model(&self) -> Load {
+        Load {
+            connections: self.connections,
+            per_user: self.per_user,
+            all_at_once: self.all_at_once,
+            requests_per_connection: self.requests_per_connection.or(self.reuse.map(|_| 1)),
+            reuse_percent: self.reuse,
+            effort: self.effort.clone(),
+            ..Load::default()
+        }
+    }
+
+    fn measure_model(&self) -> Measure {
+        Measure {
+            time_s: if self.quick { 20.0 } else { self.time },
+            seed: self.seed,
+            server_cpu: self.server_cpu,
+            load_cpu: self.load_cpu,
+        }
+    }
+
+    fn workload_spec(&self, default: WorkloadSpec) -> Result<WorkloadSpec> {
+        if let Some(path) = &self.trace {
+            let path = path.canonicalize().with_context(|| format!("read the access log {}", path.display()))?;
+            return Ok(WorkloadSpec::Trace { path, exclude: self.exclude.clone(), replay: Default::default() });
+        }
+        if let Some(path) = &self.path {
+            let path = path.clone();
+            return Ok(WorkloadSpec::Url { path, bytes: None, users: 20_000, requests_per_user: 12 });
+        }
+        ensure!(self.scale > 0.0 && self.scale <= 100.0, "--scale must lie between 0 and 100, not {}", self.scale);
+        Ok(match self.workload {
+            WorkloadChoice::Ecommerce => default,
+            WorkloadChoice::Department => WorkloadSpec::Department { scale: self.scale, seed: 1 },
+        })
+    }
+}

@@ -1,0 +1,194 @@
+//! `tlsdyno run FILE.toml`, and what it shares with `ablate`: running an experiment and showing its result.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::exit::Exit;
+use crate::experiment::model::Experiment;
+use crate::experiment::run::{Observer, run as run_experiment};
+use crate::experiment::schedule::Schedule;
+use crate::interrupt;
+use crate::report;
+use crate::report::terminal::Style;
+use crate::stats::Summary;
+use crate::store::record::Record;
+
+/// Runs an experiment from a TOML file
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// The experiment; `tlsdyno ablate --print-experiment` writes one to start from
+    file: PathBuf,
+    /// Bound on the measuring time, in seconds, instead of the file's
+    #[arg(short, long, value_name = "SECONDS")]
+    time: Option<f64>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Where results go.
+#[derive(clap::Args, Clone, Debug)]
+pub struct OutputArgs {
+    /// Print one JSON object (docs/FORMAT.md) instead of the table
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+    /// Where the report goes
+    #[arg(long, value_name = "FILE", default_value = "report.html", help_heading = "Output")]
+    report: PathBuf,
+    /// Write no report
+    #[arg(long, help_heading = "Output")]
+    no_report: bool,
+    /// Print the experiment as TOML and run nothing
+    #[arg(long, help_heading = "Output")]
+    print_experiment: bool,
+}
+
+/// Runs the file's experiment.
+pub fn run(args: &Args) -> Result<Exit> {
+    let text = std::fs::read_to_string(&args.file).with_context(|| format!("read {}", args.file.display()))?;
+    let mut experiment = Experiment::from_toml(&text).with_context(|| format!("in {}", args.file.display()))?;
+    if let Some(time) = args.time {
+        experiment.measure.time_s = time;
+    }
+    perform(&experiment, &args.output)
+}
+
+/// Runs `experiment` and shows its result as asked.
+pub fn perform(experiment: &Experiment, output: &OutputArgs) -> Result<Exit> {
+    if output.print_experiment {
+        print!("{}", experiment.to_toml()?);
+        return Ok(Exit::Done);
+    }
+    let report = (!output.no_report).then_some(output.report.as_path());
+    if let Some(path) = report {
+        refuse_unwritable(path)?;
+    }
+    let stop = interrupt::flag()?;
+    let mut progress = Progress::new();
+    let result = run_experiment(experiment, &stop, &mut progress);
+    progress.bar.finish_and_clear();
+    let record = result?;
+    show(&record, output.json)?;
+    if let Some(path) = report {
+        std::fs::write(path, report::html(&record)?).with_context(|| format!("write the report {}", path.display()))?;
+        if !output.json {
+            println!("\nReport: {}", path.display());
+        }
+    }
+    Ok(exit_of(&record))
+}
+
+fn show(record: &Record, json: bool) -> Result<()> {
+    let summary = Summary::of(record);
+    if json {
+        println!("{}", report::json::results(record, &summary));
+    } else {
+        print!("{}", report::terminal::results(record, &summary, Style::of_stdout()));
+    }
+    Ok(())
+}
+
+/// Whether the record holds what was asked for.
+fn exit_of(record: &Record) -> Exit {
+    if !record.finished {
+        Exit::Interrupted
+    } else if record.configurations.iter().any(|configuration| !configuration.valid)
+        || record.blocks.iter().any(|block| !block.valid)
+    {
+        Exit::Invalid
+    } else {
+        Exit::Done
+    }
+}
+
+/// A report that cannot be written is better known before minutes of measuring than after.
+fn refuse_unwritable(path: &Path) -> Result<()> {
+    let existed = path.exists();
+    std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .with_context(|| format!("the report cannot be written to {}; choose another --report FILE", path.display()))?;
+    if !existed {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
+
+/// Progress on standard error: a bar on a terminal, one line per step otherwise.
+struct Progress {
+    bar: ProgressBar,
+    terminal: bool,
+}
+
+impl Progress {
+    fn new() -> Progress {
+        let terminal = std::io::stderr().is_terminal();
+        let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        bar.enable_steady_tick(Duration::from_millis(200));
+        bar.set_style(
+            ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
+        Progress { bar, terminal }
+    }
+
+    fn line(&self, text: &str) {
+        if self.terminal {
+            self.bar.println(text);
+        } else {
+            eprintln!("{text}");
+        }
+    }
+}
+
+/// Resolution of the bar; measuring time is a fraction, not a count.
+const BAR_LENGTH: u64 = 1000;
+
+impl Observer for Progress {
+    fn step(&mut self, text: &str) {
+        self.bar.set_message(text.to_owned());
+        if !self.terminal {
+            eprintln!("{text}");
+        }
+    }
+
+    fn preflight(&mut self, name: &str, passed: usize, failed: &[String]) {
+        for check in failed {
+            self.line(&format!("preflight of \"{name}\" failed: {check}"));
+        }
+        if failed.is_empty() && !self.terminal {
+            eprintln!("preflight of \"{name}\": {passed} checks passed");
+        }
+    }
+
+    fn trouble(&mut self, text: &str) {
+        self.line(&format!("warning: {text}"));
+    }
+
+    fn measuring(&mut self, schedule: &Schedule, configurations: usize) {
+        let text = format!(
+            "measuring {configurations} configurations in random order, about {} rounds of {:.1} s, {} users a block",
+            schedule.rounds_expected,
+            schedule.round.as_secs_f64(),
+            schedule.users_per_block
+        );
+        self.line(&text);
+        self.bar.set_length(BAR_LENGTH);
+        let style = ProgressStyle::with_template("{spinner} [{bar:30}] {prefix} left  {msg}");
+        self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    }
+
+    fn progress(&mut self, done: f64, left: Duration, text: &str) {
+        self.bar.set_position((done * BAR_LENGTH as f64) as u64);
+        self.bar.set_prefix(format!("{:.0} s", left.as_secs_f64()));
+        self.bar.set_message(text.to_owned());
+    }
+
+    fn finished(&mut self) {
+        self.bar.set_message("evaluating");
+    }
+}

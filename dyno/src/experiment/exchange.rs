@@ -1,0 +1,153 @@
+//! One blocking request over one connection, with the lean client: what the preflight asks its questions with.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tlsdyno_tls::{Client, Config, Entropy, Handshake, Receiver, Session};
+use tlsdyno_wire::http::Response;
+
+/// How long one exchange may take. A mismatched pair of ends fails at once; only a hanging server takes this long.
+const TIME_LIMIT: Duration = Duration::from_secs(5);
+
+/// A completed exchange.
+#[derive(Debug)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: u16,
+    /// Length of the body received.
+    pub body_bytes: u64,
+    /// What TLS negotiated; `None` for plain HTTP.
+    pub handshake: Option<Handshake>,
+    /// Sessions that the server offered for resumption.
+    pub sessions: Vec<Session>,
+}
+
+/// Why an exchange did not complete.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// TLS failed on our side or by the server's alert.
+    #[error("TLS failed: {0}")]
+    Tls(#[from] tlsdyno_tls::Error),
+    /// The connection failed.
+    #[error("connection failed: {0}")]
+    Io(#[from] std::io::Error),
+    /// The server closed before its response was complete.
+    #[error("the server closed the connection before its response was complete")]
+    Closed,
+    /// The response was not HTTP.
+    #[error("the response is not HTTP: {0}")]
+    Http(String),
+    /// Nothing happened for too long.
+    #[error("no answer within {} s", TIME_LIMIT.as_secs())]
+    Timeout,
+}
+
+/// Random bytes from OpenSSL, as the control plane has it at hand.
+pub struct SystemEntropy;
+
+impl Entropy for SystemEntropy {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        openssl::rand::rand_bytes(bytes).expect("the system's random generator works");
+    }
+}
+
+struct Gathered {
+    response: Response,
+    fault: Option<String>,
+    sessions: Vec<Session>,
+}
+
+impl Receiver for Gathered {
+    fn plaintext(&mut self, bytes: &[u8]) {
+        if let Err(fault) = self.response.receive(bytes) {
+            self.fault.get_or_insert(fault.to_string());
+        }
+    }
+
+    fn session(&mut self, session: Session) {
+        self.sessions.push(session);
+    }
+}
+
+/// Milliseconds since the epoch, the time that sessions are dated with.
+pub fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}
+
+/// Sends `request` (a whole GET) over one new connection and reads the response.
+pub fn exchange(
+    address: SocketAddr,
+    tls: Option<&Arc<Config>>,
+    session: Option<Session>,
+    request: &[u8],
+) -> Result<Answer, Failure> {
+    let deadline = Instant::now() + TIME_LIMIT;
+    let mut stream = TcpStream::connect_timeout(&address, TIME_LIMIT)?;
+    stream.set_read_timeout(Some(TIME_LIMIT))?;
+    stream.set_nodelay(true)?;
+    let mut gathered = Gathered { response: Response::new(false), fault: None, sessions: Vec::new() };
+    let mut out = Vec::new();
+    let mut client = tls.map(|config| Client::new(config, session, &mut SystemEntropy, now_ms(), &mut out));
+    let mut requested = client.is_none();
+    if requested {
+        out.extend_from_slice(request);
+    }
+    let mut buffer = vec![0; 32 * 1024];
+    loop {
+        stream.write_all(&out)?;
+        out.clear();
+        if gathered.response.is_complete() && requested {
+            break;
+        }
+        if Instant::now() > deadline {
+            return Err(Failure::Timeout);
+        }
+        let read = match stream.read(&mut buffer) {
+            Ok(0) => 0,
+            Ok(read) => read,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Err(Failure::Timeout);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if read == 0 {
+            if let Some(client) = &mut client {
+                client.end_of_input()?;
+            }
+            gathered.response.end_of_input().map_err(|_| Failure::Closed)?;
+            break;
+        }
+        match &mut client {
+            None => gathered.plaintext(&buffer[..read]),
+            Some(client) => {
+                let received =
+                    client.receive(&mut buffer[..read], now_ms(), &mut SystemEntropy, &mut out, &mut gathered);
+                if let Err(error) = received {
+                    // The alert is a courtesy; the error below is the result.
+                    let _ = stream.write_all(&out);
+                    return Err(error.into());
+                }
+                if client.is_connected() && !requested {
+                    client.send(request, &mut out)?;
+                    requested = true;
+                }
+            }
+        }
+        if let Some(fault) = gathered.fault {
+            return Err(Failure::Http(fault));
+        }
+    }
+    if let Some(client) = &mut client {
+        client.close(&mut out);
+        let _ = stream.write_all(&out);
+    }
+    let head = gathered.response.head().ok_or(Failure::Closed)?;
+    Ok(Answer {
+        status: head.status,
+        body_bytes: gathered.response.body_bytes(),
+        handshake: client.as_ref().and_then(|client| client.handshake().cloned()),
+        sessions: gathered.sessions,
+    })
+}

@@ -1,0 +1,461 @@
+//! The experiment as data: what TOML files hold and what flags build (`--print-experiment` shows it).
+//!
+//! Every table refuses unknown keys, so that a typing error never silently measures something else.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use tlsdyno_tls::{Effort, Group, Stage, StageSet, Suite, Version};
+
+use super::job::{ReuseSpec, WorkloadSpec};
+use crate::servers::CertificateKind;
+
+/// One experiment: a question, a server, a workload and the configurations that are compared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// What the experiment is to answer, one sentence.
+    pub question: String,
+    /// The server under test.
+    #[serde(default)]
+    pub server: Server,
+    /// TLS as the server is configured and as the client offers it.
+    #[serde(default)]
+    pub tls: Tls,
+    /// What is requested.
+    #[serde(default = "default_workload")]
+    pub workload: WorkloadSpec,
+    /// How it is requested.
+    #[serde(default)]
+    pub load: Load,
+    /// How long and where it is measured.
+    #[serde(default)]
+    pub measure: Measure,
+    /// What is compared. Empty: the untouched server, each stage off, all stages off, plain HTTP.
+    #[serde(default, rename = "configuration")]
+    pub configurations: Vec<ConfigurationModel>,
+}
+
+/// The server under test.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    /// Which server.
+    #[serde(default)]
+    pub kind: ServerName,
+    /// `command` only: the command line, with `{port}`, `{docroot}`, `{dir}`, `{certificate}` and `{key}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// `command` only: where it listens, for example `127.0.0.1:{port}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// `command` only: where it serves the same objects without TLS. Without it no plain-HTTP share is claimed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plain_address: Option<String>,
+    /// Let a server with no-op stages listen beyond loopback: a total break of its TLS for everybody who can reach it.
+    #[serde(default)]
+    pub allow_insecure_listen: bool,
+}
+
+/// A server driver by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerName {
+    /// `tlsdyno serve`.
+    #[default]
+    Builtin,
+    /// The distribution's nginx with a generated configuration.
+    Nginx,
+    /// The user's own command line.
+    Command,
+}
+
+/// TLS settings of an experiment. Names as people type them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tls {
+    /// `1.2` or `1.3`.
+    pub version: String,
+    /// OpenSSL or IANA name; `None`: the client's order, AES-128-GCM first as browsers do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suite: Option<String>,
+    /// `X25519`, `P-256`, `P-384`.
+    pub group: String,
+    /// `rsa-2048`, `rsa-3072`, `rsa-4096`, `p-256`, `p-384`.
+    pub certificate: String,
+    /// Session tickets on the server (TLS 1.3: stateless tickets).
+    pub tickets: bool,
+    /// Session cache on the server (TLS 1.2 IDs; TLS 1.3: stateful tickets where tickets are off).
+    pub session_cache: bool,
+    /// The client offers encrypt-then-MAC (CBC suites of TLS 1.2).
+    pub encrypt_then_mac: bool,
+}
+
+impl Default for Tls {
+    fn default() -> Tls {
+        Tls {
+            version: "1.3".to_owned(),
+            suite: None,
+            group: "X25519".to_owned(),
+            certificate: "rsa-2048".to_owned(),
+            tickets: true,
+            session_cache: true,
+            encrypt_then_mac: true,
+        }
+    }
+}
+
+impl Tls {
+    /// The version, parsed.
+    pub fn version(&self) -> Result<Version> {
+        Ok(self.version.parse()?)
+    }
+
+    /// The suites the client offers, parsed: the one asked for, or all of the version with AES-128-GCM first.
+    pub fn suites(&self) -> Result<Vec<Suite>> {
+        let version = self.version()?;
+        match &self.suite {
+            Some(name) => {
+                let suite: Suite = name.parse()?;
+                ensure!(
+                    suite.version() == version,
+                    "suite {suite} belongs to TLS {}, but the experiment asks for TLS {version}; \
+                     choose --tls {} or another --suite",
+                    suite.version(),
+                    suite.version()
+                );
+                Ok(vec![suite])
+            }
+            None => Ok(Suite::ALL.iter().copied().filter(|suite| suite.version() == version).collect()),
+        }
+    }
+
+    /// The key-agreement group, parsed.
+    pub fn group(&self) -> Result<Group> {
+        Ok(self.group.parse()?)
+    }
+}
+
+/// How the workload is requested.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Load {
+    /// Most connections open at once.
+    pub connections: u32,
+    /// Most connections of one user.
+    pub per_user: u32,
+    /// All connections of a page open at once, instead of waiting for the first handshake (costs more full handshakes).
+    pub all_at_once: bool,
+    /// Requests per connection; `None`: as the workload's pages and users say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_connection: Option<u32>,
+    /// Share of connections that resume, in per cent; `None`: as the workload's users do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reuse_percent: Option<f64>,
+    /// `honest`, `lean`, `floor`.
+    pub effort: String,
+    /// Time-out of a connection without progress, milliseconds.
+    pub timeout_ms: u64,
+}
+
+impl Default for Load {
+    fn default() -> Load {
+        Load {
+            connections: 64,
+            per_user: 4,
+            all_at_once: false,
+            requests_per_connection: None,
+            reuse_percent: None,
+            effort: Effort::Lean.to_string(),
+            timeout_ms: 10_000,
+        }
+    }
+}
+
+impl Load {
+    /// When connections resume.
+    pub fn reuse(&self) -> Result<ReuseSpec> {
+        Ok(match self.reuse_percent {
+            None => ReuseSpec::Always,
+            Some(0.0) => ReuseSpec::Never,
+            Some(percent) => {
+                ensure!((0.0..=100.0).contains(&percent), "reuse must lie between 0 and 100 %, not {percent}");
+                ReuseSpec::Share(percent / 100.0)
+            }
+        })
+    }
+}
+
+/// How long and where it is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Measure {
+    /// Bound on the measuring time (warm-up and blocks), seconds.
+    pub time_s: f64,
+    /// Seed of the order of blocks; `None`: drawn, and kept in the record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// CPU of the server; `None`: chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_cpu: Option<usize>,
+    /// CPU of the load; `None`: chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_cpu: Option<usize>,
+}
+
+impl Default for Measure {
+    fn default() -> Measure {
+        Measure { time_s: 180.0, seed: None, server_cpu: None, load_cpu: None }
+    }
+}
+
+/// One configuration that is compared with the others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConfigurationModel {
+    /// Name in tables and records.
+    pub name: String,
+    /// Stages replaced by no-ops.
+    #[serde(default)]
+    pub noop: Vec<String>,
+    /// Plain HTTP instead of TLS.
+    #[serde(default)]
+    pub plain_http: bool,
+    /// Load the provider although no stage is off: what the instrument itself costs.
+    #[serde(default)]
+    pub idle_provider: bool,
+}
+
+impl ConfigurationModel {
+    /// The untouched server.
+    pub fn as_is() -> ConfigurationModel {
+        ConfigurationModel { name: "as is".to_owned(), noop: Vec::new(), plain_http: false, idle_provider: false }
+    }
+
+    /// Exactly these stages replaced.
+    pub fn without(name: &str, stages: impl IntoIterator<Item = Stage>) -> ConfigurationModel {
+        let noop = stages.into_iter().map(|stage| stage.name().to_owned()).collect();
+        ConfigurationModel { name: name.to_owned(), noop, ..ConfigurationModel::as_is() }
+    }
+
+    /// The same server without TLS.
+    pub fn plain_http() -> ConfigurationModel {
+        ConfigurationModel { name: "plain HTTP".to_owned(), plain_http: true, ..ConfigurationModel::as_is() }
+    }
+
+    /// The replaced stages, parsed.
+    pub fn stages(&self) -> Result<StageSet> {
+        self.noop
+            .iter()
+            .map(|name| name.parse::<Stage>())
+            .collect::<Result<StageSet, _>>()
+            .with_context(|| format!("configuration `{}`", self.name))
+    }
+
+    /// Whether the provider is loaded into the server.
+    pub fn needs_provider(&self) -> bool {
+        self.idle_provider || !self.noop.is_empty()
+    }
+}
+
+fn default_workload() -> WorkloadSpec {
+    WorkloadSpec::Ecommerce { users: 20_000, seed: 1 }
+}
+
+impl Default for Experiment {
+    fn default() -> Experiment {
+        Experiment {
+            question: "What does each TLS component cost this server?".to_owned(),
+            server: Server::default(),
+            tls: Tls::default(),
+            workload: default_workload(),
+            load: Load::default(),
+            measure: Measure::default(),
+            configurations: Vec::new(),
+        }
+    }
+}
+
+impl Experiment {
+    /// Reads an experiment file. Relative paths in it are relative to the file.
+    pub fn from_toml(text: &str) -> Result<Experiment> {
+        let mut experiment: Experiment = toml::from_str(text)?;
+        experiment.check()?;
+        experiment.fill();
+        Ok(experiment)
+    }
+
+    /// The experiment as a file that [`Experiment::from_toml`] reads back.
+    pub fn to_toml(&self) -> Result<String> {
+        Ok(toml::to_string(self)?)
+    }
+
+    /// The configurations of `ablate`: the untouched server, each stage off, all off, and plain HTTP where it can be had.
+    pub fn ablation(stages: &[Stage], plain_http: bool) -> Vec<ConfigurationModel> {
+        let mut configurations = vec![ConfigurationModel::as_is()];
+        configurations.extend(
+            stages.iter().map(|stage| ConfigurationModel::without(&format!("no {}", spoken(*stage)), [*stage])),
+        );
+        if stages.len() > 1 {
+            configurations.push(ConfigurationModel::without("all off", stages.iter().copied()));
+        }
+        if plain_http {
+            configurations.push(ConfigurationModel::plain_http());
+        }
+        configurations
+    }
+
+    /// Fills in the configurations where the experiment names none.
+    pub fn fill(&mut self) {
+        if self.configurations.is_empty() {
+            self.configurations = Experiment::ablation(&Stage::ALL, self.has_plain_http());
+        }
+    }
+
+    /// Whether the server can serve the same objects without TLS.
+    pub fn has_plain_http(&self) -> bool {
+        self.server.kind != ServerName::Command || self.server.plain_address.is_some()
+    }
+
+    /// Checks everything that can be known before anything is started.
+    pub fn check(&self) -> Result<()> {
+        self.tls.suites()?;
+        self.tls.group()?;
+        self.load.reuse()?;
+        self.load.effort.parse::<Effort>()?;
+        ensure!(self.load.connections > 0, "at least one connection is needed (--connections)");
+        ensure!(self.load.per_user > 0, "at least one connection per user is needed (--per-user)");
+        ensure!(
+            self.measure.time_s >= 1.0 && self.measure.time_s.is_finite(),
+            "measuring for {} s is too short; give at least 1 s (--time)",
+            self.measure.time_s
+        );
+        self.check_certificate()?;
+        self.check_server()?;
+        self.check_configurations()
+    }
+
+    fn check_certificate(&self) -> Result<()> {
+        let certificate: CertificateKind = self.tls.certificate.parse()?;
+        let rsa_certificate = certificate.is_rsa();
+        let Some(suite) = &self.tls.suite else {
+            return Ok(());
+        };
+        let suite: Suite = suite.parse()?;
+        use tlsdyno_tls::suite::KeyExchange;
+        match suite.key_exchange() {
+            KeyExchange::EcdheEcdsa if rsa_certificate => {
+                bail!("suite {suite} needs an ECDSA certificate; choose --cert p-256 or p-384")
+            }
+            KeyExchange::EcdheRsa | KeyExchange::Rsa if !rsa_certificate => {
+                bail!("suite {suite} needs an RSA certificate; choose --cert rsa-2048, rsa-3072 or rsa-4096")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_server(&self) -> Result<()> {
+        if self.server.kind != ServerName::Command {
+            ensure!(self.server.command.is_none(), "a server command goes with server kind `command`");
+            return Ok(());
+        }
+        ensure!(self.server.command.is_some(), "server kind `command` needs the command line (--server-command)");
+        let address = self.server.address.as_deref();
+        let address = address.context("the server command needs its address (--address 127.0.0.1:{port})")?;
+        for text in [Some(address), self.server.plain_address.as_deref()].into_iter().flatten() {
+            let example = text.replace("{port}", "1").replace("{plain_port}", "2");
+            example.parse::<SocketAddr>().with_context(|| {
+                format!(
+                    "`{text}` is not an address; expected IP:PORT, for example 127.0.0.1:8443 or 127.0.0.1:{{port}}"
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_configurations(&self) -> Result<()> {
+        for (index, configuration) in self.configurations.iter().enumerate() {
+            configuration.stages()?;
+            let name = &configuration.name;
+            ensure!(
+                !(configuration.plain_http && configuration.needs_provider()),
+                "configuration `{name}`: plain HTTP has no TLS stages to switch off"
+            );
+            ensure!(
+                self.configurations[..index].iter().all(|other| other.name != *name),
+                "two configurations are named `{name}`"
+            );
+        }
+        Ok(())
+    }
+
+    /// The workload's log file, if it has one.
+    pub fn trace_path(&self) -> Option<&PathBuf> {
+        match &self.workload {
+            WorkloadSpec::Trace { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+}
+
+fn spoken(stage: Stage) -> String {
+    stage.name().replace('_', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_fill_in_the_whole_ablation() {
+        let experiment = Experiment::from_toml("question = \"q\"").unwrap();
+        let names: Vec<_> = experiment.configurations.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(names.first(), Some(&"as is"));
+        assert_eq!(names.last(), Some(&"plain HTTP"));
+        assert_eq!(names.len(), 2 + Stage::ALL.len() + 1);
+        assert!(names.contains(&"no key agreement"));
+    }
+
+    #[test]
+    fn an_experiment_survives_the_round_trip_through_toml() {
+        let mut experiment =
+            Experiment { measure: Measure { seed: Some(7), ..Measure::default() }, ..Experiment::default() };
+        experiment.fill();
+        let text = experiment.to_toml().unwrap();
+        assert_eq!(Experiment::from_toml(&text).unwrap(), experiment);
+    }
+
+    #[test]
+    fn every_table_refuses_unknown_keys() {
+        for table in ["", "[server]\n", "[tls]\n", "[load]\n", "[measure]\n", "[[configuration]]\nname = \"a\"\n"] {
+            let text = format!("question = \"q\"\n{table}surprise = 1\n");
+            let error = Experiment::from_toml(&text).unwrap_err().to_string();
+            assert!(error.contains("surprise"), "{table}: {error}");
+        }
+    }
+
+    #[test]
+    fn impossible_combinations_are_refused_with_the_remedy() {
+        let with = |edit: &dyn Fn(&mut Experiment)| {
+            let mut experiment = Experiment::default();
+            edit(&mut experiment);
+            format!("{:#}", experiment.check().unwrap_err())
+        };
+        assert!(with(&|e| e.tls.suite = Some("AES128-SHA".into())).contains("--tls 1.2"));
+        assert!(
+            with(&|e| {
+                e.tls.version = "1.2".into();
+                e.tls.suite = Some("AES128-SHA".into());
+                e.tls.certificate = "p-256".into();
+            })
+            .contains("--cert rsa-2048")
+        );
+        assert!(with(&|e| e.tls.certificate = "dsa".into()).contains("rsa-2048"));
+        assert!(with(&|e| e.server.kind = ServerName::Command).contains("--server-command"));
+        assert!(with(&|e| e.load.reuse_percent = Some(101.0)).contains("between 0 and 100"));
+        assert!(with(&|e| e.measure.time_s = 0.1).contains("--time"));
+        assert!(with(&|e| e.configurations = vec![ConfigurationModel::as_is(); 2]).contains("two configurations"));
+    }
+}

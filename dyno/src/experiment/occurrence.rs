@@ -1,0 +1,75 @@
+//! Which stages occur in which handshake, and which of them show on the wire.
+//!
+//! The preflight needs this: where a stage occurs and shows, a client without the no-op must fail; elsewhere call
+//! counters are the only evidence (DESIGN section 6).
+
+use tlsdyno_tls::suite::KeyExchange;
+use tlsdyno_tls::{Stage, StageSet, Suite};
+
+/// What to expect of one stage in one kind of handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occurrence {
+    /// The stage works and the peer sees its result: an unmatched client must fail.
+    OnTheWire,
+    /// The stage works, but its result cannot be told from the real one: its call counter must move.
+    Hidden,
+    /// The stage does no work here: its call counter must not move.
+    Absent,
+}
+
+/// How `stage` shows in a handshake with `suite`, full or resumed, where the stages `off` are replaced.
+///
+/// What key agreement and transcript hash yield reaches the wire only through the KDF, so with the KDF off too nobody can tell them
+/// from real ones.
+pub fn occurrence(stage: Stage, suite: Suite, resumed: bool, off: StageSet) -> Occurrence {
+    let exchange = suite.key_exchange();
+    let occurs = match stage {
+        // A resumed handshake proves the session's secret instead of the certificate (RFC 5246 section 7.3, RFC 9846 section 2.2).
+        Stage::Authentication => !resumed,
+        // TLS 1.3 resumes with PSK and (EC)DHE; TLS 1.2 resumes without any key agreement.
+        Stage::KeyAgreement => match exchange {
+            KeyExchange::Tls13 => true,
+            KeyExchange::EcdheEcdsa | KeyExchange::EcdheRsa => !resumed,
+            KeyExchange::Rsa => false,
+        },
+        Stage::Randomness => return Occurrence::Hidden,
+        Stage::Cipher | Stage::Mac | Stage::Digest | Stage::Kdf => true,
+    };
+    let masked = off.contains(Stage::Kdf) && matches!(stage, Stage::KeyAgreement | Stage::Digest);
+    match (occurs, masked) {
+        (false, _) => Occurrence::Absent,
+        (true, true) => Occurrence::Hidden,
+        (true, false) => Occurrence::OnTheWire,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resumption_skips_authentication_and_in_tls12_key_agreement() {
+        use Occurrence::*;
+        let table = [
+            (Stage::Authentication, Suite::Tls13Aes128Gcm, OnTheWire, Absent),
+            (Stage::KeyAgreement, Suite::Tls13Aes128Gcm, OnTheWire, OnTheWire),
+            (Stage::KeyAgreement, Suite::EcdheRsaAes128Gcm, OnTheWire, Absent),
+            (Stage::KeyAgreement, Suite::RsaAes128Sha, Absent, Absent),
+            (Stage::Mac, Suite::RsaAes128Sha, OnTheWire, OnTheWire),
+            (Stage::Randomness, Suite::RsaAes128Sha, Hidden, Hidden),
+        ];
+        for (stage, suite, full, resumed) in table {
+            assert_eq!(occurrence(stage, suite, false, StageSet::NONE.with(stage)), full, "{stage} {suite} full");
+            assert_eq!(occurrence(stage, suite, true, StageSet::NONE.with(stage)), resumed, "{stage} {suite} resumed");
+        }
+    }
+
+    #[test]
+    fn the_kdf_hides_what_only_it_shows() {
+        let all = |stage, resumed| occurrence(stage, Suite::Tls13Aes128Gcm, resumed, StageSet::ALL);
+        assert_eq!(all(Stage::Digest, false), Occurrence::Hidden);
+        assert_eq!(all(Stage::KeyAgreement, true), Occurrence::Hidden);
+        assert_eq!(all(Stage::Cipher, false), Occurrence::OnTheWire);
+        assert_eq!(occurrence(Stage::KeyAgreement, Suite::RsaAes128Sha, false, StageSet::ALL), Occurrence::Absent);
+    }
+}

@@ -1,0 +1,261 @@
+//! The test stand: everything that is started and written before the first block, and taken down after the last.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use tlsdyno_engine::load::Workload;
+use tlsdyno_tls::{Effort, Settings, StageSet};
+
+use super::cpus::Cpus;
+use super::exchange;
+use super::job::{ConnectionsSpec, Job, TargetSpec, TlsSpec};
+use super::load_process::LoadProcess;
+use super::model::{ConfigurationModel, Experiment, Load, ServerName};
+use crate::native::Injection;
+use crate::servers::{
+    self, CertificateFiles, CertificateKind, CommandSpec, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls,
+    certificates,
+};
+use crate::trace::{self, Site};
+
+/// The name that certificates are made for and clients ask for.
+pub const HOST: &str = "localhost";
+
+/// One configuration with its server.
+pub struct Stand {
+    /// What it is.
+    pub model: ConfigurationModel,
+    /// The provider in the server.
+    pub injection: Option<Injection>,
+    /// The matching client's settings; `None` for plain HTTP.
+    pub settings: Option<Settings>,
+    spec: ServerSpec,
+    directory: PathBuf,
+    instance: Option<Instance>,
+    address: SocketAddr,
+}
+
+impl Stand {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The running server, if it runs.
+    pub fn instance(&mut self) -> Option<&mut Instance> {
+        self.instance.as_mut()
+    }
+}
+
+/// All configurations of an experiment, ready to be measured.
+pub struct Rig {
+    /// The workload and its files.
+    pub site: Site,
+    /// The configurations, in the order of the experiment.
+    pub stands: Vec<Stand>,
+    /// CPUs in use.
+    pub cpus: Cpus,
+    /// Only one server can run at a time, because its port is fixed.
+    pub take_turns: bool,
+    certificate: CertificateFiles,
+    /// The root of the server's certificate, DER.
+    root: Vec<u8>,
+    // Last: servers must be stopped before their directory goes.
+    directory: RunDirectory,
+}
+
+impl Rig {
+    /// Makes the workload, its files, certificates and provider settings. Starts nothing yet. `say` is told what is being done.
+    pub fn prepare(experiment: &Experiment, cpus: Cpus, say: &mut dyn FnMut(&str)) -> Result<Rig> {
+        say("making the workload");
+        let site = trace::make(&experiment.workload)?;
+        let directory = RunDirectory::create()?;
+        let docroot = directory.path().join("docroot");
+        say("writing the document root");
+        trace::write_docroot(&site, &docroot)?;
+        say("making certificates");
+        let kind: CertificateKind = experiment.tls.certificate.parse()?;
+        let certificate = certificates::create(kind, directory.path())?;
+        let root = CertificateDer::from_pem_file(&certificate.ca).context("read the root certificate")?.to_vec();
+        let mut rig = Rig { site, stands: Vec::new(), cpus, take_turns: false, certificate, root, directory };
+        for (index, model) in experiment.configurations.iter().enumerate() {
+            let stand = rig.stand(experiment, index, model, &docroot)?;
+            rig.take_turns |= has_fixed_port(&stand.spec);
+            rig.stands.push(stand);
+        }
+        Ok(rig)
+    }
+
+    fn stand(
+        &self,
+        experiment: &Experiment,
+        index: usize,
+        model: &ConfigurationModel,
+        docroot: &Path,
+    ) -> Result<Stand> {
+        let directory = self.directory.path().join(format!("server-{index}"));
+        let stages = model.stages()?;
+        let injection = if model.needs_provider() {
+            let provider = self.directory.path().join(format!("provider-{index}"));
+            servers::run_directory::make_passable(&provider)?;
+            Some(Injection::prepare(&provider, stages)?)
+        } else {
+            None
+        };
+        // An own command serves TLS and plain HTTP in one process, so it always gets its certificate.
+        let plain = model.plain_http && experiment.server.kind != ServerName::Command;
+        let spec = ServerSpec {
+            kind: server_kind(experiment),
+            tls: if plain { None } else { Some(self.server_tls(experiment)?) },
+            docroot: docroot.to_owned(),
+            cpu: Some(self.cpus.server),
+            environment: injection.as_ref().map(Injection::environment).unwrap_or_default(),
+            log_sessions: false,
+            allow_insecure_listen: experiment.server.allow_insecure_listen,
+            workers: 1,
+        };
+        let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, stages)?) };
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        Ok(Stand { model: model.clone(), injection, settings, spec, directory, instance: None, address })
+    }
+
+    fn server_tls(&self, experiment: &Experiment) -> Result<ServerTls> {
+        Ok(ServerTls {
+            versions: vec![experiment.tls.version()?],
+            suites: experiment.tls.suites()?,
+            groups: self.groups(experiment)?,
+            certificate: self.certificate.clone(),
+            tickets: experiment.tls.tickets,
+            session_cache: experiment.tls.session_cache,
+            encrypt_then_mac: experiment.tls.encrypt_then_mac,
+        })
+    }
+
+    /// The group asked for, and the curve of an ECDSA certificate, which TLS 1.2 needs in the list too (load-client trap 6).
+    fn groups(&self, experiment: &Experiment) -> Result<Vec<tlsdyno_tls::Group>> {
+        let mut groups = vec![experiment.tls.group()?];
+        if let Some(curve) = experiment.tls.certificate.strip_prefix("p-") {
+            let curve = format!("P-{curve}").parse()?;
+            if !groups.contains(&curve) {
+                groups.push(curve);
+            }
+        }
+        Ok(groups)
+    }
+
+    fn client_settings(&self, experiment: &Experiment, stages: StageSet) -> Result<Settings> {
+        Ok(Settings {
+            versions: vec![experiment.tls.version()?],
+            suites: experiment.tls.suites()?,
+            groups: self.groups(experiment)?,
+            server_name: Some(HOST.to_owned()),
+            effort: experiment.load.effort.parse::<Effort>()?,
+            stages_off: stages,
+            encrypt_then_mac: experiment.tls.encrypt_then_mac,
+            tickets: experiment.tls.tickets,
+            trust_anchors: vec![self.root.clone()],
+            now_unix_s: exchange::now_ms() / 1000,
+            ..Settings::default()
+        })
+    }
+
+    /// Starts the server of one configuration if it does not run, and where servers take turns stops the others first.
+    pub fn activate(&mut self, index: usize) -> Result<()> {
+        if self.take_turns {
+            for (other, stand) in self.stands.iter_mut().enumerate() {
+                if other != index
+                    && let Some(instance) = stand.instance.take()
+                {
+                    instance.stop()?;
+                }
+            }
+        }
+        let stand = &mut self.stands[index];
+        if stand.instance.is_none() {
+            let name = &stand.model.name;
+            let instance = servers::start(&stand.spec, &stand.directory)
+                .with_context(|| format!("start the server of configuration \"{name}\""))?;
+            stand.address = if stand.model.plain_http {
+                instance.plain_address().unwrap_or_else(|| instance.address())
+            } else {
+                instance.address()
+            };
+            stand.instance = Some(instance);
+        }
+        Ok(())
+    }
+
+    /// Starts the load process for these servers (all of them must have been started once, so that their addresses are known).
+    pub fn start_load(&self, experiment: &Experiment) -> Result<LoadProcess> {
+        let targets = self.stands.iter().map(|stand| self.target(experiment, stand)).collect::<Result<_>>()?;
+        let job = Job { workload: experiment.workload.clone(), targets, connections: connections(&experiment.load) };
+        LoadProcess::start(&job, self.directory.path(), Some(self.cpus.load))
+    }
+
+    fn target(&self, experiment: &Experiment, stand: &Stand) -> Result<TargetSpec> {
+        let tls = stand.settings.as_ref().map(|settings| TlsSpec {
+            versions: settings.versions.iter().map(ToString::to_string).collect(),
+            suites: settings.suites.iter().map(ToString::to_string).collect(),
+            groups: settings.groups.iter().map(ToString::to_string).collect(),
+            effort: settings.effort.to_string(),
+            noop: stand.model.noop.clone(),
+            encrypt_then_mac: settings.encrypt_then_mac,
+            tickets: settings.tickets,
+            ca_file: Some(self.certificate.ca.clone()),
+        });
+        Ok(TargetSpec {
+            name: stand.model.name.clone(),
+            address: stand.address,
+            host: HOST.to_owned(),
+            tls,
+            reuse: experiment.load.reuse()?,
+        })
+    }
+
+    /// A whole GET of an object that answers with status 200, and its body length, for the preflight.
+    pub fn preflight_request(&self) -> (Vec<u8>, Option<u64>) {
+        let workload: &Arc<Workload> = &self.site.workload;
+        let object = workload
+            .objects
+            .iter()
+            .filter(|object| object.method == "GET" && object.headers.is_empty())
+            .find(|object| matches!(object.expect.status, Some(200) | None));
+        let (path, bytes) = object.map_or(("/", None), |object| (object.path.as_str(), object.expect.body_bytes));
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+        (request.into_bytes(), bytes)
+    }
+}
+
+fn server_kind(experiment: &Experiment) -> ServerKind {
+    match experiment.server.kind {
+        ServerName::Builtin => ServerKind::BuiltIn,
+        ServerName::Nginx => ServerKind::Nginx,
+        ServerName::Command => {
+            let server = experiment.server.clone();
+            ServerKind::Command(CommandSpec {
+                command: server.command.unwrap_or_default(),
+                address: server.address.unwrap_or_default(),
+                plain_address: server.plain_address,
+            })
+        }
+    }
+}
+
+fn has_fixed_port(spec: &ServerSpec) -> bool {
+    matches!(&spec.kind, ServerKind::Command(command) if command.has_fixed_port())
+}
+
+fn connections(load: &Load) -> ConnectionsSpec {
+    ConnectionsSpec {
+        total: load.connections,
+        per_user: load.per_user,
+        first_alone: !load.all_at_once,
+        requests_each: load.requests_per_connection,
+        timeout_ns: load.timeout_ms * 1_000_000,
+        batch_ns: 0,
+    }
+}

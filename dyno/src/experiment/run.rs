@@ -1,0 +1,405 @@
+//! The runner: starts everything, checks everything, then measures block after block in random order until the time is up.
+//!
+//! What was measured is handed to the record block by block, so that nothing is lost when something breaks later.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+
+use super::cpus::{self, Cpus};
+use super::load_process::LoadProcess;
+use super::manifest;
+use super::model::{ConfigurationModel, Experiment};
+use super::preflight::{Check, Subject, preflight};
+use super::rig::Rig;
+use super::schedule::{Schedule, schedule, users_of_round};
+use super::verify::{Expected, verify};
+use crate::servers;
+use crate::stats::prng::SplitMix64;
+use crate::store::{Block, Configuration, FORMAT, Journal, Kind, Manifest, Preflight, Record, Warning};
+
+/// What the runner tells while it works.
+pub trait Observer {
+    /// A step of the preparation began.
+    fn step(&mut self, text: &str);
+    /// The preflight of a configuration is done.
+    fn preflight(&mut self, name: &str, passed: usize, failed: &[String]);
+    /// Something went wrong that does not stop the experiment.
+    fn trouble(&mut self, text: &str);
+    /// Measuring began.
+    fn measuring(&mut self, schedule: &Schedule, configurations: usize);
+    /// This part of the measuring time is over, 0 to 1, with the time left.
+    fn progress(&mut self, done: f64, left: Duration, text: &str);
+    /// Everything is done or was stopped.
+    fn finished(&mut self);
+}
+
+/// The calibration's first piece of work: so many times the users that keep all connections busy.
+const CALIBRATION_FACTOR: u32 = 2;
+/// A calibration shorter than this is repeated with more work.
+const CALIBRATION_MIN: Duration = Duration::from_millis(120);
+/// Part of the time budget that calibration may take.
+const CALIBRATION_BUDGET: f64 = 0.2;
+
+/// Runs the experiment. The record comes back even when measuring was cut short; an error means that nothing was measured.
+pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Record> {
+    experiment.check()?;
+    let cpus = cpus::choose(&cpus::allowed(), experiment.measure.server_cpu, experiment.measure.load_cpu)?;
+    let mut rig = Rig::prepare(experiment, cpus, &mut |text| observer.step(text))?;
+    let seed = experiment
+        .measure
+        .seed
+        .unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64));
+    let mut record = empty_record(experiment, cpus, seed);
+    start_and_check(experiment, &mut rig, &mut record, stop, observer)?;
+    manifest::describe(&mut record.manifest, experiment, &mut rig, cpus, seed);
+    observer.step("starting the load process");
+    let load = rig.start_load(experiment)?;
+    let journal = Journal::begin(record);
+    if let Some(failure) = journal.failure() {
+        observer.trouble(&failure.to_string());
+    }
+    let mut session = Session { experiment, rig, load, journal, stop, started: Instant::now() };
+    let outcome = session.measure(seed, observer);
+    let Session { mut journal, rig, load, .. } = session;
+    observer.finished();
+    drop((load, rig));
+    if let Err(error) = &outcome {
+        if journal.record().blocks.is_empty() {
+            return Err(outcome.unwrap_err());
+        }
+        let warning = Warning::Stopped { rounds: complete_rounds(journal.record()), cause: format!("{error:#}") };
+        journal.change(|record| record.warnings.push(warning));
+    }
+    Ok(journal.finish(outcome.is_ok(), Path::new(".")))
+}
+
+fn empty_record(experiment: &Experiment, cpus: Cpus, seed: u64) -> Record {
+    let mut warnings = Vec::new();
+    if cpus.shared() {
+        warnings.push(Warning::SharedCpus { cause: format!("only CPU {} may be used", cpus.server) });
+    }
+    if !experiment.has_plain_http() {
+        warnings.push(Warning::NoPlainHttp);
+    }
+    let mut manifest = Manifest::default();
+    manifest.seeds.insert("order of blocks".to_owned(), seed);
+    Record {
+        format: FORMAT,
+        id: String::new(),
+        created_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+        finished: false,
+        question: experiment.question.clone(),
+        manifest,
+        configurations: Vec::new(),
+        blocks: Vec::new(),
+        warnings,
+    }
+}
+
+/// What a configuration is for, from what it replaces.
+fn kind_of(model: &ConfigurationModel) -> Kind {
+    match (&model.noop[..], model.plain_http, model.idle_provider) {
+        (_, true, _) => Kind::PlainHttp,
+        ([], _, false) => Kind::AsIs,
+        ([], _, true) => Kind::Loaded,
+        ([stage], ..) => Kind::StageOff(stage.clone()),
+        _ => Kind::AllOff,
+    }
+}
+
+/// Starts every server once, checks it, and adds its configuration to the record. A configuration that fails is kept, marked invalid.
+fn start_and_check(
+    experiment: &Experiment,
+    rig: &mut Rig,
+    record: &mut Record,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<()> {
+    let (request, body_bytes) = rig.preflight_request();
+    let resumable =
+        experiment.load.reuse_percent != Some(0.0) && (experiment.tls.tickets || experiment.tls.session_cache);
+    for index in 0..rig.stands.len() {
+        if stop.load(Ordering::Relaxed) {
+            bail!("stopped before anything was measured");
+        }
+        observer.step(&format!("starting and checking: {}", rig.stands[index].model.name));
+        rig.activate(index)?;
+        let checks = checks_of(rig, index, &request, body_bytes, resumable)?;
+        let configuration = configuration(&rig.stands[index].model, &checks);
+        observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
+        if index == 0 && !configuration.valid {
+            let failed = configuration.preflight.failed.join("; ");
+            bail!("the untouched server does not pass its checks, so there is nothing to compare with: {failed}");
+        }
+        record.configurations.push(configuration);
+    }
+    Ok(())
+}
+
+fn checks_of(
+    rig: &mut Rig,
+    index: usize,
+    request: &[u8],
+    body_bytes: Option<u64>,
+    resumable: bool,
+) -> Result<Vec<Check>> {
+    let stand = &mut rig.stands[index];
+    let address = stand.address();
+    let mut checks = Vec::new();
+    if let Some(library) = stand.injection.as_ref().map(|injection| injection.library_path().to_owned())
+        && let Some(instance) = stand.instance()
+    {
+        let mapped = servers::require_mapped(&instance.worker_pids(), &library);
+        let seen = mapped.as_ref().map_or_else(|error| format!("{error:#}"), |()| "mapped".to_owned());
+        checks.push(Check::new("provider is mapped in every worker", mapped.is_ok(), seen));
+    }
+    let stand = &rig.stands[index];
+    let subject = Subject {
+        address,
+        settings: stand.settings.as_ref(),
+        injection: stand.injection.as_ref(),
+        request,
+        body_bytes,
+        resumable,
+    };
+    checks.extend(preflight(&subject)?);
+    Ok(checks)
+}
+
+fn configuration(model: &ConfigurationModel, checks: &[Check]) -> Configuration {
+    let texts = |passed: bool| -> Vec<String> {
+        let wanted = checks.iter().filter(|check| check.passed == passed);
+        wanted.map(|check| format!("{} ({})", check.name, check.seen)).collect()
+    };
+    let preflight = Preflight { passed: texts(true), failed: texts(false) };
+    let valid = preflight.failed.is_empty();
+    let warnings = preflight.failed.iter().map(|check| Warning::PreflightFailed { check: check.clone() }).collect();
+    Configuration {
+        name: model.name.clone(),
+        noop: model.noop.clone(),
+        kind: kind_of(model),
+        tls: !model.plain_http,
+        preflight,
+        valid,
+        warnings,
+    }
+}
+
+/// Rounds in which every valid configuration has its block.
+fn complete_rounds(record: &Record) -> u32 {
+    let wanted = record.configurations.iter().filter(|configuration| configuration.valid).count();
+    let rounds = record.blocks.iter().map(|block| block.round).max().map_or(0, |last| last + 1);
+    (0..rounds).filter(|round| record.blocks.iter().filter(|block| block.round == *round).count() >= wanted).count()
+        as u32
+}
+
+/// The measuring itself.
+struct Session<'a> {
+    experiment: &'a Experiment,
+    rig: Rig,
+    load: LoadProcess,
+    journal: Journal,
+    stop: &'a AtomicBool,
+    started: Instant,
+}
+
+impl Session<'_> {
+    fn measure(&mut self, seed: u64, observer: &mut dyn Observer) -> Result<()> {
+        let budget = Duration::from_secs_f64(self.experiment.measure.time_s);
+        let valid: Vec<usize> =
+            (0..self.rig.stands.len()).filter(|index| self.journal.record().configurations[*index].valid).collect();
+        observer.step("warming up and calibrating");
+        let seconds_per_user = self.calibrate(&valid, budget)?;
+        let left = budget.saturating_sub(self.started.elapsed());
+        let schedule = schedule(left, &seconds_per_user, self.users_min(), self.load.users);
+        observer.measuring(&schedule, valid.len());
+        let mut order = SplitMix64::new(seed);
+        let mut longest_round = schedule.round;
+        for round in 0.. {
+            let began = Instant::now();
+            self.round(round, &schedule, &valid, &mut order, budget, observer)?;
+            longest_round = longest_round.max(began.elapsed());
+            // A round that would not fit is not begun: --time is a bound.
+            if self.started.elapsed() + longest_round > budget {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Users that keep all connections busy.
+    fn users_min(&self) -> u32 {
+        self.experiment.load.connections.div_ceil(self.experiment.load.per_user).max(8)
+    }
+
+    /// Runs every configuration once: warm-up and timing. Returns seconds per user for each.
+    fn calibrate(&mut self, valid: &[usize], budget: Duration) -> Result<Vec<f64>> {
+        let mut users = (self.users_min() * CALIBRATION_FACTOR).min(self.load.users);
+        let share = budget.mul_f64(CALIBRATION_BUDGET / valid.len().max(1) as f64);
+        let wanted = CALIBRATION_MIN.min(share);
+        let mut seconds = Vec::new();
+        for index in valid {
+            loop {
+                self.check_stop()?;
+                let block = self.block(*index, 0..users)?;
+                if let Some((kind, count)) = block.errors.iter().next() {
+                    let name = self.rig.stands[*index].model.name.clone();
+                    let faults = self.tail(*index);
+                    bail!("warm-up of \"{name}\": {count} requests failed ({kind}){faults}");
+                }
+                let elapsed = Duration::from_nanos(block.elapsed_ns);
+                if elapsed >= wanted || users >= self.load.users {
+                    seconds.push(elapsed.as_secs_f64() / f64::from(users));
+                    break;
+                }
+                users = users.saturating_mul(2).min(self.load.users);
+            }
+        }
+        Ok(seconds)
+    }
+
+    fn round(
+        &mut self,
+        round: u32,
+        schedule: &Schedule,
+        valid: &[usize],
+        order: &mut SplitMix64,
+        budget: Duration,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        let users = users_of_round(round, schedule.users_per_block, self.load.users);
+        for (position, index) in shuffled(valid, order).into_iter().enumerate() {
+            self.check_stop()?;
+            let mut block = self.block(index, users.clone())?;
+            block.round = round;
+            block.position_in_round = position as u32;
+            let trouble = self.journal.failure().is_none();
+            self.journal.add_block(block);
+            if trouble && let Some(failure) = self.journal.failure() {
+                observer.trouble(&failure.to_string());
+            }
+            let done = self.started.elapsed().as_secs_f64() / budget.as_secs_f64();
+            let left = budget.saturating_sub(self.started.elapsed());
+            observer.progress(
+                done.min(1.0),
+                left,
+                &format!("round {}: {}", round + 1, self.rig.stands[index].model.name),
+            );
+        }
+        Ok(())
+    }
+
+    fn check_stop(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) {
+            bail!("Ctrl-C");
+        }
+        Ok(())
+    }
+
+    /// One block of one configuration.
+    fn block(&mut self, index: usize, users: std::ops::Range<u32>) -> Result<Block> {
+        self.rig.activate(index)?;
+        let expected = Expected::of(&self.rig.site.workload, users.clone(), self.experiment.load.reuse()?);
+        let steal_before = manifest::steal_ns();
+        let started_ns = self.started.elapsed().as_nanos() as u64;
+        let cpu_before = self.server_cpu_ns(index)?;
+        let outcome = self.load.run(index, users);
+        let cpu_after = self.server_cpu_ns(index);
+        let (outcome, cpu_after) = match (outcome, cpu_after) {
+            (Ok(outcome), Ok(cpu)) => (outcome, cpu),
+            (Err(error), _) | (_, Err(error)) => {
+                let name = self.rig.stands[index].model.name.clone();
+                return Err(error.context(format!("measure \"{name}\"{}", self.tail(index))));
+            }
+        };
+        let server_cpu_ns = cpu_after.saturating_sub(cpu_before);
+        let verdict = verify(&outcome, expected, server_cpu_ns, !self.rig.stands[index].model.plain_http);
+        Ok(Block {
+            configuration: index,
+            started_ns,
+            elapsed_ns: outcome.elapsed_ns,
+            hits: outcome.hits,
+            body_bytes: outcome.body_bytes,
+            server_cpu_ns,
+            client_cpu_ns: outcome.client_cpu_ns,
+            connections: outcome.connections,
+            handshakes_full: outcome.handshakes_full,
+            resumed_intended: outcome.resumed_intended,
+            resumed_offered: outcome.resumed_offered,
+            resumed_accepted: outcome.resumed_accepted,
+            errors: outcome.errors,
+            steal_ns: manifest::steal_ns().saturating_sub(steal_before),
+            client_bound: verdict.client_bound,
+            valid: verdict.valid,
+            warnings: verdict.warnings,
+            phases: outcome.phases,
+            ..Block::default()
+        })
+    }
+
+    /// CPU time of the server, read when it has come to rest: the last closes are still its work.
+    fn server_cpu_ns(&mut self, index: usize) -> Result<u64> {
+        const SETTLING_STEP: Duration = Duration::from_millis(2);
+        const SETTLING_STEPS: u32 = 20;
+        let stand = &mut self.rig.stands[index];
+        let name = stand.model.name.clone();
+        let instance = stand.instance().with_context(|| format!("the server of \"{name}\" does not run"))?;
+        let mut last = instance.cpu_ns()?;
+        for _ in 0..SETTLING_STEPS {
+            std::thread::sleep(SETTLING_STEP);
+            let now = instance.cpu_ns()?;
+            if now == last {
+                break;
+            }
+            last = now;
+        }
+        if !instance.is_alive() {
+            bail!("the server of \"{name}\" has died");
+        }
+        Ok(last)
+    }
+
+    /// What the server's log says, as the end of an error message.
+    fn tail(&mut self, index: usize) -> String {
+        let tail = self.rig.stands[index].instance().map(|instance| instance.log_tail()).unwrap_or_default();
+        if tail.is_empty() { String::new() } else { format!("; the server's log ends with:\n{tail}") }
+    }
+}
+
+/// The configurations of one round in random order.
+fn shuffled(indices: &[usize], order: &mut SplitMix64) -> Vec<usize> {
+    let mut indices = indices.to_vec();
+    for last in (1..indices.len()).rev() {
+        indices.swap(last, order.below(last + 1));
+    }
+    indices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tlsdyno_tls::Stage;
+
+    #[test]
+    fn configurations_are_recognised_by_what_they_replace() {
+        assert_eq!(kind_of(&ConfigurationModel::as_is()), Kind::AsIs);
+        assert_eq!(kind_of(&ConfigurationModel::plain_http()), Kind::PlainHttp);
+        assert_eq!(kind_of(&ConfigurationModel { idle_provider: true, ..ConfigurationModel::as_is() }), Kind::Loaded);
+        assert_eq!(kind_of(&ConfigurationModel::without("x", [Stage::Kdf])), Kind::StageOff("kdf".to_owned()));
+        assert_eq!(kind_of(&ConfigurationModel::without("x", Stage::ALL)), Kind::AllOff);
+    }
+
+    #[test]
+    fn every_order_is_complete_and_rounds_differ() {
+        let mut generator = SplitMix64::new(1);
+        let indices = [3, 5, 8, 9, 11, 12];
+        let first = shuffled(&indices, &mut generator);
+        assert_ne!(first, shuffled(&indices, &mut generator));
+        let mut sorted = first;
+        sorted.sort_unstable();
+        assert_eq!(sorted, indices);
+    }
+}

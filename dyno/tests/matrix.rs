@@ -1,0 +1,221 @@
+//! Preflight and no-op matrix: every stage × protocol × {full, resumed} on the built-in server and nginx.
+//!
+//! For each cell the matching client passes; where the stage occurs and shows on the wire the unmatched client fails; elsewhere
+//! the provider's call counters are as expected. One server for each stage speaks all protocols, the client chooses.
+
+use std::path::Path;
+
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use tlsdyno::experiment::preflight::{Check, Subject, preflight};
+use tlsdyno::native::Injection;
+use tlsdyno::servers::{
+    self, CertificateFiles, CertificateKind, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls,
+};
+use tlsdyno_tls::{Effort, Group, Settings, Stage, StageSet, Suite, Version};
+
+const OBJECT_BYTES: usize = 20_000;
+const REQUEST: &[u8] = b"GET /object.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+
+/// One column of the matrix: what the client chooses.
+struct Protocol {
+    name: &'static str,
+    suite: Suite,
+    group: Group,
+    encrypt_then_mac: bool,
+    tickets: bool,
+    certificate: CertificateKind,
+}
+
+const fn protocol(name: &'static str, suite: Suite) -> Protocol {
+    Protocol {
+        name,
+        suite,
+        group: Group::X25519,
+        encrypt_then_mac: true,
+        tickets: true,
+        certificate: CertificateKind::Rsa2048,
+    }
+}
+
+/// The protocols that the matrix must hold on every server.
+fn wanted() -> Vec<Protocol> {
+    vec![
+        protocol("TLS 1.3", Suite::Tls13Aes128Gcm),
+        protocol("TLS 1.2 ECDHE", Suite::EcdheRsaAes128Gcm),
+        protocol("TLS 1.2 static RSA CBC, encrypt-then-MAC", Suite::RsaAes128Sha),
+        Protocol {
+            encrypt_then_mac: false,
+            ..protocol("TLS 1.2 static RSA CBC, MAC-then-encrypt", Suite::RsaAes128Sha)
+        },
+        Protocol { tickets: false, ..protocol("TLS 1.2 ECDHE, session IDs", Suite::EcdheRsaAes128Gcm) },
+    ]
+}
+
+/// Further suites, groups and certificates that the provider replaces.
+fn further() -> Vec<Protocol> {
+    let p256 = CertificateKind::P256;
+    vec![
+        Protocol { certificate: p256, group: Group::P256, ..protocol("TLS 1.3 ECDSA P-256", Suite::Tls13Aes256Gcm) },
+        Protocol { group: Group::P384, ..protocol("TLS 1.3 ChaCha20, P-384", Suite::Tls13ChaCha20) },
+        Protocol { certificate: p256, group: Group::P256, ..protocol("TLS 1.2 ECDSA", Suite::EcdheEcdsaAes256Gcm) },
+        Protocol {
+            certificate: CertificateKind::P384,
+            group: Group::P384,
+            ..protocol("TLS 1.2 P-384", Suite::EcdheEcdsaAes128Gcm)
+        },
+        protocol("TLS 1.2 ECDHE ChaCha20", Suite::EcdheRsaChaCha20),
+        protocol("TLS 1.2 AES-256-CBC-SHA256, encrypt-then-MAC", Suite::RsaAes256Sha256),
+        Protocol { encrypt_then_mac: false, ..protocol("TLS 1.2 AES-128-CBC-SHA256 stitched", Suite::RsaAes128Sha256) },
+        protocol("TLS 1.2 static RSA GCM", Suite::RsaAes128Gcm),
+    ]
+}
+
+struct Bench {
+    directory: RunDirectory,
+    kind: ServerKind,
+    certificates: Vec<(CertificateKind, CertificateFiles)>,
+}
+
+impl Bench {
+    fn new(kind: ServerKind) -> Bench {
+        servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
+        let directory = RunDirectory::create().unwrap();
+        let docroot = directory.path().join("docroot");
+        servers::run_directory::make_passable(&docroot).unwrap();
+        std::fs::write(docroot.join("object.bin"), vec![7; OBJECT_BYTES]).unwrap();
+        Bench { directory, kind, certificates: Vec::new() }
+    }
+
+    /// Made once for each kind: an RSA key takes its time.
+    fn certificate(&mut self, kind: CertificateKind) -> CertificateFiles {
+        let directory = self.directory.path();
+        let made = self.certificates.iter().find(|(made, _)| *made == kind).map(|(_, files)| files.clone());
+        made.unwrap_or_else(|| {
+            let files = servers::certificates::create(kind, directory).unwrap();
+            self.certificates.push((kind, files.clone()));
+            files
+        })
+    }
+
+    fn injection(&self, stages: StageSet) -> Injection {
+        let name = format!("provider-{}", stages.to_string().replace(',', "-"));
+        let directory = self.directory.path().join(name);
+        servers::run_directory::make_passable(&directory).unwrap();
+        Injection::prepare(&directory, stages).unwrap()
+    }
+
+    /// A server that speaks everything, with the provider inside.
+    fn start(&self, certificate: &CertificateFiles, injection: &Injection) -> Instance {
+        let groups = vec![Group::X25519, Group::P256, Group::P384];
+        let suites = Suite::ALL.to_vec();
+        let tls = ServerTls { suites, groups, ..ServerTls::new(certificate.clone()) };
+        let spec = ServerSpec {
+            tls: Some(tls),
+            environment: injection.environment(),
+            ..ServerSpec::new(self.kind.clone(), self.directory.path().join("docroot"))
+        };
+        servers::start(&spec, self.directory.path()).unwrap()
+    }
+
+    /// Every check of one cell.
+    fn check(
+        &self,
+        instance: &Instance,
+        injection: &Injection,
+        stages: StageSet,
+        protocol: &Protocol,
+        certificate: &CertificateFiles,
+    ) -> Vec<Check> {
+        let root = CertificateDer::from_pem_file(&certificate.ca).unwrap().to_vec();
+        let mut groups = vec![protocol.group];
+        groups.extend(Group::ALL.into_iter().filter(|group| *group != protocol.group));
+        let settings = Settings {
+            versions: vec![protocol.suite.version()],
+            suites: vec![protocol.suite],
+            groups,
+            server_name: Some("localhost".to_owned()),
+            effort: Effort::Honest,
+            stages_off: stages,
+            encrypt_then_mac: protocol.encrypt_then_mac,
+            tickets: protocol.tickets || protocol.suite.version() == Version::Tls13,
+            trust_anchors: vec![root],
+            now_unix_s: 1_800_000_000,
+            ..Settings::default()
+        };
+        let subject = Subject {
+            address: instance.address(),
+            settings: Some(&settings),
+            injection: Some(injection),
+            request: REQUEST,
+            body_bytes: Some(OBJECT_BYTES as u64),
+            resumable: true,
+        };
+        preflight(&subject).unwrap()
+    }
+}
+
+/// Runs one row: all of `protocols` with `stages` off; returns the failures as text.
+fn row(bench: &mut Bench, stages: StageSet, protocols: &[Protocol], cells: &mut usize) -> Vec<String> {
+    let mut failures = Vec::new();
+    let injection = bench.injection(stages);
+    for certificate_kind in CertificateKind::ALL {
+        let columns: Vec<&Protocol> =
+            protocols.iter().filter(|column| column.certificate == certificate_kind).collect();
+        if columns.is_empty() {
+            continue;
+        }
+        let certificate = bench.certificate(certificate_kind);
+        let instance = bench.start(&certificate, &injection);
+        servers::require_mapped(&instance.worker_pids(), injection.library_path()).unwrap();
+        for column in columns {
+            let checks = bench.check(&instance, &injection, stages, column, &certificate);
+            let resumed = checks.iter().filter(|check| check.name.starts_with("resumed")).count();
+            assert!(
+                resumed >= 2 + stages.iter().count(),
+                "{}: the resumed handshake was not checked: {checks:#?}",
+                column.name
+            );
+            *cells += 2;
+            let failed = checks.into_iter().filter(|check| !check.passed);
+            failures.extend(
+                failed.map(|check| {
+                    format!("{:?} {stages} / {}: {} ({})", bench.kind, column.name, check.name, check.seen)
+                }),
+            );
+        }
+        let alarms = instance.error_log_alarms();
+        let expected_alarm =
+            |line: &String| line.contains("SSL_do_handshake() failed") || line.contains("SSL_read() failed");
+        failures.extend(alarms.into_iter().filter(|line| !expected_alarm(line)));
+        instance.stop().unwrap();
+    }
+    failures
+}
+
+fn matrix(kind: ServerKind, protocols: &[Protocol]) {
+    let mut bench = Bench::new(kind);
+    let mut cells = 0;
+    let mut failures = Vec::new();
+    for stage in Stage::ALL {
+        failures.extend(row(&mut bench, StageSet::NONE.with(stage), protocols, &mut cells));
+    }
+    failures.extend(row(&mut bench, StageSet::ALL, protocols, &mut cells));
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    assert_eq!(cells, (Stage::ALL.len() + 1) * protocols.len() * 2, "every cell, full and resumed");
+}
+
+#[test]
+fn every_stage_on_the_built_in_server() {
+    matrix(ServerKind::BuiltIn, &wanted());
+}
+
+#[test]
+fn every_stage_on_nginx() {
+    matrix(ServerKind::Nginx, &wanted());
+}
+
+#[test]
+fn further_suites_groups_and_certificates() {
+    matrix(ServerKind::BuiltIn, &further());
+}
