@@ -78,7 +78,15 @@ impl OpensslContext {
             stream: SslStream::new(ssl, pipe).unwrap(),
             view: View::default(),
             requests: Vec::new(),
+            demands_cookie: false,
         }
+    }
+
+    /// A server that demands a cookie by HelloRetryRequest before it keeps any state.
+    pub fn stateless_server(&self) -> OpensslServer {
+        let mut server = self.server();
+        server.demands_cookie = true;
+        server
     }
 }
 
@@ -132,10 +140,17 @@ pub struct OpensslServer {
     stream: SslStream<Pipe>,
     view: View,
     requests: Vec<u8>,
+    demands_cookie: bool,
 }
 
 impl OpensslServer {
     fn advance(&mut self) {
+        if self.demands_cookie {
+            self.demands_cookie = !self.stream.stateless().unwrap();
+            if self.demands_cookie {
+                return;
+            }
+        }
         if !self.view.connected {
             match self.stream.accept() {
                 Ok(()) => {

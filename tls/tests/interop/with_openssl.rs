@@ -212,6 +212,22 @@ fn a_retry_is_answered_full_and_resumed_at_every_effort() {
     }
 }
 
+#[test]
+fn a_cookie_is_sent_back() {
+    for suite in [Suite::Tls13Aes128Gcm, Suite::Tls13Aes256Gcm] {
+        let context = OpensslContext::narrow(KeyKind::P256, suite, Group::X25519, |builder| {
+            builder.set_stateless_cookie_generate_cb(|_, cookie| {
+                cookie[..4].copy_from_slice(b"tart");
+                Ok(4)
+            });
+            builder.set_stateless_cookie_verify_cb(|_, cookie| cookie == b"tart");
+        });
+        let config = config(narrow(suite, Group::X25519, Effort::Honest));
+        let caller = connect(&config, None, &mut context.stateless_server());
+        assert!(caller.handshake().hello_retry);
+    }
+}
+
 /// Everything offered at once: the server picks, and the transcript's hash is only known with the ServerHello.
 #[test]
 fn a_wide_offer_finds_what_the_server_speaks() {
