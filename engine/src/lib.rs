@@ -5,4 +5,5 @@
 
 pub mod load;
 pub mod reactor;
+pub mod serve;
 pub mod sys;

@@ -1,0 +1,425 @@
+//! One connection: handshake, requests in order, one answer at a time.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+
+use tlsdyno_wire::http::{Body, Fault, request_head};
+
+use super::answer::{Answer, REFUSAL, Status};
+use super::date::HttpDate;
+use super::docroot::{Content, Docroot};
+use super::limits::{LINGER_NS, PIECES_PER_TURN, RECORD_BYTES, REQUEST_HEAD_BYTES_MAX};
+use super::transport::{Attempt, Transport};
+
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// What all connections of a worker share: buffers for the moment of use, so that an idle connection holds none.
+pub struct Shared<'d> {
+    /// The objects.
+    pub docroot: &'d Docroot,
+    /// Where sessions are logged, if wanted.
+    pub session_log: Option<File>,
+    /// Monotonic clock at the beginning of this turn.
+    pub now_ns: u64,
+    /// Date for answers.
+    pub date: HttpDate,
+    input: Vec<u8>,
+    record: Box<[u8; RECORD_BYTES]>,
+    file_piece: Box<[u8; RECORD_BYTES]>,
+    path: Vec<u8>,
+}
+
+impl<'d> Shared<'d> {
+    /// Empty buffers, clock at zero.
+    pub fn new(docroot: &'d Docroot, session_log: Option<File>) -> Shared<'d> {
+        Shared {
+            docroot,
+            session_log,
+            now_ns: 0,
+            date: super::date::http_date(0),
+            input: vec![0; RECORD_BYTES],
+            record: Box::new([0; RECORD_BYTES]),
+            file_piece: Box::new([0; RECORD_BYTES]),
+            path: Vec::new(),
+        }
+    }
+}
+
+/// What the connection wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// An event.
+    Wait {
+        /// It has output that does not go.
+        for_output: bool,
+    },
+    /// Another turn, after the others had theirs.
+    Again,
+    /// To be closed.
+    Close,
+}
+
+/// One connection.
+pub struct Connection<'d> {
+    /// How its bytes travel.
+    pub transport: Transport,
+    /// Monotonic clock when it last made progress.
+    pub progress_ns: u64,
+    phase: Phase<'d>,
+    /// Input that was read but not used: an incomplete head, or further requests.
+    pending: Vec<u8>,
+    /// There is something in `pending` that was not looked at yet.
+    unseen: bool,
+    /// Head of the answer being sent.
+    head: Vec<u8>,
+    /// Requests whose answer was begun.
+    requests: u64,
+}
+
+enum Phase<'d> {
+    Handshake,
+    /// A request head is awaited.
+    Head,
+    /// A request body is read and dropped; then the answer is sent.
+    Body(Body, Answer<'d>),
+    /// `100 Continue` is sent; so many bytes of it have gone.
+    Continue(usize, Body, Answer<'d>),
+    Send(Sending<'d>),
+    /// A refused client may still be sending: closing now could destroy the refusal on its way (RFC 9112 section 9.6).
+    Linger {
+        until_ns: u64,
+    },
+}
+
+/// An answer being sent.
+struct Sending<'d> {
+    answer: Answer<'d>,
+    /// The object's file, if it is not in memory.
+    file: Option<File>,
+    /// Bytes of head and body that have gone.
+    sent: u64,
+    /// Close with care afterwards.
+    linger: bool,
+}
+
+impl<'d> Connection<'d> {
+    /// A connection just accepted.
+    pub fn new(transport: Transport, now_ns: u64) -> Connection<'d> {
+        let phase = match transport {
+            Transport::Plain(_) => Phase::Head,
+            Transport::Tls(_) => Phase::Handshake,
+        };
+        Connection {
+            transport,
+            progress_ns: now_ns,
+            phase,
+            pending: Vec::new(),
+            unseen: false,
+            head: Vec::new(),
+            requests: 0,
+        }
+    }
+
+    /// Does what can be done now.
+    pub fn drive(&mut self, shared: &mut Shared<'d>) -> Wish {
+        let mut pieces = 0;
+        loop {
+            let wish = match &self.phase {
+                Phase::Handshake => self.shake_hands(),
+                Phase::Head | Phase::Body(..) => self.receive(shared),
+                Phase::Continue(..) => self.send_continue(shared),
+                Phase::Send(_) => {
+                    pieces += 1;
+                    if pieces > PIECES_PER_TURN {
+                        return Wish::Again;
+                    }
+                    self.send(shared)
+                }
+                Phase::Linger { until_ns } if shared.now_ns >= *until_ns => Some(Wish::Close),
+                Phase::Linger { .. } => self.drain(shared),
+            };
+            match wish {
+                None => self.progress_ns = shared.now_ns,
+                Some(wish) => return wish,
+            }
+        }
+    }
+
+    /// Whether a lingering connection has lingered long enough.
+    pub fn has_lingered(&self, now_ns: u64) -> bool {
+        matches!(self.phase, Phase::Linger { until_ns } if now_ns >= until_ns)
+    }
+
+    /// What follows from an attempt: `Ok(bytes)`, or the wish to return with.
+    fn outcome(&mut self, attempt: Attempt) -> Result<usize, Wish> {
+        match attempt {
+            Attempt::Moved(bytes) => Ok(bytes),
+            Attempt::Blocked { on_output } => Err(Wish::Wait {
+                for_output: on_output,
+            }),
+            Attempt::Ended => {
+                self.transport.say_goodbye();
+                Err(Wish::Close)
+            }
+            Attempt::Broken => Err(Wish::Close),
+        }
+    }
+
+    fn shake_hands(&mut self) -> Option<Wish> {
+        let attempt = self.transport.handshake();
+        match self.outcome(attempt) {
+            Ok(_) => {
+                self.phase = Phase::Head;
+                None
+            }
+            Err(wish) => Some(wish),
+        }
+    }
+
+    /// Takes unseen input, or reads some.
+    fn receive(&mut self, shared: &mut Shared<'d>) -> Option<Wish> {
+        if std::mem::take(&mut self.unseen) {
+            let pending = std::mem::take(&mut self.pending);
+            let used = self.consume(&pending, shared);
+            self.pending = pending;
+            self.pending.drain(..used);
+            return None;
+        }
+        let attempt = self.transport.read(&mut shared.input);
+        let bytes = match self.outcome(attempt) {
+            Ok(bytes) => bytes,
+            Err(wish) => return Some(wish),
+        };
+        if self.pending.is_empty() {
+            // The usual case: the request came in one piece, nothing is copied.
+            let input = std::mem::take(&mut shared.input);
+            let used = self.consume(&input[..bytes], shared);
+            self.pending.extend_from_slice(&input[used..bytes]);
+            shared.input = input;
+        } else {
+            self.pending.extend_from_slice(&shared.input[..bytes]);
+            self.unseen = true;
+        }
+        None
+    }
+
+    /// Uses input until an answer is due or nothing more can be made of it; answers how much was used.
+    fn consume(&mut self, input: &[u8], shared: &mut Shared<'d>) -> usize {
+        let mut used = 0;
+        loop {
+            let rest = &input[used..];
+            match &mut self.phase {
+                Phase::Head => match request_head(rest) {
+                    Ok(Some(request)) if request.bytes <= REQUEST_HEAD_BYTES_MAX => {
+                        let answer = Answer::to(&request, shared.docroot, &mut shared.path);
+                        used += request.bytes;
+                        let expects = !request.body.is_complete() && rest.len() == request.bytes;
+                        let asks = || {
+                            request
+                                .headers
+                                .get("Expect")
+                                .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
+                        };
+                        self.phase = if expects && asks() {
+                            Phase::Continue(0, request.body, answer)
+                        } else {
+                            Phase::Body(request.body, answer)
+                        };
+                    }
+                    Ok(None) if rest.len() < REQUEST_HEAD_BYTES_MAX => return used,
+                    Ok(_) | Err(Fault::HeadTooLong) => self.refuse(Status::HeadTooLarge, shared),
+                    Err(_) => self.refuse(Status::BadRequest, shared),
+                },
+                Phase::Body(body, answer) => {
+                    let answer = *answer;
+                    match body.advance(rest) {
+                        Ok(advance) => used += advance.consumed,
+                        Err(_) => {
+                            self.refuse(Status::BadRequest, shared);
+                            continue;
+                        }
+                    }
+                    if !body.is_complete() {
+                        return used;
+                    }
+                    self.answer(answer, shared);
+                }
+                _ => {
+                    self.unseen = used < input.len();
+                    return used;
+                }
+            }
+        }
+    }
+
+    /// Begins to send an answer.
+    fn answer(&mut self, answer: Answer<'d>, shared: &mut Shared<'d>) {
+        let mut answer = answer;
+        let mut file = None;
+        if let (Some(object), false, false) = (answer.object, answer.head_only, answer.is_refusal())
+            && let Content::File(path) = &object.content
+        {
+            match File::open(path) {
+                Ok(opened) => file = Some(opened),
+                // Removed since the start.
+                Err(_) => answer = Answer::refusal(Status::NotFound, answer.persists),
+            }
+        }
+        answer.write_head(&shared.date, &mut self.head);
+        self.requests += 1;
+        self.log_session(shared);
+        self.phase = Phase::Send(Sending {
+            answer,
+            file,
+            sent: 0,
+            linger: false,
+        });
+    }
+
+    /// Begins to send a refusal, after which the connection is closed: what follows cannot be understood.
+    fn refuse(&mut self, status: Status, shared: &mut Shared<'d>) {
+        let answer = Answer::refusal(status, false);
+        answer.write_head(&shared.date, &mut self.head);
+        self.requests += 1;
+        self.log_session(shared);
+        self.phase = Phase::Send(Sending {
+            answer,
+            file: None,
+            sent: 0,
+            linger: true,
+        });
+    }
+
+    fn send_continue(&mut self, shared: &mut Shared<'d>) -> Option<Wish> {
+        let Phase::Continue(sent, body, answer) = self.phase else {
+            return None;
+        };
+        let attempt = self
+            .transport
+            .write(&CONTINUE[sent..], &[], &mut shared.record);
+        match self.outcome(attempt) {
+            Ok(bytes) if sent + bytes < CONTINUE.len() => {
+                self.phase = Phase::Continue(sent + bytes, body, answer)
+            }
+            Ok(_) => self.phase = Phase::Body(body, answer),
+            Err(wish) => return Some(wish),
+        }
+        None
+    }
+
+    /// Sends the next piece of the answer.
+    fn send(&mut self, shared: &mut Shared<'d>) -> Option<Wish> {
+        let Phase::Send(sending) = &self.phase else {
+            return None;
+        };
+        let head_bytes = self.head.len() as u64;
+        let head = &self.head[sending.sent.min(head_bytes) as usize..];
+        let from = sending.sent.saturating_sub(head_bytes);
+        let Some(body) = sending.body(from, &mut shared.file_piece) else {
+            // The file became shorter or unreadable: what was promised cannot be sent.
+            return Some(Wish::Close);
+        };
+        let attempt = self.transport.write(head, body, &mut shared.record);
+        let bytes = match self.outcome(attempt) {
+            Ok(bytes) => bytes as u64,
+            Err(wish) => return Some(wish),
+        };
+        let Phase::Send(sending) = &mut self.phase else {
+            return None;
+        };
+        sending.sent += bytes;
+        if sending.sent < head_bytes + sending.body_bytes() {
+            return None;
+        }
+        let (persists, linger) = (sending.answer.persists, sending.linger);
+        self.after_answer(persists, linger, shared.now_ns)
+    }
+
+    fn after_answer(&mut self, persists: bool, linger: bool, now_ns: u64) -> Option<Wish> {
+        if persists {
+            self.phase = Phase::Head;
+            return None;
+        }
+        self.transport.say_goodbye();
+        if !linger {
+            return Some(Wish::Close);
+        }
+        self.phase = Phase::Linger {
+            until_ns: now_ns + LINGER_NS,
+        };
+        self.pending = Vec::new();
+        self.transport
+            .socket()
+            .end_sending()
+            .err()
+            .map(|_| Wish::Close)
+    }
+
+    /// Reads and drops what a refused client still sends.
+    fn drain(&mut self, shared: &mut Shared<'d>) -> Option<Wish> {
+        // Below TLS: it is not looked at, so it need not be decrypted.
+        use std::io::Read;
+        match self.transport.socket_mut().read(&mut shared.input) {
+            Ok(0) => Some(Wish::Close),
+            Ok(_) => None,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                Some(Wish::Wait { for_output: false })
+            }
+            Err(_) => Some(Wish::Close),
+        }
+    }
+
+    /// One line per request, as the drivers' nginx configuration writes it.
+    fn log_session(&self, shared: &mut Shared<'d>) {
+        let Some(log) = &mut shared.session_log else {
+            return;
+        };
+        let line = match &self.transport {
+            Transport::Plain(_) => format!("- - - {}\n", self.requests),
+            Transport::Tls(stream) => {
+                let ssl = stream.ssl();
+                let reused = if ssl.session_reused() { "r" } else { "." };
+                let cipher = ssl.current_cipher().map_or("-", |cipher| cipher.name());
+                format!(
+                    "{reused} {} {cipher} {}\n",
+                    ssl.version_str(),
+                    self.requests
+                )
+            }
+        };
+        // A full disk shows as missing lines, which whoever reads the log counts.
+        let _ = log.write_all(line.as_bytes());
+    }
+}
+
+impl Sending<'_> {
+    fn body_bytes(&self) -> u64 {
+        if self.answer.head_only {
+            0
+        } else {
+            self.answer.end - self.answer.first
+        }
+    }
+
+    /// The body from byte `from` on, or a piece of it. `None`: its file does not hold what was promised.
+    fn body<'a>(&'a self, from: u64, piece: &'a mut [u8; RECORD_BYTES]) -> Option<&'a [u8]> {
+        let left = self.body_bytes() - from;
+        if left == 0 {
+            return Some(&[]);
+        }
+        let first = self.answer.first + from;
+        match (self.answer.object, &self.file) {
+            (Some(_), Some(file)) => {
+                let length = left.min(RECORD_BYTES as u64) as usize;
+                file.read_exact_at(&mut piece[..length], first).ok()?;
+                Some(&piece[..length])
+            }
+            (Some(object), None) if !self.answer.is_refusal() => match &object.content {
+                Content::Memory(bytes) => bytes.get(first as usize..(first + left) as usize),
+                Content::File(_) => None,
+            },
+            _ => REFUSAL.get(first as usize..),
+        }
+    }
+}

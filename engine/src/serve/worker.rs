@@ -1,0 +1,276 @@
+//! The loop of one worker thread.
+
+use std::fs::File;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use openssl::ssl::SslContext;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use rustix::time::{ClockId, clock_gettime};
+use socket2::{Domain, Protocol, Type};
+
+use super::connection::{Connection, Shared, Wish};
+use super::date::http_date;
+use super::docroot::Docroot;
+use super::limits::{ACCEPTS_PER_TURN, BACKLOG, EVENTS, IDLE_NS, SWEEP_NS};
+use super::socket::Socket;
+use super::transport::Transport;
+use crate::sys::{monotonic_ns, timespec};
+
+/// Tokens from here on are listeners; below are connections; the last is the stop signal.
+const LISTENERS: u64 = 1 << 32;
+const STOP: u64 = u64::MAX;
+
+/// A listening socket and what is spoken on it.
+#[derive(Debug)]
+pub struct Listener {
+    /// The socket, non-blocking.
+    pub socket: TcpListener,
+    /// TLS; `None` is plain HTTP.
+    pub tls: Option<SslContext>,
+}
+
+/// Binds a listening socket as the workers want it. `shared`: several sockets may bind this address (SO_REUSEPORT), one for each worker.
+pub fn bind(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
+    let socket = socket2::Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking().cloexec(),
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    if shared {
+        socket.set_reuse_port(true)?;
+    }
+    // Accepted sockets inherit it: a response is written in one go, so that there is nothing to wait for.
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Serves `docroot` on `listeners` until `stop` becomes readable or is hung up.
+///
+/// Fails only when the loop itself cannot go on (no memory or descriptors for epoll); what goes wrong on a connection ends that one.
+pub fn run(
+    listeners: &[Listener],
+    docroot: &Arc<Docroot>,
+    session_log: Option<File>,
+    stop: impl AsFd,
+) -> io::Result<()> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
+    let mut worker = Worker {
+        epoll,
+        listeners,
+        accepting: false,
+        connections: Vec::new(),
+        free: Vec::new(),
+        unfinished: Vec::new(),
+        shared: Shared::new(docroot, session_log),
+        second: i64::MIN,
+        next_sweep_ns: 0,
+    };
+    worker.set_accepting(true)?;
+    worker.serve()
+}
+
+struct Worker<'d> {
+    epoll: OwnedFd,
+    listeners: &'d [Listener],
+    /// Listeners are watched: not while descriptors have run out.
+    accepting: bool,
+    connections: Vec<Option<Connection<'d>>>,
+    /// Unused places in `connections`.
+    free: Vec<u32>,
+    /// Connections that want another turn.
+    unfinished: Vec<u32>,
+    shared: Shared<'d>,
+    /// The second that the date was made for.
+    second: i64,
+    next_sweep_ns: u64,
+}
+
+impl<'d> Worker<'d> {
+    fn serve(&mut self) -> io::Result<()> {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
+        loop {
+            events.clear();
+            // Idle, nothing wakes us but events: a server that is not measured costs no CPU.
+            let timeout_ns = if self.unfinished.is_empty() {
+                SWEEP_NS
+            } else {
+                0
+            };
+            let timeout = timespec(timeout_ns);
+            let idle = self.unfinished.is_empty()
+                && self.accepting
+                && self.free.len() == self.connections.len();
+            let waited = epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                (!idle).then_some(&timeout),
+            );
+            match waited {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.tell_time();
+            for event in &events {
+                match event.data.u64() {
+                    STOP => return Ok(()),
+                    token if token >= LISTENERS => self.accept((token - LISTENERS) as usize)?,
+                    token => self.handle(token as u32, event.flags)?,
+                }
+            }
+            for index in std::mem::take(&mut self.unfinished) {
+                self.drive(index)?;
+            }
+            if self.shared.now_ns >= self.next_sweep_ns {
+                self.sweep()?;
+            }
+        }
+    }
+
+    fn tell_time(&mut self) {
+        self.shared.now_ns = monotonic_ns();
+        let second = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
+        if second != self.second {
+            self.second = second;
+            self.shared.date = http_date(second);
+        }
+    }
+
+    fn accept(&mut self, listener: usize) -> io::Result<()> {
+        let listener = &self.listeners[listener];
+        for _ in 0..ACCEPTS_PER_TURN {
+            let accepted = rustix::net::accept_with(
+                &listener.socket,
+                SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+            );
+            let descriptor = match accepted {
+                Ok(descriptor) => descriptor,
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    return self.set_accepting(false);
+                }
+                // Nobody left, or one that gave up while waiting.
+                Err(_) => return Ok(()),
+            };
+            let socket = Socket::new(TcpStream::from(descriptor));
+            // Without memory for another connection this one is dropped.
+            if let Ok(transport) = Transport::new(socket, listener.tls.as_ref()) {
+                self.admit(Connection::new(transport, self.shared.now_ns))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, connection: Connection<'d>) -> io::Result<()> {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            (self.connections.len() - 1) as u32
+        });
+        let token = EventData::new_u64(u64::from(index));
+        epoll::add(
+            &self.epoll,
+            connection.transport.socket(),
+            token,
+            interest(false),
+        )?;
+        self.connections[index as usize] = Some(connection);
+        Ok(())
+    }
+
+    fn handle(&mut self, index: u32, flags: EventFlags) -> io::Result<()> {
+        if let Some(connection) = &mut self.connections[index as usize] {
+            let peer_ended =
+                flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+            if peer_ended || flags.contains(EventFlags::IN) {
+                connection.transport.socket_mut().note_readable(peer_ended);
+            }
+            self.drive(index)?;
+        }
+        Ok(())
+    }
+
+    fn drive(&mut self, index: u32) -> io::Result<()> {
+        let Some(connection) = &mut self.connections[index as usize] else {
+            return Ok(());
+        };
+        match connection.drive(&mut self.shared) {
+            Wish::Wait { for_output: false } => Ok(()),
+            // Edge-triggered: changing the interest also asks anew whether there is room already.
+            Wish::Wait { for_output: true } => {
+                let token = EventData::new_u64(u64::from(index));
+                Ok(epoll::modify(
+                    &self.epoll,
+                    connection.transport.socket(),
+                    token,
+                    interest(true),
+                )?)
+            }
+            Wish::Again => {
+                self.unfinished.push(index);
+                Ok(())
+            }
+            Wish::Close => self.close(index),
+        }
+    }
+
+    /// Closes a connection; the kernel takes its descriptor out of the epoll set.
+    fn close(&mut self, index: u32) -> io::Result<()> {
+        if self.connections[index as usize].take().is_some() {
+            self.free.push(index);
+        }
+        if self.accepting {
+            Ok(())
+        } else {
+            self.set_accepting(true)
+        }
+    }
+
+    fn set_accepting(&mut self, accepting: bool) -> io::Result<()> {
+        if accepting != self.accepting {
+            for (index, listener) in self.listeners.iter().enumerate() {
+                if accepting {
+                    let token = EventData::new_u64(LISTENERS + index as u64);
+                    epoll::add(&self.epoll, &listener.socket, token, EventFlags::IN)?;
+                } else {
+                    epoll::delete(&self.epoll, &listener.socket)?;
+                }
+            }
+            self.accepting = accepting;
+        }
+        Ok(())
+    }
+
+    /// Closes connections that idle or linger too long, and tries to accept again.
+    fn sweep(&mut self) -> io::Result<()> {
+        let now_ns = self.shared.now_ns;
+        self.next_sweep_ns = now_ns + SWEEP_NS;
+        for index in 0..self.connections.len() as u32 {
+            let over = self.connections[index as usize]
+                .as_ref()
+                .is_some_and(|connection| {
+                    now_ns.saturating_sub(connection.progress_ns) >= IDLE_NS
+                        || connection.has_lingered(now_ns)
+                });
+            if over {
+                self.close(index)?;
+            }
+        }
+        self.set_accepting(true)
+    }
+}
+
+fn interest(in_output: bool) -> EventFlags {
+    let input = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+    if in_output {
+        input | EventFlags::OUT
+    } else {
+        input
+    }
+}
