@@ -17,6 +17,7 @@ pub struct Cli {
 enum Command {
     Completions(cmd::completions::Args),
     Man(cmd::man::Args),
+    Serve(cmd::serve::Args),
     Supervise(cmd::supervise::Args),
     Trace(cmd::trace::Args),
 }
@@ -26,6 +27,7 @@ pub fn run() -> anyhow::Result<Exit> {
     match Cli::parse().command {
         Command::Completions(args) => cmd::completions::run(&args),
         Command::Man(args) => cmd::man::run(&args),
+        Command::Serve(args) => cmd::serve::run(&args),
         Command::Supervise(args) => cmd::supervise::run(&args),
         Command::Trace(args) => cmd::trace::run(&args),
     }

@@ -404,3 +404,215 @@ fn nothing_outlives_a_killed_owner() {
         assert!(TcpStream::connect(address).is_err(), "{way}");
     }
 }
+
+#[test]
+fn both_servers_serve_both_versions_with_every_resumption() {
+    let place = Place::new();
+    let certificate =
+        servers::certificates::create(CertificateKind::P256, place.directory.path()).unwrap();
+    for kind in [ServerKind::BuiltIn, ServerKind::Nginx] {
+        for (tickets, session_cache) in [(true, false), (false, true), (false, false)] {
+            let tls = ServerTls {
+                tickets,
+                session_cache,
+                ..ServerTls::new(certificate.clone())
+            };
+            let spec = ServerSpec {
+                tls: Some(tls),
+                log_sessions: true,
+                ..place.spec(kind.clone())
+            };
+            let server = place.start(&spec).unwrap();
+            let case = format!("{kind:?}, tickets {tickets}, cache {session_cache}");
+            for version in ["-tls1_2", "-tls1_3"] {
+                fetch_twice_with_one_session(&server, version);
+            }
+            let counts = server.session_counts().unwrap();
+            let resumed = if tickets || session_cache { 2 } else { 0 };
+            assert_eq!(
+                (counts.requests, counts.connections, counts.resumed),
+                (4, 4, resumed),
+                "{case}"
+            );
+            assert_eq!(counts.negotiated.values().sum::<u64>(), 4, "{case}");
+            assert!(
+                counts
+                    .negotiated
+                    .keys()
+                    .any(|name| name.starts_with("TLSv1.3 TLS_")),
+                "{counts:?}"
+            );
+            assert_eq!(server.error_log_alarms(), Vec::<String>::new(), "{case}");
+            let libraries = server.description().openssl_libraries;
+            assert!(
+                libraries
+                    .iter()
+                    .any(|path| path.to_string_lossy().contains("libssl")),
+                "{case}: {libraries:?}"
+            );
+            servers::require_mapped(&server.worker_pids(), &libraries[0]).unwrap();
+            server.stop().unwrap();
+        }
+    }
+}
+
+/// Two requests with OpenSSL's client, the second offering the session of the first.
+fn fetch_twice_with_one_session(server: &Instance, version: &str) {
+    let session = server.directory().join("client-session");
+    let _ = fs::remove_file(&session);
+    for option in ["-sess_out", "-sess_in"] {
+        let mut client = Command::new("openssl");
+        client.args(["s_client", "-quiet", "-ign_eof", version]);
+        // A server that gives no session leaves no file to offer.
+        if option == "-sess_out" || session.exists() {
+            client.arg(option).arg(&session);
+        }
+        let mut client = client
+            .arg("-connect")
+            .arg(server.address().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let request = "GET /hello.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        client
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(request.as_bytes())
+            .unwrap();
+        let output = client.wait_with_output().unwrap();
+        assert!(String::from_utf8_lossy(&output.stdout).ends_with("hello, world\n"));
+    }
+}
+
+#[test]
+fn settings_reach_both_servers() {
+    let place = Place::new();
+    let certificate =
+        servers::certificates::create(CertificateKind::Rsa2048, place.directory.path()).unwrap();
+    for kind in [ServerKind::BuiltIn, ServerKind::Nginx] {
+        let tls = ServerTls {
+            versions: vec!["1.2".parse().unwrap()],
+            suites: vec![
+                "AES128-SHA".parse().unwrap(),
+                "ECDHE-RSA-AES128-SHA".parse().unwrap(),
+            ],
+            groups: vec!["P-384".parse().unwrap()],
+            encrypt_then_mac: false,
+            ..ServerTls::new(certificate.clone())
+        };
+        let mut spec = ServerSpec {
+            tls: Some(tls),
+            workers: 2,
+            ..place.spec(kind.clone())
+        };
+        let server = place.start(&spec).unwrap();
+        let said = handshake(&server, &[]);
+        assert!(
+            said.contains("Cipher is AES128-SHA") && said.contains("Protocol  : TLSv1.2"),
+            "{said}"
+        );
+        let said = handshake(&server, &["-cipher", "ECDHE-RSA-AES128-SHA"]);
+        assert!(
+            said.contains("P-384") || said.contains("secp384r1"),
+            "{kind:?}: {said}"
+        );
+        assert!(handshake(&server, &["-tls1_3"]).contains("Cipher is (NONE)"));
+        assert_eq!(
+            server.worker_pids().len(),
+            if kind == ServerKind::Nginx { 2 } else { 1 }
+        );
+        server.stop().unwrap();
+        // Plain HTTP, the same driver.
+        spec.tls = None;
+        let server = place.start(&spec).unwrap();
+        assert!(get(server.address()).ends_with("hello, world\n"));
+    }
+}
+
+fn handshake(server: &Instance, options: &[&str]) -> String {
+    let output = Command::new("openssl")
+        .args(["s_client", "-connect"])
+        .arg(server.address().to_string())
+        .args(options)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// `tlsdyno serve` as a person or script runs it.
+#[test]
+fn serve_prints_addresses_and_ends_when_told() {
+    let place = Place::new();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_tlsdyno"))
+        .args([
+            "serve",
+            "--print-address",
+            "--listen",
+            "127.0.0.1:0",
+            "--listen-plain",
+            "127.0.0.1:0",
+            "--workers",
+            "2",
+        ])
+        .arg("--docroot")
+        .arg(place.docroot())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(server.stdout.take().unwrap()));
+    let mut address =
+        || serde_json::from_str::<serde_json::Value>(&lines.next().unwrap().unwrap()).unwrap();
+    let (tls, plain) = (address(), address());
+    assert_eq!((&tls["tls"], &plain["tls"]), (&true.into(), &false.into()));
+    assert!(get(plain["address"].as_str().unwrap().parse().unwrap()).ends_with("hello, world\n"));
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&server),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
+    assert!(server.wait().unwrap().success());
+}
+
+#[test]
+fn serve_explains_what_it_refuses() {
+    let place = Place::new();
+    let docroot = place.docroot();
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = holder.local_addr().unwrap().to_string();
+    for (arguments, code, words) in [
+        (vec!["--listen", "0.0.0.0:0"], 2, "--allow-insecure-listen"),
+        (vec!["--listen-plain", &taken], 5, "Address already in use"),
+        (
+            vec!["--certificate", "/no/such.pem", "--key", "/no/such.pem"],
+            5,
+            "/no/such.pem",
+        ),
+        (vec!["--tls", "1.1"], 2, "unknown TLS version"),
+        (vec!["--suite", "RC4-MD5"], 2, "unknown cipher suite"),
+        (
+            vec!["--session-log", "/no/such/directory/log"],
+            2,
+            "/no/such/directory/log",
+        ),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_tlsdyno"))
+            .arg("serve")
+            .arg("--docroot")
+            .arg(&docroot)
+            .args(&arguments)
+            .output();
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?}: {said}");
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_tlsdyno"))
+        .args(["serve", "--docroot", "/no/such/place"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+}

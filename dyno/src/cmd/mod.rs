@@ -2,5 +2,6 @@
 
 pub mod completions;
 pub mod man;
+pub mod serve;
 pub mod supervise;
 pub mod trace;

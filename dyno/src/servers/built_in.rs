@@ -15,7 +15,12 @@ pub(super) fn prepare(spec: &ServerSpec, directory: &Path, port: u16) -> Result<
         spec.docroot.clone().into(),
     ];
     let mut option = |name: &str, value: std::ffi::OsString| arguments.extend([name.into(), value]);
-    option("--listen", format!("127.0.0.1:{port}").into());
+    let listen = if spec.tls.is_some() {
+        "--listen"
+    } else {
+        "--listen-plain"
+    };
+    option(listen, format!("127.0.0.1:{port}").into());
     option("--workers", spec.workers.to_string().into());
     if let Some(tls) = &spec.tls {
         option("--certificate", tls.certificate.chain.clone().into());
