@@ -16,7 +16,9 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Completions(cmd::completions::Args),
+    List(cmd::list::Args),
     Man(cmd::man::Args),
+    Report(cmd::report::Args),
     Serve(cmd::serve::Args),
     Supervise(cmd::supervise::Args),
     Trace(cmd::trace::Args),
@@ -26,7 +28,9 @@ enum Command {
 pub fn run() -> anyhow::Result<Exit> {
     match Cli::parse().command {
         Command::Completions(args) => cmd::completions::run(&args),
+        Command::List(args) => cmd::list::run(&args),
         Command::Man(args) => cmd::man::run(&args),
+        Command::Report(args) => cmd::report::run(&args),
         Command::Serve(args) => cmd::serve::run(&args),
         Command::Supervise(args) => cmd::supervise::run(&args),
         Command::Trace(args) => cmd::trace::run(&args),

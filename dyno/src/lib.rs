@@ -9,6 +9,7 @@ pub mod exit;
 pub mod experiment;
 pub mod interrupt;
 pub mod native;
+pub mod report;
 pub mod servers;
 pub mod stats;
 pub mod store;

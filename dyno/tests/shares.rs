@@ -80,6 +80,35 @@ fn order_of_blocks_and_scale_of_time_do_not_matter() {
 }
 
 #[test]
+fn several_blocks_of_one_configuration_count_as_one_longer_block() {
+    let record = Synthetic {
+        rounds: 6,
+        ..Synthetic::default()
+    }
+    .record();
+    let mut halved = record.clone();
+    for block in &record.blocks {
+        let mut half = block.clone();
+        (half.hits, half.elapsed_ns, half.server_cpu_ns) = (
+            block.hits / 2,
+            block.elapsed_ns / 2,
+            block.server_cpu_ns / 2,
+        );
+        let mut rest = half.clone();
+        (rest.elapsed_ns, rest.server_cpu_ns) = (
+            block.elapsed_ns - half.elapsed_ns,
+            block.server_cpu_ns - half.server_cpu_ns,
+        );
+        halved.blocks.retain(|other| {
+            (other.round, other.configuration) != (block.round, block.configuration)
+        });
+        halved.blocks.extend([half, rest]);
+    }
+    assert_eq!(halved.blocks.len(), 2 * record.blocks.len());
+    assert_eq!(Summary::of(&halved).shares, Summary::of(&record).shares);
+}
+
+#[test]
 fn without_plain_http_no_share_is_claimed_for_it() {
     let summary = Summary::of(
         &Synthetic {
@@ -201,7 +230,7 @@ fn a_stopped_experiment_is_judged_by_its_whole_rounds() {
             .shares
             .shares
             .iter()
-            .all(|share| share.low.is_finite())
+            .all(|share| share.low.is_finite() && share.verdict == Verdict::Undecided)
     );
     record.blocks.truncate(4);
     let nothing = Summary::of(&record);

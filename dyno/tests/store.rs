@@ -144,7 +144,9 @@ fn a_file_of_one_record_comes_back_as_it_was() {
 #[test]
 #[ignore = "it is the child process of a_killed_writer_loses_nothing"]
 fn endless_writer() {
-    let Some(path) = std::env::var_os("TLSDYNO_TEST_STORE") else { return };
+    let Some(path) = std::env::var_os("TLSDYNO_TEST_STORE") else {
+        return;
+    };
     let mut store = Store::open_at(Path::new(&path)).expect("store");
     let record = small();
     let id = store

@@ -1,7 +1,9 @@
 //! The subcommands, one file each: `Args` (clap) and `run`, which answers the exit code.
 
 pub mod completions;
+pub mod list;
 pub mod man;
+pub mod report;
 pub mod serve;
 pub mod supervise;
 pub mod trace;

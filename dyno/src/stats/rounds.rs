@@ -1,6 +1,6 @@
 //! The blocks of a record arranged as a table: configurations by rounds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::bootstrap::Column;
 use super::shares::Metric;
@@ -9,8 +9,9 @@ use crate::store::{Block, Kind, Record};
 /// The usable blocks of a record, by configuration and round.
 pub(super) struct Rounds<'a> {
     record: &'a Record,
-    /// One row per configuration, one place per round.
-    blocks: Vec<Vec<Option<&'a Block>>>,
+    /// One row per configuration, one place per round. A round may hold several blocks of one configuration: the server as is takes
+    /// part in every comparison, so that measuring it more than once per round narrows all intervals. They count as one longer block.
+    blocks: Vec<Vec<Vec<&'a Block>>>,
 }
 
 impl<'a> Rounds<'a> {
@@ -20,19 +21,24 @@ impl<'a> Rounds<'a> {
             by_round.entry(block.round).or_default().push(block);
         }
         // A stopped experiment ends in the middle of a round: what is compared is whole rounds only.
+        let measured = |blocks: &Vec<&Block>| {
+            blocks
+                .iter()
+                .map(|block| block.configuration)
+                .collect::<BTreeSet<_>>()
+                .len()
+        };
         let cut_short = by_round
             .values()
             .next_back()
-            .is_some_and(|blocks| blocks.len() < record.configurations.len());
+            .is_some_and(|blocks| measured(blocks) < record.configurations.len());
         if !record.finished && cut_short {
             by_round.pop_last();
         }
-        let mut table = vec![vec![None; by_round.len()]; record.configurations.len()];
-        for (column, blocks) in by_round.values().enumerate() {
-            for block in blocks {
-                if usable(record, block) {
-                    table[block.configuration][column] = Some(*block);
-                }
+        let mut table = vec![vec![Vec::new(); by_round.len()]; record.configurations.len()];
+        for (column, blocks) in by_round.into_values().enumerate() {
+            for block in blocks.into_iter().filter(|block| usable(record, block)) {
+                table[block.configuration][column].push(block);
             }
         }
         Rounds {
@@ -52,14 +58,19 @@ impl<'a> Rounds<'a> {
 
     /// The usable blocks of a configuration.
     pub(super) fn of_configuration(&self, index: usize) -> impl Iterator<Item = &'a Block> {
-        self.blocks[index].iter().copied().flatten()
+        self.blocks[index].iter().flatten().copied()
     }
 
-    /// One value per round from a configuration alone.
-    pub(super) fn column(&self, index: usize, value: impl Fn(&Block) -> f64) -> Column {
+    /// One ratio per round from a configuration alone: the sums of two counts over its blocks, divided.
+    pub(super) fn ratio(
+        &self,
+        index: usize,
+        of: fn(&Block) -> u64,
+        by: fn(&Block) -> u64,
+    ) -> Column {
         self.blocks[index]
             .iter()
-            .map(|block| block.map(&value))
+            .map(|blocks| ratio(blocks, of, by))
             .collect()
     }
 
@@ -73,12 +84,7 @@ impl<'a> Rounds<'a> {
     ) -> Column {
         let pairs = self.blocks[as_is].iter().zip(&self.blocks[other]);
         pairs
-            .map(|(a, b)| {
-                Some(value(
-                    cost_per_hit((*a)?, metric),
-                    cost_per_hit((*b)?, metric),
-                ))
-            })
+            .map(|(a, b)| Some(value(cost_per_hit(a, metric)?, cost_per_hit(b, metric)?)))
             .collect()
     }
 
@@ -94,7 +100,7 @@ impl<'a> Rounds<'a> {
         self.blocks[a]
             .iter()
             .zip(&self.blocks[b])
-            .filter(|(a, b)| a.is_some() && b.is_some())
+            .filter(|(a, b)| !a.is_empty() && !b.is_empty())
             .count() as u32
     }
 
@@ -116,10 +122,15 @@ fn usable(record: &Record, block: &Block) -> bool {
         && block.server_cpu_ns > 0
 }
 
-fn cost_per_hit(block: &Block, metric: Metric) -> f64 {
-    let nanoseconds = match metric {
-        Metric::Cpu => block.server_cpu_ns,
-        Metric::Throughput => block.elapsed_ns,
-    };
-    nanoseconds as f64 / block.hits as f64
+fn cost_per_hit(blocks: &[&Block], metric: Metric) -> Option<f64> {
+    match metric {
+        Metric::Cpu => ratio(blocks, |block| block.server_cpu_ns, |block| block.hits),
+        Metric::Throughput => ratio(blocks, |block| block.elapsed_ns, |block| block.hits),
+    }
+}
+
+fn ratio(blocks: &[&Block], of: fn(&Block) -> u64, by: fn(&Block) -> u64) -> Option<f64> {
+    let sum =
+        |field: fn(&Block) -> u64| blocks.iter().map(|block| field(block)).sum::<u64>() as f64;
+    (!blocks.is_empty()).then(|| sum(of) / sum(by))
 }

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use super::bootstrap::{Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::papers::{relative_throughput, share_saved};
 use super::rounds::Rounds;
+use super::summary::FEW_ROUNDS;
 use crate::store::{Kind, Record};
 
 /// Name of the share that is left between the stages and plain HTTP.
@@ -35,7 +36,7 @@ impl Metric {
 pub enum Verdict {
     /// The 95 % interval excludes 0: the sign is known.
     Resolved,
-    /// It does not: more rounds or a quieter machine are needed to say anything.
+    /// It does not, or there are too few rounds to say so: more rounds or a quieter machine are needed to say anything.
     Undecided,
 }
 
@@ -92,102 +93,66 @@ impl Shares {
         let rounds = Rounds::of(record);
         if let Some(as_is) = rounds.find(&Kind::AsIs) {
             for metric in Metric::ALL {
-                all.add(record, &rounds, as_is, metric);
+                all.add(
+                    &Comparison::new(record, &rounds, as_is, metric),
+                    &rounds,
+                    as_is,
+                    metric,
+                );
             }
         }
         all
     }
 
-    fn add(&mut self, record: &Record, rounds: &Rounds, as_is: usize, metric: Metric) {
-        let stages: Vec<(&str, usize)> = record
-            .configurations
+    fn add(&mut self, comparison: &Comparison, rounds: &Rounds, as_is: usize, metric: Metric) {
+        let combinations: Vec<Combination> = comparison
+            .quantities
             .iter()
-            .filter_map(|configuration| match &configuration.kind {
-                Kind::StageOff(stage) => rounds
-                    .find(&configuration.kind)
-                    .map(|index| (stage.as_str(), index)),
-                _ => None,
-            })
-            .filter(|&(_, index)| rounds.pairs(as_is, index) > 0)
+            .map(|quantity| quantity.combination.clone())
             .collect();
-        let [plain, all_off, loaded] = [Kind::PlainHttp, Kind::AllOff, Kind::Loaded].map(|kind| {
-            rounds
-                .find(&kind)
-                .filter(|&index| rounds.pairs(as_is, index) > 0)
-        });
-
-        // With T = 1/c the saved share is the papers' T_as_is · (1/T_on − 1/T_off), for CPU and for time alike.
-        let saved = |index| {
-            rounds.paired(as_is, index, metric, |before, after| {
-                share_saved(1.0 / before, 1.0 / after)
-            })
-        };
-        let relative = |index| {
-            rounds.paired(as_is, index, metric, |before, after| {
-                relative_throughput(1.0 / before, 1.0 / after)
-            })
-        };
-        let mut columns: Vec<_> = stages.iter().map(|&(_, index)| saved(index)).collect();
-        let mut add_column = |column| {
-            columns.push(column);
-            columns.len() - 1
-        };
-        let plain_column = plain.map(|index| add_column(relative(index)));
-        let all_off_column = all_off.map(|index| add_column(saved(index)));
-        let loaded_column = loaded.map(|index| add_column(saved(index)));
-
-        let stage_terms = |weight: f64| (0..stages.len()).map(move |column| (column, weight));
-        let left = Combination {
-            constant: 1.0,
-            terms: stage_terms(-1.0)
-                .chain(plain_column.map(|column| (column, -1.0)))
-                .collect(),
-        };
-        let mut combinations: Vec<Combination> =
-            (0..stages.len()).map(Combination::column).collect();
-        combinations.push(left);
-        combinations.extend(plain_column.map(Combination::column));
-        combinations.extend(all_off_column.map(|column| Combination {
-            constant: 0.0,
-            terms: stage_terms(1.0).chain([(column, -1.0)]).collect(),
-        }));
-        combinations.extend(loaded_column.map(|column| Combination {
-            constant: 0.0,
-            terms: vec![(column, -1.0)],
-        }));
-
-        let mut estimates = estimate(&columns, &combinations, RESAMPLES, SEED)
-            .into_iter()
-            .map(|estimate| estimate.scaled(100.0));
-        let mut take = || estimates.next().expect("one estimate per combination");
-        let bound = |others: &[usize]| {
-            metric == Metric::Throughput && rounds.client_bound(&[&[as_is], others].concat())
-        };
-
-        for &(stage, index) in &stages {
-            self.shares
-                .push(share(stage, metric, take(), bound(&[index])));
-        }
-        let every: Vec<usize> = stages
-            .iter()
-            .map(|&(_, index)| index)
-            .chain(plain)
-            .collect();
-        self.shares.push(share(
-            if plain.is_some() { OTHER_TLS } else { REST },
-            metric,
-            take(),
-            bound(&every),
-        ));
-        if let Some(plain) = plain {
-            self.shares
-                .push(share(PLAIN_HTTP, metric, take(), bound(&[plain])));
-        }
-        if all_off.is_some() {
-            self.interaction.push(difference(metric, take()));
-        }
-        if loaded.is_some() {
-            self.instrument.push(difference(metric, take()));
+        let estimates = estimate(&comparison.columns, &combinations, RESAMPLES, SEED);
+        for (quantity, estimate) in comparison.quantities.iter().zip(estimates) {
+            let Estimate {
+                value: percent,
+                low,
+                high,
+            } = estimate.scaled(100.0);
+            let pairs = quantity
+                .configurations
+                .iter()
+                .map(|&other| rounds.pairs(as_is, other))
+                .min()
+                .unwrap_or(0);
+            // Below FEW_ROUNDS nothing is resolved: all of 4 rounds lie on one side of 0 by chance once in 8 times.
+            let verdict = if pairs >= FEW_ROUNDS && estimate.excludes_zero() {
+                Verdict::Resolved
+            } else {
+                Verdict::Undecided
+            };
+            let difference = Difference {
+                metric,
+                percent,
+                low,
+                high,
+                verdict,
+            };
+            match &quantity.place {
+                Place::Share(stage) => {
+                    let involved = [&[as_is], quantity.configurations.as_slice()].concat();
+                    let bound = metric == Metric::Throughput && rounds.client_bound(&involved);
+                    self.shares.push(Share {
+                        stage: stage.clone(),
+                        metric,
+                        percent,
+                        low,
+                        high,
+                        verdict,
+                        bound,
+                    });
+                }
+                Place::Interaction => self.interaction.push(difference),
+                Place::Instrument => self.instrument.push(difference),
+            }
         }
     }
 
@@ -206,34 +171,132 @@ impl Share {
     }
 }
 
-fn verdict(estimate: &Estimate) -> Verdict {
-    if estimate.excludes_zero() {
-        Verdict::Resolved
-    } else {
-        Verdict::Undecided
-    }
+/// Where an estimate belongs.
+enum Place {
+    Share(String),
+    Interaction,
+    Instrument,
 }
 
-fn share(stage: &str, metric: Metric, estimate: Estimate, bound: bool) -> Share {
-    let Estimate { value, low, high } = estimate;
-    Share {
-        stage: stage.to_owned(),
-        metric,
-        percent: value,
-        low,
-        high,
-        verdict: verdict(&estimate),
-        bound,
-    }
+/// Something to estimate.
+struct Quantity {
+    place: Place,
+    combination: Combination,
+    /// The configurations that it compares with the server as is.
+    configurations: Vec<usize>,
 }
 
-fn difference(metric: Metric, estimate: Estimate) -> Difference {
-    let Estimate { value, low, high } = estimate;
-    Difference {
-        metric,
-        percent: value,
-        low,
-        high,
-        verdict: verdict(&estimate),
+/// What can be compared by one metric: the values per round, and what to make of them.
+struct Comparison {
+    columns: Vec<Column>,
+    quantities: Vec<Quantity>,
+}
+
+impl Comparison {
+    fn new(record: &Record, rounds: &Rounds, as_is: usize, metric: Metric) -> Comparison {
+        let comparable = |kind: &Kind| {
+            rounds
+                .find(kind)
+                .filter(|&index| rounds.pairs(as_is, index) > 0)
+        };
+        // With T = 1/c the saved share is the papers' T_as_is · (1/T_on − 1/T_off), for CPU and for time alike.
+        let saved = |index| {
+            rounds.paired(as_is, index, metric, |before, after| {
+                share_saved(1.0 / before, 1.0 / after)
+            })
+        };
+        let relative = |index| {
+            rounds.paired(as_is, index, metric, |before, after| {
+                relative_throughput(1.0 / before, 1.0 / after)
+            })
+        };
+
+        let mut comparison = Comparison {
+            columns: Vec::new(),
+            quantities: Vec::new(),
+        };
+        let mut stages = Vec::new();
+        for kind in record
+            .configurations
+            .iter()
+            .map(|configuration| &configuration.kind)
+        {
+            if let (Kind::StageOff(stage), Some(index)) = (kind, comparable(kind)) {
+                let column = comparison.column(saved(index));
+                comparison.quantity(
+                    Place::Share(stage.clone()),
+                    Combination::column(column),
+                    vec![index],
+                );
+                stages.push((column, index));
+            }
+        }
+        let stage_terms = |weight: f64| stages.iter().map(move |&(column, _)| (column, weight));
+        let stage_configurations: Vec<usize> = stages.iter().map(|&(_, index)| index).collect();
+
+        let plain =
+            comparable(&Kind::PlainHttp).map(|index| (comparison.column(relative(index)), index));
+        let left = stage_terms(-1.0)
+            .chain(plain.map(|(column, _)| (column, -1.0)))
+            .collect();
+        let without = stage_configurations
+            .iter()
+            .copied()
+            .chain(plain.map(|(_, index)| index))
+            .collect();
+        let name = if plain.is_some() { OTHER_TLS } else { REST };
+        comparison.quantity(
+            Place::Share(name.to_owned()),
+            Combination {
+                constant: 1.0,
+                terms: left,
+            },
+            without,
+        );
+        if let Some((column, index)) = plain {
+            comparison.quantity(
+                Place::Share(PLAIN_HTTP.to_owned()),
+                Combination::column(column),
+                vec![index],
+            );
+        }
+        if let Some(index) = comparable(&Kind::AllOff) {
+            let column = comparison.column(saved(index));
+            let terms = stage_terms(1.0).chain([(column, -1.0)]).collect();
+            let involved = [stage_configurations.as_slice(), &[index]].concat();
+            comparison.quantity(
+                Place::Interaction,
+                Combination {
+                    constant: 0.0,
+                    terms,
+                },
+                involved,
+            );
+        }
+        if let Some(index) = comparable(&Kind::Loaded) {
+            let column = comparison.column(saved(index));
+            comparison.quantity(
+                Place::Instrument,
+                Combination {
+                    constant: 0.0,
+                    terms: vec![(column, -1.0)],
+                },
+                vec![index],
+            );
+        }
+        comparison
+    }
+
+    fn column(&mut self, column: Column) -> usize {
+        self.columns.push(column);
+        self.columns.len() - 1
+    }
+
+    fn quantity(&mut self, place: Place, combination: Combination, configurations: Vec<usize>) {
+        self.quantities.push(Quantity {
+            place,
+            combination,
+            configurations,
+        });
     }
 }

@@ -142,20 +142,15 @@ fn summarise(
 ) -> ConfigurationSummary {
     let configuration = &record.configurations[index];
     let columns = [
-        rounds.column(index, |block| {
-            block.hits as f64 * 1e9 / block.elapsed_ns as f64
-        }),
-        rounds.column(index, |block| {
-            block.server_cpu_ns as f64 / block.hits as f64
-        }),
-        rounds.column(index, |block| {
-            block.client_cpu_ns as f64 / block.hits as f64
-        }),
+        rounds.ratio(index, |block| block.hits, |block| block.elapsed_ns),
+        rounds.ratio(index, |block| block.server_cpu_ns, |block| block.hits),
+        rounds.ratio(index, |block| block.client_cpu_ns, |block| block.hits),
     ];
     let combinations: Vec<Combination> = (0..columns.len()).map(Combination::column).collect();
     let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);
     let [rate, server, client]: [Estimate; 3] =
         estimates.try_into().expect("one estimate per column");
+    let rate = rate.scaled(1e9);
     let sum = |field: fn(&crate::store::Block) -> u64| {
         rounds.of_configuration(index).map(field).sum::<u64>()
     };

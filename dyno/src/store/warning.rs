@@ -105,7 +105,7 @@ impl fmt::Display for Warning {
             }
             Warning::FewRounds { rounds } => write!(
                 f,
-                "only {rounds} complete {}: an interval from fewer than 5 is a rough guess. Measure longer (--time).",
+                "only {rounds} complete {}: an interval from fewer than 5 is a rough guess, and no share is called resolved. Measure longer (--time).",
                 if *rounds == 1 { "round" } else { "rounds" }
             ),
             Warning::RoundsDropped { configuration, dropped, of } => write!(
@@ -157,7 +157,7 @@ impl fmt::Display for Warning {
                 write!(f, "server and client share CPUs ({cause}): hits per second are not the server's limit. CPU per hit stays valid.")
             }
             Warning::NoPlainHttp => f.write_str(
-                "without a plain-HTTP side no share is claimed for it; what the stages leave is called the rest. Give --plain-address HOST:PORT of the same server without TLS.",
+                "without a plain-HTTP side no share is claimed for it: \"rest\" is other TLS and the server itself together. Give --plain-address HOST:PORT of the same server without TLS.",
             ),
             Warning::NotStored { cause, saved_as: Some(file) } => {
                 write!(f, "{cause}. Nothing measured is lost: the record is in {file}; `tlsdyno report {file}` reads it.")

@@ -1,0 +1,104 @@
+//! `tlsdyno list`: the records in the store.
+
+use std::io::Write;
+
+use anyhow::Context;
+
+use crate::exit::{Exit, OrExit};
+use crate::report::terminal::{Style, table};
+use crate::report::text;
+use crate::store::{Listing, Store, StoreError};
+
+/// List the records, newest first
+///
+/// Records are kept in one SQLite file in the XDG data directory; TLSDYNO_STORE names another.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print one JSON array instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the list.
+pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    let records = match Store::open_for_reading().and_then(|store| store.list()) {
+        // That nothing was recorded yet is no failure of listing.
+        Err(StoreError::Empty { .. }) => Vec::new(),
+        records => records.or_exit(Exit::Input)?,
+    };
+    let text = if args.json {
+        serde_json::to_string_pretty(&records)? + "\n"
+    } else {
+        as_table(&records, Style::of_stdout())
+    };
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .context("failed to print")?;
+    Ok(Exit::Done)
+}
+
+fn as_table(records: &[Listing], style: Style) -> String {
+    if records.is_empty() {
+        return "No records yet. `tlsdyno ablate --quick` makes one.\n".to_owned();
+    }
+    let mut table = table(
+        style,
+        &[
+            ("record", false),
+            ("began", false),
+            ("server", false),
+            ("blocks", true),
+            ("state", false),
+            ("question", false),
+        ],
+    );
+    for record in records {
+        let state = if record.finished {
+            "complete"
+        } else {
+            "stopped"
+        };
+        table.add_row([
+            &record.id,
+            &text::date(record.created_unix_s),
+            &record.server,
+            &record.blocks.to_string(),
+            state,
+            &record.question,
+        ]);
+    }
+    table.trim_fmt() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_per_record() {
+        assert!(as_table(&[], Style::PLAIN).contains("ablate --quick"));
+        let record = Listing {
+            id: "3fd1c07a92e4".to_owned(),
+            created_unix_s: 1_795_190_400,
+            question: "What does each TLS component cost?".to_owned(),
+            server: "nginx".to_owned(),
+            finished: false,
+            blocks: 41,
+        };
+        let text = as_table(&[record], Style::PLAIN);
+        let line = text.lines().nth(1).expect("a line");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(
+            words[..7],
+            [
+                "3fd1c07a92e4",
+                "2026-11-20",
+                "16:00",
+                "UTC",
+                "nginx",
+                "41",
+                "stopped"
+            ]
+        );
+    }
+}

@@ -1,0 +1,71 @@
+//! `tlsdyno report`: a record once more, as table, HTML, JSON or CSV.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::exit::{Exit, OrExit};
+use crate::report::{self, Style, csv, json, terminal};
+use crate::stats::Summary;
+use crate::store::{Record, Store, StoreError, read_json};
+
+/// Show a record again: print its table and write report.html, or print JSON or CSV
+///
+/// For example `tlsdyno report last -o nginx.html`, or `tlsdyno report 3fd1 --csv > blocks.csv`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A record: its id as in `tlsdyno list`, the beginning of one, `last`, or a file saved when the store failed
+    #[arg(default_value = "last", value_name = "RECORD")]
+    record: String,
+    /// Write the HTML report to this file [default: report.html; with --json or --csv: none]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print the results as one JSON object (docs/FORMAT.md)
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Print the measured blocks as comma-separated values
+    #[arg(long)]
+    csv: bool,
+}
+
+/// Prints and writes what was asked for.
+pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    let record = find(&args.record).or_exit(Exit::Input)?;
+    let summary = Summary::of(&record);
+    let output = args
+        .output
+        .clone()
+        .or_else(|| (!args.json && !args.csv).then(|| PathBuf::from("report.html")));
+    if let Some(path) = &output {
+        std::fs::write(path, report::html(&record)?).with_context(|| {
+            format!(
+                "failed to write {}; name another file with --output",
+                path.display()
+            )
+        })?;
+    }
+    let text = if args.json {
+        json::results(&record, &summary) + "\n"
+    } else if args.csv {
+        csv::blocks(&record)
+    } else {
+        terminal::results(&record, &summary, Style::of_stdout())
+    };
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .context("failed to print")?;
+    if let Some(path) = output {
+        eprintln!("Wrote {}.", path.display());
+    }
+    Ok(Exit::Done)
+}
+
+fn find(which: &str) -> Result<Record, StoreError> {
+    // Ids hold no dot and no slash, so a file cannot be mistaken for one.
+    if which.contains(['.', '/']) {
+        read_json(Path::new(which))
+    } else {
+        Store::open_for_reading()?.load(which)
+    }
+}

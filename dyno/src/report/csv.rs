@@ -1,0 +1,76 @@
+//! The raw blocks as comma-separated values (RFC 4180), one line per block, for spreadsheets and data frames.
+
+use crate::store::{Block, Kind, Record};
+
+/// A number or mark of a block, with the name of its column.
+type Field = (&'static str, fn(&Block) -> u64);
+
+const FIELDS: [Field; 16] = [
+    ("position_in_round", |block| {
+        u64::from(block.position_in_round)
+    }),
+    ("started_ns", |block| block.started_ns),
+    ("elapsed_ns", |block| block.elapsed_ns),
+    ("hits", |block| block.hits),
+    ("body_bytes", |block| block.body_bytes),
+    ("server_cpu_ns", |block| block.server_cpu_ns),
+    ("client_cpu_ns", |block| block.client_cpu_ns),
+    ("connections", |block| block.connections),
+    ("handshakes_full", |block| block.handshakes_full),
+    ("resumed_intended", |block| block.resumed_intended),
+    ("resumed_offered", |block| block.resumed_offered),
+    ("resumed_accepted", |block| block.resumed_accepted),
+    ("errors", |block| block.errors.values().sum()),
+    ("steal_ns", |block| block.steal_ns),
+    ("client_bound", |block| u64::from(block.client_bound)),
+    ("valid", |block| u64::from(block.valid)),
+];
+
+/// All blocks of a record; `client_bound` and `valid` are 0 or 1, `stage_off` is empty unless one stage is switched off.
+pub fn blocks(record: &Record) -> String {
+    let names: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();
+    let mut text = format!(
+        "record,round,configuration,stage_off,{}\r\n",
+        names.join(",")
+    );
+    for block in &record.blocks {
+        let configuration = &record.configurations[block.configuration];
+        let stage = if let Kind::StageOff(stage) = &configuration.kind {
+            stage
+        } else {
+            ""
+        };
+        let numbers: Vec<String> = FIELDS
+            .iter()
+            .map(|(_, field)| field(block).to_string())
+            .collect();
+        text.push_str(&format!(
+            "{},{},{},{},{}\r\n",
+            record.id,
+            block.round,
+            quoted(&configuration.name),
+            quoted(stage),
+            numbers.join(",")
+        ));
+    }
+    text
+}
+
+fn quoted(text: &str) -> String {
+    if text.contains(['"', ',', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn texts_are_quoted_where_needed() {
+        assert_eq!(quoted("as is"), "as is");
+        assert_eq!(quoted("a, \"b\""), "\"a, \"\"b\"\"\"");
+    }
+}

@@ -1,0 +1,59 @@
+//! The results as one JSON object (`--json`), documented in `docs/FORMAT.md`.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::answer::answer;
+use crate::stats::shares::{Difference, Share};
+use crate::stats::{ConfigurationSummary, Summary};
+use crate::store::{Block, Manifest, Record, Warning};
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Results<'a> {
+    format: u32,
+    id: &'a str,
+    created_unix_s: u64,
+    finished: bool,
+    question: &'a str,
+    answer: String,
+    rounds: u32,
+    shares: &'a [Share],
+    interaction: &'a [Difference],
+    instrument: &'a [Difference],
+    configurations: &'a [ConfigurationSummary],
+    warnings: Vec<String>,
+    manifest: &'a Manifest,
+    blocks: Vec<Value>,
+}
+
+/// The results of a record. The blocks are given without their histograms, whose percentiles are in the configurations.
+pub fn results(record: &Record, summary: &Summary) -> String {
+    let results = Results {
+        format: record.format,
+        id: &record.id,
+        created_unix_s: record.created_unix_s,
+        finished: record.finished,
+        question: &record.question,
+        answer: answer(summary),
+        rounds: summary.rounds,
+        shares: &summary.shares.shares,
+        interaction: &summary.shares.interaction,
+        instrument: &summary.shares.instrument,
+        configurations: &summary.configurations,
+        warnings: summary.warnings.iter().map(Warning::to_string).collect(),
+        manifest: &record.manifest,
+        blocks: record.blocks.iter().map(without_histograms).collect(),
+    };
+    serde_json::to_string_pretty(&results)
+        .expect("results have string keys only, so that they are always JSON")
+}
+
+fn without_histograms(block: &Block) -> Value {
+    let mut value = serde_json::to_value(block)
+        .expect("blocks have string keys only, so that they are always JSON");
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("phases");
+    }
+    value
+}

@@ -1,0 +1,30 @@
+//! Showing records: on the terminal, as JSON and CSV, and as one self-contained HTML file.
+
+pub mod answer;
+pub mod charts;
+pub mod csv;
+mod html;
+pub mod json;
+pub mod terminal;
+pub mod text;
+
+pub use terminal::Style;
+
+use crate::stats::Summary;
+use crate::store::{Record, Warning};
+
+/// The results of a record as one self-contained HTML file.
+pub fn html(record: &Record) -> Result<String, askama::Error> {
+    html::page(record, &Summary::of(record))
+}
+
+/// The texts of all warnings: of the experiment, then of each configuration under its name.
+fn warnings(summary: &Summary) -> Vec<String> {
+    let own = summary.warnings.iter().map(Warning::to_string);
+    let of_configurations = summary.configurations.iter().flat_map(|of| {
+        of.warnings
+            .iter()
+            .map(move |warning| format!("{}: {warning}", of.name))
+    });
+    own.chain(of_configurations).collect()
+}

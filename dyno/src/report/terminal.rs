@@ -1,0 +1,331 @@
+//! The results on a terminal: the answer, the shares with bars, the configurations, the warnings.
+
+use std::io::IsTerminal;
+
+use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, presets};
+
+use super::answer::answer;
+use super::text::{count, interval, percent, stage_label, tenths, whole};
+use crate::stats::shares::Difference;
+use crate::stats::{Metric, Share, Summary, Verdict};
+use crate::store::Record;
+
+/// Width when the output is not a terminal.
+const PLAIN_WIDTH: usize = 100;
+/// Columns that the share table needs beside its bars.
+const BESIDE_BARS: usize = 82;
+/// The longest bar.
+const LONGEST_BAR: usize = 24;
+
+/// How the output may look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// Colours and fine bars; without, ASCII bars and no escape sequences.
+    pub rich: bool,
+    /// Columns of the terminal.
+    pub width: usize,
+}
+
+impl Style {
+    /// For a file, a pipe or a test.
+    pub const PLAIN: Style = Style {
+        rich: false,
+        width: PLAIN_WIDTH,
+    };
+
+    /// What standard output can show. `NO_COLOR` (no-color.org) and `TERM=dumb` make it plain.
+    pub fn of_stdout() -> Style {
+        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let terminal = std::io::stdout().is_terminal();
+        let width = Table::new()
+            .width()
+            .filter(|_| terminal)
+            .map_or(PLAIN_WIDTH, usize::from);
+        Style {
+            rich: terminal && !set("NO_COLOR") && !dumb,
+            width,
+        }
+    }
+}
+
+/// The whole result as text ending in a line feed.
+pub fn results(record: &Record, summary: &Summary, style: Style) -> String {
+    let mut parts = vec![heading(record, summary, style)];
+    if !summary.shares.shares.is_empty() {
+        parts.push(shares_table(summary, style));
+        let remarks: Vec<String> = remarks(summary)
+            .iter()
+            .map(|remark| wrapped(remark, style.width, "  "))
+            .collect();
+        parts.push(remarks.join("\n"));
+    }
+    parts.push(configurations_table(summary, style));
+    let warnings: Vec<String> = super::warnings(summary)
+        .iter()
+        .map(|warning| warning_line(warning, style))
+        .collect();
+    if !warnings.is_empty() {
+        parts.push(warnings.join("\n"));
+    }
+    if !record.id.is_empty() {
+        parts.push(format!(
+            "Record {id}: `tlsdyno report {id}` writes report.html.",
+            id = record.id
+        ));
+    }
+    parts.join("\n\n") + "\n"
+}
+
+fn heading(record: &Record, summary: &Summary, style: Style) -> String {
+    let question = painted(
+        wrapped(&record.question, style.width, "").trim(),
+        Paint::Bold,
+        style,
+    );
+    format!(
+        "{question}\n\n{}",
+        wrapped(&answer(summary), style.width, "  ")
+    )
+}
+
+fn warning_line(warning: &str, style: Style) -> String {
+    let text = wrapped(&format!("warning: {warning}"), style.width, "  ");
+    text.trim_start()
+        .replacen("warning:", &painted("warning:", Paint::Warning, style), 1)
+}
+
+fn shares_table(summary: &Summary, style: Style) -> String {
+    let largest = summary
+        .shares
+        .by(Metric::Cpu)
+        .map(|share| share.percent)
+        .fold(1.0, f64::max);
+    let bar_width = style.width.saturating_sub(BESIDE_BARS).min(LONGEST_BAR);
+    let header = [
+        ("cost of", false),
+        ("CPU/hit", true),
+        ("95 %", true),
+        ("", false),
+        ("verdict", false),
+        ("time/hit", true),
+        ("95 %", true),
+    ];
+    let mut table = table(style, &header);
+    let times: Vec<&Share> = summary.shares.by(Metric::Throughput).collect();
+    for (cpu, time) in summary.shares.by(Metric::Cpu).zip(times) {
+        let undecided = cpu.verdict == Verdict::Undecided;
+        let colour = |cell: Cell| {
+            if undecided {
+                cell.fg(Color::DarkGrey)
+            } else {
+                cell
+            }
+        };
+        table.add_row(vec![
+            colour(Cell::new(stage_label(&cpu.stage))),
+            colour(right(percent(cpu.percent))),
+            colour(right(interval(cpu.low, cpu.high))),
+            Cell::new(bar(cpu.percent / largest, bar_width, style)).fg(if cpu.is_stage() {
+                Color::Cyan
+            } else {
+                Color::Grey
+            }),
+            colour(Cell::new(if undecided { "undecided" } else { "resolved" })),
+            right(format!(
+                "{}{}",
+                percent(time.percent),
+                if time.bound { "*" } else { "" }
+            )),
+            right(interval(time.low, time.high)),
+        ]);
+    }
+    table.trim_fmt()
+}
+
+/// What the table cannot say.
+fn remarks(summary: &Summary) -> Vec<String> {
+    let mut remarks = vec![
+        "CPU/hit: share of the server's CPU time per hit. time/hit: share of the time per hit at saturation (1 / hits per second). 95 %: confidence interval, from {} rounds."
+            .replace("{}", &summary.rounds.to_string()),
+    ];
+    if summary.shares.shares.iter().any(|share| share.bound) {
+        remarks.push(
+            "* a bound, not an estimate: the client, not the server, limited a block behind it."
+                .to_owned(),
+        );
+    }
+    remarks.extend(comparisons(summary));
+    remarks
+}
+
+/// What the configurations beside the single stages say, in sentences.
+pub(super) fn comparisons(summary: &Summary) -> Vec<String> {
+    let by_cpu = |differences: &[Difference]| {
+        differences
+            .iter()
+            .find(|difference| difference.metric == Metric::Cpu)
+            .cloned()
+    };
+    let mut remarks = Vec::new();
+    if let Some(overlap) = by_cpu(&summary.shares.interaction) {
+        let value = format!(
+            "{} {}",
+            percent(overlap.percent),
+            interval(overlap.low, overlap.high)
+        );
+        remarks.push(match overlap.verdict {
+            Verdict::Undecided => format!("All stages off together saves what the stages save one by one (difference {value})."),
+            Verdict::Resolved if overlap.percent > 0.0 => {
+                format!("The stages overlap: switched off together they save {value} less than the sum of their shares.")
+            }
+            Verdict::Resolved => format!(
+                "Switched off together the stages save {} {} more than the sum of their shares.",
+                percent(-overlap.percent),
+                interval(-overlap.high, -overlap.low)
+            ),
+        });
+    }
+    if let Some(instrument) = by_cpu(&summary.shares.instrument) {
+        remarks.push(format!(
+            "The instrument itself (provider loaded, nothing off) costs {} {}.",
+            percent(instrument.percent),
+            interval(instrument.low, instrument.high)
+        ));
+    }
+    remarks
+}
+
+fn configurations_table(summary: &Summary, style: Style) -> String {
+    let header = [
+        ("configuration", false),
+        ("hits/s", true),
+        ("server µs/hit", true),
+        ("95 %", true),
+        ("client µs/hit", true),
+        ("full", true),
+        ("resumed", true),
+        ("valid", false),
+    ];
+    let mut table = table(style, &header);
+    for configuration in &summary.configurations {
+        let bound = if configuration.client_bound {
+            "≥ "
+        } else {
+            ""
+        };
+        let valid = if configuration.valid {
+            Cell::new("yes")
+        } else {
+            Cell::new("NO").fg(Color::Red)
+        };
+        table.add_row(vec![
+            Cell::new(&configuration.name),
+            right(format!("{bound}{}", count(configuration.hits_per_second))),
+            right(tenths(configuration.server_cpu_ns_per_hit / 1e3)),
+            right(interval(
+                configuration.server_cpu_ns_per_hit_low / 1e3,
+                configuration.server_cpu_ns_per_hit_high / 1e3,
+            )),
+            right(tenths(configuration.client_cpu_ns_per_hit / 1e3)),
+            right(whole(configuration.handshakes_full)),
+            right(whole(configuration.handshakes_resumed)),
+            valid,
+        ]);
+    }
+    table.trim_fmt()
+}
+
+/// A table without rules, in the style's colours. The header names each column and says whether it is set flush right.
+pub fn table(style: Style, header: &[(&str, bool)]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    if style.rich {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    table.set_header(header.iter().map(|&(text, flush_right)| {
+        let alignment = if flush_right {
+            CellAlignment::Right
+        } else {
+            CellAlignment::Left
+        };
+        Cell::new(text)
+            .add_attribute(Attribute::Underlined)
+            .set_alignment(alignment)
+    }));
+    table
+}
+
+fn right(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+/// A bar of `share` (0 to 1) of `width` columns, in eighths of a column where the style allows.
+fn bar(share: f64, width: usize, style: Style) -> String {
+    let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
+    if !style.rich {
+        return "#".repeat((eighths + 4) / 8);
+    }
+    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    format!("{}{}", "█".repeat(eighths / 8), PARTS[eighths % 8])
+}
+
+/// What stands out.
+#[derive(Clone, Copy)]
+enum Paint {
+    Bold,
+    Warning,
+}
+
+fn painted(text: &str, paint: Paint, style: Style) -> String {
+    let code = match paint {
+        Paint::Bold => "1",
+        Paint::Warning => "33",
+    };
+    if style.rich {
+        format!("\x1b[{code}m{text}\x1b[0m")
+    } else {
+        text.to_owned()
+    }
+}
+
+/// Breaks lines at spaces; every line begins with `indent`.
+fn wrapped(text: &str, width: usize, indent: &str) -> String {
+    let mut lines = vec![indent.to_owned()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("one line at least");
+        if line.len() > indent.len() && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(format!("{indent}{word}"));
+        } else {
+            if line.len() > indent.len() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_long_as_their_share() {
+        let rich = Style {
+            rich: true,
+            width: 100,
+        };
+        assert_eq!(bar(0.5, 4, rich), "██");
+        assert_eq!(bar(0.53125, 4, rich), "██▏");
+        assert_eq!(bar(-0.2, 4, rich), "");
+        assert_eq!(bar(2.0, 4, Style::PLAIN), "####");
+    }
+
+    #[test]
+    fn lines_break_at_spaces() {
+        assert_eq!(wrapped("one two three", 9, "  "), "  one two\n  three");
+    }
+}
