@@ -3,14 +3,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use tlsdyno_tls::{
-    Client, Config, Effort, Entropy, Error, Receiver, Session, Settings, Stage, StageSet, Suite,
-};
+use tlsdyno_tls::{Client, Config, Effort, Entropy, Error, Receiver, Session, Settings, Stage, StageSet, Suite};
 use tlsdyno_wire::codec::{put_u16, put_vector8, put_vector16};
 use tlsdyno_wire::handshake::{
-    self, Body, Certificate12, Certificate13, CertificateRequest12, CertificateRequest13,
-    CertificateVerify, EncryptedExtensions, Joiner, KeyUpdate, NewSessionTicket12,
-    NewSessionTicket13, ServerKeyExchange,
+    self, Body, Certificate12, Certificate13, CertificateRequest12, CertificateRequest13, CertificateVerify,
+    EncryptedExtensions, Joiner, KeyUpdate, NewSessionTicket12, NewSessionTicket13, ServerKeyExchange,
 };
 use tlsdyno_wire::hello::{self, ClientHello, Extensions, ServerHello, put_extension};
 use tlsdyno_wire::{limits, record};
@@ -88,11 +85,7 @@ pub fn client_receive(data: &[u8]) {
         return;
     };
     let choice = Choice::of(*choice);
-    let bytes = if choice.raw {
-        script.to_vec()
-    } else {
-        records(script)
-    };
+    let bytes = if choice.raw { script.to_vec() } else { records(script) };
     let whole = run(&choice, &bytes, usize::MAX);
     let pieces = run(&choice, &bytes, 1 + usize::from(choice.piece));
     assert_eq!(whole.result, pieces.result, "however the input is cut");
@@ -100,19 +93,9 @@ pub fn client_receive(data: &[u8]) {
     assert_eq!(whole.sessions, pieces.sessions);
     assert_eq!(whole.connected, pieces.connected);
     assert!(whole.plaintext.len() <= bytes.len());
-    assert!(
-        whole.out.len() <= 4096 + 2 * bytes.len(),
-        "answers are bounded by what was received"
-    );
-    if whole
-        .result
-        .as_ref()
-        .is_err_and(|error| error.alert().is_some())
-    {
-        assert!(
-            whole.out.len() > whole.out_before_error,
-            "the server is told why"
-        );
+    assert!(whole.out.len() <= 4096 + 2 * bytes.len(), "answers are bounded by what was received");
+    if whole.result.as_ref().is_err_and(|error| error.alert().is_some()) {
+        assert!(whole.out.len() > whole.out_before_error, "the server is told why");
     }
 }
 
@@ -127,12 +110,7 @@ struct Choice {
 
 impl Choice {
     fn of(byte: u8) -> Choice {
-        Choice {
-            raw: byte & 1 != 0,
-            resume: byte & 2 != 0,
-            tls12: byte & 4 != 0,
-            piece: byte >> 3,
-        }
+        Choice { raw: byte & 1 != 0, resume: byte & 2 != 0, tls12: byte & 4 != 0, piece: byte >> 3 }
     }
 
     fn config(&self) -> &'static Arc<Config> {
@@ -141,47 +119,22 @@ impl Choice {
             // The first is offered alone, so that its hash is known at once; the others wait for the server's choice.
             let suites = match self.tls12 {
                 false => vec![Suite::Tls13Aes128Gcm],
-                true => vec![
-                    Suite::EcdheRsaAes128Gcm,
-                    Suite::EcdheRsaAes256Gcm,
-                    Suite::RsaAes128Sha,
-                    Suite::Tls13Aes256Gcm,
-                ],
+                true => {
+                    vec![Suite::EcdheRsaAes128Gcm, Suite::EcdheRsaAes256Gcm, Suite::RsaAes128Sha, Suite::Tls13Aes256Gcm]
+                }
             };
             let stages_off = StageSet::ALL.without(Stage::Authentication);
             let alpn = vec!["http/1.1".to_owned()];
-            let settings = Settings {
-                suites,
-                stages_off,
-                alpn,
-                effort: Effort::Floor,
-                ..Settings::default()
-            };
+            let settings = Settings { suites, stages_off, alpn, effort: Effort::Floor, ..Settings::default() };
             Arc::new(Config::new(settings).expect("valid settings"))
         })
     }
 
     fn session(&self) -> Option<Session> {
         static SESSIONS: [OnceLock<Option<Session>>; 2] = [const { OnceLock::new() }; 2];
-        let script = if self.tls12 {
-            tls12_conversation()
-        } else {
-            tls13_conversation()
-        };
-        let first = || {
-            run(
-                &Choice {
-                    resume: false,
-                    ..*self
-                },
-                &records(&script[1..]),
-                usize::MAX,
-            )
-            .session
-        };
-        self.resume
-            .then(|| SESSIONS[usize::from(self.tls12)].get_or_init(first).clone())
-            .flatten()
+        let script = if self.tls12 { tls12_conversation() } else { tls13_conversation() };
+        let first = || run(&Choice { resume: false, ..*self }, &records(&script[1..]), usize::MAX).session;
+        self.resume.then(|| SESSIONS[usize::from(self.tls12)].get_or_init(first).clone()).flatten()
     }
 }
 
@@ -224,13 +177,7 @@ impl Entropy for Constant {
 fn run(choice: &Choice, bytes: &[u8], piece: usize) -> Run {
     let mut out = Vec::new();
     let mut received = Received::default();
-    let mut client = Client::new(
-        choice.config(),
-        choice.session(),
-        &mut Constant,
-        0,
-        &mut out,
-    );
+    let mut client = Client::new(choice.config(), choice.session(), &mut Constant, 0, &mut out);
     let mut bytes = bytes.to_vec();
     let mut result = Ok(());
     let mut out_before_error = 0;
@@ -241,31 +188,14 @@ fn run(choice: &Choice, bytes: &[u8], piece: usize) -> Run {
         connected |= client.is_connected();
         assert_eq!(client.handshake().is_some(), client.is_connected());
         if result.is_err() {
-            let again = client.receive(
-                &mut [22, 3, 3, 0, 0],
-                1000,
-                &mut Constant,
-                &mut out,
-                &mut received,
-            );
+            let again = client.receive(&mut [22, 3, 3, 0, 0], 1000, &mut Constant, &mut out, &mut received);
             assert_eq!(again, Err(Error::Failed));
             break;
         }
     }
     connected &= result.is_ok();
-    let Received {
-        plaintext,
-        mut sessions,
-    } = received;
-    Run {
-        result,
-        plaintext,
-        out,
-        out_before_error,
-        sessions: sessions.len(),
-        session: sessions.pop(),
-        connected,
-    }
+    let Received { plaintext, mut sessions } = received;
+    Run { result, plaintext, out, out_before_error, sessions: sessions.len(), session: sessions.pop(), connected }
 }
 
 /// Whether `data` ends with a complete handshake: for the test that the seeds are not vacuous.
@@ -318,30 +248,16 @@ fn message<'a>(message: &impl Body<'a>) -> Vec<u8> {
     out
 }
 
-fn server_hello(
-    suite: u16,
-    session_id: &[u8],
-    random: &[u8; 32],
-    extensions: impl FnOnce(&mut Vec<u8>),
-) -> Vec<u8> {
+fn server_hello(suite: u16, session_id: &[u8], random: &[u8; 32], extensions: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut block = Vec::new();
     extensions(&mut block);
     let extensions = Extensions::decode("seed", &block).expect("a well-formed block");
     let version = hello::TLS12;
-    message(&ServerHello {
-        version,
-        random,
-        session_id,
-        suite,
-        compression: 0,
-        extensions,
-    })
+    message(&ServerHello { version, random, session_id, suite, compression: 0, extensions })
 }
 
 fn put_tls13_share(out: &mut Vec<u8>) {
-    put_extension(out, hello::SUPPORTED_VERSIONS, |out| {
-        put_u16(out, hello::TLS13)
-    });
+    put_extension(out, hello::SUPPORTED_VERSIONS, |out| put_u16(out, hello::TLS13));
     put_extension(out, hello::KEY_SHARE, |out| {
         put_u16(out, 29);
         put_vector16(out, |out| out.extend_from_slice(&[9; 32]));
@@ -358,45 +274,21 @@ fn finished(length: u8) -> Vec<u8> {
 fn put_tls13_after_handshake(script: &mut Vec<u8>) {
     let protected = |kind| kind | PROTECTED_13;
     let extensions = Extensions::default();
-    let ticket = NewSessionTicket13 {
-        lifetime_s: 7200,
-        age_add: 1,
-        nonce: &[0; 8],
-        ticket: &[7; 100],
-        extensions,
-    };
+    let ticket = NewSessionTicket13 { lifetime_s: 7200, age_add: 1, nonce: &[0; 8], ticket: &[7; 100], extensions };
     put_record(script, protected(record::HANDSHAKE), &message(&ticket));
-    put_record(
-        script,
-        protected(record::HANDSHAKE),
-        &message(&KeyUpdate { requested: true }),
-    );
-    put_record(
-        script,
-        protected(record::APPLICATION_DATA),
-        b"HTTP/1.1 200 OK\r\n\r\n",
-    );
+    put_record(script, protected(record::HANDSHAKE), &message(&KeyUpdate { requested: true }));
+    put_record(script, protected(record::APPLICATION_DATA), b"HTTP/1.1 200 OK\r\n\r\n");
     put_record(script, protected(record::ALERT), &[1, 0]);
 }
 
 /// Seeds for [`client_receive`]: whole conversations of both versions, full and resumed.
 pub fn conversations() -> Vec<Vec<u8>> {
-    vec![
-        tls13_conversation(),
-        tls13_resumed(),
-        tls13_retry(),
-        tls12_conversation(),
-        tls12_resumed(),
-    ]
+    vec![tls13_conversation(), tls13_resumed(), tls13_retry(), tls12_conversation(), tls12_resumed()]
 }
 
 fn tls13_conversation() -> Vec<u8> {
     let mut script = vec![0];
-    put_record(
-        &mut script,
-        record::HANDSHAKE,
-        &server_hello(0x1301, &[], &[1; 32], put_tls13_share),
-    );
+    put_record(&mut script, record::HANDSHAKE, &server_hello(0x1301, &[], &[1; 32], put_tls13_share));
     put_tls13_authenticated(&mut script, 32);
     script
 }
@@ -406,30 +298,17 @@ fn put_tls13_authenticated(script: &mut Vec<u8>, hash_bytes: u8) {
     put_record(script, record::CHANGE_CIPHER_SPEC, &[1]);
     let mut alpn = Vec::new();
     put_extension(&mut alpn, hello::ALPN, |out| {
-        put_vector16(out, |out| {
-            put_vector8(out, |out| out.extend_from_slice(b"http/1.1"))
-        });
+        put_vector16(out, |out| put_vector8(out, |out| out.extend_from_slice(b"http/1.1")));
     });
     let extensions = Extensions::decode("seed", &alpn).expect("a well-formed block");
     let mut flight = message(&EncryptedExtensions { extensions });
     let mut algorithms = Vec::new();
-    put_extension(&mut algorithms, hello::SIGNATURE_ALGORITHMS, |out| {
-        out.extend_from_slice(&[0, 2, 4, 3])
-    });
+    put_extension(&mut algorithms, hello::SIGNATURE_ALGORITHMS, |out| out.extend_from_slice(&[0, 2, 4, 3]));
     let extensions = Extensions::decode("seed", &algorithms).expect("a well-formed block");
-    flight.extend(message(&CertificateRequest13 {
-        context: &[],
-        extensions,
-    }));
+    flight.extend(message(&CertificateRequest13 { context: &[], extensions }));
     let chain = vec![(&[0x30; 200][..], Extensions::default())];
-    flight.extend(message(&Certificate13 {
-        context: &[],
-        chain,
-    }));
-    flight.extend(message(&CertificateVerify {
-        scheme: 0x0403,
-        signature: &[1; 70],
-    }));
+    flight.extend(message(&Certificate13 { context: &[], chain }));
+    flight.extend(message(&CertificateVerify { scheme: 0x0403, signature: &[1; 70] }));
     flight.extend(finished(hash_bytes));
     put_record(script, record::HANDSHAKE | PROTECTED_13, &flight);
     put_tls13_after_handshake(script);
@@ -442,9 +321,7 @@ fn tls13_resumed() -> Vec<u8> {
         put_extension(out, hello::PRE_SHARED_KEY, |out| put_u16(out, 0));
     });
     put_record(&mut script, record::HANDSHAKE, &hello);
-    let mut flight = message(&EncryptedExtensions {
-        extensions: Extensions::default(),
-    });
+    let mut flight = message(&EncryptedExtensions { extensions: Extensions::default() });
     flight.extend(finished(32));
     put_record(&mut script, record::HANDSHAKE | PROTECTED_13, &flight);
     put_tls13_after_handshake(&mut script);
@@ -455,19 +332,11 @@ fn tls13_resumed() -> Vec<u8> {
 fn tls13_retry() -> Vec<u8> {
     let mut script = vec![4];
     let retry = server_hello(0x1302, &[], &hello::RETRY_RANDOM, |out| {
-        put_extension(out, hello::SUPPORTED_VERSIONS, |out| {
-            put_u16(out, hello::TLS13)
-        });
-        put_extension(out, hello::COOKIE, |out| {
-            put_vector16(out, |out| out.extend_from_slice(b"cookie"))
-        });
+        put_extension(out, hello::SUPPORTED_VERSIONS, |out| put_u16(out, hello::TLS13));
+        put_extension(out, hello::COOKIE, |out| put_vector16(out, |out| out.extend_from_slice(b"cookie")));
     });
     put_record(&mut script, record::HANDSHAKE, &retry);
-    put_record(
-        &mut script,
-        record::HANDSHAKE,
-        &server_hello(0x1302, &[], &[1; 32], put_tls13_share),
-    );
+    put_record(&mut script, record::HANDSHAKE, &server_hello(0x1302, &[], &[1; 32], put_tls13_share));
     put_tls13_authenticated(&mut script, 48);
     script
 }
@@ -479,41 +348,22 @@ fn tls12_extensions(out: &mut Vec<u8>) {
 }
 
 fn put_tls12_end(script: &mut Vec<u8>) {
-    let ticket = NewSessionTicket12 {
-        lifetime_s: 300,
-        ticket: &[7; 100],
-    };
+    let ticket = NewSessionTicket12 { lifetime_s: 300, ticket: &[7; 100] };
     put_record(script, record::HANDSHAKE, &message(&ticket));
     put_record(script, record::CHANGE_CIPHER_SPEC, &[1]);
     put_record(script, record::HANDSHAKE | PROTECTED_12, &finished(12));
     put_record(script, record::HANDSHAKE | PROTECTED_12, &[0; 4]); // HelloRequest
-    put_record(
-        script,
-        record::APPLICATION_DATA | PROTECTED_12,
-        b"HTTP/1.1 200 OK\r\n\r\n",
-    );
+    put_record(script, record::APPLICATION_DATA | PROTECTED_12, b"HTTP/1.1 200 OK\r\n\r\n");
     put_record(script, record::ALERT | PROTECTED_12, &[1, 0]);
 }
 
 fn tls12_conversation() -> Vec<u8> {
     let mut script = vec![4];
     let mut flight = server_hello(0xc02f, &[], &[1; 32], tls12_extensions);
-    flight.extend(message(&Certificate12 {
-        chain: vec![&[0x30; 200]],
-    }));
+    flight.extend(message(&Certificate12 { chain: vec![&[0x30; 200]] }));
     let (parameters, public, signature) = (&[][..], &[9; 32][..], &[1; 256][..]);
-    flight.extend(message(&ServerKeyExchange {
-        parameters,
-        group: 29,
-        public,
-        scheme: 0x0401,
-        signature,
-    }));
-    flight.extend(message(&CertificateRequest12 {
-        types: &[1],
-        schemes: &[4, 1],
-        authorities: &[],
-    }));
+    flight.extend(message(&ServerKeyExchange { parameters, group: 29, public, scheme: 0x0401, signature }));
+    flight.extend(message(&CertificateRequest12 { types: &[1], schemes: &[4, 1], authorities: &[] }));
     flight.extend([handshake::SERVER_HELLO_DONE, 0, 0, 0]);
     put_record(&mut script, record::HANDSHAKE, &flight);
     put_tls12_end(&mut script);
@@ -523,11 +373,7 @@ fn tls12_conversation() -> Vec<u8> {
 fn tls12_resumed() -> Vec<u8> {
     let mut script = vec![6];
     // The made-up session id of a client that offers a ticket is constant here.
-    put_record(
-        &mut script,
-        record::HANDSHAKE,
-        &server_hello(0xc02f, &[0x42; 32], &[1; 32], tls12_extensions),
-    );
+    put_record(&mut script, record::HANDSHAKE, &server_hello(0xc02f, &[0x42; 32], &[1; 32], tls12_extensions));
     put_tls12_end(&mut script);
     script
 }

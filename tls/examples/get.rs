@@ -42,9 +42,7 @@ impl Receiver for Received {
 }
 
 fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 fn main() -> ExitCode {
@@ -72,22 +70,13 @@ fn run() -> Result<(), Box<dyn Error>> {
     for option in options {
         let (name, value) = option.split_once('=').ok_or("options are name=value")?;
         match name {
-            "suite" => {
-                settings.suites = value.split(',').map(str::parse).collect::<Result<_, _>>()?
-            }
-            "group" => {
-                settings.groups = value.split(',').map(str::parse).collect::<Result<_, _>>()?
-            }
-            "tls" => {
-                settings.versions = value.split(',').map(str::parse).collect::<Result<_, _>>()?
-            }
+            "suite" => settings.suites = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
+            "group" => settings.groups = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
+            "tls" => settings.versions = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
             "effort" => settings.effort = value.parse()?,
-            "off" => {
-                settings.stages_off = value.split(',').map(str::parse).collect::<Result<_, _>>()?
-            }
+            "off" => settings.stages_off = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
             "ca" => {
-                let certificates =
-                    CertificateDer::pem_file_iter(value)?.collect::<Result<Vec<_>, _>>()?;
+                let certificates = CertificateDer::pem_file_iter(value)?.collect::<Result<Vec<_>, _>>()?;
                 settings.trust_anchors = certificates.iter().map(|der| der.to_vec()).collect();
             }
             "times" => times = value.parse()?,
@@ -102,18 +91,8 @@ fn run() -> Result<(), Box<dyn Error>> {
     let mut session = None;
     for _ in 0..times {
         let mut received = Received::default();
-        fetch(
-            address,
-            &config,
-            session.clone(),
-            request.as_bytes(),
-            &mut received,
-        )?;
-        println!(
-            "{} bytes of response, {} sessions",
-            received.response.len(),
-            received.sessions.len()
-        );
+        fetch(address, &config, session.clone(), request.as_bytes(), &mut received)?;
+        println!("{} bytes of response, {} sessions", received.response.len(), received.sessions.len());
         session = received.sessions.pop().or(session);
     }
     Ok(())
@@ -141,13 +120,7 @@ fn fetch(
         if read == 0 {
             return Ok(client.end_of_input()?);
         }
-        if let Err(error) = client.receive(
-            &mut buffer[..read],
-            now_ms(),
-            &mut System,
-            &mut out,
-            received,
-        ) {
+        if let Err(error) = client.receive(&mut buffer[..read], now_ms(), &mut System, &mut out, received) {
             stream.write_all(&out)?;
             return Err(error.into());
         }

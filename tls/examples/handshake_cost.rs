@@ -53,11 +53,7 @@ impl Read for Pipe {
         let length = buffer.len().min(self.inbound.len());
         buffer[..length].copy_from_slice(&self.inbound[..length]);
         self.inbound.drain(..length);
-        if length == 0 {
-            Err(io::ErrorKind::WouldBlock.into())
-        } else {
-            Ok(length)
-        }
+        if length == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(length) }
     }
 }
 
@@ -82,12 +78,8 @@ fn server_context() -> SslContext {
     let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
     let mut certificate = X509::builder().unwrap();
     certificate.set_pubkey(&key).unwrap();
-    certificate
-        .set_not_before(&Asn1Time::days_from_now(0).unwrap())
-        .unwrap();
-    certificate
-        .set_not_after(&Asn1Time::days_from_now(1).unwrap())
-        .unwrap();
+    certificate.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
+    certificate.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
     certificate.sign(&key, MessageDigest::sha256()).unwrap();
     let mut context = SslContext::builder(SslMethod::tls_server()).unwrap();
     context.set_certificate(&certificate.build()).unwrap();
@@ -104,37 +96,20 @@ fn record(config: &Arc<Config>, session: Option<Session>, context: &SslContext) 
         let _ = stream.accept();
         let flight = std::mem::take(&mut stream.get_mut().outbound);
         flights.push(flight.clone());
-        client
-            .receive(&mut { flight }, 0, &mut Constant, &mut out, &mut sessions)
-            .unwrap();
+        client.receive(&mut { flight }, 0, &mut Constant, &mut out, &mut sessions).unwrap();
     }
     assert!(client.is_connected());
-    Recording {
-        flights,
-        session: sessions.0,
-    }
+    Recording { flights, session: sessions.0 }
 }
 
 /// One connection: ClientHello, the server's flights, a request. `buffers` are overwritten by decryption.
-fn replay(
-    config: &Arc<Config>,
-    session: Option<Session>,
-    buffers: &mut [Vec<u8>],
-    out: &mut Vec<u8>,
-) {
+fn replay(config: &Arc<Config>, session: Option<Session>, buffers: &mut [Vec<u8>], out: &mut Vec<u8>) {
     out.clear();
     let mut client = Client::new(config, session, &mut Constant, 0, out);
     for flight in buffers {
-        client
-            .receive(flight, 0, &mut Constant, out, &mut Sessions::default())
-            .unwrap();
+        client.receive(flight, 0, &mut Constant, out, &mut Sessions::default()).unwrap();
     }
-    client
-        .send(
-            b"GET /1k.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-            out,
-        )
-        .unwrap();
+    client.send(b"GET /1k.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", out).unwrap();
     black_box(&out);
 }
 
@@ -155,10 +130,7 @@ fn time(name: &str, config: &Arc<Config>, session: Option<&Session>, recording: 
 
 fn main() {
     let context = server_context();
-    println!(
-        "one connection in memory: {} bytes in Client",
-        size_of::<Client>()
-    );
+    println!("one connection in memory: {} bytes in Client", size_of::<Client>());
     for suite in [
         Suite::Tls13Aes128Gcm,
         Suite::Tls13Aes256Gcm,
@@ -167,21 +139,12 @@ fn main() {
         Suite::EcdheEcdsaAes256Gcm,
         Suite::EcdheEcdsaAes128Sha,
     ] {
-        let settings = Settings {
-            suites: vec![suite],
-            effort: Effort::Floor,
-            ..Settings::default()
-        };
+        let settings = Settings { suites: vec![suite], effort: Effort::Floor, ..Settings::default() };
         let config = Arc::new(Config::new(settings).unwrap());
         let full = record(&config, None, &context);
         time(&format!("{} full", suite.name()), &config, None, &full);
         let session = full.session.clone().unwrap();
         let resumed = record(&config, Some(session.clone()), &context);
-        time(
-            &format!("{} resumed", suite.name()),
-            &config,
-            Some(&session),
-            &resumed,
-        );
+        time(&format!("{} resumed", suite.name()), &config, Some(&session), &resumed);
     }
 }

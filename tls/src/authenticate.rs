@@ -17,23 +17,17 @@ pub(crate) struct Signature<'a> {
 
 /// Whether signatures are really verified: at honest effort, unless the stage is off.
 pub(crate) fn checks_signatures(config: &Config) -> bool {
-    config.settings().effort == Effort::Honest
-        && !config.settings().stages_off.contains(Stage::Authentication)
+    config.settings().effort == Effort::Honest && !config.settings().stages_off.contains(Stage::Authentication)
 }
 
 /// Verifies the chain at honest effort; gives the server's own certificate for later.
 pub(crate) fn chain(config: &Config, chain_der: &[&[u8]]) -> Result<Vec<u8>, Error> {
     let Some(end_entity) = chain_der.first() else {
-        return Err(Error::PeerMisbehaved {
-            what: "the server sent no certificate",
-            alert: Alert::DECODE_ERROR,
-        });
+        return Err(Error::PeerMisbehaved { what: "the server sent no certificate", alert: Alert::DECODE_ERROR });
     };
     let settings = config.settings();
     if let (Effort::Honest, Some(name)) = (settings.effort, &settings.server_name) {
-        config
-            .trust()
-            .verify(chain_der, name, settings.now_unix_s)?;
+        config.trust().verify(chain_der, name, settings.now_unix_s)?;
     }
     Ok(end_entity.to_vec())
 }
@@ -56,11 +50,5 @@ pub(crate) fn signature(
     if !allowed(signature.scheme, public_key(certificate)?.kind) {
         return Err(CryptoError::UnsupportedScheme(signature.scheme).into());
     }
-    Ok(verify_signature(
-        certificate,
-        signature.scheme,
-        signature.message,
-        signature.bytes,
-        off,
-    )?)
+    Ok(verify_signature(certificate, signature.scheme, signature.message, signature.bytes, off)?)
 }

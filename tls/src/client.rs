@@ -106,10 +106,7 @@ impl Context<'_> {
         if self.at_record_end {
             return Ok(());
         }
-        Err(Error::UnexpectedMessage {
-            got: "more data in the record",
-            expected: "a key change",
-        })
+        Err(Error::UnexpectedMessage { got: "more data in the record", expected: "a key change" })
     }
 }
 
@@ -214,10 +211,7 @@ impl Client {
     /// the protocol above to tell.
     pub fn end_of_input(&mut self) -> Result<(), Error> {
         let connected = self.is_connected();
-        let failed = matches!(
-            std::mem::replace(&mut self.state, State::Failed),
-            State::Failed
-        );
+        let failed = matches!(std::mem::replace(&mut self.state, State::Failed), State::Failed);
         match (failed, self.peer_closed, connected) {
             (true, _, _) => Err(Error::Failed),
             (_, _, false) => Err(Error::ClosedInHandshake),
@@ -284,10 +278,7 @@ impl Client {
             }
             _ => (header.content_type, &*body),
         };
-        if self.joiner.is_partial()
-            && content_type != record::HANDSHAKE
-            && content_type != record::ALERT
-        {
+        if self.joiner.is_partial() && content_type != record::HANDSHAKE && content_type != record::ALERT {
             // RFC 9846 section 5.1: nothing comes between the records of one message.
             return Err(Error::UnexpectedMessage {
                 got: record_name(content_type),
@@ -302,10 +293,7 @@ impl Client {
             record::HANDSHAKE => self.handshake_content(content, now_ms, entropy, out, receiver),
             record::ALERT => self.alert(content),
             record::CHANGE_CIPHER_SPEC => self.change_cipher_spec(content),
-            _ => Err(Error::UnexpectedMessage {
-                got: record_name(content_type),
-                expected: self.expected(),
-            }),
+            _ => Err(Error::UnexpectedMessage { got: record_name(content_type), expected: self.expected() }),
         }
     }
 
@@ -319,10 +307,7 @@ impl Client {
     ) -> Result<(), Error> {
         if content.is_empty() {
             // RFC 9846 section 5.1: no zero-length handshake fragments.
-            return Err(Error::UnexpectedMessage {
-                got: "an empty handshake record",
-                expected: self.expected(),
-            });
+            return Err(Error::UnexpectedMessage { got: "an empty handshake record", expected: self.expected() });
         }
         let mut content = content;
         while !content.is_empty() {
@@ -360,33 +345,21 @@ impl Client {
             // Only announces a close_notify (RFC 9846 section 6.1).
             Alert::USER_CANCELED => Ok(()),
             // Warnings do not end a TLS 1.2 connection; TLS 1.3 has none (RFC 9846 section 6).
-            alert
-                if level == 1
-                    && alert != Alert::CLOSE_NOTIFY
-                    && self.version() != Some(Version::Tls13) =>
-            {
-                Ok(())
-            }
+            alert if level == 1 && alert != Alert::CLOSE_NOTIFY && self.version() != Some(Version::Tls13) => Ok(()),
             alert => Err(Error::AlertReceived(alert)),
         }
     }
 
     fn change_cipher_spec(&mut self, content: &[u8]) -> Result<(), Error> {
         if content != [1] {
-            return Err(Error::UnexpectedMessage {
-                got: "an invalid change_cipher_spec",
-                expected: self.expected(),
-            });
+            return Err(Error::UnexpectedMessage { got: "an invalid change_cipher_spec", expected: self.expected() });
         }
         match &mut self.state {
             // For middleboxes only; to be dropped without further processing (RFC 9846 section 5).
             State::Tls13(_) => Ok(()),
             State::Offer(_) if self.config.offers(Version::Tls13) => Ok(()),
             State::Tls12(handshaking) => handshaking.change_cipher_spec(&mut self.records),
-            _ => Err(Error::UnexpectedMessage {
-                got: "change_cipher_spec",
-                expected: self.expected(),
-            }),
+            _ => Err(Error::UnexpectedMessage { got: "change_cipher_spec", expected: self.expected() }),
         }
     }
 
@@ -409,10 +382,7 @@ fn is_protected(state: &State, content_type: u8) -> Result<bool, Error> {
     match (state, content_type) {
         (State::Tls12(_) | State::Open12 { .. }, _) | (_, record::APPLICATION_DATA) => Ok(true),
         (State::Tls13(_), record::CHANGE_CIPHER_SPEC | record::ALERT) => Ok(false),
-        _ => Err(Error::UnexpectedMessage {
-            got: "an unprotected record",
-            expected: "a protected record",
-        }),
+        _ => Err(Error::UnexpectedMessage { got: "an unprotected record", expected: "a protected record" }),
     }
 }
 
@@ -422,19 +392,14 @@ fn handle(state: State, message: &Message<'_>, context: &mut Context<'_>) -> Res
         State::Tls13(handshaking) => handshaking.handle(message, context),
         State::Tls12(handshaking) => handshaking.handle(message, context),
         State::Open13(open) => open.handle(message, context),
-        State::Open12 {
-            renegotiation_refused,
-        } => tls12::handle_when_open(message, renegotiation_refused, context),
+        State::Open12 { renegotiation_refused } => tls12::handle_when_open(message, renegotiation_refused, context),
         State::Failed => Err(Error::Failed),
     }
 }
 
 /// The error of a message that has no place in this state.
 pub(crate) fn unexpected(message: &Message<'_>, expected: &'static str) -> Error {
-    Error::UnexpectedMessage {
-        got: handshake::name(message.kind()),
-        expected,
-    }
+    Error::UnexpectedMessage { got: handshake::name(message.kind()), expected }
 }
 
 fn record_name(content_type: u8) -> &'static str {

@@ -67,9 +67,7 @@ impl Default for Settings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A suite of a version that is not offered.
-    #[error(
-        "suite {suite} belongs to TLS {version}, which is not offered; offer that version or leave the suite out"
-    )]
+    #[error("suite {suite} belongs to TLS {version}, which is not offered; offer that version or leave the suite out")]
     SuiteWithoutVersion {
         /// The suite.
         suite: Suite,
@@ -116,33 +114,16 @@ impl Config {
         let settings = complete(settings);
         check(&settings)?;
         let first_hash = settings.suites[0].hash();
-        let only_hash = settings
-            .suites
-            .iter()
-            .all(|suite| suite.hash() == first_hash)
-            .then_some(first_hash);
+        let only_hash = settings.suites.iter().all(|suite| suite.hash() == first_hash).then_some(first_hash);
         let off = settings.stages_off;
         let empty_hash = [Hash::Sha256, Hash::Sha384].map(|hash| digest(hash, StageSet::NONE, b""));
         let derived_early = [Hash::Sha256, Hash::Sha384].map(|hash| {
             let zero = Digest::zero(hash);
             let early = hkdf_extract(hash, off, zero.as_slice(), zero.as_slice());
-            derive_secret(
-                hash,
-                off,
-                early.as_slice(),
-                b"derived",
-                &empty_hash[hash as usize],
-            )
+            derive_secret(hash, off, early.as_slice(), b"derived", &empty_hash[hash as usize])
         });
         let trust = Trust::new(&settings.trust_anchors).map_err(ConfigError::BadTrustAnchors)?;
-        Ok(Config {
-            template: template(&settings),
-            settings,
-            only_hash,
-            derived_early,
-            empty_hash,
-            trust,
-        })
+        Ok(Config { template: template(&settings), settings, only_hash, derived_early, empty_hash, trust })
     }
 
     /// The settings this was made from, with everything filled in that was left empty.
@@ -176,20 +157,12 @@ impl Config {
 
     /// The offered suite with this code point.
     pub(crate) fn suite(&self, code: u16) -> Option<Suite> {
-        self.settings
-            .suites
-            .iter()
-            .copied()
-            .find(|suite| suite.code() == code)
+        self.settings.suites.iter().copied().find(|suite| suite.code() == code)
     }
 
     /// The offered group with this code point.
     pub(crate) fn group(&self, code: u16) -> Option<Group> {
-        self.settings
-            .groups
-            .iter()
-            .copied()
-            .find(|group| group.code() == code)
+        self.settings.groups.iter().copied().find(|group| group.code() == code)
     }
 }
 
@@ -198,20 +171,13 @@ fn complete(mut settings: Settings) -> Settings {
         settings.versions = [Version::Tls13, Version::Tls12]
             .into_iter()
             .filter(|version| {
-                settings.suites.is_empty()
-                    || settings
-                        .suites
-                        .iter()
-                        .any(|suite| suite.version() == *version)
+                settings.suites.is_empty() || settings.suites.iter().any(|suite| suite.version() == *version)
             })
             .collect();
     }
     if settings.suites.is_empty() {
-        settings.suites = Suite::ALL
-            .iter()
-            .copied()
-            .filter(|suite| settings.versions.contains(&suite.version()))
-            .collect();
+        settings.suites =
+            Suite::ALL.iter().copied().filter(|suite| settings.versions.contains(&suite.version())).collect();
     }
     if settings.groups.is_empty() {
         settings.groups = Group::ALL.to_vec();
@@ -222,18 +188,11 @@ fn complete(mut settings: Settings) -> Settings {
 fn check(settings: &Settings) -> Result<(), ConfigError> {
     for suite in &settings.suites {
         if !settings.versions.contains(&suite.version()) {
-            return Err(ConfigError::SuiteWithoutVersion {
-                suite: *suite,
-                version: suite.version(),
-            });
+            return Err(ConfigError::SuiteWithoutVersion { suite: *suite, version: suite.version() });
         }
     }
     for version in &settings.versions {
-        if !settings
-            .suites
-            .iter()
-            .any(|suite| suite.version() == *version)
-        {
+        if !settings.suites.iter().any(|suite| suite.version() == *version) {
             return Err(ConfigError::VersionWithoutSuite(*version));
         }
     }
@@ -250,28 +209,20 @@ fn check(settings: &Settings) -> Result<(), ConfigError> {
         Effort::Honest if settings.trust_anchors.is_empty() => {
             Err(ConfigError::NothingToVerify("trusted certificates"))
         }
-        Effort::Honest if settings.server_name.is_none() => {
-            Err(ConfigError::NothingToVerify("a server name"))
-        }
+        Effort::Honest if settings.server_name.is_none() => Err(ConfigError::NothingToVerify("a server name")),
         _ => Ok(()),
     }
 }
 
 fn no_duplicate<T: PartialEq + ToString>(list: &[T]) -> Result<(), ConfigError> {
-    match list
-        .iter()
-        .enumerate()
-        .find(|(index, item)| list[..*index].contains(item))
-    {
+    match list.iter().enumerate().find(|(index, item)| list[..*index].contains(item)) {
         Some((_, item)) => Err(ConfigError::Duplicate(item.to_string())),
         None => Ok(()),
     }
 }
 
 fn check_alpn(names: &[String]) -> Result<(), ConfigError> {
-    let bad = names
-        .iter()
-        .find(|name| name.is_empty() || name.len() > 255);
+    let bad = names.iter().find(|name| name.is_empty() || name.len() > 255);
     let total: usize = names.iter().map(|name| name.len() + 1).sum();
     match (bad, names.last()) {
         (Some(name), _) => Err(ConfigError::BadAlpn(name.clone())),
@@ -293,26 +244,18 @@ fn template(settings: &Settings) -> Template {
             });
         }
         put_extension(out, hello::SUPPORTED_GROUPS, |out| {
-            put_vector16(out, |out| {
-                settings
-                    .groups
-                    .iter()
-                    .for_each(|group| put_u16(out, group.code()))
-            });
+            put_vector16(out, |out| settings.groups.iter().for_each(|group| put_u16(out, group.code())));
         });
         put_extension(out, hello::SIGNATURE_ALGORITHMS, |out| {
-            put_vector16(out, |out| {
-                SIGNATURE_SCHEMES
-                    .iter()
-                    .for_each(|scheme| put_u16(out, *scheme))
-            });
+            put_vector16(out, |out| SIGNATURE_SCHEMES.iter().for_each(|scheme| put_u16(out, *scheme)));
         });
         if !settings.alpn.is_empty() {
             put_extension(out, hello::ALPN, |out| {
                 put_vector16(out, |out| {
-                    settings.alpn.iter().for_each(|name| {
-                        put_vector8(out, |out| out.extend_from_slice(name.as_bytes()))
-                    });
+                    settings
+                        .alpn
+                        .iter()
+                        .for_each(|name| put_vector8(out, |out| out.extend_from_slice(name.as_bytes())));
                 });
             });
         }
@@ -327,26 +270,15 @@ fn template(settings: &Settings) -> Template {
 
 fn put_tls13_extensions(settings: &Settings, out: &mut Vec<u8>) {
     put_extension(out, hello::SUPPORTED_VERSIONS, |out| {
-        put_vector8(out, |out| {
-            settings
-                .versions
-                .iter()
-                .for_each(|version| put_u16(out, version.code()))
-        });
+        put_vector8(out, |out| settings.versions.iter().for_each(|version| put_u16(out, version.code())));
     });
     // psk_dhe_ke, also without a session at hand: servers issue no tickets otherwise (RFC 9846 section 4.2.9).
-    put_extension(out, hello::PSK_KEY_EXCHANGE_MODES, |out| {
-        put_vector8(out, |out| out.push(1))
-    });
+    put_extension(out, hello::PSK_KEY_EXCHANGE_MODES, |out| put_vector8(out, |out| out.push(1)));
 }
 
 fn put_tls12_extensions(settings: &Settings, out: &mut Vec<u8>) {
-    put_extension(out, hello::EC_POINT_FORMATS, |out| {
-        put_vector8(out, |out| out.push(0))
-    }); // uncompressed
-    put_extension(out, hello::RENEGOTIATION_INFO, |out| {
-        put_vector8(out, |_| ())
-    });
+    put_extension(out, hello::EC_POINT_FORMATS, |out| put_vector8(out, |out| out.push(0))); // uncompressed
+    put_extension(out, hello::RENEGOTIATION_INFO, |out| put_vector8(out, |_| ()));
     if settings.extended_master_secret {
         put_extension(out, hello::EXTENDED_MASTER_SECRET, |_| ());
     }
@@ -356,10 +288,7 @@ fn put_tls12_extensions(settings: &Settings, out: &mut Vec<u8>) {
 }
 
 fn sni(settings: &Settings) -> Option<&str> {
-    settings
-        .server_name
-        .as_deref()
-        .filter(|name| name.parse::<IpAddr>().is_err())
+    settings.server_name.as_deref().filter(|name| name.parse::<IpAddr>().is_err())
 }
 
 #[cfg(test)]
@@ -370,43 +299,23 @@ mod tests {
     use super::*;
 
     fn lean() -> Settings {
-        Settings {
-            effort: Effort::Lean,
-            ..Settings::default()
-        }
+        Settings { effort: Effort::Lean, ..Settings::default() }
     }
 
     #[test]
     fn what_is_left_empty_is_filled_in() {
         let everything = Config::new(lean()).unwrap();
-        assert_eq!(
-            everything.settings().versions,
-            [Version::Tls13, Version::Tls12]
-        );
+        assert_eq!(everything.settings().versions, [Version::Tls13, Version::Tls12]);
         assert_eq!(everything.settings().suites, Suite::ALL);
         assert_eq!(everything.settings().groups, Group::ALL);
         assert_eq!(everything.only_hash(), None);
 
-        let by_suite = Config::new(Settings {
-            suites: vec![Suite::RsaAes128Sha],
-            ..lean()
-        })
-        .unwrap();
+        let by_suite = Config::new(Settings { suites: vec![Suite::RsaAes128Sha], ..lean() }).unwrap();
         assert_eq!(by_suite.settings().versions, [Version::Tls12]);
         assert_eq!(by_suite.only_hash(), Some(Hash::Sha256));
 
-        let by_version = Config::new(Settings {
-            versions: vec![Version::Tls13],
-            ..lean()
-        })
-        .unwrap();
-        assert!(
-            by_version
-                .settings()
-                .suites
-                .iter()
-                .all(|suite| suite.version() == Version::Tls13)
-        );
+        let by_version = Config::new(Settings { versions: vec![Version::Tls13], ..lean() }).unwrap();
+        assert!(by_version.settings().suites.iter().all(|suite| suite.version() == Version::Tls13));
         assert_eq!(by_version.settings().suites.len(), 3);
     }
 
@@ -415,71 +324,29 @@ mod tests {
         let refused = |settings| Config::new(settings).unwrap_err().to_string();
         let (tls12, tls13) = (vec![Version::Tls12], vec![Version::Tls13]);
         assert_eq!(
-            refused(Settings {
-                versions: tls13,
-                suites: vec![Suite::RsaAes128Sha],
-                ..lean()
-            }),
+            refused(Settings { versions: tls13, suites: vec![Suite::RsaAes128Sha], ..lean() }),
             "suite AES128-SHA belongs to TLS 1.2, which is not offered; offer that version or leave the suite out"
         );
         let both = [tls12, vec![Version::Tls13]].concat();
         assert_eq!(
-            refused(Settings {
-                versions: both,
-                suites: vec![Suite::RsaAes128Sha],
-                ..lean()
-            }),
+            refused(Settings { versions: both, suites: vec![Suite::RsaAes128Sha], ..lean() }),
             "TLS 1.3 is offered without any of its suites; add one or leave the version out"
         );
-        assert_eq!(
-            refused(Settings {
-                groups: vec![Group::P256; 2],
-                ..lean()
-            }),
-            "P-256 is listed twice"
-        );
-        assert!(
-            refused(Settings {
-                server_name: Some("a b".to_owned()),
-                ..lean()
-            })
-            .starts_with("`a b` is neither")
-        );
-        assert!(
-            refused(Settings {
-                alpn: vec![String::new()],
-                ..lean()
-            })
-            .starts_with("ALPN names have 1 to 255")
-        );
-        assert!(
-            refused(Settings {
-                alpn: vec!["x".repeat(255); 9],
-                ..lean()
-            })
-            .starts_with("ALPN names have 1 to 255")
-        );
+        assert_eq!(refused(Settings { groups: vec![Group::P256; 2], ..lean() }), "P-256 is listed twice");
+        assert!(refused(Settings { server_name: Some("a b".to_owned()), ..lean() }).starts_with("`a b` is neither"));
+        assert!(refused(Settings { alpn: vec![String::new()], ..lean() }).starts_with("ALPN names have 1 to 255"));
+        assert!(refused(Settings { alpn: vec!["x".repeat(255); 9], ..lean() }).starts_with("ALPN names have 1 to 255"));
         assert!(refused(Settings::default()).contains("it needs trusted certificates"));
     }
 
     #[test]
     fn addresses_are_not_sent_as_names() {
         for (name, sent) in [("localhost", true), ("127.0.0.1", false), ("::1", false)] {
-            let config = Config::new(Settings {
-                server_name: Some(name.to_owned()),
-                ..lean()
-            })
-            .unwrap();
+            let config = Config::new(Settings { server_name: Some(name.to_owned()), ..lean() }).unwrap();
             let mut out = Vec::new();
-            let start = config
-                .template()
-                .write(&mut out, 0x0301, &[0; 32], &[])
-                .finish();
+            let start = config.template().write(&mut out, 0x0301, &[0; 32], &[]).finish();
             let hello = ClientHello::decode(&out[start + 4..]).unwrap();
-            assert_eq!(
-                hello.server_name().unwrap(),
-                sent.then_some(name.as_bytes())
-            );
+            assert_eq!(hello.server_name().unwrap(), sent.then_some(name.as_bytes()));
         }
     }
 }

@@ -108,9 +108,7 @@ pub enum Error {
         alert: Alert,
     },
     /// A record does not authenticate: the ends have different keys, different no-op stages, or the record was changed.
-    #[error(
-        "a record of the server does not authenticate (bad_record_mac); do both ends have the same stages off?"
-    )]
+    #[error("a record of the server does not authenticate (bad_record_mac); do both ends have the same stages off?")]
     BadRecordMac,
     /// The server's Finished is wrong: the ends saw different handshakes or have different no-op stages.
     #[error("the server's Finished is wrong; do both ends have the same stages off?")]
@@ -144,9 +142,7 @@ impl Error {
             Error::InvalidRecord(FrameError::NotTls(_)) => Some(Alert::PROTOCOL_VERSION),
             Error::InvalidRecord(FrameError::Oversized { .. }) => Some(Alert::RECORD_OVERFLOW),
             Error::UnexpectedMessage { .. } => Some(Alert::UNEXPECTED_MESSAGE),
-            Error::PeerMisbehaved { alert, .. } | Error::PeerIncompatible { alert, .. } => {
-                Some(*alert)
-            }
+            Error::PeerMisbehaved { alert, .. } | Error::PeerIncompatible { alert, .. } => Some(*alert),
             Error::BadRecordMac => Some(Alert::BAD_RECORD_MAC),
             Error::BadFinished => Some(Alert::DECRYPT_ERROR),
             Error::Refused(fault) => Some(refusal_alert(fault)),
@@ -154,10 +150,7 @@ impl Error {
     }
 
     pub(crate) fn illegal(what: &'static str) -> Error {
-        Error::PeerMisbehaved {
-            what,
-            alert: Alert::ILLEGAL_PARAMETER,
-        }
+        Error::PeerMisbehaved { what, alert: Alert::ILLEGAL_PARAMETER }
     }
 }
 
@@ -171,9 +164,9 @@ fn refusal_alert(fault: &CryptoError) -> Alert {
         CryptoError::UnknownIssuer => Alert::UNKNOWN_CA,
         CryptoError::CertificateExpired(_) => Alert::CERTIFICATE_EXPIRED,
         CryptoError::BadSignature => Alert::DECRYPT_ERROR,
-        CryptoError::MalformedCertificate(_)
-        | CryptoError::NameMismatch(_)
-        | CryptoError::BadCertificate(_) => Alert::BAD_CERTIFICATE,
+        CryptoError::MalformedCertificate(_) | CryptoError::NameMismatch(_) | CryptoError::BadCertificate(_) => {
+            Alert::BAD_CERTIFICATE
+        }
     }
 }
 
@@ -195,23 +188,14 @@ mod tests {
         assert_eq!(Alert::HANDSHAKE_FAILURE.to_string(), "handshake_failure");
         assert_eq!(Alert(120).to_string(), "no_application_protocol");
         assert_eq!(Alert(200).to_string(), "alert 200");
-        assert_eq!(
-            Error::AlertReceived(Alert(40)).to_string(),
-            "the server sent the alert handshake_failure"
-        );
+        assert_eq!(Error::AlertReceived(Alert(40)).to_string(), "the server sent the alert handshake_failure");
     }
 
     #[test]
     fn an_alert_goes_out_for_every_fault_of_the_server_and_for_no_other() {
         assert_eq!(Error::BadFinished.alert(), Some(Alert::DECRYPT_ERROR));
-        assert_eq!(
-            Error::from(CryptoError::BadRecordMac).alert(),
-            Some(Alert::BAD_RECORD_MAC)
-        );
-        assert_eq!(
-            Error::from(CryptoError::UnknownIssuer).alert(),
-            Some(Alert::UNKNOWN_CA)
-        );
+        assert_eq!(Error::from(CryptoError::BadRecordMac).alert(), Some(Alert::BAD_RECORD_MAC));
+        assert_eq!(Error::from(CryptoError::UnknownIssuer).alert(), Some(Alert::UNKNOWN_CA));
         for silent in [
             Error::AlertReceived(Alert(40)),
             Error::ClosedInHandshake,
@@ -226,9 +210,6 @@ mod tests {
     #[test]
     fn plain_http_is_recognised() {
         let error = Error::from(FrameError::NotTls(*b"HTTP/"));
-        assert_eq!(
-            error.to_string(),
-            "the server does not speak TLS as it should: not a TLS record: `HTTP/`"
-        );
+        assert_eq!(error.to_string(), "the server does not speak TLS as it should: not a TLS record: `HTTP/`");
     }
 }

@@ -63,10 +63,7 @@ impl FromStr for Stage {
     type Err = UnknownStage;
 
     fn from_str(name: &str) -> Result<Stage, UnknownStage> {
-        Stage::ALL
-            .into_iter()
-            .find(|stage| stage.name() == name)
-            .ok_or_else(|| UnknownStage(name.to_owned()))
+        Stage::ALL.into_iter().find(|stage| stage.name() == name).ok_or_else(|| UnknownStage(name.to_owned()))
     }
 }
 

@@ -38,16 +38,10 @@ pub(crate) struct SessionId {
 }
 
 impl SessionId {
-    pub const EMPTY: SessionId = SessionId {
-        bytes: [0; 32],
-        length: 0,
-    };
+    pub const EMPTY: SessionId = SessionId { bytes: [0; 32], length: 0 };
 
     pub fn copy_of(id: &[u8]) -> SessionId {
-        let mut copy = SessionId {
-            bytes: [0; 32],
-            length: id.len() as u8,
-        };
+        let mut copy = SessionId { bytes: [0; 32], length: id.len() as u8 };
         copy.bytes[..id.len()].copy_from_slice(id);
         copy
     }
@@ -113,12 +107,7 @@ impl Offer {
         out: &mut Vec<u8>,
     ) -> usize {
         let record_version = if retry.is_some() { 0x0303 } else { 0x0301 };
-        let mut writer = config.template().write(
-            out,
-            record_version,
-            &self.random,
-            self.session_id.as_slice(),
-        );
+        let mut writer = config.template().write(out, record_version, &self.random, self.session_id.as_slice());
         if let Some(share) = &self.share {
             writer.extension(hello::KEY_SHARE, |out| {
                 put_vector16(out, |out| {
@@ -128,72 +117,38 @@ impl Offer {
             });
         }
         if config.offers(Version::Tls12) && config.settings().tickets {
-            let ticket = self
-                .session
-                .as_ref()
-                .filter(|session| session.kind() == SessionKind::Tls12Ticket);
-            writer.extension(hello::SESSION_TICKET, |out| {
-                out.extend_from_slice(ticket.map_or(&[], Session::identity))
-            });
+            let ticket = self.session.as_ref().filter(|session| session.kind() == SessionKind::Tls12Ticket);
+            writer.extension(hello::SESSION_TICKET, |out| out.extend_from_slice(ticket.map_or(&[], Session::identity)));
         }
         if let Some((_, Some(cookie))) = retry {
-            writer.extension(hello::COOKIE, |out| {
-                put_vector16(out, |out| out.extend_from_slice(cookie))
-            });
+            writer.extension(hello::COOKIE, |out| put_vector16(out, |out| out.extend_from_slice(cookie)));
         }
-        let Some((session, psk)) = self
-            .session
-            .as_ref()
-            .and_then(|session| Some((session, session.psk()?)))
-        else {
+        let Some((session, psk)) = self.session.as_ref().and_then(|session| Some((session, session.psk()?))) else {
             return writer.finish();
         };
         let hash = session.suite().hash();
-        writer.pre_shared_key(
-            session.identity(),
-            session.obfuscated_age(now_ms),
-            hash.digest_bytes() as u8,
-        );
+        writer.pre_shared_key(session.identity(), session.obfuscated_age(now_ms), hash.digest_bytes() as u8);
         let message = writer.finish();
-        put_binder(
-            config,
-            hash,
-            psk,
-            retry.map(|(transcript, _)| transcript),
-            message,
-            out,
-        );
+        put_binder(config, hash, psk, retry.map(|(transcript, _)| transcript), message, out);
         message
     }
 
-    pub fn handle(
-        mut self: Box<Self>,
-        message: &Message<'_>,
-        context: &mut Context<'_>,
-    ) -> Result<State, Error> {
+    pub fn handle(mut self: Box<Self>, message: &Message<'_>, context: &mut Context<'_>) -> Result<State, Error> {
         if message.kind() != handshake::SERVER_HELLO {
             return Err(unexpected(message, "ServerHello"));
         }
         let hello = ServerHello::decode(message.body())?;
         if hello.compression != 0 {
-            return Err(Error::illegal(
-                "the server chose a compression method that was not offered",
-            ));
+            return Err(Error::illegal("the server chose a compression method that was not offered"));
         }
         if hello.is_retry() {
             return self.answer_retry(&hello, message, context);
         }
         let version = self.chosen_version(&hello, context.config)?;
-        let suite = context
-            .config
-            .suite(hello.suite)
-            .filter(|suite| suite.version() == version);
-        let suite =
-            suite.ok_or_else(|| Error::illegal("the server chose a suite that was not offered"))?;
+        let suite = context.config.suite(hello.suite).filter(|suite| suite.version() == version);
+        let suite = suite.ok_or_else(|| Error::illegal("the server chose a suite that was not offered"))?;
         if self.retry.is_some_and(|chosen| chosen != suite) {
-            return Err(Error::illegal(
-                "ServerHello and HelloRetryRequest name different suites",
-            ));
+            return Err(Error::illegal("ServerHello and HelloRetryRequest name different suites"));
         }
         context.summary.version = version;
         context.summary.suite = suite;
@@ -208,20 +163,13 @@ impl Offer {
     fn chosen_version(&self, hello: &ServerHello<'_>, config: &Config) -> Result<Version, Error> {
         let version = match hello.chosen_version()? {
             _ if hello.version != hello::TLS12 => None,
-            hello::TLS13 if hello.extensions.get(hello::SUPPORTED_VERSIONS).is_some() => {
-                Some(Version::Tls13)
-            }
-            hello::TLS12 if hello.extensions.get(hello::SUPPORTED_VERSIONS).is_none() => {
-                Some(Version::Tls12)
-            }
+            hello::TLS13 if hello.extensions.get(hello::SUPPORTED_VERSIONS).is_some() => Some(Version::Tls13),
+            hello::TLS12 if hello.extensions.get(hello::SUPPORTED_VERSIONS).is_none() => Some(Version::Tls12),
             _ => None,
         };
         let Some(version) = version.filter(|version| config.offers(*version)) else {
             let what = "it chose a TLS version that was not offered";
-            return Err(Error::PeerIncompatible {
-                what,
-                alert: Alert::PROTOCOL_VERSION,
-            });
+            return Err(Error::PeerIncompatible { what, alert: Alert::PROTOCOL_VERSION });
         };
         if version == Version::Tls12 && self.retry.is_some() {
             return Err(Error::illegal("TLS 1.2 after a HelloRetryRequest"));
@@ -232,9 +180,7 @@ impl Offer {
             && config.offers(Version::Tls13)
             && (mark == hello::DOWNGRADE_TLS12 || mark == hello::DOWNGRADE_TLS11)
         {
-            return Err(Error::illegal(
-                "the server supports TLS 1.3 but chose TLS 1.2 (downgrade mark)",
-            ));
+            return Err(Error::illegal("the server supports TLS 1.3 but chose TLS 1.2 (downgrade mark)"));
         }
         Ok(version)
     }
@@ -258,18 +204,13 @@ impl Offer {
         context: &mut Context<'_>,
     ) -> Result<State, Error> {
         if self.retry.is_some() {
-            return Err(Error::UnexpectedMessage {
-                got: "a second HelloRetryRequest",
-                expected: "ServerHello",
-            });
+            return Err(Error::UnexpectedMessage { got: "a second HelloRetryRequest", expected: "ServerHello" });
         }
         let config = Arc::clone(context.config);
         let suite = self.retry_suite(hello, &config)?;
         let cookie = hello.cookie()?;
         if cookie.is_some_and(|cookie| cookie.len() > limits::COOKIE) {
-            return Err(Error::illegal(
-                "the cookie is longer than this client can send back",
-            ));
+            return Err(Error::illegal("the cookie is longer than this client can send back"));
         }
         let changed = self.retry_share(hello, &config)?;
         if !changed && cookie.is_none() {
@@ -283,16 +224,9 @@ impl Offer {
         transcript.update(first.as_slice());
         transcript.update(message.whole());
         // RFC 9846 section 4.2.11: a PSK of another hash than the suite's is left out now.
-        self.session = self
-            .session
-            .take()
-            .filter(|session| session.psk().is_none() || session.suite().hash() == suite.hash());
-        let start = self.write(
-            &config,
-            context.now_ms,
-            Some((&transcript, cookie)),
-            context.out,
-        );
+        self.session =
+            self.session.take().filter(|session| session.psk().is_none() || session.suite().hash() == suite.hash());
+        let start = self.write(&config, context.now_ms, Some((&transcript, cookie)), context.out);
         transcript.update(&context.out[start..]);
         self.transcript = Opening::Hashed(transcript);
         self.retry = Some(suite);
@@ -309,16 +243,10 @@ impl Offer {
             return Err(Error::illegal("the server did not echo the session id"));
         }
         let known = [hello::SUPPORTED_VERSIONS, hello::KEY_SHARE, hello::COOKIE];
-        if hello
-            .extensions
-            .iter()
-            .any(|(kind, _)| !known.contains(&kind))
-        {
+        if hello.extensions.iter().any(|(kind, _)| !known.contains(&kind)) {
             return Err(unsolicited("HelloRetryRequest"));
         }
-        let suite = config
-            .suite(hello.suite)
-            .filter(|suite| suite.version() == Version::Tls13);
+        let suite = config.suite(hello.suite).filter(|suite| suite.version() == Version::Tls13);
         suite.ok_or_else(|| Error::illegal("the server chose a suite that was not offered"))
     }
 
@@ -327,22 +255,12 @@ impl Offer {
         let Some(code) = hello.retry_group()? else {
             return Ok(false);
         };
-        let group = config.group(code).filter(|group| {
-            self.share
-                .as_ref()
-                .is_some_and(|share| share.group() != *group)
-        });
+        let group = config.group(code).filter(|group| self.share.as_ref().is_some_and(|share| share.group() != *group));
         let group = group.ok_or_else(|| {
-            Error::illegal(
-                "HelloRetryRequest for a group that was not offered, or whose share it has",
-            )
+            Error::illegal("HelloRetryRequest for a group that was not offered, or whose share it has")
         })?;
         let settings = config.settings();
-        self.share = Some(KeyShare::generate(
-            group,
-            settings.effort,
-            settings.stages_off,
-        ));
+        self.share = Some(KeyShare::generate(group, settings.effort, settings.stages_off));
         Ok(true)
     }
 }
@@ -350,18 +268,11 @@ impl Offer {
 /// The error of an extension that answers nothing in the ClientHello (RFC 9846 section 4.2).
 pub(crate) fn unsolicited(message: &'static str) -> Error {
     let what = match message {
-        "ServerHello" => {
-            "ServerHello has an extension that was not offered or does not belong there"
-        }
-        "EncryptedExtensions" => {
-            "EncryptedExtensions has an extension that was not offered or does not belong there"
-        }
+        "ServerHello" => "ServerHello has an extension that was not offered or does not belong there",
+        "EncryptedExtensions" => "EncryptedExtensions has an extension that was not offered or does not belong there",
         _ => "HelloRetryRequest has an extension that does not belong there",
     };
-    Error::PeerMisbehaved {
-        what,
-        alert: Alert::UNSUPPORTED_EXTENSION,
-    }
+    Error::PeerMisbehaved { what, alert: Alert::UNSUPPORTED_EXTENSION }
 }
 
 /// Whether the configuration still offers what the session was made with, and the hello would fit one record.
@@ -370,9 +281,7 @@ fn can_resume(config: &Config, session: &Session) -> bool {
     let suite_offered = match session.kind() {
         // RFC 9846 section 4.2.11: any suite of the same hash will do.
         SessionKind::Tls13Psk => {
-            let same = |suite: &Suite| {
-                suite.version() == Version::Tls13 && suite.hash() == session.suite().hash()
-            };
+            let same = |suite: &Suite| suite.version() == Version::Tls13 && suite.hash() == session.suite().hash();
             settings.suites.iter().any(same)
         }
         SessionKind::Tls12Id => settings.suites.contains(&session.suite()),
@@ -386,9 +295,7 @@ fn can_resume(config: &Config, session: &Session) -> bool {
 /// The session id that goes with a session: its own, or one made up so that the acceptance of a ticket shows (RFC 5077 section 3.4).
 fn offered_id(session: Option<&Session>, entropy: &mut dyn Entropy) -> SessionId {
     match session {
-        Some(session) if session.kind() == SessionKind::Tls12Id => {
-            SessionId::copy_of(session.identity())
-        }
+        Some(session) if session.kind() == SessionKind::Tls12Id => SessionId::copy_of(session.identity()),
         Some(session) if session.kind() == SessionKind::Tls12Ticket => {
             let mut id = [0; 32];
             entropy.fill(&mut id);
@@ -399,21 +306,12 @@ fn offered_id(session: Option<&Session>, entropy: &mut dyn Entropy) -> SessionId
 }
 
 /// Computes the binder over the hello up to the binders, and puts it at the hello's end (RFC 9846 section 4.2.11.2).
-fn put_binder(
-    config: &Config,
-    hash: Hash,
-    psk: &Digest,
-    before: Option<&Transcript>,
-    message: usize,
-    out: &mut [u8],
-) {
+fn put_binder(config: &Config, hash: Hash, psk: &Digest, before: Option<&Transcript>, message: usize, out: &mut [u8]) {
     let off = config.settings().stages_off;
     let length = hash.digest_bytes();
     let binder_at = out.len() - length;
     let truncated = binder_at - 3; // the lengths of the list and of the binder are cut off too
-    let mut transcript = before
-        .cloned()
-        .unwrap_or_else(|| Transcript::new(hash, off));
+    let mut transcript = before.cloned().unwrap_or_else(|| Transcript::new(hash, off));
     transcript.update(&out[message..truncated]);
     let early = early_secret(hash, config, psk);
     // Unlike for "derived", libssl itself hashes the empty context here: it belongs to stage `digest`.
@@ -425,14 +323,8 @@ fn put_binder(
 
 /// The early secret with a PSK (RFC 9846 section 7.1).
 pub(crate) fn early_secret(hash: Hash, config: &Config, psk: &Digest) -> Digest {
-    hkdf_extract(
-        hash,
-        config.settings().stages_off,
-        Digest::zero(hash).as_slice(),
-        psk.as_slice(),
-    )
+    hkdf_extract(hash, config.settings().stages_off, Digest::zero(hash).as_slice(), psk.as_slice())
 }
 
 // What varies most, and 1 KiB for everything else (name, suites, groups, share), fits one record.
-const _: () =
-    assert!(limits::TICKET + limits::COOKIE + limits::ALPN + 1024 <= limits::RECORD_PLAINTEXT);
+const _: () = assert!(limits::TICKET + limits::COOKIE + limits::ALPN + 1024 <= limits::RECORD_PLAINTEXT);

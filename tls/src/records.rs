@@ -26,10 +26,7 @@ impl Records {
 
     /// Appends an alert, fatal unless it is one of the three that never are (RFC 9846 section 6, RFC 5246 section 7.2).
     pub fn send_alert(&mut self, alert: Alert, out: &mut Vec<u8>) {
-        let warning = matches!(
-            alert,
-            Alert::CLOSE_NOTIFY | Alert::USER_CANCELED | Alert::NO_RENEGOTIATION
-        );
+        let warning = matches!(alert, Alert::CLOSE_NOTIFY | Alert::USER_CANCELED | Alert::NO_RENEGOTIATION);
         self.send(record::ALERT, &[if warning { 1 } else { 2 }, alert.0], out);
     }
 

@@ -90,43 +90,16 @@ pub(crate) struct Established12 {
 impl Session {
     /// A TLS 1.2 session kept by the server under `id`.
     pub(crate) fn tls12_id(established: &Established12, id: &[u8], now_ms: u64) -> Session {
-        Session::tls12(
-            SessionKind::Tls12Id,
-            established,
-            id,
-            LIFETIME_UNKNOWN_S,
-            now_ms,
-        )
+        Session::tls12(SessionKind::Tls12Id, established, id, LIFETIME_UNKNOWN_S, now_ms)
     }
 
     /// A TLS 1.2 session in a ticket; a hint of 0 leaves the lifetime to the client (RFC 5077 section 3.3).
-    pub(crate) fn tls12_ticket(
-        established: &Established12,
-        ticket: &[u8],
-        hint_s: u32,
-        now_ms: u64,
-    ) -> Session {
-        let lifetime_s = if hint_s == 0 {
-            LIFETIME_UNKNOWN_S
-        } else {
-            hint_s
-        };
-        Session::tls12(
-            SessionKind::Tls12Ticket,
-            established,
-            ticket,
-            lifetime_s,
-            now_ms,
-        )
+    pub(crate) fn tls12_ticket(established: &Established12, ticket: &[u8], hint_s: u32, now_ms: u64) -> Session {
+        let lifetime_s = if hint_s == 0 { LIFETIME_UNKNOWN_S } else { hint_s };
+        Session::tls12(SessionKind::Tls12Ticket, established, ticket, lifetime_s, now_ms)
     }
 
-    fn tls12(
-        kind: SessionKind,
-        established: &Established12,
-        identity: &[u8],
-        lifetime_s: u32,
-        now_ms: u64,
-    ) -> Session {
+    fn tls12(kind: SessionKind, established: &Established12, identity: &[u8], lifetime_s: u32, now_ms: u64) -> Session {
         Session(Arc::new(Inner {
             kind,
             identity: identity.into(),
@@ -225,30 +198,19 @@ mod tests {
     use crate::suite::Hash;
 
     fn established() -> Established12 {
-        Established12 {
-            suite: Suite::RsaAes128Sha,
-            master: [1; 48],
-            extended_master_secret: true,
-        }
+        Established12 { suite: Suite::RsaAes128Sha, master: [1; 48], extended_master_secret: true }
     }
 
     #[test]
     fn sessions_end_with_their_lifetime() {
         let psk = Digest::zero(Hash::Sha256);
         let ticket = Session::tls13(Suite::Tls13Aes128Gcm, psk, b"ticket", 10, 5, 1_000_000);
-        assert!(
-            ticket.is_usable(1_000_000)
-                && ticket.is_usable(1_009_999)
-                && !ticket.is_usable(1_010_000)
-        );
+        assert!(ticket.is_usable(1_000_000) && ticket.is_usable(1_009_999) && !ticket.is_usable(1_010_000));
         let endless = Session::tls13(Suite::Tls13Aes128Gcm, psk, b"ticket", u32::MAX, 5, 0);
         assert_eq!(endless.lifetime_s(), 7 * 24 * 3600);
         let unspecified = Session::tls12_ticket(&established(), b"ticket", 0, 0);
         assert_eq!(unspecified.lifetime_s(), 24 * 3600);
-        assert_eq!(
-            Session::tls12_ticket(&established(), b"ticket", 300, 0).lifetime_s(),
-            300
-        );
+        assert_eq!(Session::tls12_ticket(&established(), b"ticket", 300, 0).lifetime_s(), 300);
     }
 
     #[test]
@@ -264,9 +226,6 @@ mod tests {
     #[test]
     fn secrets_are_not_printed() {
         let text = format!("{:?}", Session::tls12_id(&established(), &[3; 32], 7));
-        assert_eq!(
-            text,
-            "Session { kind: Tls12Id, suite: RsaAes128Sha, created_ms: 7, lifetime_s: 86400, .. }"
-        );
+        assert_eq!(text, "Session { kind: Tls12Id, suite: RsaAes128Sha, created_ms: 7, lifetime_s: 86400, .. }");
     }
 }

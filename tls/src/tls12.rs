@@ -114,19 +114,13 @@ impl Handshaking {
         }
     }
 
-    pub fn handle(
-        mut self: Box<Self>,
-        message: &Message<'_>,
-        context: &mut Context<'_>,
-    ) -> Result<State, Error> {
+    pub fn handle(mut self: Box<Self>, message: &Message<'_>, context: &mut Context<'_>) -> Result<State, Error> {
         if message.kind() == handshake::HELLO_REQUEST && message.body().is_empty() {
             // RFC 5246 section 7.4.1.1: ignored during a handshake, and no part of the transcript.
             return Ok(State::Tls12(self));
         }
         match (self.expect, message.kind()) {
-            (Expect::Certificate, handshake::CERTIFICATE) => {
-                self.take_certificate(message.body(), context.config)?
-            }
+            (Expect::Certificate, handshake::CERTIFICATE) => self.take_certificate(message.body(), context.config)?,
             (Expect::ServerKeyExchange, handshake::SERVER_KEY_EXCHANGE) => {
                 self.server_key_exchange(message.body(), context)?
             }
@@ -139,10 +133,7 @@ impl Handshaking {
             (Expect::RequestOrDone | Expect::Done, handshake::SERVER_HELLO_DONE) => {
                 if !message.body().is_empty() {
                     let what = "ServerHelloDone is not empty";
-                    return Err(Error::PeerMisbehaved {
-                        what,
-                        alert: Alert::DECODE_ERROR,
-                    });
+                    return Err(Error::PeerMisbehaved { what, alert: Alert::DECODE_ERROR });
                 }
                 self.transcript.update(message.whole());
                 self.answer(context)?;
@@ -163,10 +154,7 @@ impl Handshaking {
     /// The server's keys are in force from now on.
     pub fn change_cipher_spec(&mut self, records: &mut Records) -> Result<(), Error> {
         if !matches!(self.expect, Expect::TicketOrChange | Expect::Change) {
-            return Err(Error::UnexpectedMessage {
-                got: "change_cipher_spec",
-                expected: self.expected(),
-            });
+            return Err(Error::UnexpectedMessage { got: "change_cipher_spec", expected: self.expected() });
         }
         records.opener = self.opener.take();
         self.expect = Expect::Finished;
@@ -174,11 +162,7 @@ impl Handshaking {
     }
 
     fn before_change(&self) -> Expect {
-        if self.ticket_promised {
-            Expect::TicketOrChange
-        } else {
-            Expect::Change
-        }
+        if self.ticket_promised { Expect::TicketOrChange } else { Expect::Change }
     }
 
     fn take_certificate(&mut self, body: &[u8], config: &Config) -> Result<(), Error> {
@@ -194,23 +178,17 @@ impl Handshaking {
         let config = context.config;
         let exchange = ServerKeyExchange::decode(body)?;
         let group = config.group(exchange.group);
-        let group =
-            group.ok_or_else(|| Error::illegal("the server chose a group that was not offered"))?;
+        let group = group.ok_or_else(|| Error::illegal("the server chose a group that was not offered"))?;
         let mut signed = Vec::new();
         if authenticate::checks_signatures(config) {
             signed.extend_from_slice(&self.client_random);
             signed.extend_from_slice(&self.server_random);
             signed.extend_from_slice(exchange.parameters);
         }
-        let signature = authenticate::Signature {
-            scheme: exchange.scheme,
-            bytes: exchange.signature,
-            message: &signed,
-        };
+        let signature =
+            authenticate::Signature { scheme: exchange.scheme, bytes: exchange.signature, message: &signed };
         let suite = self.suite;
-        authenticate::signature(config, &self.certificate, &signature, |_, kind| {
-            key_fits(suite, kind)
-        })?;
+        authenticate::signature(config, &self.certificate, &signature, |_, kind| key_fits(suite, kind))?;
         let settings = config.settings();
         let share = KeyShare::generate(group, settings.effort, settings.stages_off);
         let secret = share.agree(exchange.public)?;
@@ -230,9 +208,7 @@ impl Handshaking {
         flight.push(handshake::CLIENT_KEY_EXCHANGE);
         let premaster = match &self.exchange {
             Some((share, secret)) => {
-                put_vector24(&mut flight, |out| {
-                    put_vector8(out, |out| out.extend_from_slice(share.public()))
-                });
+                put_vector24(&mut flight, |out| put_vector8(out, |out| out.extend_from_slice(share.public())));
                 secret.as_slice()
             }
             None => {
@@ -240,22 +216,14 @@ impl Handshaking {
                 premaster_rsa[..2].copy_from_slice(&hello::TLS12.to_be_bytes());
                 context.entropy.fill(&mut premaster_rsa[2..]);
                 let spki = public_key(&self.certificate)?.spki_der;
-                let encrypted = rsa_encrypt_premaster(
-                    spki,
-                    &premaster_rsa,
-                    context.config.settings().stages_off,
-                )?;
-                put_vector24(&mut flight, |out| {
-                    put_vector16(out, |out| out.extend_from_slice(&encrypted))
-                });
+                let encrypted = rsa_encrypt_premaster(spki, &premaster_rsa, context.config.settings().stages_off)?;
+                put_vector24(&mut flight, |out| put_vector16(out, |out| out.extend_from_slice(&encrypted)));
                 &premaster_rsa[..]
             }
         };
         self.transcript.update(&flight);
         self.master = self.master_secret(premaster, context);
-        context
-            .records
-            .send(record::HANDSHAKE, &flight, context.out);
+        context.records.send(record::HANDSHAKE, &flight, context.out);
         self.derive_keys(context, true);
         self.send_finished(context);
         self.expect = self.before_change();
@@ -268,23 +236,9 @@ impl Handshaking {
         let mut master = [0; 48];
         if context.summary.extended_master_secret {
             let session_hash = self.transcript.current();
-            prf12(
-                hash,
-                off,
-                premaster,
-                b"extended master secret",
-                &[session_hash.as_slice()],
-                &mut master,
-            );
+            prf12(hash, off, premaster, b"extended master secret", &[session_hash.as_slice()], &mut master);
         } else {
-            prf12(
-                hash,
-                off,
-                premaster,
-                b"master secret",
-                &[&self.client_random, &self.server_random],
-                &mut master,
-            );
+            prf12(hash, off, premaster, b"master secret", &[&self.client_random, &self.server_random], &mut master);
         }
         master
     }
@@ -296,21 +250,8 @@ impl Handshaking {
         let encrypt_then_mac = context.summary.encrypt_then_mac;
         let mut block = [0; KEY_BLOCK_MAX];
         let block = &mut block[..suite.protection().key_block_bytes()];
-        prf12(
-            suite.hash(),
-            off,
-            &self.master,
-            b"key expansion",
-            &[&self.server_random, &self.client_random],
-            block,
-        );
-        self.opener = Some(Opener::tls12(
-            suite,
-            off,
-            block,
-            Side::Server,
-            encrypt_then_mac,
-        ));
+        prf12(suite.hash(), off, &self.master, b"key expansion", &[&self.server_random, &self.client_random], block);
+        self.opener = Some(Opener::tls12(suite, off, block, Side::Server, encrypt_then_mac));
         let sealer = Sealer::tls12(suite, off, block, Side::Client, encrypt_then_mac);
         if full {
             context.records.send_change_cipher_spec(context.out);
@@ -323,14 +264,7 @@ impl Handshaking {
     fn verify_data(&self, label: &[u8], context: &Context<'_>) -> [u8; VERIFY_DATA] {
         let mut verify_data = [0; VERIFY_DATA];
         let off = context.config.settings().stages_off;
-        prf12(
-            self.suite.hash(),
-            off,
-            &self.master,
-            label,
-            &[self.transcript.current().as_slice()],
-            &mut verify_data,
-        );
+        prf12(self.suite.hash(), off, &self.master, label, &[self.transcript.current().as_slice()], &mut verify_data);
         verify_data
     }
 
@@ -338,20 +272,13 @@ impl Handshaking {
         let mut finished = [0; handshake::HEADER + VERIFY_DATA];
         finished[0] = handshake::FINISHED;
         finished[3] = VERIFY_DATA as u8;
-        finished[handshake::HEADER..]
-            .copy_from_slice(&self.verify_data(b"client finished", context));
-        context
-            .records
-            .send(record::HANDSHAKE, &finished, context.out);
+        finished[handshake::HEADER..].copy_from_slice(&self.verify_data(b"client finished", context));
+        context.records.send(record::HANDSHAKE, &finished, context.out);
         self.transcript.update(&finished);
     }
 
     /// Checks the server's Finished; an abbreviated handshake is then answered with the client's.
-    fn finish(
-        mut self: Box<Self>,
-        message: &Message<'_>,
-        context: &mut Context<'_>,
-    ) -> Result<State, Error> {
+    fn finish(mut self: Box<Self>, message: &Message<'_>, context: &mut Context<'_>) -> Result<State, Error> {
         let expected = self.verify_data(b"server finished", context);
         verify_slices_are_equal(message.body(), &expected).map_err(|_| Error::BadFinished)?;
         self.transcript.update(message.whole());
@@ -361,9 +288,7 @@ impl Handshaking {
             self.send_finished(context);
         }
         self.hand_over_session(context);
-        Ok(State::Open12 {
-            renegotiation_refused: false,
-        })
+        Ok(State::Open12 { renegotiation_refused: false })
     }
 
     fn hand_over_session(&self, context: &mut Context<'_>) {
@@ -387,11 +312,7 @@ impl Handshaking {
 }
 
 /// Takes what the server's extensions say into the summary. Whether a NewSessionTicket will come.
-fn take_extensions(
-    hello: &ServerHello<'_>,
-    suite: Suite,
-    context: &mut Context<'_>,
-) -> Result<bool, Error> {
+fn take_extensions(hello: &ServerHello<'_>, suite: Suite, context: &mut Context<'_>) -> Result<bool, Error> {
     let config = context.config;
     let settings = config.settings();
     let mut ticket_promised = false;
@@ -403,10 +324,7 @@ fn take_extensions(
             hello::RENEGOTIATION_INFO if body == [0] => (),
             hello::RENEGOTIATION_INFO => {
                 let what = "renegotiation_info of a first handshake is not empty";
-                return Err(Error::PeerMisbehaved {
-                    what,
-                    alert: Alert::HANDSHAKE_FAILURE,
-                });
+                return Err(Error::PeerMisbehaved { what, alert: Alert::HANDSHAKE_FAILURE });
             }
             hello::EXTENDED_MASTER_SECRET if settings.extended_master_secret => {
                 context.summary.extended_master_secret = true
@@ -433,26 +351,17 @@ fn resumed_session(
     context: &Context<'_>,
 ) -> Result<Option<Session>, Error> {
     let echoed = !hello.session_id.is_empty() && hello.session_id == offer.session_id.as_slice();
-    let Some(session) = offer
-        .session
-        .as_ref()
-        .filter(|session| echoed && session.kind() != SessionKind::Tls13Psk)
+    let Some(session) = offer.session.as_ref().filter(|session| echoed && session.kind() != SessionKind::Tls13Psk)
     else {
         return Ok(None);
     };
     if session.suite() != suite {
-        return Err(Error::illegal(
-            "the server resumed a session with another suite",
-        ));
+        return Err(Error::illegal("the server resumed a session with another suite"));
     }
     if session.extended_master_secret() != context.summary.extended_master_secret {
         // RFC 7627 section 5.3.
-        let what =
-            "the server resumed a session without or with another kind of extended master secret";
-        return Err(Error::PeerMisbehaved {
-            what,
-            alert: Alert::HANDSHAKE_FAILURE,
-        });
+        let what = "the server resumed a session without or with another kind of extended master secret";
+        return Err(Error::PeerMisbehaved { what, alert: Alert::HANDSHAKE_FAILURE });
     }
     Ok(Some(session.clone()))
 }
@@ -476,11 +385,7 @@ pub(crate) fn handle_when_open(
         return Err(unexpected(message, "application data"));
     }
     if !renegotiation_refused {
-        context
-            .records
-            .send_alert(Alert::NO_RENEGOTIATION, context.out);
+        context.records.send_alert(Alert::NO_RENEGOTIATION, context.out);
     }
-    Ok(State::Open12 {
-        renegotiation_refused: true,
-    })
+    Ok(State::Open12 { renegotiation_refused: true })
 }

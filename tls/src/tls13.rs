@@ -5,8 +5,8 @@ use std::sync::Arc;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use tlsdyno_wire::codec::Problem;
 use tlsdyno_wire::handshake::{
-    self, Body, Certificate13, CertificateRequest13, CertificateVerify, EncryptedExtensions,
-    KeyUpdate, Message, NewSessionTicket13,
+    self, Body, Certificate13, CertificateRequest13, CertificateVerify, EncryptedExtensions, KeyUpdate, Message,
+    NewSessionTicket13,
 };
 use tlsdyno_wire::hello::{self, ServerHello};
 use tlsdyno_wire::{limits, record};
@@ -59,10 +59,7 @@ impl Handshaking {
         if hello.session_id != offer.session_id.as_slice() {
             return Err(Error::illegal("the server did not echo the session id"));
         }
-        let psk_offered = offer
-            .session
-            .as_ref()
-            .is_some_and(|session| session.psk().is_some());
+        let psk_offered = offer.session.as_ref().is_some_and(|session| session.psk().is_some());
         let known = |kind| match kind {
             hello::SUPPORTED_VERSIONS | hello::KEY_SHARE => true,
             hello::PRE_SHARED_KEY => psk_offered,
@@ -114,11 +111,7 @@ impl Handshaking {
         }
     }
 
-    pub fn handle(
-        mut self: Box<Self>,
-        message: &Message<'_>,
-        context: &mut Context<'_>,
-    ) -> Result<State, Error> {
+    pub fn handle(mut self: Box<Self>, message: &Message<'_>, context: &mut Context<'_>) -> Result<State, Error> {
         self.expect = match (self.expect, message.kind()) {
             (Expect::EncryptedExtensions, handshake::ENCRYPTED_EXTENSIONS) => {
                 encrypted_extensions(message.body(), context)?;
@@ -149,20 +142,11 @@ impl Handshaking {
     fn certificate_request(&mut self, body: &[u8], context: &mut Context<'_>) -> Result<(), Error> {
         let request = CertificateRequest13::decode(body)?;
         if !request.context.is_empty() {
-            return Err(Error::illegal(
-                "a CertificateRequest of the handshake has a context",
-            ));
+            return Err(Error::illegal("a CertificateRequest of the handshake has a context"));
         }
-        if request
-            .extensions
-            .get(hello::SIGNATURE_ALGORITHMS)
-            .is_none()
-        {
+        if request.extensions.get(hello::SIGNATURE_ALGORITHMS).is_none() {
             let what = "CertificateRequest lacks signature_algorithms";
-            return Err(Error::PeerMisbehaved {
-                what,
-                alert: Alert::MISSING_EXTENSION,
-            });
+            return Err(Error::PeerMisbehaved { what, alert: Alert::MISSING_EXTENSION });
         }
         context.summary.certificate_requested = true;
         self.requested = Some(request.context.to_vec());
@@ -174,17 +158,10 @@ impl Handshaking {
         if !message.context.is_empty() {
             return Err(Error::illegal("the server's Certificate has a context"));
         }
-        if message
-            .chain
-            .iter()
-            .any(|(_, extensions)| !extensions.bytes().is_empty())
-        {
+        if message.chain.iter().any(|(_, extensions)| !extensions.bytes().is_empty()) {
             // Neither status_request nor signed_certificate_timestamp was offered.
             let what = "a certificate has an extension that was not offered";
-            return Err(Error::PeerMisbehaved {
-                what,
-                alert: Alert::UNSUPPORTED_EXTENSION,
-            });
+            return Err(Error::PeerMisbehaved { what, alert: Alert::UNSUPPORTED_EXTENSION });
         }
         let chain: Vec<&[u8]> = message.chain.iter().map(|(der, _)| *der).collect();
         self.certificate = authenticate::chain(config, &chain)?;
@@ -201,29 +178,15 @@ impl Handshaking {
             signed.extend_from_slice(b"TLS 1.3, server CertificateVerify\0");
             signed.extend_from_slice(digest.as_slice());
         }
-        let signature = authenticate::Signature {
-            scheme: verify.scheme,
-            bytes: verify.signature,
-            message: &signed,
-        };
+        let signature = authenticate::Signature { scheme: verify.scheme, bytes: verify.signature, message: &signed };
         authenticate::signature(config, &self.certificate, &signature, scheme_allowed_in_13)
     }
 
     /// Checks the server's Finished, answers with ours, and changes to the application's keys.
-    fn finish(
-        mut self: Box<Self>,
-        message: &Message<'_>,
-        context: &mut Context<'_>,
-    ) -> Result<State, Error> {
+    fn finish(mut self: Box<Self>, message: &Message<'_>, context: &mut Context<'_>) -> Result<State, Error> {
         let (hash, off) = (self.suite.hash(), context.config.settings().stages_off);
-        let expected = finished_mac(
-            hash,
-            off,
-            self.server_secret.as_slice(),
-            &self.transcript.current(),
-        );
-        verify_slices_are_equal(message.body(), expected.as_slice())
-            .map_err(|_| Error::BadFinished)?;
+        let expected = finished_mac(hash, off, self.server_secret.as_slice(), &self.transcript.current());
+        verify_slices_are_equal(message.body(), expected.as_slice()).map_err(|_| Error::BadFinished)?;
         context.require_record_end()?;
         self.transcript.update(message.whole());
 
@@ -237,12 +200,7 @@ impl Handshaking {
         let resumption = main.derive_secret(b"res master", &self.transcript.current());
         context.records.sealer = Some(Sealer::tls13(self.suite, off, client_secret.as_slice()));
         context.records.opener = Some(Opener::tls13(self.suite, off, server_secret.as_slice()));
-        Ok(State::Open13(Box::new(Open {
-            suite: self.suite,
-            client_secret,
-            server_secret,
-            resumption,
-        })))
+        Ok(State::Open13(Box::new(Open { suite: self.suite, client_secret, server_secret, resumption })))
     }
 
     /// The client's last flight: an empty Certificate if one was requested, and Finished.
@@ -250,55 +208,31 @@ impl Handshaking {
         let (hash, off) = (self.suite.hash(), context.config.settings().stages_off);
         if let Some(request_context) = self.requested.take() {
             let mut certificate = Vec::new();
-            handshake::put(
-                &mut certificate,
-                &Certificate13 {
-                    context: &request_context,
-                    chain: Vec::new(),
-                },
-            );
-            context
-                .records
-                .send(record::HANDSHAKE, &certificate, context.out);
+            handshake::put(&mut certificate, &Certificate13 { context: &request_context, chain: Vec::new() });
+            context.records.send(record::HANDSHAKE, &certificate, context.out);
             self.transcript.update(&certificate);
         }
-        let verify_data = finished_mac(
-            hash,
-            off,
-            self.client_secret.as_slice(),
-            &self.transcript.current(),
-        );
+        let verify_data = finished_mac(hash, off, self.client_secret.as_slice(), &self.transcript.current());
         let length = hash.digest_bytes();
         let mut finished = [0; handshake::HEADER + 48];
         finished[0] = handshake::FINISHED;
         finished[3] = length as u8;
         finished[handshake::HEADER..][..length].copy_from_slice(verify_data.as_slice());
         let finished = &finished[..handshake::HEADER + length];
-        context
-            .records
-            .send(record::HANDSHAKE, finished, context.out);
+        context.records.send(record::HANDSHAKE, finished, context.out);
         self.transcript.update(finished);
     }
 }
 
 /// The pre-shared key, if the server took the one that was offered.
-fn accepted_psk<'a>(
-    offer: &'a Offer,
-    hello: &ServerHello<'_>,
-    hash: Hash,
-) -> Result<Option<&'a Digest>, Error> {
+fn accepted_psk<'a>(offer: &'a Offer, hello: &ServerHello<'_>, hash: Hash) -> Result<Option<&'a Digest>, Error> {
     let Some(index) = hello.selected_psk()? else {
         return Ok(None);
     };
-    let session = offer
-        .session
-        .as_ref()
-        .filter(|session| index == 0 && session.suite().hash() == hash);
+    let session = offer.session.as_ref().filter(|session| index == 0 && session.suite().hash() == hash);
     match session.and_then(Session::psk) {
         Some(psk) => Ok(Some(psk)),
-        None => Err(Error::illegal(
-            "the server selected a PSK that was not offered, or with a suite of another hash",
-        )),
+        None => Err(Error::illegal("the server selected a PSK that was not offered, or with a suite of another hash")),
     }
 }
 
@@ -310,18 +244,10 @@ fn agree(
     let Some((group, public)) = hello.key_share()? else {
         // Only psk_dhe_ke was offered, so there is a share in every ServerHello.
         let what = "ServerHello lacks key_share";
-        return Err(Error::PeerMisbehaved {
-            what,
-            alert: Alert::MISSING_EXTENSION,
-        });
+        return Err(Error::PeerMisbehaved { what, alert: Alert::MISSING_EXTENSION });
     };
-    let share = offer
-        .share
-        .as_ref()
-        .filter(|share| share.group().code() == group);
-    let share = share.ok_or_else(|| {
-        Error::illegal("the server's key share is for another group than the client's")
-    })?;
+    let share = offer.share.as_ref().filter(|share| share.group().code() == group);
+    let share = share.ok_or_else(|| Error::illegal("the server's key share is for another group than the client's"))?;
     context.summary.group = Some(share.group());
     Ok(share.agree(public)?)
 }
@@ -363,11 +289,7 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    pub fn handle(
-        mut self: Box<Self>,
-        message: &Message<'_>,
-        context: &mut Context<'_>,
-    ) -> Result<State, Error> {
+    pub fn handle(mut self: Box<Self>, message: &Message<'_>, context: &mut Context<'_>) -> Result<State, Error> {
         match message.kind() {
             handshake::NEW_SESSION_TICKET => self.take_ticket(message.body(), context)?,
             handshake::KEY_UPDATE => self.key_update(message.body(), context)?,
@@ -384,22 +306,8 @@ impl Open {
         }
         let (hash, off) = (self.suite.hash(), context.config.settings().stages_off);
         let mut psk = Digest::zero(hash);
-        hkdf_expand_label(
-            hash,
-            off,
-            self.resumption.as_slice(),
-            b"resumption",
-            ticket.nonce,
-            psk.as_mut_slice(),
-        );
-        let session = Session::tls13(
-            self.suite,
-            psk,
-            ticket.ticket,
-            ticket.lifetime_s,
-            ticket.age_add,
-            context.now_ms,
-        );
+        hkdf_expand_label(hash, off, self.resumption.as_slice(), b"resumption", ticket.nonce, psk.as_mut_slice());
+        let session = Session::tls13(self.suite, psk, ticket.ticket, ticket.lifetime_s, ticket.age_add, context.now_ms);
         context.receiver.session(session);
         Ok(())
     }
@@ -414,24 +322,13 @@ impl Open {
         context.require_record_end()?;
         let off = context.config.settings().stages_off;
         self.server_secret = next_secret(self.suite.hash(), context.config, &self.server_secret);
-        context.records.opener = Some(Opener::tls13(
-            self.suite,
-            off,
-            self.server_secret.as_slice(),
-        ));
+        context.records.opener = Some(Opener::tls13(self.suite, off, self.server_secret.as_slice()));
         if update.requested {
             let mut answer = Vec::with_capacity(handshake::HEADER + 1);
             handshake::put(&mut answer, &KeyUpdate { requested: false });
-            context
-                .records
-                .send(record::HANDSHAKE, &answer, context.out);
-            self.client_secret =
-                next_secret(self.suite.hash(), context.config, &self.client_secret);
-            context.records.sealer = Some(Sealer::tls13(
-                self.suite,
-                off,
-                self.client_secret.as_slice(),
-            ));
+            context.records.send(record::HANDSHAKE, &answer, context.out);
+            self.client_secret = next_secret(self.suite.hash(), context.config, &self.client_secret);
+            context.records.sealer = Some(Sealer::tls13(self.suite, off, self.client_secret.as_slice()));
         }
         Ok(())
     }
@@ -440,13 +337,6 @@ impl Open {
 /// RFC 9846 section 7.2.
 fn next_secret(hash: Hash, config: &Arc<Config>, secret: &Digest) -> Digest {
     let mut next = Digest::zero(hash);
-    hkdf_expand_label(
-        hash,
-        config.settings().stages_off,
-        secret.as_slice(),
-        b"traffic upd",
-        b"",
-        next.as_mut_slice(),
-    );
+    hkdf_expand_label(hash, config.settings().stages_off, secret.as_slice(), b"traffic upd", b"", next.as_mut_slice());
     next
 }

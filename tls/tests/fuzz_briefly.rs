@@ -49,10 +49,7 @@ impl Random {
 #[test]
 fn every_conversation_connects() {
     for (index, seed) in targets::conversations().iter().enumerate() {
-        assert!(
-            targets::connects(seed),
-            "seed {index} reaches the end of its handshake"
-        );
+        assert!(targets::connects(seed), "seed {index} reaches the end of its handshake");
     }
 }
 

@@ -49,10 +49,7 @@ impl<'a> Reader<'a> {
 
     /// The error of a forbidden field.
     pub fn forbidden(&self, field: &'static str) -> DecodeError {
-        DecodeError {
-            what: self.what,
-            problem: Problem::Value(field),
-        }
+        DecodeError { what: self.what, problem: Problem::Value(field) }
     }
 
     /// Whether everything has been read.
@@ -67,20 +64,16 @@ impl<'a> Reader<'a> {
 
     /// The next `length` bytes.
     pub fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
-        let (taken, rest) = self.bytes.split_at_checked(length).ok_or(DecodeError {
-            what: self.what,
-            problem: Problem::Truncated,
-        })?;
+        let (taken, rest) =
+            self.bytes.split_at_checked(length).ok_or(DecodeError { what: self.what, problem: Problem::Truncated })?;
         self.bytes = rest;
         Ok(taken)
     }
 
     /// The next `N` bytes.
     pub fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], DecodeError> {
-        let (taken, rest) = self.bytes.split_first_chunk().ok_or(DecodeError {
-            what: self.what,
-            problem: Problem::Truncated,
-        })?;
+        let (taken, rest) =
+            self.bytes.split_first_chunk().ok_or(DecodeError { what: self.what, problem: Problem::Truncated })?;
         self.bytes = rest;
         Ok(taken)
     }
@@ -133,10 +126,7 @@ impl<'a> Reader<'a> {
     pub fn finish(&self) -> Result<(), DecodeError> {
         match self.bytes {
             [] => Ok(()),
-            _ => Err(DecodeError {
-                what: self.what,
-                problem: Problem::Trailing,
-            }),
+            _ => Err(DecodeError { what: self.what, problem: Problem::Trailing }),
         }
     }
 }
@@ -177,9 +167,7 @@ pub fn put_vector24(out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&[0; 3]);
     let start = out.len();
     content(out);
-    let length = u32::try_from(out.len() - start)
-        .expect("a vector of less than 16 MiB")
-        .to_be_bytes();
+    let length = u32::try_from(out.len() - start).expect("a vector of less than 16 MiB").to_be_bytes();
     assert_eq!(length[0], 0, "a vector of less than 16 MiB");
     out[start - 3..start].copy_from_slice(&length[1..]);
 }

@@ -2,9 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::codec::{
-    DecodeError, Problem, Reader, put_u16, put_vector8, put_vector16, put_vector24,
-};
+use crate::codec::{DecodeError, Problem, Reader, put_u16, put_vector8, put_vector16, put_vector24};
 use crate::hello::Extensions;
 use crate::limits;
 
@@ -266,10 +264,7 @@ impl<'a> Body<'a> for CertificateRequest13<'a> {
         let context = reader.vector8()?;
         let extensions = Extensions::decode("CertificateRequest", reader.vector16()?)?;
         reader.finish()?;
-        Ok(CertificateRequest13 {
-            context,
-            extensions,
-        })
+        Ok(CertificateRequest13 { context, extensions })
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -301,11 +296,7 @@ impl<'a> Body<'a> for CertificateRequest12<'a> {
         if schemes.len() % 2 != 0 {
             return Err(reader.forbidden("signature_algorithms length"));
         }
-        Ok(CertificateRequest12 {
-            types,
-            schemes,
-            authorities,
-        })
+        Ok(CertificateRequest12 { types, schemes, authorities })
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -373,13 +364,7 @@ impl<'a> Body<'a> for ServerKeyExchange<'a> {
         let scheme = reader.u16()?;
         let signature = reader.vector16()?;
         reader.finish()?;
-        Ok(ServerKeyExchange {
-            parameters,
-            group,
-            public,
-            scheme,
-            signature,
-        })
+        Ok(ServerKeyExchange { parameters, group, public, scheme, signature })
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -446,13 +431,7 @@ impl<'a> Body<'a> for NewSessionTicket13<'a> {
         if ticket.is_empty() {
             return Err(reader.forbidden("empty ticket"));
         }
-        Ok(NewSessionTicket13 {
-            lifetime_s,
-            age_add,
-            nonce,
-            ticket,
-            extensions,
-        })
+        Ok(NewSessionTicket13 { lifetime_s, age_add, nonce, ticket, extensions })
     }
 
     fn encode(&self, out: &mut Vec<u8>) {

@@ -40,8 +40,8 @@ pub const RENEGOTIATION_INFO: u16 = 0xff01;
 
 /// The random of a ServerHello that is a HelloRetryRequest (RFC 9846 section 4.1.3).
 pub const RETRY_RANDOM: [u8; 32] = [
-    0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91,
-    0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
+    0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2, 0xa2, 0x11,
+    0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
 ];
 
 /// The end of the random of a TLS 1.3 server that chose TLS 1.2 (RFC 9846 section 4.1.3).
@@ -67,9 +67,7 @@ impl<'a> Extensions<'a> {
             if seen[..count].contains(&kind) {
                 return Err(reader.forbidden("extension that comes twice"));
             }
-            *seen
-                .get_mut(count)
-                .ok_or_else(|| reader.forbidden("number of extensions"))? = kind;
+            *seen.get_mut(count).ok_or_else(|| reader.forbidden("number of extensions"))? = kind;
             count += 1;
         }
         Ok(Extensions { bytes })
@@ -88,17 +86,12 @@ impl<'a> Extensions<'a> {
 
     /// The body of the extension of this type.
     pub fn get(&self, kind: u16) -> Option<&'a [u8]> {
-        self.iter()
-            .find(|(found, _)| *found == kind)
-            .map(|(_, body)| body)
+        self.iter().find(|(found, _)| *found == kind).map(|(_, body)| body)
     }
 }
 
 /// Extensions at the end of a TLS 1.2 hello: the whole block may be missing (RFC 5246 section 7.4.1.4).
-fn optional_extensions<'a>(
-    what: &'static str,
-    reader: &mut Reader<'a>,
-) -> Result<Extensions<'a>, DecodeError> {
+fn optional_extensions<'a>(what: &'static str, reader: &mut Reader<'a>) -> Result<Extensions<'a>, DecodeError> {
     if reader.is_empty() {
         return Ok(Extensions::default());
     }
@@ -117,9 +110,7 @@ fn session_id<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
 
 /// Code points of two bytes each.
 fn code_points(bytes: &[u8]) -> impl Iterator<Item = u16> + '_ {
-    bytes
-        .chunks_exact(2)
-        .map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
+    bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
 }
 
 /// A ClientHello (RFC 9846 section 4.1.2, RFC 5246 section 7.4.1.2).
@@ -156,14 +147,7 @@ impl<'a> Body<'a> for ClientHello<'a> {
             return Err(reader.forbidden("empty compression_methods"));
         }
         let extensions = optional_extensions("ClientHello", &mut reader)?;
-        Ok(ClientHello {
-            version,
-            random,
-            session_id,
-            suites,
-            compression,
-            extensions,
-        })
+        Ok(ClientHello { version, random, session_id, suites, compression, extensions })
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -218,10 +202,7 @@ impl<'a> ClientHello<'a> {
 
     /// The offered pre-shared keys of TLS 1.3.
     pub fn pre_shared_keys(&self) -> Result<Option<OfferedPsks<'a>>, DecodeError> {
-        self.extensions
-            .get(PRE_SHARED_KEY)
-            .map(OfferedPsks::decode)
-            .transpose()
+        self.extensions.get(PRE_SHARED_KEY).map(OfferedPsks::decode).transpose()
     }
 }
 
@@ -251,17 +232,12 @@ impl<'a> OfferedPsks<'a> {
         let mut list = Reader::new("pre_shared_key", binders);
         while !list.is_empty() {
             list.vector8()?;
-            count = count
-                .checked_sub(1)
-                .ok_or_else(|| list.forbidden("number of binders"))?;
+            count = count.checked_sub(1).ok_or_else(|| list.forbidden("number of binders"))?;
         }
         if count != 0 || identities.is_empty() {
             return Err(list.forbidden("number of identities"));
         }
-        Ok(OfferedPsks {
-            identities,
-            binders,
-        })
+        Ok(OfferedPsks { identities, binders })
     }
 
     /// Identities with their obfuscated ages, in order.
@@ -305,14 +281,7 @@ impl<'a> Body<'a> for ServerHello<'a> {
         let suite = reader.u16()?;
         let compression = reader.u8()?;
         let extensions = optional_extensions("ServerHello", &mut reader)?;
-        Ok(ServerHello {
-            version,
-            random,
-            session_id,
-            suite,
-            compression,
-            extensions,
-        })
+        Ok(ServerHello { version, random, session_id, suite, compression, extensions })
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -333,8 +302,7 @@ impl<'a> ServerHello<'a> {
 
     /// The version chosen: supported_versions, or else legacy_version.
     pub fn chosen_version(&self) -> Result<u16, DecodeError> {
-        self.u16_extension("supported_versions", SUPPORTED_VERSIONS)
-            .map(|version| version.unwrap_or(self.version))
+        self.u16_extension("supported_versions", SUPPORTED_VERSIONS).map(|version| version.unwrap_or(self.version))
     }
 
     /// The server's key share: group and public key.
@@ -367,10 +335,7 @@ impl<'a> ServerHello<'a> {
         let cookie = reader.vector16()?;
         reader.finish()?;
         match cookie {
-            [] => Err(DecodeError {
-                what: "cookie",
-                problem: Problem::Value("empty value"),
-            }),
+            [] => Err(DecodeError { what: "cookie", problem: Problem::Value("empty value") }),
             _ => Ok(Some(cookie)),
         }
     }
@@ -412,17 +377,12 @@ impl Template {
     /// Prepares a hello that offers `suites`; `extensions` appends the extensions that are the same in every hello.
     pub fn new(suites: &[u16], extensions: impl FnOnce(&mut Vec<u8>)) -> Template {
         let mut tail = Vec::new();
-        put_vector16(&mut tail, |out| {
-            suites.iter().for_each(|suite| put_u16(out, *suite))
-        });
+        put_vector16(&mut tail, |out| suites.iter().for_each(|suite| put_u16(out, *suite)));
         put_vector8(&mut tail, |out| out.push(0)); // compression: null only
         let extensions_at = tail.len();
         tail.extend_from_slice(&[0; 2]);
         extensions(&mut tail);
-        Template {
-            tail,
-            extensions_at,
-        }
+        Template { tail, extensions_at }
     }
 
     /// Appends a record with the hello to `out`. `record_version`: 3.1 for the first hello, 3.3 for the second (RFC 9846 section 5.1).
@@ -445,11 +405,7 @@ impl Template {
         out.extend_from_slice(session_id);
         let extensions_at = out.len() + self.extensions_at;
         out.extend_from_slice(&self.tail);
-        HelloWriter {
-            out,
-            start,
-            extensions_at,
-        }
+        HelloWriter { out, start, extensions_at }
     }
 }
 
@@ -487,11 +443,7 @@ impl HelloWriter<'_> {
     pub fn finish(self) -> usize {
         let end = self.out.len();
         let message = self.start + record::HEADER;
-        let length = |from: usize| {
-            u16::try_from(end - from)
-                .expect("a hello fits one record")
-                .to_be_bytes()
-        };
+        let length = |from: usize| u16::try_from(end - from).expect("a hello fits one record").to_be_bytes();
         let (whole, body) = (length(message), length(message + handshake::HEADER));
         let extensions = length(self.extensions_at + 2);
         self.out[self.start + 3..message].copy_from_slice(&whole);

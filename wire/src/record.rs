@@ -56,18 +56,12 @@ impl Header {
     /// A header of version 3.3.
     pub fn new(content_type: u8, length: u16) -> Header {
         let [high, low] = length.to_be_bytes();
-        Header {
-            content_type,
-            bytes: [content_type, 3, 3, high, low],
-        }
+        Header { content_type, bytes: [content_type, 3, 3, high, low] }
     }
 
     /// Checks type and version and that the body has at most `limit` bytes.
     pub fn decode(bytes: [u8; HEADER], limit: usize) -> Result<Header, FrameError> {
-        let header = Header {
-            content_type: bytes[0],
-            bytes,
-        };
+        let header = Header { content_type: bytes[0], bytes };
         if !(CHANGE_CIPHER_SPEC..=APPLICATION_DATA).contains(&bytes[0]) || bytes[1] != 3 {
             return Err(FrameError::NotTls(bytes));
         }
@@ -118,11 +112,7 @@ impl Deframer {
     }
 
     /// Cuts the next record off `input`. Without a whole record all of `input` is kept, and the rest is empty.
-    pub fn next<'a>(
-        &mut self,
-        input: &'a mut [u8],
-        limit: usize,
-    ) -> Result<Framed<'a>, FrameError> {
+    pub fn next<'a>(&mut self, input: &'a mut [u8], limit: usize) -> Result<Framed<'a>, FrameError> {
         if self.is_partial() {
             return self.complete(input, limit);
         }
@@ -141,11 +131,7 @@ impl Deframer {
         Ok((Some((header, Body::Borrowed(&mut record[HEADER..]))), rest))
     }
 
-    fn complete<'a>(
-        &mut self,
-        input: &'a mut [u8],
-        limit: usize,
-    ) -> Result<Framed<'a>, FrameError> {
+    fn complete<'a>(&mut self, input: &'a mut [u8], limit: usize) -> Result<Framed<'a>, FrameError> {
         let input = self.fill_to(HEADER, input);
         let Some(bytes) = self.partial.first_chunk::<HEADER>() else {
             return Ok((None, input));
@@ -164,8 +150,7 @@ impl Deframer {
     fn fill_to<'a>(&mut self, length: usize, input: &'a mut [u8]) -> &'a mut [u8] {
         let missing = length.saturating_sub(self.partial.len()).min(input.len());
         let (taken, rest) = input.split_at_mut(missing);
-        self.partial
-            .reserve_exact(length.saturating_sub(self.partial.len()));
+        self.partial.reserve_exact(length.saturating_sub(self.partial.len()));
         self.partial.extend_from_slice(taken);
         rest
     }

@@ -5,13 +5,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tlsdyno_wire::codec::{Problem, put_vector16};
 use tlsdyno_wire::handshake::{
-    self, Body, Certificate12, Certificate13, CertificateRequest12, CertificateRequest13,
-    CertificateVerify, EncryptedExtensions, Joiner, KeyUpdate, NewSessionTicket12,
-    NewSessionTicket13, ServerKeyExchange,
+    self, Body, Certificate12, Certificate13, CertificateRequest12, CertificateRequest13, CertificateVerify,
+    EncryptedExtensions, Joiner, KeyUpdate, NewSessionTicket12, NewSessionTicket13, ServerKeyExchange,
 };
-use tlsdyno_wire::hello::{
-    self, ClientHello, Extensions, OfferedPsks, ServerHello, Template, put_extension,
-};
+use tlsdyno_wire::hello::{self, ClientHello, Extensions, OfferedPsks, ServerHello, Template, put_extension};
 use tlsdyno_wire::limits;
 use tlsdyno_wire::record::{self, Deframer, FrameError};
 
@@ -22,19 +19,12 @@ fn encoded<'a>(message: &impl Body<'a>) -> Vec<u8> {
 }
 
 /// Decodes, encodes, decodes: whatever is understood survives. Everything else must be refused without a panic.
-fn survives<'a, M: Body<'a> + PartialEq + std::fmt::Debug>(
-    body: &'a [u8],
-    again: &'a mut Vec<u8>,
-) -> bool {
+fn survives<'a, M: Body<'a> + PartialEq + std::fmt::Debug>(body: &'a [u8], again: &'a mut Vec<u8>) -> bool {
     let Ok(message) = M::decode(body) else {
         return false;
     };
     message.encode(again);
-    assert_eq!(
-        M::decode(again).as_ref(),
-        Ok(&message),
-        "what was understood is understood again"
-    );
+    assert_eq!(M::decode(again).as_ref(), Ok(&message), "what was understood is understood again");
     true
 }
 
@@ -98,17 +88,9 @@ fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
 fn message() -> impl Strategy<Value = (u8, Vec<u8>)> {
     let random = any::<[u8; 32]>();
     prop_oneof![
-        (
-            random,
-            bytes(32),
-            vec(any::<u16>(), 1..20),
-            extension_block()
-        )
-            .prop_map(|(random, id, suites, extensions)| {
-                let suites: Vec<u8> = suites
-                    .iter()
-                    .flat_map(|suite| suite.to_be_bytes())
-                    .collect();
+        (random, bytes(32), vec(any::<u16>(), 1..20), extension_block()).prop_map(
+            |(random, id, suites, extensions)| {
+                let suites: Vec<u8> = suites.iter().flat_map(|suite| suite.to_be_bytes()).collect();
                 let extensions = Extensions::decode("test", &extensions).unwrap();
                 let session_id = &id[..];
                 let hello = ClientHello {
@@ -120,71 +102,42 @@ fn message() -> impl Strategy<Value = (u8, Vec<u8>)> {
                     extensions,
                 };
                 (handshake::CLIENT_HELLO, encoded(&hello))
-            }),
-        (random, bytes(32), any::<u16>(), extension_block()).prop_map(
-            |(random, id, suite, extensions)| {
-                let extensions = Extensions::decode("test", &extensions).unwrap();
-                let hello = ServerHello {
-                    version: hello::TLS12,
-                    random: &random,
-                    session_id: &id,
-                    suite,
-                    compression: 0,
-                    extensions,
-                };
-                (handshake::SERVER_HELLO, encoded(&hello))
             }
         ),
+        (random, bytes(32), any::<u16>(), extension_block()).prop_map(|(random, id, suite, extensions)| {
+            let extensions = Extensions::decode("test", &extensions).unwrap();
+            let hello = ServerHello {
+                version: hello::TLS12,
+                random: &random,
+                session_id: &id,
+                suite,
+                compression: 0,
+                extensions,
+            };
+            (handshake::SERVER_HELLO, encoded(&hello))
+        }),
         vec(bytes(300), 0..4).prop_map(|chain| {
             let chain = chain.iter().map(Vec::as_slice).collect();
             (handshake::CERTIFICATE, encoded(&Certificate12 { chain }))
         }),
         (bytes(20), vec((bytes(300), extension_block()), 0..4)).prop_map(|(context, chain)| {
             let block = |extensions| Extensions::decode("test", extensions).unwrap();
-            let chain = chain
-                .iter()
-                .map(|(der, extensions): &(Vec<u8>, Vec<u8>)| (&der[..], block(extensions)))
-                .collect();
-            (
-                handshake::CERTIFICATE,
-                encoded(&Certificate13 {
-                    context: &context,
-                    chain,
-                }),
-            )
+            let chain =
+                chain.iter().map(|(der, extensions): &(Vec<u8>, Vec<u8>)| (&der[..], block(extensions))).collect();
+            (handshake::CERTIFICATE, encoded(&Certificate13 { context: &context, chain }))
         }),
-        (any::<u16>(), bytes(100), any::<u16>(), bytes(300)).prop_map(
-            |(group, public, scheme, signature)| {
-                let message = ServerKeyExchange {
-                    parameters: &[],
-                    group,
-                    public: &public,
-                    scheme,
-                    signature: &signature,
-                };
-                (handshake::SERVER_KEY_EXCHANGE, encoded(&message))
+        (any::<u16>(), bytes(100), any::<u16>(), bytes(300)).prop_map(|(group, public, scheme, signature)| {
+            let message = ServerKeyExchange { parameters: &[], group, public: &public, scheme, signature: &signature };
+            (handshake::SERVER_KEY_EXCHANGE, encoded(&message))
+        }),
+        (any::<u32>(), any::<u32>(), bytes(20), vec(any::<u8>(), 1..300), extension_block()).prop_map(
+            |(lifetime_s, age_add, nonce, ticket, extensions)| {
+                let extensions = Extensions::decode("test", &extensions).unwrap();
+                let message = NewSessionTicket13 { lifetime_s, age_add, nonce: &nonce, ticket: &ticket, extensions };
+                (handshake::NEW_SESSION_TICKET, encoded(&message))
             }
         ),
-        (
-            any::<u32>(),
-            any::<u32>(),
-            bytes(20),
-            vec(any::<u8>(), 1..300),
-            extension_block()
-        )
-            .prop_map(|(lifetime_s, age_add, nonce, ticket, extensions)| {
-                let extensions = Extensions::decode("test", &extensions).unwrap();
-                let message = NewSessionTicket13 {
-                    lifetime_s,
-                    age_add,
-                    nonce: &nonce,
-                    ticket: &ticket,
-                    extensions,
-                };
-                (handshake::NEW_SESSION_TICKET, encoded(&message))
-            }),
-        any::<bool>()
-            .prop_map(|requested| (handshake::KEY_UPDATE, encoded(&KeyUpdate { requested }))),
+        any::<bool>().prop_map(|requested| (handshake::KEY_UPDATE, encoded(&KeyUpdate { requested }))),
     ]
 }
 
@@ -294,15 +247,11 @@ fn hello_record(ticket: &[u8]) -> Vec<u8> {
                 put_vector16(out, |out| out.extend_from_slice(b"localhost"));
             });
         });
-        put_extension(out, hello::SUPPORTED_VERSIONS, |out| {
-            out.extend_from_slice(&[2, 3, 4])
-        });
+        put_extension(out, hello::SUPPORTED_VERSIONS, |out| out.extend_from_slice(&[2, 3, 4]));
     });
     let mut out = b"before".to_vec();
     let mut writer = template.write(&mut out, 0x0301, &[7; 32], &[9; 32]);
-    writer.extension(hello::SESSION_TICKET, |out| {
-        out.extend_from_slice(b"old ticket")
-    });
+    writer.extension(hello::SESSION_TICKET, |out| out.extend_from_slice(b"old ticket"));
     writer.pre_shared_key(ticket, 0x0102_0304, 32);
     let message = writer.finish();
     assert_eq!(message, 6 + record::HEADER);
@@ -312,39 +261,22 @@ fn hello_record(ticket: &[u8]) -> Vec<u8> {
 #[test]
 fn a_hello_by_the_template_reads_back() {
     let mut bytes = hello_record(&[5; 200]);
-    let (found, rest) = Deframer::default()
-        .next(&mut bytes, limits::RECORD_PLAINTEXT)
-        .unwrap();
+    let (found, rest) = Deframer::default().next(&mut bytes, limits::RECORD_PLAINTEXT).unwrap();
     assert!(rest.is_empty());
     let (header, mut body) = found.unwrap();
-    assert_eq!(
-        (header.content_type, header.bytes[1..3].to_vec()),
-        (record::HANDSHAKE, vec![3, 1])
-    );
+    assert_eq!((header.content_type, header.bytes[1..3].to_vec()), (record::HANDSHAKE, vec![3, 1]));
     let mut content: &[u8] = body.bytes();
     let message = Joiner::default().next(&mut content).unwrap().unwrap();
     let hello = ClientHello::decode(message.body()).unwrap();
     assert_eq!((hello.random, hello.session_id), (&[7; 32], &[9; 32][..]));
     assert_eq!(hello.server_name(), Ok(Some(&b"localhost"[..])));
     assert_eq!(hello.session_ticket(), Some(&b"old ticket"[..]));
-    assert_eq!(
-        (
-            hello.offers_version(hello::TLS13),
-            hello.offers_version(hello::TLS12)
-        ),
-        (Ok(true), Ok(false))
-    );
+    assert_eq!((hello.offers_version(hello::TLS13), hello.offers_version(hello::TLS12)), (Ok(true), Ok(false)));
     assert!(hello.offers_suite(0xc02b) && !hello.offers_suite(0xc02c));
     let psks = hello.pre_shared_keys().unwrap().unwrap();
-    assert_eq!(
-        psks.identities().collect::<Vec<_>>(),
-        [(&[5; 200][..], 0x0102_0304)]
-    );
+    assert_eq!(psks.identities().collect::<Vec<_>>(), [(&[5; 200][..], 0x0102_0304)]);
     assert_eq!(psks.binders().collect::<Vec<_>>(), [&[0; 32][..]]);
-    assert_eq!(
-        hello.extensions.iter().last().unwrap().0,
-        hello::PRE_SHARED_KEY
-    );
+    assert_eq!(hello.extensions.iter().last().unwrap().0, hello::PRE_SHARED_KEY);
 }
 
 #[test]
@@ -360,8 +292,7 @@ fn a_hello_over_two_and_three_records_and_cut_at_every_byte() {
         for cut in 0..stream.len() {
             let mut copy = stream.clone();
             let (mut first, mut second) = copy.split_at_mut(cut);
-            let (mut deframer, mut joiner, mut found) =
-                (Deframer::default(), Joiner::default(), None);
+            let (mut deframer, mut joiner, mut found) = (Deframer::default(), Joiner::default(), None);
             for part in [&mut first, &mut second] {
                 let mut rest = std::mem::take(part);
                 while !rest.is_empty() {
@@ -369,19 +300,11 @@ fn a_hello_over_two_and_three_records_and_cut_at_every_byte() {
                     rest = after;
                     if let Some((_, mut body)) = record {
                         let mut content: &[u8] = body.bytes();
-                        found = joiner
-                            .next(&mut content)
-                            .unwrap()
-                            .map(|message| message.whole().to_vec())
-                            .or(found);
+                        found = joiner.next(&mut content).unwrap().map(|message| message.whole().to_vec()).or(found);
                     }
                 }
             }
-            assert_eq!(
-                found.as_deref(),
-                Some(message),
-                "{records} records, cut at {cut}"
-            );
+            assert_eq!(found.as_deref(), Some(message), "{records} records, cut at {cut}");
         }
     }
 }
@@ -390,27 +313,15 @@ fn a_hello_over_two_and_three_records_and_cut_at_every_byte() {
 fn limits_hold() {
     // A record longer than allowed is refused by its header alone.
     let mut header = record::Header::new(record::HANDSHAKE, 16385).bytes;
-    let error = Deframer::default()
-        .next(&mut header, limits::RECORD_PLAINTEXT)
-        .unwrap_err();
-    assert_eq!(
-        error,
-        FrameError::Oversized {
-            length: 16385,
-            limit: 16384
-        }
-    );
+    let error = Deframer::default().next(&mut header, limits::RECORD_PLAINTEXT).unwrap_err();
+    assert_eq!(error, FrameError::Oversized { length: 16385, limit: 16384 });
     // So is one that comes byte by byte.
     let mut deframer = Deframer::default();
-    let results: Vec<bool> = header
-        .iter_mut()
-        .map(|byte| deframer.next(std::slice::from_mut(byte), 16384).is_ok())
-        .collect();
+    let results: Vec<bool> =
+        header.iter_mut().map(|byte| deframer.next(std::slice::from_mut(byte), 16384).is_ok()).collect();
     assert_eq!(results, [true, true, true, true, false]);
     // Not TLS at all: the error shows what came.
-    let error = Deframer::default()
-        .next(&mut b"HTTP/1.1 400 Bad Request".to_vec(), 16384)
-        .unwrap_err();
+    let error = Deframer::default().next(&mut b"HTTP/1.1 400 Bad Request".to_vec(), 16384).unwrap_err();
     assert_eq!(error.to_string(), "not a TLS record: `HTTP/`");
     // A message larger than its limit is refused by its header alone, and nothing is held for it.
     for kind in 0..=255 {
@@ -435,10 +346,7 @@ fn extension_blocks_are_bounded_and_without_repetition() {
     let twice = [block(1), block(1)].concat();
     let error = Extensions::decode("ServerHello", &twice).unwrap_err();
     assert_eq!(error.problem, Problem::Value("extension that comes twice"));
-    assert_eq!(
-        error.to_string(),
-        "ServerHello has a forbidden extension that comes twice"
-    );
+    assert_eq!(error.to_string(), "ServerHello has a forbidden extension that comes twice");
 }
 
 #[test]
@@ -447,22 +355,10 @@ fn identities_and_binders_are_equally_many() {
         put_vector16(out, |out| out.extend_from_slice(b"id"));
         out.extend_from_slice(&[0; 4]);
     };
-    for (identities, binders, ok) in [
-        (1, 1, true),
-        (2, 2, true),
-        (1, 2, false),
-        (2, 1, false),
-        (0, 0, false),
-    ] {
+    for (identities, binders, ok) in [(1, 1, true), (2, 2, true), (1, 2, false), (2, 1, false), (0, 0, false)] {
         let mut body = Vec::new();
         put_vector16(&mut body, |out| (0..identities).for_each(|_| identity(out)));
-        put_vector16(&mut body, |out| {
-            (0..binders).for_each(|_| out.extend_from_slice(&[1, 0xaa]))
-        });
-        assert_eq!(
-            OfferedPsks::decode(&body).is_ok(),
-            ok,
-            "{identities} identities, {binders} binders"
-        );
+        put_vector16(&mut body, |out| (0..binders).for_each(|_| out.extend_from_slice(&[1, 0xaa])));
+        assert_eq!(OfferedPsks::decode(&body).is_ok(), ok, "{identities} identities, {binders} binders");
     }
 }
