@@ -1,0 +1,218 @@
+//! Workloads from the outside: the command line, and the real log replayed against a real server.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tlsdyno::experiment::job::{ReplaySpec, WorkloadSpec};
+use tlsdyno::servers::{self, ServerKind, ServerSpec};
+use tlsdyno::trace::{self, Site};
+use tlsdyno_engine::load::Object;
+
+fn semicomplete() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/semicomplete-access.log.gz")
+}
+
+fn tlsdyno(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tlsdyno"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Largest response asked for here, bytes: leaves out a few percent of the objects and nearly all of the 535 MB.
+const LARGEST_BYTES: u64 = 100_000;
+
+/// The site of the real log without its large files.
+fn light_site() -> Site {
+    let spec = WorkloadSpec::Trace {
+        path: semicomplete(),
+        exclude: Vec::new(),
+        replay: ReplaySpec::default(),
+    };
+    let mut site = trace::make(&spec).unwrap();
+    site.files.retain(|file| file.bytes <= LARGEST_BYTES);
+    site
+}
+
+/// Asks for one object over a connection that stays open; status and length of the body.
+fn ask(stream: &mut BufReader<TcpStream>, object: &Object) -> (u16, u64) {
+    let length = match object.method.as_str() {
+        "POST" => format!("Content-Length: {}\r\n", object.body_bytes),
+        _ => String::new(),
+    };
+    let request = format!(
+        "{} {} HTTP/1.1\r\nHost: localhost\r\n{}{length}\r\n",
+        object.method, object.path, object.headers
+    );
+    stream.get_mut().write_all(request.as_bytes()).unwrap();
+    let mut status_line = String::new();
+    stream.read_line(&mut status_line).unwrap();
+    let status: u16 = status_line[9..12].parse().unwrap();
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        if line == "\r\n" {
+            break;
+        }
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+    }
+    let body = if object.method == "HEAD" || status == 304 {
+        0
+    } else {
+        length
+    };
+    std::io::copy(&mut stream.by_ref().take(body), &mut std::io::sink()).unwrap();
+    (status, body)
+}
+
+/// Whatever stands in a real log (queries, folders, conditional and partial requests, errors), a real server answers it as the
+/// workload expects.
+#[test]
+fn nginx_answers_every_object_of_the_real_log_as_expected() {
+    servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
+    let place = tempfile::tempdir().unwrap();
+    // The server's workers run as another user.
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o711)).unwrap();
+    let site = light_site();
+    let docroot = place.path().join("docroot");
+    trace::write_docroot(&site, &docroot).unwrap();
+    let paths: HashSet<&str> = site.files.iter().map(|file| file.path.as_str()).collect();
+    let nginx = servers::start(&ServerSpec::new(ServerKind::Nginx, docroot), place.path()).unwrap();
+    let mut stream = BufReader::new(TcpStream::connect(nginx.address()).unwrap());
+    let mut asked = 0;
+    for object in &site.workload.objects {
+        let path = object.path.split('?').next().unwrap();
+        if object.expect.status != Some(404) && !paths.contains(path) {
+            continue;
+        }
+        let (status, body) = ask(&mut stream, object);
+        assert_eq!(Some(status), object.expect.status, "{object:?}");
+        assert!(
+            object
+                .expect
+                .body_bytes
+                .is_none_or(|expected| expected == body),
+            "{body} bytes for {object:?}"
+        );
+        asked += 1;
+    }
+    assert!(asked > 1_500, "only {asked} objects were asked for");
+    nginx.stop().unwrap();
+}
+
+#[test]
+fn show_prints_text_for_people_and_json_for_programs() {
+    let log = semicomplete();
+    let shown = tlsdyno(&["trace", "show", log.to_str().unwrap()]);
+    assert!(shown.status.success());
+    let shown = text(&shown.stdout);
+    for line in [
+        "hits          10,000",
+        "users         1,753",
+        "malformed     0 lines",
+        "404 213",
+    ] {
+        assert!(shown.contains(line), "{line:?} is not in\n{shown}");
+    }
+    let json = tlsdyno(&["trace", "show", "--json", "department", "--scale", "0.1"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["hits"], 10_000);
+    assert_eq!(json["users"], 1_100);
+    assert!(json["log"].is_null());
+}
+
+#[test]
+fn import_writes_files_of_the_right_sizes_and_spares_what_is_there() {
+    let place = tempfile::tempdir().unwrap();
+    let output = place.path().join("site");
+    let output = output.to_str().unwrap();
+    let imported = tlsdyno(&[
+        "trace",
+        "import",
+        "ecommerce",
+        "--users",
+        "10",
+        "-o",
+        output,
+    ]);
+    assert!(imported.status.success(), "{}", text(&imported.stderr));
+    let page = place.path().join("site/docroot/new/register.html");
+    assert_eq!(fs::metadata(page).unwrap().len(), 12_288);
+    let summary = fs::read(place.path().join("site/summary.json")).unwrap();
+    let summary: serde_json::Value = serde_json::from_slice(&summary).unwrap();
+    assert_eq!(summary["corpus_bytes"], 279 * 1024);
+    let again = tlsdyno(&["trace", "import", "ecommerce", "-o", output]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(text(&again.stderr).contains("is not empty"));
+}
+
+#[test]
+fn a_log_that_synth_wrote_can_be_shown() {
+    let place = tempfile::tempdir().unwrap();
+    let log = place.path().join("access.log");
+    let log = log.to_str().unwrap();
+    assert!(
+        tlsdyno(&["trace", "synth", "ecommerce", "--users", "30", "-o", log])
+            .status
+            .success()
+    );
+    let json = tlsdyno(&["trace", "show", "--json", "--pages", log]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        (&json["hits"], &json["users"], &json["pages"]),
+        (&360.into(), &30.into(), &90.into())
+    );
+}
+
+#[test]
+fn what_is_wrong_with_the_input_is_named_and_has_its_exit_code() {
+    let place = tempfile::tempdir().unwrap();
+    let garbage = place.path().join("garbage");
+    fs::write(
+        &garbage,
+        [b"\x00\xff\x1b[31m\n".as_slice(), &[0x80; 5_000]].concat(),
+    )
+    .unwrap();
+    let empty = place.path().join("empty");
+    fs::write(&empty, "").unwrap();
+    let cases: [(&[&str], i32, &str); 7] = [
+        (
+            &["/does/not/exist"],
+            3,
+            "failed to open the log /does/not/exist",
+        ),
+        (&[place.path().to_str().unwrap()], 3, "is a directory"),
+        (&[empty.to_str().unwrap()], 3, "is empty"),
+        (&[garbage.to_str().unwrap()], 3, "no usable line"),
+        (
+            &["ecommerce", "--pages"],
+            2,
+            "--pages means nothing for ecommerce",
+        ),
+        (&["department", "--scale", "0"], 2, "scales from 0.01 to 10"),
+        (
+            &[garbage.to_str().unwrap(), "--exclude", "10.0.0.0/40"],
+            2,
+            "longer than its address",
+        ),
+    ];
+    for (arguments, code, message) in cases {
+        let output = tlsdyno(&[&["trace", "show"], arguments].concat());
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+        assert!(error.contains(message), "{arguments:?}: {error}");
+        assert!(!error.contains('\x1b') && output.stdout.is_empty());
+    }
+}
