@@ -133,6 +133,7 @@ impl WorkloadArgs {
                     },
                     sessions: self.session_lifetime.unwrap_or(defaults.sessions),
                     keep_alive_s: self.keep_alive.unwrap_or(defaults.keep_alive_s),
+                    ..defaults
                 },
             },
         })

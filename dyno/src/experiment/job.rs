@@ -74,11 +74,15 @@ pub struct ReplaySpec {
     pub sessions: SessionsSpec,
     /// A user's connection closes after this long without a request, seconds. 75 is nginx's default `keepalive_timeout`.
     pub keep_alive_s: u32,
+    /// Only so many bytes of the file are read; `None`: all there are. A log that a server still writes to is the same for
+    /// every process only up to here (`trace::make` fills it in).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_bytes: Option<u64>,
 }
 
 impl Default for ReplaySpec {
     fn default() -> Self {
-        Self { order: OrderSpec::Total, sessions: SessionsSpec::LifetimeS(300), keep_alive_s: 75 }
+        Self { order: OrderSpec::Total, sessions: SessionsSpec::LifetimeS(300), keep_alive_s: 75, first_bytes: None }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reads the lines of a log file, plain or gzip, without holding more than a piece of it.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read as _};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -20,61 +20,84 @@ pub(super) enum Line<'buffer> {
     TooLong(&'buffer [u8]),
 }
 
-/// Hands each line of the log at `path` to `take`. Returns what ended the reading early, if anything did: a compressed log may
-/// be cut off or damaged, and what was read until then still counts.
+/// How a log was read.
+#[derive(Debug, PartialEq)]
+pub(super) struct Read {
+    /// Bytes of the file that were read; `None` for what is no regular file and cannot be read twice.
+    pub file_bytes: Option<u64>,
+    /// What ended the reading early, if anything did: a compressed log may be cut off or damaged, and what was read until then
+    /// still counts.
+    pub damage: Option<String>,
+}
+
+/// Hands each line of the log at `path` to `take`: of its first `first_bytes`, if given, else of all that it has now.
 ///
 /// # Errors
-/// The file cannot be opened or read, or is compressed in a way other than gzip; or what `take` returned.
+/// The file cannot be opened or read, has fewer bytes than asked for, or is compressed in a way other than gzip; or what
+/// `take` returned.
 pub(super) fn for_each_line(
     path: &Path,
+    first_bytes: Option<u64>,
     mut take: impl FnMut(Line<'_>) -> Result<()>,
-) -> Result<Option<String>> {
-    let mut input = open(path)?;
+) -> Result<Read> {
+    let (mut input, file_bytes) = open(path, first_bytes)?;
     let mut carried: Vec<u8> = Vec::new();
-    loop {
+    let mut damage = None;
+    while damage.is_none() {
         let buffer = match input.fill_buf() {
+            Ok([]) => break,
             Ok(buffer) => buffer,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) if is_damage(&error) => {
-                end_of_input(&mut carried, &mut take)?;
-                return Ok(Some(format!(
+                damage = Some(format!(
                     "the gzip data is cut off or damaged ({error}); only what comes before was read"
-                )));
+                ));
+                continue;
             }
             Err(error) => {
                 return Err(error)
                     .with_context(|| format!("failed to read the log {}", path.display()));
             }
         };
-        if buffer.is_empty() {
-            end_of_input(&mut carried, &mut take)?;
-            return Ok(None);
-        }
         let used = buffer.len();
         lines_of(buffer, &mut carried, &mut take)?;
         input.consume(used);
     }
+    if !carried.is_empty() {
+        take(line(&carried))?;
+    }
+    Ok(Read { file_bytes, damage })
 }
 
-/// Opens the log and finds out how it is stored, by its first bytes.
-fn open(path: &Path) -> Result<Box<dyn BufRead>> {
+/// Opens the log, up to the bytes it has now or those asked for, and finds out how it is stored by its first bytes.
+fn open(path: &Path, first_bytes: Option<u64>) -> Result<(Box<dyn BufRead>, Option<u64>)> {
     let file =
         File::open(path).with_context(|| format!("failed to open the log {}", path.display()))?;
-    if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+    let metadata = file
+        .metadata()
+        .with_context(|| format!("failed to read the log {}", path.display()))?;
+    if metadata.is_dir() {
         bail!(
             "the log {} is a directory; name a file in it",
             path.display()
         );
     }
-    let mut input = BufReader::with_capacity(BUFFER_BYTES, file);
+    let present = metadata.is_file().then_some(metadata.len());
+    if first_bytes > present {
+        bail!(
+            "the log {} has become shorter since it was first read; if it is being rotated, use a copy of it",
+            path.display()
+        );
+    }
+    let file_bytes = first_bytes.or(present);
+    let mut input =
+        BufReader::with_capacity(BUFFER_BYTES, file.take(file_bytes.unwrap_or(u64::MAX)));
     let start = input
         .fill_buf()
         .with_context(|| format!("failed to read the log {}", path.display()))?;
     if start.starts_with(&[0x1f, 0x8b]) {
-        return Ok(Box::new(BufReader::with_capacity(
-            BUFFER_BYTES,
-            MultiGzDecoder::new(input),
-        )));
+        let unpacked = BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(input));
+        return Ok((Box::new(unpacked), file_bytes));
     }
     let others: [(&[u8], &str, &str); 4] = [
         (b"BZh", "bzip2", "bunzip2"),
@@ -88,7 +111,7 @@ fn open(path: &Path) -> Result<Box<dyn BufRead>> {
             path.display()
         );
     }
-    Ok(Box::new(input))
+    Ok((Box::new(input), file_bytes))
 }
 
 /// Errors by which the decompressor says that its input is bad, as opposed to errors of the file system.
@@ -125,17 +148,6 @@ fn carry(carried: &mut Vec<u8>, part: &[u8]) {
     carried.extend_from_slice(&part[..part.len().min(room)]);
 }
 
-fn end_of_input(
-    carried: &mut Vec<u8>,
-    take: &mut impl FnMut(Line<'_>) -> Result<()>,
-) -> Result<()> {
-    if !carried.is_empty() {
-        take(line(carried))?;
-        carried.clear();
-    }
-    Ok(())
-}
-
 fn line(bytes: &[u8]) -> Line<'_> {
     if bytes.len() > MAX_LINE_BYTES {
         Line::TooLong(&bytes[..MAX_LINE_BYTES])
@@ -159,15 +171,19 @@ mod tests {
     }
 
     fn read(path: &Path) -> Result<(Vec<String>, Option<String>)> {
+        read_first(path, None).map(|(lines, read)| (lines, read.damage))
+    }
+
+    fn read_first(path: &Path, first_bytes: Option<u64>) -> Result<(Vec<String>, Read)> {
         let mut lines = Vec::new();
-        let damage = for_each_line(path, |line| {
+        let read = for_each_line(path, first_bytes, |line| {
             lines.push(match line {
                 Line::Whole(bytes) => String::from_utf8_lossy(bytes).into_owned(),
                 Line::TooLong(bytes) => format!("too long, {} kept", bytes.len()),
             });
             Ok(())
         })?;
-        Ok((lines, damage))
+        Ok((lines, read))
     }
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -227,6 +243,20 @@ mod tests {
         let (lines, damage) = read(&write(&directory, "cut.gz", &bytes)).unwrap();
         assert!(lines.len() > 1_000, "{} lines", lines.len());
         assert!(damage.unwrap().contains("cut off"));
+    }
+
+    #[test]
+    fn a_log_that_grows_can_be_read_again_up_to_where_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = write(&directory, "log", b"one\ntwo\nthr");
+        let (lines, first) = read_first(&path, None).unwrap();
+        assert_eq!((lines.len(), first.file_bytes), (3, Some(11)));
+        write(&directory, "log", b"one\ntwo\nthree\nfour\n");
+        let (again, second) = read_first(&path, first.file_bytes).unwrap();
+        assert_eq!((again, second), (lines, first));
+        write(&directory, "log", b"rotated\n");
+        let error = read_first(&path, Some(11)).unwrap_err().to_string();
+        assert!(error.contains("become shorter"), "{error}");
     }
 
     #[test]

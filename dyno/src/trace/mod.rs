@@ -38,6 +38,8 @@ use exclude::Exclude;
 /// A workload with everything the server needs for it.
 #[derive(Clone, Debug)]
 pub struct Site {
+    /// The description that makes the same site again, in another process too, even if a log has grown meanwhile.
+    pub spec: WorkloadSpec,
     /// What is requested by whom in which order.
     pub workload: Arc<Workload>,
     /// The files that must exist for the responses to be as the workload expects; empty where the server is somebody else's.
@@ -62,8 +64,8 @@ struct Parts {
     files: Vec<DocrootFile>,
 }
 
-/// Makes the workload that `spec` describes. Deterministic: two processes make the same workload from the same description
-/// (for a log: as long as the log has not changed).
+/// Makes the workload that `spec` describes. Deterministic: two processes make the same workload from the same description.
+/// (For a log that is still written to: from [`Site::spec`], which says how far it was read.)
 ///
 /// # Errors
 /// What is wrong with the description or the log, and what to do about it.
@@ -83,20 +85,29 @@ pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
             replay,
         } => return of_log(path, exclude, replay),
     };
-    Ok(site(name, made.or_exit(Exit::Usage)?))
+    Ok(site(name, spec.clone(), made.or_exit(Exit::Usage)?))
 }
 
 fn of_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::Result<Site> {
-    let exclude_compiled = Exclude::new(exclude).or_exit(Exit::Usage)?;
-    let (parts, log) = replay::make(path, exclude, exclude_compiled, rules).or_exit(Exit::Input)?;
-    let mut site = site("trace", parts);
-    site.summary.log = Some(log);
+    let excluded = Exclude::new(exclude).or_exit(Exit::Usage)?;
+    let made = replay::make(path, exclude, excluded, rules).or_exit(Exit::Input)?;
+    let spec = WorkloadSpec::Trace {
+        path: path.to_owned(),
+        exclude: exclude.to_vec(),
+        replay: ReplaySpec {
+            first_bytes: made.file_bytes,
+            ..*rules
+        },
+    };
+    let mut site = site("trace", spec, made.parts);
+    site.summary.log = Some(made.summary);
     Ok(site)
 }
 
-fn site(name: &str, parts: Parts) -> Site {
+fn site(name: &str, spec: WorkloadSpec, parts: Parts) -> Site {
     let summary = Summary::of(name, &parts.workload, &parts.files);
     Site {
+        spec,
         workload: Arc::new(parts.workload),
         files: parts.files,
         summary,

@@ -16,6 +16,14 @@ use super::log_summary::{Counts, LogSummary};
 use super::{Parts, objects, sessions};
 use crate::experiment::job::ReplaySpec;
 
+/// What a log becomes.
+pub(super) struct Made {
+    pub parts: Parts,
+    pub summary: LogSummary,
+    /// Bytes of the file that were read, if it can be read again.
+    pub file_bytes: Option<u64>,
+}
+
 /// Makes the workload of the log at `path`. `excluded` is what `exclude` compiles to.
 ///
 /// # Errors
@@ -25,10 +33,10 @@ pub(super) fn make(
     exclude: &[String],
     excluded: Exclude,
     rules: &ReplaySpec,
-) -> Result<(Parts, LogSummary)> {
+) -> Result<Made> {
     let mut reading = Reading::new(excluded);
-    let damage = log_file::for_each_line(path, |line| reading.take(line))?;
-    reading.counts.damage = damage;
+    let read = log_file::for_each_line(path, rules.first_bytes, |line| reading.take(line))?;
+    reading.counts.damage = read.damage;
     ensure_usable(path, &reading, exclude)?;
     let Reading {
         counts,
@@ -52,13 +60,14 @@ pub(super) fn make(
         requests,
         users,
     };
-    Ok((
-        Parts {
+    Ok(Made {
+        parts: Parts {
             workload,
             files: objects.files,
         },
         summary,
-    ))
+        file_bytes: read.file_bytes,
+    })
 }
 
 /// Refuses a log of which nothing can be replayed, and says what its lines lack.

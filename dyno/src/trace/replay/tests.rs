@@ -408,6 +408,35 @@ fn two_readings_make_the_same_site() {
 }
 
 #[test]
+fn a_log_that_has_grown_makes_the_same_site_from_the_sites_description() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("access.log");
+    let first = line("192.0.2.1", "GET /a", 200, "1");
+    std::fs::write(&path, format!("{first}\n{first}")).unwrap();
+    let site = trace(path.clone(), &[], ReplaySpec::default()).unwrap();
+    std::fs::write(
+        &path,
+        format!(
+            "{first}\n{first}\n{}\n",
+            line("192.0.2.2", "GET /b", 200, "9")
+        ),
+    )
+    .unwrap();
+    let again = make(&site.spec).unwrap();
+    assert_eq!(
+        (again.workload, again.spec),
+        (site.workload, site.spec.clone())
+    );
+    assert_eq!(
+        trace(path, &[], ReplaySpec::default())
+            .unwrap()
+            .summary
+            .hits,
+        3
+    );
+}
+
+#[test]
 fn sizes_counted_keep_the_usual_one_among_thousands() {
     let mut counts = SizeCounts::default();
     for round in 0..10_000_u64 {
