@@ -7,6 +7,10 @@
 
 #include <stdarg.h>
 
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <openssl/err.h>
 
 static int library; /* the error library number of this process; written in init, under its lock */
@@ -42,4 +46,23 @@ void raise_error_at(const char *file, int line, const char *function_name, enum 
     ERR_set_debug(file, line, function_name);
     ERR_vset_error(library, (int)reason, format, arguments);
     va_end(arguments);
+}
+
+/*
+ * libcrypto drops what stands on the queue when a provider named in openssl.cnf does not load, and the server then says "no ciphers" or
+ * nothing. So the reason also goes to standard error, unless descriptor 2 is something else by now (a daemon's socket).
+ */
+void errors_complain(void)
+{
+    const char *data = "";
+    const char *reason;
+    int flags = 0;
+    struct stat status;
+    unsigned long error = ERR_peek_last_error_all(NULL, NULL, NULL, &data, &flags);
+
+    if (fstat(STDERR_FILENO, &status) != 0 || S_ISSOCK(status.st_mode))
+        return;
+    reason = ERR_reason_error_string(error);
+    dprintf(STDERR_FILENO, "tlsdyno provider not loaded: %s%s%s\n", reason == NULL ? "unknown error" : reason,
+            (flags & ERR_TXT_STRING) != 0 ? ": " : "", (flags & ERR_TXT_STRING) != 0 ? data : "");
 }

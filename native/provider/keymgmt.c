@@ -7,7 +7,6 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 enum { GROUP_NAME_SIZE = 64, NAMES_MAX = 4 };
@@ -64,11 +63,12 @@ static struct group *find_group(const struct key_functions *real, const char *na
 
 static int set_real_group(const struct key_functions *real, void *real_generation, const struct group *group)
 {
-    char name[GROUP_NAME_SIZE];
-    OSSL_PARAM params[2] = {OSSL_PARAM_construct_utf8_string(OSSL_PKEY_PARAM_GROUP_NAME, name, 0), OSSL_PARAM_construct_end()};
+    /* A parameter's data is not const, also where it is only read. */
+    OSSL_PARAM params[2] = {
+        OSSL_PARAM_construct_utf8_string(OSSL_PKEY_PARAM_GROUP_NAME, (char *)(uintptr_t)group->names[0], 0),
+        OSSL_PARAM_construct_end(),
+    };
 
-    strcpy(name, group->names[0]);
-    params[0].data_size = strlen(name);
     return real->gen_set_params(real_generation, params);
 }
 

@@ -191,8 +191,10 @@ __attribute__((visibility("default"))) int OSSL_provider_init(const OSSL_CORE_HA
     errors_load();
     initialised = initialise(core, core_functions);
     pthread_mutex_unlock(&one_at_a_time);
-    if (!initialised)
+    if (!initialised) {
+        errors_complain();
         return 0;
+    }
     *functions = PROVIDER_FUNCTIONS;
     *context = state.wrapped_context;
     return 1;

@@ -71,6 +71,7 @@ void *wrapped_context(void);
 
 /* errors.c */
 void errors_load(void);
+void errors_complain(void);
 void raise_error_at(const char *file, int line, const char *function_name, enum reason reason, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 #define raise_error(reason, ...) raise_error_at(__FILE__, __LINE__, __func__, reason, __VA_ARGS__)

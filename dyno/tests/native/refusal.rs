@@ -1,0 +1,142 @@
+//! Without the acknowledgement of a running tlsdyno the provider does not load, says why, and leaves a server that serves nothing.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use tlsdyno::native::{Injection, layout};
+use tlsdyno_tls::StageSet;
+
+use crate::build;
+use crate::tls::Server;
+
+/// The error queue after the provider was loaded as `configuration` says; empty if it loaded.
+fn error_queue(configuration: &Path) -> String {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| build::test_program("cc", "load", "plain", &[]));
+    let on_demand = configuration.with_extension("on-demand");
+    let text = fs::read_to_string(configuration).unwrap();
+    fs::write(&on_demand, text.replace("activate = 1\n", "")).unwrap();
+    build::run(
+        Command::new(program)
+            .arg(on_demand)
+            .env_remove("OPENSSL_CONF"),
+    )
+}
+
+/// Spoils a good injection and demands that the provider then refuses to load for the `reason`, on the error queue and on the standard error
+/// of a server, and that this server does not serve.
+fn expect_refusal(reason: &str, spoil: impl Fn(&Path, &Path)) {
+    let dir = tempfile::tempdir().unwrap();
+    let injection = Injection::prepare(dir.path(), StageSet::ALL).unwrap();
+    let configuration = dir.path().join("openssl.cnf");
+    assert_eq!(
+        error_queue(&configuration),
+        "",
+        "it loads before it is spoiled"
+    );
+    spoil(&dir.path().join("record"), &configuration);
+    let queue = error_queue(&configuration);
+    assert!(
+        queue.contains(reason) && queue.contains("tlsdyno"),
+        "{queue}"
+    );
+    let Err(printed) = Server::start(Some(&injection), "rsa", &[]) else {
+        panic!("a server that is refused the provider ({reason}) listens");
+    };
+    assert!(
+        printed.contains("tlsdyno provider not loaded: ") && printed.contains(reason),
+        "{printed}"
+    );
+}
+
+fn write_at(record: &Path, at: usize, bytes: &[u8]) {
+    fs::File::options()
+        .write(true)
+        .open(record)
+        .unwrap()
+        .write_all_at(bytes, at as u64)
+        .unwrap();
+}
+
+fn replace(configuration: &Path, from: &str, to: &str) {
+    let text = fs::read_to_string(configuration).unwrap();
+    assert!(text.contains(from));
+    fs::write(configuration, text.replace(from, to)).unwrap();
+}
+
+#[test]
+fn refuses_without_acknowledgement() {
+    expect_refusal("`acknowledge` is missing", |_, configuration| {
+        replace(configuration, "acknowledge = ", "something_else = ")
+    });
+    expect_refusal("No such file", |record, _| fs::remove_file(record).unwrap());
+    expect_refusal("belongs to another run", |_, configuration| {
+        replace(configuration, "acknowledge = ", "acknowledge = 0")
+    });
+}
+
+#[test]
+fn refuses_when_the_owner_has_ended() {
+    // A process that has been: its number is free, or given to a process that started at another time.
+    let mut ended = Command::new("true").spawn().unwrap();
+    let pid = u64::from(ended.id());
+    ended.wait().unwrap();
+    expect_refusal("has ended", |record, _| {
+        write_at(record, layout::OWNER_PID_AT, &pid.to_ne_bytes())
+    });
+    // The number lives (this process), but it is not the process that made the record.
+    expect_refusal("has ended", |record, _| {
+        write_at(record, layout::OWNER_START_TICKS_AT, &1u64.to_ne_bytes())
+    });
+}
+
+#[test]
+fn refuses_an_owner_that_only_waits_to_be_reaped() {
+    let mut zombie = Command::new("true").spawn().unwrap();
+    let stat = format!("/proc/{}/stat", zombie.id());
+    let fields = loop {
+        let text = fs::read_to_string(&stat).unwrap();
+        let fields = text.rsplit_once(") ").unwrap().1.to_owned();
+        if fields.starts_with('Z') {
+            break fields;
+        }
+        std::thread::yield_now();
+    };
+    let start: u64 = fields.split(' ').nth(19).unwrap().parse().unwrap();
+    expect_refusal("has ended", |record, _| {
+        let pid = u64::from(zombie.id());
+        write_at(record, layout::OWNER_PID_AT, &pid.to_ne_bytes());
+        write_at(record, layout::OWNER_START_TICKS_AT, &start.to_ne_bytes());
+    });
+    zombie.wait().unwrap();
+}
+
+#[test]
+fn refuses_what_is_no_record_of_this_version() {
+    expect_refusal("is no record of tlsdyno", |record, _| {
+        write_at(record, 0, b"OTHER")
+    });
+    expect_refusal("another version", |record, _| {
+        write_at(record, layout::ABI_VERSION_AT, &99u32.to_ne_bytes())
+    });
+    expect_refusal("is no record of tlsdyno", |record, _| {
+        let file = fs::File::options().write(true).open(record).unwrap();
+        file.set_len(5000).unwrap()
+    });
+    expect_refusal("belongs to another run", |record, _| {
+        write_at(record, layout::RUN_ID_AT, &[b'x'; layout::RUN_ID_SIZE])
+    });
+}
+
+#[test]
+fn refuses_a_wrong_configuration() {
+    expect_refusal("unknown stage `rsa`", |_, configuration| {
+        replace(configuration, "stages = ", "stages = rsa,")
+    });
+    expect_refusal("absolute path", |_, configuration| {
+        replace(configuration, "record = /", "record = ")
+    });
+}

@@ -1,0 +1,24 @@
+/* Prints the layout of native/record.h; the test `layout_is_mirrored` compares it with dyno/src/native.rs. */
+#include <stdio.h>
+
+#include "../record.h"
+
+int main(void)
+{
+    printf("abi_version %u\n", TLSDYNO_ABI_VERSION);
+    printf("abi_version_at %zu\n", offsetof(struct tlsdyno_record, abi_version));
+    printf("slot_count_at %zu\n", offsetof(struct tlsdyno_record, slot_count));
+    printf("owner_pid_at %zu\n", offsetof(struct tlsdyno_record, owner_pid));
+    printf("owner_start_ticks_at %zu\n", offsetof(struct tlsdyno_record, owner_start_ticks));
+    printf("run_id_at %zu\n", offsetof(struct tlsdyno_record, run_id));
+    printf("run_id_size %u\n", TLSDYNO_RUN_ID_SIZE);
+    printf("slots_claimed_at %zu\n", offsetof(struct tlsdyno_record, slots_claimed));
+    printf("slots_at %zu\n", offsetof(struct tlsdyno_record, slots));
+    printf("slots %u\n", TLSDYNO_SLOTS);
+    printf("slot_counters %u\n", TLSDYNO_SLOT_COUNTERS);
+    printf("size %zu\n", sizeof(struct tlsdyno_record));
+    printf("magic %s\n", TLSDYNO_MAGIC);
+#define PRINT_COUNTER(id, stage, name) printf("counter " #stage " " name "\n");
+    TLSDYNO_COUNTERS(PRINT_COUNTER)
+    return 0;
+}
