@@ -8,17 +8,32 @@ use tlsdyno_tls::{Stage, StageSet};
 
 use crate::build;
 
-/// The programs of `native/tests` that need an injection with everything off, and what they must leave in the counters.
-const PROGRAMS: [(&str, fn(&Counters) -> bool); 3] = [
-    // 8 threads × 50 rounds × 2 groups.
-    ("threads", |counters| {
-        counters.get("key_derive") == Some(800) && counters.get("digest") == Some(400)
-    }),
-    // Parent and 4 children draw 50 words each; the thread beside them digests an unknown number of times.
-    ("processes", |counters| {
-        counters.of(Stage::Randomness) >= 250 && counters.get("digest") >= Some(250)
-    }),
-    ("contexts", |counters| counters.get("key_derive") == Some(6)),
+/// A program of `native/tests` that needs an injection with everything off.
+struct Program {
+    name: &'static str,
+    /// Whether it left the counters as its work demands.
+    counted: fn(&Counters) -> bool,
+}
+
+const PROGRAMS: [Program; 3] = [
+    Program {
+        name: "threads",
+        // 8 threads × 50 rounds × 2 groups.
+        counted: |counters| {
+            counters.get("key_derive") == Some(800) && counters.get("digest") == Some(400)
+        },
+    },
+    Program {
+        name: "processes",
+        // Parent and 4 children draw 50 words each; the thread beside them digests an unknown number of times.
+        counted: |counters| {
+            counters.of(Stage::Randomness) >= 250 && counters.get("digest") >= Some(250)
+        },
+    },
+    Program {
+        name: "contexts",
+        counted: |counters| counters.get("key_derive") == Some(6),
+    },
 ];
 
 /// Runs one program with everything off; `library` takes the provider's place where given.
@@ -67,10 +82,10 @@ fn check_all(
     library: Option<&Path>,
     wrap: impl Fn(&Path) -> Command,
 ) {
-    for (name, expected) in PROGRAMS {
+    for Program { name, counted } in PROGRAMS {
         let program = build::test_program(compiler, name, label, flags);
         let counters = run(name, &program, library, &wrap);
-        assert!(expected(&counters), "{name}: {counters}");
+        assert!(counted(&counters), "{name}: {counters}");
     }
 }
 
