@@ -27,7 +27,7 @@ pub(crate) fn chain(config: &Config, chain_der: &[&[u8]]) -> Result<Vec<u8>, Err
     };
     let settings = config.settings();
     if let (Effort::Honest, Some(name)) = (settings.effort, &settings.server_name) {
-        config.trust().verify(chain_der, name, settings.now_unix_s)?;
+        config.verify_chain(chain_der, name)?;
     }
     Ok(end_entity.to_vec())
 }

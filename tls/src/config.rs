@@ -1,6 +1,7 @@
 //! Settings of the lean client, and their compiled form.
 
 use std::net::IpAddr;
+use std::sync::OnceLock;
 
 use tlsdyno_wire::codec::{put_u16, put_vector8, put_vector16};
 use tlsdyno_wire::hello::{self, Template, put_extension};
@@ -106,6 +107,9 @@ pub struct Config {
     /// The real hash of nothing for SHA-256 and SHA-384; hashing inside the KDF is no part of stage `digest` (docs/NOOP.md).
     empty_hash: [Digest; 2],
     trust: Trust,
+    /// The first chain that verified. Verifying is a function of chain, name, roots and time, all but the chain fixed here, so that the
+    /// same bytes need not be verified again.
+    verified: OnceLock<Vec<Vec<u8>>>,
 }
 
 impl Config {
@@ -123,7 +127,15 @@ impl Config {
             derive_secret(hash, off, early.as_slice(), b"derived", &empty_hash[hash as usize])
         });
         let trust = Trust::new(&settings.trust_anchors).map_err(ConfigError::BadTrustAnchors)?;
-        Ok(Config { template: template(&settings), settings, only_hash, derived_early, empty_hash, trust })
+        Ok(Config {
+            template: template(&settings),
+            settings,
+            only_hash,
+            derived_early,
+            empty_hash,
+            trust,
+            verified: OnceLock::new(),
+        })
     }
 
     /// The settings this was made from, with everything filled in that was left empty.
@@ -147,8 +159,14 @@ impl Config {
         &self.empty_hash[hash as usize]
     }
 
-    pub(crate) fn trust(&self) -> &Trust {
-        &self.trust
+    /// Verifies a certificate chain, end entity first, for `name`.
+    pub(crate) fn verify_chain(&self, chain_der: &[&[u8]], name: &str) -> Result<(), CryptoError> {
+        if self.verified.get().is_some_and(|verified| verified == chain_der) {
+            return Ok(());
+        }
+        self.trust.verify(chain_der, name, self.settings.now_unix_s)?;
+        self.verified.get_or_init(|| chain_der.iter().map(|der| der.to_vec()).collect());
+        Ok(())
     }
 
     pub(crate) fn offers(&self, version: Version) -> bool {
@@ -347,6 +365,28 @@ mod tests {
             let start = config.template().write(&mut out, 0x0301, &[0; 32], &[]).finish();
             let hello = ClientHello::decode(&out[start + 4..]).unwrap();
             assert_eq!(hello.server_name().unwrap(), sent.then_some(name.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn only_the_chain_that_verified_is_taken_unseen() {
+        let certificate = |name: &str| {
+            let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+            let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+            params.self_signed(&key).unwrap().der().to_vec()
+        };
+        let (trusted, stranger) = (certificate("localhost"), certificate("localhost"));
+        let settings = Settings {
+            server_name: Some("localhost".to_owned()),
+            trust_anchors: vec![trusted.clone()],
+            now_unix_s: 1_800_000_000,
+            ..Settings::default()
+        };
+        let config = Config::new(settings).unwrap();
+        for _ in 0..2 {
+            assert!(config.verify_chain(&[&stranger], "localhost").is_err());
+            assert_eq!(config.verify_chain(&[&trusted], "localhost"), Ok(()));
+            assert!(config.verify_chain(&[], "localhost").is_err());
         }
     }
 }
