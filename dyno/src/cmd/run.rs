@@ -7,15 +7,15 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 use crate::experiment::model::Experiment;
-use crate::experiment::run::{Observer, run as run_experiment};
+use crate::experiment::run::{Finished, Observer, run as run_experiment};
 use crate::experiment::schedule::Schedule;
 use crate::interrupt;
 use crate::report;
 use crate::report::terminal::Style;
 use crate::stats::Summary;
-use crate::store::record::Record;
+use crate::store::Record;
 
 /// Runs an experiment from a TOML file
 #[derive(clap::Args, Clone, Debug)]
@@ -70,15 +70,16 @@ pub fn perform(experiment: &Experiment, output: &OutputArgs) -> Result<Exit> {
     let mut progress = Progress::new();
     let result = run_experiment(experiment, &stop, &mut progress);
     progress.bar.finish_and_clear();
-    let record = result?;
-    show(&record, output.json)?;
+    let finished = result?;
+    let record = &finished.record;
+    show(record, output.json)?;
     if let Some(path) = report {
-        std::fs::write(path, report::html(&record)?).with_context(|| format!("write the report {}", path.display()))?;
+        std::fs::write(path, report::html(record)?).with_context(|| format!("write the report {}", path.display()))?;
         if !output.json {
             println!("\nReport: {}", path.display());
         }
     }
-    Ok(exit_of(&record))
+    Ok(exit_of(&finished))
 }
 
 fn show(record: &Record, json: bool) -> Result<()> {
@@ -91,16 +92,16 @@ fn show(record: &Record, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether the record holds what was asked for.
-fn exit_of(record: &Record) -> Exit {
-    if !record.finished {
-        Exit::Interrupted
-    } else if record.configurations.iter().any(|configuration| !configuration.valid)
-        || record.blocks.iter().any(|block| !block.valid)
-    {
-        Exit::Invalid
-    } else {
-        Exit::Done
+/// Whether the record holds what was asked for. What went wrong was already said in the result's warnings.
+fn exit_of(finished: &Finished) -> Exit {
+    let record = &finished.record;
+    let invalid = record.configurations.iter().any(|configuration| !configuration.valid)
+        || record.blocks.iter().any(|block| !block.valid);
+    match &finished.cut_short {
+        Some(error) => exit::code_of(error),
+        None if invalid => Exit::Invalid,
+        None if !finished.stored => Exit::Store,
+        None => Exit::Done,
     }
 }
 

@@ -364,6 +364,12 @@ impl Experiment {
         ensure!(self.server.command.is_some(), "server kind `command` needs the command line (--server-command)");
         let address = self.server.address.as_deref();
         let address = address.context("the server command needs its address (--address 127.0.0.1:{port})")?;
+        let serves_ours = self.server.command.as_ref().is_some_and(|command| command.contains("{docroot}"));
+        ensure!(
+            serves_ours || matches!(self.workload, WorkloadSpec::Url { .. }),
+            "the server command must serve the workload's objects: put {{docroot}} where its document root goes, \
+             or name one of its own objects with --path"
+        );
         for text in [Some(address), self.server.plain_address.as_deref()].into_iter().flatten() {
             let example = text.replace("{port}", "1").replace("{plain_port}", "2");
             example.parse::<SocketAddr>().with_context(|| {
@@ -376,6 +382,11 @@ impl Experiment {
     }
 
     fn check_configurations(&self) -> Result<()> {
+        let untouched = |model: &&ConfigurationModel| !model.plain_http && !model.needs_provider();
+        ensure!(
+            self.configurations.is_empty() || self.configurations.iter().filter(untouched).count() == 1,
+            "an experiment needs exactly one configuration without any change (name = \"as is\") to compare the others with"
+        );
         for (index, configuration) in self.configurations.iter().enumerate() {
             configuration.stages()?;
             let name = &configuration.name;
@@ -456,6 +467,9 @@ mod tests {
         assert!(with(&|e| e.server.kind = ServerName::Command).contains("--server-command"));
         assert!(with(&|e| e.load.reuse_percent = Some(101.0)).contains("between 0 and 100"));
         assert!(with(&|e| e.measure.time_s = 0.1).contains("--time"));
-        assert!(with(&|e| e.configurations = vec![ConfigurationModel::as_is(); 2]).contains("two configurations"));
+        assert!(with(&|e| e.configurations = vec![ConfigurationModel::as_is(); 2]).contains("exactly one"));
+        let twice = ConfigurationModel::without("x", [Stage::Kdf]);
+        let configurations = [ConfigurationModel::as_is(), twice.clone(), twice];
+        assert!(with(&|e| e.configurations = configurations.to_vec()).contains("two configurations"));
     }
 }

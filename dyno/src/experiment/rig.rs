@@ -15,6 +15,7 @@ use super::exchange;
 use super::job::{ConnectionsSpec, Job, TargetSpec, TlsSpec};
 use super::load_process::LoadProcess;
 use super::model::{ConfigurationModel, Experiment, Load, ServerName};
+use crate::exit::{Exit, OrExit};
 use crate::native::Injection;
 use crate::servers::{
     self, CertificateFiles, CertificateKind, CommandSpec, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls,
@@ -72,7 +73,7 @@ impl Rig {
     /// Makes the workload, its files, certificates and provider settings. Starts nothing yet. `say` is told what is being done.
     pub fn prepare(experiment: &Experiment, cpus: Cpus, say: &mut dyn FnMut(&str)) -> Result<Rig> {
         say("making the workload");
-        let site = trace::make(&experiment.workload)?;
+        let site = trace::make(&experiment.workload).or_exit(Exit::Input)?;
         let directory = RunDirectory::create()?;
         let docroot = directory.path().join("docroot");
         say("writing the document root");
@@ -178,7 +179,8 @@ impl Rig {
         if stand.instance.is_none() {
             let name = &stand.model.name;
             let instance = servers::start(&stand.spec, &stand.directory)
-                .with_context(|| format!("start the server of configuration \"{name}\""))?;
+                .with_context(|| format!("failed to start the server of configuration \"{name}\""))
+                .or_exit(Exit::Server)?;
             stand.address = if stand.model.plain_http {
                 instance.plain_address().unwrap_or_else(|| instance.address())
             } else {

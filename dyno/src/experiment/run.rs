@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 
 use super::cpus::{self, Cpus};
 use super::load_process::LoadProcess;
@@ -16,6 +16,7 @@ use super::preflight::{Check, Subject, preflight};
 use super::rig::Rig;
 use super::schedule::{Schedule, schedule, users_of_round};
 use super::verify::{Expected, verify};
+use crate::exit::{Exit, OrExit};
 use crate::servers;
 use crate::stats::prng::SplitMix64;
 use crate::store::{Block, Configuration, FORMAT, Journal, Kind, Manifest, Preflight, Record, Warning};
@@ -43,8 +44,19 @@ const CALIBRATION_MIN: Duration = Duration::from_millis(120);
 /// Part of the time budget that calibration may take.
 const CALIBRATION_BUDGET: f64 = 0.2;
 
-/// Runs the experiment. The record comes back even when measuring was cut short; an error means that nothing was measured.
-pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Record> {
+/// A finished run. What was measured comes back even when measuring was cut short.
+#[derive(Debug)]
+pub struct Finished {
+    /// What was measured.
+    pub record: Record,
+    /// Why measuring ended before its time: Ctrl-C, a server that died.
+    pub cut_short: Option<anyhow::Error>,
+    /// The record is in the store.
+    pub stored: bool,
+}
+
+/// Runs the experiment. An error means that measuring did not begin.
+pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
     experiment.check()?;
     let cpus = cpus::choose(&cpus::allowed(), experiment.measure.server_cpu, experiment.measure.load_cpu)?;
     let mut rig = Rig::prepare(experiment, cpus, &mut |text| observer.step(text))?;
@@ -66,14 +78,13 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
     let Session { mut journal, rig, load, .. } = session;
     observer.finished();
     drop((load, rig));
-    if let Err(error) = &outcome {
-        if journal.record().blocks.is_empty() {
-            return Err(outcome.unwrap_err());
-        }
+    let cut_short = outcome.err();
+    if let Some(error) = &cut_short {
         let warning = Warning::Stopped { rounds: complete_rounds(journal.record()), cause: format!("{error:#}") };
         journal.change(|record| record.warnings.push(warning));
     }
-    Ok(journal.finish(outcome.is_ok(), Path::new(".")))
+    let stored = journal.failure().is_none();
+    Ok(Finished { record: journal.finish(cut_short.is_none(), Path::new(".")), cut_short, stored })
 }
 
 fn empty_record(experiment: &Experiment, cpus: Cpus, seed: u64) -> Record {
@@ -123,16 +134,16 @@ fn start_and_check(
         experiment.load.reuse_percent != Some(0.0) && (experiment.tls.tickets || experiment.tls.session_cache);
     for index in 0..rig.stands.len() {
         if stop.load(Ordering::Relaxed) {
-            bail!("stopped before anything was measured");
+            return Err(anyhow!("stopped before anything was measured")).or_exit(Exit::Interrupted);
         }
         observer.step(&format!("starting and checking: {}", rig.stands[index].model.name));
         rig.activate(index)?;
         let checks = checks_of(rig, index, &request, body_bytes, resumable)?;
         let configuration = configuration(&rig.stands[index].model, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
-        if index == 0 && !configuration.valid {
+        if configuration.kind == Kind::AsIs && !configuration.valid {
             let failed = configuration.preflight.failed.join("; ");
-            bail!("the untouched server does not pass its checks, so there is nothing to compare with: {failed}");
+            return Err(anyhow!("the untouched server does not pass its checks: {failed}")).or_exit(Exit::Server);
         }
         record.configurations.push(configuration);
     }
@@ -248,7 +259,7 @@ impl Session<'_> {
                 if let Some((kind, count)) = block.errors.iter().next() {
                     let name = self.rig.stands[*index].model.name.clone();
                     let faults = self.tail(*index);
-                    bail!("warm-up of \"{name}\": {count} requests failed ({kind}){faults}");
+                    return Err(anyhow!("warm-up of \"{name}\": {count} requests failed ({kind}){faults}")).or_exit(Exit::Server);
                 }
                 let elapsed = Duration::from_nanos(block.elapsed_ns);
                 if elapsed >= wanted || users >= self.load.users {
@@ -294,7 +305,7 @@ impl Session<'_> {
 
     fn check_stop(&self) -> Result<()> {
         if self.stop.load(Ordering::Relaxed) {
-            bail!("Ctrl-C");
+            return Err(anyhow!("Ctrl-C")).or_exit(Exit::Interrupted);
         }
         Ok(())
     }
@@ -357,7 +368,7 @@ impl Session<'_> {
             last = now;
         }
         if !instance.is_alive() {
-            bail!("the server of \"{name}\" has died");
+            return Err(anyhow!("the server of \"{name}\" has died")).or_exit(Exit::Server);
         }
         Ok(last)
     }

@@ -1,0 +1,133 @@
+//! Bad input and bad luck: each gives a clear error, the documented exit code, and loses nothing that was measured.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A private directory with a store of its own.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self, name: &str, contents: &[u8]) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::File::create(&path).unwrap().write_all(contents).unwrap();
+        path
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tlsdyno"));
+        command.args(arguments).current_dir(self.0.path()).env("TLSDYNO_STORE", self.0.path().join("store.sqlite"));
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+}
+
+/// The exit code and what was said on standard error.
+fn ended(output: &Output) -> (i32, String) {
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn expect(output: &Output, code: i32, words: &[&str]) {
+    let (got, said) = ended(output);
+    assert_eq!(got, code, "{said}");
+    for word in words {
+        assert!(said.contains(word), "`{word}` is missing in: {said}");
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn logs_that_cannot_be_used() {
+    let place = Place::new();
+    expect(&place.run(&["ablate", "--trace", "missing.log"]), 3, &["missing.log", "No such file"]);
+    let empty = place.file("empty.log", b"");
+    expect(&place.run(&["ablate", "--trace", text(&empty)]), 3, &["empty.log"]);
+    let garbage: Vec<u8> = (0..100_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let garbage = place.file("garbage.log", &garbage);
+    expect(&place.run(&["ablate", "--trace", text(&garbage)]), 3, &["garbage.log", "line"]);
+}
+
+#[test]
+fn flags_that_cannot_be_understood() {
+    let place = Place::new();
+    expect(&place.run(&["ablate", "--server", "thttpd"]), 2, &["thttpd", "nginx"]);
+    expect(&place.run(&["ablate", "--reuse", "150%"]), 2, &["150%"]);
+    expect(&place.run(&["ablate", "--frobnicate"]), 2, &["--frobnicate"]);
+    expect(&place.run(&["ablate", "--suite", "RC4-MD5"]), 2, &["RC4-MD5", "AES128-SHA"]);
+    expect(&place.run(&["ablate", "--stages", "rsa"]), 2, &["rsa", "authentication"]);
+    expect(&place.run(&["ablate", "--cert", "p-256", "--tls", "1.2", "--suite", "AES128-SHA"]), 2, &["--cert rsa-2048"]);
+    let surprising = place.file("surprise.toml", b"question = \"q\"\nsurprise = 1\n");
+    expect(&place.run(&["run", text(&surprising)]), 3, &["surprise.toml", "surprise"]);
+}
+
+#[test]
+fn a_server_that_does_not_start() {
+    let place = Place::new();
+    let command = "sh -c 'echo configuration has a fault >&2; exit 3' {docroot} {port}";
+    let output = place.run(&["ablate", "--server-command", command, "--address", "127.0.0.1:{port}", "--time", "2"]);
+    expect(&output, 5, &["configuration has a fault", "as is"]);
+}
+
+#[test]
+fn a_port_that_is_taken() {
+    let place = Place::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = place.run(&["ablate", "--server-command", "sleep 60 {docroot}", "--address", &address, "--time", "2"]);
+    expect(&output, 5, &[&address, "in use"]);
+}
+
+#[test]
+fn a_server_that_dies_in_mid_run_loses_nothing_measured() {
+    let place = Place::new();
+    let tlsdyno = env!("CARGO_BIN_EXE_tlsdyno");
+    let serve = "serve --docroot {docroot} --certificate {certificate} --key {key} --listen 127.0.0.1:{port}";
+    let command = format!("timeout -s KILL 6 {tlsdyno} {serve}");
+    let arguments = ["ablate", "--json", "--no-report", "--stages", "authentication", "--time", "60"];
+    let output = place
+        .command(&arguments)
+        .args(["--server-command", &command, "--address", "127.0.0.1:{port}"])
+        .output()
+        .unwrap();
+    let (code, said) = ended(&output);
+    assert_eq!(code, 5, "{said}");
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&said);
+    assert!(result["configurations"][0]["hits_per_second"].as_f64().unwrap() > 0.0, "{result}");
+    assert!(result["warnings"].to_string().contains("died"), "{result}");
+    let listed = place.run(&["list"]);
+    assert!(listed.status.success() && !listed.stdout.is_empty(), "the record is in the store");
+}
+
+#[test]
+fn a_full_disk_for_the_record_is_said_and_the_result_printed() {
+    let place = Place::new();
+    let arguments = ["ablate", "--json", "--no-report", "--stages", "authentication", "--time", "2"];
+    let output = place.command(&arguments).env("TLSDYNO_STORE", "/dev/full").output().unwrap();
+    let (code, said) = ended(&output);
+    assert_eq!(code, 9, "{said}");
+    assert!(said.contains("/dev/full"), "{said}");
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&said);
+    assert!(result["shares"].as_array().is_some_and(|shares| !shares.is_empty()), "{result}");
+    assert!(result["warnings"].to_string().contains("TLSDYNO_STORE"), "{result}");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_known_before_measuring() {
+    let place = Place::new();
+    let output = place.run(&["ablate", "--report", "missing-directory/report.html", "--time", "60"]);
+    let (code, said) = ended(&output);
+    assert_ne!(code, 0);
+    assert!(said.contains("missing-directory/report.html") && said.contains("--report"), "{said}");
+}
