@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use tlsdyno_tls::Stage;
 
-use crate::exit::Exit;
+use crate::exit::{Exit, OrExit};
 use crate::experiment::job::WorkloadSpec;
 use crate::experiment::model::{Experiment, Load, Measure, Server, ServerName, Tls};
 
@@ -84,7 +84,7 @@ pub struct Args {
     #[arg(long, value_name = "PATH", requires = "server_command", conflicts_with = "trace", help_heading = "Workload")]
     path: Option<String>,
     /// Size of the department workload; 1 is the paper's 100,000 hits over 530 MB
-    #[arg(long, value_name = "FACTOR", default_value_t = 0.1, help_heading = "Workload")]
+    #[arg(long, value_name = "FACTOR", default_value_t = 0.1, value_parser = factor, help_heading = "Workload")]
     scale: f64,
 
     /// Most connections open at once
@@ -130,6 +130,14 @@ pub struct Args {
     output: super::run::OutputArgs,
 }
 
+/// Parses the size of a workload.
+fn factor(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value <= 100.0 => Ok(value),
+        _ => Err(format!("`{text}` is not a factor above 0 and up to 100")),
+    }
+}
+
 /// Parses `50%` or `50`.
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim();
@@ -146,7 +154,7 @@ pub fn run(args: &Args) -> Result<Exit> {
 
 impl Args {
     /// The experiment that these flags describe.
-    pub fn experiment(&self) -> Result<Experiment> {
+    fn experiment(&self) -> Result<Experiment> {
         let mut experiment = Experiment {
             server: self.server_model(),
             tls: self.tls_model(),
@@ -155,12 +163,12 @@ impl Args {
             ..Experiment::default()
         };
         experiment.workload = self.workload_spec(experiment.workload)?;
-        let stages = self.stages.iter().map(|name| name.parse()).collect::<Result<Vec<Stage>, _>>()?;
+        let stages = self.stages.iter().map(|name| name.parse()).collect::<Result<Vec<Stage>, _>>().or_exit(Exit::Usage)?;
         if !stages.is_empty() {
             experiment.configurations = Experiment::ablation(&stages, experiment.has_plain_http());
         }
         experiment.fill();
-        experiment.check()?;
+        experiment.check().or_exit(Exit::Usage)?;
         Ok(experiment)
     }
 
@@ -214,14 +222,14 @@ impl Args {
 
     fn workload_spec(&self, default: WorkloadSpec) -> Result<WorkloadSpec> {
         if let Some(path) = &self.trace {
-            let path = path.canonicalize().with_context(|| format!("read the access log {}", path.display()))?;
+            let readable = path.canonicalize().with_context(|| format!("failed to read the access log {}", path.display()));
+            let path = readable.or_exit(Exit::Input)?;
             return Ok(WorkloadSpec::Trace { path, exclude: self.exclude.clone(), replay: Default::default() });
         }
         if let Some(path) = &self.path {
             let path = path.clone();
             return Ok(WorkloadSpec::Url { path, bytes: None, users: 20_000, requests_per_user: 12 });
         }
-        ensure!(self.scale > 0.0 && self.scale <= 100.0, "--scale must lie between 0 and 100, not {}", self.scale);
         Ok(match self.workload {
             WorkloadChoice::Ecommerce => default,
             WorkloadChoice::Department => WorkloadSpec::Department { scale: self.scale, seed: 1 },

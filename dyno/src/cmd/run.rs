@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::exit::{self, Exit};
+use crate::exit::{self, Exit, OrExit};
 use crate::experiment::model::Experiment;
 use crate::experiment::run::{Finished, Observer, run as run_experiment};
 use crate::experiment::schedule::Schedule;
@@ -48,8 +48,10 @@ pub struct OutputArgs {
 
 /// Runs the file's experiment.
 pub fn run(args: &Args) -> Result<Exit> {
-    let text = std::fs::read_to_string(&args.file).with_context(|| format!("read {}", args.file.display()))?;
-    let mut experiment = Experiment::from_toml(&text).with_context(|| format!("in {}", args.file.display()))?;
+    let text = std::fs::read_to_string(&args.file).with_context(|| format!("failed to read {}", args.file.display()));
+    let text = text.or_exit(Exit::Input)?;
+    let experiment = Experiment::from_toml(&text).with_context(|| format!("in {}", args.file.display()));
+    let mut experiment = experiment.or_exit(Exit::Input)?;
     if let Some(time) = args.time {
         experiment.measure.time_s = time;
     }
