@@ -47,11 +47,6 @@ impl LoadProcess {
         }
     }
 
-    /// Process id, for accounting.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Runs one block and waits for its outcome.
     pub fn run(&mut self, target: usize, users: std::ops::Range<u32>) -> Result<OutcomeRecord> {
         let command = job::Command::Run { target, users_from: users.start, users_to: users.end };
