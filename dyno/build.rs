@@ -5,28 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Everything is an error: the library runs inside other people's servers.
-const WARNINGS: [&str; 7] = [
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-Wshadow",
-    "-Wconversion",
-    "-Wstrict-prototypes",
-    "-Wmissing-prototypes",
-];
+const WARNINGS: [&str; 7] =
+    ["-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion", "-Wstrict-prototypes", "-Wmissing-prototypes"];
 
 fn main() {
-    let native =
-        PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../native");
+    let native = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../native");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    println!(
-        "cargo::rerun-if-changed={}",
-        native.join("provider").display()
-    );
-    println!(
-        "cargo::rerun-if-changed={}",
-        native.join("record.h").display()
-    );
+    println!("cargo::rerun-if-changed={}", native.join("provider").display());
+    println!("cargo::rerun-if-changed={}", native.join("record.h").display());
     build_provider(&native.join("provider"), &out.join("tlsdyno-provider.so"));
 }
 
@@ -52,18 +38,11 @@ fn build_provider(sources: &Path, library: &Path) {
     // Not linked with libcrypto: it takes that of the server that loads it, of whatever series (3.0, 3.5, 4.0); two in one process crash.
     // nodelete: threads and fork handlers of the server may still point into it after it is unloaded.
     let mut link = build.get_compiler().to_command();
-    link.arg("-shared")
-        .arg("-o")
-        .arg(library)
-        .args(&objects)
-        .args([
-            "-pthread",
-            &format!(
-                "-Wl,--version-script={}",
-                sources.join("exports.map").display()
-            ),
-            "-Wl,-z,nodelete,-z,relro,-z,now",
-        ]);
+    link.arg("-shared").arg("-o").arg(library).args(&objects).args([
+        "-pthread",
+        &format!("-Wl,--version-script={}", sources.join("exports.map").display()),
+        "-Wl,-z,nodelete,-z,relro,-z,now",
+    ]);
     run(&mut link);
 }
 
@@ -78,8 +57,6 @@ fn c_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn run(command: &mut Command) {
-    let status = command
-        .status()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let status = command.status().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(status.success(), "{command:?}: {status}");
 }

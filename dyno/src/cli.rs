@@ -15,6 +15,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Ablate(cmd::ablate::Args),
+    Run(cmd::run::Args),
     Completions(cmd::completions::Args),
     List(cmd::list::Args),
     Man(cmd::man::Args),
@@ -27,6 +29,8 @@ enum Command {
 /// Parses the arguments and runs the subcommand. Wrong arguments end the process here, with [`Exit::Usage`].
 pub fn run() -> anyhow::Result<Exit> {
     match Cli::parse().command {
+        Command::Ablate(args) => cmd::ablate::run(&args),
+        Command::Run(args) => cmd::run::run(&args),
         Command::Completions(args) => cmd::completions::run(&args),
         Command::List(args) => cmd::list::run(&args),
         Command::Man(args) => cmd::man::run(&args),

@@ -79,21 +79,13 @@ pub trait OrExit<T> {
 
 impl<T, E: Into<anyhow::Error>> OrExit<T> for Result<T, E> {
     fn or_exit(self, exit: Exit) -> anyhow::Result<T> {
-        self.map_err(|error| {
-            anyhow::Error::new(Coded {
-                exit,
-                error: error.into(),
-            })
-        })
+        self.map_err(|error| anyhow::Error::new(Coded { exit, error: error.into() }))
     }
 }
 
 /// The exit code of an error: the outermost one given.
 pub fn code_of(error: &anyhow::Error) -> Exit {
-    error
-        .chain()
-        .find_map(|cause| cause.downcast_ref::<Coded>())
-        .map_or(Exit::Failed, |coded| coded.exit)
+    error.chain().find_map(|cause| cause.downcast_ref::<Coded>()).map_or(Exit::Failed, |coded| coded.exit)
 }
 
 /// Prints an error once, on standard error, with its causes. A reader that closed our output (`| head`) is no error.
@@ -129,34 +121,17 @@ mod tests {
             .context("failed to make the workload")
             .unwrap_err();
         assert_eq!(code_of(&error), Exit::Input);
-        assert_eq!(
-            format!("{error:#}"),
-            "failed to make the workload: failed to read access.log: no such file"
-        );
+        assert_eq!(format!("{error:#}"), "failed to make the workload: failed to read access.log: no such file");
         assert_eq!(code_of(&anyhow::anyhow!("odd")), Exit::Failed);
     }
 
     #[test]
     fn every_code_is_documented() {
         use Exit::*;
-        for exit in [
-            Done,
-            Failed,
-            Usage,
-            Input,
-            Unreachable,
-            Server,
-            Environment,
-            Errors,
-            Invalid,
-            Store,
-            Interrupted,
-        ] {
+        for exit in [Done, Failed, Usage, Input, Unreachable, Server, Environment, Errors, Invalid, Store, Interrupted]
+        {
             let line = format!("\n{:5}  ", exit as u8);
-            assert!(
-                HELP.contains(&line),
-                "{exit:?} is missing from the help text"
-            );
+            assert!(HELP.contains(&line), "{exit:?} is missing from the help text");
         }
     }
 

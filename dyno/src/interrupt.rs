@@ -13,13 +13,9 @@ pub fn flag() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order: the first signal finds the flag still unset and so does not end the process.
-        signal_hook::flag::register_conditional_shutdown(
-            signal,
-            Exit::Interrupted as i32,
-            stop.clone(),
-        )
-        .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
-        .context("failed to install the handler for Ctrl-C")?;
+        signal_hook::flag::register_conditional_shutdown(signal, Exit::Interrupted as i32, stop.clone())
+            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
+            .context("failed to install the handler for Ctrl-C")?;
     }
     Ok(stop)
 }

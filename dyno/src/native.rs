@@ -93,8 +93,7 @@ impl Injection {
     /// # Errors
     /// A file cannot be written; `dir` has a path that an `openssl.cnf` cannot hold.
     pub fn prepare(dir: &Path, stages: StageSet) -> Result<Injection> {
-        let dir = fs::canonicalize(dir)
-            .with_context(|| format!("directory for the provider: {}", dir.display()))?;
+        let dir = fs::canonicalize(dir).with_context(|| format!("directory for the provider: {}", dir.display()))?;
         let library = dir.join("tlsdyno-provider.so");
         let openssl_cnf = dir.join("openssl.cnf");
         let record_path = dir.join("record");
@@ -105,21 +104,12 @@ impl Injection {
         let record = create_record(&record_path, &run_id)?;
         let configuration = configuration(&library, &record_path, &run_id, stages)?;
         write_file(&openssl_cnf, configuration.as_bytes(), 0o644)?;
-        Ok(Injection {
-            library,
-            openssl_cnf,
-            record_path,
-            record,
-            stages,
-        })
+        Ok(Injection { library, openssl_cnf, record_path, record, stages })
     }
 
     /// Variables to add to the server's environment.
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
-        vec![(
-            "OPENSSL_CONF".into(),
-            self.openssl_cnf.clone().into_os_string(),
-        )]
+        vec![("OPENSSL_CONF".into(), self.openssl_cnf.clone().into_os_string())]
     }
 
     /// The shared library, as it must appear in `/proc/PID/maps` of every worker.
@@ -162,25 +152,17 @@ pub struct Counters {
 impl Counters {
     /// Calls counted under `name` (see [`layout::COUNTERS`]); `None` if there is no such counter.
     pub fn get(&self, name: &str) -> Option<u64> {
-        self.iter()
-            .find(|(_, candidate, _)| *candidate == name)
-            .map(|(_, _, calls)| calls)
+        self.iter().find(|(_, candidate, _)| *candidate == name).map(|(_, _, calls)| calls)
     }
 
     /// Calls of all replaced functions of `stage`.
     pub fn of(&self, stage: Stage) -> u64 {
-        self.iter()
-            .filter(|(of, _, _)| *of == stage)
-            .map(|(_, _, calls)| calls)
-            .sum()
+        self.iter().filter(|(of, _, _)| *of == stage).map(|(_, _, calls)| calls).sum()
     }
 
     /// Every counter: stage, name, calls.
     pub fn iter(&self) -> impl Iterator<Item = (Stage, &'static str, u64)> + '_ {
-        layout::COUNTERS
-            .iter()
-            .zip(self.calls)
-            .map(|(&(stage, name), calls)| (stage, name, calls))
+        layout::COUNTERS.iter().zip(self.calls).map(|(&(stage, name), calls)| (stage, name, calls))
     }
 }
 
@@ -212,11 +194,7 @@ impl fmt::Display for Counters {
 /// An `openssl.cnf` that loads the provider in place of `default`. `default` is deliberately not activated, so that a provider that does not
 /// load leaves a server without ciphers and never one with real cryptography that is taken for a no-op.
 fn configuration(library: &Path, record: &Path, run_id: &str, stages: StageSet) -> Result<String> {
-    let stages = if stages.is_empty() {
-        "none".to_owned()
-    } else {
-        stages.to_string()
-    };
+    let stages = if stages.is_empty() { "none".to_owned() } else { stages.to_string() };
     Ok(format!(
         "# Made by tlsdyno for one run: TLS with parts replaced by no-ops, no security whatever. Useless once that tlsdyno has ended.\n\
          openssl_conf = init\n\
@@ -248,33 +226,19 @@ fn configuration_value(path: &Path) -> Result<&str> {
 }
 
 fn create_record(path: &Path, run_id: &str) -> Result<File> {
-    ensure!(
-        run_id.len() < layout::RUN_ID_SIZE,
-        "run id of {} bytes is too long",
-        run_id.len()
-    );
+    ensure!(run_id.len() < layout::RUN_ID_SIZE, "run id of {} bytes is too long", run_id.len());
     let mut header = vec![0; layout::SLOTS_AT];
     let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, &layout::MAGIC);
     put(layout::ABI_VERSION_AT, &layout::ABI_VERSION.to_ne_bytes());
     put(layout::SLOT_COUNT_AT, &(layout::SLOTS as u32).to_ne_bytes());
-    put(
-        layout::OWNER_PID_AT,
-        &u64::from(std::process::id()).to_ne_bytes(),
-    );
-    put(
-        layout::OWNER_START_TICKS_AT,
-        &own_start_ticks()?.to_ne_bytes(),
-    );
+    put(layout::OWNER_PID_AT, &u64::from(std::process::id()).to_ne_bytes());
+    put(layout::OWNER_START_TICKS_AT, &own_start_ticks()?.to_ne_bytes());
     put(layout::RUN_ID_AT, run_id.as_bytes());
     // Writable by whoever the workers become: a server may load its OpenSSL configuration only after it has dropped its privileges.
     let context = || format!("record file {}", path.display());
     write_file(path, &header, 0o666)?;
-    let record = File::options()
-        .read(true)
-        .write(true)
-        .open(path)
-        .with_context(context)?;
+    let record = File::options().read(true).write(true).open(path).with_context(context)?;
     record.set_len(layout::SIZE as u64).with_context(context)?;
     Ok(record)
 }
@@ -285,14 +249,8 @@ fn write_file(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     if path.exists() {
         fs::remove_file(path).with_context(context)?;
     }
-    let mut file = File::options()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(path)
-        .with_context(context)?;
-    file.set_permissions(fs::Permissions::from_mode(mode))
-        .with_context(context)?;
+    let mut file = File::options().write(true).create_new(true).mode(mode).open(path).with_context(context)?;
+    file.set_permissions(fs::Permissions::from_mode(mode)).with_context(context)?;
     file.write_all(content).with_context(context)
 }
 
@@ -306,8 +264,7 @@ fn random_run_id() -> Result<String> {
 
 /// When this process started, in clock ticks after boot: field 22 of `/proc/self/stat`, proc(5).
 fn own_start_ticks() -> Result<u64> {
-    let stat =
-        fs::read_to_string("/proc/self/stat").context("start time of this process from /proc")?;
+    let stat = fs::read_to_string("/proc/self/stat").context("start time of this process from /proc")?;
     let after_name = stat.rsplit_once(") ").map(|(_, fields)| fields);
     after_name
         .and_then(|fields| fields.split(' ').nth(19))
@@ -322,26 +279,11 @@ mod tests {
     #[test]
     fn configuration_names_stages_and_refuses_paths_it_cannot_hold() {
         let stages = StageSet::NONE.with(Stage::Kdf).with(Stage::Cipher);
-        let text = configuration(
-            Path::new("/run/p.so"),
-            Path::new("/run/record"),
-            "abc",
-            stages,
-        )
-        .unwrap();
+        let text = configuration(Path::new("/run/p.so"), Path::new("/run/record"), "abc", stages).unwrap();
         assert!(text.contains("\nstages = cipher,kdf\n"));
         assert!(text.contains("\nacknowledge = abc\n"));
-        assert!(
-            !text.contains("default"),
-            "the default provider must not be a fallback"
-        );
-        let none = configuration(
-            Path::new("/run/p.so"),
-            Path::new("/run/record"),
-            "abc",
-            StageSet::NONE,
-        )
-        .unwrap();
+        assert!(!text.contains("default"), "the default provider must not be a fallback");
+        let none = configuration(Path::new("/run/p.so"), Path::new("/run/record"), "abc", StageSet::NONE).unwrap();
         assert!(none.contains("\nstages = none\n"));
         for path in ["/a$b", "/a#b", "/a\nb", "/a\"b", "/a\\b"] {
             assert!(configuration_value(Path::new(path)).is_err(), "{path:?}");
@@ -354,10 +296,7 @@ mod tests {
         let injection = Injection::prepare(dir.path(), StageSet::ALL).unwrap();
         let bytes = fs::read(dir.path().join("record")).unwrap();
         assert_eq!(bytes.len(), layout::SIZE);
-        assert_eq!(
-            bytes[layout::OWNER_PID_AT..][..8],
-            u64::from(std::process::id()).to_ne_bytes()
-        );
+        assert_eq!(bytes[layout::OWNER_PID_AT..][..8], u64::from(std::process::id()).to_ne_bytes());
         assert_eq!(injection.counters().unwrap(), Counters::default());
         assert_eq!(fs::read(injection.library_path()).unwrap(), LIBRARY);
     }
@@ -369,10 +308,7 @@ mod tests {
         let before = injection.counters().unwrap();
         for slot in [0, layout::SLOTS - 1] {
             let at = layout::SLOTS_AT + slot * layout::SLOT_COUNTERS * 8;
-            injection
-                .record
-                .write_all_at(&3u64.to_ne_bytes(), at as u64)
-                .unwrap();
+            injection.record.write_all_at(&3u64.to_ne_bytes(), at as u64).unwrap();
         }
         let difference = injection.counters().unwrap() - before;
         assert_eq!(difference.get("sign"), Some(6));

@@ -67,7 +67,11 @@ fn flags_that_cannot_be_understood() {
     expect(&place.run(&["ablate", "--frobnicate"]), 2, &["--frobnicate"]);
     expect(&place.run(&["ablate", "--suite", "RC4-MD5"]), 2, &["RC4-MD5", "AES128-SHA"]);
     expect(&place.run(&["ablate", "--stages", "rsa"]), 2, &["rsa", "authentication"]);
-    expect(&place.run(&["ablate", "--cert", "p-256", "--tls", "1.2", "--suite", "AES128-SHA"]), 2, &["--cert rsa-2048"]);
+    expect(
+        &place.run(&["ablate", "--cert", "p-256", "--tls", "1.2", "--suite", "AES128-SHA"]),
+        2,
+        &["--cert rsa-2048"],
+    );
     let surprising = place.file("surprise.toml", b"question = \"q\"\nsurprise = 1\n");
     expect(&place.run(&["run", text(&surprising)]), 3, &["surprise.toml", "surprise"]);
 }

@@ -11,8 +11,7 @@ use tempfile::TempDir;
 use tlsdyno::native::Injection;
 use tlsdyno_tls::suite::{KeyExchange, Protection};
 use tlsdyno_tls::{
-    Client, Config, Effort, Entropy, Group, Receiver, Session, SessionKind, Settings, Stage,
-    StageSet, Suite, Version,
+    Client, Config, Effort, Entropy, Group, Receiver, Session, SessionKind, Settings, Stage, StageSet, Suite, Version,
 };
 
 const NAME: &str = "server.example";
@@ -28,10 +27,7 @@ struct Identity {
 impl Identity {
     fn new(algorithm: &'static rcgen::SignatureAlgorithm) -> Identity {
         let key = rcgen::KeyPair::generate_for(algorithm).unwrap();
-        let certificate = rcgen::CertificateParams::new(vec![NAME.to_owned()])
-            .unwrap()
-            .self_signed(&key)
-            .unwrap();
+        let certificate = rcgen::CertificateParams::new(vec![NAME.to_owned()]).unwrap().self_signed(&key).unwrap();
         Identity {
             certificate_der: certificate.der().to_vec(),
             certificate_pem: certificate.pem(),
@@ -60,24 +56,10 @@ impl Server {
             std::fs::write(&path, text).unwrap();
             path
         };
-        let environment = off.map(|off| {
-            Injection::prepare(directory.path(), off)
-                .unwrap()
-                .environment()
-        });
+        let environment = off.map(|off| Injection::prepare(directory.path(), off).unwrap().environment());
         let mut child = Command::new("openssl")
-            .args([
-                "s_server",
-                "-accept",
-                "127.0.0.1:0",
-                "-www",
-                "-cipher",
-                "ALL:@SECLEVEL=0",
-            ])
-            .args([
-                "-ciphersuites",
-                "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256",
-            ])
+            .args(["s_server", "-accept", "127.0.0.1:0", "-www", "-cipher", "ALL:@SECLEVEL=0"])
+            .args(["-ciphersuites", "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"])
             .arg("-cert")
             .arg(write("rsa.pem", &RSA.certificate_pem))
             .arg("-key")
@@ -95,17 +77,11 @@ impl Server {
             .spawn()
             .expect("this test needs the program openssl: install the package openssl");
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let address = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .find_map(|line| line.strip_prefix("ACCEPT ").map(str::to_owned));
+        let address =
+            lines.by_ref().map_while(Result::ok).find_map(|line| line.strip_prefix("ACCEPT ").map(str::to_owned));
         // Nobody reads on, and the server must not wait for a reader.
         std::thread::spawn(move || lines.for_each(drop));
-        Server {
-            child,
-            address: address.expect("the server listens"),
-            _directory: directory,
-        }
+        Server { child, address: address.expect("the server listens"), _directory: directory }
     }
 }
 
@@ -151,9 +127,7 @@ struct Page {
 /// Gets the page; `Err` says why the handshake did not complete, or the page did not come.
 fn get(server: &Server, config: &Arc<Config>, session: Option<Session>) -> Result<Page, String> {
     let mut stream = TcpStream::connect(&server.address).map_err(|error| error.to_string())?;
-    stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let (mut out, mut taken, mut requested) = (Vec::new(), Taken::default(), false);
     let mut client = Client::new(config, session, &mut Random, 1_000, &mut out);
     let mut buffer = [0; 20_000];
@@ -177,13 +151,7 @@ fn get(server: &Server, config: &Arc<Config>, session: Option<Session>) -> Resul
             client.end_of_input().map_err(|error| error.to_string())?;
             break;
         }
-        let received = client.receive(
-            &mut buffer[..length],
-            1_000,
-            &mut Random,
-            &mut out,
-            &mut taken,
-        );
+        let received = client.receive(&mut buffer[..length], 1_000, &mut Random, &mut out, &mut taken);
         if let Err(error) = received {
             // The server may already have closed: then the alert has nobody to reach.
             let _ = stream.write_all(&out);
@@ -194,19 +162,12 @@ fn get(server: &Server, config: &Arc<Config>, session: Option<Session>) -> Resul
     if !(page.starts_with("HTTP/1.0 200 ok") && page.to_lowercase().contains("</html>")) {
         return Err(format!("not the page: {page}"));
     }
-    Ok(Page {
-        session: taken.session,
-        resumed: client.handshake().and_then(|handshake| handshake.resumed),
-    })
+    Ok(Page { session: taken.session, resumed: client.handshake().and_then(|handshake| handshake.resumed) })
 }
 
 fn settings(suite: Suite, group: Group, off: StageSet, effort: Effort) -> Settings {
     // libssl wants an ECDSA certificate's curve among the groups in TLS 1.2.
-    let groups = if group == Group::P256 {
-        vec![group]
-    } else {
-        vec![group, Group::P256]
-    };
+    let groups = if group == Group::P256 { vec![group] } else { vec![group, Group::P256] };
     Settings {
         suites: vec![suite],
         groups,
@@ -225,19 +186,11 @@ fn every_suite(off: StageSet, effort: Effort) -> Vec<(Suite, Settings)> {
     let mut all = Vec::new();
     for (index, &suite) in Suite::ALL.iter().enumerate() {
         let group = Group::ALL[index % 3];
-        let cbc = !matches!(
-            suite.protection(),
-            Protection::Aes128Gcm | Protection::Aes256Gcm | Protection::ChaCha20Poly1305
-        );
+        let cbc =
+            !matches!(suite.protection(), Protection::Aes128Gcm | Protection::Aes256Gcm | Protection::ChaCha20Poly1305);
         for encrypt_then_mac in if cbc { &[true, false][..] } else { &[true] } {
             let encrypt_then_mac = *encrypt_then_mac;
-            all.push((
-                suite,
-                Settings {
-                    encrypt_then_mac,
-                    ..settings(suite, group, off, effort)
-                },
-            ));
+            all.push((suite, Settings { encrypt_then_mac, ..settings(suite, group, off, effort) }));
         }
     }
     all
@@ -245,11 +198,7 @@ fn every_suite(off: StageSet, effort: Effort) -> Vec<(Suite, Settings)> {
 
 /// Nothing, each stage alone, the two halves of record protection, all but each, and all.
 fn stage_sets() -> Vec<StageSet> {
-    let mut sets = vec![
-        StageSet::NONE,
-        [Stage::Cipher, Stage::Mac].into_iter().collect(),
-        StageSet::ALL,
-    ];
+    let mut sets = vec![StageSet::NONE, [Stage::Cipher, Stage::Mac].into_iter().collect(), StageSet::ALL];
     for stage in Stage::ALL {
         sets.push(StageSet::NONE.with(stage));
         sets.push(StageSet::ALL.without(stage));
@@ -259,10 +208,7 @@ fn stage_sets() -> Vec<StageSet> {
 
 /// Full, then resumed twice by what the server issued.
 fn full_and_resumed(server: &Server, suite: Suite, settings: Settings, ticket: bool) {
-    let said = format!(
-        "{suite} with {} off, etm {}",
-        settings.stages_off, settings.encrypt_then_mac
-    );
+    let said = format!("{suite} with {} off, etm {}", settings.stages_off, settings.encrypt_then_mac);
     let config = Arc::new(Config::new(settings).unwrap());
     let full = get(server, &config, None).unwrap_or_else(|error| panic!("{said}: {error}"));
     assert_eq!(full.resumed, None);
@@ -272,8 +218,7 @@ fn full_and_resumed(server: &Server, suite: Suite, settings: Settings, ticket: b
         (Version::Tls12, false) => SessionKind::Tls12Id,
     };
     let session = full.session.expect("the server issues sessions");
-    let resumed = get(server, &config, Some(session))
-        .unwrap_or_else(|error| panic!("{said}, resuming: {error}"));
+    let resumed = get(server, &config, Some(session)).unwrap_or_else(|error| panic!("{said}, resuming: {error}"));
     assert_eq!(resumed.resumed, Some(kind), "{said}");
 }
 
@@ -291,11 +236,7 @@ fn matching_ends_understand_each_other_with_every_suite_full_and_resumed() {
 
 #[test]
 fn matching_ends_understand_each_other_at_lower_efforts() {
-    for off in [
-        StageSet::NONE,
-        StageSet::ALL,
-        StageSet::ALL.without(Stage::KeyAgreement),
-    ] {
+    for off in [StageSet::NONE, StageSet::ALL, StageSet::ALL.without(Stage::KeyAgreement)] {
         let server = Server::start(Some(off), &[]);
         for effort in [Effort::Lean, Effort::Floor] {
             for (suite, settings) in every_suite(off, effort) {
@@ -313,9 +254,7 @@ fn shows(stage: Stage, suite: Suite, others: StageSet, off_at_server: bool) -> b
         Stage::Randomness => false,
         Stage::KeyAgreement => suite.key_exchange() != KeyExchange::Rsa && !secrets_do_not_matter,
         // The no-op refuses a pre-master secret not of its form; real RSA replaces one by random bytes (RFC 5246 section 7.4.7.1).
-        Stage::Authentication => {
-            suite.key_exchange() != KeyExchange::Rsa || off_at_server || !secrets_do_not_matter
-        }
+        Stage::Authentication => suite.key_exchange() != KeyExchange::Rsa || off_at_server || !secrets_do_not_matter,
         // The transcript only goes into keys, the Finished and, in TLS 1.3, into the signature.
         Stage::Digest => !secrets_do_not_matter,
         Stage::Cipher | Stage::Mac | Stage::Kdf => true,
@@ -337,15 +276,9 @@ fn ends_that_differ_in_one_stage_never_complete_a_handshake() {
             for effort in [Effort::Honest, Effort::Lean, Effort::Floor] {
                 for (suite, settings) in every_suite(at_client, effort) {
                     let result = get(&server, &Arc::new(Config::new(settings).unwrap()), None);
-                    let said = format!(
-                        "{suite} at effort {effort}, server {at_server:?}, client {at_client}"
-                    );
+                    let said = format!("{suite} at effort {effort}, server {at_server:?}, client {at_client}");
                     let off_at_server = at_server.is_some_and(|off| off.contains(stage));
-                    assert_eq!(
-                        result.is_ok(),
-                        !shows(stage, suite, others, off_at_server),
-                        "{said}: {result:?}"
-                    );
+                    assert_eq!(result.is_ok(), !shows(stage, suite, others, off_at_server), "{said}: {result:?}");
                 }
             }
         }

@@ -15,25 +15,13 @@ type Row = HashMap<String, String>;
 #[test]
 fn every_published_pair_follows_from_the_projects_arithmetic() {
     let path = reference_pairs();
-    let text = std::fs::read_to_string(&path)
-        .unwrap_or_else(|error| panic!("failed to read {}: {error}", path.display()));
+    let text =
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("failed to read {}: {error}", path.display()));
     let rows = parse(&text);
     assert!(!rows.is_empty(), "{} has no rows", path.display());
-    let faults: Vec<String> = rows
-        .iter()
-        .filter_map(|row| {
-            check(row)
-                .err()
-                .map(|fault| format!("{}: {fault}", row["id"]))
-        })
-        .collect();
-    assert!(
-        faults.is_empty(),
-        "{} of {} rows fail:\n{}",
-        faults.len(),
-        rows.len(),
-        faults.join("\n")
-    );
+    let faults: Vec<String> =
+        rows.iter().filter_map(|row| check(row).err().map(|fault| format!("{}: {fault}", row["id"]))).collect();
+    assert!(faults.is_empty(), "{} of {} rows fail:\n{}", faults.len(), rows.len(), faults.join("\n"));
 }
 
 fn reference_pairs() -> PathBuf {
@@ -46,32 +34,19 @@ fn reference_pairs() -> PathBuf {
 fn check(row: &Row) -> Result<(), String> {
     let variables = variables(row)?;
     let fraction = evaluate(&row["formula"], &variables)?;
-    let value = if row["unit"] == "%" {
-        fraction * 100.0
-    } else {
-        fraction
-    };
-    let computed: f64 = row["computed"]
-        .parse()
-        .map_err(|_| format!("`computed` is not a number: {}", row["computed"]))?;
+    let value = if row["unit"] == "%" { fraction * 100.0 } else { fraction };
+    let computed: f64 =
+        row["computed"].parse().map_err(|_| format!("`computed` is not a number: {}", row["computed"]))?;
     let half_a_digit = 0.5 * 10f64.powi(-decimals(&row["computed"]));
     if (value - computed).abs() > half_a_digit * (1.0 + 1e-6) {
-        return Err(format!(
-            "{} gives {value}, the file says {computed}",
-            row["formula"]
-        ));
+        return Err(format!("{} gives {value}, the file says {computed}", row["formula"]));
     }
     agrees(value, &row["published"], &row["agreement"])
 }
 
 /// The project's own function for a formula of the file.
 fn evaluate(formula: &str, variables: &HashMap<&str, f64>) -> Result<f64, String> {
-    let v = |name: &str| {
-        variables
-            .get(name)
-            .copied()
-            .ok_or_else(|| format!("`{formula}` needs a value for {name}"))
-    };
+    let v = |name: &str| variables.get(name).copied().ok_or_else(|| format!("`{formula}` needs a value for {name}"));
     Ok(match formula {
         "P/(1+(1-r)*h)" => papers::transactions_per_second(v("P")?, v("h")?, v("r")?),
         "P*n/(n+h)" => papers::transactions_per_second_with_objects(v("P")?, v("h")?, v("n")?),
@@ -88,33 +63,24 @@ fn evaluate(formula: &str, variables: &HashMap<&str, f64>) -> Result<f64, String
         "1-1/(1+g)" => papers::share_from_gain(v("g")?),
         "tls*(1/a-1/b)" => papers::relative_cost(v("tls")?, v("a")?, v("b")?),
         unknown => {
-            return Err(format!(
-                "no function of the project is known for the formula `{unknown}`"
-            ));
+            return Err(format!("no function of the project is known for the formula `{unknown}`"));
         }
     })
 }
 
 /// Whether the relation between the value and the published text is the one that the file claims.
 fn agrees(value: f64, published: &str, agreement: &str) -> Result<(), String> {
-    let printed = || {
-        published
-            .parse::<f64>()
-            .map_err(|_| format!("`published` is not a number: {published}"))
-    };
+    let printed = || published.parse::<f64>().map_err(|_| format!("`published` is not a number: {published}"));
     let scale = 10f64.powi(decimals(published));
     // A value that is a half in decimal may lie a little below it in binary.
     let tiny = 1e-9 * value.abs().max(1.0) * scale;
     let rounds_to = |printed: f64| ((value * scale + tiny).round() - printed * scale).abs() < 1e-6;
-    let truncates_to =
-        |printed: f64| ((value * scale + tiny).trunc() - printed * scale).abs() < 1e-6;
+    let truncates_to = |printed: f64| ((value * scale + tiny).trunc() - printed * scale).abs() < 1e-6;
     let holds = match agreement {
         "round" => rounds_to(printed()?),
         "truncate" => truncates_to(printed()?),
         "within_1" => (value - printed()?).abs() <= 1.0,
-        "inside range" => {
-            published_range(published)?.is_none_or(|(low, high)| (low..=high).contains(&value))
-        }
+        "inside range" => published_range(published)?.is_none_or(|(low, high)| (low..=high).contains(&value)),
         "DISAGREES" => {
             let printed = printed()?;
             !rounds_to(printed) && !truncates_to(printed)
@@ -126,9 +92,7 @@ fn agrees(value: f64, published: &str, agreement: &str) -> Result<(), String> {
     if holds {
         Ok(())
     } else {
-        Err(format!(
-            "{value} and the published {published} are not in the relation `{agreement}`"
-        ))
+        Err(format!("{value} and the published {published} are not in the relation `{agreement}`"))
     }
 }
 
@@ -139,10 +103,7 @@ fn published_range(published: &str) -> Result<Option<(f64, f64)>, String> {
         "range" => Ok(None),
         range => {
             let (low, high) = range.split_once('-').ok_or_else(unreadable)?;
-            Ok(Some((
-                low.parse().map_err(|_| unreadable())?,
-                high.parse().map_err(|_| unreadable())?,
-            )))
+            Ok(Some((low.parse().map_err(|_| unreadable())?, high.parse().map_err(|_| unreadable())?)))
         }
     }
 }
@@ -151,35 +112,23 @@ fn variables(row: &Row) -> Result<HashMap<&str, f64>, String> {
     let names: Vec<&str> = row["variables"].split(';').collect();
     let values: Vec<&str> = row["values"].split(';').collect();
     if names.len() != values.len() {
-        return Err(format!(
-            "{} variables but {} values",
-            names.len(),
-            values.len()
-        ));
+        return Err(format!("{} variables but {} values", names.len(), values.len()));
     }
-    let parsed = names
-        .into_iter()
-        .zip(values)
-        .map(|(name, value)| match value.parse() {
-            Ok(number) => Ok((name, number)),
-            Err(_) => Err(format!("value of {name} is not a number: {value}")),
-        });
+    let parsed = names.into_iter().zip(values).map(|(name, value)| match value.parse() {
+        Ok(number) => Ok((name, number)),
+        Err(_) => Err(format!("value of {name} is not a number: {value}")),
+    });
     parsed.collect()
 }
 
 /// Digits after the point.
 fn decimals(number: &str) -> i32 {
-    number
-        .split_once('.')
-        .map_or(0, |(_, fraction)| fraction.len() as i32)
+    number.split_once('.').map_or(0, |(_, fraction)| fraction.len() as i32)
 }
 
 /// Comma-separated values with a header line; fields may be quoted, without line breaks inside.
 fn parse(text: &str) -> Vec<Row> {
-    let mut lines = text
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .map(fields);
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty()).map(fields);
     let header = lines.next().unwrap_or_default();
     lines
         .map(|fields| {
@@ -207,10 +156,7 @@ mod the_check_itself {
     /// A row of the file as shipped, with one column changed.
     fn changed(id: &str, column: &str, value: &str) -> Row {
         let shipped = parse(include_str!("data/reference_pairs.csv"));
-        let mut row = shipped
-            .into_iter()
-            .find(|row| row["id"] == id)
-            .expect("the row is in the file");
+        let mut row = shipped.into_iter().find(|row| row["id"] == id).expect("the row is in the file");
         assert_eq!(check(&row), Ok(()));
         row.insert(column.to_owned(), value.to_owned());
         row
@@ -233,10 +179,7 @@ mod the_check_itself {
             ("s36_amz933_rsa", "published", "inside 13-50"),
             ("s32_cpu_amz_tls", "published", "72"),
         ] {
-            assert!(
-                check(&changed(id, column, value)).is_err(),
-                "{id} with {column} = {value} passes"
-            );
+            assert!(check(&changed(id, column, value)).is_err(), "{id} with {column} = {value} passes");
         }
     }
 }

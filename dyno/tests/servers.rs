@@ -9,9 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tlsdyno::servers::{
-    self, CertificateKind, CommandSpec, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls,
-};
+use tlsdyno::servers::{self, CertificateKind, CommandSpec, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls};
 
 /// A private place with a docroot that a server's worker user can read.
 struct Place {
@@ -39,11 +37,7 @@ impl Place {
     }
 
     fn command(&self, command: &str, address: &str) -> ServerSpec {
-        let spec = CommandSpec {
-            command: command.into(),
-            address: address.into(),
-            plain_address: None,
-        };
+        let spec = CommandSpec { command: command.into(), address: address.into(), plain_address: None };
         self.spec(ServerKind::Command(spec))
     }
 
@@ -53,21 +47,14 @@ impl Place {
 
     /// What is left in the place besides the docroot.
     fn leftovers(&self) -> Vec<String> {
-        let names = fs::read_dir(self.directory.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name());
-        names
-            .map(|name| name.to_string_lossy().into_owned())
-            .filter(|name| name.starts_with("server-"))
-            .collect()
+        let names = fs::read_dir(self.directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.map(|name| name.to_string_lossy().into_owned()).filter(|name| name.starts_with("server-")).collect()
     }
 }
 
 fn request(address: SocketAddr, text: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     stream.write_all(text.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -75,10 +62,7 @@ fn request(address: SocketAddr, text: &str) -> String {
 }
 
 fn get(address: SocketAddr) -> String {
-    request(
-        address,
-        "GET /hello.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-    )
+    request(address, "GET /hello.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 }
 
 /// Waits until `condition` holds; the servers of the tests act within milliseconds.
@@ -103,25 +87,16 @@ fn nginx_serves_accounts_and_leaves_nothing() {
     assert_eq!(nginx.listening_addresses(), [nginx.address()]);
     let before = nginx.cpu_ns().unwrap();
     let answer = get(nginx.address());
-    assert!(
-        answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello, world\n"),
-        "{answer}"
-    );
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello, world\n"), "{answer}");
     let posted = request(
         nginx.address(),
         "POST /hello.txt HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc",
     );
-    assert!(
-        posted.starts_with("HTTP/1.1 200") && posted.ends_with("hello, world\n"),
-        "{posted}"
-    );
+    assert!(posted.starts_with("HTTP/1.1 200") && posted.ends_with("hello, world\n"), "{posted}");
     assert!(nginx.cpu_ns().unwrap() > before);
     assert_eq!(nginx.error_log_alarms(), Vec::<String>::new());
     let description = nginx.description();
-    assert!(
-        description.version.starts_with("nginx/") && description.config.contains("daemon off"),
-        "{description:?}"
-    );
+    assert!(description.version.starts_with("nginx/") && description.config.contains("daemon off"), "{description:?}");
     let pids = nginx.pids();
     let address = nginx.address();
     nginx.stop().unwrap();
@@ -136,41 +111,22 @@ fn a_killed_worker_is_an_alarm() {
     let nginx = place.start(&place.spec(ServerKind::Nginx)).unwrap();
     let worker = nginx.worker_pids()[0];
     kill(worker);
-    eventually("an alarm", || {
-        nginx
-            .error_log_alarms()
-            .iter()
-            .any(|line| line.contains("exited on signal 9"))
-    });
-    assert_eq!(
-        nginx.error_log_alarms(),
-        Vec::<String>::new(),
-        "each alarm is told once"
-    );
+    eventually("an alarm", || nginx.error_log_alarms().iter().any(|line| line.contains("exited on signal 9")));
+    assert_eq!(nginx.error_log_alarms(), Vec::<String>::new(), "each alarm is told once");
 }
 
 #[test]
 fn a_server_that_does_not_start_says_why() {
     let place = Place::new();
     let mut spec = place.spec(ServerKind::Nginx);
-    let mut tls = ServerTls::new(
-        servers::certificates::create(CertificateKind::P256, place.directory.path()).unwrap(),
-    );
+    let mut tls = ServerTls::new(servers::certificates::create(CertificateKind::P256, place.directory.path()).unwrap());
     fs::write(&tls.certificate.key, "no key\n").unwrap();
     tls.tickets = false;
     spec.tls = Some(tls);
     let error = format!("{:#}", place.start(&spec).unwrap_err());
-    assert!(
-        error.contains("did not start (exit status 1)") && error.contains("p-256.key.pem"),
-        "{error}"
-    );
+    assert!(error.contains("did not start (exit status 1)") && error.contains("p-256.key.pem"), "{error}");
 
-    let error = format!(
-        "{:#}",
-        place
-            .start(&place.command("/no/such/server {port}", "127.0.0.1:{port}"))
-            .unwrap_err()
-    );
+    let error = format!("{:#}", place.start(&place.command("/no/such/server {port}", "127.0.0.1:{port}")).unwrap_err());
     assert!(error.contains("cannot run /no/such/server"), "{error}");
 
     let mut nowhere = place.spec(ServerKind::Nginx);
@@ -185,16 +141,8 @@ fn a_taken_port_names_its_owner() {
     let place = Place::new();
     let holder = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = holder.local_addr().unwrap().to_string();
-    let error = format!(
-        "{:#}",
-        place
-            .start(&place.command("sleep 60", &address))
-            .unwrap_err()
-    );
-    assert!(
-        error.contains(&address) && error.contains(&format!("process {}", std::process::id())),
-        "{error}"
-    );
+    let error = format!("{:#}", place.start(&place.command("sleep 60", &address)).unwrap_err());
+    assert!(error.contains(&address) && error.contains(&format!("process {}", std::process::id())), "{error}");
     assert_eq!(place.leftovers(), Vec::<String>::new());
 }
 
@@ -214,19 +162,13 @@ fn own_server(place: &Path, address: &str, mode: &str) -> ServerKind {
     let script = place.join("server.py");
     fs::write(&script, OWN_SERVER).unwrap();
     let command = format!("python3 '{}' {address} {{port}} {mode}", script.display());
-    ServerKind::Command(CommandSpec {
-        command,
-        address: "127.0.0.1:{port}".into(),
-        plain_address: None,
-    })
+    ServerKind::Command(CommandSpec { command, address: "127.0.0.1:{port}".into(), plain_address: None })
 }
 
 #[test]
 fn an_own_command_in_the_background_is_found_and_ended() {
     let place = Place::new();
-    let mut server = place
-        .start(&place.spec(own_server(&place.docroot(), "127.0.0.1", "daemon")))
-        .unwrap();
+    let mut server = place.start(&place.spec(own_server(&place.docroot(), "127.0.0.1", "daemon"))).unwrap();
     assert!(server.is_alive() && get(server.address()).contains(" 404 "));
     assert!(server.cpu_ns().unwrap() > 0);
     // It listens before it is in the background.
@@ -243,10 +185,7 @@ fn an_altered_server_must_not_be_reachable() {
     drop(place.start(&spec).unwrap());
     spec.environment = vec![("OPENSSL_CONF".into(), "/dev/null".into())];
     let error = format!("{:#}", place.start(&spec).unwrap_err());
-    assert!(
-        error.contains("0.0.0.0:") && error.contains("--allow-insecure-listen"),
-        "{error}"
-    );
+    assert!(error.contains("0.0.0.0:") && error.contains("--allow-insecure-listen"), "{error}");
     spec.allow_insecure_listen = true;
     drop(place.start(&spec).unwrap());
 }
@@ -254,9 +193,7 @@ fn an_altered_server_must_not_be_reachable() {
 #[test]
 fn a_dying_server_is_noticed() {
     let place = Place::new();
-    let mut server = place
-        .start(&place.spec(own_server(&place.docroot(), "127.0.0.1", "foreground")))
-        .unwrap();
+    let mut server = place.start(&place.spec(own_server(&place.docroot(), "127.0.0.1", "foreground"))).unwrap();
     let pid = server.pids()[0];
     assert!(server.is_alive());
     kill(pid);
@@ -277,11 +214,7 @@ fn the_environment_reaches_the_server_alone() {
     spec.environment = vec![("TLSDYNO_PROBE".into(), "seen".into())];
     let error = format!("{:#}", place.start(&spec).unwrap_err());
     assert!(error.contains("exit status 3"), "{error}");
-    assert!(
-        fs::read_to_string(probe)
-            .unwrap()
-            .contains("TLSDYNO_PROBE=seen")
-    );
+    assert!(fs::read_to_string(probe).unwrap().contains("TLSDYNO_PROBE=seen"));
     assert!(std::env::var_os("TLSDYNO_PROBE").is_none());
 }
 
@@ -293,10 +226,7 @@ fn servers_run_where_they_are_told() {
     let nginx = place.start(&spec).unwrap();
     for pid in nginx.pids() {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        assert!(
-            status.lines().any(|line| line == "Cpus_allowed_list:\t0"),
-            "{status}"
-        );
+        assert!(status.lines().any(|line| line == "Cpus_allowed_list:\t0"), "{status}");
     }
     drop(nginx);
     spec.cpu = Some(1000);
@@ -310,10 +240,7 @@ fn the_run_directory_lives_as_long_as_its_owner() {
     let directory = RunDirectory::create().unwrap();
     let path = directory.path().to_owned();
     fs::write(path.join("file"), "content").unwrap();
-    assert_eq!(
-        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-        0o711
-    );
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o711);
     // A second one of the same living owner leaves it alone.
     drop(RunDirectory::create().unwrap());
     assert!(path.join("file").exists());
@@ -337,23 +264,12 @@ fn victim() {
     let docroot = PathBuf::from(std::env::var_os("TLSDYNO_VICTIM_DOCROOT").unwrap());
     servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
     let directory = RunDirectory::create().unwrap();
-    let start =
-        |kind| servers::start(&ServerSpec::new(kind, docroot.clone()), directory.path()).unwrap();
+    let start = |kind| servers::start(&ServerSpec::new(kind, docroot.clone()), directory.path()).unwrap();
     let nginx = start(ServerKind::Nginx);
     let background = start(own_server(&docroot, "127.0.0.1", "daemon"));
     eventually("one process", || background.pids().len() == 1);
-    let pids: Vec<String> = nginx
-        .pids()
-        .iter()
-        .chain(&background.pids())
-        .map(ToString::to_string)
-        .collect();
-    println!(
-        "started: {} {} {}",
-        pids.join(","),
-        nginx.address(),
-        directory.path().display()
-    );
+    let pids: Vec<String> = nginx.pids().iter().chain(&background.pids()).map(ToString::to_string).collect();
+    println!("started: {} {} {}", pids.join(","), nginx.address(), directory.path().display());
     match std::env::var("TLSDYNO_VICTIM").unwrap().as_str() {
         "panic" => panic!("as asked"),
         _ => std::thread::sleep(Duration::from_secs(60)),
@@ -376,23 +292,11 @@ fn nothing_outlives_a_killed_owner() {
         let mut line = String::new();
         while !line.contains("started: ") || !line.ends_with('\n') {
             line.clear();
-            assert_ne!(
-                std::io::BufRead::read_line(&mut output, &mut line).unwrap(),
-                0,
-                "the victim said nothing"
-            );
+            assert_ne!(std::io::BufRead::read_line(&mut output, &mut line).unwrap(), 0, "the victim said nothing");
         }
-        let words: Vec<&str> = line[line.find("started: ").unwrap()..]
-            .split_whitespace()
-            .collect();
-        let pids: Vec<u32> = words[1]
-            .split(',')
-            .map(|pid| pid.parse().unwrap())
-            .collect();
-        let (address, directory) = (
-            words[2].parse::<SocketAddr>().unwrap(),
-            PathBuf::from(words[3]),
-        );
+        let words: Vec<&str> = line[line.find("started: ").unwrap()..].split_whitespace().collect();
+        let pids: Vec<u32> = words[1].split(',').map(|pid| pid.parse().unwrap()).collect();
+        let (address, directory) = (words[2].parse::<SocketAddr>().unwrap(), PathBuf::from(words[3]));
         assert!(pids.len() >= 3);
         if way == "kill" {
             assert!(pids.iter().all(|&pid| !is_gone(pid)) && directory.exists());
@@ -408,20 +312,11 @@ fn nothing_outlives_a_killed_owner() {
 #[test]
 fn both_servers_serve_both_versions_with_every_resumption() {
     let place = Place::new();
-    let certificate =
-        servers::certificates::create(CertificateKind::P256, place.directory.path()).unwrap();
+    let certificate = servers::certificates::create(CertificateKind::P256, place.directory.path()).unwrap();
     for kind in [ServerKind::BuiltIn, ServerKind::Nginx] {
         for (tickets, session_cache) in [(true, false), (false, true), (false, false)] {
-            let tls = ServerTls {
-                tickets,
-                session_cache,
-                ..ServerTls::new(certificate.clone())
-            };
-            let spec = ServerSpec {
-                tls: Some(tls),
-                log_sessions: true,
-                ..place.spec(kind.clone())
-            };
+            let tls = ServerTls { tickets, session_cache, ..ServerTls::new(certificate.clone()) };
+            let spec = ServerSpec { tls: Some(tls), log_sessions: true, ..place.spec(kind.clone()) };
             let server = place.start(&spec).unwrap();
             let case = format!("{kind:?}, tickets {tickets}, cache {session_cache}");
             for version in ["-tls1_2", "-tls1_3"] {
@@ -429,27 +324,12 @@ fn both_servers_serve_both_versions_with_every_resumption() {
             }
             let counts = server.session_counts().unwrap();
             let resumed = if tickets || session_cache { 2 } else { 0 };
-            assert_eq!(
-                (counts.requests, counts.connections, counts.resumed),
-                (4, 4, resumed),
-                "{case}"
-            );
+            assert_eq!((counts.requests, counts.connections, counts.resumed), (4, 4, resumed), "{case}");
             assert_eq!(counts.negotiated.values().sum::<u64>(), 4, "{case}");
-            assert!(
-                counts
-                    .negotiated
-                    .keys()
-                    .any(|name| name.starts_with("TLSv1.3 TLS_")),
-                "{counts:?}"
-            );
+            assert!(counts.negotiated.keys().any(|name| name.starts_with("TLSv1.3 TLS_")), "{counts:?}");
             assert_eq!(server.error_log_alarms(), Vec::<String>::new(), "{case}");
             let libraries = server.description().openssl_libraries;
-            assert!(
-                libraries
-                    .iter()
-                    .any(|path| path.to_string_lossy().contains("libssl")),
-                "{case}: {libraries:?}"
-            );
+            assert!(libraries.iter().any(|path| path.to_string_lossy().contains("libssl")), "{case}: {libraries:?}");
             servers::require_mapped(&server.worker_pids(), &libraries[0]).unwrap();
             server.stop().unwrap();
         }
@@ -476,12 +356,7 @@ fn fetch_twice_with_one_session(server: &Instance, version: &str) {
             .spawn()
             .unwrap();
         let request = "GET /hello.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        client
-            .stdin
-            .take()
-            .unwrap()
-            .write_all(request.as_bytes())
-            .unwrap();
+        client.stdin.take().unwrap().write_all(request.as_bytes()).unwrap();
         let output = client.wait_with_output().unwrap();
         assert!(String::from_utf8_lossy(&output.stdout).ends_with("hello, world\n"));
     }
@@ -490,40 +365,23 @@ fn fetch_twice_with_one_session(server: &Instance, version: &str) {
 #[test]
 fn settings_reach_both_servers() {
     let place = Place::new();
-    let certificate =
-        servers::certificates::create(CertificateKind::Rsa2048, place.directory.path()).unwrap();
+    let certificate = servers::certificates::create(CertificateKind::Rsa2048, place.directory.path()).unwrap();
     for kind in [ServerKind::BuiltIn, ServerKind::Nginx] {
         let tls = ServerTls {
             versions: vec!["1.2".parse().unwrap()],
-            suites: vec![
-                "AES128-SHA".parse().unwrap(),
-                "ECDHE-RSA-AES128-SHA".parse().unwrap(),
-            ],
+            suites: vec!["AES128-SHA".parse().unwrap(), "ECDHE-RSA-AES128-SHA".parse().unwrap()],
             groups: vec!["P-384".parse().unwrap()],
             encrypt_then_mac: false,
             ..ServerTls::new(certificate.clone())
         };
-        let mut spec = ServerSpec {
-            tls: Some(tls),
-            workers: 2,
-            ..place.spec(kind.clone())
-        };
+        let mut spec = ServerSpec { tls: Some(tls), workers: 2, ..place.spec(kind.clone()) };
         let server = place.start(&spec).unwrap();
         let said = handshake(&server, &[]);
-        assert!(
-            said.contains("Cipher is AES128-SHA") && said.contains("Protocol  : TLSv1.2"),
-            "{said}"
-        );
+        assert!(said.contains("Cipher is AES128-SHA") && said.contains("Protocol  : TLSv1.2"), "{said}");
         let said = handshake(&server, &["-cipher", "ECDHE-RSA-AES128-SHA"]);
-        assert!(
-            said.contains("P-384") || said.contains("secp384r1"),
-            "{kind:?}: {said}"
-        );
+        assert!(said.contains("P-384") || said.contains("secp384r1"), "{kind:?}: {said}");
         assert!(handshake(&server, &["-tls1_3"]).contains("Cipher is (NONE)"));
-        assert_eq!(
-            server.worker_pids().len(),
-            if kind == ServerKind::Nginx { 2 } else { 1 }
-        );
+        assert_eq!(server.worker_pids().len(), if kind == ServerKind::Nginx { 2 } else { 1 });
         server.stop().unwrap();
         // Plain HTTP, the same driver.
         spec.tls = None;
@@ -564,16 +422,11 @@ fn serve_prints_addresses_and_ends_when_told() {
         .spawn()
         .unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(server.stdout.take().unwrap()));
-    let mut address =
-        || serde_json::from_str::<serde_json::Value>(&lines.next().unwrap().unwrap()).unwrap();
+    let mut address = || serde_json::from_str::<serde_json::Value>(&lines.next().unwrap().unwrap()).unwrap();
     let (tls, plain) = (address(), address());
     assert_eq!((&tls["tls"], &plain["tls"]), (&true.into(), &false.into()));
     assert!(get(plain["address"].as_str().unwrap().parse().unwrap()).ends_with("hello, world\n"));
-    rustix::process::kill_process(
-        rustix::process::Pid::from_child(&server),
-        rustix::process::Signal::INT,
-    )
-    .unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&server), rustix::process::Signal::INT).unwrap();
     assert!(server.wait().unwrap().success());
 }
 
@@ -586,18 +439,10 @@ fn serve_explains_what_it_refuses() {
     for (arguments, code, words) in [
         (vec!["--listen", "0.0.0.0:0"], 2, "--allow-insecure-listen"),
         (vec!["--listen-plain", &taken], 5, "Address already in use"),
-        (
-            vec!["--certificate", "/no/such.pem", "--key", "/no/such.pem"],
-            5,
-            "/no/such.pem",
-        ),
+        (vec!["--certificate", "/no/such.pem", "--key", "/no/such.pem"], 5, "/no/such.pem"),
         (vec!["--tls", "1.1"], 2, "unknown TLS version"),
         (vec!["--suite", "RC4-MD5"], 2, "unknown cipher suite"),
-        (
-            vec!["--session-log", "/no/such/directory/log"],
-            2,
-            "/no/such/directory/log",
-        ),
+        (vec!["--session-log", "/no/such/directory/log"], 2, "/no/such/directory/log"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_tlsdyno"))
             .arg("serve")
@@ -610,9 +455,7 @@ fn serve_explains_what_it_refuses() {
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
         assert!(said.contains(words), "{arguments:?}: {said}");
     }
-    let output = Command::new(env!("CARGO_BIN_EXE_tlsdyno"))
-        .args(["serve", "--docroot", "/no/such/place"])
-        .output()
-        .unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_tlsdyno")).args(["serve", "--docroot", "/no/such/place"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3));
 }

@@ -7,11 +7,7 @@ use tlsdyno::stats::{Metric, Share, Summary, Verdict};
 use tlsdyno::store::{Kind, Record, Warning};
 
 fn share<'a>(summary: &'a Summary, stage: &str, metric: Metric) -> &'a Share {
-    summary
-        .shares
-        .by(metric)
-        .find(|share| share.stage == stage)
-        .expect("the share is there")
+    summary.shares.by(metric).find(|share| share.stage == stage).expect("the share is there")
 }
 
 #[test]
@@ -21,42 +17,23 @@ fn the_truth_is_found_and_the_sum_is_100() {
         let found = share(&summary, stage, Metric::Cpu);
         // Three times the half width: a false alarm in a fixed seed would only mean a changed generator.
         let tolerance = 1.5 * (found.high - found.low);
-        assert!(
-            (found.percent - truth).abs() < tolerance.min(3.0),
-            "{found:?} {truth}"
-        );
-        assert!(
-            found.low <= found.percent && found.percent <= found.high,
-            "{found:?}"
-        );
+        assert!((found.percent - truth).abs() < tolerance.min(3.0), "{found:?} {truth}");
+        assert!(found.low <= found.percent && found.percent <= found.high, "{found:?}");
     }
     for metric in Metric::ALL {
         let sum: f64 = summary.shares.by(metric).map(|share| share.percent).sum();
         assert!((sum - 100.0).abs() < 1e-9, "{sum}");
     }
-    assert_eq!(
-        share(&summary, "authentication", Metric::Cpu).verdict,
-        Verdict::Resolved
-    );
-    assert_eq!(
-        share(&summary, "randomness", Metric::Cpu).verdict,
-        Verdict::Undecided
-    );
+    assert_eq!(share(&summary, "authentication", Metric::Cpu).verdict, Verdict::Resolved);
+    assert_eq!(share(&summary, "randomness", Metric::Cpu).verdict, Verdict::Undecided);
     let interaction = &summary.shares.interaction[0];
     let truth = STAGES.iter().map(|(_, percent)| percent).sum::<f64>() - ALL_OFF;
-    assert!(
-        interaction.low <= truth && truth <= interaction.high,
-        "{interaction:?} {truth}"
-    );
+    assert!(interaction.low <= truth && truth <= interaction.high, "{interaction:?} {truth}");
 }
 
 #[test]
 fn order_of_blocks_and_scale_of_time_do_not_matter() {
-    let record = Synthetic {
-        rounds: 6,
-        ..Synthetic::default()
-    }
-    .record();
+    let record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
     let expected = Summary::of(&record).shares;
     let mut shuffled = record.clone();
     shuffled.blocks.reverse();
@@ -66,12 +43,7 @@ fn order_of_blocks_and_scale_of_time_do_not_matter() {
         block.server_cpu_ns *= 8;
         block.elapsed_ns *= 8;
     }
-    for (slow, fast) in Summary::of(&slower)
-        .shares
-        .shares
-        .iter()
-        .zip(&expected.shares)
-    {
+    for (slow, fast) in Summary::of(&slower).shares.shares.iter().zip(&expected.shares) {
         assert!(
             (slow.percent - fast.percent).abs() < 1e-9 && (slow.high - fast.high).abs() < 1e-9,
             "{slow:?} {fast:?}"
@@ -81,27 +53,16 @@ fn order_of_blocks_and_scale_of_time_do_not_matter() {
 
 #[test]
 fn several_blocks_of_one_configuration_count_as_one_longer_block() {
-    let record = Synthetic {
-        rounds: 6,
-        ..Synthetic::default()
-    }
-    .record();
+    let record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
     let mut halved = record.clone();
     for block in &record.blocks {
         let mut half = block.clone();
-        (half.hits, half.elapsed_ns, half.server_cpu_ns) = (
-            block.hits / 2,
-            block.elapsed_ns / 2,
-            block.server_cpu_ns / 2,
-        );
+        (half.hits, half.elapsed_ns, half.server_cpu_ns) =
+            (block.hits / 2, block.elapsed_ns / 2, block.server_cpu_ns / 2);
         let mut rest = half.clone();
-        (rest.elapsed_ns, rest.server_cpu_ns) = (
-            block.elapsed_ns - half.elapsed_ns,
-            block.server_cpu_ns - half.server_cpu_ns,
-        );
-        halved.blocks.retain(|other| {
-            (other.round, other.configuration) != (block.round, block.configuration)
-        });
+        (rest.elapsed_ns, rest.server_cpu_ns) =
+            (block.elapsed_ns - half.elapsed_ns, block.server_cpu_ns - half.server_cpu_ns);
+        halved.blocks.retain(|other| (other.round, other.configuration) != (block.round, block.configuration));
         halved.blocks.extend([half, rest]);
     }
     assert_eq!(halved.blocks.len(), 2 * record.blocks.len());
@@ -110,49 +71,20 @@ fn several_blocks_of_one_configuration_count_as_one_longer_block() {
 
 #[test]
 fn without_plain_http_no_share_is_claimed_for_it() {
-    let summary = Summary::of(
-        &Synthetic {
-            plain: false,
-            rounds: 6,
-            ..Synthetic::default()
-        }
-        .record(),
-    );
-    assert!(
-        summary
-            .shares
-            .shares
-            .iter()
-            .all(|share| share.stage != "plain_http" && share.stage != "other_tls")
-    );
-    assert_eq!(
-        summary
-            .shares
-            .by(Metric::Cpu)
-            .last()
-            .map(|share| share.stage.as_str()),
-        Some("rest")
-    );
+    let summary = Summary::of(&Synthetic { plain: false, rounds: 6, ..Synthetic::default() }.record());
+    assert!(summary.shares.shares.iter().all(|share| share.stage != "plain_http" && share.stage != "other_tls"));
+    assert_eq!(summary.shares.by(Metric::Cpu).last().map(|share| share.stage.as_str()), Some("rest"));
     assert!(summary.warnings.contains(&Warning::NoPlainHttp));
 }
 
 #[test]
 fn bounds_are_flagged_for_throughput_only() {
-    let summary = Summary::of(
-        &Synthetic {
-            rounds: 6,
-            ..Synthetic::default()
-        }
-        .record(),
-    );
+    let summary = Summary::of(&Synthetic { rounds: 6, ..Synthetic::default() }.record());
     assert!(share(&summary, "plain_http", Metric::Throughput).bound);
     assert!(share(&summary, "other_tls", Metric::Throughput).bound);
     assert!(!share(&summary, "authentication", Metric::Throughput).bound);
     assert!(summary.shares.by(Metric::Cpu).all(|share| !share.bound));
-    let bound = Warning::ClientBound {
-        configurations: vec!["plain HTTP".to_owned()],
-        all: 10,
-    };
+    let bound = Warning::ClientBound { configurations: vec!["plain HTTP".to_owned()], all: 10 };
     assert!(summary.warnings.contains(&bound), "{:?}", summary.warnings);
 }
 
@@ -160,59 +92,28 @@ fn bounds_are_flagged_for_throughput_only() {
 fn an_invalid_block_costs_its_own_pair_only() {
     let mut record = Synthetic::default().record();
     let off = index(&record, &Kind::StageOff("cipher".to_owned()));
-    for block in record
-        .blocks
-        .iter_mut()
-        .filter(|block| block.configuration == off && block.round < 2)
-    {
+    for block in record.blocks.iter_mut().filter(|block| block.configuration == off && block.round < 2) {
         block.valid = false;
         // Would ruin the share if it were used.
         block.server_cpu_ns *= 50;
     }
-    let (before, after) = (
-        Summary::of(&Synthetic::default().record()),
-        Summary::of(&record),
-    );
+    let (before, after) = (Summary::of(&Synthetic::default().record()), Summary::of(&record));
     assert!((share(&after, "cipher", Metric::Cpu).percent - STAGES[2].1).abs() < 3.0);
-    assert_eq!(
-        share(&after, "kdf", Metric::Cpu).percent,
-        share(&before, "kdf", Metric::Cpu).percent
-    );
-    let dropped = Warning::RoundsDropped {
-        configuration: "no cipher".to_owned(),
-        dropped: 2,
-        of: 16,
-    };
+    assert_eq!(share(&after, "kdf", Metric::Cpu).percent, share(&before, "kdf", Metric::Cpu).percent);
+    let dropped = Warning::RoundsDropped { configuration: "no cipher".to_owned(), dropped: 2, of: 16 };
     assert!(after.warnings.contains(&dropped), "{:?}", after.warnings);
-    let sum: f64 = after
-        .shares
-        .by(Metric::Cpu)
-        .map(|share| share.percent)
-        .sum();
+    let sum: f64 = after.shares.by(Metric::Cpu).map(|share| share.percent).sum();
     assert!((sum - 100.0).abs() < 1e-9, "{sum}");
 }
 
 #[test]
 fn a_configuration_that_failed_its_preflight_is_not_used() {
-    let mut record = Synthetic {
-        rounds: 6,
-        ..Synthetic::default()
-    }
-    .record();
+    let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
     let off = index(&record, &Kind::StageOff("kdf".to_owned()));
     record.configurations[off].valid = false;
-    record.configurations[off]
-        .preflight
-        .failed
-        .push("the unmatched client completed a handshake".to_owned());
+    record.configurations[off].preflight.failed.push("the unmatched client completed a handshake".to_owned());
     let summary = Summary::of(&record);
-    assert!(
-        summary
-            .shares
-            .shares
-            .iter()
-            .all(|share| share.stage != "kdf")
-    );
+    assert!(summary.shares.shares.iter().all(|share| share.stage != "kdf"));
     assert!(summary.configurations[off].warnings[0].contains("unmatched client"));
     assert!(!summary.configurations[off].valid);
 }
@@ -225,13 +126,7 @@ fn a_stopped_experiment_is_judged_by_its_whole_rounds() {
     let summary = Summary::of(&record);
     assert_eq!(summary.rounds, 3);
     assert!(summary.warnings.contains(&Warning::FewRounds { rounds: 3 }));
-    assert!(
-        summary
-            .shares
-            .shares
-            .iter()
-            .all(|share| share.low.is_finite() && share.verdict == Verdict::Undecided)
-    );
+    assert!(summary.shares.shares.iter().all(|share| share.low.is_finite() && share.verdict == Verdict::Undecided));
     record.blocks.truncate(4);
     let nothing = Summary::of(&record);
     assert!(nothing.shares.shares.is_empty() && nothing.rounds == 0);
@@ -239,18 +134,10 @@ fn a_stopped_experiment_is_judged_by_its_whole_rounds() {
 
 #[test]
 fn one_round_claims_no_interval() {
-    let summary = Summary::of(
-        &Synthetic {
-            rounds: 1,
-            ..Synthetic::default()
-        }
-        .record(),
-    );
+    let summary = Summary::of(&Synthetic { rounds: 1, ..Synthetic::default() }.record());
     for share in &summary.shares.shares {
         assert!(
-            share.low == f64::NEG_INFINITY
-                && share.high == f64::INFINITY
-                && share.verdict == Verdict::Undecided,
+            share.low == f64::NEG_INFINITY && share.high == f64::INFINITY && share.verdict == Verdict::Undecided,
             "{share:?}"
         );
     }
@@ -258,52 +145,23 @@ fn one_round_claims_no_interval() {
 
 #[test]
 fn errors_and_steal_are_said() {
-    let mut record = Synthetic {
-        rounds: 6,
-        ..Synthetic::default()
-    }
-    .record();
+    let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
     record.blocks[3].errors.insert("timeout".to_owned(), 4);
     record.blocks[4].steal_ns = record.blocks.iter().map(|block| block.elapsed_ns).sum();
     let summary = Summary::of(&record);
     let texts: Vec<String> = summary.warnings.iter().map(Warning::to_string).collect();
-    assert!(
-        texts
-            .iter()
-            .any(|text| text.starts_with("4 of ") && text.contains("lower --connections")),
-        "{texts:?}"
-    );
-    assert!(
-        texts
-            .iter()
-            .any(|text| text.starts_with("the hypervisor took")),
-        "{texts:?}"
-    );
+    assert!(texts.iter().any(|text| text.starts_with("4 of ") && text.contains("lower --connections")), "{texts:?}");
+    assert!(texts.iter().any(|text| text.starts_with("the hypervisor took")), "{texts:?}");
 }
 
 #[test]
 fn configurations_are_summarised() {
-    let record = Synthetic {
-        rounds: 6,
-        ..Synthetic::default()
-    }
-    .record();
+    let record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
     let summary = Summary::of(&record);
     let as_is = summary.configuration(&Kind::AsIs).expect("as is");
-    assert_eq!(
-        (
-            as_is.blocks,
-            as_is.hits,
-            as_is.handshakes_full,
-            as_is.handshakes_resumed
-        ),
-        (6, 14_400, 1_200, 3_600)
-    );
+    assert_eq!((as_is.blocks, as_is.hits, as_is.handshakes_full, as_is.handshakes_resumed), (6, 14_400, 1_200, 3_600));
     assert!((as_is.server_cpu_ns_per_hit - synthetic::AS_IS_NS).abs() < 0.2 * synthetic::AS_IS_NS);
-    assert!(
-        as_is.hits_per_second_low < as_is.hits_per_second
-            && as_is.hits_per_second < as_is.hits_per_second_high
-    );
+    assert!(as_is.hits_per_second_low < as_is.hits_per_second && as_is.hits_per_second < as_is.hits_per_second_high);
     assert_eq!(as_is.latency_ns["full_handshake"].count, 1_200);
     let latency = &as_is.latency_ns["first_byte"];
     assert!(latency.p50 < latency.p90 && latency.p90 < latency.p99 && latency.p99 <= latency.max);

@@ -10,11 +10,7 @@ use synthetic::Synthetic;
 use tlsdyno::store::{Record, Store, StoreError, read_json, write_json};
 
 fn small() -> Record {
-    Synthetic {
-        rounds: 2,
-        ..Synthetic::default()
-    }
-    .record()
+    Synthetic { rounds: 2, ..Synthetic::default() }.record()
 }
 
 #[test]
@@ -29,10 +25,7 @@ fn a_record_comes_back_as_it_was() {
     for block in blocks {
         store.add_block(&record.id, &block).expect("block");
         record.blocks.push(block);
-        assert_eq!(
-            store.list().expect("list")[0].blocks,
-            record.blocks.len() as u64
-        );
+        assert_eq!(store.list().expect("list")[0].blocks, record.blocks.len() as u64);
     }
     assert_eq!(store.load(&record.id).expect("load"), record);
     record.finished = true;
@@ -50,11 +43,7 @@ fn records_are_found_by_the_beginning_of_their_id() {
     // 17 ids cannot all begin with different hexadecimal digits.
     let ids: Vec<String> = (0..17)
         .map(|second| {
-            let record = Record {
-                created_unix_s: second,
-                blocks: Vec::new(),
-                ..small()
-            };
+            let record = Record { created_unix_s: second, blocks: Vec::new(), ..small() };
             store.begin(&record).expect("begin")
         })
         .collect();
@@ -62,20 +51,13 @@ fn records_are_found_by_the_beginning_of_their_id() {
         assert_eq!(store.load(&id[..11]).expect("a unique beginning").id, *id);
     }
     assert_eq!(store.load("last").expect("newest").id, ids[16]);
-    let refused: Vec<StoreError> = (0..16)
-        .filter_map(|digit| store.load(&format!("{digit:x}")).err())
-        .collect();
+    let refused: Vec<StoreError> = (0..16).filter_map(|digit| store.load(&format!("{digit:x}")).err()).collect();
     assert!(
-        refused
-            .iter()
-            .any(|error| matches!(error, StoreError::Ambiguous { ids, .. } if ids.len() > 1)),
+        refused.iter().any(|error| matches!(error, StoreError::Ambiguous { ids, .. } if ids.len() > 1)),
         "{refused:?}"
     );
     let unknown = store.load("nonsense").expect_err("unknown");
-    assert!(
-        unknown.to_string().contains("`tlsdyno list` shows"),
-        "{unknown}"
-    );
+    assert!(unknown.to_string().contains("`tlsdyno list` shows"), "{unknown}");
 }
 
 #[test]
@@ -84,43 +66,24 @@ fn what_is_no_store_is_refused_and_left_alone() {
     let text = directory.path().join("notes.txt");
     std::fs::write(
         &text,
-        "no database, just a text that is long enough to have a header of one hundred bytes. "
-            .repeat(9),
+        "no database, just a text that is long enough to have a header of one hundred bytes. ".repeat(9),
     )
     .expect("file");
     let before = std::fs::read(&text).expect("read");
-    assert!(matches!(
-        Store::open_at(&text),
-        Err(StoreError::NotAStore { .. })
-    ));
+    assert!(matches!(Store::open_at(&text), Err(StoreError::NotAStore { .. })));
     assert_eq!(std::fs::read(&text).expect("read"), before);
 
     let foreign = directory.path().join("foreign.sqlite");
-    rusqlite::Connection::open(&foreign)
-        .expect("database")
-        .execute_batch("CREATE TABLE theirs (x)")
-        .expect("table");
-    assert!(matches!(
-        Store::open_at(&foreign),
-        Err(StoreError::NotAStore { .. })
-    ));
+    rusqlite::Connection::open(&foreign).expect("database").execute_batch("CREATE TABLE theirs (x)").expect("table");
+    assert!(matches!(Store::open_at(&foreign), Err(StoreError::NotAStore { .. })));
 
     let newer = directory.path().join("newer.sqlite");
     drop(Store::open_at(&newer).expect("store"));
-    rusqlite::Connection::open(&newer)
-        .expect("database")
-        .pragma_update(None, "user_version", 99)
-        .expect("version");
+    rusqlite::Connection::open(&newer).expect("database").pragma_update(None, "user_version", 99).expect("version");
     let error = Store::open_at(&newer).expect_err("newer");
-    assert!(
-        matches!(error, StoreError::Newer { found: 99, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, StoreError::Newer { found: 99, .. }), "{error}");
 
-    assert!(matches!(
-        Store::open_for_reading_at(&directory.path().join("absent")),
-        Err(StoreError::Empty { .. })
-    ));
+    assert!(matches!(Store::open_for_reading_at(&directory.path().join("absent")), Err(StoreError::Empty { .. })));
     assert!(!directory.path().join("absent").exists());
     assert!(Store::open_at(Path::new("/dev/full")).is_err());
 }
@@ -133,10 +96,7 @@ fn a_file_of_one_record_comes_back_as_it_was() {
     write_json(&record, &path).expect("write");
     assert_eq!(read_json(&path).expect("read"), record);
     std::fs::write(&path, "{\"format\": 1}").expect("file");
-    assert!(matches!(
-        read_json(&path),
-        Err(StoreError::Unreadable { .. })
-    ));
+    assert!(matches!(read_json(&path), Err(StoreError::Unreadable { .. })));
     assert!(write_json(&record, Path::new("/dev/full/record.json")).is_err());
 }
 
@@ -149,13 +109,7 @@ fn endless_writer() {
     };
     let mut store = Store::open_at(Path::new(&path)).expect("store");
     let record = small();
-    let id = store
-        .begin(&Record {
-            blocks: Vec::new(),
-            finished: false,
-            ..record.clone()
-        })
-        .expect("begin");
+    let id = store.begin(&Record { blocks: Vec::new(), finished: false, ..record.clone() }).expect("begin");
     for (count, block) in record.blocks.iter().cycle().enumerate() {
         store.add_block(&id, block).expect("block");
         println!("written {}", count + 1);
@@ -172,31 +126,13 @@ fn a_killed_writer_loses_nothing() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("child");
-    let lines = BufReader::new(writer.stdout.take().expect("pipe"))
-        .lines()
-        .map_while(Result::ok);
-    let written = lines
-        .filter(|line| line.contains("written "))
-        .take(7)
-        .count();
+    let lines = BufReader::new(writer.stdout.take().expect("pipe")).lines().map_while(Result::ok);
+    let written = lines.filter(|line| line.contains("written ")).take(7).count();
     writer.kill().expect("kill");
     writer.wait().expect("wait");
     assert_eq!(written, 7);
-    let record = Store::open_at(&path)
-        .expect("the next run opens it")
-        .load("last")
-        .expect("load");
-    assert!(
-        record.blocks.len() >= 7 && !record.finished,
-        "{}",
-        record.blocks.len()
-    );
+    let record = Store::open_at(&path).expect("the next run opens it").load("last").expect("load");
+    assert!(record.blocks.len() >= 7 && !record.finished, "{}", record.blocks.len());
     let cycle = small().blocks;
-    assert!(
-        record
-            .blocks
-            .iter()
-            .zip(cycle.iter().cycle())
-            .all(|(kept, made)| kept == made)
-    );
+    assert!(record.blocks.iter().zip(cycle.iter().cycle()).all(|(kept, made)| kept == made));
 }

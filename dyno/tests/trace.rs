@@ -18,10 +18,7 @@ fn semicomplete() -> PathBuf {
 }
 
 fn tlsdyno(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tlsdyno"))
-        .args(arguments)
-        .output()
-        .unwrap()
+    Command::new(env!("CARGO_BIN_EXE_tlsdyno")).args(arguments).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -33,11 +30,7 @@ const LARGEST_BYTES: u64 = 100_000;
 
 /// The site of the real log without its large files.
 fn light_site() -> Site {
-    let spec = WorkloadSpec::Trace {
-        path: semicomplete(),
-        exclude: Vec::new(),
-        replay: ReplaySpec::default(),
-    };
+    let spec = WorkloadSpec::Trace { path: semicomplete(), exclude: Vec::new(), replay: ReplaySpec::default() };
     let mut site = trace::make(&spec).unwrap();
     site.files.retain(|file| file.bytes <= LARGEST_BYTES);
     site
@@ -49,10 +42,8 @@ fn ask(stream: &mut BufReader<TcpStream>, object: &Object) -> (u16, u64) {
         "POST" => format!("Content-Length: {}\r\n", object.body_bytes),
         _ => String::new(),
     };
-    let request = format!(
-        "{} {} HTTP/1.1\r\nHost: localhost\r\n{}{length}\r\n",
-        object.method, object.path, object.headers
-    );
+    let request =
+        format!("{} {} HTTP/1.1\r\nHost: localhost\r\n{}{length}\r\n", object.method, object.path, object.headers);
     stream.get_mut().write_all(request.as_bytes()).unwrap();
     let mut status_line = String::new();
     stream.read_line(&mut status_line).unwrap();
@@ -68,11 +59,7 @@ fn ask(stream: &mut BufReader<TcpStream>, object: &Object) -> (u16, u64) {
             length = value.trim().parse().unwrap();
         }
     }
-    let body = if object.method == "HEAD" || status == 304 {
-        0
-    } else {
-        length
-    };
+    let body = if object.method == "HEAD" || status == 304 { 0 } else { length };
     std::io::copy(&mut stream.by_ref().take(body), &mut std::io::sink()).unwrap();
     (status, body)
 }
@@ -99,13 +86,7 @@ fn nginx_answers_every_object_of_the_real_log_as_expected() {
         }
         let (status, body) = ask(&mut stream, object);
         assert_eq!(Some(status), object.expect.status, "{object:?}");
-        assert!(
-            object
-                .expect
-                .body_bytes
-                .is_none_or(|expected| expected == body),
-            "{body} bytes for {object:?}"
-        );
+        assert!(object.expect.body_bytes.is_none_or(|expected| expected == body), "{body} bytes for {object:?}");
         asked += 1;
     }
     assert!(asked > 1_500, "only {asked} objects were asked for");
@@ -118,12 +99,7 @@ fn show_prints_text_for_people_and_json_for_programs() {
     let shown = tlsdyno(&["trace", "show", log.to_str().unwrap()]);
     assert!(shown.status.success());
     let shown = text(&shown.stdout);
-    for line in [
-        "hits          10,000",
-        "users         1,753",
-        "malformed     0 lines",
-        "404 213",
-    ] {
+    for line in ["hits          10,000", "users         1,753", "malformed     0 lines", "404 213"] {
         assert!(shown.contains(line), "{line:?} is not in\n{shown}");
     }
     let json = tlsdyno(&["trace", "show", "--json", "department", "--scale", "0.1"]);
@@ -138,15 +114,7 @@ fn import_writes_files_of_the_right_sizes_and_spares_what_is_there() {
     let place = tempfile::tempdir().unwrap();
     let output = place.path().join("site");
     let output = output.to_str().unwrap();
-    let imported = tlsdyno(&[
-        "trace",
-        "import",
-        "ecommerce",
-        "--users",
-        "10",
-        "-o",
-        output,
-    ]);
+    let imported = tlsdyno(&["trace", "import", "ecommerce", "--users", "10", "-o", output]);
     assert!(imported.status.success(), "{}", text(&imported.stderr));
     let page = place.path().join("site/docroot/new/register.html");
     assert_eq!(fs::metadata(page).unwrap().len(), 12_288);
@@ -163,50 +131,27 @@ fn a_log_that_synth_wrote_can_be_shown() {
     let place = tempfile::tempdir().unwrap();
     let log = place.path().join("access.log");
     let log = log.to_str().unwrap();
-    assert!(
-        tlsdyno(&["trace", "synth", "ecommerce", "--users", "30", "-o", log])
-            .status
-            .success()
-    );
+    assert!(tlsdyno(&["trace", "synth", "ecommerce", "--users", "30", "-o", log]).status.success());
     let json = tlsdyno(&["trace", "show", "--json", "--pages", log]);
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
-    assert_eq!(
-        (&json["hits"], &json["users"], &json["pages"]),
-        (&360.into(), &30.into(), &90.into())
-    );
+    assert_eq!((&json["hits"], &json["users"], &json["pages"]), (&360.into(), &30.into(), &90.into()));
 }
 
 #[test]
 fn what_is_wrong_with_the_input_is_named_and_has_its_exit_code() {
     let place = tempfile::tempdir().unwrap();
     let garbage = place.path().join("garbage");
-    fs::write(
-        &garbage,
-        [b"\x00\xff\x1b[31m\n".as_slice(), &[0x80; 5_000]].concat(),
-    )
-    .unwrap();
+    fs::write(&garbage, [b"\x00\xff\x1b[31m\n".as_slice(), &[0x80; 5_000]].concat()).unwrap();
     let empty = place.path().join("empty");
     fs::write(&empty, "").unwrap();
     let cases: [(&[&str], i32, &str); 7] = [
-        (
-            &["/does/not/exist"],
-            3,
-            "failed to open the log /does/not/exist",
-        ),
+        (&["/does/not/exist"], 3, "failed to open the log /does/not/exist"),
         (&[place.path().to_str().unwrap()], 3, "is a directory"),
         (&[empty.to_str().unwrap()], 3, "is empty"),
         (&[garbage.to_str().unwrap()], 3, "no usable line"),
-        (
-            &["ecommerce", "--pages"],
-            2,
-            "--pages means nothing for ecommerce",
-        ),
+        (&["ecommerce", "--pages"], 2, "--pages means nothing for ecommerce"),
         (&["department", "--scale", "0"], 2, "scales from 0.01 to 10"),
-        (
-            &[garbage.to_str().unwrap(), "--exclude", "10.0.0.0/40"],
-            2,
-            "longer than its address",
-        ),
+        (&[garbage.to_str().unwrap(), "--exclude", "10.0.0.0/40"], 2, "longer than its address"),
     ];
     for (arguments, code, message) in cases {
         let output = tlsdyno(&[&["trace", "show"], arguments].concat());

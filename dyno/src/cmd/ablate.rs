@@ -163,7 +163,8 @@ impl Args {
             ..Experiment::default()
         };
         experiment.workload = self.workload_spec(experiment.workload)?;
-        let stages = self.stages.iter().map(|name| name.parse()).collect::<Result<Vec<Stage>, _>>().or_exit(Exit::Usage)?;
+        let stages =
+            self.stages.iter().map(|name| name.parse()).collect::<Result<Vec<Stage>, _>>().or_exit(Exit::Usage)?;
         if !stages.is_empty() {
             experiment.configurations = Experiment::ablation(&stages, experiment.has_plain_http());
         }
@@ -222,7 +223,8 @@ impl Args {
 
     fn workload_spec(&self, default: WorkloadSpec) -> Result<WorkloadSpec> {
         if let Some(path) = &self.trace {
-            let readable = path.canonicalize().with_context(|| format!("failed to read the access log {}", path.display()));
+            let readable =
+                path.canonicalize().with_context(|| format!("failed to read the access log {}", path.display()));
             let path = readable.or_exit(Exit::Input)?;
             return Ok(WorkloadSpec::Trace { path, exclude: self.exclude.clone(), replay: Default::default() });
         }

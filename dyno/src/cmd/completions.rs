@@ -22,8 +22,6 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "tlsdyno", &mut script);
-    std::io::stdout()
-        .write_all(&script)
-        .context("failed to print")?;
+    std::io::stdout().write_all(&script).context("failed to print")?;
     Ok(Exit::Done)
 }

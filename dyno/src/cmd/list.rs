@@ -26,14 +26,9 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         Err(StoreError::Empty { .. }) => Vec::new(),
         records => records.or_exit(Exit::Input)?,
     };
-    let text = if args.json {
-        serde_json::to_string_pretty(&records)? + "\n"
-    } else {
-        as_table(&records, Style::of_stdout())
-    };
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .context("failed to print")?;
+    let text =
+        if args.json { serde_json::to_string_pretty(&records)? + "\n" } else { as_table(&records, Style::of_stdout()) };
+    std::io::stdout().write_all(text.as_bytes()).context("failed to print")?;
     Ok(Exit::Done)
 }
 
@@ -53,11 +48,7 @@ fn as_table(records: &[Listing], style: Style) -> String {
         ],
     );
     for record in records {
-        let state = if record.finished {
-            "complete"
-        } else {
-            "stopped"
-        };
+        let state = if record.finished { "complete" } else { "stopped" };
         table.add_row([
             &record.id,
             &text::date(record.created_unix_s),
@@ -88,17 +79,6 @@ mod tests {
         let text = as_table(&[record], Style::PLAIN);
         let line = text.lines().nth(1).expect("a line");
         let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(
-            words[..7],
-            [
-                "3fd1c07a92e4",
-                "2026-11-20",
-                "16:00",
-                "UTC",
-                "nginx",
-                "41",
-                "stopped"
-            ]
-        );
+        assert_eq!(words[..7], ["3fd1c07a92e4", "2026-11-20", "16:00", "UTC", "nginx", "41", "stopped"]);
     }
 }

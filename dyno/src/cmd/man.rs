@@ -22,9 +22,8 @@ pub struct Args {
 /// Prints or writes the pages.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if let Some(directory) = &args.directory {
-        clap_mangen::generate_to(Cli::command(), directory).with_context(|| {
-            format!("failed to write manual pages into {}", directory.display())
-        })?;
+        clap_mangen::generate_to(Cli::command(), directory)
+            .with_context(|| format!("failed to write manual pages into {}", directory.display()))?;
     } else {
         let mut page = Vec::new();
         clap_mangen::Man::new(Cli::command())

@@ -1,9 +1,11 @@
 //! The subcommands, one file each: `Args` (clap) and `run`, which answers the exit code.
 
+pub mod ablate;
 pub mod completions;
 pub mod list;
 pub mod man;
 pub mod report;
+pub mod run;
 pub mod serve;
 pub mod supervise;
 pub mod trace;

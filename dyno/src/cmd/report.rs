@@ -33,17 +33,10 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let record = find(&args.record).or_exit(Exit::Input)?;
     let summary = Summary::of(&record);
-    let output = args
-        .output
-        .clone()
-        .or_else(|| (!args.json && !args.csv).then(|| PathBuf::from("report.html")));
+    let output = args.output.clone().or_else(|| (!args.json && !args.csv).then(|| PathBuf::from("report.html")));
     if let Some(path) = &output {
-        std::fs::write(path, report::html(&record)?).with_context(|| {
-            format!(
-                "failed to write {}; name another file with --output",
-                path.display()
-            )
-        })?;
+        std::fs::write(path, report::html(&record)?)
+            .with_context(|| format!("failed to write {}; name another file with --output", path.display()))?;
     }
     let text = if args.json {
         json::results(&record, &summary) + "\n"
@@ -52,9 +45,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     } else {
         terminal::results(&record, &summary, Style::of_stdout())
     };
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .context("failed to print")?;
+    std::io::stdout().write_all(text.as_bytes()).context("failed to print")?;
     if let Some(path) = output {
         eprintln!("Wrote {}.", path.display());
     }
@@ -63,9 +54,5 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
 
 fn find(which: &str) -> Result<Record, StoreError> {
     // Ids hold no dot and no slash, so a file cannot be mistaken for one.
-    if which.contains(['.', '/']) {
-        read_json(Path::new(which))
-    } else {
-        Store::open_for_reading()?.load(which)
-    }
+    if which.contains(['.', '/']) { read_json(Path::new(which)) } else { Store::open_for_reading()?.load(which) }
 }

@@ -38,12 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "certificate")]
     key: Option<PathBuf>,
     /// Kind of the certificate that is made: rsa-2048, rsa-3072, rsa-4096, p-256, p-384
-    #[arg(
-        long,
-        value_name = "KIND",
-        default_value = "p-256",
-        conflicts_with = "certificate"
-    )]
+    #[arg(long, value_name = "KIND", default_value = "p-256", conflicts_with = "certificate")]
     cert: CertificateKind,
     /// TLS versions: 1.2, 1.3
     #[arg(long, value_name = "VERSION", value_delimiter = ',')]
@@ -90,19 +85,9 @@ pub fn run(args: &Args) -> Result<Exit> {
     let docroot = Arc::new(Docroot::load(&args.docroot).or_exit(Exit::Input)?);
     // Made before the listeners and kept until the end: the files of a certificate made for this run are in it.
     let made = made_certificate(args, &tls_addresses)?;
-    let workers = bind(
-        args,
-        &tls_addresses,
-        &plain_addresses,
-        made.as_ref().map(|(_, files)| files),
-    )
-    .or_exit(Exit::Server)?;
-    let log = args
-        .session_log
-        .as_ref()
-        .map(open_log)
-        .transpose()
-        .or_exit(Exit::Usage)?;
+    let workers =
+        bind(args, &tls_addresses, &plain_addresses, made.as_ref().map(|(_, files)| files)).or_exit(Exit::Server)?;
+    let log = args.session_log.as_ref().map(open_log).transpose().or_exit(Exit::Usage)?;
     announce(args, &workers[0], made.as_ref().map(|(_, files)| files))?;
     serve_all(&workers, &docroot, log.as_ref()).or_exit(Exit::Server)?;
     Ok(Exit::Done)
@@ -125,10 +110,7 @@ fn addresses(args: &Args) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>)> {
     Ok((tls, args.listen_plain.clone()))
 }
 
-fn made_certificate(
-    args: &Args,
-    tls_addresses: &[SocketAddr],
-) -> Result<Option<(RunDirectory, CertificateFiles)>> {
+fn made_certificate(args: &Args, tls_addresses: &[SocketAddr]) -> Result<Option<(RunDirectory, CertificateFiles)>> {
     if args.certificate.is_some() || tls_addresses.is_empty() {
         return Ok(None);
     }
@@ -146,9 +128,7 @@ fn bind(
     made: Option<&CertificateFiles>,
 ) -> Result<Vec<Vec<Listener>>> {
     let context = match (&args.certificate, &args.key, made) {
-        (Some(certificate), Some(key), _) => {
-            Some(settings(args, certificate.clone(), key.clone()).context()?)
-        }
+        (Some(certificate), Some(key), _) => Some(settings(args, certificate.clone(), key.clone()).context()?),
         (_, _, Some(made)) => Some(settings(args, made.chain.clone(), made.key.clone()).context()?),
         _ => None,
     };
@@ -156,20 +136,15 @@ fn bind(
         bail!("there is no certificate for {}", tls_addresses[0]);
     }
     let mut workers: Vec<Vec<Listener>> = (0..args.workers).map(|_| Vec::new()).collect();
-    let both = tls_addresses
-        .iter()
-        .map(|address| (address, context.clone()));
+    let both = tls_addresses.iter().map(|address| (address, context.clone()));
     for (address, tls) in both.chain(plain_addresses.iter().map(|address| (address, None))) {
         let mut address = *address;
         for worker in &mut workers {
-            let socket = serve::bind(address, args.workers > 1)
-                .with_context(|| format!("cannot listen on {address}"))?;
+            let socket =
+                serve::bind(address, args.workers > 1).with_context(|| format!("cannot listen on {address}"))?;
             // Where the port was left open, the first socket decides it for all.
             address = socket.local_addr()?;
-            worker.push(Listener {
-                socket,
-                tls: tls.clone(),
-            });
+            worker.push(Listener { socket, tls: tls.clone() });
         }
     }
     Ok(workers)
@@ -189,30 +164,19 @@ fn settings(args: &Args, certificate: PathBuf, key: PathBuf) -> TlsSettings {
 }
 
 fn open_log(path: &PathBuf) -> Result<File> {
-    OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .with_context(|| format!("cannot write {}", path.display()))
+    OpenOptions::new().create(true).append(true).open(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Tells where it listens: programs on standard output, people on standard error.
 fn announce(args: &Args, listeners: &[Listener], made: Option<&CertificateFiles>) -> Result<()> {
     let mut output = std::io::stdout().lock();
     for listener in listeners {
-        let address = Address {
-            address: listener.socket.local_addr()?,
-            tls: listener.tls.is_some(),
-        };
+        let address = Address { address: listener.socket.local_addr()?, tls: listener.tls.is_some() };
         if args.print_address {
             writeln!(output, "{}", serde_json::to_string(&address)?).context("failed to print")?;
         } else {
             let scheme = if address.tls { "https" } else { "http" };
-            eprintln!(
-                "serving {} at {scheme}://{}/",
-                args.docroot.display(),
-                address.address
-            );
+            eprintln!("serving {} at {scheme}://{}/", args.docroot.display(), address.address);
         }
     }
     if let (Some(made), false) = (made, args.print_address) {
@@ -225,8 +189,7 @@ fn announce(args: &Args, listeners: &[Listener], made: Option<&CertificateFiles>
 fn serve_all(workers: &[Vec<Listener>], docroot: &Arc<Docroot>, log: Option<&File>) -> Result<()> {
     let (stop, stopped) = UnixStream::pair().context("make the stop signal")?;
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::low_level::pipe::register(signal, stop.try_clone()?)
-            .context("handle signals")?;
+        signal_hook::low_level::pipe::register(signal, stop.try_clone()?).context("handle signals")?;
     }
     std::thread::scope(|scope| {
         let threads: Vec<_> = workers
@@ -243,9 +206,7 @@ fn serve_all(workers: &[Vec<Listener>], docroot: &Arc<Docroot>, log: Option<&Fil
             })
             .collect();
         threads.into_iter().try_for_each(|thread| {
-            thread.join().unwrap_or_else(|_| {
-                bail!("a worker of the built-in server panicked; its message is above")
-            })
+            thread.join().unwrap_or_else(|_| bail!("a worker of the built-in server panicked; its message is above"))
         })
     })
 }

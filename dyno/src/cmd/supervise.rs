@@ -23,9 +23,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     match (&args.directory, &args.note) {
         (None, Some(note)) => supervisor::become_server(note).or_exit(Exit::Server)?,
-        (Some(directory), note) => {
-            supervisor::supervise(note.as_deref(), directory).or_exit(Exit::Server)?
-        }
+        (Some(directory), note) => supervisor::supervise(note.as_deref(), directory).or_exit(Exit::Server)?,
         (None, None) => unreachable!("clap asks for one of them"),
     }
     Ok(Exit::Done)

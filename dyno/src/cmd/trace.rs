@@ -114,23 +114,13 @@ impl WorkloadArgs {
         let defaults = ReplaySpec::default();
         let seed = self.seed.unwrap_or(1);
         Ok(match kind {
-            Kind::Ecommerce => WorkloadSpec::Ecommerce {
-                users: self.users.unwrap_or(1_000),
-                seed,
-            },
-            Kind::Department => WorkloadSpec::Department {
-                scale: self.scale.unwrap_or(1.0),
-                seed,
-            },
+            Kind::Ecommerce => WorkloadSpec::Ecommerce { users: self.users.unwrap_or(1_000), seed },
+            Kind::Department => WorkloadSpec::Department { scale: self.scale.unwrap_or(1.0), seed },
             Kind::Log => WorkloadSpec::Trace {
                 path: PathBuf::from(&self.workload),
                 exclude: self.exclude.clone(),
                 replay: ReplaySpec {
-                    order: if self.pages {
-                        OrderSpec::Pages
-                    } else {
-                        defaults.order
-                    },
+                    order: if self.pages { OrderSpec::Pages } else { defaults.order },
                     sessions: self.session_lifetime.unwrap_or(defaults.sessions),
                     keep_alive_s: self.keep_alive.unwrap_or(defaults.keep_alive_s),
                     ..defaults
@@ -146,23 +136,12 @@ impl WorkloadArgs {
             ("--seed", self.seed.is_some(), kind != Kind::Log),
             ("--exclude", !self.exclude.is_empty(), kind == Kind::Log),
             ("--pages", self.pages, kind == Kind::Log),
-            (
-                "--session-lifetime",
-                self.session_lifetime.is_some(),
-                kind == Kind::Log,
-            ),
+            ("--session-lifetime", self.session_lifetime.is_some(), kind == Kind::Log),
             ("--keep-alive", self.keep_alive.is_some(), kind == Kind::Log),
         ];
         for (flag, given, fits) in flags {
-            let what = if kind == Kind::Log {
-                "an access log"
-            } else {
-                self.workload.as_str()
-            };
-            ensure!(
-                !given || fits,
-                "{flag} means nothing for {what}; leave it out"
-            );
+            let what = if kind == Kind::Log { "an access log" } else { self.workload.as_str() };
+            ensure!(!given || fits, "{flag} means nothing for {what}; leave it out");
         }
         Ok(())
     }
@@ -172,44 +151,28 @@ impl WorkloadArgs {
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     match &args.action {
         Action::Show { workload, json } => print(&make(&workload.spec()?)?.summary, *json)?,
-        Action::Import {
-            workload,
-            output,
-            json,
-        } => import(workload, output, *json)?,
+        Action::Import { workload, output, json } => import(workload, output, *json)?,
         Action::Synth { workload, output } => synth(workload, output.as_deref())?,
     }
     Ok(Exit::Done)
 }
 
 fn print(summary: &Summary, json: bool) -> anyhow::Result<()> {
-    let text = if json {
-        serde_json::to_string_pretty(summary)? + "\n"
-    } else {
-        summary.to_string()
-    };
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .context("failed to print")
+    let text = if json { serde_json::to_string_pretty(summary)? + "\n" } else { summary.to_string() };
+    std::io::stdout().write_all(text.as_bytes()).context("failed to print")
 }
 
 fn import(workload: &WorkloadArgs, output: &Path, json: bool) -> anyhow::Result<()> {
     let occupied = fs::read_dir(output).is_ok_and(|mut entries| entries.next().is_some());
     if occupied {
-        let error = anyhow::anyhow!(
-            "{} is not empty; name a directory that does not exist yet",
-            output.display()
-        );
+        let error = anyhow::anyhow!("{} is not empty; name a directory that does not exist yet", output.display());
         return Err(error).or_exit(Exit::Usage);
     }
     let site = make(&workload.spec()?)?;
     write_docroot(&site, &output.join("docroot"))?;
     let summary = output.join("summary.json");
-    fs::write(
-        &summary,
-        serde_json::to_string_pretty(&site.summary)? + "\n",
-    )
-    .with_context(|| format!("failed to write {}", summary.display()))?;
+    fs::write(&summary, serde_json::to_string_pretty(&site.summary)? + "\n")
+        .with_context(|| format!("failed to write {}", summary.display()))?;
     print(&site.summary, json)
 }
 
@@ -217,16 +180,12 @@ fn synth(workload: &WorkloadArgs, output: Option<&Path>) -> anyhow::Result<()> {
     let site = make(&workload.spec()?)?;
     let Some(path) = output else {
         let mut out = BufWriter::new(std::io::stdout().lock());
-        return write_log(&site.workload, &mut out)
-            .and_then(|()| out.flush())
-            .context("failed to print");
+        return write_log(&site.workload, &mut out).and_then(|()| out.flush()).context("failed to print");
     };
     let written = || -> std::io::Result<()> {
         let mut out = BufWriter::new(File::create(path)?);
         write_log(&site.workload, &mut out)?;
         out.flush()
     };
-    written()
-        .with_context(|| format!("failed to write {}", path.display()))
-        .or_exit(Exit::Environment)
+    written().with_context(|| format!("failed to write {}", path.display())).or_exit(Exit::Environment)
 }

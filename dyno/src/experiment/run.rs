@@ -259,7 +259,8 @@ impl Session<'_> {
                 if let Some((kind, count)) = block.errors.iter().next() {
                     let name = self.rig.stands[*index].model.name.clone();
                     let faults = self.tail(*index);
-                    return Err(anyhow!("warm-up of \"{name}\": {count} requests failed ({kind}){faults}")).or_exit(Exit::Server);
+                    return Err(anyhow!("warm-up of \"{name}\": {count} requests failed ({kind}){faults}"))
+                        .or_exit(Exit::Server);
                 }
                 let elapsed = Duration::from_nanos(block.elapsed_ns);
                 if elapsed >= wanted || users >= self.load.users {

@@ -10,27 +10,18 @@ pub fn answer(summary: &Summary) -> String {
     if shares.is_empty() {
         return "There is no answer: no round was measured in which the server as is and another configuration could be compared.".to_owned();
     }
-    let mut stages: Vec<&Share> = shares
-        .iter()
-        .copied()
-        .filter(|share| share.is_stage())
-        .collect();
+    let mut stages: Vec<&Share> = shares.iter().copied().filter(|share| share.is_stage()).collect();
     stages.sort_by(|a, b| b.percent.total_cmp(&a.percent));
-    let resolved: Vec<&Share> = stages
-        .into_iter()
-        .filter(|share| share.verdict == Verdict::Resolved && share.percent > 0.0)
-        .collect();
+    let resolved: Vec<&Share> =
+        stages.into_iter().filter(|share| share.verdict == Verdict::Resolved && share.percent > 0.0).collect();
     let plain = shares.iter().find(|share| share.stage == PLAIN_HTTP);
-    format!(
-        "{}{}",
-        costliest(&resolved),
-        plain.map_or_else(String::new, |plain| without_tls(plain))
-    )
+    format!("{}{}", costliest(&resolved), plain.map_or_else(String::new, |plain| without_tls(plain)))
 }
 
 fn costliest(resolved: &[&Share]) -> String {
     match resolved {
-        [] => "The cost of no single stage could be told from noise; measure longer (--time) or on a quieter machine.".to_owned(),
+        [] => "The cost of no single stage could be told from noise; measure longer (--time) or on a quieter machine."
+            .to_owned(),
         [first, second, ..] if second.high >= first.low => format!(
             "{} ({}) and {} ({}) cost most of this server's CPU per hit; which of them costs more is undecided.",
             capitalised(&stage_label(&first.stage)),
@@ -48,10 +39,7 @@ fn costliest(resolved: &[&Share]) -> String {
 
 fn without_tls(plain: &Share) -> String {
     let times = if plain.percent > 0.0 {
-        format!(
-            ": TLS makes a hit {:.1} times as dear",
-            100.0 / plain.percent
-        )
+        format!(": TLS makes a hit {:.1} times as dear", 100.0 / plain.percent)
     } else {
         String::new()
     };

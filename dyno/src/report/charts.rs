@@ -9,9 +9,8 @@ use crate::stats::{Metric, Share, Summary, Verdict};
 use crate::store::Kind;
 
 /// Colours of the stages, in the order of reports: ten-colour palette of Observable, distinguishable with colour-vision deficiencies.
-const STAGE_COLOURS: [&str; 8] = [
-    "#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#a463f2", "#ff8ab7", "#3ca951", "#9c6b4e",
-];
+const STAGE_COLOURS: [&str; 8] =
+    ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#a463f2", "#ff8ab7", "#3ca951", "#9c6b4e"];
 const OTHER_COLOUR: &str = "#97a3b6";
 const PLAIN_COLOUR: &str = "#5f6b7c";
 
@@ -136,20 +135,12 @@ pub fn cost_intervals(summary: &Summary) -> Chart {
             },
         ],
     }));
-    Chart {
-        id: "cost-intervals",
-        alternative: spoken_shares("Points with 95 % intervals", summary),
-        specification,
-    }
+    Chart { id: "cost-intervals", alternative: spoken_shares("Points with 95 % intervals", summary), specification }
 }
 
 /// Hits per second of all configurations, with intervals.
 pub fn throughput(summary: &Summary) -> Chart {
-    let used: Vec<_> = summary
-        .configurations
-        .iter()
-        .filter(|configuration| configuration.blocks > 0)
-        .collect();
+    let used: Vec<_> = summary.configurations.iter().filter(|configuration| configuration.blocks > 0).collect();
     let rows: Vec<Value> = used
         .iter()
         .map(|configuration| {
@@ -193,23 +184,11 @@ pub fn throughput(summary: &Summary) -> Chart {
     let spoken: Vec<String> = used
         .iter()
         .map(|configuration| {
-            let bound = if configuration.client_bound {
-                "at least "
-            } else {
-                ""
-            };
-            format!(
-                "{} {bound}{} hits per second",
-                configuration.name,
-                count(configuration.hits_per_second)
-            )
+            let bound = if configuration.client_bound { "at least " } else { "" };
+            format!("{} {bound}{} hits per second", configuration.name, count(configuration.hits_per_second))
         })
         .collect();
-    Chart {
-        id: "throughput",
-        alternative: format!("Bars of hits per second: {}.", spoken.join(", ")),
-        specification,
-    }
+    Chart { id: "throughput", alternative: format!("Bars of hits per second: {}.", spoken.join(", ")), specification }
 }
 
 /// Percentile curves of the phases, the server as is beside plain HTTP.
@@ -231,19 +210,11 @@ pub fn latency(summary: &Summary) -> Chart {
                 })
             }));
             let at = |quantile| duration(histogram.value_at_quantile(quantile) as f64);
-            spoken.push(format!(
-                "{label} ({}) median {}, 99th percentile {}",
-                configuration.name,
-                at(0.5),
-                at(0.99)
-            ));
+            spoken.push(format!("{label} ({}) median {}, 99th percentile {}", configuration.name, at(0.5), at(0.99)));
         }
     }
     let ticks = log_ticks(rows.iter().filter_map(|row| row["milliseconds"].as_f64()));
-    let (labels, colours): (Vec<&str>, Vec<&str>) = PHASES
-        .iter()
-        .map(|(_, label, colour)| (*label, *colour))
-        .unzip();
+    let (labels, colours): (Vec<&str>, Vec<&str>) = PHASES.iter().map(|(_, label, colour)| (*label, *colour)).unzip();
     let specification = specification(json!({
         "height": 300,
         "data": {"values": rows},
@@ -259,11 +230,7 @@ pub fn latency(summary: &Summary) -> Chart {
             "tooltip": [{"field": "phase"}, {"field": "configuration"}, {"field": "percentile"}, {"field": "value", "title": "latency"}],
         },
     }));
-    Chart {
-        id: "latency",
-        alternative: format!("Percentile curves of latency: {}.", spoken.join("; ")),
-        specification,
-    }
+    Chart { id: "latency", alternative: format!("Percentile curves of latency: {}.", spoken.join("; ")), specification }
 }
 
 /// Points of a percentile curve as (nines, value): the percentile p is drawn at `-log10(1 - p)`, so that 90, 99 and 99.9 % are equally far
@@ -282,21 +249,13 @@ fn curve(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
 
 /// 1, 2 and 5 times each power of ten that the values span; only the powers when they span more than three.
 fn log_ticks(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let (low, high) = values.fold((f64::INFINITY, 0.0f64), |(low, high), value| {
-        (low.min(value), high.max(value))
-    });
+    let (low, high) = values.fold((f64::INFINITY, 0.0f64), |(low, high), value| (low.min(value), high.max(value)));
     if low > high {
         return Vec::new();
     }
     let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
-    let steps: &[f64] = if powers.end() - powers.start() > 3 {
-        &[1.0]
-    } else {
-        &[1.0, 2.0, 5.0]
-    };
-    powers
-        .flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)))
-        .collect()
+    let steps: &[f64] = if powers.end() - powers.start() > 3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    powers.flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power))).collect()
 }
 
 fn specification(mut body: Value) -> Value {
@@ -308,10 +267,8 @@ fn specification(mut body: Value) -> Value {
 
 /// The colour of each stage of this record, as a Vega-Lite channel. The table beside the chart is its legend.
 fn colours(summary: &Summary) -> Value {
-    let (labels, colours): (Vec<String>, Vec<&str>) = stage_colours(summary)
-        .into_iter()
-        .map(|(stage, colour)| (stage_label(&stage), colour))
-        .unzip();
+    let (labels, colours): (Vec<String>, Vec<&str>) =
+        stage_colours(summary).into_iter().map(|(stage, colour)| (stage_label(&stage), colour)).unzip();
     json!({"field": "stage", "type": "nominal", "sort": null, "scale": {"domain": labels, "range": colours}, "legend": null})
 }
 
@@ -325,11 +282,7 @@ pub(super) fn stage_colours(summary: &Summary) -> Vec<(String, &'static str)> {
     };
     let shares: Vec<&Share> = summary.shares.by(Metric::Cpu).collect();
     let colours: Vec<&'static str> = shares.iter().copied().map(colour).collect();
-    shares
-        .iter()
-        .map(|share| share.stage.clone())
-        .zip(colours)
-        .collect()
+    shares.iter().map(|share| share.stage.clone()).zip(colours).collect()
 }
 
 fn configuration_colour(summary: &Summary, kind: &Kind) -> &'static str {
@@ -346,21 +299,11 @@ fn configuration_colour(summary: &Summary, kind: &Kind) -> &'static str {
 /// A text colour that can be read on `background` (`#rrggbb`): by relative luminance, WCAG 2.2.
 fn ink(background: &str) -> &'static str {
     let channel = |at: usize| {
-        let value = f64::from(
-            u8::from_str_radix(&background[at..at + 2], 16).expect("a colour of this file"),
-        ) / 255.0;
-        if value <= 0.04045 {
-            value / 12.92
-        } else {
-            ((value + 0.055) / 1.055).powf(2.4)
-        }
+        let value = f64::from(u8::from_str_radix(&background[at..at + 2], 16).expect("a colour of this file")) / 255.0;
+        if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
     };
     let luminance = 0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5);
-    if luminance > 0.3 {
-        "#14191f"
-    } else {
-        "#ffffff"
-    }
+    if luminance > 0.3 { "#14191f" } else { "#ffffff" }
 }
 
 fn metric_label(metric: Metric) -> &'static str {
@@ -383,10 +326,7 @@ fn spoken_shares(what: &str, summary: &Summary) -> String {
         .by(Metric::Cpu)
         .map(|share| format!("{} {}", stage_label(&share.stage), percent(share.percent)))
         .collect();
-    format!(
-        "{what}; of server CPU: {}. The table has every number.",
-        shares.join(", ")
-    )
+    format!("{what}; of server CPU: {}. The table has every number.", shares.join(", "))
 }
 
 fn finite(value: f64) -> Option<f64> {
@@ -395,11 +335,7 @@ fn finite(value: f64) -> Option<f64> {
 
 /// `99.9`, `50`.
 fn trimmed(value: f64) -> String {
-    let text = if value >= 99.0 {
-        format!("{value:.2}")
-    } else {
-        tenths(value)
-    };
+    let text = if value >= 99.0 { format!("{value:.2}") } else { tenths(value) };
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
@@ -415,12 +351,7 @@ mod tests {
         }
         let points = curve(&histogram);
         assert_eq!(points.first().map(|(nines, _)| *nines), Some(0.0));
-        assert!(
-            points
-                .last()
-                .is_some_and(|(nines, _)| *nines <= 2.7 && *nines > 2.4),
-            "{points:?}"
-        );
+        assert!(points.last().is_some_and(|(nines, _)| *nines <= 2.7 && *nines > 2.4), "{points:?}");
         assert!(points.windows(2).all(|pair| pair[0].1 <= pair[1].1));
         assert!(curve(&Histogram::<u64>::new(3).expect("histogram")).is_empty());
     }
@@ -429,25 +360,15 @@ mod tests {
     fn ticks_and_inks_fit() {
         assert_eq!(
             log_ticks([0.3, 12.0].into_iter()),
-            [
-                0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0
-            ]
+            [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0]
         );
         assert!(log_ticks(std::iter::empty()).is_empty());
         assert_eq!((ink("#efb118"), ink("#4269d0")), ("#14191f", "#ffffff"));
-        assert!(
-            STAGE_COLOURS
-                .iter()
-                .chain([&OTHER_COLOUR, &PLAIN_COLOUR])
-                .all(|colour| !ink(colour).is_empty())
-        );
+        assert!(STAGE_COLOURS.iter().chain([&OTHER_COLOUR, &PLAIN_COLOUR]).all(|colour| !ink(colour).is_empty()));
     }
 
     #[test]
     fn percentiles_read_well() {
-        assert_eq!(
-            [99.9, 99.0, 50.0, 0.0, 90.0].map(trimmed),
-            ["99.9", "99", "50", "0", "90"]
-        );
+        assert_eq!([99.9, 99.0, 50.0, 0.0, 90.0].map(trimmed), ["99.9", "99", "50", "0", "90"]);
     }
 }

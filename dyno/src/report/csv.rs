@@ -6,9 +6,7 @@ use crate::store::{Block, Kind, Record};
 type Field = (&'static str, fn(&Block) -> u64);
 
 const FIELDS: [Field; 16] = [
-    ("position_in_round", |block| {
-        u64::from(block.position_in_round)
-    }),
+    ("position_in_round", |block| u64::from(block.position_in_round)),
     ("started_ns", |block| block.started_ns),
     ("elapsed_ns", |block| block.elapsed_ns),
     ("hits", |block| block.hits),
@@ -29,21 +27,11 @@ const FIELDS: [Field; 16] = [
 /// All blocks of a record; `client_bound` and `valid` are 0 or 1, `stage_off` is empty unless one stage is switched off.
 pub fn blocks(record: &Record) -> String {
     let names: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();
-    let mut text = format!(
-        "record,round,configuration,stage_off,{}\r\n",
-        names.join(",")
-    );
+    let mut text = format!("record,round,configuration,stage_off,{}\r\n", names.join(","));
     for block in &record.blocks {
         let configuration = &record.configurations[block.configuration];
-        let stage = if let Kind::StageOff(stage) = &configuration.kind {
-            stage
-        } else {
-            ""
-        };
-        let numbers: Vec<String> = FIELDS
-            .iter()
-            .map(|(_, field)| field(block).to_string())
-            .collect();
+        let stage = if let Kind::StageOff(stage) = &configuration.kind { stage } else { "" };
+        let numbers: Vec<String> = FIELDS.iter().map(|(_, field)| field(block).to_string()).collect();
         text.push_str(&format!(
             "{},{},{},{},{}\r\n",
             record.id,
@@ -57,11 +45,7 @@ pub fn blocks(record: &Record) -> String {
 }
 
 fn quoted(text: &str) -> String {
-    if text.contains(['"', ',', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
-    }
+    if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
 #[cfg(test)]

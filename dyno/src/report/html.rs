@@ -103,15 +103,8 @@ pub fn page(record: &Record, summary: &Summary) -> Result<String, askama::Error>
             .zip(&summary.configurations)
             .map(|(of, row)| configuration_row(row, of))
             .collect(),
-        latencies: summary
-            .configurations
-            .iter()
-            .flat_map(latency_rows)
-            .collect(),
-        warnings: super::warnings(summary)
-            .iter()
-            .map(|warning| text::capitalised(warning))
-            .collect(),
+        latencies: summary.configurations.iter().flat_map(latency_rows).collect(),
+        warnings: super::warnings(summary).iter().map(|warning| text::capitalised(warning)).collect(),
         manifest: manifest(record),
         command: shell_command(&record.manifest.command_line),
         cost_strip: view(charts::cost_strip(summary)),
@@ -126,10 +119,8 @@ pub fn page(record: &Record, summary: &Summary) -> Result<String, askama::Error>
 
 /// The scripts without their references to source maps, which a browser's developer tools would try to fetch.
 fn viewer() -> String {
-    let lines = VIEWER
-        .iter()
-        .flat_map(|script| script.lines())
-        .filter(|line| !line.starts_with("//# sourceMappingURL"));
+    let lines =
+        VIEWER.iter().flat_map(|script| script.lines()).filter(|line| !line.starts_with("//# sourceMappingURL"));
     lines.fold(String::new(), |mut all, line| {
         all.push_str(line);
         all.push('\n');
@@ -140,11 +131,7 @@ fn viewer() -> String {
 fn view(chart: Chart) -> ChartView {
     // In JSON a `<` may be written as an escape; so no text in a chart can end the script element around it.
     let specification = chart.specification.to_string().replace('<', "\\u003c");
-    ChartView {
-        id: chart.id,
-        alternative: chart.alternative,
-        specification,
-    }
+    ChartView { id: chart.id, alternative: chart.alternative, specification }
 }
 
 fn share_rows(summary: &Summary) -> Vec<ShareRow> {
@@ -175,43 +162,25 @@ fn unbroken(text: &str) -> String {
     text.chars()
         .map(|character| {
             bracket = (bracket || character == '[') && character != ']';
-            if bracket && character == ' ' {
-                '\u{a0}'
-            } else {
-                character
-            }
+            if bracket && character == ' ' { '\u{a0}' } else { character }
         })
         .collect()
 }
 
-fn configuration_row(
-    row: &ConfigurationSummary,
-    of: &crate::store::Configuration,
-) -> ConfigurationRow {
+fn configuration_row(row: &ConfigurationSummary, of: &crate::store::Configuration) -> ConfigurationRow {
     let bound = if row.client_bound { "≥ " } else { "" };
     let rate_interval = if row.hits_per_second_low.is_finite() {
-        format!(
-            "[{}, {}]",
-            count(row.hits_per_second_low),
-            count(row.hits_per_second_high)
-        )
+        format!("[{}, {}]", count(row.hits_per_second_low), count(row.hits_per_second_high))
     } else {
         interval(f64::NAN, f64::NAN)
     };
-    let failed = of
-        .preflight
-        .failed
-        .iter()
-        .map(|check| format!("failed: {check}"));
+    let failed = of.preflight.failed.iter().map(|check| format!("failed: {check}"));
     ConfigurationRow {
         name: row.name.clone(),
         rate: format!("{bound}{}", count(row.hits_per_second)),
         rate_interval,
         server: tenths(row.server_cpu_ns_per_hit / 1e3),
-        server_interval: interval(
-            row.server_cpu_ns_per_hit_low / 1e3,
-            row.server_cpu_ns_per_hit_high / 1e3,
-        ),
+        server_interval: interval(row.server_cpu_ns_per_hit_low / 1e3, row.server_cpu_ns_per_hit_high / 1e3),
         client: tenths(row.client_cpu_ns_per_hit / 1e3),
         full: text::whole(row.handshakes_full),
         resumed: text::whole(row.handshakes_resumed),
@@ -222,12 +191,8 @@ fn configuration_row(
 }
 
 fn latency_rows(configuration: &ConfigurationSummary) -> Vec<LatencyRow> {
-    let order = |phase: &str| {
-        charts::PHASES
-            .iter()
-            .position(|(name, ..)| *name == phase)
-            .unwrap_or(charts::PHASES.len())
-    };
+    let order =
+        |phase: &str| charts::PHASES.iter().position(|(name, ..)| *name == phase).unwrap_or(charts::PHASES.len());
     let mut phases: Vec<_> = configuration.latency_ns.iter().collect();
     phases.sort_by_key(|(phase, _)| order(phase));
     phases
@@ -236,15 +201,9 @@ fn latency_rows(configuration: &ConfigurationSummary) -> Vec<LatencyRow> {
             configuration: configuration.name.clone(),
             phase: phase.replace('_', " "),
             count: text::whole(latency.count),
-            values: [
-                latency.p50,
-                latency.p90,
-                latency.p99,
-                latency.p999,
-                latency.max,
-            ]
-            .map(|ns| duration(ns as f64))
-            .to_vec(),
+            values: [latency.p50, latency.p90, latency.p99, latency.p999, latency.max]
+                .map(|ns| duration(ns as f64))
+                .to_vec(),
         })
         .collect()
 }
@@ -252,25 +211,14 @@ fn latency_rows(configuration: &ConfigurationSummary) -> Vec<LatencyRow> {
 /// What is known of the circumstances; what is not known is left out.
 fn manifest(record: &Record) -> Vec<(&'static str, String)> {
     let manifest = &record.manifest;
-    let cpus = |cpus: &[u32]| {
-        cpus.iter()
-            .map(u32::to_string)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    let seeds = manifest
-        .seeds
-        .iter()
-        .fold(String::new(), |mut text, (purpose, seed)| {
-            let separator = if text.is_empty() { "" } else { "; " };
-            write!(text, "{separator}{purpose} {seed}").expect("a string takes everything");
-            text
-        });
+    let cpus = |cpus: &[u32]| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    let seeds = manifest.seeds.iter().fold(String::new(), |mut text, (purpose, seed)| {
+        let separator = if text.is_empty() { "" } else { "; " };
+        write!(text, "{separator}{purpose} {seed}").expect("a string takes everything");
+        text
+    });
     let all = [
-        (
-            "server",
-            format!("{} {}", manifest.server_name, manifest.server_version),
-        ),
+        ("server", format!("{} {}", manifest.server_name, manifest.server_version)),
         ("OpenSSL", manifest.openssl_version.clone()),
         ("certificate", manifest.certificate.clone()),
         ("negotiated", manifest.negotiated.clone()),
@@ -280,10 +228,7 @@ fn manifest(record: &Record) -> Vec<(&'static str, String)> {
         ("CPUs of the machine", manifest.cpus.to_string()),
         ("CPUs of the server", cpus(&manifest.server_cpus)),
         ("CPUs of the client", cpus(&manifest.client_cpus)),
-        (
-            "frequency governor",
-            manifest.governor.clone().unwrap_or_default(),
-        ),
+        ("frequency governor", manifest.governor.clone().unwrap_or_default()),
         ("CPU accounting", manifest.cpu_accounting.clone()),
         ("system", manifest.kernel.clone()),
         ("seeds", seeds),
@@ -314,50 +259,28 @@ mod tests {
 
     #[test]
     fn numbers_stay_on_one_line() {
-        assert_eq!(
-            unbroken("A (1.2 % [1.0, 1.4]) b"),
-            "A (1.2\u{a0}%\u{a0}[1.0,\u{a0}1.4]) b"
-        );
+        assert_eq!(unbroken("A (1.2 % [1.0, 1.4]) b"), "A (1.2\u{a0}%\u{a0}[1.0,\u{a0}1.4]) b");
     }
 
     #[test]
     fn commands_survive_the_shell() {
-        let arguments = [
-            "tlsdyno",
-            "ablate",
-            "--server-command",
-            "nginx -c it's.conf",
-            "",
-        ]
-        .map(str::to_owned);
-        assert_eq!(
-            shell_command(&arguments),
-            r"tlsdyno ablate --server-command 'nginx -c it'\''s.conf' ''"
-        );
+        let arguments = ["tlsdyno", "ablate", "--server-command", "nginx -c it's.conf", ""].map(str::to_owned);
+        assert_eq!(shell_command(&arguments), r"tlsdyno ablate --server-command 'nginx -c it'\''s.conf' ''");
     }
 
     #[test]
     fn no_chart_can_end_its_script_element() {
         let specification = serde_json::json!({"name": "</script><b>"});
-        let view = view(Chart {
-            id: "x",
-            alternative: String::new(),
-            specification: specification.clone(),
-        });
+        let view = view(Chart { id: "x", alternative: String::new(), specification: specification.clone() });
         assert!(!view.specification.contains('<'));
-        assert_eq!(
-            serde_json::from_str::<serde_json::Value>(&view.specification).expect("JSON"),
-            specification
-        );
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&view.specification).expect("JSON"), specification);
     }
 
     #[test]
     fn the_viewer_fits_into_a_script_element() {
         let viewer = viewer();
         assert!(
-            !viewer.contains("</script")
-                && !viewer.contains("<!--")
-                && !viewer.contains("sourceMappingURL="),
+            !viewer.contains("</script") && !viewer.contains("<!--") && !viewer.contains("sourceMappingURL="),
             "it would end the element"
         );
     }

@@ -45,13 +45,11 @@ pub fn results(record: &Record, summary: &Summary) -> String {
         manifest: &record.manifest,
         blocks: record.blocks.iter().map(without_histograms).collect(),
     };
-    serde_json::to_string_pretty(&results)
-        .expect("results have string keys only, so that they are always JSON")
+    serde_json::to_string_pretty(&results).expect("results have string keys only, so that they are always JSON")
 }
 
 fn without_histograms(block: &Block) -> Value {
-    let mut value = serde_json::to_value(block)
-        .expect("blocks have string keys only, so that they are always JSON");
+    let mut value = serde_json::to_value(block).expect("blocks have string keys only, so that they are always JSON");
     if let Some(fields) = value.as_object_mut() {
         fields.remove("phases");
     }

@@ -21,10 +21,9 @@ pub fn html(record: &Record) -> Result<String, askama::Error> {
 /// The texts of all warnings: of the experiment, then of each configuration under its name.
 fn warnings(summary: &Summary) -> Vec<String> {
     let own = summary.warnings.iter().map(Warning::to_string);
-    let of_configurations = summary.configurations.iter().flat_map(|of| {
-        of.warnings
-            .iter()
-            .map(move |warning| format!("{}: {warning}", of.name))
-    });
+    let of_configurations = summary
+        .configurations
+        .iter()
+        .flat_map(|of| of.warnings.iter().map(move |warning| format!("{}: {warning}", of.name)));
     own.chain(of_configurations).collect()
 }

@@ -28,24 +28,15 @@ pub struct Style {
 
 impl Style {
     /// For a file, a pipe or a test.
-    pub const PLAIN: Style = Style {
-        rich: false,
-        width: PLAIN_WIDTH,
-    };
+    pub const PLAIN: Style = Style { rich: false, width: PLAIN_WIDTH };
 
     /// What standard output can show. `NO_COLOR` (no-color.org) and `TERM=dumb` make it plain.
     pub fn of_stdout() -> Style {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let terminal = std::io::stdout().is_terminal();
-        let width = Table::new()
-            .width()
-            .filter(|_| terminal)
-            .map_or(PLAIN_WIDTH, usize::from);
-        Style {
-            rich: terminal && !set("NO_COLOR") && !dumb,
-            width,
-        }
+        let width = Table::new().width().filter(|_| terminal).map_or(PLAIN_WIDTH, usize::from);
+        Style { rich: terminal && !set("NO_COLOR") && !dumb, width }
     }
 }
 
@@ -54,53 +45,32 @@ pub fn results(record: &Record, summary: &Summary, style: Style) -> String {
     let mut parts = vec![heading(record, summary, style)];
     if !summary.shares.shares.is_empty() {
         parts.push(shares_table(summary, style));
-        let remarks: Vec<String> = remarks(summary)
-            .iter()
-            .map(|remark| wrapped(remark, style.width, "  "))
-            .collect();
+        let remarks: Vec<String> = remarks(summary).iter().map(|remark| wrapped(remark, style.width, "  ")).collect();
         parts.push(remarks.join("\n"));
     }
     parts.push(configurations_table(summary, style));
-    let warnings: Vec<String> = super::warnings(summary)
-        .iter()
-        .map(|warning| warning_line(warning, style))
-        .collect();
+    let warnings: Vec<String> = super::warnings(summary).iter().map(|warning| warning_line(warning, style)).collect();
     if !warnings.is_empty() {
         parts.push(warnings.join("\n"));
     }
     if !record.id.is_empty() {
-        parts.push(format!(
-            "Record {id}: `tlsdyno report {id}` writes report.html.",
-            id = record.id
-        ));
+        parts.push(format!("Record {id}: `tlsdyno report {id}` writes report.html.", id = record.id));
     }
     parts.join("\n\n") + "\n"
 }
 
 fn heading(record: &Record, summary: &Summary, style: Style) -> String {
-    let question = painted(
-        wrapped(&record.question, style.width, "").trim(),
-        Paint::Bold,
-        style,
-    );
-    format!(
-        "{question}\n\n{}",
-        wrapped(&answer(summary), style.width, "  ")
-    )
+    let question = painted(wrapped(&record.question, style.width, "").trim(), Paint::Bold, style);
+    format!("{question}\n\n{}", wrapped(&answer(summary), style.width, "  "))
 }
 
 fn warning_line(warning: &str, style: Style) -> String {
     let text = wrapped(&format!("warning: {warning}"), style.width, "  ");
-    text.trim_start()
-        .replacen("warning:", &painted("warning:", Paint::Warning, style), 1)
+    text.trim_start().replacen("warning:", &painted("warning:", Paint::Warning, style), 1)
 }
 
 fn shares_table(summary: &Summary, style: Style) -> String {
-    let largest = summary
-        .shares
-        .by(Metric::Cpu)
-        .map(|share| share.percent)
-        .fold(1.0, f64::max);
+    let largest = summary.shares.by(Metric::Cpu).map(|share| share.percent).fold(1.0, f64::max);
     let bar_width = style.width.saturating_sub(BESIDE_BARS).min(LONGEST_BAR);
     let header = [
         ("cost of", false),
@@ -116,11 +86,7 @@ fn shares_table(summary: &Summary, style: Style) -> String {
     for (cpu, time) in summary.shares.by(Metric::Cpu).zip(times) {
         let undecided = cpu.verdict == Verdict::Undecided;
         let colour = |cell: Cell| {
-            if undecided {
-                cell.fg(Color::DarkGrey)
-            } else {
-                cell
-            }
+            if undecided { cell.fg(Color::DarkGrey) } else { cell }
         };
         table.add_row(vec![
             colour(Cell::new(stage_label(&cpu.stage))),
@@ -132,11 +98,7 @@ fn shares_table(summary: &Summary, style: Style) -> String {
                 Color::Grey
             }),
             colour(Cell::new(if undecided { "undecided" } else { "resolved" })),
-            right(format!(
-                "{}{}",
-                percent(time.percent),
-                if time.bound { "*" } else { "" }
-            )),
+            right(format!("{}{}", percent(time.percent), if time.bound { "*" } else { "" })),
             right(interval(time.low, time.high)),
         ]);
     }
@@ -150,10 +112,7 @@ fn remarks(summary: &Summary) -> Vec<String> {
             .replace("{}", &summary.rounds.to_string()),
     ];
     if summary.shares.shares.iter().any(|share| share.bound) {
-        remarks.push(
-            "* a bound, not an estimate: the client, not the server, limited a block behind it."
-                .to_owned(),
-        );
+        remarks.push("* a bound, not an estimate: the client, not the server, limited a block behind it.".to_owned());
     }
     remarks.extend(comparisons(summary));
     remarks
@@ -161,23 +120,19 @@ fn remarks(summary: &Summary) -> Vec<String> {
 
 /// What the configurations beside the single stages say, in sentences.
 pub(super) fn comparisons(summary: &Summary) -> Vec<String> {
-    let by_cpu = |differences: &[Difference]| {
-        differences
-            .iter()
-            .find(|difference| difference.metric == Metric::Cpu)
-            .cloned()
-    };
+    let by_cpu =
+        |differences: &[Difference]| differences.iter().find(|difference| difference.metric == Metric::Cpu).cloned();
     let mut remarks = Vec::new();
     if let Some(overlap) = by_cpu(&summary.shares.interaction) {
-        let value = format!(
-            "{} {}",
-            percent(overlap.percent),
-            interval(overlap.low, overlap.high)
-        );
+        let value = format!("{} {}", percent(overlap.percent), interval(overlap.low, overlap.high));
         remarks.push(match overlap.verdict {
-            Verdict::Undecided => format!("All stages off together saves what the stages save one by one (difference {value})."),
+            Verdict::Undecided => {
+                format!("All stages off together saves what the stages save one by one (difference {value}).")
+            }
             Verdict::Resolved if overlap.percent > 0.0 => {
-                format!("The stages overlap: switched off together they save {value} less than the sum of their shares.")
+                format!(
+                    "The stages overlap: switched off together they save {value} less than the sum of their shares."
+                )
             }
             Verdict::Resolved => format!(
                 "Switched off together the stages save {} {} more than the sum of their shares.",
@@ -209,16 +164,8 @@ fn configurations_table(summary: &Summary, style: Style) -> String {
     ];
     let mut table = table(style, &header);
     for configuration in &summary.configurations {
-        let bound = if configuration.client_bound {
-            "≥ "
-        } else {
-            ""
-        };
-        let valid = if configuration.valid {
-            Cell::new("yes")
-        } else {
-            Cell::new("NO").fg(Color::Red)
-        };
+        let bound = if configuration.client_bound { "≥ " } else { "" };
+        let valid = if configuration.valid { Cell::new("yes") } else { Cell::new("NO").fg(Color::Red) };
         table.add_row(vec![
             Cell::new(&configuration.name),
             right(format!("{bound}{}", count(configuration.hits_per_second))),
@@ -246,14 +193,8 @@ pub fn table(style: Style, header: &[(&str, bool)]) -> Table {
         table.force_no_tty();
     }
     table.set_header(header.iter().map(|&(text, flush_right)| {
-        let alignment = if flush_right {
-            CellAlignment::Right
-        } else {
-            CellAlignment::Left
-        };
-        Cell::new(text)
-            .add_attribute(Attribute::Underlined)
-            .set_alignment(alignment)
+        let alignment = if flush_right { CellAlignment::Right } else { CellAlignment::Left };
+        Cell::new(text).add_attribute(Attribute::Underlined).set_alignment(alignment)
     }));
     table
 }
@@ -284,11 +225,7 @@ fn painted(text: &str, paint: Paint, style: Style) -> String {
         Paint::Bold => "1",
         Paint::Warning => "33",
     };
-    if style.rich {
-        format!("\x1b[{code}m{text}\x1b[0m")
-    } else {
-        text.to_owned()
-    }
+    if style.rich { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
 /// Breaks lines at spaces; every line begins with `indent`.
@@ -314,10 +251,7 @@ mod tests {
 
     #[test]
     fn bars_are_as_long_as_their_share() {
-        let rich = Style {
-            rich: true,
-            width: 100,
-        };
+        let rich = Style { rich: true, width: 100 };
         assert_eq!(bar(0.5, 4, rich), "██");
         assert_eq!(bar(0.53125, 4, rich), "██▏");
         assert_eq!(bar(-0.2, 4, rich), "");

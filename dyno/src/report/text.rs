@@ -30,11 +30,7 @@ pub fn interval(low: f64, high: f64) -> String {
 
 /// `41.2 % [39.0, 43.1]`.
 pub fn share_with_interval(share: &Share) -> String {
-    format!(
-        "{} {}",
-        percent(share.percent),
-        interval(share.low, share.high)
-    )
+    format!("{} {}", percent(share.percent), interval(share.low, share.high))
 }
 
 /// One digit after the point; never `-0.0`; `–` for no value.
@@ -43,11 +39,7 @@ pub fn tenths(value: f64) -> String {
         return "–".to_owned();
     }
     let text = format!("{value:.1}");
-    if text == "-0.0" {
-        "0.0".to_owned()
-    } else {
-        text
-    }
+    if text == "-0.0" { "0.0".to_owned() } else { text }
 }
 
 /// `12,345` for large values, three significant digits for small ones; `–` for no value.
@@ -109,9 +101,7 @@ pub fn date(unix_s: u64) -> String {
 /// `Key agreement`.
 pub fn capitalised(text: &str) -> String {
     let mut characters = text.chars();
-    characters.next().map_or_else(String::new, |first| {
-        first.to_uppercase().chain(characters).collect()
-    })
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
 #[cfg(test)]

@@ -9,17 +9,9 @@ use super::{Prepared, SESSION_LOG_FILE, ServerSpec};
 
 /// Says how to start it on `port`.
 pub(super) fn prepare(spec: &ServerSpec, directory: &Path, port: u16) -> Result<Prepared> {
-    let mut arguments: Vec<std::ffi::OsString> = vec![
-        "serve".into(),
-        "--docroot".into(),
-        spec.docroot.clone().into(),
-    ];
+    let mut arguments: Vec<std::ffi::OsString> = vec!["serve".into(), "--docroot".into(), spec.docroot.clone().into()];
     let mut option = |name: &str, value: std::ffi::OsString| arguments.extend([name.into(), value]);
-    let listen = if spec.tls.is_some() {
-        "--listen"
-    } else {
-        "--listen-plain"
-    };
+    let listen = if spec.tls.is_some() { "--listen" } else { "--listen-plain" };
     option(listen, format!("127.0.0.1:{port}").into());
     option("--workers", spec.workers.to_string().into());
     if let Some(tls) = &spec.tls {
@@ -45,19 +37,12 @@ pub(super) fn prepare(spec: &ServerSpec, directory: &Path, port: u16) -> Result<
             arguments.extend(wanted.then(|| flag.into()));
         }
     }
-    let words: Vec<_> = arguments
-        .iter()
-        .map(|word| word.to_string_lossy())
-        .collect();
+    let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
     Ok(Prepared {
         program: own_executable()?.get_program().to_owned(),
         config: format!("tlsdyno {}", words.join(" ")),
         arguments,
-        version: format!(
-            "tlsdyno {} built-in server, {}",
-            env!("CARGO_PKG_VERSION"),
-            openssl::version::version()
-        ),
+        version: format!("tlsdyno {} built-in server, {}", env!("CARGO_PKG_VERSION"), openssl::version::version()),
         error_log: None,
         raise_open_files: true,
         grace_ms: 1_000,
@@ -65,9 +50,5 @@ pub(super) fn prepare(spec: &ServerSpec, directory: &Path, port: u16) -> Result<
 }
 
 fn join<T: ToString>(items: &[T]) -> String {
-    items
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(",")
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

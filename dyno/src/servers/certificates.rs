@@ -9,8 +9,8 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, RsaKeySize,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    RsaKeySize,
 };
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::suite::UnknownName;
@@ -84,14 +84,13 @@ impl FromStr for CertificateKind {
     type Err = UnknownName;
 
     fn from_str(name: &str) -> Result<CertificateKind, UnknownName> {
-        CertificateKind::ALL
-            .into_iter()
-            .find(|kind| kind.name().eq_ignore_ascii_case(name))
-            .ok_or_else(|| UnknownName {
+        CertificateKind::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name)).ok_or_else(|| {
+            UnknownName {
                 what: "certificate",
                 name: name.to_owned(),
                 known: CertificateKind::ALL.map(CertificateKind::name).join(", "),
-            })
+            }
+        })
     }
 }
 
@@ -112,32 +111,17 @@ pub struct CertificateFiles {
 /// wrong clock cannot spoil an experiment. The root has a key of the same type, RSA always of 2048 bits: its size costs an honest client
 /// time, the server none.
 pub fn create(kind: CertificateKind, directory: &Path) -> Result<CertificateFiles> {
-    let root_kind = if kind.is_rsa() {
-        CertificateKind::Rsa2048
-    } else {
-        kind
-    };
+    let root_kind = if kind.is_rsa() { CertificateKind::Rsa2048 } else { kind };
     let root_key = root_kind.generate_key()?;
     let root = root_parameters();
-    let root_pem = root
-        .self_signed(&root_key)
-        .context("sign the root certificate")?
-        .pem();
+    let root_pem = root.self_signed(&root_key).context("sign the root certificate")?.pem();
     let leaf_key = kind.generate_key()?;
     let issuer = Issuer::new(root, root_key);
-    let leaf_pem = leaf_parameters(kind)?
-        .signed_by(&leaf_key, &issuer)
-        .context("sign the server certificate")?
-        .pem();
+    let leaf_pem = leaf_parameters(kind)?.signed_by(&leaf_key, &issuer).context("sign the server certificate")?.pem();
 
     let file = |part: &str| directory.join(format!("{kind}.{part}.pem"));
-    let files = CertificateFiles {
-        chain: file("chain"),
-        key: file("key"),
-        ca: file("ca"),
-    };
-    fs::write(&files.chain, leaf_pem)
-        .with_context(|| format!("write {}", files.chain.display()))?;
+    let files = CertificateFiles { chain: file("chain"), key: file("key"), ca: file("ca") };
+    fs::write(&files.chain, leaf_pem).with_context(|| format!("write {}", files.chain.display()))?;
     fs::write(&files.ca, root_pem).with_context(|| format!("write {}", files.ca.display()))?;
     write_secret(&files.key, &leaf_key.serialize_pem())?;
     Ok(files)
@@ -145,20 +129,16 @@ pub fn create(kind: CertificateKind, directory: &Path) -> Result<CertificateFile
 
 fn root_parameters() -> CertificateParams {
     let mut root = CertificateParams::default();
-    root.distinguished_name
-        .push(DnType::CommonName, "tlsdyno root of one run");
+    root.distinguished_name.push(DnType::CommonName, "tlsdyno root of one run");
     root.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     root.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     root
 }
 
 fn leaf_parameters(kind: CertificateKind) -> Result<CertificateParams> {
-    let names = ["localhost", "127.0.0.1", "::1"]
-        .map(str::to_owned)
-        .to_vec();
+    let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
     let mut leaf = CertificateParams::new(names).context("name the server certificate")?;
-    leaf.distinguished_name
-        .push(DnType::CommonName, "localhost");
+    leaf.distinguished_name.push(DnType::CommonName, "localhost");
     leaf.use_authority_key_identifier_extension = true;
     leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -172,9 +152,7 @@ fn leaf_parameters(kind: CertificateKind) -> Result<CertificateParams> {
 fn write_secret(path: &Path, text: &str) -> Result<()> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
-    let written = options
-        .open(path)
-        .and_then(|mut file| file.write_all(text.as_bytes()));
+    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
     written.with_context(|| format!("write {}", path.display()))
 }
 
@@ -188,32 +166,20 @@ mod tests {
     #[test]
     fn openssl_accepts_key_chain_and_names() {
         let directory = tempfile::tempdir().unwrap();
-        for kind in [
-            CertificateKind::Rsa2048,
-            CertificateKind::P256,
-            CertificateKind::P384,
-        ] {
+        for kind in [CertificateKind::Rsa2048, CertificateKind::P256, CertificateKind::P384] {
             let files = create(kind, directory.path()).unwrap();
             let mut context = SslContext::builder(SslMethod::tls_server()).unwrap();
             context.set_certificate_chain_file(&files.chain).unwrap();
-            context
-                .set_private_key_file(&files.key, SslFiletype::PEM)
-                .unwrap();
+            context.set_private_key_file(&files.key, SslFiletype::PEM).unwrap();
             context.check_private_key().unwrap();
             let root = X509::from_pem(&fs::read(&files.ca).unwrap()).unwrap();
             let leaf = X509::from_pem(&fs::read(&files.chain).unwrap()).unwrap();
             assert!(leaf.verify(&root.public_key().unwrap()).unwrap(), "{kind}");
             let names = leaf.subject_alt_names().unwrap();
             assert!(names.iter().any(|name| name.dnsname() == Some("localhost")));
-            assert!(
-                names
-                    .iter()
-                    .any(|name| name.ipaddress() == Some(&[127, 0, 0, 1]))
-            );
+            assert!(names.iter().any(|name| name.ipaddress() == Some(&[127, 0, 0, 1])));
             assert_eq!(leaf.public_key().unwrap().rsa().is_ok(), kind.is_rsa());
-            let mode = std::os::unix::fs::PermissionsExt::mode(
-                &fs::metadata(&files.key).unwrap().permissions(),
-            );
+            let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&files.key).unwrap().permissions());
             assert_eq!(mode & 0o777, 0o600);
         }
     }
@@ -224,12 +190,6 @@ mod tests {
             assert_eq!(kind.name().parse(), Ok(kind));
             assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
         }
-        assert!(
-            "rsa"
-                .parse::<CertificateKind>()
-                .unwrap_err()
-                .to_string()
-                .contains("rsa-2048")
-        );
+        assert!("rsa".parse::<CertificateKind>().unwrap_err().to_string().contains("rsa-2048"));
     }
 }

@@ -32,11 +32,10 @@ pub struct Cgroup {
 impl Cgroup {
     /// Makes a new, empty group below the one that tlsdyno itself is in; the error says why that is not possible.
     pub fn create() -> Result<Cgroup> {
-        let memberships =
-            fs::read_to_string("/proc/self/cgroup").context("read /proc/self/cgroup")?;
+        let memberships = fs::read_to_string("/proc/self/cgroup").context("read /proc/self/cgroup")?;
         let mounts = fs::read_to_string("/proc/self/mounts").context("read /proc/self/mounts")?;
-        let (parent, account) = locate(&memberships, &mounts)
-            .context("no cpuacct or version 2 hierarchy is mounted")?;
+        let (parent, account) =
+            locate(&memberships, &mounts).context("no cpuacct or version 2 hierarchy is mounted")?;
         remove_stale(&parent);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
@@ -44,10 +43,7 @@ impl Cgroup {
         let group = Cgroup { path, account };
         // Joining needs more rights than making one (cgroups(7), delegation), so a process that ends at once tries it.
         let procs = group.path.join("cgroup.procs");
-        let joined = std::process::Command::new("sh")
-            .args(["-c", "echo 0 > \"$1\"", "sh"])
-            .arg(&procs)
-            .output();
+        let joined = std::process::Command::new("sh").args(["-c", "echo 0 > \"$1\"", "sh"]).arg(&procs).output();
         match joined {
             Ok(output) if output.status.success() => {}
             _ => bail!("processes cannot be moved into {}", group.path.display()),
@@ -68,8 +64,7 @@ impl Cgroup {
             Account::CpuStat => "cpu.stat",
         });
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        parse_account(self.account, &text)
-            .with_context(|| format!("{} has no CPU account", path.display()))
+        parse_account(self.account, &text).with_context(|| format!("{} has no CPU account", path.display()))
     }
 }
 
@@ -91,9 +86,7 @@ fn parse_account(account: Account, text: &str) -> Option<u64> {
     match account {
         Account::CpuAcct => text.trim().parse().ok(),
         Account::CpuStat => {
-            let line = text
-                .lines()
-                .find_map(|line| line.strip_prefix("usage_usec "))?;
+            let line = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
             Some(line.trim().parse::<u64>().ok()? * 1000)
         }
     }
@@ -121,12 +114,7 @@ fn locate(memberships: &str, mounts: &str) -> Option<(PathBuf, Account)> {
             fits.then(|| PathBuf::from(fields[1]))
         })
     };
-    let version1 = || {
-        Some((
-            mounted("cgroup", "cpuacct")?.join(member("cpuacct")?),
-            Account::CpuAcct,
-        ))
-    };
+    let version1 = || Some((mounted("cgroup", "cpuacct")?.join(member("cpuacct")?), Account::CpuAcct));
     let version2 = || Some((mounted("cgroup2", "")?.join(member("")?), Account::CpuStat));
     version1().or_else(version2)
 }
@@ -138,9 +126,7 @@ fn remove_stale(parent: &Path) {
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let owner = name
-            .to_str()
-            .and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok());
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok());
         if owner.is_some_and(|pid| process_tree::stat(pid).is_none()) {
             let _ = fs::remove_dir(entry.path());
         }
@@ -156,27 +142,15 @@ mod tests {
         let memberships = "3:cpu,cpuacct:/user\n1:name=systemd:/x\n0::/user.slice/a:b\n";
         let both = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n";
         let only2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
-        assert_eq!(
-            locate(memberships, both),
-            Some(("/sys/fs/cgroup/cpu,cpuacct/user".into(), Account::CpuAcct))
-        );
-        assert_eq!(
-            locate(memberships, only2),
-            Some(("/sys/fs/cgroup/user.slice/a:b".into(), Account::CpuStat))
-        );
+        assert_eq!(locate(memberships, both), Some(("/sys/fs/cgroup/cpu,cpuacct/user".into(), Account::CpuAcct)));
+        assert_eq!(locate(memberships, only2), Some(("/sys/fs/cgroup/user.slice/a:b".into(), Account::CpuStat)));
         assert_eq!(locate(memberships, "tmpfs /tmp tmpfs rw 0 0\n"), None);
     }
 
     #[test]
     fn accounts_parse() {
-        assert_eq!(
-            parse_account(Account::CpuAcct, "123456789\n"),
-            Some(123_456_789)
-        );
-        assert_eq!(
-            parse_account(Account::CpuStat, "usage_usec 12\nuser_usec 3\n"),
-            Some(12_000)
-        );
+        assert_eq!(parse_account(Account::CpuAcct, "123456789\n"), Some(123_456_789));
+        assert_eq!(parse_account(Account::CpuStat, "usage_usec 12\nuser_usec 3\n"), Some(12_000));
         assert_eq!(parse_account(Account::CpuStat, "user_usec 3\n"), None);
     }
 
@@ -186,13 +160,8 @@ mod tests {
         let Ok(group) = Cgroup::create() else { return };
         let path = group.path().to_owned();
         let before = group.cpu_ns().unwrap();
-        let script =
-            "echo 0 > \"$1/cgroup.procs\" && i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done";
-        let status = std::process::Command::new("sh")
-            .args(["-c", script, "sh"])
-            .arg(&path)
-            .status()
-            .unwrap();
+        let script = "echo 0 > \"$1/cgroup.procs\" && i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done";
+        let status = std::process::Command::new("sh").args(["-c", script, "sh"]).arg(&path).status().unwrap();
         assert!(status.success());
         assert!(group.cpu_ns().unwrap() - before > 1_000_000);
         drop(group);

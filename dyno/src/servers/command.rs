@@ -25,10 +25,8 @@ impl CommandSpec {
     /// The command always listens on the same port, so that its configurations must take turns.
     pub fn has_fixed_port(&self) -> bool {
         let lacks = |template: &str, placeholder: &str| !template.contains(placeholder);
-        let plain_fixed = self
-            .plain_address
-            .as_ref()
-            .is_some_and(|plain| lacks(plain, "{plain_port}") && lacks(plain, "{port}"));
+        let plain_fixed =
+            self.plain_address.as_ref().is_some_and(|plain| lacks(plain, "{plain_port}") && lacks(plain, "{port}"));
         lacks(&self.address, "{port}") || lacks(&self.command, "{port}") || plain_fixed
     }
 
@@ -39,8 +37,7 @@ impl CommandSpec {
 
     /// Program and arguments, placeholders filled in.
     pub fn words(&self, values: &BTreeMap<&str, String>) -> Result<Vec<String>> {
-        let words = split_words(&self.command)
-            .with_context(|| format!("server command `{}`", self.command))?;
+        let words = split_words(&self.command).with_context(|| format!("server command `{}`", self.command))?;
         if words.is_empty() {
             bail!("the server command is empty");
         }
@@ -64,9 +61,7 @@ pub fn fill(template: &str, values: &BTreeMap<&str, String>) -> Result<String> {
                 rest = &rest[name.len() + 2..];
             }
             Some(name @ ("certificate" | "key" | "ca")) => {
-                bail!(
-                    "the server command uses {{{name}}}, but this configuration has no TLS settings of tlsdyno"
-                );
+                bail!("the server command uses {{{name}}}, but this configuration has no TLS settings of tlsdyno");
             }
             _ => {
                 filled.push('{');
@@ -80,12 +75,10 @@ pub fn fill(template: &str, values: &BTreeMap<&str, String>) -> Result<String> {
 
 /// Resolves an address such as `127.0.0.1:8443` or `localhost:8443`.
 pub fn resolve(address: &str) -> Result<SocketAddr> {
-    let mut found = address.to_socket_addrs().with_context(|| {
-        format!("`{address}` is not an address: write HOST:PORT, for example 127.0.0.1:{{port}}")
-    })?;
-    found
-        .next()
-        .with_context(|| format!("`{address}` has no address"))
+    let mut found = address
+        .to_socket_addrs()
+        .with_context(|| format!("`{address}` is not an address: write HOST:PORT, for example 127.0.0.1:{{port}}"))?;
+    found.next().with_context(|| format!("`{address}` has no address"))
 }
 
 /// Splits into words at blanks outside quotes; `'…'` is literal, in `"…"` and outside a backslash takes the next character literally.
@@ -117,9 +110,7 @@ fn split_words(line: &str) -> Result<Vec<String>> {
                     }
                 }
             }
-            '\\' => word
-                .get_or_insert_default()
-                .push(characters.next().context("it ends in a backslash")?),
+            '\\' => word.get_or_insert_default().push(characters.next().context("it ends in a backslash")?),
             other => word.get_or_insert_default().push(other),
         }
     }
@@ -132,11 +123,7 @@ mod tests {
     use super::*;
 
     fn spec(command: &str, address: &str, plain: Option<&str>) -> CommandSpec {
-        CommandSpec {
-            command: command.into(),
-            address: address.into(),
-            plain_address: plain.map(Into::into),
-        }
+        CommandSpec { command: command.into(), address: address.into(), plain_address: plain.map(Into::into) }
     }
 
     #[test]
@@ -154,17 +141,9 @@ mod tests {
 
     #[test]
     fn placeholders_are_filled_and_other_braces_kept() {
-        let values = BTreeMap::from([
-            ("port", "8443".to_owned()),
-            ("docroot", "/a b/{port}".to_owned()),
-        ]);
-        let words = spec("x -p {port} {docroot} {} {other} {", "a", None)
-            .words(&values)
-            .unwrap();
-        assert_eq!(
-            words,
-            ["x", "-p", "8443", "/a b/{port}", "{}", "{other}", "{"]
-        );
+        let values = BTreeMap::from([("port", "8443".to_owned()), ("docroot", "/a b/{port}".to_owned())]);
+        let words = spec("x -p {port} {docroot} {} {other} {", "a", None).words(&values).unwrap();
+        assert_eq!(words, ["x", "-p", "8443", "/a b/{port}", "{}", "{other}", "{"]);
         let error = spec("x {key}", "a", None).words(&values).unwrap_err();
         assert!(error.to_string().contains("{key}"), "{error}");
         assert!(spec(" ", "a", None).words(&values).is_err());
@@ -176,27 +155,12 @@ mod tests {
         assert!(spec("x", "127.0.0.1:8443", None).has_fixed_port());
         assert!(spec("x", "127.0.0.1:{port}", None).has_fixed_port());
         assert!(spec("x {port}", "127.0.0.1:{port}", Some("127.0.0.1:80")).has_fixed_port());
-        assert!(
-            !spec(
-                "x {port} {plain_port}",
-                "127.0.0.1:{port}",
-                Some("127.0.0.1:{plain_port}")
-            )
-            .has_fixed_port()
-        );
+        assert!(!spec("x {port} {plain_port}", "127.0.0.1:{port}", Some("127.0.0.1:{plain_port}")).has_fixed_port());
     }
 
     #[test]
     fn addresses_resolve_or_explain() {
-        assert_eq!(
-            resolve("127.0.0.1:8443").unwrap(),
-            "127.0.0.1:8443".parse().unwrap()
-        );
-        assert!(
-            resolve("8443")
-                .unwrap_err()
-                .to_string()
-                .contains("HOST:PORT")
-        );
+        assert_eq!(resolve("127.0.0.1:8443").unwrap(), "127.0.0.1:8443".parse().unwrap());
+        assert!(resolve("8443").unwrap_err().to_string().contains("HOST:PORT"));
     }
 }

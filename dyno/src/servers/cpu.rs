@@ -23,10 +23,7 @@ pub enum CpuAccount {
 impl CpuAccount {
     /// The best account that this machine allows.
     pub fn best() -> CpuAccount {
-        Cgroup::create().map_or_else(
-            |_| CpuAccount::Threads(ThreadAccount::default()),
-            CpuAccount::Cgroup,
-        )
+        Cgroup::create().map_or_else(|_| CpuAccount::Threads(ThreadAccount::default()), CpuAccount::Cgroup)
     }
 
     /// The name of the method, for the manifest.
@@ -72,10 +69,7 @@ impl ThreadAccount {
     /// CPU time so far, in nanoseconds. Never decreases.
     pub fn read_ns(&mut self, processes: &[ProcessStat]) -> u64 {
         for process in processes {
-            let known = self
-                .processes
-                .entry((process.pid, process.started_ticks))
-                .or_default();
+            let known = self.processes.entry((process.pid, process.started_ticks)).or_default();
             for (thread, ns) in thread_times(process.pid) {
                 let time = known.threads.entry(thread).or_default();
                 *time = ns.max(*time);
@@ -84,10 +78,7 @@ impl ThreadAccount {
             known.best_ns = known.best_ns.max(threads_ns).max(process.ticks * TICK_NS);
             known.children_ns = known.children_ns.max(process.children_ticks * TICK_NS);
         }
-        let alive: Vec<_> = processes
-            .iter()
-            .map(|process| (process.pid, process.started_ticks))
-            .collect();
+        let alive: Vec<_> = processes.iter().map(|process| (process.pid, process.started_ticks)).collect();
         let (mut living_ns, mut gone_ns, mut waited_ns) = (0, 0, 0);
         for (id, known) in &self.processes {
             if alive.contains(id) {
@@ -107,9 +98,7 @@ fn thread_times(pid: u32) -> Vec<(u32, u64)> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return Vec::new();
     };
-    let threads = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let threads = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     threads
         .filter_map(|thread| {
             let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).ok()?;
@@ -130,8 +119,7 @@ mod tests {
     /// Uses about `ms` milliseconds of CPU.
     fn burn(ms: u64) {
         let own = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        let ns =
-            |time: rustix::time::Timespec| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+        let ns = |time: rustix::time::Timespec| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
         let start = ns(own());
         while ns(own()) - start < ms * 1_000_000 {
             std::hint::black_box(0);
@@ -156,15 +144,8 @@ mod tests {
         let own = std::process::id();
         let mut account = ThreadAccount::default();
         let before = account.read_ns(&[process_tree::stat(own).unwrap()]);
-        let script =
-            "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; cat /proc/self/stat >/dev/null";
-        assert!(
-            std::process::Command::new("sh")
-                .args(["-c", script])
-                .status()
-                .unwrap()
-                .success()
-        );
+        let script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; cat /proc/self/stat >/dev/null";
+        assert!(std::process::Command::new("sh").args(["-c", script]).status().unwrap().success());
         let after = account.read_ns(&[process_tree::stat(own).unwrap()]);
         assert!(after > before + 20_000_000, "{before} {after}");
     }

@@ -78,9 +78,7 @@ pub fn start(spec: &ServerSpec, directory: &Path) -> Result<Instance> {
             let _ = fs::remove_dir_all(&own);
         }
         match result {
-            Err(error) if chosen.ours && attempt < PORT_ATTEMPTS && is_port_taken(&error) => {
-                attempt += 1
-            }
+            Err(error) if chosen.ours && attempt < PORT_ATTEMPTS && is_port_taken(&error) => attempt += 1,
             other => return other,
         }
     }
@@ -103,9 +101,7 @@ fn check(spec: &ServerSpec) -> Result<()> {
 
 /// The server said that its port is taken. All C libraries use this wording for EADDRINUSE.
 fn is_port_taken(error: &anyhow::Error) -> bool {
-    format!("{error:#}")
-        .to_ascii_lowercase()
-        .contains("address already in use")
+    format!("{error:#}").to_ascii_lowercase().contains("address already in use")
 }
 
 /// Ports of one attempt.
@@ -118,20 +114,14 @@ struct Ports {
 
 impl Ports {
     fn choose(spec: &ServerSpec) -> Result<Ports> {
-        let free = || -> Result<TcpListener> {
-            TcpListener::bind("127.0.0.1:0").context("find a free loopback port")
-        };
+        let free = || -> Result<TcpListener> { TcpListener::bind("127.0.0.1:0").context("find a free loopback port") };
         // Both held at once, so that they differ.
         let (first, second) = (free()?, free()?);
         let ours = match &spec.kind {
             ServerKind::Command(command) => !command.has_fixed_port(),
             ServerKind::BuiltIn | ServerKind::Nginx => true,
         };
-        Ok(Ports {
-            port: first.local_addr()?.port(),
-            plain_port: second.local_addr()?.port(),
-            ours,
-        })
+        Ok(Ports { port: first.local_addr()?.port(), plain_port: second.local_addr()?.port(), ours })
     }
 }
 
@@ -144,20 +134,12 @@ struct Addresses {
 fn start_on(spec: &ServerSpec, directory: &Path, ports: &Ports) -> Result<Instance> {
     let loopback = SocketAddr::from(([127, 0, 0, 1], ports.port));
     let (prepared, addresses) = match &spec.kind {
-        ServerKind::BuiltIn => (
-            built_in::prepare(spec, directory, ports.port)?,
-            Addresses {
-                address: loopback,
-                plain: None,
-            },
-        ),
-        ServerKind::Nginx => (
-            nginx::prepare(spec, directory, ports.port)?,
-            Addresses {
-                address: loopback,
-                plain: None,
-            },
-        ),
+        ServerKind::BuiltIn => {
+            (built_in::prepare(spec, directory, ports.port)?, Addresses { address: loopback, plain: None })
+        }
+        ServerKind::Nginx => {
+            (nginx::prepare(spec, directory, ports.port)?, Addresses { address: loopback, plain: None })
+        }
         ServerKind::Command(command) => prepare_command(command, spec, directory, ports)?,
     };
     refuse_taken(&addresses)?;
@@ -184,11 +166,7 @@ fn start_on(spec: &ServerSpec, directory: &Path, ports: &Ports) -> Result<Instan
 fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cpu: &CpuAccount) -> Launch {
     // A user's own command keeps its environment: `as is` means just that.
     let is_command = matches!(spec.kind, ServerKind::Command(_));
-    let without = if is_command {
-        Vec::new()
-    } else {
-        FOREIGN_VARIABLES.iter().map(Into::into).collect()
-    };
+    let without = if is_command { Vec::new() } else { FOREIGN_VARIABLES.iter().map(Into::into).collect() };
     let here = || std::env::current_dir().unwrap_or_else(|_| directory.to_owned());
     Launch {
         program: prepared.program.clone(),
@@ -197,11 +175,7 @@ fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cpu: &CpuAcc
         without,
         directory: directory.to_owned(),
         // A user's command may name its files relative to where tlsdyno was started.
-        working_directory: if is_command {
-            here()
-        } else {
-            directory.to_owned()
-        },
+        working_directory: if is_command { here() } else { directory.to_owned() },
         cpu: spec.cpu,
         cgroup: match cpu {
             CpuAccount::Cgroup(group) => Some(group.path().to_owned()),
@@ -252,10 +226,7 @@ fn prepare_command(
 
 /// Somebody else at our address would be measured in our server's place.
 fn refuse_taken(addresses: &Addresses) -> Result<()> {
-    for address in [Some(addresses.address), addresses.plain]
-        .into_iter()
-        .flatten()
-    {
+    for address in [Some(addresses.address), addresses.plain].into_iter().flatten() {
         let owners = listening::owners(&address);
         if !owners.is_empty() {
             bail!(
@@ -287,35 +258,21 @@ impl Instance {
     pub fn worker_pids(&self) -> Vec<u32> {
         let leaves = process_tree::leaves(&self.supervised.processes());
         let has_openssl = |pid: &u32| {
-            mapped::mapped_libraries(*pid).is_ok_and(|libraries| {
-                libraries
-                    .iter()
-                    .any(|library| mapped::is_openssl(&library.path))
-            })
+            mapped::mapped_libraries(*pid)
+                .is_ok_and(|libraries| libraries.iter().any(|library| mapped::is_openssl(&library.path)))
         };
         let with_openssl: Vec<u32> = leaves.iter().copied().filter(has_openssl).collect();
-        if with_openssl.is_empty() {
-            leaves
-        } else {
-            with_openssl
-        }
+        if with_openssl.is_empty() { leaves } else { with_openssl }
     }
 
     /// Every process of the server.
     pub fn pids(&self) -> Vec<u32> {
-        self.supervised
-            .processes()
-            .iter()
-            .map(|process| process.pid)
-            .collect()
+        self.supervised.processes().iter().map(|process| process.pid).collect()
     }
 
     /// CPU time that all its processes used so far, user and system, in nanoseconds; differences of two readings count.
     pub fn cpu_ns(&self) -> Result<u64> {
-        let mut account = self
-            .cpu
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut account = self.cpu.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match &mut *account {
             CpuAccount::Cgroup(group) => group.cpu_ns(),
             CpuAccount::Threads(_) => account.read_ns(&self.supervised.processes()),
@@ -334,11 +291,8 @@ impl Instance {
 
     /// What it is.
     pub fn description(&self) -> Description {
-        let libraries = self
-            .worker_pids()
-            .first()
-            .and_then(|&pid| mapped::mapped_libraries(pid).ok())
-            .unwrap_or_default();
+        let libraries =
+            self.worker_pids().first().and_then(|&pid| mapped::mapped_libraries(pid).ok()).unwrap_or_default();
         Description {
             version: self.version.clone(),
             config: self.config.clone(),
@@ -347,12 +301,7 @@ impl Instance {
                 .map(|library| library.path)
                 .filter(|path| mapped::is_openssl(path))
                 .collect(),
-            cpu_account: self
-                .cpu
-                .lock()
-                .unwrap_or_else(|poisoned| poisoned.into_inner())
-                .method()
-                .to_owned(),
+            cpu_account: self.cpu.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).method().to_owned(),
             listening: self.listening_addresses(),
         }
     }
@@ -364,20 +313,13 @@ impl Instance {
 
     /// The last lines of its error log, standard error and standard output.
     pub fn log_tail(&self) -> String {
-        let tails = self
-            .logs()
-            .into_iter()
-            .map(|path| tail(&path))
-            .filter(|text| !text.is_empty());
+        let tails = self.logs().into_iter().map(|path| tail(&path)).filter(|text| !text.is_empty());
         tails.collect::<Vec<_>>().join("\n")
     }
 
     /// Lines of alarm in its logs since the last call: workers killed by signals, levels crit, alert and emerg.
     pub fn error_log_alarms(&self) -> Vec<String> {
-        let mut searched = self
-            .searched
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut searched = self.searched.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut alarms = Vec::new();
         for path in self.logs() {
             let bytes = fs::read(&path).unwrap_or_default();
@@ -407,10 +349,7 @@ impl Instance {
         let limit = Instant::now() + patience;
         loop {
             if let Some(status) = self.supervised.ended().map(str::to_owned) {
-                bail!(
-                    "the server did not start ({status}); it said:\n{}",
-                    self.last_words()
-                );
+                bail!("the server did not start ({status}); it said:\n{}", self.last_words());
             }
             if self.is_ready(spec) {
                 return Ok(());
@@ -429,20 +368,10 @@ impl Instance {
 
     fn is_ready(&self, spec: &ServerSpec) -> bool {
         let listening = self.listening_addresses();
-        let serves = |wanted: &SocketAddr| {
-            listening
-                .iter()
-                .any(|listener| listening::serves(listener, wanted))
-        };
+        let serves = |wanted: &SocketAddr| listening.iter().any(|listener| listening::serves(listener, wanted));
         // nginx listens before it has workers.
-        let expected = if spec.kind == ServerKind::Nginx {
-            spec.workers as usize + 1
-        } else {
-            1
-        };
-        serves(&self.address)
-            && self.plain_address.as_ref().is_none_or(serves)
-            && self.pids().len() >= expected
+        let expected = if spec.kind == ServerKind::Nginx { spec.workers as usize + 1 } else { 1 };
+        serves(&self.address) && self.plain_address.as_ref().is_none_or(serves) && self.pids().len() >= expected
     }
 
     fn why_not_ready(&self, patience: Duration) -> String {
@@ -459,16 +388,8 @@ impl Instance {
                 owners.join(" and ")
             );
         }
-        let listening: Vec<String> = self
-            .listening_addresses()
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        let instead = if listening.is_empty() {
-            "nothing".to_owned()
-        } else {
-            listening.join(", ")
-        };
+        let listening: Vec<String> = self.listening_addresses().iter().map(ToString::to_string).collect();
+        let instead = if listening.is_empty() { "nothing".to_owned() } else { listening.join(", ") };
         format!(
             "the server is not ready after {seconds} s: it should listen on {wanted}, but listens on {instead}; it said:\n{}",
             self.last_words()
@@ -477,24 +398,12 @@ impl Instance {
 
     fn last_words(&self) -> String {
         let said = self.log_tail();
-        if said.is_empty() {
-            "(nothing)".to_owned()
-        } else {
-            said
-        }
+        if said.is_empty() { "(nothing)".to_owned() } else { said }
     }
 }
 
 fn is_alarm(line: &str) -> bool {
-    [
-        "[crit]",
-        "[alert]",
-        "[emerg]",
-        "exited on signal",
-        "panicked at",
-    ]
-    .iter()
-    .any(|mark| line.contains(mark))
+    ["[crit]", "[alert]", "[emerg]", "exited on signal", "panicked at"].iter().any(|mark| line.contains(mark))
 }
 
 /// The end of a text file, whole lines, at most [`LOG_TAIL_BYTES`].
@@ -502,10 +411,6 @@ fn tail(path: &Path) -> String {
     let bytes = fs::read(path).unwrap_or_default();
     let start = bytes.len().saturating_sub(LOG_TAIL_BYTES);
     let text = String::from_utf8_lossy(&bytes[start..]).into_owned();
-    let whole = if start == 0 {
-        text.as_str()
-    } else {
-        text.split_once('\n').map_or("", |(_, rest)| rest)
-    };
+    let whole = if start == 0 { text.as_str() } else { text.split_once('\n').map_or("", |(_, rest)| rest) };
     whole.trim_end().to_owned()
 }

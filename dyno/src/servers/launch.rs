@@ -16,12 +16,7 @@ pub const STDOUT_FILE: &str = "stdout";
 pub const STDERR_FILE: &str = "stderr";
 
 /// Variables that would change the cryptography of a server behind the experiment's back; only those of the experiment count.
-pub const FOREIGN_VARIABLES: [&str; 4] = [
-    "OPENSSL_CONF",
-    "OPENSSL_MODULES",
-    "OPENSSL_ENGINES",
-    "LD_PRELOAD",
-];
+pub const FOREIGN_VARIABLES: [&str; 4] = ["OPENSSL_CONF", "OPENSSL_MODULES", "OPENSSL_ENGINES", "LD_PRELOAD"];
 
 /// One server process to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,16 +48,14 @@ impl Launch {
     /// Writes the note into the instance's directory and answers its path.
     pub fn write(&self) -> Result<PathBuf> {
         let path = self.directory.join(LAUNCH_FILE);
-        std::fs::write(&path, serde_json::to_vec(self)?)
-            .with_context(|| format!("write {}", path.display()))?;
+        std::fs::write(&path, serde_json::to_vec(self)?).with_context(|| format!("write {}", path.display()))?;
         Ok(path)
     }
 
     /// Reads a note.
     pub fn read(path: &Path) -> Result<Launch> {
         let bytes = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
-        serde_json::from_slice(&bytes)
-            .with_context(|| format!("{} is not a launch note", path.display()))
+        serde_json::from_slice(&bytes).with_context(|| format!("{} is not a launch note", path.display()))
     }
 }
 
@@ -79,9 +72,5 @@ pub fn own_executable() -> Result<Command> {
         return Ok(Command::new(path));
     }
     let path = std::env::current_exe().context("find the tlsdyno program itself")?;
-    Ok(Command::new(if path.exists() {
-        path
-    } else {
-        PathBuf::from("/proc/self/exe")
-    }))
+    Ok(Command::new(if path.exists() { path } else { PathBuf::from("/proc/self/exe") }))
 }

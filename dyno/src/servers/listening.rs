@@ -18,11 +18,7 @@ pub fn listening_addresses(pids: &[u32]) -> Vec<SocketAddr> {
     let mut found = BTreeSet::new();
     for &pid in pids {
         let table = tables.of(pid);
-        found.extend(
-            socket_inodes(pid)
-                .iter()
-                .filter_map(|inode| table.get(inode)),
-        );
+        found.extend(socket_inodes(pid).iter().filter_map(|inode| table.get(inode)));
     }
     found.into_iter().collect()
 }
@@ -38,24 +34,17 @@ impl ListeningTables {
     fn of(&mut self, pid: u32) -> &HashMap<u64, SocketAddr> {
         let namespace = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default();
         self.by_namespace.entry(namespace).or_insert_with(|| {
-            let read =
-                |table| fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+            let read = |table| fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
             let (tcp, tcp6) = (read("tcp"), read("tcp6"));
-            tcp.lines()
-                .chain(tcp6.lines())
-                .filter_map(listening_entry)
-                .collect()
+            tcp.lines().chain(tcp6.lines()).filter_map(listening_entry).collect()
         })
     }
 }
 
 /// Fails when one of `addresses` can be reached from another host: a server with no-ops is a total break of TLS.
 pub fn refuse_open_listeners(addresses: &[SocketAddr]) -> Result<()> {
-    let open: Vec<String> = addresses
-        .iter()
-        .filter(|address| !is_loopback(address.ip()))
-        .map(ToString::to_string)
-        .collect();
+    let open: Vec<String> =
+        addresses.iter().filter(|address| !is_loopback(address.ip())).map(ToString::to_string).collect();
     if !open.is_empty() {
         bail!(
             "the server listens on {}, which other hosts can reach, while parts of its cryptography are switched off; \
@@ -71,18 +60,14 @@ pub fn is_loopback(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_loopback(),
         IpAddr::V6(address) => {
-            address.is_loopback()
-                || address
-                    .to_ipv4_mapped()
-                    .is_some_and(|mapped| mapped.is_loopback())
+            address.is_loopback() || address.to_ipv4_mapped().is_some_and(|mapped| mapped.is_loopback())
         }
     }
 }
 
 /// Whether a socket bound to `listening` accepts connections made to `wanted`.
 pub fn serves(listening: &SocketAddr, wanted: &SocketAddr) -> bool {
-    listening.port() == wanted.port()
-        && (listening.ip() == wanted.ip() || listening.ip().is_unspecified())
+    listening.port() == wanted.port() && (listening.ip() == wanted.ip() || listening.ip().is_unspecified())
 }
 
 /// The processes that listen where `wanted` points, as `pid (command line)`, for messages. Only those of this network namespace.
@@ -102,18 +87,12 @@ pub fn owners(wanted: &SocketAddr) -> Vec<String> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
-    let pids = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let found: Vec<String> = pids
         .filter(|&pid| !socket_inodes(pid).is_disjoint(&wanted_inodes))
         .map(|pid| format!("{pid} ({})", super::process_tree::command_line(pid)))
         .collect();
-    if found.is_empty() {
-        vec!["an unknown process of another user".to_owned()]
-    } else {
-        found
-    }
+    if found.is_empty() { vec!["an unknown process of another user".to_owned()] } else { found }
 }
 
 /// Inodes of the sockets among a process's descriptors.
@@ -121,19 +100,8 @@ fn socket_inodes(pid: u32) -> HashSet<u64> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else {
         return HashSet::new();
     };
-    let targets = entries
-        .flatten()
-        .filter_map(|entry| fs::read_link(entry.path()).ok());
-    targets
-        .filter_map(|target| {
-            target
-                .to_str()?
-                .strip_prefix("socket:[")?
-                .strip_suffix(']')?
-                .parse()
-                .ok()
-        })
-        .collect()
+    let targets = entries.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    targets.filter_map(|target| target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()).collect()
 }
 
 /// Inode and address of a listening entry; the heading and other states are none.
@@ -150,11 +118,7 @@ fn parse_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let mut bytes = Vec::new();
     for word in address.as_bytes().chunks(8) {
-        bytes.extend(
-            u32::from_str_radix(std::str::from_utf8(word).ok()?, 16)
-                .ok()?
-                .to_ne_bytes(),
-        );
+        bytes.extend(u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?.to_ne_bytes());
     }
     let ip = match bytes.len() {
         4 => IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?)),
@@ -180,38 +144,19 @@ mod tests {
             assert!(found.contains(&listener.local_addr().unwrap()));
         }
         refuse_open_listeners(&[loopback.local_addr().unwrap()]).unwrap();
-        assert!(
-            owners(&loopback.local_addr().unwrap())[0].starts_with(&std::process::id().to_string())
-        );
-        let error =
-            refuse_open_listeners(&["0.0.0.0:80".parse().unwrap(), "[::1]:81".parse().unwrap()])
-                .unwrap_err();
-        assert!(
-            error.to_string().contains("0.0.0.0:80") && !error.to_string().contains("81"),
-            "{error}"
-        );
+        assert!(owners(&loopback.local_addr().unwrap())[0].starts_with(&std::process::id().to_string()));
+        let error = refuse_open_listeners(&["0.0.0.0:80".parse().unwrap(), "[::1]:81".parse().unwrap()]).unwrap_err();
+        assert!(error.to_string().contains("0.0.0.0:80") && !error.to_string().contains("81"), "{error}");
     }
 
     #[test]
     fn addresses_parse_and_match() {
-        assert_eq!(
-            parse_address("0100007F:1F90"),
-            Some("127.0.0.1:8080".parse().unwrap())
-        );
-        assert_eq!(
-            parse_address("00000000000000000000000001000000:01BB"),
-            Some("[::1]:443".parse().unwrap())
-        );
+        assert_eq!(parse_address("0100007F:1F90"), Some("127.0.0.1:8080".parse().unwrap()));
+        assert_eq!(parse_address("00000000000000000000000001000000:01BB"), Some("[::1]:443".parse().unwrap()));
         assert_eq!(parse_address("0100007F"), None);
         assert!(is_loopback("::ffff:127.0.0.1".parse().unwrap()));
         assert!(!is_loopback("::ffff:10.0.0.1".parse().unwrap()));
-        assert!(serves(
-            &"0.0.0.0:80".parse().unwrap(),
-            &"127.0.0.1:80".parse().unwrap()
-        ));
-        assert!(!serves(
-            &"127.0.0.2:80".parse().unwrap(),
-            &"127.0.0.1:80".parse().unwrap()
-        ));
+        assert!(serves(&"0.0.0.0:80".parse().unwrap(), &"127.0.0.1:80".parse().unwrap()));
+        assert!(!serves(&"127.0.0.2:80".parse().unwrap(), &"127.0.0.1:80".parse().unwrap()));
     }
 }

@@ -44,10 +44,7 @@ fn mapped_code(line: &str) -> Option<MappedLibrary> {
         Some(path) => (path, true),
         None => (path, false),
     };
-    Some(MappedLibrary {
-        path: PathBuf::from(path),
-        deleted,
-    })
+    Some(MappedLibrary { path: PathBuf::from(path), deleted })
 }
 
 /// Fails unless `library` is mapped into every one of `pids`, beside a libssl and libcrypto that are still those on disk.
@@ -62,10 +59,7 @@ pub fn require_mapped(pids: &[u32], library: &Path) -> Result<()> {
                 library.display()
             );
         }
-        if let Some(stale) = libraries
-            .iter()
-            .find(|mapped| mapped.deleted && is_openssl(&mapped.path))
-        {
+        if let Some(stale) = libraries.iter().find(|mapped| mapped.deleted && is_openssl(&mapped.path)) {
             bail!(
                 "the server process {pid} ({name}) runs {}, which was replaced on disk since; start it anew",
                 stale.path.display()
@@ -78,10 +72,7 @@ pub fn require_mapped(pids: &[u32], library: &Path) -> Result<()> {
 
 /// libssl or libcrypto, by file name.
 pub fn is_openssl(path: &Path) -> bool {
-    let name = path
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or_default();
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name.starts_with("libssl.so") || name.starts_with("libcrypto.so")
 }
 
@@ -103,10 +94,7 @@ pub fn refuse_secure_execution(pid: u32) -> Result<()> {
 fn auxiliary_value(vector: &[u8], key: u64) -> Option<u64> {
     const WORD: usize = size_of::<usize>();
     let word = |bytes: &[u8]| usize::from_ne_bytes(bytes.try_into().unwrap_or_default()) as u64;
-    vector
-        .chunks_exact(2 * WORD)
-        .find(|pair| word(&pair[..WORD]) == key)
-        .map(|pair| word(&pair[WORD..]))
+    vector.chunks_exact(2 * WORD).find(|pair| word(&pair[..WORD]) == key).map(|pair| word(&pair[WORD..]))
 }
 
 #[cfg(test)]
@@ -117,34 +105,20 @@ mod tests {
     fn own_libraries_are_seen() {
         let own = std::process::id();
         let libraries = mapped_libraries(own).unwrap();
-        let libc = libraries
-            .iter()
-            .find(|library| library.path.to_string_lossy().contains("libc.so"))
-            .unwrap();
+        let libc = libraries.iter().find(|library| library.path.to_string_lossy().contains("libc.so")).unwrap();
         assert!(!libc.deleted);
         require_mapped(&[own], &libc.path).unwrap();
-        let error = require_mapped(&[own], Path::new("/nowhere/provider.so"))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("/nowhere/provider.so is not loaded"),
-            "{error}"
-        );
+        let error = require_mapped(&[own], Path::new("/nowhere/provider.so")).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/provider.so is not loaded"), "{error}");
         assert!(mapped_libraries(u32::MAX).is_err());
     }
 
     #[test]
     fn map_lines_parse() {
         let line = "7f00-7f10 r-xp 00001000 fe:00 1234                       /usr/lib/lib with blank.so (deleted)";
-        let expected = MappedLibrary {
-            path: PathBuf::from("/usr/lib/lib with blank.so"),
-            deleted: true,
-        };
+        let expected = MappedLibrary { path: PathBuf::from("/usr/lib/lib with blank.so"), deleted: true };
         assert_eq!(mapped_code(line), Some(expected));
-        assert_eq!(
-            mapped_code("7f00-7f10 r--p 00001000 fe:00 1234 /usr/lib/data"),
-            None
-        );
+        assert_eq!(mapped_code("7f00-7f10 r--p 00001000 fe:00 1234 /usr/lib/data"), None);
         assert_eq!(mapped_code("7f00-7f10 r-xp 00000000 00:00 0 [vdso]"), None);
         assert_eq!(mapped_code("7f00-7f10 r-xp 00000000 00:00 0 "), None);
     }

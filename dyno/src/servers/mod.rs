@@ -84,11 +84,7 @@ impl ServerSpec {
 
     /// Something is injected into the server that may switch cryptography off, so that it must not be reachable.
     pub fn is_altered(&self) -> bool {
-        self.environment.iter().any(|(name, _)| {
-            launch::FOREIGN_VARIABLES
-                .iter()
-                .any(|foreign| name == foreign)
-        })
+        self.environment.iter().any(|(name, _)| launch::FOREIGN_VARIABLES.iter().any(|foreign| name == foreign))
     }
 }
 
@@ -127,11 +123,7 @@ impl ServerTls {
 
     /// The versions, both if none was named.
     fn versions(&self) -> Vec<Version> {
-        if self.versions.is_empty() {
-            vec![Version::Tls12, Version::Tls13]
-        } else {
-            self.versions.clone()
-        }
+        if self.versions.is_empty() { vec![Version::Tls12, Version::Tls13] } else { self.versions.clone() }
     }
 
     /// OpenSSL's cipher list for TLS 1.2; `None`: the server's default. Security level 0, so that the experiment decides, not the distribution.
@@ -145,12 +137,8 @@ impl ServerTls {
     }
 
     fn suite_names(&self, version: Version) -> Option<String> {
-        let names: Vec<_> = self
-            .suites
-            .iter()
-            .filter(|suite| suite.version() == version)
-            .map(|suite| suite.openssl_name())
-            .collect();
+        let names: Vec<_> =
+            self.suites.iter().filter(|suite| suite.version() == version).map(|suite| suite.openssl_name()).collect();
         (!names.is_empty()).then(|| names.join(":"))
     }
 

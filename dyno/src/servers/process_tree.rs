@@ -28,9 +28,7 @@ pub fn stat(pid: u32) -> Option<ProcessStat> {
 /// The command name is in parentheses and may itself hold blanks and parentheses, so fields are counted from the last `)`.
 fn parse_stat(text: &str) -> Option<ProcessStat> {
     let pid = text.split(' ').next()?.parse().ok()?;
-    let rest: Vec<&str> = text[text.rfind(')')? + 1..]
-        .split_ascii_whitespace()
-        .collect();
+    let rest: Vec<&str> = text[text.rfind(')')? + 1..].split_ascii_whitespace().collect();
     let number = |field: usize| rest.get(field - 3)?.parse::<u64>().ok();
     Some(ProcessStat {
         pid,
@@ -47,10 +45,7 @@ fn all() -> Vec<ProcessStat> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
-    entries
-        .flatten()
-        .filter_map(|entry| stat(entry.file_name().to_str()?.parse().ok()?))
-        .collect()
+    entries.flatten().filter_map(|entry| stat(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
 /// How many looks at most, until two in a row agree.
@@ -60,12 +55,7 @@ const LOOKS_MAX: usize = 5;
 ///
 /// `/proc` is no snapshot: a process that forks and ends meanwhile hides its child. So it is looked at until two looks agree.
 pub fn descendants(ancestor: u32) -> Vec<ProcessStat> {
-    let pids = |processes: &[ProcessStat]| {
-        processes
-            .iter()
-            .map(|process| process.pid)
-            .collect::<HashSet<u32>>()
-    };
+    let pids = |processes: &[ProcessStat]| processes.iter().map(|process| process.pid).collect::<HashSet<u32>>();
     let mut found = look_for_descendants(ancestor);
     for _ in 1..LOOKS_MAX {
         let again = look_for_descendants(ancestor);
@@ -98,20 +88,13 @@ fn look_for_descendants(ancestor: u32) -> Vec<ProcessStat> {
 /// Those of `processes` that are no other's parent: the workers of the usual master-and-workers servers.
 pub fn leaves(processes: &[ProcessStat]) -> Vec<u32> {
     let parents: HashSet<u32> = processes.iter().map(|process| process.parent).collect();
-    processes
-        .iter()
-        .map(|process| process.pid)
-        .filter(|pid| !parents.contains(pid))
-        .collect()
+    processes.iter().map(|process| process.pid).filter(|pid| !parents.contains(pid)).collect()
 }
 
 /// The command line of a process, arguments separated by blanks; empty when it is gone.
 pub fn command_line(pid: u32) -> String {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let arguments: Vec<_> = bytes
-        .split(|&byte| byte == 0)
-        .map(String::from_utf8_lossy)
-        .collect();
+    let arguments: Vec<_> = bytes.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
     arguments.join(" ").trim_end().to_owned()
 }
 
@@ -121,31 +104,20 @@ mod tests {
 
     #[test]
     fn stat_survives_a_hostile_command_name() {
-        let line =
-            "42 (a) R (b)) S 7 42 42 0 -1 4194560 1 2 3 4 11 22 33 44 20 0 1 0 987654 1 1 1\n";
+        let line = "42 (a) R (b)) S 7 42 42 0 -1 4194560 1 2 3 4 11 22 33 44 20 0 1 0 987654 1 1 1\n";
         let parsed = parse_stat(line).unwrap();
         assert_eq!((parsed.pid, parsed.parent, parsed.state), (42, 7, 'S'));
-        assert_eq!(
-            (parsed.ticks, parsed.children_ticks, parsed.started_ticks),
-            (33, 77, 987_654)
-        );
+        assert_eq!((parsed.ticks, parsed.children_ticks, parsed.started_ticks), (33, 77, 987_654));
         assert_eq!(parse_stat("42 (short) S 7"), None);
         assert_eq!(parse_stat(""), None);
     }
 
     #[test]
     fn a_child_is_found_among_the_descendants_until_it_ends() {
-        let mut child = std::process::Command::new("sleep")
-            .arg("60")
-            .spawn()
-            .unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let own = std::process::id();
         let found = descendants(own);
-        assert!(
-            found
-                .iter()
-                .any(|process| process.pid == child.id() && process.parent == own)
-        );
+        assert!(found.iter().any(|process| process.pid == child.id() && process.parent == own));
         assert!(leaves(&found).contains(&child.id()));
         assert_eq!(command_line(child.id()), "sleep 60");
         child.kill().unwrap();
@@ -153,11 +125,7 @@ mod tests {
         while stat(child.id()).is_some_and(|process| process.state != 'Z') {
             std::thread::yield_now();
         }
-        assert!(
-            !descendants(own)
-                .iter()
-                .any(|process| process.pid == child.id())
-        );
+        assert!(!descendants(own).iter().any(|process| process.pid == child.id()));
         child.wait().unwrap();
     }
 }

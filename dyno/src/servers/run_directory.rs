@@ -28,8 +28,7 @@ impl RunDirectory {
     pub fn create() -> Result<RunDirectory> {
         let parent = std::env::temp_dir();
         remove_stale(&parent);
-        let own = process_tree::stat(std::process::id())
-            .context("read /proc/self/stat (is /proc mounted?)")?;
+        let own = process_tree::stat(std::process::id()).context("read /proc/self/stat (is /proc mounted?)")?;
         let prefix = format!("{PREFIX}{}-{}-", own.pid, own.started_ticks);
         let directory = tempfile::Builder::new()
             .prefix(&prefix)
@@ -37,16 +36,10 @@ impl RunDirectory {
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o711))
             .tempdir_in(&parent)
             .with_context(|| {
-                format!(
-                    "make a directory in {} (set TMPDIR to choose another place)",
-                    parent.display()
-                )
+                format!("make a directory in {} (set TMPDIR to choose another place)", parent.display())
             })?;
         let guard = DirectoryGuard::start(directory.path())?;
-        Ok(RunDirectory {
-            path: directory.keep(),
-            _guard: guard,
-        })
+        Ok(RunDirectory { path: directory.keep(), _guard: guard })
     }
 
     /// Where it is.
@@ -57,10 +50,7 @@ impl RunDirectory {
 
 /// Makes a directory through which other users may pass (mode 0711).
 pub fn make_passable(path: &Path) -> Result<()> {
-    DirBuilder::new()
-        .mode(0o711)
-        .create(path)
-        .with_context(|| format!("make directory {}", path.display()))
+    DirBuilder::new().mode(0o711).create(path).with_context(|| format!("make directory {}", path.display()))
 }
 
 /// Removes run directories of this user whose owner is gone (tlsdyno and its guard were both killed).
@@ -70,14 +60,11 @@ fn remove_stale(parent: &Path) {
     };
     let own_user = rustix::process::geteuid().as_raw();
     for entry in entries.flatten() {
-        let is_ours = entry
-            .metadata()
-            .is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == own_user);
+        let is_ours = entry.metadata().is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == own_user);
         let name = entry.file_name();
         let owner = name.to_str().and_then(parse_owner);
         if let Some((pid, started)) = owner.filter(|_| is_ours) {
-            let alive =
-                process_tree::stat(pid).is_some_and(|process| process.started_ticks == started);
+            let alive = process_tree::stat(pid).is_some_and(|process| process.started_ticks == started);
             if !alive {
                 let _ = fs::remove_dir_all(entry.path());
             }
@@ -103,9 +90,7 @@ mod tests {
         dead.wait().unwrap();
         let foreign = parent.path().join("tlsdyno-run-notes");
         let own = process_tree::stat(std::process::id()).unwrap();
-        let alive = parent
-            .path()
-            .join(format!("{PREFIX}{}-{}-x", own.pid, own.started_ticks));
+        let alive = parent.path().join(format!("{PREFIX}{}-{}-x", own.pid, own.started_ticks));
         for path in [&stale, &foreign, &alive] {
             fs::create_dir(path).unwrap();
         }

@@ -21,31 +21,23 @@ pub struct SessionCounts {
 impl SessionCounts {
     /// Reads a whole log.
     pub fn read(path: &Path) -> Result<SessionCounts> {
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+        let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
         let mut counts = SessionCounts::default();
         for line in text.lines() {
-            counts
-                .add(line)
-                .with_context(|| format!("{}: `{line}`", path.display()))?;
+            counts.add(line).with_context(|| format!("{}: `{line}`", path.display()))?;
         }
         Ok(counts)
     }
 
     fn add(&mut self, line: &str) -> Result<()> {
         let fields: Vec<&str> = line.split(' ').collect();
-        let &[reused, protocol, cipher, number] = fields.as_slice() else {
-            bail!("not four fields")
-        };
+        let &[reused, protocol, cipher, number] = fields.as_slice() else { bail!("not four fields") };
         self.requests += 1;
         // The first request stands for its connection.
         if number.parse::<u64>().context("no request number")? == 1 {
             self.connections += 1;
             self.resumed += u64::from(reused == "r");
-            *self
-                .negotiated
-                .entry(format!("{protocol} {cipher}"))
-                .or_default() += 1;
+            *self.negotiated.entry(format!("{protocol} {cipher}")).or_default() += 1;
         }
         Ok(())
     }
@@ -61,10 +53,7 @@ mod tests {
         for line in [". TLSv1.3 A 1", ". TLSv1.3 A 2", "r TLSv1.3 A 1", "- - - 1"] {
             counts.add(line).unwrap();
         }
-        assert_eq!(
-            (counts.requests, counts.connections, counts.resumed),
-            (4, 3, 1)
-        );
+        assert_eq!((counts.requests, counts.connections, counts.resumed), (4, 3, 1));
         assert_eq!(counts.negotiated["TLSv1.3 A"], 2);
         assert!(counts.add("r TLSv1.3 A").is_err() && counts.add("r TLSv1.3 A x").is_err());
     }

@@ -46,30 +46,16 @@ impl Supervised {
             .spawn()
             .context("start the supervisor of the server")?;
         let lifeline = supervisor.stdin.take();
-        let events = supervisor
-            .stdout
-            .take()
-            .context("the supervisor has no output")?;
-        rustix::io::ioctl_fionbio(&events, true)
-            .context("read from the supervisor without waiting")?;
+        let events = supervisor.stdout.take().context("the supervisor has no output")?;
+        rustix::io::ioctl_fionbio(&events, true).context("read from the supervisor without waiting")?;
         let grace = Duration::from_millis(launch.grace_ms);
-        let mut started = Supervised {
-            supervisor,
-            lifeline,
-            events,
-            unread: Vec::new(),
-            pid: 0,
-            ended: None,
-            grace,
-        };
+        let mut started = Supervised { supervisor, lifeline, events, unread: Vec::new(), pid: 0, ended: None, grace };
         let limit = Instant::now() + SUPERVISOR_PATIENCE;
         while started.pid == 0 {
             started.read_events();
             // A server that fails at once has been started all the same: its own words are in its log.
             if let (0, Some(status)) = (started.pid, &started.ended) {
-                bail!(
-                    "the supervisor of the server ended at once ({status}); its own message is above"
-                );
+                bail!("the supervisor of the server ended at once ({status}); its own message is above");
             }
             if Instant::now() > limit {
                 bail!("the supervisor of the server does not answer");
@@ -102,8 +88,7 @@ impl Supervised {
                 Ok(0) => {
                     let status = self.supervisor.try_wait().ok().flatten();
                     let words = || status.map_or("gone".to_owned(), |status| status.to_string());
-                    self.ended
-                        .get_or_insert_with(|| format!("supervisor: {}", words()));
+                    self.ended.get_or_insert_with(|| format!("supervisor: {}", words()));
                     return;
                 }
                 Ok(read) => self.unread.extend_from_slice(&buffer[..read]),
@@ -115,9 +100,7 @@ impl Supervised {
                 match serde_json::from_slice(&line) {
                     Ok(Event::Started { pid }) => self.pid = pid,
                     Ok(Event::Ended { status }) => self.ended = Some(status),
-                    Err(error) => {
-                        self.ended = Some(format!("supervisor: unreadable report ({error})"))
-                    }
+                    Err(error) => self.ended = Some(format!("supervisor: unreadable report ({error})")),
                 }
             }
         }
@@ -134,11 +117,7 @@ impl Supervised {
         }
         let limit = Instant::now() + self.grace + SUPERVISOR_PATIENCE;
         loop {
-            if let Some(status) = self
-                .supervisor
-                .try_wait()
-                .context("wait for the supervisor")?
-            {
+            if let Some(status) = self.supervisor.try_wait().context("wait for the supervisor")? {
                 if status.success() {
                     return Ok(());
                 }
@@ -149,9 +128,7 @@ impl Supervised {
                 let _ = self.supervisor.kill();
                 let _ = self.supervisor.wait();
                 self.kill_group();
-                bail!(
-                    "the supervisor of the server did not end in time; it and the server were killed"
-                );
+                bail!("the supervisor of the server did not end in time; it and the server were killed");
             }
             std::thread::sleep(Duration::from_millis(1));
         }

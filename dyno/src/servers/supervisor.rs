@@ -46,8 +46,7 @@ const DYING_POLL: Duration = Duration::from_millis(2);
 ///
 /// With `note`, starts and watches that server. Without, it only guards `directory`.
 pub fn supervise(note: Option<&Path>, directory: &Path) -> Result<()> {
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-        .context("become child subreaper")?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).context("become child subreaper")?;
     let launch = note.map(Launch::read).transpose()?;
     let mut signals = signal_stream(&[SIGCHLD])?;
     let stop_signals = signal_stream(&[SIGTERM, SIGINT, SIGHUP])?;
@@ -79,8 +78,7 @@ fn signal_stream(signals: &[i32]) -> Result<UnixStream> {
     let (reader, writer) = UnixStream::pair()?;
     reader.set_nonblocking(true)?;
     for &signal in signals {
-        signal_hook::low_level::pipe::register(signal, writer.try_clone()?)
-            .context("handle signals")?;
+        signal_hook::low_level::pipe::register(signal, writer.try_clone()?).context("handle signals")?;
     }
     Ok(reader)
 }
@@ -102,11 +100,7 @@ fn spawn(launch: &Launch, note: &Path) -> Result<Server> {
     let pid = child.id();
     report(&Event::Started { pid })?;
     let pid = Pid::from_raw(i32::try_from(pid)?).context("process id 0")?;
-    Ok(Server {
-        pid,
-        status: None,
-        reported: false,
-    })
+    Ok(Server { pid, status: None, reported: false })
 }
 
 fn report(event: &Event) -> Result<()> {
@@ -118,11 +112,7 @@ fn report(event: &Event) -> Result<()> {
 }
 
 /// Waits for the end of standard input or a signal to stop; reaps and reports meanwhile.
-fn watch(
-    server: &mut Option<Server>,
-    child_signals: &mut UnixStream,
-    stop_signals: &UnixStream,
-) -> Result<()> {
+fn watch(server: &mut Option<Server>, child_signals: &mut UnixStream, stop_signals: &UnixStream) -> Result<()> {
     let stdin = std::io::stdin();
     loop {
         let mut wanted = [
@@ -134,8 +124,7 @@ fn watch(
             Err(Errno::INTR) => continue,
             other => other.context("wait for events")?,
         };
-        let [stdin_ready, child_ended, told_to_stop] =
-            wanted.each_ref().map(|fd| !fd.revents().is_empty());
+        let [stdin_ready, child_ended, told_to_stop] = wanted.each_ref().map(|fd| !fd.revents().is_empty());
         let mut scratch = [0; 64];
         if child_ended {
             let _ = child_signals.read(&mut scratch);
@@ -146,15 +135,12 @@ fn watch(
                     }
                 });
                 if !left && !server.reported {
-                    report(&Event::Ended {
-                        status: server.status.clone().unwrap_or_default(),
-                    })?;
+                    report(&Event::Ended { status: server.status.clone().unwrap_or_default() })?;
                     server.reported = true;
                 }
             }
         }
-        if told_to_stop || (stdin_ready && rustix::io::read(&stdin, &mut scratch).unwrap_or(0) == 0)
-        {
+        if told_to_stop || (stdin_ready && rustix::io::read(&stdin, &mut scratch).unwrap_or(0) == 0) {
             return Ok(());
         }
     }
@@ -222,8 +208,7 @@ fn remove_directory(directory: &Path) {
 ///
 /// Comes back only with an error.
 pub fn become_server(note: &Path) -> Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-        .context("ask to die with the supervisor")?;
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).context("ask to die with the supervisor")?;
     if rustix::process::getppid().is_none_or(|parent| parent.as_raw_nonzero().get() == 1) {
         bail!("the supervisor has died");
     }
@@ -231,8 +216,7 @@ pub fn become_server(note: &Path) -> Result<()> {
     if let Some(cpu) = launch.cpu {
         let mut cpus = rustix::thread::CpuSet::new();
         cpus.set(cpu);
-        rustix::thread::sched_setaffinity(None, &cpus)
-            .with_context(|| format!("cannot run on CPU {cpu}"))?;
+        rustix::thread::sched_setaffinity(None, &cpus).with_context(|| format!("cannot run on CPU {cpu}"))?;
     }
     if let Some(cgroup) = &launch.cgroup {
         let path = cgroup.join("cgroup.procs");

@@ -38,11 +38,7 @@ impl Estimate {
     /// Value and ends multiplied by a positive `factor`.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Estimate {
-        Estimate {
-            value: self.value * factor,
-            low: self.low * factor,
-            high: self.high * factor,
-        }
+        Estimate { value: self.value * factor, low: self.low * factor, high: self.high * factor }
     }
 }
 
@@ -58,19 +54,11 @@ pub struct Combination {
 impl Combination {
     /// The trimmed mean of one column.
     pub fn column(index: usize) -> Combination {
-        Combination {
-            constant: 0.0,
-            terms: vec![(index, 1.0)],
-        }
+        Combination { constant: 0.0, terms: vec![(index, 1.0)] }
     }
 
     fn of(&self, means: &[f64]) -> f64 {
-        self.constant
-            + self
-                .terms
-                .iter()
-                .map(|&(column, weight)| weight * means[column])
-                .sum::<f64>()
+        self.constant + self.terms.iter().map(|&(column, weight)| weight * means[column]).sum::<f64>()
     }
 }
 
@@ -79,43 +67,23 @@ impl Combination {
 /// The interval is the percentile interval with the small-sample expansion of Hesterberg (What Teachers Should Know About the Bootstrap,
 /// The American Statistician 69(4), 2015): with n rounds the percentiles are taken at `Φ(−√(n/(n−1)) · t)` instead of 2.5 %, `t` being
 /// Student's quantile, because plain percentile intervals are too narrow for few rounds.
-pub fn estimate(
-    columns: &[Column],
-    combinations: &[Combination],
-    resamples: usize,
-    seed: u64,
-) -> Vec<Estimate> {
-    let points: Vec<f64> = columns
-        .iter()
-        .map(|column| trimmed_mean(&present(column)).unwrap_or(f64::NAN))
-        .collect();
+pub fn estimate(columns: &[Column], combinations: &[Combination], resamples: usize, seed: u64) -> Vec<Estimate> {
+    let points: Vec<f64> = columns.iter().map(|column| trimmed_mean(&present(column)).unwrap_or(f64::NAN)).collect();
     let samples = resample(columns, combinations, resamples, seed);
     combinations
         .iter()
         .zip(samples)
         .map(|(combination, mut sample)| {
             let value = combination.of(&points);
-            let rounds = combination
-                .terms
-                .iter()
-                .map(|&(column, _)| present(&columns[column]).len())
-                .min()
-                .unwrap_or(0);
+            let rounds =
+                combination.terms.iter().map(|&(column, _)| present(&columns[column]).len()).min().unwrap_or(0);
             if rounds < 2 || sample.is_empty() {
-                return Estimate {
-                    value,
-                    low: f64::NEG_INFINITY,
-                    high: f64::INFINITY,
-                };
+                return Estimate { value, low: f64::NEG_INFINITY, high: f64::INFINITY };
             }
             sample.sort_unstable_by(f64::total_cmp);
             let tail = expanded_tail(rounds);
             let end = |q| quantile(&sample, q).expect("the sample is not empty");
-            Estimate {
-                value,
-                low: end(tail),
-                high: end(1.0 - tail),
-            }
+            Estimate { value, low: end(tail), high: end(1.0 - tail) }
         })
         .collect()
 }
@@ -128,12 +96,7 @@ fn expanded_tail(rounds: usize) -> f64 {
 
 /// For each combination its value in each resample. Resamples in which a column has no value at all are drawn again; a column without
 /// any two values makes the result empty.
-fn resample(
-    columns: &[Column],
-    combinations: &[Combination],
-    resamples: usize,
-    seed: u64,
-) -> Vec<Vec<f64>> {
+fn resample(columns: &[Column], combinations: &[Combination], resamples: usize, seed: u64) -> Vec<Vec<f64>> {
     let mut samples = vec![Vec::with_capacity(resamples); combinations.len()];
     let rounds = columns.first().map_or(0, Vec::len);
     if rounds == 0 || columns.iter().any(|column| present(column).is_empty()) {
@@ -150,16 +113,13 @@ fn resample(
         for _ in 0..rounds {
             counts[random.below(rounds)] += 1;
         }
-        let complete =
-            means.iter_mut().zip(&orders).all(|(mean, order)| {
-                match weighted_trimmed_mean(order, &counts) {
-                    Some(value) => {
-                        *mean = value;
-                        true
-                    }
-                    None => false,
-                }
-            });
+        let complete = means.iter_mut().zip(&orders).all(|(mean, order)| match weighted_trimmed_mean(order, &counts) {
+            Some(value) => {
+                *mean = value;
+                true
+            }
+            None => false,
+        });
         if complete {
             for (sample, combination) in samples.iter_mut().zip(combinations) {
                 sample.push(combination.of(&means));
@@ -195,11 +155,8 @@ fn present(column: &Column) -> Vec<f64> {
 }
 
 fn ascending(column: &Column) -> Vec<(usize, f64)> {
-    let mut order: Vec<(usize, f64)> = column
-        .iter()
-        .enumerate()
-        .filter_map(|(round, value)| value.map(|value| (round, value)))
-        .collect();
+    let mut order: Vec<(usize, f64)> =
+        column.iter().enumerate().filter_map(|(round, value)| value.map(|value| (round, value))).collect();
     order.sort_by(|a, b| a.1.total_cmp(&b.1));
     order
 }
@@ -219,12 +176,7 @@ mod tests {
     }
 
     fn one(values: &[f64]) -> Estimate {
-        estimate(
-            &[column(values)],
-            &[Combination::column(0)],
-            RESAMPLES,
-            SEED,
-        )[0]
+        estimate(&[column(values)], &[Combination::column(0)], RESAMPLES, SEED)[0]
     }
 
     #[test]
@@ -243,10 +195,7 @@ mod tests {
     #[test]
     fn too_few_rounds_claim_nothing() {
         let got = one(&[4.0]);
-        assert_eq!(
-            (got.value, got.low, got.high),
-            (4.0, f64::NEG_INFINITY, f64::INFINITY)
-        );
+        assert_eq!((got.value, got.low, got.high), (4.0, f64::NEG_INFINITY, f64::INFINITY));
         assert!(!got.excludes_zero());
         let nothing = estimate(&[vec![None, None]], &[Combination::column(0)], 100, SEED)[0];
         assert!(nothing.value.is_nan() && nothing.low.is_infinite());
@@ -254,22 +203,12 @@ mod tests {
 
     #[test]
     fn a_missing_block_costs_only_its_own_column() {
-        let columns = [
-            column(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
-            vec![Some(1.0), None, Some(3.0), Some(2.0), None, Some(1.5)],
-        ];
-        let got = estimate(
-            &columns,
-            &[Combination::column(0), Combination::column(1)],
-            2_000,
-            SEED,
-        );
+        let columns =
+            [column(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), vec![Some(1.0), None, Some(3.0), Some(2.0), None, Some(1.5)]];
+        let got = estimate(&columns, &[Combination::column(0), Combination::column(1)], 2_000, SEED);
         assert!((got[0].value - 3.5).abs() < 1e-12);
         assert!((got[1].value - 1.875).abs() < 1e-12);
-        assert!(
-            got.iter()
-                .all(|estimate| estimate.low.is_finite() && estimate.low < estimate.value)
-        );
+        assert!(got.iter().all(|estimate| estimate.low.is_finite() && estimate.low < estimate.value));
     }
 
     /// Costs of a simulated experiment: drift common to a round, noise of each block, and now and then a disturbed block.
@@ -278,15 +217,10 @@ mod tests {
         for _ in 0..rounds {
             let drift = (0.2 * random.normal()).exp();
             let mut measured = |true_cost: f64| {
-                let disturbed = if random.below(20) == 0 {
-                    1.0 + random.uniform()
-                } else {
-                    1.0
-                };
+                let disturbed = if random.below(20) == 0 { 1.0 + random.uniform() } else { 1.0 };
                 true_cost * drift * (1.0 + 0.03 * random.normal()) * disturbed
             };
-            let [as_is, large_off, small_off, plain] =
-                [300.0, 180.0, 294.0, 60.0].map(&mut measured);
+            let [as_is, large_off, small_off, plain] = [300.0, 180.0, 294.0, 60.0].map(&mut measured);
             shares[0].push(Some(1.0 - large_off / as_is));
             shares[1].push(Some(1.0 - small_off / as_is));
             shares[2].push(Some(plain / as_is));
@@ -297,35 +231,20 @@ mod tests {
     /// Of 400 simulated experiments about 95 % must give intervals that hold the truth: 40 %, 2 %, 20 % and, left over, 38 %.
     #[test]
     fn intervals_cover_the_truth_as_often_as_they_say() {
-        let rest = Combination {
-            constant: 1.0,
-            terms: vec![(0, -1.0), (1, -1.0), (2, -1.0)],
-        };
-        let quantities = [
-            Combination::column(0),
-            Combination::column(1),
-            Combination::column(2),
-            rest,
-        ];
+        let rest = Combination { constant: 1.0, terms: vec![(0, -1.0), (1, -1.0), (2, -1.0)] };
+        let quantities = [Combination::column(0), Combination::column(1), Combination::column(2), rest];
         for (rounds, at_least) in [(6, 0.93), (12, 0.93), (40, 0.93)] {
             let mut random = SplitMix64::new(42 + rounds as u64);
             let mut covered = [0u32; 4];
             for _ in 0..400 {
                 let columns = simulated_shares(rounds, &mut random);
                 let estimates = estimate(&columns, &quantities, 1_000, random.next_u64());
-                for ((count, estimate), truth) in covered
-                    .iter_mut()
-                    .zip(estimates)
-                    .zip([0.40, 0.02, 0.20, 0.38])
-                {
+                for ((count, estimate), truth) in covered.iter_mut().zip(estimates).zip([0.40, 0.02, 0.20, 0.38]) {
                     *count += u32::from(estimate.low <= truth && truth <= estimate.high);
                 }
             }
             let share = covered.map(|count| f64::from(count) / 400.0);
-            assert!(
-                share.iter().all(|&share| share >= at_least),
-                "{rounds} rounds: covered {share:?}"
-            );
+            assert!(share.iter().all(|&share| share >= at_least), "{rounds} rounds: covered {share:?}");
             eprintln!("{rounds} rounds: covered {share:?}");
         }
     }

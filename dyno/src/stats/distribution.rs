@@ -48,11 +48,7 @@ fn student_t_within(t: f64, degrees: usize) -> f64 {
         term *= cosine * cosine * (k - 1) as f64 / k as f64;
         k += 2;
     }
-    if odd {
-        FRAC_2_PI * (angle + sine * sum)
-    } else {
-        sine * sum
-    }
+    if odd { FRAC_2_PI * (angle + sine * sum) } else { sine * sum }
 }
 
 #[cfg(test)]
@@ -74,10 +70,7 @@ mod tests {
             (99, 1.9842169515864174),
         ] {
             let got = student_t_two_sided(0.95, degrees);
-            assert!(
-                (got - expected).abs() < 1e-10 * expected,
-                "{degrees}: {got} {expected}"
-            );
+            assert!((got - expected).abs() < 1e-10 * expected, "{degrees}: {got} {expected}");
         }
     }
 

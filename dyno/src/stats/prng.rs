@@ -46,14 +46,7 @@ mod tests {
         // First outputs for seed 1234567, as published with the reference implementation (prng.di.unimi.it/splitmix64.c).
         let mut random = SplitMix64::new(1_234_567);
         let got: Vec<u64> = (0..3).map(|_| random.next_u64()).collect();
-        assert_eq!(
-            got,
-            [
-                6_457_827_717_110_365_317,
-                3_203_168_211_198_807_973,
-                9_817_491_932_198_370_423
-            ]
-        );
+        assert_eq!(got, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
     }
 
     #[test]
@@ -63,16 +56,10 @@ mod tests {
         for _ in 0..50_000 {
             counts[random.below(5)] += 1;
         }
-        assert!(
-            counts.iter().all(|count| (9_600..10_400).contains(count)),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|count| (9_600..10_400).contains(count)), "{counts:?}");
         let draws: Vec<f64> = (0..50_000).map(|_| random.normal()).collect();
         let mean = draws.iter().sum::<f64>() / 5e4;
         let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 5e4;
-        assert!(
-            mean.abs() < 0.02 && (variance - 1.0).abs() < 0.03,
-            "{mean} {variance}"
-        );
+        assert!(mean.abs() < 0.02 && (variance - 1.0).abs() < 0.03, "{mean} {variance}");
     }
 }

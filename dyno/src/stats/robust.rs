@@ -65,19 +65,13 @@ mod tests {
         assert!(close(trimmed_mean(&VALUES).unwrap(), SCIPY_TRIM_MEAN));
         assert!(close(median(&VALUES).unwrap(), 4.7));
         for (q, expected) in SCIPY_QUANTILES {
-            assert!(
-                close(quantile(&sorted(&VALUES), q).unwrap(), expected),
-                "{q}"
-            );
+            assert!(close(quantile(&sorted(&VALUES), q).unwrap(), expected), "{q}");
         }
     }
 
     #[test]
     fn nothing_gives_nothing() {
-        assert_eq!(
-            (trimmed_mean(&[]), median(&[]), quantile(&[], 0.5)),
-            (None, None, None)
-        );
+        assert_eq!((trimmed_mean(&[]), median(&[]), quantile(&[], 0.5)), (None, None, None));
     }
 
     proptest! {

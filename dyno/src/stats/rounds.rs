@@ -21,17 +21,10 @@ impl<'a> Rounds<'a> {
             by_round.entry(block.round).or_default().push(block);
         }
         // A stopped experiment ends in the middle of a round: what is compared is whole rounds only.
-        let measured = |blocks: &Vec<&Block>| {
-            blocks
-                .iter()
-                .map(|block| block.configuration)
-                .collect::<BTreeSet<_>>()
-                .len()
-        };
-        let cut_short = by_round
-            .values()
-            .next_back()
-            .is_some_and(|blocks| measured(blocks) < record.configurations.len());
+        let measured =
+            |blocks: &Vec<&Block>| blocks.iter().map(|block| block.configuration).collect::<BTreeSet<_>>().len();
+        let cut_short =
+            by_round.values().next_back().is_some_and(|blocks| measured(blocks) < record.configurations.len());
         if !record.finished && cut_short {
             by_round.pop_last();
         }
@@ -41,10 +34,7 @@ impl<'a> Rounds<'a> {
                 table[block.configuration][column].push(block);
             }
         }
-        Rounds {
-            record,
-            blocks: table,
-        }
+        Rounds { record, blocks: table }
     }
 
     /// Index of the first valid configuration of this kind that has at least one usable block.
@@ -62,46 +52,24 @@ impl<'a> Rounds<'a> {
     }
 
     /// One ratio per round from a configuration alone: the sums of two counts over its blocks, divided.
-    pub(super) fn ratio(
-        &self,
-        index: usize,
-        of: fn(&Block) -> u64,
-        by: fn(&Block) -> u64,
-    ) -> Column {
-        self.blocks[index]
-            .iter()
-            .map(|blocks| ratio(blocks, of, by))
-            .collect()
+    pub(super) fn ratio(&self, index: usize, of: fn(&Block) -> u64, by: fn(&Block) -> u64) -> Column {
+        self.blocks[index].iter().map(|blocks| ratio(blocks, of, by)).collect()
     }
 
     /// One value per round from a configuration and the server as is, each by its cost per hit.
-    pub(super) fn paired(
-        &self,
-        as_is: usize,
-        other: usize,
-        metric: Metric,
-        value: impl Fn(f64, f64) -> f64,
-    ) -> Column {
+    pub(super) fn paired(&self, as_is: usize, other: usize, metric: Metric, value: impl Fn(f64, f64) -> f64) -> Column {
         let pairs = self.blocks[as_is].iter().zip(&self.blocks[other]);
-        pairs
-            .map(|(a, b)| Some(value(cost_per_hit(a, metric)?, cost_per_hit(b, metric)?)))
-            .collect()
+        pairs.map(|(a, b)| Some(value(cost_per_hit(a, metric)?, cost_per_hit(b, metric)?))).collect()
     }
 
     /// Whether a client-bound block takes part in comparing these configurations.
     pub(super) fn client_bound(&self, configurations: &[usize]) -> bool {
-        configurations
-            .iter()
-            .any(|&index| self.of_configuration(index).any(|block| block.client_bound))
+        configurations.iter().any(|&index| self.of_configuration(index).any(|block| block.client_bound))
     }
 
     /// Rounds in which both configurations have a usable block.
     pub(super) fn pairs(&self, a: usize, b: usize) -> u32 {
-        self.blocks[a]
-            .iter()
-            .zip(&self.blocks[b])
-            .filter(|(a, b)| !a.is_empty() && !b.is_empty())
-            .count() as u32
+        self.blocks[a].iter().zip(&self.blocks[b]).filter(|(a, b)| !a.is_empty() && !b.is_empty()).count() as u32
     }
 
     /// Rounds that were measured whole (an unusable block counts as measured).
@@ -111,15 +79,9 @@ impl<'a> Rounds<'a> {
 }
 
 fn usable(record: &Record, block: &Block) -> bool {
-    let valid_configuration = record
-        .configurations
-        .get(block.configuration)
-        .is_some_and(|configuration| configuration.valid);
-    valid_configuration
-        && block.valid
-        && block.hits > 0
-        && block.elapsed_ns > 0
-        && block.server_cpu_ns > 0
+    let valid_configuration =
+        record.configurations.get(block.configuration).is_some_and(|configuration| configuration.valid);
+    valid_configuration && block.valid && block.hits > 0 && block.elapsed_ns > 0 && block.server_cpu_ns > 0
 }
 
 fn cost_per_hit(blocks: &[&Block], metric: Metric) -> Option<f64> {
@@ -130,7 +92,6 @@ fn cost_per_hit(blocks: &[&Block], metric: Metric) -> Option<f64> {
 }
 
 fn ratio(blocks: &[&Block], of: fn(&Block) -> u64, by: fn(&Block) -> u64) -> Option<f64> {
-    let sum =
-        |field: fn(&Block) -> u64| blocks.iter().map(|block| field(block)).sum::<u64>() as f64;
+    let sum = |field: fn(&Block) -> u64| blocks.iter().map(|block| field(block)).sum::<u64>() as f64;
     (!blocks.is_empty()).then(|| sum(of) / sum(by))
 }

@@ -93,62 +93,28 @@ impl Shares {
         let rounds = Rounds::of(record);
         if let Some(as_is) = rounds.find(&Kind::AsIs) {
             for metric in Metric::ALL {
-                all.add(
-                    &Comparison::new(record, &rounds, as_is, metric),
-                    &rounds,
-                    as_is,
-                    metric,
-                );
+                all.add(&Comparison::new(record, &rounds, as_is, metric), &rounds, as_is, metric);
             }
         }
         all
     }
 
     fn add(&mut self, comparison: &Comparison, rounds: &Rounds, as_is: usize, metric: Metric) {
-        let combinations: Vec<Combination> = comparison
-            .quantities
-            .iter()
-            .map(|quantity| quantity.combination.clone())
-            .collect();
+        let combinations: Vec<Combination> =
+            comparison.quantities.iter().map(|quantity| quantity.combination.clone()).collect();
         let estimates = estimate(&comparison.columns, &combinations, RESAMPLES, SEED);
         for (quantity, estimate) in comparison.quantities.iter().zip(estimates) {
-            let Estimate {
-                value: percent,
-                low,
-                high,
-            } = estimate.scaled(100.0);
-            let pairs = quantity
-                .configurations
-                .iter()
-                .map(|&other| rounds.pairs(as_is, other))
-                .min()
-                .unwrap_or(0);
+            let Estimate { value: percent, low, high } = estimate.scaled(100.0);
+            let pairs = quantity.configurations.iter().map(|&other| rounds.pairs(as_is, other)).min().unwrap_or(0);
             // Below FEW_ROUNDS nothing is resolved: all of 4 rounds lie on one side of 0 by chance once in 8 times.
-            let verdict = if pairs >= FEW_ROUNDS && estimate.excludes_zero() {
-                Verdict::Resolved
-            } else {
-                Verdict::Undecided
-            };
-            let difference = Difference {
-                metric,
-                percent,
-                low,
-                high,
-                verdict,
-            };
+            let verdict =
+                if pairs >= FEW_ROUNDS && estimate.excludes_zero() { Verdict::Resolved } else { Verdict::Undecided };
+            let difference = Difference { metric, percent, low, high, verdict };
             match &quantity.place {
                 Place::Share(stage) => {
                     let involved = [&[as_is], quantity.configurations.as_slice()].concat();
                     let bound = metric == Metric::Throughput && rounds.client_bound(&involved);
-                    self.shares.push(Share {
-                        stage: stage.clone(),
-                        metric,
-                        percent,
-                        low,
-                        high,
-                        verdict,
-                        bound,
-                    });
+                    self.shares.push(Share { stage: stage.clone(), metric, percent, low, high, verdict, bound });
                 }
                 Place::Interaction => self.interaction.push(difference),
                 Place::Instrument => self.instrument.push(difference),
@@ -158,9 +124,7 @@ impl Shares {
 
     /// The shares by one metric.
     pub fn by(&self, metric: Metric) -> impl Iterator<Item = &Share> {
-        self.shares
-            .iter()
-            .filter(move |share| share.metric == metric)
+        self.shares.iter().filter(move |share| share.metric == metric)
     }
 }
 
@@ -194,93 +158,43 @@ struct Comparison {
 
 impl Comparison {
     fn new(record: &Record, rounds: &Rounds, as_is: usize, metric: Metric) -> Comparison {
-        let comparable = |kind: &Kind| {
-            rounds
-                .find(kind)
-                .filter(|&index| rounds.pairs(as_is, index) > 0)
-        };
+        let comparable = |kind: &Kind| rounds.find(kind).filter(|&index| rounds.pairs(as_is, index) > 0);
         // With T = 1/c the saved share is the papers' T_as_is · (1/T_on − 1/T_off), for CPU and for time alike.
-        let saved = |index| {
-            rounds.paired(as_is, index, metric, |before, after| {
-                share_saved(1.0 / before, 1.0 / after)
-            })
-        };
-        let relative = |index| {
-            rounds.paired(as_is, index, metric, |before, after| {
-                relative_throughput(1.0 / before, 1.0 / after)
-            })
-        };
+        let saved = |index| rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after));
+        let relative =
+            |index| rounds.paired(as_is, index, metric, |before, after| relative_throughput(1.0 / before, 1.0 / after));
 
-        let mut comparison = Comparison {
-            columns: Vec::new(),
-            quantities: Vec::new(),
-        };
+        let mut comparison = Comparison { columns: Vec::new(), quantities: Vec::new() };
         let mut stages = Vec::new();
-        for kind in record
-            .configurations
-            .iter()
-            .map(|configuration| &configuration.kind)
-        {
+        for kind in record.configurations.iter().map(|configuration| &configuration.kind) {
             if let (Kind::StageOff(stage), Some(index)) = (kind, comparable(kind)) {
                 let column = comparison.column(saved(index));
-                comparison.quantity(
-                    Place::Share(stage.clone()),
-                    Combination::column(column),
-                    vec![index],
-                );
+                comparison.quantity(Place::Share(stage.clone()), Combination::column(column), vec![index]);
                 stages.push((column, index));
             }
         }
         let stage_terms = |weight: f64| stages.iter().map(move |&(column, _)| (column, weight));
         let stage_configurations: Vec<usize> = stages.iter().map(|&(_, index)| index).collect();
 
-        let plain =
-            comparable(&Kind::PlainHttp).map(|index| (comparison.column(relative(index)), index));
-        let left = stage_terms(-1.0)
-            .chain(plain.map(|(column, _)| (column, -1.0)))
-            .collect();
-        let without = stage_configurations
-            .iter()
-            .copied()
-            .chain(plain.map(|(_, index)| index))
-            .collect();
+        let plain = comparable(&Kind::PlainHttp).map(|index| (comparison.column(relative(index)), index));
+        let left = stage_terms(-1.0).chain(plain.map(|(column, _)| (column, -1.0))).collect();
+        let without = stage_configurations.iter().copied().chain(plain.map(|(_, index)| index)).collect();
         let name = if plain.is_some() { OTHER_TLS } else { REST };
-        comparison.quantity(
-            Place::Share(name.to_owned()),
-            Combination {
-                constant: 1.0,
-                terms: left,
-            },
-            without,
-        );
+        comparison.quantity(Place::Share(name.to_owned()), Combination { constant: 1.0, terms: left }, without);
         if let Some((column, index)) = plain {
-            comparison.quantity(
-                Place::Share(PLAIN_HTTP.to_owned()),
-                Combination::column(column),
-                vec![index],
-            );
+            comparison.quantity(Place::Share(PLAIN_HTTP.to_owned()), Combination::column(column), vec![index]);
         }
         if let Some(index) = comparable(&Kind::AllOff) {
             let column = comparison.column(saved(index));
             let terms = stage_terms(1.0).chain([(column, -1.0)]).collect();
             let involved = [stage_configurations.as_slice(), &[index]].concat();
-            comparison.quantity(
-                Place::Interaction,
-                Combination {
-                    constant: 0.0,
-                    terms,
-                },
-                involved,
-            );
+            comparison.quantity(Place::Interaction, Combination { constant: 0.0, terms }, involved);
         }
         if let Some(index) = comparable(&Kind::Loaded) {
             let column = comparison.column(saved(index));
             comparison.quantity(
                 Place::Instrument,
-                Combination {
-                    constant: 0.0,
-                    terms: vec![(column, -1.0)],
-                },
+                Combination { constant: 0.0, terms: vec![(column, -1.0)] },
                 vec![index],
             );
         }
@@ -293,10 +207,6 @@ impl Comparison {
     }
 
     fn quantity(&mut self, place: Place, combination: Combination, configurations: Vec<usize>) {
-        self.quantities.push(Quantity {
-            place,
-            combination,
-            configurations,
-        });
+        self.quantities.push(Quantity { place, combination, configurations });
     }
 }

@@ -117,20 +117,14 @@ impl Summary {
             configurations.push(summarise(record, &rounds, index, &merged));
             phases.push(merged);
         }
-        Summary {
-            shares: Shares::of(record),
-            configurations,
-            phases,
-            rounds: rounds.measured(),
-            warnings,
-        }
+        Summary { shares: Shares::of(record), configurations, phases, rounds: rounds.measured(), warnings }
     }
 
     /// The configuration of this kind, if its blocks can be used.
     pub fn configuration(&self, kind: &Kind) -> Option<&ConfigurationSummary> {
-        self.configurations.iter().find(|configuration| {
-            configuration.kind == *kind && configuration.valid && configuration.blocks > 0
-        })
+        self.configurations
+            .iter()
+            .find(|configuration| configuration.kind == *kind && configuration.valid && configuration.blocks > 0)
     }
 }
 
@@ -148,18 +142,11 @@ fn summarise(
     ];
     let combinations: Vec<Combination> = (0..columns.len()).map(Combination::column).collect();
     let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);
-    let [rate, server, client]: [Estimate; 3] =
-        estimates.try_into().expect("one estimate per column");
+    let [rate, server, client]: [Estimate; 3] = estimates.try_into().expect("one estimate per column");
     let rate = rate.scaled(1e9);
-    let sum = |field: fn(&crate::store::Block) -> u64| {
-        rounds.of_configuration(index).map(field).sum::<u64>()
-    };
+    let sum = |field: fn(&crate::store::Block) -> u64| rounds.of_configuration(index).map(field).sum::<u64>();
     let mut errors = BTreeMap::new();
-    for block in record
-        .blocks
-        .iter()
-        .filter(|block| block.configuration == index)
-    {
+    for block in record.blocks.iter().filter(|block| block.configuration == index) {
         for (kind, count) in &block.errors {
             *errors.entry(kind.clone()).or_default() += count;
         }
@@ -185,15 +172,9 @@ fn summarise(
         resumed_intended: sum(|block| block.resumed_intended),
         resumed_offered: sum(|block| block.resumed_offered),
         errors,
-        latency_ns: phases
-            .iter()
-            .map(|(phase, histogram)| (phase.clone(), percentiles(histogram)))
-            .collect(),
+        latency_ns: phases.iter().map(|(phase, histogram)| (phase.clone(), percentiles(histogram))).collect(),
         valid: configuration.valid,
-        warnings: configuration_warnings(record, index)
-            .iter()
-            .map(Warning::to_string)
-            .collect(),
+        warnings: configuration_warnings(record, index).iter().map(Warning::to_string).collect(),
     }
 }
 
@@ -202,17 +183,11 @@ fn configuration_warnings(record: &Record, index: usize) -> Vec<Warning> {
     let configuration = &record.configurations[index];
     let mut warnings = configuration.warnings.clone();
     if !configuration.valid {
-        warnings.extend(configuration.preflight.failed.iter().map(|check| {
-            Warning::PreflightFailed {
-                check: check.clone(),
-            }
-        }));
+        warnings.extend(
+            configuration.preflight.failed.iter().map(|check| Warning::PreflightFailed { check: check.clone() }),
+        );
     }
-    for block in record
-        .blocks
-        .iter()
-        .filter(|block| block.configuration == index)
-    {
+    for block in record.blocks.iter().filter(|block| block.configuration == index) {
         for warning in &block.warnings {
             if !warnings.contains(warning) {
                 warnings.push(warning.clone());
@@ -226,10 +201,7 @@ fn configuration_warnings(record: &Record, index: usize) -> Vec<Warning> {
 /// better than no report, and the record still holds it.
 fn merge_phases(rounds: &Rounds, index: usize) -> BTreeMap<String, Histogram<u64>> {
     let mut merged: BTreeMap<String, Histogram<u64>> = BTreeMap::new();
-    for (phase, text) in rounds
-        .of_configuration(index)
-        .flat_map(|block| &block.phases)
-    {
+    for (phase, text) in rounds.of_configuration(index).flat_map(|block| &block.phases) {
         let Some(histogram) = decode_histogram(text) else {
             continue;
         };
@@ -249,9 +221,7 @@ fn merge_phases(rounds: &Rounds, index: usize) -> BTreeMap<String, Histogram<u64
 /// Reads a histogram from its V2 serialisation in base64.
 pub fn decode_histogram(text: &str) -> Option<Histogram<u64>> {
     let bytes = STANDARD.decode(text).ok()?;
-    hdrhistogram::serialization::Deserializer::new()
-        .deserialize(&mut bytes.as_slice())
-        .ok()
+    hdrhistogram::serialization::Deserializer::new().deserialize(&mut bytes.as_slice()).ok()
 }
 
 /// Percentiles of a histogram.
@@ -276,11 +246,8 @@ fn derived_warnings(record: &Record, rounds: &Rounds) -> Vec<Warning> {
         warnings.push(Warning::FewRounds { rounds: measured });
     }
     if let Some(as_is) = rounds.find(&Kind::AsIs) {
-        for (index, configuration) in record
-            .configurations
-            .iter()
-            .enumerate()
-            .filter(|(_, configuration)| configuration.valid)
+        for (index, configuration) in
+            record.configurations.iter().enumerate().filter(|(_, configuration)| configuration.valid)
         {
             let dropped = measured.saturating_sub(rounds.pairs(as_is, index));
             if dropped > 0 {
@@ -292,26 +259,13 @@ fn derived_warnings(record: &Record, rounds: &Rounds) -> Vec<Warning> {
             }
         }
     }
-    if !record
-        .configurations
-        .iter()
-        .any(|configuration| configuration.kind == Kind::PlainHttp)
-    {
+    if !record.configurations.iter().any(|configuration| configuration.kind == Kind::PlainHttp) {
         warnings.push(Warning::NoPlainHttp);
     }
-    let bound = record
-        .configurations
-        .iter()
-        .enumerate()
-        .filter(|&(index, _)| rounds.client_bound(&[index]));
-    let configurations: Vec<String> = bound
-        .map(|(_, configuration)| configuration.name.clone())
-        .collect();
+    let bound = record.configurations.iter().enumerate().filter(|&(index, _)| rounds.client_bound(&[index]));
+    let configurations: Vec<String> = bound.map(|(_, configuration)| configuration.name.clone()).collect();
     if !configurations.is_empty() {
-        warnings.push(Warning::ClientBound {
-            configurations,
-            all: record.configurations.len() as u32,
-        });
+        warnings.push(Warning::ClientBound { configurations, all: record.configurations.len() as u32 });
     }
     warnings.extend(stolen(record));
     warnings.extend(failures(record));
@@ -323,31 +277,16 @@ fn stolen(record: &Record) -> Option<Warning> {
     let steal_ns: u64 = record.blocks.iter().map(|block| block.steal_ns).sum();
     let elapsed_ns: u64 = record.blocks.iter().map(|block| block.elapsed_ns).sum();
     let available_ns = elapsed_ns.saturating_mul(u64::from(record.manifest.cpus.max(1)));
-    (steal_ns > available_ns / 50).then_some(Warning::Steal {
-        steal_ns,
-        elapsed_ns,
-    })
+    (steal_ns > available_ns / 50).then_some(Warning::Steal { steal_ns, elapsed_ns })
 }
 
 /// Failed requests by kind, over all blocks.
 fn failures(record: &Record) -> Vec<Warning> {
     let hits: u64 = record.blocks.iter().map(|block| block.hits).sum();
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    for (kind, count) in record
-        .blocks
-        .iter()
-        .flat_map(|block| &block.errors)
-        .filter(|(_, count)| **count > 0)
-    {
+    for (kind, count) in record.blocks.iter().flat_map(|block| &block.errors).filter(|(_, count)| **count > 0) {
         *counts.entry(kind).or_default() += count;
     }
     let requests = hits + counts.values().sum::<u64>();
-    counts
-        .into_iter()
-        .map(|(kind, count)| Warning::Errors {
-            kind: kind.to_owned(),
-            count,
-            requests,
-        })
-        .collect()
+    counts.into_iter().map(|(kind, count)| Warning::Errors { kind: kind.to_owned(), count, requests }).collect()
 }

@@ -6,9 +6,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// There is no place for the store.
-    #[error(
-        "no place to keep records: neither XDG_DATA_HOME nor HOME is set. Set TLSDYNO_STORE to a file"
-    )]
+    #[error("no place to keep records: neither XDG_DATA_HOME nor HOME is set. Set TLSDYNO_STORE to a file")]
     NoHome,
     /// The file cannot be opened or made.
     #[error(
@@ -79,9 +77,7 @@ pub enum StoreError {
         cause: String,
     },
     /// Anything else that SQLite or the system reports.
-    #[error(
-        "the record store {path} failed: {cause}. Check its disk, or set TLSDYNO_STORE to another file"
-    )]
+    #[error("the record store {path} failed: {cause}. Check its disk, or set TLSDYNO_STORE to another file")]
     Failed {
         /// The store.
         path: PathBuf,

@@ -24,11 +24,7 @@ impl Journal {
 
     /// Begins a record in a store that may have failed to open.
     pub fn begin_in(store: Result<Store, StoreError>, record: Record) -> Journal {
-        let mut journal = Journal {
-            record,
-            store: None,
-            failure: None,
-        };
+        let mut journal = Journal { record, store: None, failure: None };
         let begun = store.and_then(|mut store| {
             let id = store.begin(&journal.record)?;
             Ok((store, id))
@@ -75,10 +71,7 @@ impl Journal {
         self.record
     }
 
-    fn in_store(
-        &mut self,
-        write: impl FnOnce(&mut Store, &str, &Record) -> Result<(), StoreError>,
-    ) {
+    fn in_store(&mut self, write: impl FnOnce(&mut Store, &str, &Record) -> Result<(), StoreError>) {
         if let Some(store) = &mut self.store
             && let Err(error) = write(store, &self.record.id, &self.record)
         {
@@ -88,10 +81,7 @@ impl Journal {
 
     fn give_up_store(&mut self, error: StoreError) {
         self.store = None;
-        self.record.warnings.push(Warning::NotStored {
-            cause: error.to_string(),
-            saved_as: None,
-        });
+        self.record.warnings.push(Warning::NotStored { cause: error.to_string(), saved_as: None });
         self.failure = Some(error);
     }
 
@@ -121,20 +111,15 @@ impl Journal {
 pub fn write_json(record: &Record, path: &Path) -> std::io::Result<()> {
     let text = serde_json::to_vec(record)?;
     let unfinished = path.with_extension("json.part");
-    std::fs::write(&unfinished, text)
-        .and_then(|()| std::fs::rename(&unfinished, path))
-        .inspect_err(|_| {
-            // Half a file would only mislead; that it cannot be removed either changes nothing.
-            let _ = std::fs::remove_file(&unfinished);
-        })
+    std::fs::write(&unfinished, text).and_then(|()| std::fs::rename(&unfinished, path)).inspect_err(|_| {
+        // Half a file would only mislead; that it cannot be removed either changes nothing.
+        let _ = std::fs::remove_file(&unfinished);
+    })
 }
 
 /// Reads a record written by [`write_json`].
 pub fn read_json(path: &Path) -> Result<Record, StoreError> {
-    let unreadable = |cause: String| StoreError::Unreadable {
-        what: path.display().to_string(),
-        cause,
-    };
+    let unreadable = |cause: String| StoreError::Unreadable { what: path.display().to_string(), cause };
     let text = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
     serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))
 }
@@ -160,13 +145,7 @@ mod tests {
 
     fn block(round: u32) -> Block {
         let phases = [("first_byte".to_owned(), "A".repeat(3_000))].into();
-        Block {
-            round,
-            hits: 100,
-            elapsed_ns: u64::from(round) + 1,
-            phases,
-            ..Block::default()
-        }
+        Block { round, hits: 100, elapsed_ns: u64::from(round) + 1, phases, ..Block::default() }
     }
 
     /// A file that may not grow is what SQLite sees of a full disk.
@@ -179,42 +158,21 @@ mod tests {
         store.add_block(&id, &block(0)).expect("first block");
         store.limit_to_current_size();
         let mut journal = Journal {
-            record: Record {
-                id: id.clone(),
-                blocks: vec![block(0)],
-                ..empty_record()
-            },
+            record: Record { id: id.clone(), blocks: vec![block(0)], ..empty_record() },
             store: Some(store),
             failure: None,
         };
         for round in 1..20 {
             journal.add_block(block(round));
         }
-        assert!(
-            matches!(journal.failure(), Some(StoreError::Full { .. })),
-            "{:?}",
-            journal.failure()
-        );
+        assert!(matches!(journal.failure(), Some(StoreError::Full { .. })), "{:?}", journal.failure());
         let record = journal.finish(true, directory.path());
         assert_eq!(record.blocks.len(), 20);
         let text = record.warnings[0].to_string();
-        assert!(
-            text.contains("is full. Free some space") && text.contains("tlsdyno report"),
-            "{text}"
-        );
-        assert_eq!(
-            read_json(&directory.path().join("tlsdyno-1795190400.json")).expect("file"),
-            record
-        );
-        let kept = Store::open_for_reading_at(&path)
-            .expect("reopen")
-            .load(&id)
-            .expect("what was written before");
-        assert!(
-            !kept.blocks.is_empty() && kept.blocks.len() < 20 && !kept.finished,
-            "{}",
-            kept.blocks.len()
-        );
+        assert!(text.contains("is full. Free some space") && text.contains("tlsdyno report"), "{text}");
+        assert_eq!(read_json(&directory.path().join("tlsdyno-1795190400.json")).expect("file"), record);
+        let kept = Store::open_for_reading_at(&path).expect("reopen").load(&id).expect("what was written before");
+        assert!(!kept.blocks.is_empty() && kept.blocks.len() < 20 && !kept.finished, "{}", kept.blocks.len());
         assert_eq!(kept.blocks, record.blocks[..kept.blocks.len()]);
     }
 
@@ -223,17 +181,12 @@ mod tests {
         let directory = tempfile::tempdir().expect("directory");
         let file = directory.path().join("file");
         std::fs::write(&file, "in the way").expect("file");
-        let mut journal =
-            Journal::begin_in(Store::open_at(&file.join("records.sqlite")), empty_record());
+        let mut journal = Journal::begin_in(Store::open_at(&file.join("records.sqlite")), empty_record());
         assert!(matches!(journal.failure(), Some(StoreError::Open { .. })));
         journal.add_block(block(0));
         let record = journal.finish(true, &file);
         assert_eq!(record.blocks.len(), 1);
-        let Warning::NotStored {
-            cause,
-            saved_as: Some(saved_as),
-        } = &record.warnings[0]
-        else {
+        let Warning::NotStored { cause, saved_as: Some(saved_as) } = &record.warnings[0] else {
             panic!("{:?}", record.warnings)
         };
         assert!(cause.contains("TLSDYNO_STORE"), "{cause}");

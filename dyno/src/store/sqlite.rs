@@ -98,26 +98,14 @@ impl Store {
 
     /// Opens a store for writing, and makes it and its directory if need be.
     pub fn open_at(path: &Path) -> Result<Store, StoreError> {
-        let unopened = |cause: String| StoreError::Open {
-            path: path.to_owned(),
-            cause,
-        };
+        let unopened = |cause: String| StoreError::Open { path: path.to_owned(), cause };
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory).map_err(|error| unopened(error.to_string()))?;
         }
         let connection = Connection::open(path).map_err(|error| unopened(error.to_string()))?;
-        let mut store = Store {
-            path: path.to_owned(),
-            connection,
-        };
-        store
-            .connection
-            .busy_timeout(BUSY_TIMEOUT)
-            .map_err(|error| store.failure(error))?;
-        store
-            .connection
-            .pragma_update(None, "foreign_keys", true)
-            .map_err(|error| store.failure(error))?;
+        let mut store = Store { path: path.to_owned(), connection };
+        store.connection.busy_timeout(BUSY_TIMEOUT).map_err(|error| store.failure(error))?;
+        store.connection.pragma_update(None, "foreign_keys", true).map_err(|error| store.failure(error))?;
         store.make_tables()?;
         Ok(store)
     }
@@ -130,24 +118,13 @@ impl Store {
     /// Opens a store for reading; it is not made if it is not there. Works on a disk that cannot be written.
     pub fn open_for_reading_at(path: &Path) -> Result<Store, StoreError> {
         if !path.exists() {
-            return Err(StoreError::Empty {
-                path: path.to_owned(),
-            });
+            return Err(StoreError::Empty { path: path.to_owned() });
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection =
-            Connection::open_with_flags(path, flags).map_err(|error| StoreError::Open {
-                path: path.to_owned(),
-                cause: error.to_string(),
-            })?;
-        let store = Store {
-            path: path.to_owned(),
-            connection,
-        };
-        store
-            .connection
-            .busy_timeout(BUSY_TIMEOUT)
-            .map_err(|error| store.failure(error))?;
+        let connection = Connection::open_with_flags(path, flags)
+            .map_err(|error| StoreError::Open { path: path.to_owned(), cause: error.to_string() })?;
+        let store = Store { path: path.to_owned(), connection };
+        store.connection.busy_timeout(BUSY_TIMEOUT).map_err(|error| store.failure(error))?;
         store.check_version()?;
         Ok(store)
     }
@@ -160,10 +137,7 @@ impl Store {
     /// Keeps a new record (blocks that it already has are kept too) and returns the id given to it.
     pub fn begin(&mut self, record: &Record) -> Result<String, StoreError> {
         let id = fresh_id();
-        let kept = Record {
-            id: id.clone(),
-            ..record.clone()
-        };
+        let kept = Record { id: id.clone(), ..record.clone() };
         self.write(|transaction| {
             transaction.execute(
                 "INSERT INTO records (id, created_unix_s, finished, question, server, head) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -177,21 +151,15 @@ impl Store {
     /// Keeps one more block of a record; it is on disk when this returns.
     pub fn add_block(&mut self, id: &str, block: &Block) -> Result<(), StoreError> {
         self.write(|transaction| {
-            let sequence: usize = transaction.query_row(
-                "SELECT COUNT(*) FROM blocks WHERE record = ?1",
-                [id],
-                |row| row.get(0),
-            )?;
+            let sequence: usize =
+                transaction.query_row("SELECT COUNT(*) FROM blocks WHERE record = ?1", [id], |row| row.get(0))?;
             insert_block(transaction, id, sequence, block)
         })
     }
 
     /// Replaces everything of a record but its blocks: manifest, configurations, warnings, whether it is finished.
     pub fn update(&mut self, id: &str, record: &Record) -> Result<(), StoreError> {
-        let kept = Record {
-            id: id.to_owned(),
-            ..record.clone()
-        };
+        let kept = Record { id: id.to_owned(), ..record.clone() };
         self.write(|transaction| {
             let changed = transaction.execute(
                 "UPDATE records SET created_unix_s = ?2, finished = ?3, question = ?4, server = ?5, head = ?6 WHERE id = ?1",
@@ -207,20 +175,13 @@ impl Store {
         let read = |error| self.failure(error);
         let head: String = self
             .connection
-            .query_row("SELECT head FROM records WHERE id = ?1", [&id], |row| {
-                row.get(0)
-            })
+            .query_row("SELECT head FROM records WHERE id = ?1", [&id], |row| row.get(0))
             .map_err(read)?;
-        let mut record: Record =
-            serde_json::from_str(&head).map_err(|error| StoreError::Unreadable {
-                what: id.clone(),
-                cause: error.to_string(),
-            })?;
+        let mut record: Record = serde_json::from_str(&head)
+            .map_err(|error| StoreError::Unreadable { what: id.clone(), cause: error.to_string() })?;
         let mut phases = self.phases(&id).map_err(read)?;
-        let mut statement = self
-            .connection
-            .prepare("SELECT * FROM blocks WHERE record = ?1 ORDER BY sequence")
-            .map_err(read)?;
+        let mut statement =
+            self.connection.prepare("SELECT * FROM blocks WHERE record = ?1 ORDER BY sequence").map_err(read)?;
         let blocks = statement.query_map([&id], block_from_row).map_err(read)?;
         for block in blocks {
             let (sequence, mut block) = block.map_err(read)?;
@@ -255,38 +216,24 @@ impl Store {
     fn resolve(&self, which: &str) -> Result<String, StoreError> {
         let records = self.list()?;
         if records.is_empty() {
-            return Err(StoreError::Empty {
-                path: self.path.clone(),
-            });
+            return Err(StoreError::Empty { path: self.path.clone() });
         }
         if which == "last" {
             return Ok(records[0].id.clone());
         }
-        let matching: Vec<String> = records
-            .into_iter()
-            .map(|record| record.id)
-            .filter(|id| id.starts_with(which))
-            .collect();
+        let matching: Vec<String> =
+            records.into_iter().map(|record| record.id).filter(|id| id.starts_with(which)).collect();
         match matching.as_slice() {
-            [] => Err(StoreError::Unknown {
-                which: which.to_owned(),
-                path: self.path.clone(),
-            }),
+            [] => Err(StoreError::Unknown { which: which.to_owned(), path: self.path.clone() }),
             [id] => Ok(id.clone()),
-            _ => Err(StoreError::Ambiguous {
-                which: which.to_owned(),
-                ids: matching,
-            }),
+            _ => Err(StoreError::Ambiguous { which: which.to_owned(), ids: matching }),
         }
     }
 
     fn phases(&self, id: &str) -> rusqlite::Result<BTreeMap<u64, BTreeMap<String, String>>> {
-        let mut statement = self
-            .connection
-            .prepare("SELECT sequence, phase, histogram FROM phases WHERE record = ?1")?;
-        let rows = statement.query_map([id], |row| {
-            Ok((row.get::<_, u64>(0)?, row.get(1)?, row.get(2)?))
-        })?;
+        let mut statement =
+            self.connection.prepare("SELECT sequence, phase, histogram FROM phases WHERE record = ?1")?;
+        let rows = statement.query_map([id], |row| Ok((row.get::<_, u64>(0)?, row.get(1)?, row.get(2)?)))?;
         let mut phases: BTreeMap<u64, BTreeMap<String, String>> = BTreeMap::new();
         for row in rows {
             let (sequence, phase, histogram) = row?;
@@ -295,10 +242,7 @@ impl Store {
         Ok(phases)
     }
 
-    fn write(
-        &mut self,
-        change: impl FnOnce(&Transaction) -> rusqlite::Result<()>,
-    ) -> Result<(), StoreError> {
+    fn write(&mut self, change: impl FnOnce(&Transaction) -> rusqlite::Result<()>) -> Result<(), StoreError> {
         let outcome = self.connection.transaction().and_then(|transaction| {
             change(&transaction)?;
             transaction.commit()
@@ -323,23 +267,14 @@ impl Store {
     }
 
     fn check_version(&self) -> Result<(), StoreError> {
-        let pragma = |name| {
-            self.connection
-                .pragma_query_value(None, name, |row| row.get::<_, i64>(0))
-        };
+        let pragma = |name| self.connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
         let application = pragma("application_id").map_err(|error| self.failure(error))?;
         if application != APPLICATION_ID {
-            return Err(StoreError::NotAStore {
-                path: self.path.clone(),
-            });
+            return Err(StoreError::NotAStore { path: self.path.clone() });
         }
         let found = pragma("user_version").map_err(|error| self.failure(error))?;
         if found > SCHEMA_VERSION {
-            return Err(StoreError::Newer {
-                path: self.path.clone(),
-                found,
-                known: SCHEMA_VERSION,
-            });
+            return Err(StoreError::Newer { path: self.path.clone(), found, known: SCHEMA_VERSION });
         }
         Ok(())
     }
@@ -350,28 +285,17 @@ impl Store {
             Some(ErrorCode::DiskFull) => StoreError::Full { path },
             Some(ErrorCode::NotADatabase) => StoreError::NotAStore { path },
             Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-                StoreError::Open {
-                    path,
-                    cause: error.to_string(),
-                }
+                StoreError::Open { path, cause: error.to_string() }
             }
-            _ => StoreError::Failed {
-                path,
-                cause: error.to_string(),
-            },
+            _ => StoreError::Failed { path, cause: error.to_string() },
         }
     }
 
     /// Limits the size of the file, as a full disk does.
     #[cfg(test)]
     pub(super) fn limit_to_current_size(&self) {
-        let pages: i64 = self
-            .connection
-            .pragma_query_value(None, "page_count", |row| row.get(0))
-            .expect("page count");
-        self.connection
-            .pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))
-            .expect("limit");
+        let pages: i64 = self.connection.pragma_query_value(None, "page_count", |row| row.get(0)).expect("page count");
+        self.connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).expect("limit");
     }
 }
 
@@ -382,20 +306,14 @@ pub fn default_path() -> Result<PathBuf, StoreError> {
 }
 
 fn path_from(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, StoreError> {
-    let set = |name| {
-        variable(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
+    let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(path) = set("TLSDYNO_STORE") {
         return Ok(path);
     }
     let data = set("XDG_DATA_HOME")
         .filter(|path| path.is_absolute())
         .or_else(|| set("HOME").map(|home| home.join(".local/share")));
-    Ok(data
-        .ok_or(StoreError::NoHome)?
-        .join("tlsdyno/records.sqlite"))
+    Ok(data.ok_or(StoreError::NoHome)?.join("tlsdyno/records.sqlite"))
 }
 
 /// 48 random bits: the keys of the standard library's hasher are random per call.
@@ -405,23 +323,14 @@ fn fresh_id() -> String {
 }
 
 fn head(record: &Record) -> String {
-    json(&Record {
-        blocks: Vec::new(),
-        ..record.clone()
-    })
+    json(&Record { blocks: Vec::new(), ..record.clone() })
 }
 
 fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value)
-        .expect("records have string keys only, so that they are always JSON")
+    serde_json::to_string(value).expect("records have string keys only, so that they are always JSON")
 }
 
-fn insert_block(
-    transaction: &Transaction,
-    id: &str,
-    sequence: usize,
-    block: &Block,
-) -> rusqlite::Result<()> {
+fn insert_block(transaction: &Transaction, id: &str, sequence: usize, block: &Block) -> rusqlite::Result<()> {
     transaction.execute(
         "INSERT INTO blocks VALUES (:record, :sequence, :round, :configuration, :position_in_round, :started_ns, :elapsed_ns, :hits,
          :body_bytes, :server_cpu_ns, :client_cpu_ns, :connections, :handshakes_full, :resumed_intended, :resumed_offered,
@@ -472,13 +381,8 @@ fn block_from_row(row: &Row) -> rusqlite::Result<(u64, Block)> {
 fn json_column<T: DeserializeOwned>(row: &Row, name: &str) -> rusqlite::Result<T> {
     let text: String = row.get(name)?;
     let index = row.as_ref().column_index(name)?;
-    serde_json::from_str(&text).map_err(|error| {
-        rusqlite::Error::FromSqlConversionFailure(
-            index,
-            rusqlite::types::Type::Text,
-            Box::new(error),
-        )
-    })
+    serde_json::from_str(&text)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(index, rusqlite::types::Type::Text, Box::new(error)))
 }
 
 #[cfg(test)]
@@ -488,30 +392,19 @@ mod tests {
     #[test]
     fn the_store_is_where_the_environment_says() {
         let with = |set: &[(&str, &str)]| {
-            let set: BTreeMap<String, OsString> = set
-                .iter()
-                .map(|&(name, value)| (name.into(), value.into()))
-                .collect();
+            let set: BTreeMap<String, OsString> =
+                set.iter().map(|&(name, value)| (name.into(), value.into())).collect();
             path_from(|name| set.get(name).cloned())
                 .map(|path| path.display().to_string())
                 .map_err(|error| error.to_string())
         };
-        assert_eq!(
-            with(&[("TLSDYNO_STORE", "/s/my.db"), ("HOME", "/h")]).unwrap(),
-            "/s/my.db"
-        );
-        assert_eq!(
-            with(&[("XDG_DATA_HOME", "/x"), ("HOME", "/h")]).unwrap(),
-            "/x/tlsdyno/records.sqlite"
-        );
+        assert_eq!(with(&[("TLSDYNO_STORE", "/s/my.db"), ("HOME", "/h")]).unwrap(), "/s/my.db");
+        assert_eq!(with(&[("XDG_DATA_HOME", "/x"), ("HOME", "/h")]).unwrap(), "/x/tlsdyno/records.sqlite");
         assert_eq!(
             with(&[("XDG_DATA_HOME", "relative"), ("HOME", "/h")]).unwrap(),
             "/h/.local/share/tlsdyno/records.sqlite"
         );
-        assert_eq!(
-            with(&[("XDG_DATA_HOME", ""), ("HOME", "/h")]).unwrap(),
-            "/h/.local/share/tlsdyno/records.sqlite"
-        );
+        assert_eq!(with(&[("XDG_DATA_HOME", ""), ("HOME", "/h")]).unwrap(), "/h/.local/share/tlsdyno/records.sqlite");
         assert!(with(&[]).unwrap_err().contains("Set TLSDYNO_STORE"));
     }
 

@@ -97,18 +97,8 @@ pub fn parse(line: &[u8]) -> Result<Entry<'_>, Fault> {
     let status = status_code(status).ok_or(Fault::BadStatus)?;
     let (bytes, rest) = word(rest);
     let bytes = size(bytes).ok_or(Fault::BadSize)?;
-    let user_agent = quoted(rest, is_end)
-        .and_then(|(_referer, rest)| quoted(rest, is_end))
-        .map(|(agent, _)| agent);
-    Ok(Entry {
-        client,
-        time_s,
-        method,
-        target,
-        status,
-        bytes,
-        user_agent,
-    })
+    let user_agent = quoted(rest, is_end).and_then(|(_referer, rest)| quoted(rest, is_end)).map(|(agent, _)| agent);
+    Ok(Entry { client, time_s, method, target, status, bytes, user_agent })
 }
 
 fn position(bytes: &[u8], wanted: u8) -> Option<usize> {
@@ -130,19 +120,10 @@ fn find(bytes: &[u8], wanted: &[u8; 2]) -> Option<usize> {
 /// host and port first (`www.example.org:443 192.0.2.1 - - [`).
 fn client(before_time: &[u8]) -> Option<&[u8]> {
     let (first, rest) = word(before_time);
-    let port = first
-        .iter()
-        .rposition(|byte| *byte == b':')
-        .map(|colon| &first[colon + 1..]);
+    let port = first.iter().rposition(|byte| *byte == b':').map(|colon| &first[colon + 1..]);
     let has_port = port.is_some_and(|port| !port.is_empty() && port.iter().all(u8::is_ascii_digit));
     // Four words and not three: the last may hold spaces, being the name of an authenticated user.
-    if has_port
-        && rest
-            .split(|byte| *byte == b' ')
-            .filter(|part| !part.is_empty())
-            .count()
-            == 3
-    {
+    if has_port && rest.split(|byte| *byte == b' ').filter(|part| !part.is_empty()).count() == 3 {
         let (second, _) = word(rest);
         if second.contains(&b'.') || second.contains(&b':') {
             return Some(second);
@@ -163,10 +144,7 @@ fn word(bytes: &[u8]) -> (&[u8], &[u8]) {
 fn quoted(bytes: &[u8], follows: fn(&[u8]) -> bool) -> Option<(&[u8], &[u8])> {
     let inside = bytes.trim_ascii_start().strip_prefix(b"\"")?;
     let mut from = 0;
-    while let Some(at) = inside[from..]
-        .iter()
-        .position(|byte| matches!(byte, b'"' | b'\\'))
-    {
+    while let Some(at) = inside[from..].iter().position(|byte| matches!(byte, b'"' | b'\\')) {
         let at = from + at;
         if inside[at] == b'"' && follows(&inside[at + 1..]) {
             return Some((&inside[..at], &inside[at + 1..]));
@@ -184,32 +162,20 @@ fn is_end(rest: &[u8]) -> bool {
 
 /// The end of the line or a space and what may be a status.
 fn is_status(rest: &[u8]) -> bool {
-    is_end(rest)
-        && rest
-            .get(1)
-            .is_none_or(|byte| byte.is_ascii_digit() || *byte == b'-')
+    is_end(rest) && rest.get(1).is_none_or(|byte| byte.is_ascii_digit() || *byte == b'-')
 }
 
 /// Method and target of `METHOD TARGET VERSION` or (HTTP/0.9) `METHOD TARGET`. Broken clients send spaces in the target.
 fn split_request(request: &[u8]) -> Option<(&[u8], &[u8])> {
     let (method, rest) = word(request);
-    if method.is_empty()
-        || method.len() > MAX_METHOD_BYTES
-        || !method.iter().all(|byte| is_token(*byte))
-    {
+    if method.is_empty() || method.len() > MAX_METHOD_BYTES || !method.iter().all(|byte| is_token(*byte)) {
         return None;
     }
     let rest = rest.trim_ascii();
     let version = rest
         .iter()
         .rposition(|byte| *byte == b' ')
-        .map_or(rest.len(), |space| {
-            if rest[space + 1..].starts_with(b"HTTP/") {
-                space
-            } else {
-                rest.len()
-            }
-        });
+        .map_or(rest.len(), |space| if rest[space + 1..].starts_with(b"HTTP/") { space } else { rest.len() });
     let target = rest[..version].trim_ascii_end();
     (!target.is_empty() && !target.starts_with(b"HTTP/")).then_some((method, target))
 }
@@ -223,12 +189,7 @@ fn is_token(byte: u8) -> bool {
 }
 
 fn status_code(bytes: &[u8]) -> Option<u16> {
-    let [
-        hundreds @ b'1'..=b'5',
-        tens @ b'0'..=b'9',
-        ones @ b'0'..=b'9',
-    ] = bytes
-    else {
+    let [hundreds @ b'1'..=b'5', tens @ b'0'..=b'9', ones @ b'0'..=b'9'] = bytes else {
         return None;
     };
     Some(u16::from(hundreds - b'0') * 100 + u16::from(tens - b'0') * 10 + u16::from(ones - b'0'))
@@ -255,21 +216,12 @@ fn number(bytes: &[u8]) -> Option<u64> {
 /// Seconds since 1970 of `17/May/2015:10:05:03 +0000`.
 fn time(bytes: &[u8]) -> Option<i64> {
     let bytes: &[u8; 26] = bytes.try_into().ok()?;
-    let separators = [
-        (2, b'/'),
-        (6, b'/'),
-        (11, b':'),
-        (14, b':'),
-        (17, b':'),
-        (20, b' '),
-    ];
+    let separators = [(2, b'/'), (6, b'/'), (11, b':'), (14, b':'), (17, b':'), (20, b' ')];
     if separators.iter().any(|(at, byte)| bytes[*at] != *byte) {
         return None;
     }
     let field = |from: usize, to: usize, most: i64| {
-        number(&bytes[from..to])
-            .map(|number| number as i64)
-            .filter(|number| *number <= most)
+        number(&bytes[from..to]).map(|number| number as i64).filter(|number| *number <= most)
     };
     let month = MONTHS.iter().position(|name| bytes[3..6] == **name)? as i64 + 1;
     let (day, year) = (field(0, 2, 31).filter(|day| *day > 0)?, field(7, 11, 9999)?);
@@ -284,9 +236,8 @@ fn time(bytes: &[u8]) -> Option<i64> {
     Some(days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - east)
 }
 
-const MONTHS: [&[u8; 3]; 12] = [
-    b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
-];
+const MONTHS: [&[u8; 3]; 12] =
+    [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
 /// Days from 1 January 1970 in the Gregorian calendar. Years are counted from March, so that the leap day is their last.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
@@ -303,8 +254,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const COMBINED: &[u8] =
-        b"83.149.9.216 - - [17/May/2015:10:05:03 +0000] \"GET /a/b.png?x=1 HTTP/1.1\" 200 203023 \
+    const COMBINED: &[u8] = b"83.149.9.216 - - [17/May/2015:10:05:03 +0000] \"GET /a/b.png?x=1 HTTP/1.1\" 200 203023 \
         \"http://semicomplete.com/\" \"Mozilla/5.0 (Macintosh)\"";
 
     fn parsed(line: &str) -> Result<Entry<'_>, Fault> {
@@ -333,18 +283,9 @@ mod tests {
 
     #[test]
     fn a_common_line_has_no_user_agent_and_may_lack_a_size() {
-        let entry = parsed(
-            "host.example - frank [10/Oct/2000:13:55:36 -0700] \"HEAD /x HTTP/1.0\" 304 -\r\n",
-        )
-        .unwrap();
-        assert_eq!(
-            (entry.client, entry.time_s),
-            (&b"host.example"[..], 971_211_336)
-        );
-        assert_eq!(
-            (entry.status, entry.bytes, entry.user_agent),
-            (304, None, None)
-        );
+        let entry = parsed("host.example - frank [10/Oct/2000:13:55:36 -0700] \"HEAD /x HTTP/1.0\" 304 -\r\n").unwrap();
+        assert_eq!((entry.client, entry.time_s), (&b"host.example"[..], 971_211_336));
+        assert_eq!((entry.status, entry.bytes, entry.user_agent), (304, None, None));
     }
 
     #[test]
@@ -355,14 +296,12 @@ mod tests {
 
     #[test]
     fn a_user_name_with_spaces_and_a_virtual_host_are_told_apart() {
-        let user =
-            parsed("1.2.3.4 - John Q Public [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5")
-                .unwrap();
+        let user = parsed("1.2.3.4 - John Q Public [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5").unwrap();
         assert_eq!(user.client, b"1.2.3.4");
-        let v6 = parsed("2001:db8::1 - a b [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5")
-            .unwrap();
+        let v6 = parsed("2001:db8::1 - a b [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5").unwrap();
         assert_eq!(v6.client, b"2001:db8::1");
-        let vhost = parsed("www.example.org:443 192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5").unwrap();
+        let vhost =
+            parsed("www.example.org:443 192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5").unwrap();
         assert_eq!(vhost.client, b"192.0.2.1");
     }
 
@@ -380,11 +319,7 @@ mod tests {
         ];
         for (request, target) in cases {
             let line = with_request(request);
-            assert_eq!(
-                parsed(&line).map(|entry| entry.target),
-                Ok(target.as_bytes()),
-                "{request}"
-            );
+            assert_eq!(parsed(&line).map(|entry| entry.target), Ok(target.as_bytes()), "{request}");
         }
         let raw = b"1.2.3.4 - - [17/May/2015:10:05:03 +0000] \"GET /\xff\xfe HTTP/1.1\" 200 5";
         assert_eq!(parse(raw).unwrap().target, b"/\xff\xfe");
@@ -399,10 +334,7 @@ mod tests {
             (" \t\r\n", Fault::Blank),
             ("nonsense", Fault::NoTime),
             ("1.2.3.4 - - [17/May/2015:10:05:03 +0000", Fault::NoTime),
-            (
-                " [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5",
-                Fault::NoTime,
-            ),
+            (" [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5", Fault::NoTime),
             (&good.replace("May", "Mai"), Fault::BadTime),
             (&good.replace("17/", "32/"), Fault::BadTime),
             (&good.replace("+0000", "0000"), Fault::BadTime),
@@ -418,10 +350,7 @@ mod tests {
             (&good.replace("200 5", ""), Fault::BadStatus),
             (&good.replace("200 5", "200"), Fault::BadSize),
             (&good.replace("200 5", "200 5k"), Fault::BadSize),
-            (
-                &good.replace("200 5", "200 99999999999999999999"),
-                Fault::BadSize,
-            ),
+            (&good.replace("200 5", "200 99999999999999999999"), Fault::BadSize),
             (&good.replace("200 5", "200 -5"), Fault::BadSize),
         ];
         for (line, fault) in cases {
@@ -438,17 +367,10 @@ mod tests {
         for step in 0..5_000 {
             let seconds = -1_000_000_000 + step * 1_000_003;
             let date = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap();
-            assert_eq!(
-                super::time(date.format(&format).unwrap().as_bytes()),
-                Some(seconds),
-                "{date}"
-            );
+            assert_eq!(super::time(date.format(&format).unwrap().as_bytes()), Some(seconds), "{date}");
         }
         assert_eq!(super::time(b"01/Jan/1970:01:30:00 +0130"), Some(0));
-        assert_eq!(
-            super::time(b"31/Dec/2016:23:59:60 +0000"),
-            Some(1_483_228_800)
-        );
+        assert_eq!(super::time(b"31/Dec/2016:23:59:60 +0000"), Some(1_483_228_800));
     }
 
     proptest! {

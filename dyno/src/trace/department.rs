@@ -52,30 +52,18 @@ pub(super) fn make(scale: f64, seed: u64) -> Result<Parts> {
     let files = count(CORPUS_BYTES / MEAN_BYTES);
     let mut random = Random::new(seed);
     let uses = popularity(files, hits);
-    let sizes = sizes(
-        &uses,
-        (CORPUS_BYTES * scale) as u64,
-        MEAN_BYTES,
-        &mut random,
-    );
-    let mut order: Vec<u32> = (0..files as u32)
-        .flat_map(|file| std::iter::repeat_n(file, uses[file as usize] as usize))
-        .collect();
+    let sizes = sizes(&uses, (CORPUS_BYTES * scale) as u64, MEAN_BYTES, &mut random);
+    let mut order: Vec<u32> =
+        (0..files as u32).flat_map(|file| std::iter::repeat_n(file, uses[file as usize] as usize)).collect();
     random.shuffle(&mut order);
-    let mut lengths = apportion(
-        &quantiles(users, lognormal(0.0, REQUESTS_PER_USER_SIGMA)),
-        hits as u64,
-        1,
-    );
+    let mut lengths = apportion(&quantiles(users, lognormal(0.0, REQUESTS_PER_USER_SIGMA)), hits as u64, 1);
     random.shuffle(&mut lengths);
     Ok(assemble(&sizes, &order, &lengths))
 }
 
 /// How often each file is requested, most popular first: in proportion to rank^-[`ZIPF_EXPONENT`], at least once, `hits` in all.
 fn popularity(files: usize, hits: usize) -> Vec<u64> {
-    let weights: Vec<f64> = (1..=files)
-        .map(|rank| (rank as f64).powf(-ZIPF_EXPONENT))
-        .collect();
+    let weights: Vec<f64> = (1..=files).map(|rank| (rank as f64).powf(-ZIPF_EXPONENT)).collect();
     apportion(&weights, hits as u64, 1)
 }
 
@@ -86,11 +74,7 @@ fn sizes(uses: &[u64], corpus: u64, mean: f64, random: &mut Random) -> Vec<u64> 
     random.shuffle(&mut sizes);
     let hits: u64 = uses.iter().sum();
     let target = (mean * hits as f64) as i128;
-    let total: i128 = uses
-        .iter()
-        .zip(&sizes)
-        .map(|(uses, size)| i128::from(*uses) * i128::from(*size))
-        .sum();
+    let total: i128 = uses.iter().zip(&sizes).map(|(uses, size)| i128::from(*uses) * i128::from(*size)).sum();
     let mut error = total - target;
     // Exchanging the sizes of two files changes the total over requests, not the corpus. Each exchange that brings the total
     // nearer is kept; there are so many possible ones that the error is soon far below a byte per request.
@@ -100,8 +84,8 @@ fn sizes(uses: &[u64], corpus: u64, mean: f64, random: &mut Random) -> Vec<u64> 
             break;
         }
         let (one, other) = (random.below(sizes.len()), random.below(sizes.len()));
-        let change = (i128::from(uses[one]) - i128::from(uses[other]))
-            * (i128::from(sizes[other]) - i128::from(sizes[one]));
+        let change =
+            (i128::from(uses[one]) - i128::from(uses[other])) * (i128::from(sizes[other]) - i128::from(sizes[one]));
         if (error + change).abs() < error.abs() {
             sizes.swap(one, other);
             error += change;
@@ -132,9 +116,7 @@ fn surge_size(p: f64) -> f64 {
 
 /// The middle of each of `count` equally likely parts of a distribution, given by its quantile function.
 fn quantiles(count: usize, quantile: impl Fn(f64) -> f64) -> Vec<f64> {
-    (0..count)
-        .map(|part| quantile((part as f64 + 0.5) / count as f64))
-        .collect()
+    (0..count).map(|part| quantile((part as f64 + 0.5) / count as f64)).collect()
 }
 
 /// Quantile function of the lognormal distribution.
@@ -167,18 +149,10 @@ fn normal_quantile(p: f64) -> f64 {
         4.374664141464968e+00,
         2.938163982698783e+00,
     ];
-    const D: [f64; 4] = [
-        7.784695709041462e-03,
-        3.224671290700398e-01,
-        2.445134137142996e+00,
-        3.754408661907416e+00,
-    ];
+    const D: [f64; 4] = [7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e+00, 3.754408661907416e+00];
     const TAIL: f64 = 0.02425;
-    let polynomial = |coefficients: &[f64], x: f64| {
-        coefficients
-            .iter()
-            .fold(0.0, |sum, coefficient| sum * x + coefficient)
-    };
+    let polynomial =
+        |coefficients: &[f64], x: f64| coefficients.iter().fold(0.0, |sum, coefficient| sum * x + coefficient);
     if p > 1.0 - TAIL {
         return -normal_quantile(1.0 - p);
     }
@@ -193,25 +167,14 @@ fn normal_quantile(p: f64) -> f64 {
 
 /// Whole numbers in proportion to `weights`, each at least `least`, that add up to `total` exactly.
 fn apportion(weights: &[f64], total: u64, least: u64) -> Vec<u64> {
-    assert!(
-        least * weights.len() as u64 <= total,
-        "each part gets at least {least}"
-    );
-    let parts = |factor: f64| {
-        weights
-            .iter()
-            .map(move |weight| ((weight * factor) as u64).max(least))
-    };
+    assert!(least * weights.len() as u64 <= total, "each part gets at least {least}");
+    let parts = |factor: f64| weights.iter().map(move |weight| ((weight * factor) as u64).max(least));
     let sum: f64 = weights.iter().sum();
     // The largest factor whose parts do not exceed the total; the minimum takes from the others, so it is below total / sum.
     let (mut low, mut high) = (0.0, total as f64 / sum);
     for _ in 0..64 {
         let middle = (low + high) / 2.0;
-        if parts(middle).sum::<u64>() <= total {
-            low = middle
-        } else {
-            high = middle
-        }
+        if parts(middle).sum::<u64>() <= total { low = middle } else { high = middle }
     }
     let mut parts: Vec<u64> = parts(low).collect();
     // What rounding down left over goes, one each, to the parts that have more than the minimum: the heaviest first.
@@ -234,10 +197,7 @@ fn assemble(sizes: &[u64], order: &[u32], lengths: &[u64]) -> Parts {
     let files: Vec<DocrootFile> = sizes
         .iter()
         .enumerate()
-        .map(|(file, bytes)| DocrootFile {
-            path: format!("/{:02}/{:05}.html", file % 100, file),
-            bytes: *bytes,
-        })
+        .map(|(file, bytes)| DocrootFile { path: format!("/{:02}/{:05}.html", file % 100, file), bytes: *bytes })
         .collect();
     let objects = files
         .iter()
@@ -246,20 +206,12 @@ fn assemble(sizes: &[u64], order: &[u32], lengths: &[u64]) -> Parts {
             path: file.path.clone(),
             headers: String::new(),
             body_bytes: 0,
-            expect: Expect {
-                status: Some(200),
-                body_bytes: Some(file.bytes),
-            },
+            expect: Expect { status: Some(200), body_bytes: Some(file.bytes) },
         })
         .collect();
     let requests = order
         .iter()
-        .map(|file| Request {
-            object: *file,
-            page_end: true,
-            close_after: true,
-            forget_session: false,
-        })
+        .map(|file| Request { object: *file, page_end: true, close_after: true, forget_session: false })
         .collect();
     let mut next = 0;
     let users = lengths
@@ -267,19 +219,10 @@ fn assemble(sizes: &[u64], order: &[u32], lengths: &[u64]) -> Parts {
         .map(|length| {
             let first = next;
             next += *length as u32;
-            User {
-                requests: first..next,
-            }
+            User { requests: first..next }
         })
         .collect();
-    Parts {
-        workload: Workload {
-            objects,
-            requests,
-            users,
-        },
-        files,
-    }
+    Parts { workload: Workload { objects, requests, users }, files }
 }
 
 #[cfg(test)]
@@ -305,16 +248,9 @@ mod tests {
             uses[request.object as usize] += 1;
             sent += sizes[request.object as usize];
         }
-        let lengths: Vec<u32> = parts
-            .workload
-            .users
-            .iter()
-            .map(|user| user.requests.end - user.requests.start)
-            .collect();
-        assert_eq!(
-            parts.workload.users.last().unwrap().requests.end as usize,
-            parts.workload.requests.len()
-        );
+        let lengths: Vec<u32> =
+            parts.workload.users.iter().map(|user| user.requests.end - user.requests.start).collect();
+        assert_eq!(parts.workload.users.last().unwrap().requests.end as usize, parts.workload.requests.len());
         Measured {
             hits: parts.workload.requests.len(),
             users: lengths.len(),
@@ -332,16 +268,8 @@ mod tests {
             let measured = measure(1.0, seed);
             assert_eq!(measured.hits, 100_000);
             assert_eq!(measured.users, 11_000);
-            assert!(
-                (529.9..530.1).contains(&measured.corpus_mb),
-                "corpus {} MB",
-                measured.corpus_mb
-            );
-            assert!(
-                (45.9..46.1).contains(&measured.mean_kb),
-                "mean {} KB, seed {seed}",
-                measured.mean_kb
-            );
+            assert!((529.9..530.1).contains(&measured.corpus_mb), "corpus {} MB", measured.corpus_mb);
+            assert!((45.9..46.1).contains(&measured.mean_kb), "mean {} KB, seed {seed}", measured.mean_kb);
         }
     }
 
@@ -353,15 +281,8 @@ mod tests {
                 assert_eq!(measured.hits, (100_000.0 * scale).round() as usize);
                 assert_eq!(measured.users, (11_000.0 * scale).round() as usize);
                 let corpus = measured.corpus_mb / scale;
-                assert!(
-                    (529.0..531.0).contains(&corpus),
-                    "corpus {corpus} MB at scale {scale}"
-                );
-                assert!(
-                    (measured.mean_kb - 46.0).abs() < 0.1,
-                    "mean {} KB at {scale}, seed {seed}",
-                    measured.mean_kb
-                );
+                assert!((529.0..531.0).contains(&corpus), "corpus {corpus} MB at scale {scale}");
+                assert!((measured.mean_kb - 46.0).abs() < 0.1, "mean {} KB at {scale}, seed {seed}", measured.mean_kb);
             }
         }
     }
@@ -385,34 +306,21 @@ mod tests {
     fn sizes_have_a_heavy_tail_over_a_lognormal_body() {
         let mut sizes = measure(1.0, 2).sizes;
         sizes.sort_unstable();
-        let (median, mean) = (
-            sizes[sizes.len() / 2] as f64,
-            sizes.iter().sum::<u64>() as f64 / sizes.len() as f64,
-        );
+        let (median, mean) = (sizes[sizes.len() / 2] as f64, sizes.iter().sum::<u64>() as f64 / sizes.len() as f64);
         assert!(mean / median > 3.0, "mean {mean}, median {median}");
         // Hill's estimate over the largest 3 % gives the Pareto exponent.
         let tail = &sizes[sizes.len() - sizes.len() * 3 / 100..];
-        let hill = tail.len() as f64
-            / tail
-                .iter()
-                .map(|size| (*size as f64 / tail[0] as f64).ln())
-                .sum::<f64>();
+        let hill = tail.len() as f64 / tail.iter().map(|size| (*size as f64 / tail[0] as f64).ln()).sum::<f64>();
         assert!((0.9..1.3).contains(&hill), "tail exponent {hill}");
         let largest_share = *sizes.last().unwrap() as f64 / sizes.iter().sum::<u64>() as f64;
-        assert!(
-            largest_share < 0.25,
-            "one file is {largest_share} of the corpus"
-        );
+        assert!(largest_share < 0.25, "one file is {largest_share} of the corpus");
     }
 
     #[test]
     fn some_users_come_once_and_some_stay_long() {
         let lengths = measure(1.0, 3).lengths;
         let once = lengths.iter().filter(|length| **length == 1).count();
-        assert!(
-            (500..3_000).contains(&once),
-            "{once} of 11,000 users make one request"
-        );
+        assert!((500..3_000).contains(&once), "{once} of 11,000 users make one request");
         let longest = *lengths.iter().max().unwrap();
         assert!((100..2_000).contains(&longest), "longest session {longest}");
     }
@@ -427,22 +335,14 @@ mod tests {
     #[test]
     fn a_scale_out_of_range_is_refused() {
         for scale in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-9, 11.0] {
-            assert!(
-                make(scale, 1).unwrap_err().to_string().contains("scale"),
-                "{scale}"
-            );
+            assert!(make(scale, 1).unwrap_err().to_string().contains("scale"), "{scale}");
         }
     }
 
     /// Table values of the standard normal distribution.
     #[test]
     fn the_normal_quantile_is_right() {
-        for (p, expected) in [
-            (0.5, 0.0),
-            (0.975, 1.959_963_985),
-            (0.01, -2.326_347_874),
-            (0.999, 3.090_232_306),
-        ] {
+        for (p, expected) in [(0.5, 0.0), (0.975, 1.959_963_985), (0.01, -2.326_347_874), (0.999, 3.090_232_306)] {
             assert!((normal_quantile(p) - expected).abs() < 1e-6, "{p}");
         }
     }

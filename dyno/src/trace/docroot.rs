@@ -46,11 +46,7 @@ pub fn write(site: &Site, root: &Path) -> Result<()> {
             made.insert(folder.to_owned());
         }
         write_file(&path, file, &block).with_context(|| {
-            format!(
-                "failed to write {} ({} bytes) of the document root",
-                path.display(),
-                file.bytes
-            )
+            format!("failed to write {} ({} bytes) of the document root", path.display(), file.bytes)
         })?;
         progress.inc(file.bytes);
     }
@@ -62,20 +58,15 @@ pub fn write(site: &Site, root: &Path) -> Result<()> {
 fn place(root: &Path, path: &str) -> Result<PathBuf> {
     let relative = Path::new(path.strip_prefix('/').unwrap_or(path));
     let plain = !relative.as_os_str().is_empty()
-        && relative
-            .components()
-            .all(|component| matches!(component, Component::Normal(_)));
-    ensure!(
-        plain,
-        "the file path {path:?} does not name a file below the document root"
-    );
+        && relative.components().all(|component| matches!(component, Component::Normal(_)));
+    ensure!(plain, "the file path {path:?} does not name a file below the document root");
     Ok(root.join(relative))
 }
 
 /// Refuses before the first byte what would run out of space or inodes half-way.
 fn check_space(root: &Path, bytes: u64, files: u64) -> Result<()> {
-    let system = rustix::fs::statvfs(root)
-        .with_context(|| format!("failed to ask for the free space at {}", root.display()))?;
+    let system =
+        rustix::fs::statvfs(root).with_context(|| format!("failed to ask for the free space at {}", root.display()))?;
     let unit = system.f_frsize.max(1);
     // Each file occupies whole units.
     let needed = bytes + files * unit + SPARE_BYTES;
@@ -114,12 +105,7 @@ fn make_directory(path: &Path) -> Result<()> {
     }
     fs::create_dir_all(path)
         .and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o755)))
-        .with_context(|| {
-            format!(
-                "failed to make the directory {} for the document root",
-                path.display()
-            )
-        })
+        .with_context(|| format!("failed to make the directory {} for the document root", path.display()))
 }
 
 fn write_file(path: &Path, file: &DocrootFile, block: &[u8]) -> io::Result<()> {
@@ -138,19 +124,15 @@ fn write_file(path: &Path, file: &DocrootFile, block: &[u8]) -> io::Result<()> {
 
 fn random_block() -> Vec<u8> {
     let mut random = Random::new(1);
-    let mut block: Vec<u8> = std::iter::repeat_with(|| random.next_u64().to_le_bytes())
-        .take(BLOCK_BYTES / 8 + 1)
-        .flatten()
-        .collect();
+    let mut block: Vec<u8> =
+        std::iter::repeat_with(|| random.next_u64().to_le_bytes()).take(BLOCK_BYTES / 8 + 1).flatten().collect();
     block.truncate(BLOCK_BYTES);
     block
 }
 
 /// FNV-1a, 64 bits: a fixed hash of bytes, the same in every process and version, for contents and names of files.
 pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 /// On standard error, and only if that is a terminal.
@@ -158,10 +140,9 @@ fn progress(corpus_bytes: u64) -> ProgressBar {
     if corpus_bytes < PROGRESS_FROM_BYTES {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template(
-        "writing the document root {wide_bar} {bytes} of {total_bytes}, {eta} left",
-    )
-    .expect("the template is a constant");
+    let style =
+        ProgressStyle::with_template("writing the document root {wide_bar} {bytes} of {total_bytes}, {eta} left")
+            .expect("the template is a constant");
     ProgressBar::new(corpus_bytes).with_style(style)
 }
 
@@ -177,35 +158,22 @@ mod tests {
     }
 
     fn file(path: &str, bytes: u64) -> DocrootFile {
-        DocrootFile {
-            path: path.to_owned(),
-            bytes,
-        }
+        DocrootFile { path: path.to_owned(), bytes }
     }
 
     #[test]
     fn files_have_their_sizes_their_date_and_are_readable_by_others() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("root");
-        let site = small_site(vec![
-            file("/a/b/c.html", 200_000),
-            file("/empty", 0),
-            file("/a/d", 1),
-        ]);
+        let site = small_site(vec![file("/a/b/c.html", 200_000), file("/empty", 0), file("/a/d", 1)]);
         write(&site, &root).unwrap();
         for file in &site.files {
             let metadata = fs::metadata(root.join(&file.path[1..])).unwrap();
             assert_eq!(metadata.len(), file.bytes);
             assert_eq!(metadata.permissions().mode() & 0o777, 0o644);
-            assert_eq!(
-                metadata.modified().unwrap(),
-                SystemTime::UNIX_EPOCH + Duration::from_secs(MODIFIED_UNIX_S)
-            );
+            assert_eq!(metadata.modified().unwrap(), SystemTime::UNIX_EPOCH + Duration::from_secs(MODIFIED_UNIX_S));
         }
-        assert_eq!(
-            fs::metadata(root.join("a/b")).unwrap().permissions().mode() & 0o777,
-            0o755
-        );
+        assert_eq!(fs::metadata(root.join("a/b")).unwrap().permissions().mode() & 0o777, 0o755);
     }
 
     #[test]
@@ -215,18 +183,12 @@ mod tests {
         let site = small_site(vec![file("/x", 100_000), file("/y", 100_000)]);
         write(&site, &one).unwrap();
         write(&site, &two).unwrap();
-        let (x, y) = (
-            fs::read(one.join("x")).unwrap(),
-            fs::read(one.join("y")).unwrap(),
-        );
+        let (x, y) = (fs::read(one.join("x")).unwrap(), fs::read(one.join("y")).unwrap());
         assert_eq!(x, fs::read(two.join("x")).unwrap());
         assert_ne!(x, y);
         let mut counts = [0_u32; 256];
         x.iter().for_each(|byte| counts[*byte as usize] += 1);
-        assert!(
-            counts.iter().all(|count| (250..550).contains(count)),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|count| (250..550).contains(count)), "{counts:?}");
     }
 
     #[test]
@@ -242,23 +204,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for path in ["/../x", "/a/../../x", "//etc/x", "/", ""] {
             let error = write(&small_site(vec![file(path, 1)]), directory.path()).unwrap_err();
-            assert!(
-                error.to_string().contains("below the document root"),
-                "{path}: {error}"
-            );
+            assert!(error.to_string().contains("below the document root"), "{path}: {error}");
         }
     }
 
     #[test]
     fn too_little_space_is_an_error_before_anything_is_written() {
         let directory = tempfile::tempdir().unwrap();
-        let error = write(&small_site(vec![file("/x", 1 << 60)]), directory.path())
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("MB free") && error.contains("TMPDIR"),
-            "{error}"
-        );
+        let error = write(&small_site(vec![file("/x", 1 << 60)]), directory.path()).unwrap_err().to_string();
+        assert!(error.contains("MB free") && error.contains("TMPDIR"), "{error}");
         assert!(!directory.path().join("x").exists());
     }
 

@@ -35,11 +35,7 @@ struct Page {
 }
 
 const fn page(name: &'static str, html_bytes: u64, image_shares: [u64; IMAGES_PER_PAGE]) -> Page {
-    Page {
-        name,
-        html_bytes,
-        image_shares,
-    }
+    Page { name, html_bytes, image_shares }
 }
 
 /// Each kind of customer enters by its first page, passes one of the middle three and leaves by its last.
@@ -68,10 +64,7 @@ const MAX_USERS: u32 = 10_000_000;
 /// # Errors
 /// No user, or more than [`MAX_USERS`].
 pub(super) fn make(users: u32, seed: u64) -> Result<Parts> {
-    ensure!(
-        (1..=MAX_USERS).contains(&users),
-        "the ecommerce workload is made for 1 to {MAX_USERS} users, not {users}"
-    );
+    ensure!((1..=MAX_USERS).contains(&users), "the ecommerce workload is made for 1 to {MAX_USERS} users, not {users}");
     let files = files();
     let objects = files
         .iter()
@@ -80,18 +73,12 @@ pub(super) fn make(users: u32, seed: u64) -> Result<Parts> {
             path: file.path.clone(),
             headers: String::new(),
             body_bytes: 0,
-            expect: Expect {
-                status: Some(200),
-                body_bytes: Some(file.bytes),
-            },
+            expect: Expect { status: Some(200), body_bytes: Some(file.bytes) },
         })
         .collect();
     let mut random = Random::new(seed);
     let mut deck = [false; DECK];
-    let mut workload = Workload {
-        objects,
-        ..Workload::default()
-    };
+    let mut workload = Workload { objects, ..Workload::default() };
     for user in 0..users as usize {
         if user % DECK == 0 {
             deck.fill(false);
@@ -120,9 +107,7 @@ fn add_purchase(workload: &mut Workload, new_customer: bool, random: &mut Random
             });
         }
     }
-    workload.users.push(User {
-        requests: first_request..workload.requests.len() as u32,
-    });
+    workload.users.push(User { requests: first_request..workload.requests.len() as u32 });
 }
 
 /// The forty files, page by page, the HTML document first.
@@ -131,27 +116,16 @@ fn files() -> Vec<DocrootFile> {
     let mut files = Vec::new();
     for (index, page) in PAGES.iter().enumerate() {
         // What does not divide evenly goes, byte by byte, to the first pages.
-        let page_bytes =
-            WORKING_SET_BYTES / pages + u64::from((index as u64) < WORKING_SET_BYTES % pages);
+        let page_bytes = WORKING_SET_BYTES / pages + u64::from((index as u64) < WORKING_SET_BYTES % pages);
         let images_bytes = page_bytes - page.html_bytes;
         let shares: u64 = page.image_shares.iter().sum();
-        files.push(DocrootFile {
-            path: format!("/{}.html", page.name),
-            bytes: page.html_bytes,
-        });
+        files.push(DocrootFile { path: format!("/{}.html", page.name), bytes: page.html_bytes });
         let mut left = images_bytes;
         for (image, share) in page.image_shares.iter().enumerate() {
             let last = image == IMAGES_PER_PAGE - 1;
-            let bytes = if last {
-                left
-            } else {
-                images_bytes * share / shares
-            };
+            let bytes = if last { left } else { images_bytes * share / shares };
             left -= bytes;
-            files.push(DocrootFile {
-                path: format!("/{}-{}.gif", page.name, image + 1),
-                bytes,
-            });
+            files.push(DocrootFile { path: format!("/{}-{}.gif", page.name, image + 1), bytes });
         }
     }
     files
@@ -163,12 +137,7 @@ mod tests {
 
     /// Bytes of each object, by index.
     fn sizes(parts: &Parts) -> Vec<u64> {
-        parts
-            .workload
-            .objects
-            .iter()
-            .map(|object| object.expect.body_bytes.unwrap())
-            .collect()
+        parts.workload.objects.iter().map(|object| object.expect.body_bytes.unwrap()).collect()
     }
 
     #[test]
@@ -177,27 +146,11 @@ mod tests {
             let parts = make(users, seed).unwrap();
             let sizes = sizes(&parts);
             let hits = parts.workload.requests.len();
-            assert_eq!(
-                sizes.iter().sum::<u64>(),
-                279 * 1024,
-                "working set of 279 KB"
-            );
-            assert_eq!(
-                hits,
-                users as usize * 12,
-                "one full handshake per user: one in twelve requests"
-            );
-            let sent: u64 = parts
-                .workload
-                .requests
-                .iter()
-                .map(|request| sizes[request.object as usize])
-                .sum();
+            assert_eq!(sizes.iter().sum::<u64>(), 279 * 1024, "working set of 279 KB");
+            assert_eq!(hits, users as usize * 12, "one full handshake per user: one in twelve requests");
+            let sent: u64 = parts.workload.requests.iter().map(|request| sizes[request.object as usize]).sum();
             let mean_kb = sent as f64 / hits as f64 / 1024.0;
-            assert!(
-                (6.95..7.05).contains(&mean_kb),
-                "mean object 7 KB, measured {mean_kb}"
-            );
+            assert!((6.95..7.05).contains(&mean_kb), "mean object 7 KB, measured {mean_kb}");
         }
     }
 
@@ -210,11 +163,7 @@ mod tests {
         }
         assert_eq!(hits.len(), 40);
         assert!(hits.iter().all(|&count| count > 0), "{hits:?}");
-        let register = parts
-            .files
-            .iter()
-            .position(|file| file.path == "/new/register.html")
-            .unwrap();
+        let register = parts.files.iter().position(|file| file.path == "/new/register.html").unwrap();
         assert_eq!(hits[register], 110, "22 % of 500 customers are new");
     }
 
@@ -222,16 +171,12 @@ mod tests {
     fn pages_are_whole_and_connections_close_at_their_end() {
         let parts = make(20, 9).unwrap();
         for user in &parts.workload.users {
-            let requests =
-                &parts.workload.requests[user.requests.start as usize..user.requests.end as usize];
+            let requests = &parts.workload.requests[user.requests.start as usize..user.requests.end as usize];
             for page in requests.chunks(4) {
                 let ends: Vec<bool> = page.iter().map(|request| request.page_end).collect();
                 assert_eq!(ends, [false, false, false, true]);
                 assert!(page[3].close_after && !page[0].close_after);
-                assert!(
-                    parts.files[page[0].object as usize].path.ends_with(".html"),
-                    "the HTML document comes first"
-                );
+                assert!(parts.files[page[0].object as usize].path.ends_with(".html"), "the HTML document comes first");
                 assert!(page.iter().all(|request| !request.forget_session));
             }
         }
@@ -246,12 +191,8 @@ mod tests {
             .users
             .iter()
             .map(|user| {
-                let requests = &parts.workload.requests
-                    [user.requests.start as usize..user.requests.end as usize];
-                requests
-                    .iter()
-                    .map(|request| sizes[request.object as usize])
-                    .sum()
+                let requests = &parts.workload.requests[user.requests.start as usize..user.requests.end as usize];
+                requests.iter().map(|request| sizes[request.object as usize]).sum()
             })
             .collect();
         let (least, most) = (work.iter().min().unwrap(), work.iter().max().unwrap());

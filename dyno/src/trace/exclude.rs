@@ -54,14 +54,8 @@ impl Exclude {
     /// # Errors
     /// An empty text (it would leave out everything) or an impossible prefix.
     pub(super) fn new(texts: &[String]) -> Result<Self> {
-        let patterns = texts
-            .iter()
-            .map(|text| pattern(text))
-            .collect::<Result<_>>()?;
-        Ok(Self {
-            patterns,
-            agents: HashMap::new(),
-        })
+        let patterns = texts.iter().map(|text| pattern(text)).collect::<Result<_>>()?;
+        Ok(Self { patterns, agents: HashMap::new() })
     }
 
     /// The pattern (index into the list given to [`Exclude::new`]) that leaves out this client, whatever it asks for.
@@ -69,14 +63,11 @@ impl Exclude {
         if self.patterns.is_empty() {
             return None;
         }
-        let address: Option<IpAddr> = std::str::from_utf8(client)
-            .ok()
-            .and_then(|text| text.parse().ok());
+        let address: Option<IpAddr> = std::str::from_utf8(client).ok().and_then(|text| text.parse().ok());
         self.patterns.iter().position(|pattern| match pattern {
-            Pattern::Prefix {
-                address: prefix,
-                bits,
-            } => address.is_some_and(|address| contains(*prefix, *bits, address)),
+            Pattern::Prefix { address: prefix, bits } => {
+                address.is_some_and(|address| contains(*prefix, *bits, address))
+            }
             Pattern::Text(text) => client.eq_ignore_ascii_case(text.as_bytes()),
             Pattern::Crawlers => false,
         })
@@ -84,11 +75,7 @@ impl Exclude {
 
     /// The pattern that leaves out this user agent.
     pub(super) fn agent(&mut self, agent: &[u8]) -> Option<usize> {
-        if !self
-            .patterns
-            .iter()
-            .any(|pattern| !matches!(pattern, Pattern::Prefix { .. }))
-        {
+        if !self.patterns.iter().any(|pattern| !matches!(pattern, Pattern::Prefix { .. })) {
             return None;
         }
         if let Some(known) = self.agents.get(agent) {
@@ -110,30 +97,20 @@ impl Exclude {
 
 fn pattern(text: &str) -> Result<Pattern> {
     let text = text.trim();
-    ensure!(
-        !text.is_empty(),
-        "an empty text to exclude would leave out every line of the log; remove it"
-    );
+    ensure!(!text.is_empty(), "an empty text to exclude would leave out every line of the log; remove it");
     if text == CRAWLERS_PRESET {
         return Ok(Pattern::Crawlers);
     }
     if let Ok(address) = text.parse::<IpAddr>() {
         let address = address.to_canonical();
-        return Ok(Pattern::Prefix {
-            address,
-            bits: width(address),
-        });
+        return Ok(Pattern::Prefix { address, bits: width(address) });
     }
     if let Some((address, bits)) = text.split_once('/') {
         if let Ok(address) = address.parse::<IpAddr>() {
-            let bits: u32 = bits.parse().with_context(|| {
-                format!("the prefix length of `{text}` to exclude is not a number")
-            })?;
+            let bits: u32 =
+                bits.parse().with_context(|| format!("the prefix length of `{text}` to exclude is not a number"))?;
             if bits > width(address) {
-                bail!(
-                    "the prefix `{text}` to exclude is longer than its address ({} bits)",
-                    width(address)
-                );
+                bail!("the prefix `{text}` to exclude is longer than its address ({} bits)", width(address));
             }
             return Ok(Pattern::Prefix { address, bits });
         }
@@ -148,20 +125,14 @@ fn width(address: IpAddr) -> u32 {
 fn contains(prefix: IpAddr, bits: u32, address: IpAddr) -> bool {
     // Behind dual-stack sockets IPv4 clients are logged as ::ffff:192.0.2.1.
     match (prefix, address.to_canonical()) {
-        (IpAddr::V4(prefix), IpAddr::V4(address)) => {
-            (prefix.to_bits() ^ address.to_bits()).leading_zeros() >= bits
-        }
-        (IpAddr::V6(prefix), IpAddr::V6(address)) => {
-            (prefix.to_bits() ^ address.to_bits()).leading_zeros() >= bits
-        }
+        (IpAddr::V4(prefix), IpAddr::V4(address)) => (prefix.to_bits() ^ address.to_bits()).leading_zeros() >= bits,
+        (IpAddr::V6(prefix), IpAddr::V6(address)) => (prefix.to_bits() ^ address.to_bits()).leading_zeros() >= bits,
         _ => false,
     }
 }
 
 fn holds(lower: &[u8], part: &str) -> bool {
-    lower
-        .windows(part.len())
-        .any(|window| window == part.as_bytes())
+    lower.windows(part.len()).any(|window| window == part.as_bytes())
 }
 
 #[cfg(test)]
@@ -169,13 +140,7 @@ mod tests {
     use super::*;
 
     fn exclude(texts: &[&str]) -> Exclude {
-        Exclude::new(
-            &texts
-                .iter()
-                .map(|text| (*text).to_owned())
-                .collect::<Vec<_>>(),
-        )
-        .unwrap()
+        Exclude::new(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>()).unwrap()
     }
 
     #[test]
@@ -195,34 +160,17 @@ mod tests {
         let mut exclude = exclude(&["Cache.Proxy.Example", "MSIE 5"]);
         assert_eq!(exclude.client(b"cache.proxy.example"), Some(0));
         assert_eq!(exclude.client(b"cache.proxy.example.org"), None);
-        assert_eq!(
-            exclude.agent(b"Mozilla/4.0 (compatible; msie 5.01)"),
-            Some(1)
-        );
-        assert_eq!(
-            exclude.agent(b"Mozilla/4.0 (compatible; msie 5.01)"),
-            Some(1),
-            "remembered"
-        );
+        assert_eq!(exclude.agent(b"Mozilla/4.0 (compatible; msie 5.01)"), Some(1));
+        assert_eq!(exclude.agent(b"Mozilla/4.0 (compatible; msie 5.01)"), Some(1), "remembered");
         assert_eq!(exclude.agent(b"Mozilla/5.0"), None);
     }
 
     #[test]
     fn the_crawlers_preset() {
         let mut exclude = exclude(&["crawlers"]);
-        assert_eq!(
-            exclude
-                .agent(b"Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"),
-            Some(0)
-        );
-        assert_eq!(
-            exclude.agent(b"Mozilla/5.0 (compatible; Yahoo! Slurp)"),
-            Some(0)
-        );
-        assert_eq!(
-            exclude.agent(b"Mozilla/5.0 (X11; Linux x86_64; rv:27.0) Gecko/20100101 Firefox/27.0"),
-            None
-        );
+        assert_eq!(exclude.agent(b"Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"), Some(0));
+        assert_eq!(exclude.agent(b"Mozilla/5.0 (compatible; Yahoo! Slurp)"), Some(0));
+        assert_eq!(exclude.agent(b"Mozilla/5.0 (X11; Linux x86_64; rv:27.0) Gecko/20100101 Firefox/27.0"), None);
     }
 
     #[test]

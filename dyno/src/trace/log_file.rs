@@ -49,14 +49,12 @@ pub(super) fn for_each_line(
             Ok(buffer) => buffer,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) if is_damage(&error) => {
-                damage = Some(format!(
-                    "the gzip data is cut off or damaged ({error}); only what comes before was read"
-                ));
+                damage =
+                    Some(format!("the gzip data is cut off or damaged ({error}); only what comes before was read"));
                 continue;
             }
             Err(error) => {
-                return Err(error)
-                    .with_context(|| format!("failed to read the log {}", path.display()));
+                return Err(error).with_context(|| format!("failed to read the log {}", path.display()));
             }
         };
         let used = buffer.len();
@@ -71,16 +69,10 @@ pub(super) fn for_each_line(
 
 /// Opens the log, up to the bytes it has now or those asked for, and finds out how it is stored by its first bytes.
 fn open(path: &Path, first_bytes: Option<u64>) -> Result<(Box<dyn BufRead>, Option<u64>)> {
-    let file =
-        File::open(path).with_context(|| format!("failed to open the log {}", path.display()))?;
-    let metadata = file
-        .metadata()
-        .with_context(|| format!("failed to read the log {}", path.display()))?;
+    let file = File::open(path).with_context(|| format!("failed to open the log {}", path.display()))?;
+    let metadata = file.metadata().with_context(|| format!("failed to read the log {}", path.display()))?;
     if metadata.is_dir() {
-        bail!(
-            "the log {} is a directory; name a file in it",
-            path.display()
-        );
+        bail!("the log {} is a directory; name a file in it", path.display());
     }
     let present = metadata.is_file().then_some(metadata.len());
     if first_bytes > present {
@@ -90,11 +82,8 @@ fn open(path: &Path, first_bytes: Option<u64>) -> Result<(Box<dyn BufRead>, Opti
         );
     }
     let file_bytes = first_bytes.or(present);
-    let mut input =
-        BufReader::with_capacity(BUFFER_BYTES, file.take(file_bytes.unwrap_or(u64::MAX)));
-    let start = input
-        .fill_buf()
-        .with_context(|| format!("failed to read the log {}", path.display()))?;
+    let mut input = BufReader::with_capacity(BUFFER_BYTES, file.take(file_bytes.unwrap_or(u64::MAX)));
+    let start = input.fill_buf().with_context(|| format!("failed to read the log {}", path.display()))?;
     if start.starts_with(&[0x1f, 0x8b]) {
         let unpacked = BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(input));
         return Ok((Box::new(unpacked), file_bytes));
@@ -116,18 +105,11 @@ fn open(path: &Path, first_bytes: Option<u64>) -> Result<(Box<dyn BufRead>, Opti
 
 /// Errors by which the decompressor says that its input is bad, as opposed to errors of the file system.
 fn is_damage(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::InvalidInput
-    )
+    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::InvalidInput)
 }
 
 /// Hands on the lines of one buffer; `carried` holds the beginning of a line that the buffer before ended in.
-fn lines_of(
-    mut buffer: &[u8],
-    carried: &mut Vec<u8>,
-    take: &mut impl FnMut(Line<'_>) -> Result<()>,
-) -> Result<()> {
+fn lines_of(mut buffer: &[u8], carried: &mut Vec<u8>, take: &mut impl FnMut(Line<'_>) -> Result<()>) -> Result<()> {
     while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
         if carried.is_empty() {
             take(line(&buffer[..end]))?;
@@ -149,11 +131,7 @@ fn carry(carried: &mut Vec<u8>, part: &[u8]) {
 }
 
 fn line(bytes: &[u8]) -> Line<'_> {
-    if bytes.len() > MAX_LINE_BYTES {
-        Line::TooLong(&bytes[..MAX_LINE_BYTES])
-    } else {
-        Line::Whole(bytes)
-    }
+    if bytes.len() > MAX_LINE_BYTES { Line::TooLong(&bytes[..MAX_LINE_BYTES]) } else { Line::Whole(bytes) }
 }
 
 #[cfg(test)]
@@ -210,14 +188,7 @@ mod tests {
         log.extend(vec![b'y'; 3 * BUFFER_BYTES]);
         log.extend(b"\nlast\n");
         let (lines, _) = read(&write(&directory, "log", &log)).unwrap();
-        assert_eq!(
-            lines,
-            [
-                "first".to_owned(),
-                format!("too long, {MAX_LINE_BYTES} kept"),
-                "last".to_owned()
-            ]
-        );
+        assert_eq!(lines, ["first".to_owned(), format!("too long, {MAX_LINE_BYTES} kept"), "last".to_owned()]);
         let exact = write(&directory, "exact", &vec![b'z'; MAX_LINE_BYTES]);
         assert_eq!(read(&exact).unwrap().0, ["z".repeat(MAX_LINE_BYTES)]);
     }
@@ -235,9 +206,7 @@ mod tests {
     #[test]
     fn a_cut_off_gzip_log_gives_what_it_still_holds() {
         let directory = tempfile::tempdir().unwrap();
-        let text: String = (0..50_000)
-            .map(|number| format!("line {}\n", number * 7919))
-            .collect();
+        let text: String = (0..50_000).map(|number| format!("line {}\n", number * 7919)).collect();
         let mut bytes = gzip(text.as_bytes());
         bytes.truncate(bytes.len() / 2);
         let (lines, damage) = read(&write(&directory, "cut.gz", &bytes)).unwrap();
@@ -263,19 +232,9 @@ mod tests {
     fn what_cannot_be_read_is_named_with_the_remedy() {
         let directory = tempfile::tempdir().unwrap();
         let missing = read(&directory.path().join("missing")).unwrap_err();
-        assert!(
-            format!("{missing:#}").contains("No such file"),
-            "{missing:#}"
-        );
-        assert!(
-            read(directory.path())
-                .unwrap_err()
-                .to_string()
-                .contains("is a directory")
-        );
-        let zstd = read(&write(&directory, "log.zst", b"\x28\xb5\x2f\xfd...."))
-            .unwrap_err()
-            .to_string();
+        assert!(format!("{missing:#}").contains("No such file"), "{missing:#}");
+        assert!(read(directory.path()).unwrap_err().to_string().contains("is a directory"));
+        let zstd = read(&write(&directory, "log.zst", b"\x28\xb5\x2f\xfd....")).unwrap_err().to_string();
         assert!(zstd.contains("unzstd"), "{zstd}");
     }
 }

@@ -122,15 +122,8 @@ impl Counts {
         let (count, examples) = self.faults.entry(fault).or_default();
         *count += 1;
         if examples.len() < EXAMPLES {
-            let text: String = line
-                .escape_ascii()
-                .map(char::from)
-                .take(EXAMPLE_CHARACTERS)
-                .collect();
-            examples.push(Example {
-                line: self.lines,
-                text,
-            });
+            let text: String = line.escape_ascii().map(char::from).take(EXAMPLE_CHARACTERS).collect();
+            examples.push(Example { line: self.lines, text });
         }
     }
 
@@ -146,11 +139,7 @@ impl Counts {
         match self.methods.get_mut(method.as_ref()) {
             Some(count) => *count += 1,
             None => {
-                let name = if self.methods.len() < METHODS {
-                    method.into_owned()
-                } else {
-                    "other".to_owned()
-                };
+                let name = if self.methods.len() < METHODS { method.into_owned() } else { "other".to_owned() };
                 *self.methods.entry(name).or_default() += 1;
             }
         }
@@ -189,10 +178,7 @@ impl Counts {
     ) -> LogSummary {
         let excluded = exclude.iter().enumerate().map(|(index, by)| {
             let lines = self.excluded.get(index).copied().unwrap_or(0);
-            Excluded {
-                by: by.clone(),
-                lines,
-            }
+            Excluded { by: by.clone(), lines }
         });
         LogSummary {
             malformed: self.malformed(),
@@ -236,11 +222,5 @@ fn busiest(clients: &[(u64, &[u8])]) -> Vec<Busy> {
     // By name where equally busy, so that the order is always the same.
     clients.sort_unstable_by(|one, other| other.0.cmp(&one.0).then(one.1.cmp(other.1)));
     clients.truncate(BUSIEST);
-    clients
-        .iter()
-        .map(|(hits, client)| Busy {
-            client: client.escape_ascii().to_string(),
-            hits: *hits,
-        })
-        .collect()
+    clients.iter().map(|(hits, client)| Busy { client: client.escape_ascii().to_string(), hits: *hits }).collect()
 }

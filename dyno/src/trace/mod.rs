@@ -73,17 +73,10 @@ pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
     let (name, made) = match spec {
         WorkloadSpec::Ecommerce { users, seed } => ("ecommerce", ecommerce::make(*users, *seed)),
         WorkloadSpec::Department { scale, seed } => ("department", department::make(*scale, *seed)),
-        WorkloadSpec::Url {
-            path,
-            bytes,
-            users,
-            requests_per_user,
-        } => ("url", url::make(path, *bytes, *users, *requests_per_user)),
-        WorkloadSpec::Trace {
-            path,
-            exclude,
-            replay,
-        } => return of_log(path, exclude, replay),
+        WorkloadSpec::Url { path, bytes, users, requests_per_user } => {
+            ("url", url::make(path, *bytes, *users, *requests_per_user))
+        }
+        WorkloadSpec::Trace { path, exclude, replay } => return of_log(path, exclude, replay),
     };
     Ok(site(name, spec.clone(), made.or_exit(Exit::Usage)?))
 }
@@ -94,10 +87,7 @@ fn of_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::Result
     let spec = WorkloadSpec::Trace {
         path: path.to_owned(),
         exclude: exclude.to_vec(),
-        replay: ReplaySpec {
-            first_bytes: made.file_bytes,
-            ..*rules
-        },
+        replay: ReplaySpec { first_bytes: made.file_bytes, ..*rules },
     };
     let mut site = site("trace", spec, made.parts);
     site.summary.log = Some(made.summary);
@@ -106,12 +96,7 @@ fn of_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::Result
 
 fn site(name: &str, spec: WorkloadSpec, parts: Parts) -> Site {
     let summary = Summary::of(name, &parts.workload, &parts.files);
-    Site {
-        spec,
-        workload: Arc::new(parts.workload),
-        files: parts.files,
-        summary,
-    }
+    Site { spec, workload: Arc::new(parts.workload), files: parts.files, summary }
 }
 
 #[cfg(test)]
@@ -121,11 +106,7 @@ mod tests {
     #[test]
     fn the_same_description_makes_the_same_workload_and_another_seed_another() {
         let spec = |seed| WorkloadSpec::Ecommerce { users: 60, seed };
-        let (first, again, other) = (
-            make(&spec(1)).unwrap(),
-            make(&spec(1)).unwrap(),
-            make(&spec(2)).unwrap(),
-        );
+        let (first, again, other) = (make(&spec(1)).unwrap(), make(&spec(1)).unwrap(), make(&spec(2)).unwrap());
         assert_eq!(first.workload, again.workload);
         assert_eq!(first.files, again.files);
         assert_ne!(first.workload, other.workload);
@@ -133,9 +114,7 @@ mod tests {
 
     #[test]
     fn a_workload_without_users_is_refused() {
-        let error = make(&WorkloadSpec::Ecommerce { users: 0, seed: 1 })
-            .unwrap_err()
-            .to_string();
+        let error = make(&WorkloadSpec::Ecommerce { users: 0, seed: 1 }).unwrap_err().to_string();
         assert!(error.contains("1 to 10000000 users"), "{error}");
     }
 }

@@ -90,10 +90,7 @@ impl Names {
         if is_clean(path) {
             let path = String::from_utf8_lossy(path);
             let taken = |path: &str| self.folders.contains(path) || self.files.contains(path);
-            let below_a_file = path
-                .match_indices('/')
-                .skip(1)
-                .any(|(at, _)| self.files.contains(&path[..at]));
+            let below_a_file = path.match_indices('/').skip(1).any(|(at, _)| self.files.contains(&path[..at]));
             if !taken(&path) && !below_a_file {
                 return path.into_owned();
             }
@@ -105,12 +102,8 @@ impl Names {
     fn unused(&self, target: &[u8]) -> String {
         let (path, _) = split_target(target);
         let folder = clean_folder(path);
-        let name = String::from_utf8_lossy(
-            &path[path
-                .iter()
-                .rposition(|byte| *byte == b'/')
-                .map_or(0, |slash| slash + 1)..],
-        );
+        let name =
+            String::from_utf8_lossy(&path[path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1)..]);
         let (stem, extension) = stem_and_extension(&name);
         let mut print = fingerprint(target);
         loop {
@@ -140,10 +133,8 @@ pub(super) fn encode(bytes: &[u8], out: &mut String) {
         if out.len() >= MAX_QUERY_BYTES {
             break;
         }
-        let encoded = *byte == b'%'
-            && bytes
-                .get(at + 1..at + 3)
-                .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let encoded =
+            *byte == b'%' && bytes.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
         if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?".contains(byte) || encoded {
             out.push(char::from(*byte));
         } else {
@@ -156,9 +147,7 @@ pub(super) fn encode(bytes: &[u8], out: &mut String) {
 /// resolve or to hide.
 fn is_clean(path: &[u8]) -> bool {
     path.len() <= MAX_PATH_BYTES
-        && path
-            .strip_prefix(b"/")
-            .is_some_and(|rest| rest.split(|byte| *byte == b'/').all(is_clean_component))
+        && path.strip_prefix(b"/").is_some_and(|rest| rest.split(|byte| *byte == b'/').all(is_clean_component))
 }
 
 fn is_clean_component(component: &[u8]) -> bool {
@@ -166,9 +155,7 @@ fn is_clean_component(component: &[u8]) -> bool {
     !component.is_empty()
         && component.len() <= MAX_COMPONENT_BYTES
         && !matches!(component[0], b'.' | b'~')
-        && component
-            .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-._~+=@,".contains(byte))
+        && component.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~+=@,".contains(byte))
 }
 
 /// The folders of `path` up to the first that cannot be kept, with a slash at both ends.
@@ -181,9 +168,7 @@ fn clean_folder(path: &[u8]) -> String {
         return folder;
     };
     for component in rest[..last_slash].split(|byte| *byte == b'/') {
-        if !is_clean_component(component)
-            || folder.len() + component.len() > MAX_PATH_BYTES - MAX_COMPONENT_BYTES
-        {
+        if !is_clean_component(component) || folder.len() + component.len() > MAX_PATH_BYTES - MAX_COMPONENT_BYTES {
             break;
         }
         folder.push_str(&String::from_utf8_lossy(component));
@@ -203,13 +188,7 @@ fn stem_and_extension(name: &str) -> (String, String) {
     };
     let mut stem: String = stem
         .chars()
-        .map(|char| {
-            if char.is_ascii_alphanumeric() || "-_".contains(char) {
-                char
-            } else {
-                '_'
-            }
-        })
+        .map(|char| if char.is_ascii_alphanumeric() || "-_".contains(char) { char } else { '_' })
         .take(MAX_STEM_BYTES)
         .collect();
     if stem.is_empty() {
@@ -219,8 +198,7 @@ fn stem_and_extension(name: &str) -> (String, String) {
 }
 
 fn is_plain_extension(extension: &str) -> bool {
-    (1..=MAX_EXTENSION_BYTES).contains(&extension.len())
-        && extension.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    (1..=MAX_EXTENSION_BYTES).contains(&extension.len()) && extension.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 #[cfg(test)]
@@ -231,21 +209,13 @@ mod tests {
     /// The file names of these targets, in order.
     fn files(targets: &[&str]) -> Vec<String> {
         let mut names = Names::default();
-        targets
-            .iter()
-            .for_each(|target| names.note(target.as_bytes()));
-        targets
-            .iter()
-            .map(|target| names.file(target.as_bytes()))
-            .collect()
+        targets.iter().for_each(|target| names.note(target.as_bytes()));
+        targets.iter().map(|target| names.file(target.as_bytes())).collect()
     }
 
     #[test]
     fn plain_paths_are_kept() {
-        assert_eq!(
-            files(&["/a/b.html", "/x", "/a/c-1_2.tar.gz"]),
-            ["/a/b.html", "/x", "/a/c-1_2.tar.gz"]
-        );
+        assert_eq!(files(&["/a/b.html", "/x", "/a/c-1_2.tar.gz"]), ["/a/b.html", "/x", "/a/c-1_2.tar.gz"]);
     }
 
     #[test]
@@ -275,10 +245,7 @@ mod tests {
         ];
         for (target, start, end) in cases {
             let name = files(&[target]).remove(0);
-            assert!(
-                name.starts_with(start) && name.ends_with(end),
-                "{target} became {name}"
-            );
+            assert!(name.starts_with(start) && name.ends_with(end), "{target} became {name}");
         }
         let long = format!("/{}/x.png", "y".repeat(300));
         assert!(files(&[&long])[0].starts_with("/x~"));
@@ -288,11 +255,7 @@ mod tests {
     fn different_targets_get_different_files_the_same_each_time() {
         let targets = ["/v?id=1", "/v?id=2", "/v", "/v/", "//v", "/v?", "/v?id=1#x"];
         let names = files(&targets);
-        assert_eq!(
-            names.iter().collect::<HashSet<_>>().len(),
-            targets.len(),
-            "{names:?}"
-        );
+        assert_eq!(names.iter().collect::<HashSet<_>>().len(), targets.len(), "{names:?}");
         assert_eq!(names, files(&targets));
     }
 
@@ -316,10 +279,7 @@ mod tests {
         assert_eq!(query_suffix(b"/a?"), "?");
         assert_eq!(query_suffix(b"/a?x=1&y=%20z"), "?x=1&y=%20z");
         assert_eq!(query_suffix(b"/a?x y\xff\"%zz#"), "?x%20y%FF%22%25zz%23");
-        assert!(
-            query_suffix(format!("/a?{}", "q".repeat(9_000)).as_bytes()).len()
-                <= MAX_QUERY_BYTES + 2
-        );
+        assert!(query_suffix(format!("/a?{}", "q".repeat(9_000)).as_bytes()).len() <= MAX_QUERY_BYTES + 2);
     }
 
     proptest! {

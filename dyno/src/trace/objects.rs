@@ -33,15 +33,10 @@ pub(super) fn make(targets: &[Target], replays: &[Replay]) -> Objects {
     let mut making = Making::new(targets);
     making.name_files(replays);
     let objects = replays.iter().map(|replay| making.object(replay)).collect();
-    let embedded = replays.iter().map(|replay| {
-        replay.method == Method::Get && is_embedded(&targets[replay.target as usize].text)
-    });
+    let embedded =
+        replays.iter().map(|replay| replay.method == Method::Get && is_embedded(&targets[replay.target as usize].text));
     let count = |counted: fn(&Target) -> bool| {
-        targets
-            .iter()
-            .zip(&making.own)
-            .filter(|(target, own)| own.is_some() && counted(target))
-            .count() as u64
+        targets.iter().zip(&making.own).filter(|(target, own)| own.is_some() && counted(target)).count() as u64
     };
     Objects {
         objects,
@@ -97,15 +92,12 @@ impl<'log> Making<'log> {
                 self.own[replay.target as usize] = Some(number);
             }
             match replay.response {
-                Response::Part(bytes)
-                    if bytes > own_bytes && !self.longer.contains_key(&(replay.target, bytes)) =>
-                {
+                Response::Part(bytes) if bytes > own_bytes && !self.longer.contains_key(&(replay.target, bytes)) => {
                     let number = self.add_file(text, bytes);
                     self.longer.insert((replay.target, bytes), number);
                 }
                 Response::StandIn(bytes) if !self.stand_ins.contains_key(&bytes) => {
-                    let number =
-                        self.add_file(format!("{STAND_IN_FOLDER}{bytes}").as_bytes(), bytes);
+                    let number = self.add_file(format!("{STAND_IN_FOLDER}{bytes}").as_bytes(), bytes);
                     self.stand_ins.insert(bytes, number);
                 }
                 _ => {}
@@ -114,10 +106,7 @@ impl<'log> Making<'log> {
     }
 
     fn add_file(&mut self, target: &[u8], bytes: u64) -> FileNumber {
-        self.files.push(DocrootFile {
-            path: self.names.file(target),
-            bytes,
-        });
+        self.files.push(DocrootFile { path: self.names.file(target), bytes });
         self.files.len() - 1
     }
 
@@ -135,36 +124,17 @@ impl<'log> Making<'log> {
         let own_bytes = own.map_or(0, |file| file.bytes);
         let (path, headers, status, bytes) = match replay.response {
             Response::Whole => (own_path(), String::new(), 200, Some(own_bytes)),
-            Response::NotModified => (
-                own_path(),
-                format!("If-Modified-Since: {}\r\n", docroot::MODIFIED),
-                304,
-                Some(0),
-            ),
-            Response::Part(bytes) => {
-                let longer = self
-                    .longer
-                    .get(&(replay.target, bytes))
-                    .map(|number| path_of(&self.files[*number]));
-                (
-                    longer.unwrap_or_else(own_path),
-                    format!("Range: bytes=0-{}\r\n", bytes - 1),
-                    206,
-                    Some(bytes),
-                )
+            Response::NotModified => {
+                (own_path(), format!("If-Modified-Since: {}\r\n", docroot::MODIFIED), 304, Some(0))
             }
-            Response::Missing => (
-                format!("{}{}", self.names.missing(text), query_suffix(text)),
-                String::new(),
-                404,
-                None,
-            ),
-            Response::StandIn(bytes) => (
-                self.stand_in_path(bytes, text),
-                String::new(),
-                200,
-                Some(bytes),
-            ),
+            Response::Part(bytes) => {
+                let longer = self.longer.get(&(replay.target, bytes)).map(|number| path_of(&self.files[*number]));
+                (longer.unwrap_or_else(own_path), format!("Range: bytes=0-{}\r\n", bytes - 1), 206, Some(bytes))
+            }
+            Response::Missing => {
+                (format!("{}{}", self.names.missing(text), query_suffix(text)), String::new(), 404, None)
+            }
+            Response::StandIn(bytes) => (self.stand_in_path(bytes, text), String::new(), 200, Some(bytes)),
         };
         let body_bytes = match replay.method {
             Method::Get => bytes,
@@ -177,19 +147,13 @@ impl<'log> Making<'log> {
             path,
             headers,
             body_bytes: 0,
-            expect: Expect {
-                status: Some(status),
-                body_bytes,
-            },
+            expect: Expect { status: Some(status), body_bytes },
         }
     }
 
     /// Path of the stand-in of this size. The original target goes along as its query: it is part of the request's length.
     fn stand_in_path(&self, bytes: u64, target: &[u8]) -> String {
-        let file = self
-            .stand_ins
-            .get(&bytes)
-            .map_or("", |number| self.files[*number].path.as_str());
+        let file = self.stand_ins.get(&bytes).map_or("", |number| self.files[*number].path.as_str());
         let mut path = format!("{file}?");
         encode(target, &mut path);
         path
@@ -198,10 +162,7 @@ impl<'log> Making<'log> {
 
 /// Whether the target's own file must exist for this.
 fn needs_own_file(replay: &Replay) -> bool {
-    matches!(
-        replay.response,
-        Response::Whole | Response::NotModified | Response::Part(_)
-    )
+    matches!(replay.response, Response::Whole | Response::NotModified | Response::Part(_))
 }
 
 impl Method {
@@ -217,17 +178,13 @@ impl Method {
 
 /// Extensions of what pages embed: style, script, image, font.
 const EMBEDDED: [&[u8]; 17] = [
-    b"css", b"js", b"mjs", b"png", b"gif", b"jpg", b"jpeg", b"webp", b"avif", b"svg", b"ico",
-    b"bmp", b"woff", b"woff2", b"ttf", b"otf", b"eot",
+    b"css", b"js", b"mjs", b"png", b"gif", b"jpg", b"jpeg", b"webp", b"avif", b"svg", b"ico", b"bmp", b"woff",
+    b"woff2", b"ttf", b"otf", b"eot",
 ];
 
 fn is_embedded(target: &[u8]) -> bool {
     let (path, _) = split_target(target);
     path.iter()
         .rposition(|byte| *byte == b'.')
-        .is_some_and(|dot| {
-            EMBEDDED
-                .iter()
-                .any(|extension| path[dot + 1..].eq_ignore_ascii_case(extension))
-        })
+        .is_some_and(|dot| EMBEDDED.iter().any(|extension| path[dot + 1..].eq_ignore_ascii_case(extension)))
 }

@@ -28,46 +28,17 @@ pub(super) struct Made {
 ///
 /// # Errors
 /// The log cannot be read, holds no usable line, or nothing of it is left over.
-pub(super) fn make(
-    path: &Path,
-    exclude: &[String],
-    excluded: Exclude,
-    rules: &ReplaySpec,
-) -> Result<Made> {
+pub(super) fn make(path: &Path, exclude: &[String], excluded: Exclude, rules: &ReplaySpec) -> Result<Made> {
     let mut reading = Reading::new(excluded);
     let read = log_file::for_each_line(path, rules.first_bytes, |line| reading.take(line))?;
     reading.counts.damage = read.damage;
     ensure_usable(path, &reading, exclude)?;
-    let Reading {
-        counts,
-        targets,
-        replays,
-        hits,
-        clients,
-        ..
-    } = reading;
+    let Reading { counts, targets, replays, hits, clients, .. } = reading;
     let objects = objects::make(&targets, &replays);
     let (requests, users) = sessions::make(&hits, clients.users, &objects.embedded, rules);
-    let summary = counts.finish(
-        exclude,
-        &objects,
-        &clients.hits_by_client(&hits),
-        &replays,
-        &hits,
-    );
-    let workload = Workload {
-        objects: objects.objects,
-        requests,
-        users,
-    };
-    Ok(Made {
-        parts: Parts {
-            workload,
-            files: objects.files,
-        },
-        summary,
-        file_bytes: read.file_bytes,
-    })
+    let summary = counts.finish(exclude, &objects, &clients.hits_by_client(&hits), &replays, &hits);
+    let workload = Workload { objects: objects.objects, requests, users };
+    Ok(Made { parts: Parts { workload, files: objects.files }, summary, file_bytes: read.file_bytes })
 }
 
 /// Refuses a log of which nothing can be replayed, and says what its lines lack.
@@ -79,10 +50,7 @@ fn ensure_usable(path: &Path, reading: &Reading, exclude: &[String]) -> Result<(
     if let Some(damage) = &counts.damage {
         bail!("the log {path} has no usable line: {damage}");
     }
-    ensure!(
-        counts.lines > 0,
-        "the log {path} is empty; name one with requests in it"
-    );
+    ensure!(counts.lines > 0, "the log {path} is empty; name one with requests in it");
     let excluded: u64 = counts.excluded.iter().sum();
     ensure!(
         excluded == 0,
@@ -90,11 +58,7 @@ fn ensure_usable(path: &Path, reading: &Reading, exclude: &[String]) -> Result<(
         counts.lines,
         exclude.join(", ")
     );
-    let faults: Vec<String> = counts
-        .malformed()
-        .iter()
-        .map(|fault| fault.to_string())
-        .collect();
+    let faults: Vec<String> = counts.malformed().iter().map(|fault| fault.to_string()).collect();
     bail!(
         "the log {path} has no usable line; of its {} lines {}. It must be in common or combined format, like: \
          192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET /index.html HTTP/1.1\" 200 5120",
@@ -153,11 +117,7 @@ impl Replay {
             (404 | 410, _) => Response::Missing,
             _ => Response::StandIn(bytes),
         };
-        Self {
-            target,
-            method: method.unwrap_or(Method::Get),
-            response,
-        }
+        Self { target, method: method.unwrap_or(Method::Get), response }
     }
 }
 
@@ -211,11 +171,7 @@ impl SizeCounts {
 
     /// The most usual size, the larger of two equally usual, bytes.
     pub(super) fn usual(&self) -> Option<u64> {
-        self.counts
-            .iter()
-            .map(|(size, count)| (*count, *size))
-            .max()
-            .map(|(_, size)| size)
+        self.counts.iter().map(|(size, count)| (*count, *size)).max().map(|(_, size)| size)
     }
 }
 
@@ -285,9 +241,7 @@ impl Reading {
             Line::TooLong(start) => (start, Err(Fault::TooLong)),
         };
         match parsed {
-            Ok(entry) => self
-                .add(&entry)
-                .with_context(|| format!("at line {} of the log", self.counts.lines)),
+            Ok(entry) => self.add(&entry).with_context(|| format!("at line {} of the log", self.counts.lines)),
             Err(fault) => {
                 self.counts.add_fault(fault, line);
                 Ok(())
@@ -325,20 +279,11 @@ impl Reading {
     /// The user that this line belongs to; none if it is excluded.
     fn user(&mut self, entry: &Entry<'_>) -> Result<Option<u32>> {
         if !self.clients.known.contains_key(entry.client) {
-            let client = Client {
-                excluded: self.exclude.client(entry.client),
-                user: None,
-            };
+            let client = Client { excluded: self.exclude.client(entry.client), user: None };
             self.clients.known.insert(entry.client.into(), client);
         }
-        let client = self
-            .clients
-            .known
-            .get_mut(entry.client)
-            .context("the client was just inserted")?;
-        let excluded = client
-            .excluded
-            .or_else(|| entry.user_agent.and_then(|agent| self.exclude.agent(agent)));
+        let client = self.clients.known.get_mut(entry.client).context("the client was just inserted")?;
+        let excluded = client.excluded.or_else(|| entry.user_agent.and_then(|agent| self.exclude.agent(agent)));
         if let Some(pattern) = excluded {
             self.counts.add_excluded(pattern);
             return Ok(None);
@@ -354,11 +299,7 @@ impl Reading {
             return Ok(*number);
         }
         let number = u32::try_from(self.targets.len())?;
-        self.targets.push(Target {
-            text: text.into(),
-            sizes: SizeCounts::default(),
-            other_bytes: 0,
-        });
+        self.targets.push(Target { text: text.into(), sizes: SizeCounts::default(), other_bytes: 0 });
         self.target_numbers.insert(text.into(), number);
         Ok(number)
     }

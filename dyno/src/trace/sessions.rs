@@ -13,21 +13,14 @@ const PAGE_GAP_S: u32 = 2;
 ///
 /// A user's requests keep the order of the log. The time between two of them is counted from the latest seen of that user, so
 /// that stamps running backwards (a log is written as requests end, but stamped as they begin) are no gap at all.
-pub(super) fn make(
-    hits: &[Hit],
-    users: u32,
-    embedded: &[bool],
-    rules: &ReplaySpec,
-) -> (Vec<Request>, Vec<User>) {
+pub(super) fn make(hits: &[Hit], users: u32, embedded: &[bool], rules: &ReplaySpec) -> (Vec<Request>, Vec<User>) {
     let by_user = group_by_user(hits, users);
     let mut requests = Vec::with_capacity(hits.len());
     let mut ranges = Vec::with_capacity(users as usize);
     for hits in by_user.chunk_by(|one, other| one.user == other.user) {
         let first = requests.len() as u32;
         add_user(hits, embedded, rules, &mut requests);
-        ranges.push(User {
-            requests: first..requests.len() as u32,
-        });
+        ranges.push(User { requests: first..requests.len() as u32 });
     }
     (requests, ranges)
 }
@@ -39,14 +32,7 @@ fn group_by_user(hits: &[Hit], users: u32) -> Vec<Hit> {
     for user in 0..users as usize {
         next[user + 1] += next[user];
     }
-    let mut sorted = vec![
-        Hit {
-            user: 0,
-            object: 0,
-            at_s: 0
-        };
-        hits.len()
-    ];
+    let mut sorted = vec![Hit { user: 0, object: 0, at_s: 0 }; hits.len()];
     for hit in hits {
         let place = &mut next[hit.user as usize];
         sorted[*place as usize] = *hit;
@@ -63,26 +49,16 @@ fn add_user(hits: &[Hit], embedded: &[bool], rules: &ReplaySpec, requests: &mut 
     };
     let mut latest_s = 0;
     for (index, hit) in hits.iter().enumerate() {
-        let gap_s = if index == 0 {
-            0
-        } else {
-            hit.at_s.saturating_sub(latest_s)
-        };
+        let gap_s = if index == 0 { 0 } else { hit.at_s.saturating_sub(latest_s) };
         latest_s = latest_s.max(hit.at_s);
         let forget_session = gap_s > lifetime_s;
-        let same_page =
-            rules.order == OrderSpec::Pages && embedded[hit.object as usize] && gap_s <= PAGE_GAP_S;
+        let same_page = rules.order == OrderSpec::Pages && embedded[hit.object as usize] && gap_s <= PAGE_GAP_S;
         if let Some(before) = requests.last_mut().filter(|_| index > 0) {
             before.close_after = gap_s > rules.keep_alive_s || forget_session;
             before.page_end = before.close_after || !same_page;
         }
         let last = index + 1 == hits.len();
-        requests.push(Request {
-            object: hit.object,
-            page_end: last,
-            close_after: last,
-            forget_session,
-        });
+        requests.push(Request { object: hit.object, page_end: last, close_after: last, forget_session });
     }
 }
 
@@ -95,29 +71,16 @@ mod tests {
         let hits: Vec<Hit> = times
             .iter()
             .enumerate()
-            .map(|(object, at_s)| Hit {
-                user: 0,
-                object: object as u32,
-                at_s: *at_s,
-            })
+            .map(|(object, at_s)| Hit { user: 0, object: object as u32, at_s: *at_s })
             .collect();
         let (requests, users) = make(&hits, 1, embedded, rules);
-        assert_eq!(
-            users,
-            [User {
-                requests: 0..times.len() as u32
-            }]
-        );
+        assert_eq!(users, [User { requests: 0..times.len() as u32 }]);
         requests
             .iter()
             .map(|request| {
                 let mark = |set, letter| if set { letter } else { "" };
-                [
-                    mark(request.page_end, "P"),
-                    mark(request.close_after, "C"),
-                    mark(request.forget_session, "F"),
-                ]
-                .concat()
+                [mark(request.page_end, "P"), mark(request.close_after, "C"), mark(request.forget_session, "F")]
+                    .concat()
             })
             .collect()
     }
@@ -125,59 +88,34 @@ mod tests {
     #[test]
     fn gaps_end_connections_and_then_sessions() {
         let rules = ReplaySpec::default();
-        assert_eq!(
-            marks(&[100, 175, 251, 551, 852], &[false; 5], &rules),
-            ["P", "PC", "PC", "PC", "PCF"]
-        );
-        let per_address = ReplaySpec {
-            sessions: SessionsSpec::PerAddress,
-            ..rules
-        };
-        assert_eq!(
-            marks(&[100, 90_000], &[false; 2], &per_address),
-            ["PC", "PC"]
-        );
+        assert_eq!(marks(&[100, 175, 251, 551, 852], &[false; 5], &rules), ["P", "PC", "PC", "PC", "PCF"]);
+        let per_address = ReplaySpec { sessions: SessionsSpec::PerAddress, ..rules };
+        assert_eq!(marks(&[100, 90_000], &[false; 2], &per_address), ["PC", "PC"]);
     }
 
     #[test]
     fn stamps_that_run_backwards_are_no_gap() {
         let rules = ReplaySpec::default();
-        assert_eq!(
-            marks(&[1_000, 100, 1_050, 2_000], &[false; 4], &rules),
-            ["P", "P", "PC", "PCF"]
-        );
+        assert_eq!(marks(&[1_000, 100, 1_050, 2_000], &[false; 4], &rules), ["P", "P", "PC", "PCF"]);
     }
 
     #[test]
     fn a_session_that_lives_shorter_than_a_connection_ends_both() {
-        let rules = ReplaySpec {
-            sessions: SessionsSpec::LifetimeS(10),
-            ..ReplaySpec::default()
-        };
+        let rules = ReplaySpec { sessions: SessionsSpec::LifetimeS(10), ..ReplaySpec::default() };
         assert_eq!(marks(&[0, 20], &[false; 2], &rules), ["PC", "PCF"]);
     }
 
     #[test]
     fn pages_are_a_document_and_what_it_embeds() {
-        let rules = ReplaySpec {
-            order: OrderSpec::Pages,
-            ..ReplaySpec::default()
-        };
+        let rules = ReplaySpec { order: OrderSpec::Pages, ..ReplaySpec::default() };
         let embedded = [false, true, true, true, false, true];
         // The fourth comes too late; the fifth is a document; the sixth comes after the connection was closed.
-        assert_eq!(
-            marks(&[10, 11, 13, 16, 16, 100], &embedded, &rules),
-            ["", "", "P", "P", "PC", "PC"]
-        );
+        assert_eq!(marks(&[10, 11, 13, 16, 16, 100], &embedded, &rules), ["", "", "P", "P", "PC", "PC"]);
     }
 
     #[test]
     fn users_are_in_order_of_appearance_and_keep_their_own_order() {
-        let hit = |user, object| Hit {
-            user,
-            object,
-            at_s: 0,
-        };
+        let hit = |user, object| Hit { user, object, at_s: 0 };
         let hits = [hit(0, 5), hit(1, 6), hit(0, 7), hit(2, 8), hit(1, 9)];
         let (requests, users) = make(&hits, 3, &[false; 10], &ReplaySpec::default());
         let objects: Vec<u32> = requests.iter().map(|request| request.object).collect();

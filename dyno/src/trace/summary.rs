@@ -61,10 +61,7 @@ impl Sizes {
         sizes.retain(|(_, count)| *count > 0);
         sizes.sort_unstable();
         let total: u64 = sizes.iter().map(|(_, count)| count).sum();
-        let sum: u128 = sizes
-            .iter()
-            .map(|(size, count)| u128::from(*size) * u128::from(*count))
-            .sum();
+        let sum: u128 = sizes.iter().map(|(size, count)| u128::from(*size) * u128::from(*count)).sum();
         let percentile = |percent: u64| {
             // The smallest size that at least so many per cent do not exceed (nearest rank).
             let rank = (total * percent).div_ceil(100);
@@ -75,18 +72,8 @@ impl Sizes {
             })
         };
         let size = |percent| percentile(percent).map_or(0, |(size, _)| *size);
-        let mean = if total == 0 {
-            0.0
-        } else {
-            sum as f64 / total as f64
-        };
-        Self {
-            mean,
-            p50: size(50),
-            p90: size(90),
-            p99: size(99),
-            max: size(100),
-        }
+        let mean = if total == 0 { 0.0 } else { sum as f64 / total as f64 };
+        Self { mean, p50: size(50), p90: size(90), p99: size(99), max: size(100) }
     }
 }
 
@@ -103,13 +90,8 @@ impl Summary {
             .zip(&uses)
             .filter_map(|(object, uses)| object.expect.body_bytes.map(|bytes| (bytes, *uses)))
             .collect();
-        let count = |counted: fn(&Request) -> bool| {
-            workload
-                .requests
-                .iter()
-                .filter(|request| counted(request))
-                .count() as u64
-        };
+        let count =
+            |counted: fn(&Request) -> bool| workload.requests.iter().filter(|request| counted(request)).count() as u64;
         let hits = workload.requests.len() as u64;
         let sessions = workload.users.len() as u64 + count(|request| request.forget_session);
         Self {
@@ -139,35 +121,19 @@ mod tests {
     #[test]
     fn percentiles_are_nearest_rank_and_weighted() {
         let sizes = Sizes::of(vec![(100, 1), (1, 50), (10, 49), (7, 0)]);
-        assert_eq!(
-            (sizes.p50, sizes.p90, sizes.p99, sizes.max),
-            (1, 10, 10, 100)
-        );
+        assert_eq!((sizes.p50, sizes.p90, sizes.p99, sizes.max), (1, 10, 10, 100));
         assert!((sizes.mean - (100.0 + 50.0 + 490.0) / 100.0).abs() < 1e-9);
         assert_eq!(Sizes::of(Vec::new()), Sizes::default());
     }
 
     #[test]
     fn the_summary_of_ecommerce_shows_the_published_aggregates() {
-        let site = super::super::make(&WorkloadSpec::Ecommerce {
-            users: 200,
-            seed: 3,
-        })
-        .unwrap();
+        let site = super::super::make(&WorkloadSpec::Ecommerce { users: 200, seed: 3 }).unwrap();
         let summary = &site.summary;
-        assert_eq!(
-            (summary.hits, summary.users, summary.sessions),
-            (2_400, 200, 200)
-        );
-        assert_eq!(
-            (summary.objects, summary.files, summary.corpus_bytes),
-            (40, 40, 279 * 1024)
-        );
+        assert_eq!((summary.hits, summary.users, summary.sessions), (2_400, 200, 200));
+        assert_eq!((summary.objects, summary.files, summary.corpus_bytes), (40, 40, 279 * 1024));
         assert!((summary.full_handshakes_per_hit_percent - 100.0 / 12.0).abs() < 1e-9);
         assert!((summary.response_size_bytes.mean / 1024.0 - 6.975).abs() < 0.01);
-        assert_eq!(
-            summary.response_bytes as f64,
-            summary.response_size_bytes.mean * 2_400.0
-        );
+        assert_eq!(summary.response_bytes as f64, summary.response_size_bytes.mean * 2_400.0);
     }
 }

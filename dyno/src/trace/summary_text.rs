@@ -19,53 +19,23 @@ impl fmt::Display for Summary {
         lines.add("TLS sessions", &sessions)?;
         if self.sessions != self.users {
             let percent = 100.0 * self.users as f64 / self.hits.max(1) as f64;
-            lines.add(
-                "",
-                &format!("({percent:.1} % if only the first request of each user did)"),
-            )?;
+            lines.add("", &format!("({percent:.1} % if only the first request of each user did)"))?;
         }
         lines.add(
             "pages",
-            &format!(
-                "{}, {:.1} hits each",
-                count(self.pages),
-                self.hits as f64 / self.pages.max(1) as f64
-            ),
+            &format!("{}, {:.1} hits each", count(self.pages), self.hits as f64 / self.pages.max(1) as f64),
         )?;
-        lines.add(
-            "connections",
-            &format!("closed {} times by the users", count(self.closes)),
-        )?;
-        lines.add(
-            "objects",
-            &format!("{}, from {} files", count(self.objects), count(self.files)),
-        )?;
-        lines.add(
-            "responses",
-            &format!(
-                "{}: {}",
-                bytes(self.response_bytes),
-                sizes(&self.response_size_bytes)
-            ),
-        )?;
-        lines.add(
-            "files",
-            &format!(
-                "{}: {}",
-                bytes(self.corpus_bytes),
-                sizes(&self.file_size_bytes)
-            ),
-        )?;
-        self.log
-            .as_ref()
-            .map_or(Ok(()), |log| write_log(&mut lines, log))
+        lines.add("connections", &format!("closed {} times by the users", count(self.closes)))?;
+        lines.add("objects", &format!("{}, from {} files", count(self.objects), count(self.files)))?;
+        lines.add("responses", &format!("{}: {}", bytes(self.response_bytes), sizes(&self.response_size_bytes)))?;
+        lines.add("files", &format!("{}: {}", bytes(self.corpus_bytes), sizes(&self.file_size_bytes)))?;
+        self.log.as_ref().map_or(Ok(()), |log| write_log(&mut lines, log))
     }
 }
 
 fn write_log(lines: &mut Lines<'_, '_>, log: &LogSummary) -> fmt::Result {
-    let range = log.time_range_s.map_or_else(String::new, |(first, last)| {
-        format!(", {} to {} UTC", date(first), date(last))
-    });
+    let range =
+        log.time_range_s.map_or_else(String::new, |(first, last)| format!(", {} to {} UTC", date(first), date(last)));
     lines.add("log", &format!("{} lines{range}", count(log.lines)))?;
     lines.add("methods", &listed(log.methods.iter()))?;
     lines.add("statuses", &listed(log.statuses.iter()))?;
@@ -76,40 +46,20 @@ fn write_log(lines: &mut Lines<'_, '_>, log: &LogSummary) -> fmt::Result {
         lines.add("", &malformed.to_string())?;
     }
     for excluded in &log.excluded {
-        lines.add(
-            "excluded",
-            &format!("{} lines by {}", count(excluded.lines), excluded.by),
-        )?;
+        lines.add("excluded", &format!("{} lines by {}", count(excluded.lines), excluded.by))?;
     }
-    let busiest = log
-        .busiest_clients
-        .iter()
-        .map(|busy| (&busy.client, &busy.hits));
+    let busiest = log.busiest_clients.iter().map(|busy| (&busy.client, &busy.hits));
     lines.add("busiest", &listed(busiest))?;
     let notes = [
-        (
-            log.backward_time_stamps,
-            "lines are stamped earlier than the line before; the order of the log was kept",
-        ),
-        (
-            log.renamed_files,
-            "files are requested under another path, since the log's cannot name a file",
-        ),
-        (
-            log.files_of_varying_size,
-            "files had several sizes; the most usual was taken",
-        ),
-        (
-            log.files_of_unknown_size,
-            "files are empty, since the log never shows their size",
-        ),
+        (log.backward_time_stamps, "lines are stamped earlier than the line before; the order of the log was kept"),
+        (log.renamed_files, "files are requested under another path, since the log's cannot name a file"),
+        (log.files_of_varying_size, "files had several sizes; the most usual was taken"),
+        (log.files_of_unknown_size, "files are empty, since the log never shows their size"),
     ];
     for (number, text) in notes.iter().filter(|(number, _)| *number > 0) {
         lines.add("note", &format!("{} {text}", count(*number)))?;
     }
-    log.damage
-        .as_ref()
-        .map_or(Ok(()), |damage| lines.add("WARNING", damage))
+    log.damage.as_ref().map_or(Ok(()), |damage| lines.add("WARNING", damage))
 }
 
 struct Lines<'borrow, 'output>(&'borrow mut fmt::Formatter<'output>);
@@ -121,13 +71,8 @@ impl Lines<'_, '_> {
 }
 
 /// `name number` of each, separated by commas.
-fn listed<'items, Name: fmt::Display + 'items>(
-    items: impl Iterator<Item = (&'items Name, &'items u64)>,
-) -> String {
-    items
-        .map(|(name, number)| format!("{name} {}", count(*number)))
-        .collect::<Vec<_>>()
-        .join(", ")
+fn listed<'items, Name: fmt::Display + 'items>(items: impl Iterator<Item = (&'items Name, &'items u64)>) -> String {
+    items.map(|(name, number)| format!("{name} {}", count(*number))).collect::<Vec<_>>().join(", ")
 }
 
 fn sizes(sizes: &Sizes) -> String {
@@ -144,12 +89,8 @@ fn sizes(sizes: &Sizes) -> String {
 /// A number with commas between thousands.
 fn count(number: u64) -> String {
     let digits = number.to_string();
-    let groups: Vec<&str> = digits
-        .as_bytes()
-        .rchunks(3)
-        .rev()
-        .map(|group| std::str::from_utf8(group).unwrap_or(""))
-        .collect();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap_or("")).collect();
     groups.join(",")
 }
 
@@ -173,8 +114,7 @@ fn bytes(bytes: u64) -> String {
 }
 
 fn date(seconds: i64) -> String {
-    let format =
-        time::macros::format_description!("[day] [month repr:short] [year] [hour]:[minute]");
+    let format = time::macros::format_description!("[day] [month repr:short] [year] [hour]:[minute]");
     time::OffsetDateTime::from_unix_timestamp(seconds)
         .ok()
         .and_then(|date| date.format(&format).ok())
@@ -188,45 +128,18 @@ mod tests {
 
     #[test]
     fn numbers_and_sizes_read_easily() {
-        assert_eq!(
-            [0, 999, 1_000, 1_234_567].map(count),
-            ["0", "999", "1,000", "1,234,567"]
-        );
-        let sizes = [
-            0,
-            999,
-            1_000,
-            1_024,
-            7_142,
-            285_696,
-            1_048_575,
-            555_745_280,
-            u64::MAX,
-        ];
+        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        let sizes = [0, 999, 1_000, 1_024, 7_142, 285_696, 1_048_575, 555_745_280, u64::MAX];
         assert_eq!(
             sizes.map(bytes),
-            [
-                "0 B",
-                "999 B",
-                "0.98 KB",
-                "1.00 KB",
-                "6.97 KB",
-                "279 KB",
-                "1.00 MB",
-                "530 MB",
-                "16777216 TB"
-            ]
+            ["0 B", "999 B", "0.98 KB", "1.00 KB", "6.97 KB", "279 KB", "1.00 MB", "530 MB", "16777216 TB"]
         );
         assert_eq!(date(1_431_857_103), "17 May 2015 10:05");
     }
 
     #[test]
     fn ecommerce_reads_like_the_paper() {
-        let site = super::super::make(&WorkloadSpec::Ecommerce {
-            users: 100,
-            seed: 1,
-        })
-        .unwrap();
+        let site = super::super::make(&WorkloadSpec::Ecommerce { users: 100, seed: 1 }).unwrap();
         let text = site.summary.to_string();
         for line in [
             "hits          1,200",

@@ -36,13 +36,7 @@ pub fn write_log(workload: &Workload, out: &mut impl Write) -> io::Result<()> {
     // Stable within a second: users in their order, their requests in theirs.
     lines.sort_unstable();
     for (at_s, user, index) in lines {
-        write_line(
-            workload,
-            user,
-            &workload.requests[index as usize],
-            BEGIN_S + at_s as i64,
-            out,
-        )?;
+        write_line(workload, user, &workload.requests[index as usize], BEGIN_S + at_s as i64, out)?;
     }
     Ok(())
 }
@@ -66,27 +60,16 @@ fn forget_pause_s() -> u64 {
     }
 }
 
-fn write_line(
-    workload: &Workload,
-    user: u32,
-    request: &Request,
-    at_s: i64,
-    out: &mut impl Write,
-) -> io::Result<()> {
+fn write_line(workload: &Workload, user: u32, request: &Request, at_s: i64, out: &mut impl Write) -> io::Result<()> {
     let object = &workload.objects[request.object as usize];
     let address = std::net::Ipv4Addr::from_bits((10 << 24) + user + 1);
-    let format = time::macros::format_description!(
-        "[day]/[month repr:short]/[year]:[hour]:[minute]:[second] +0000"
-    );
+    let format = time::macros::format_description!("[day]/[month repr:short]/[year]:[hour]:[minute]:[second] +0000");
     let date = time::OffsetDateTime::from_unix_timestamp(at_s)
         .map_err(io::Error::other)?
         .format(&format)
         .map_err(io::Error::other)?;
-    let bytes = object
-        .expect
-        .body_bytes
-        .filter(|bytes| *bytes > 0)
-        .map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+    let bytes =
+        object.expect.body_bytes.filter(|bytes| *bytes > 0).map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
     let status = object.expect.status.unwrap_or(200);
     writeln!(
         out,
@@ -108,15 +91,8 @@ mod tests {
         let mut log = Vec::new();
         write_log(&site.workload, &mut log).unwrap();
         std::fs::write(&path, log).unwrap();
-        make(&WorkloadSpec::Trace {
-            path,
-            exclude: Vec::new(),
-            replay: ReplaySpec {
-                order,
-                ..ReplaySpec::default()
-            },
-        })
-        .unwrap()
+        make(&WorkloadSpec::Trace { path, exclude: Vec::new(), replay: ReplaySpec { order, ..ReplaySpec::default() } })
+            .unwrap()
     }
 
     /// Each request with its path, size and marks: what must survive, whatever the objects' numbers.
@@ -140,11 +116,7 @@ mod tests {
 
     #[test]
     fn ecommerce_comes_back_with_its_pages() {
-        let site = make(&WorkloadSpec::Ecommerce {
-            users: 150,
-            seed: 4,
-        })
-        .unwrap();
+        let site = make(&WorkloadSpec::Ecommerce { users: 150, seed: 4 }).unwrap();
         let back = there_and_back(&site, OrderSpec::Pages);
         assert_eq!(unfolded(&back), unfolded(&site));
         assert_eq!(back.workload.users, site.workload.users);
@@ -152,11 +124,7 @@ mod tests {
 
     #[test]
     fn department_comes_back_in_total_order() {
-        let site = make(&WorkloadSpec::Department {
-            scale: 0.02,
-            seed: 4,
-        })
-        .unwrap();
+        let site = make(&WorkloadSpec::Department { scale: 0.02, seed: 4 }).unwrap();
         let back = there_and_back(&site, OrderSpec::Total);
         assert_eq!(unfolded(&back), unfolded(&site));
         assert_eq!(back.summary.corpus_bytes, site.summary.corpus_bytes);

@@ -10,24 +10,13 @@ use super::{DocrootFile, Parts};
 ///
 /// # Errors
 /// A path that cannot stand on a request line, or no user or request.
-pub(super) fn make(
-    path: &str,
-    bytes: Option<u64>,
-    users: u32,
-    requests_per_user: u32,
-) -> Result<Parts> {
-    ensure!(
-        path.starts_with('/'),
-        "the path `{path}` of the request must begin with a slash"
-    );
+pub(super) fn make(path: &str, bytes: Option<u64>, users: u32, requests_per_user: u32) -> Result<Parts> {
+    ensure!(path.starts_with('/'), "the path `{path}` of the request must begin with a slash");
     ensure!(
         path.bytes().all(|byte| byte.is_ascii_graphic()),
         "the path `{path}` holds characters that cannot stand on a request line; percent-encode them (a space is %20)"
     );
-    ensure!(
-        users > 0 && requests_per_user > 0,
-        "the workload needs at least one user and one request for each"
-    );
+    ensure!(users > 0 && requests_per_user > 0, "the workload needs at least one user and one request for each");
     ensure!(
         u64::from(users) * u64::from(requests_per_user) <= u64::from(u32::MAX),
         "{users} users with {requests_per_user} requests each are more requests than fit a workload (2^32 - 1)"
@@ -37,34 +26,18 @@ pub(super) fn make(
         path: path.to_owned(),
         headers: String::new(),
         body_bytes: 0,
-        expect: Expect {
-            status: Some(200),
-            body_bytes: bytes,
-        },
+        expect: Expect { status: Some(200), body_bytes: bytes },
     };
-    let mut workload = Workload {
-        objects: vec![object],
-        ..Workload::default()
-    };
+    let mut workload = Workload { objects: vec![object], ..Workload::default() };
     for user in 0..users {
         for request in 0..requests_per_user {
             let last = request + 1 == requests_per_user;
-            workload.requests.push(Request {
-                object: 0,
-                page_end: true,
-                close_after: last,
-                forget_session: false,
-            });
+            workload.requests.push(Request { object: 0, page_end: true, close_after: last, forget_session: false });
         }
-        workload.users.push(User {
-            requests: user * requests_per_user..(user + 1) * requests_per_user,
-        });
+        workload.users.push(User { requests: user * requests_per_user..(user + 1) * requests_per_user });
     }
     let file = path.split('?').next().unwrap_or(path).to_owned();
-    let files = bytes
-        .map(|bytes| DocrootFile { path: file, bytes })
-        .into_iter()
-        .collect();
+    let files = bytes.map(|bytes| DocrootFile { path: file, bytes }).into_iter().collect();
     Ok(Parts { workload, files })
 }
 
@@ -77,27 +50,10 @@ mod tests {
         let parts = make("/1k?x", Some(1024), 3, 2).unwrap();
         assert_eq!(parts.workload.users.len(), 3);
         assert_eq!(parts.workload.requests.len(), 6);
-        assert!(
-            parts
-                .workload
-                .requests
-                .iter()
-                .all(|request| request.page_end)
-        );
-        let closes: Vec<bool> = parts
-            .workload
-            .requests
-            .iter()
-            .map(|request| request.close_after)
-            .collect();
+        assert!(parts.workload.requests.iter().all(|request| request.page_end));
+        let closes: Vec<bool> = parts.workload.requests.iter().map(|request| request.close_after).collect();
         assert_eq!(closes, [false, true, false, true, false, true]);
-        assert_eq!(
-            parts.files,
-            [DocrootFile {
-                path: "/1k".to_owned(),
-                bytes: 1024
-            }]
-        );
+        assert_eq!(parts.files, [DocrootFile { path: "/1k".to_owned(), bytes: 1024 }]);
         assert_eq!(parts.workload.objects[0].expect.body_bytes, Some(1024));
     }
 
@@ -105,24 +61,13 @@ mod tests {
     fn somebody_elses_server_needs_no_files() {
         let parts = make("/", None, 1, 1).unwrap();
         assert!(parts.files.is_empty());
-        assert_eq!(
-            parts.workload.objects[0].expect,
-            Expect {
-                status: Some(200),
-                body_bytes: None
-            }
-        );
+        assert_eq!(parts.workload.objects[0].expect, Expect { status: Some(200), body_bytes: None });
     }
 
     #[test]
     fn what_cannot_be_requested_is_refused_with_the_remedy() {
         assert!(make("index.html", None, 1, 1).is_err());
-        assert!(
-            make("/a b", None, 1, 1)
-                .unwrap_err()
-                .to_string()
-                .contains("%20")
-        );
+        assert!(make("/a b", None, 1, 1).unwrap_err().to_string().contains("%20"));
         assert!(make("/", None, 0, 1).is_err());
         assert!(make("/", None, u32::MAX, 2).is_err());
     }

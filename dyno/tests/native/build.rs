@@ -18,14 +18,7 @@ pub fn test_program(compiler: &str, name: &str, label: &str, flags: &[&str]) -> 
     let program = out().join(format!("{name}-{label}-{}", std::process::id()));
     run(Command::new(compiler)
         .args(["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-pthread"])
-        .args([
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-Wshadow",
-            "-Wconversion",
-            "-Wno-deprecated-declarations",
-        ])
+        .args(["-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion", "-Wno-deprecated-declarations"])
         .args(flags)
         .arg(native().join("tests").join(format!("{name}.c")))
         .arg("-o")
@@ -37,13 +30,8 @@ pub fn test_program(compiler: &str, name: &str, label: &str, flags: &[&str]) -> 
 /// Runs a command to its end and returns what it printed; fails the test with all output otherwise.
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| {
-        let program = Path::new(command.get_program())
-            .to_string_lossy()
-            .into_owned();
-        panic!(
-            "cannot run {program}: {error}; Debian: apt install {}",
-            package_of(&program)
-        )
+        let program = Path::new(command.get_program()).to_string_lossy().into_owned();
+        panic!("cannot run {program}: {error}; Debian: apt install {}", package_of(&program))
     });
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(

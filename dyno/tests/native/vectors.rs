@@ -49,11 +49,7 @@ const FILES: [VectorFile; 6] = [
         about: "Signatures by kind of key, and the block of the static-RSA key exchange (`premaster` in, `block` out).",
         off: &["authentication"],
     },
-    VectorFile {
-        section: "exchange",
-        about: "Shared secrets by group.",
-        off: &["key_agreement"],
-    },
+    VectorFile { section: "exchange", about: "Shared secrets by group.", off: &["key_agreement"] },
 ];
 
 #[test]
@@ -66,8 +62,7 @@ fn vectors_are_those_of_the_provider() {
         if std::env::var_os("TLSDYNO_WRITE_VECTORS").is_some() {
             fs::write(&path, &fresh).unwrap();
         }
-        let kept =
-            fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let kept = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert!(
             fresh == kept,
             "the provider no longer writes {}; if the contract was changed on purpose, write the vectors anew",
@@ -86,9 +81,7 @@ fn generate(program: &Path, file: &VectorFile) -> String {
         let dir = tempfile::tempdir().unwrap();
         let injection = Injection::prepare(dir.path(), stages(off)).unwrap();
         let mut command = Command::new(program);
-        command
-            .args([file.section, off])
-            .envs(injection.environment());
+        command.args([file.section, off]).envs(injection.environment());
         text += &build::run(&mut command);
         // Without this the program might have run on the default provider.
         assert_eq!(

@@ -41,12 +41,7 @@ pub struct Synthetic {
 
 impl Default for Synthetic {
     fn default() -> Synthetic {
-        Synthetic {
-            rounds: 16,
-            noise: 0.015,
-            plain: true,
-            seed: 1,
-        }
+        Synthetic { rounds: 16, noise: 0.015, plain: true, seed: 1 }
     }
 }
 
@@ -62,14 +57,7 @@ impl Synthetic {
             for (index, (_, cost)) in configurations.iter().enumerate() {
                 let disturbed = if random.below(25) == 0 { 1.4 } else { 1.0 };
                 let cost = cost * drift * disturbed * (1.0 + self.noise * random.normal());
-                let block = self.block(
-                    round,
-                    index,
-                    &configurations[index].0,
-                    cost,
-                    started_ns,
-                    &mut random,
-                );
+                let block = self.block(round, index, &configurations[index].0, cost, started_ns, &mut random);
                 started_ns += block.elapsed_ns + 20_000_000;
                 blocks.push(block);
             }
@@ -79,14 +67,9 @@ impl Synthetic {
             id: String::new(),
             created_unix_s: 1_795_190_400,
             finished: true,
-            question:
-                "What does each TLS component cost nginx with TLS 1.3 and an RSA-2048 certificate?"
-                    .to_owned(),
+            question: "What does each TLS component cost nginx with TLS 1.3 and an RSA-2048 certificate?".to_owned(),
             manifest: manifest(),
-            configurations: configurations
-                .into_iter()
-                .map(|(configuration, _)| configuration)
-                .collect(),
+            configurations: configurations.into_iter().map(|(configuration, _)| configuration).collect(),
             blocks,
             warnings: Vec::new(),
         }
@@ -99,20 +82,13 @@ impl Synthetic {
         let mut all = vec![(configuration("as is", &[], Kind::AsIs), AS_IS_NS)];
         all.extend(STAGES.iter().map(|&(stage, percent)| {
             (
-                configuration(
-                    &format!("no {}", stage.replace('_', " ")),
-                    &[stage],
-                    Kind::StageOff(stage.to_owned()),
-                ),
+                configuration(&format!("no {}", stage.replace('_', " ")), &[stage], Kind::StageOff(stage.to_owned())),
                 off(percent),
             )
         }));
         all.push((configuration("all off", &every, Kind::AllOff), off(ALL_OFF)));
         if self.plain {
-            all.push((
-                configuration("plain HTTP", &[], Kind::PlainHttp),
-                AS_IS_NS * PLAIN_HTTP / 100.0,
-            ));
+            all.push((configuration("plain HTTP", &[], Kind::PlainHttp), AS_IS_NS * PLAIN_HTTP / 100.0));
         }
         all
     }
@@ -129,8 +105,7 @@ impl Synthetic {
         let hits = 2_400;
         // The client keeps up with everything but plain HTTP.
         let client_ns = if of.tls { 61_000.0 } else { 24_000.0 };
-        let time_ns =
-            (cpu_ns * 1.05).max(client_ns * 1.02 * (1.0 + 0.3 * f64::from(u8::from(!of.tls))));
+        let time_ns = (cpu_ns * 1.05).max(client_ns * 1.02 * (1.0 + 0.3 * f64::from(u8::from(!of.tls))));
         let full = if of.tls { 200 } else { 0 };
         let resumed = if of.tls { 600 } else { 0 };
         let mut phases = BTreeMap::new();
@@ -191,11 +166,7 @@ fn manifest() -> Manifest {
     let config = "worker_processes 1;\nevents { worker_connections 4096; }\nhttp {\n    server { listen 127.0.0.1:41873 ssl; }\n}\n";
     Manifest {
         tool_version: "0.1.0".to_owned(),
-        command_line: [
-            "tlsdyno", "ablate", "--server", "nginx", "--cert", "rsa-2048",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
+        command_line: ["tlsdyno", "ablate", "--server", "nginx", "--cert", "rsa-2048"].map(str::to_owned).to_vec(),
         kernel: "Linux 6.1.0-31-amd64".to_owned(),
         cpu_model: "AMD EPYC 7B13".to_owned(),
         governor: Some("performance".to_owned()),
@@ -210,20 +181,13 @@ fn manifest() -> Manifest {
         negotiated: "TLSv1.3 TLS_AES_128_GCM_SHA256 X25519".to_owned(),
         certificate: "rsa-2048".to_owned(),
         effort: "lean".to_owned(),
-        workload: "ecommerce: 200 users, 2,400 requests, 12 per full handshake, mean object 7 KB"
-            .to_owned(),
-        seeds: [
-            ("workload".to_owned(), 7),
-            ("order of blocks".to_owned(), 11),
-        ]
-        .into(),
+        workload: "ecommerce: 200 users, 2,400 requests, 12 per full handshake, mean object 7 KB".to_owned(),
+        seeds: [("workload".to_owned(), 7), ("order of blocks".to_owned(), 11)].into(),
     }
 }
 
 fn encode(histogram: &Histogram<u64>) -> String {
     let mut bytes = Vec::new();
-    V2Serializer::new()
-        .serialize(histogram, &mut bytes)
-        .expect("memory");
+    V2Serializer::new().serialize(histogram, &mut bytes).expect("memory");
     STANDARD.encode(bytes)
 }

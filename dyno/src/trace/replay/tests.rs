@@ -13,11 +13,7 @@ fn semicomplete() -> PathBuf {
 }
 
 fn trace(path: PathBuf, exclude: &[&str], replay: ReplaySpec) -> Result<Site> {
-    make(&WorkloadSpec::Trace {
-        path,
-        exclude: exclude.iter().map(|text| (*text).to_owned()).collect(),
-        replay,
-    })
+    make(&WorkloadSpec::Trace { path, exclude: exclude.iter().map(|text| (*text).to_owned()).collect(), replay })
 }
 
 /// The site of a log of these lines.
@@ -30,34 +26,23 @@ fn of_lines(lines: &[&str], exclude: &[&str]) -> Result<Site> {
 
 /// A line by this client with this request, status and size.
 fn line(client: &str, request: &str, status: u16, bytes: &str) -> String {
-    format!(
-        "{client} - - [17/May/2015:10:05:03 +0000] \"{request} HTTP/1.1\" {status} {bytes} \"-\" \"agent\""
-    )
+    format!("{client} - - [17/May/2015:10:05:03 +0000] \"{request} HTTP/1.1\" {status} {bytes} \"-\" \"agent\"")
 }
 
 /// The objects requested, in order, and the size of each file.
 fn replayed(lines: &[(&str, u16, &str)]) -> (Vec<Object>, Site) {
-    let lines: Vec<String> = lines
-        .iter()
-        .map(|(request, status, bytes)| line("192.0.2.1", request, *status, bytes))
-        .collect();
+    let lines: Vec<String> =
+        lines.iter().map(|(request, status, bytes)| line("192.0.2.1", request, *status, bytes)).collect();
     let site = of_lines(&lines.iter().map(String::as_str).collect::<Vec<_>>(), &[]).unwrap();
-    let objects = site
-        .workload
-        .requests
-        .iter()
-        .map(|request| site.workload.objects[request.object as usize].clone())
-        .collect();
+    let objects =
+        site.workload.requests.iter().map(|request| site.workload.objects[request.object as usize].clone()).collect();
     (objects, site)
 }
 
 /// The size of the file that serves this object.
 fn file_bytes(site: &Site, object: &Object) -> Option<u64> {
     let path = object.path.split('?').next().unwrap();
-    site.files
-        .iter()
-        .find(|file| file.path == path)
-        .map(|file| file.bytes)
+    site.files.iter().find(|file| file.path == path).map(|file| file.bytes)
 }
 
 /// Every number here was counted independently with awk over the uncompressed log.
@@ -66,43 +51,13 @@ fn the_real_log_is_replayed_whole() {
     let site = trace(semicomplete(), &[], ReplaySpec::default()).unwrap();
     let summary = &site.summary;
     let log = summary.log.as_ref().unwrap();
-    assert_eq!(
-        (log.lines, summary.hits, summary.users, summary.objects),
-        (10_000, 10_000, 1_753, 1_721)
-    );
+    assert_eq!((log.lines, summary.hits, summary.users, summary.objects), (10_000, 10_000, 1_753, 1_721));
     assert!(log.malformed.is_empty() && log.excluded.is_empty() && log.damage.is_none());
-    let statuses: Vec<(u16, u64)> = log
-        .statuses
-        .iter()
-        .map(|(status, count)| (*status, *count))
-        .collect();
-    assert_eq!(
-        statuses,
-        [
-            (200, 9_126),
-            (206, 45),
-            (301, 164),
-            (304, 445),
-            (403, 2),
-            (404, 213),
-            (416, 2),
-            (500, 3)
-        ]
-    );
-    let methods: Vec<(&str, u64)> = log
-        .methods
-        .iter()
-        .map(|(method, count)| (method.as_str(), *count))
-        .collect();
-    assert_eq!(
-        methods,
-        [("GET", 9_952), ("HEAD", 42), ("OPTIONS", 1), ("POST", 5)]
-    );
-    let replayed: Vec<(&str, u64)> = log
-        .replayed_as
-        .iter()
-        .map(|(how, count)| (*how, *count))
-        .collect();
+    let statuses: Vec<(u16, u64)> = log.statuses.iter().map(|(status, count)| (*status, *count)).collect();
+    assert_eq!(statuses, [(200, 9_126), (206, 45), (301, 164), (304, 445), (403, 2), (404, 213), (416, 2), (500, 3)]);
+    let methods: Vec<(&str, u64)> = log.methods.iter().map(|(method, count)| (method.as_str(), *count)).collect();
+    assert_eq!(methods, [("GET", 9_952), ("HEAD", 42), ("OPTIONS", 1), ("POST", 5)]);
+    let replayed: Vec<(&str, u64)> = log.replayed_as.iter().map(|(how, count)| (*how, *count)).collect();
     assert_eq!(
         replayed,
         [
@@ -138,10 +93,7 @@ fn the_real_log_needs_no_file_twice_and_every_object_finds_its_own() {
             Some(200) => assert!(bytes.is_some(), "{object:?}"),
             other => panic!("no object expects {other:?}: {object:?}"),
         }
-        assert!(
-            object.path.bytes().all(|byte| byte.is_ascii_graphic()),
-            "{object:?}"
-        );
+        assert!(object.path.bytes().all(|byte| byte.is_ascii_graphic()), "{object:?}");
     }
 }
 
@@ -158,33 +110,17 @@ fn each_user_of_the_real_log_asks_in_the_order_of_the_log() {
     let folder = "/presentations/logstash-monitorama-2013/";
     assert_eq!(
         paths,
-        [
-            "images/kibana-search.png",
-            "images/kibana-dashboard3.png",
-            "plugin/highlight/highlight.js"
-        ]
-        .map(|path| format!("{folder}{path}"))
+        ["images/kibana-search.png", "images/kibana-dashboard3.png", "plugin/highlight/highlight.js"]
+            .map(|path| format!("{folder}{path}"))
     );
-    assert!(
-        site.workload
-            .requests
-            .iter()
-            .all(|request| request.page_end),
-        "totally ordered"
-    );
+    assert!(site.workload.requests.iter().all(|request| request.page_end), "totally ordered");
 }
 
 #[test]
 fn how_sessions_end_changes_only_how_many_there_are() {
-    let per_address = ReplaySpec {
-        sessions: SessionsSpec::PerAddress,
-        ..ReplaySpec::default()
-    };
+    let per_address = ReplaySpec { sessions: SessionsSpec::PerAddress, ..ReplaySpec::default() };
     let papers = trace(semicomplete(), &[], per_address).unwrap();
-    assert_eq!(
-        papers.summary.sessions, papers.summary.users,
-        "the first request of each address, and no other"
-    );
+    assert_eq!(papers.summary.sessions, papers.summary.users, "the first request of each address, and no other");
     let today = trace(semicomplete(), &[], ReplaySpec::default()).unwrap();
     // The stamps of this log are an hour and the seconds of some minute; each later hour of a client is a new session.
     assert_eq!(today.summary.sessions, 3_052);
@@ -193,18 +129,10 @@ fn how_sessions_end_changes_only_how_many_there_are() {
 
 #[test]
 fn crawlers_can_be_left_out() {
-    let site = trace(
-        semicomplete(),
-        &["crawlers", "83.149.9.216"],
-        ReplaySpec::default(),
-    )
-    .unwrap();
+    let site = trace(semicomplete(), &["crawlers", "83.149.9.216"], ReplaySpec::default()).unwrap();
     let excluded = &site.summary.log.as_ref().unwrap().excluded;
     assert_eq!(excluded[1].lines, 23);
-    assert_eq!(
-        site.summary.hits + excluded[0].lines + excluded[1].lines,
-        10_000
-    );
+    assert_eq!(site.summary.hits + excluded[0].lines + excluded[1].lines, 10_000);
     assert!(excluded[0].lines > 1_500, "{excluded:?}");
 }
 
@@ -222,14 +150,7 @@ fn statuses_and_methods_are_replayed_as_what_they_were() {
     ]);
     let seen: Vec<(&str, &str, Option<u16>, Option<u64>)> = objects
         .iter()
-        .map(|object| {
-            (
-                object.method.as_str(),
-                object.path.as_str(),
-                object.expect.status,
-                object.expect.body_bytes,
-            )
-        })
+        .map(|object| (object.method.as_str(), object.path.as_str(), object.expect.status, object.expect.body_bytes))
         .collect();
     assert_eq!(
         seen,
@@ -244,15 +165,9 @@ fn statuses_and_methods_are_replayed_as_what_they_were() {
             ("GET", "/stand-in/626?*", Some(200), Some(626)),
         ]
     );
-    assert_eq!(
-        objects[1].headers,
-        "If-Modified-Since: Sun, 09 Sep 2001 01:46:40 GMT\r\n"
-    );
+    assert_eq!(objects[1].headers, "If-Modified-Since: Sun, 09 Sep 2001 01:46:40 GMT\r\n");
     assert_eq!(objects[3].headers, "Range: bytes=0-399\r\n");
-    let sizes: Vec<Option<u64>> = objects
-        .iter()
-        .map(|object| file_bytes(&site, object))
-        .collect();
+    let sizes: Vec<Option<u64>> = objects.iter().map(|object| file_bytes(&site, object)).collect();
     assert_eq!(sizes[..4], [Some(1_000); 4]);
     assert_eq!(sizes[4..], [None, Some(90), Some(339), Some(626)]);
 }
@@ -270,20 +185,13 @@ fn the_usual_size_wins_and_a_longer_part_gets_a_file_of_its_own() {
         ("GET /t", 200, "1"),
         ("GET /t", 200, "2"),
     ]);
-    let sizes: Vec<Option<u64>> = objects
-        .iter()
-        .map(|object| file_bytes(&site, object))
-        .collect();
+    let sizes: Vec<Option<u64>> = objects.iter().map(|object| file_bytes(&site, object)).collect();
     assert_eq!(sizes, [10, 10, 10, 500, 500, 500, 0, 2, 2].map(Some));
     assert_ne!(objects[3].path, objects[0].path);
     assert_eq!(objects[5].path, "/p");
     let log = site.summary.log.unwrap();
     assert_eq!(
-        (
-            log.files_of_varying_size,
-            log.files_of_unknown_size,
-            log.logged_bytes
-        ),
+        (log.files_of_varying_size, log.files_of_unknown_size, log.logged_bytes),
         (2, 1, 10 + 30 + 10 + 1_200 + 3)
     );
 }
@@ -300,10 +208,7 @@ fn targets_that_no_file_system_holds_are_replayed_all_the_same() {
         ("GET /a b", 200, "7"),
         ("GET /", 200, "8"),
     ]);
-    let sizes: Vec<Option<u64>> = objects
-        .iter()
-        .map(|object| file_bytes(&site, object))
-        .collect();
+    let sizes: Vec<Option<u64>> = objects.iter().map(|object| file_bytes(&site, object)).collect();
     assert_eq!(sizes, [1, 2, 3, 4, 5, 6, 7, 8].map(Some));
     assert_eq!(objects[1].path, "/a/b");
     assert!(objects[2].path.ends_with("?id=1"), "{}", objects[2].path);
@@ -314,22 +219,10 @@ fn targets_that_no_file_system_holds_are_replayed_all_the_same() {
 
 #[test]
 fn a_missing_path_below_a_file_that_exists_elsewhere_is_missing() {
-    let (objects, site) = replayed(&[
-        ("GET /a/b", 200, "1"),
-        ("GET /a", 404, "2"),
-        ("GET /a/b", 404, "2"),
-        ("HEAD /z", 404, "-"),
-    ]);
-    assert!(
-        objects[1..]
-            .iter()
-            .all(|object| file_bytes(&site, object).is_none())
-    );
-    assert!(
-        objects[1].path.starts_with("/a~"),
-        "{} would be a folder",
-        objects[1].path
-    );
+    let (objects, site) =
+        replayed(&[("GET /a/b", 200, "1"), ("GET /a", 404, "2"), ("GET /a/b", 404, "2"), ("HEAD /z", 404, "-")]);
+    assert!(objects[1..].iter().all(|object| file_bytes(&site, object).is_none()));
+    assert!(objects[1].path.starts_with("/a~"), "{} would be a folder", objects[1].path);
     assert_eq!(objects[3].path, "/z");
     assert_eq!(objects[3].expect.body_bytes, Some(0));
 }
@@ -337,33 +230,14 @@ fn a_missing_path_below_a_file_that_exists_elsewhere_is_missing() {
 #[test]
 fn malformed_lines_are_counted_by_reason_with_the_first_examples() {
     let good = line("192.0.2.1", "GET /a", 200, "1");
-    let site = of_lines(
-        &[
-            "garbage",
-            &good,
-            "",
-            &good.replace("200 1", "200 x"),
-            "more\x00 \x1b[31mgarbage",
-            &good,
-        ],
-        &[],
-    )
-    .unwrap();
+    let site =
+        of_lines(&["garbage", &good, "", &good.replace("200 1", "200 x"), "more\x00 \x1b[31mgarbage", &good], &[])
+            .unwrap();
     let log = site.summary.log.unwrap();
     assert_eq!((log.lines, site.summary.hits), (6, 2));
-    let reasons: Vec<(&str, u64)> = log
-        .malformed
-        .iter()
-        .map(|malformed| (malformed.reason, malformed.lines))
-        .collect();
+    let reasons: Vec<(&str, u64)> = log.malformed.iter().map(|malformed| (malformed.reason, malformed.lines)).collect();
     assert_eq!(reasons, [("no_time", 2), ("blank", 1), ("bad_size", 1)]);
-    assert_eq!(
-        log.malformed[0].examples[0],
-        super::super::Example {
-            line: 1,
-            text: "garbage".to_owned()
-        }
-    );
+    assert_eq!(log.malformed[0].examples[0], super::super::Example { line: 1, text: "garbage".to_owned() });
     assert_eq!(
         log.malformed[0].examples[1].text, "more\\x00 \\x1b[31mgarbage",
         "no control characters reach a terminal"
@@ -373,29 +247,15 @@ fn malformed_lines_are_counted_by_reason_with_the_first_examples() {
 #[test]
 fn logs_without_usable_line_say_what_is_wrong() {
     let good = line("192.0.2.1", "GET /a", 200, "1");
-    let message =
-        |lines: &[&str], exclude: &[&str]| format!("{:#}", of_lines(lines, exclude).unwrap_err());
+    let message = |lines: &[&str], exclude: &[&str]| format!("{:#}", of_lines(lines, exclude).unwrap_err());
     assert!(message(&[], &[]).contains("is empty"));
     let garbage = message(&["#Version: 1.0", "#Fields: date time"], &[]);
-    assert!(
-        garbage.contains("2 have no time in square brackets")
-            && garbage.contains("line 1: #Version"),
-        "{garbage}"
-    );
+    assert!(garbage.contains("2 have no time in square brackets") && garbage.contains("line 1: #Version"), "{garbage}");
     assert!(garbage.contains("common or combined format"), "{garbage}");
     let excluded = message(&[&good], &["agent"]);
-    assert!(
-        excluded.contains("1 of its 1 lines are excluded by agent"),
-        "{excluded}"
-    );
-    let missing = format!(
-        "{:#}",
-        trace(PathBuf::from("/does/not/exist"), &[], ReplaySpec::default()).unwrap_err()
-    );
-    assert!(
-        missing.contains("failed to open the log /does/not/exist"),
-        "{missing}"
-    );
+    assert!(excluded.contains("1 of its 1 lines are excluded by agent"), "{excluded}");
+    let missing = format!("{:#}", trace(PathBuf::from("/does/not/exist"), &[], ReplaySpec::default()).unwrap_err());
+    assert!(missing.contains("failed to open the log /does/not/exist"), "{missing}");
 }
 
 #[test]
@@ -414,26 +274,10 @@ fn a_log_that_has_grown_makes_the_same_site_from_the_sites_description() {
     let first = line("192.0.2.1", "GET /a", 200, "1");
     std::fs::write(&path, format!("{first}\n{first}")).unwrap();
     let site = trace(path.clone(), &[], ReplaySpec::default()).unwrap();
-    std::fs::write(
-        &path,
-        format!(
-            "{first}\n{first}\n{}\n",
-            line("192.0.2.2", "GET /b", 200, "9")
-        ),
-    )
-    .unwrap();
+    std::fs::write(&path, format!("{first}\n{first}\n{}\n", line("192.0.2.2", "GET /b", 200, "9"))).unwrap();
     let again = make(&site.spec).unwrap();
-    assert_eq!(
-        (again.workload, again.spec),
-        (site.workload, site.spec.clone())
-    );
-    assert_eq!(
-        trace(path, &[], ReplaySpec::default())
-            .unwrap()
-            .summary
-            .hits,
-        3
-    );
+    assert_eq!((again.workload, again.spec), (site.workload, site.spec.clone()));
+    assert_eq!(trace(path, &[], ReplaySpec::default()).unwrap().summary.hits, 3);
 }
 
 #[test]
