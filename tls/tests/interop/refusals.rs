@@ -105,6 +105,7 @@ fn replace(message: u8, mut change: impl FnMut(&Piece) -> Vec<Piece>) -> impl Fn
     }
 }
 
+#[allow(clippy::ptr_arg)] // What `at` calls.
 fn flip_last(content: &mut Vec<u8>) {
     *content.last_mut().unwrap() ^= 1;
 }

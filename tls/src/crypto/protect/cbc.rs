@@ -5,9 +5,7 @@
 
 use std::ops::Range;
 
-use aws_lc_rs::cipher::{
-    self, DecryptingKey, DecryptionContext, EncryptingKey, EncryptionContext, UnboundCipherKey,
-};
+use aws_lc_rs::cipher::{self, DecryptingKey, DecryptionContext, EncryptingKey, EncryptionContext, UnboundCipherKey};
 use aws_lc_rs::hmac;
 use aws_lc_rs::iv::FixedLength;
 
@@ -35,16 +33,9 @@ struct CbcKeys {
 }
 
 impl Cbc {
-    pub(super) fn new(
-        protection: Protection,
-        off: StageSet,
-        keys: &Keys12<'_>,
-        encrypt_then_mac: bool,
-    ) -> Cbc {
+    pub(super) fn new(protection: Protection, off: StageSet, keys: &Keys12<'_>, encrypt_then_mac: bool) -> Cbc {
         let hash = match protection {
-            Protection::Aes128CbcSha | Protection::Aes256CbcSha => {
-                hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY
-            }
+            Protection::Aes128CbcSha | Protection::Aes256CbcSha => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
             _ => hmac::HMAC_SHA256,
         };
         Cbc {
@@ -70,11 +61,7 @@ impl Cbc {
         plain: &[u8],
         out: &mut Vec<u8>,
     ) {
-        let (inner_mac, outer_mac) = if self.encrypt_then_mac {
-            (0, self.mac_bytes)
-        } else {
-            (self.mac_bytes, 0)
-        };
+        let (inner_mac, outer_mac) = if self.encrypt_then_mac { (0, self.mac_bytes) } else { (self.mac_bytes, 0) };
         let padded = (plain.len() + inner_mac) / BLOCK * BLOCK + BLOCK;
         out.reserve(HEADER + BLOCK + padded + outer_mac);
         out.extend_from_slice(&header(content_type, BLOCK + padded + outer_mac));
@@ -106,18 +93,10 @@ impl Cbc {
         let version = [header[1], header[2]];
         let mut sealed = body.len();
         if self.encrypt_then_mac {
-            sealed = sealed
-                .checked_sub(self.mac_bytes)
-                .ok_or(CryptoError::BadRecordMac)?;
-            self.check_mac(
-                sequence,
-                header[0],
-                version,
-                &body[..sealed],
-                &body[sealed..],
-            )?;
+            sealed = sealed.checked_sub(self.mac_bytes).ok_or(CryptoError::BadRecordMac)?;
+            self.check_mac(sequence, header[0], version, &body[..sealed], &body[sealed..])?;
         }
-        if sealed < 2 * BLOCK || sealed % BLOCK != 0 {
+        if sealed < 2 * BLOCK || !sealed.is_multiple_of(BLOCK) {
             return Err(CryptoError::BadRecordMac);
         }
         let (iv, blocks) = body[..sealed].split_at_mut(BLOCK);
@@ -126,17 +105,9 @@ impl Cbc {
         }
         let mut end = BLOCK + unpadded(blocks)?;
         if !self.encrypt_then_mac {
-            let data = end
-                .checked_sub(self.mac_bytes)
-                .filter(|&data| data >= BLOCK)
-                .ok_or(CryptoError::BadRecordMac)?;
-            self.check_mac(
-                sequence,
-                header[0],
-                version,
-                &body[BLOCK..data],
-                &body[data..end],
-            )?;
+            let data =
+                end.checked_sub(self.mac_bytes).filter(|&data| data >= BLOCK).ok_or(CryptoError::BadRecordMac)?;
+            self.check_mac(sequence, header[0], version, &body[BLOCK..data], &body[data..end])?;
             end = data;
         }
         at_most(MAX_PLAIN, end - BLOCK)?;
@@ -148,12 +119,7 @@ impl Cbc {
         let mut mac = [MAC_FILL; MAC_MAX];
         if let Some(key) = &self.mac {
             let mut context = hmac::Context::with_key(key);
-            context.update(&additional_data_12(
-                sequence,
-                content_type,
-                version,
-                data.len(),
-            ));
+            context.update(&additional_data_12(sequence, content_type, version, data.len()));
             context.update(data);
             mac[..self.mac_bytes].copy_from_slice(context.sign().as_ref());
         }
@@ -169,38 +135,21 @@ impl Cbc {
         received: &[u8],
     ) -> Result<(), CryptoError> {
         let mac = self.mac(sequence, content_type, version, data);
-        if mac[..self.mac_bytes] == *received {
-            Ok(())
-        } else {
-            Err(CryptoError::BadRecordMac)
-        }
+        if mac[..self.mac_bytes] == *received { Ok(()) } else { Err(CryptoError::BadRecordMac) }
     }
 }
 
 /// How many of the decrypted bytes come before the padding: its last byte, the padding length, repeated that often and once more.
 fn unpadded(blocks: &[u8]) -> Result<usize, CryptoError> {
     let last = *blocks.last().ok_or(CryptoError::BadRecordMac)?;
-    let length = blocks
-        .len()
-        .checked_sub(last as usize + 1)
-        .ok_or(CryptoError::BadRecordMac)?;
-    if blocks[length..].iter().all(|&byte| byte == last) {
-        Ok(length)
-    } else {
-        Err(CryptoError::BadRecordMac)
-    }
+    let length = blocks.len().checked_sub(last as usize + 1).ok_or(CryptoError::BadRecordMac)?;
+    if blocks[length..].iter().all(|&byte| byte == last) { Ok(length) } else { Err(CryptoError::BadRecordMac) }
 }
 
 impl CbcKeys {
     fn new(key: &[u8]) -> CbcKeys {
-        let algorithm = if key.len() == 16 {
-            &cipher::AES_128
-        } else {
-            &cipher::AES_256
-        };
-        let unbound = || {
-            UnboundCipherKey::new(algorithm, key).expect("the key is as long as the algorithm says")
-        };
+        let algorithm = if key.len() == 16 { &cipher::AES_128 } else { &cipher::AES_256 };
+        let unbound = || UnboundCipherKey::new(algorithm, key).expect("the key is as long as the algorithm says");
         CbcKeys {
             encrypting: EncryptingKey::cbc(unbound()).expect("AES has a CBC mode"),
             decrypting: DecryptingKey::cbc(unbound()).expect("AES has a CBC mode"),
@@ -208,16 +157,12 @@ impl CbcKeys {
     }
 
     fn encrypt(&self, iv: [u8; BLOCK], blocks: &mut [u8]) {
-        let done = self
-            .encrypting
-            .less_safe_encrypt(blocks, EncryptionContext::Iv128(FixedLength::from(iv)));
+        let done = self.encrypting.less_safe_encrypt(blocks, EncryptionContext::Iv128(FixedLength::from(iv)));
         done.expect("whole blocks were given");
     }
 
     fn decrypt(&self, iv: [u8; BLOCK], blocks: &mut [u8]) {
-        let done = self
-            .decrypting
-            .decrypt(blocks, DecryptionContext::Iv128(FixedLength::from(iv)));
+        let done = self.decrypting.decrypt(blocks, DecryptionContext::Iv128(FixedLength::from(iv)));
         done.expect("whole blocks were given");
     }
 }

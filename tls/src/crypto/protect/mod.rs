@@ -91,19 +91,10 @@ enum Method {
 
 impl Half {
     fn tls13(suite: Suite, off: StageSet, traffic_secret: &[u8]) -> Half {
-        Half {
-            method: Method::Aead(Aead::tls13(suite, off, traffic_secret)),
-            sequence: 0,
-        }
+        Half { method: Method::Aead(Aead::tls13(suite, off, traffic_secret)), sequence: 0 }
     }
 
-    fn tls12(
-        suite: Suite,
-        off: StageSet,
-        key_block: &[u8],
-        side: Side,
-        encrypt_then_mac: bool,
-    ) -> Half {
+    fn tls12(suite: Suite, off: StageSet, key_block: &[u8], side: Side, encrypt_then_mac: bool) -> Half {
         let protection = suite.protection();
         let keys = Keys12::of(protection, key_block, side);
         let method = if protection.is_cbc() {
@@ -111,10 +102,7 @@ impl Half {
         } else {
             Method::Aead(Aead::tls12(protection, off, &keys))
         };
-        Half {
-            method,
-            sequence: 0,
-        }
+        Half { method, sequence: 0 }
     }
 
     fn next_sequence(&mut self) -> u64 {
@@ -134,22 +122,14 @@ struct Keys12<'a> {
 
 impl<'a> Keys12<'a> {
     fn of(protection: Protection, key_block: &'a [u8], side: Side) -> Keys12<'a> {
-        assert_eq!(
-            key_block.len(),
-            protection.key_block_bytes(),
-            "the key block is as long as the suite says"
-        );
+        assert_eq!(key_block.len(), protection.key_block_bytes(), "the key block is as long as the suite says");
         let (macs, rest) = key_block.split_at(2 * protection.mac_bytes());
         let (keys, ivs) = rest.split_at(2 * protection.key_bytes());
         let own = |both: &'a [u8]| {
             let (client, server) = both.split_at(both.len() / 2);
             if side == Side::Client { client } else { server }
         };
-        Keys12 {
-            mac: own(macs),
-            key: own(keys),
-            iv: own(ivs),
-        }
+        Keys12 { mac: own(macs), key: own(keys), iv: own(ivs) }
     }
 }
 
@@ -163,13 +143,7 @@ impl Sealer {
     ///
     /// # Panics
     /// If the key block has another length.
-    pub fn tls12(
-        suite: Suite,
-        off: StageSet,
-        key_block: &[u8],
-        side: Side,
-        encrypt_then_mac: bool,
-    ) -> Sealer {
+    pub fn tls12(suite: Suite, off: StageSet, key_block: &[u8], side: Side, encrypt_then_mac: bool) -> Sealer {
         Sealer(Half::tls12(suite, off, key_block, side, encrypt_then_mac))
     }
 
@@ -202,13 +176,7 @@ impl Opener {
     ///
     /// # Panics
     /// If the key block has another length.
-    pub fn tls12(
-        suite: Suite,
-        off: StageSet,
-        key_block: &[u8],
-        side: Side,
-        encrypt_then_mac: bool,
-    ) -> Opener {
+    pub fn tls12(suite: Suite, off: StageSet, key_block: &[u8], side: Side, encrypt_then_mac: bool) -> Opener {
         Opener(Half::tls12(suite, off, key_block, side, encrypt_then_mac))
     }
 
@@ -217,11 +185,7 @@ impl Opener {
     ///
     /// # Errors
     /// [`CryptoError::BadRecordMac`], [`CryptoError::RecordOverflow`], [`CryptoError::NoContentType`]; `body` is then garbage.
-    pub fn open(
-        &mut self,
-        header: [u8; HEADER],
-        body: &mut [u8],
-    ) -> Result<(u8, Range<usize>), CryptoError> {
+    pub fn open(&mut self, header: [u8; HEADER], body: &mut [u8]) -> Result<(u8, Range<usize>), CryptoError> {
         let sequence = self.0.next_sequence();
         match &self.0.method {
             Method::Aead(aead) => aead.open(sequence, header, body),
@@ -231,12 +195,7 @@ impl Opener {
 }
 
 /// The 13 bytes that a TLS 1.2 record authenticates besides its data (RFC 5246 sections 6.2.3.1 and 6.2.3.3).
-fn additional_data_12(
-    sequence: u64,
-    content_type: u8,
-    version: [u8; 2],
-    length: usize,
-) -> [u8; 13] {
+fn additional_data_12(sequence: u64, content_type: u8, version: [u8; 2], length: usize) -> [u8; 13] {
     let mut data = [0; 13];
     data[..8].copy_from_slice(&sequence.to_be_bytes());
     data[8] = content_type;
@@ -246,11 +205,7 @@ fn additional_data_12(
 }
 
 fn at_most(limit: usize, length: usize) -> Result<(), CryptoError> {
-    if length > limit {
-        Err(CryptoError::RecordOverflow { length, limit })
-    } else {
-        Ok(())
-    }
+    if length > limit { Err(CryptoError::RecordOverflow { length, limit }) } else { Ok(()) }
 }
 
 /// A record header of the version that both TLS 1.2 and TLS 1.3 put there.

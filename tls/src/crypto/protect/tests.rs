@@ -21,25 +21,12 @@ struct Shape {
 
 impl Shape {
     fn all() -> Vec<Shape> {
-        let halves = [
-            ON,
-            ON.with(Stage::Cipher),
-            ON.with(Stage::Mac),
-            ON.with(Stage::Cipher).with(Stage::Mac),
-        ];
+        let halves = [ON, ON.with(Stage::Cipher), ON.with(Stage::Mac), ON.with(Stage::Cipher).with(Stage::Mac)];
         let mut shapes = Vec::new();
         for &suite in Suite::ALL {
             for off in halves {
-                let forms = if suite.protection().is_cbc() {
-                    &[false, true][..]
-                } else {
-                    &[false]
-                };
-                shapes.extend(forms.iter().map(|&encrypt_then_mac| Shape {
-                    suite,
-                    off,
-                    encrypt_then_mac,
-                }));
+                let forms = if suite.protection().is_cbc() { &[false, true][..] } else { &[false] };
+                shapes.extend(forms.iter().map(|&encrypt_then_mac| Shape { suite, off, encrypt_then_mac }));
             }
         }
         shapes
@@ -57,10 +44,7 @@ impl Shape {
     fn ends(&self, side: Side) -> (Sealer, Opener) {
         let (suite, off, secret) = (self.suite, self.off, self.secret());
         match suite.version() {
-            Version::Tls13 => (
-                Sealer::tls13(suite, off, &secret),
-                Opener::tls13(suite, off, &secret),
-            ),
+            Version::Tls13 => (Sealer::tls13(suite, off, &secret), Opener::tls13(suite, off, &secret)),
             Version::Tls12 => (
                 Sealer::tls12(suite, off, &secret, side, self.encrypt_then_mac),
                 Opener::tls12(suite, off, &secret, side, self.encrypt_then_mac),
@@ -76,15 +60,11 @@ impl Shape {
 
     /// Opens one whole record with fresh keys.
     fn open(&self, record: &[u8]) -> Result<(u8, Vec<u8>), CryptoError> {
-        open_next(&mut self.ends(Side::Client).1, record)
-            .map(|(content_type, plain, _)| (content_type, plain))
+        open_next(&mut self.ends(Side::Client).1, record).map(|(content_type, plain, _)| (content_type, plain))
     }
 }
 
-fn open_next<'a>(
-    opener: &mut Opener,
-    records: &'a [u8],
-) -> Result<(u8, Vec<u8>, &'a [u8]), CryptoError> {
+fn open_next<'a>(opener: &mut Opener, records: &'a [u8]) -> Result<(u8, Vec<u8>, &'a [u8]), CryptoError> {
     let (header, rest) = records.split_first_chunk::<HEADER>().expect("a header");
     let length = u16::from_be_bytes([header[3], header[4]]) as usize;
     let (body, rest) = rest.split_at(length);
@@ -120,9 +100,7 @@ proptest! {
 
 #[test]
 fn long_plain_text_is_split_at_the_limit() {
-    let plain: Vec<u8> = (0..2 * MAX_PLAIN + 100)
-        .map(|index| (index % 251) as u8)
-        .collect();
+    let plain: Vec<u8> = (0..2 * MAX_PLAIN + 100).map(|index| (index % 251) as u8).collect();
     for shape in Shape::all() {
         let (mut sealer, mut opener) = shape.ends(Side::Client);
         let mut records = Vec::new();
@@ -151,17 +129,9 @@ fn every_changed_byte_is_refused() {
                 changed[position] ^= flip;
                 let opened = shape.open(&changed);
                 if !off_has(&shape, Stage::Mac) {
-                    assert_eq!(
-                        opened,
-                        iv_alone_is_open(&shape, position, &plain),
-                        "{shape:?} at {position}"
-                    );
+                    assert_eq!(opened, iv_alone_is_open(&shape, position, &plain), "{shape:?} at {position}");
                 } else if is_constant(&shape, &record, position) {
-                    assert_eq!(
-                        opened,
-                        Err(CryptoError::BadRecordMac),
-                        "{shape:?} at {position}"
-                    );
+                    assert_eq!(opened, Err(CryptoError::BadRecordMac), "{shape:?} at {position}");
                 }
             }
         }
@@ -181,11 +151,7 @@ fn every_changed_byte_is_refused() {
 
 /// With the MAC on, one thing alone is not authenticated: the explicit IV of MAC-then-encrypt while the cipher is off (with the
 /// cipher on it changes the first block).
-fn iv_alone_is_open(
-    shape: &Shape,
-    position: usize,
-    plain: &[u8],
-) -> Result<(u8, Vec<u8>), CryptoError> {
+fn iv_alone_is_open(shape: &Shape, position: usize, plain: &[u8]) -> Result<(u8, Vec<u8>), CryptoError> {
     let in_iv = shape.suite.protection().is_cbc() && position < HEADER + 16;
     if in_iv && !shape.encrypt_then_mac && off_has(shape, Stage::Cipher) {
         return Ok((23, plain.to_vec()));
@@ -200,44 +166,26 @@ fn is_constant(shape: &Shape, record: &[u8], position: usize) -> bool {
         0 => from_end <= 16,
         mac if shape.encrypt_then_mac => from_end <= mac,
         // 50 bytes, MAC, padding to whole blocks.
-        mac => {
-            off_has(shape, Stage::Cipher)
-                && (HEADER + 16 + 50..HEADER + 16 + 50 + mac).contains(&position)
-        }
+        mac => off_has(shape, Stage::Cipher) && (HEADER + 16 + 50..HEADER + 16 + 50 + mac).contains(&position),
     }
 }
 
 #[test]
 fn truncated_reordered_and_repeated_records_are_refused() {
-    for shape in Shape::all()
-        .into_iter()
-        .filter(|shape| !off_has(shape, Stage::Mac))
-    {
+    for shape in Shape::all().into_iter().filter(|shape| !off_has(shape, Stage::Mac)) {
         let record = shape.seal(b"some plain text");
         for length in 0..record.len() - HEADER {
             let mut cut = record[..HEADER + length].to_vec();
             cut[3..5].copy_from_slice(&(length as u16).to_be_bytes());
-            assert_eq!(
-                shape.open(&cut),
-                Err(CryptoError::BadRecordMac),
-                "{shape:?} cut to {length}"
-            );
+            assert_eq!(shape.open(&cut), Err(CryptoError::BadRecordMac), "{shape:?} cut to {length}");
         }
         let (_, mut opener) = shape.ends(Side::Client);
         open_next(&mut opener, &record).unwrap();
-        assert_eq!(
-            open_next(&mut opener, &record),
-            Err(CryptoError::BadRecordMac),
-            "repeated, {shape:?}"
-        );
+        assert_eq!(open_next(&mut opener, &record), Err(CryptoError::BadRecordMac), "repeated, {shape:?}");
         // The other direction's keys do not open it (TLS 1.3 gives each direction a secret of its own instead).
         if shape.suite.version() == Version::Tls12 {
             let (_, mut other) = shape.ends(Side::Server);
-            assert_eq!(
-                open_next(&mut other, &record),
-                Err(CryptoError::BadRecordMac),
-                "{shape:?}"
-            );
+            assert_eq!(open_next(&mut other, &record), Err(CryptoError::BadRecordMac), "{shape:?}");
         }
     }
 }
@@ -248,11 +196,7 @@ fn short_records_are_refused_with_every_stage_off() {
         for length in 0..16 {
             let mut record = header(23, length).to_vec();
             record.resize(HEADER + length, 0);
-            assert_eq!(
-                shape.open(&record),
-                Err(CryptoError::BadRecordMac),
-                "{shape:?} {length}"
-            );
+            assert_eq!(shape.open(&record), Err(CryptoError::BadRecordMac), "{shape:?} {length}");
         }
     }
 }
@@ -262,14 +206,9 @@ fn ends_with_different_stages_off_never_understand_each_other() {
     for shape in Shape::all() {
         let record = shape.seal(&[7; 60]);
         for other in Shape::all() {
-            let same_suite =
-                (other.suite, other.encrypt_then_mac) == (shape.suite, shape.encrypt_then_mac);
+            let same_suite = (other.suite, other.encrypt_then_mac) == (shape.suite, shape.encrypt_then_mac);
             if same_suite && other.off != shape.off && !confuses_only_the_content(&shape, &other) {
-                assert_eq!(
-                    other.open(&record).err(),
-                    Some(CryptoError::BadRecordMac),
-                    "{shape:?} {other:?}"
-                );
+                assert_eq!(other.open(&record).err(), Some(CryptoError::BadRecordMac), "{shape:?} {other:?}");
             }
         }
     }
@@ -285,31 +224,16 @@ fn confuses_only_the_content(shape: &Shape, other: &Shape) -> bool {
 #[test]
 fn oversized_records_are_refused() {
     for shape in Shape::all() {
-        let limit = if shape.suite.version() == Version::Tls13 {
-            MAX_BODY_13
-        } else {
-            MAX_BODY_12
-        };
+        let limit = if shape.suite.version() == Version::Tls13 { MAX_BODY_13 } else { MAX_BODY_12 };
         let mut record = header(23, limit + 1).to_vec();
         record.resize(HEADER + limit + 1, 0);
-        let overflow = CryptoError::RecordOverflow {
-            length: limit + 1,
-            limit,
-        };
+        let overflow = CryptoError::RecordOverflow { length: limit + 1, limit };
         assert_eq!(shape.open(&record), Err(overflow), "{shape:?}");
     }
     // A body within the limit whose plain text is too long: all in clear, since no sealer makes one.
     let clear = ON.with(Stage::Cipher).with(Stage::Mac);
-    for suite in [
-        Suite::Tls13Aes128Gcm,
-        Suite::EcdheRsaChaCha20,
-        Suite::RsaAes128Sha,
-    ] {
-        let shape = Shape {
-            suite,
-            off: clear,
-            encrypt_then_mac: false,
-        };
+    for suite in [Suite::Tls13Aes128Gcm, Suite::EcdheRsaChaCha20, Suite::RsaAes128Sha] {
+        let shape = Shape { suite, off: clear, encrypt_then_mac: false };
         let length = match suite.protection().is_cbc() {
             true => 16 + (MAX_PLAIN + 1 + 20) / 16 * 16 + 16,
             false => MAX_PLAIN + 2 + 16,
@@ -322,25 +246,16 @@ fn oversized_records_are_refused() {
             let start = record.len() - padding;
             record[start..].fill(padding as u8 - 1);
         }
-        assert!(
-            matches!(shape.open(&record), Err(CryptoError::RecordOverflow { .. })),
-            "{suite:?}"
-        );
+        assert!(matches!(shape.open(&record), Err(CryptoError::RecordOverflow { .. })), "{suite:?}");
     }
 }
 
 #[test]
 fn padding_of_tls13_is_removed_and_must_leave_a_type() {
-    let shape = Shape {
-        suite: Suite::Tls13Aes128Gcm,
-        off: ON.with(Stage::Cipher).with(Stage::Mac),
-        encrypt_then_mac: false,
-    };
+    let shape =
+        Shape { suite: Suite::Tls13Aes128Gcm, off: ON.with(Stage::Cipher).with(Stage::Mac), encrypt_then_mac: false };
     let record = |inner: &[u8]| [&header(23, inner.len() + 16)[..], inner, &[0; 16]].concat();
-    assert_eq!(
-        shape.open(&record(b"text\x17\0\0\0")),
-        Ok((23, b"text".to_vec()))
-    );
+    assert_eq!(shape.open(&record(b"text\x17\0\0\0")), Ok((23, b"text".to_vec())));
     assert_eq!(shape.open(&record(b"\x16")), Ok((22, Vec::new())));
     for inner in [&b""[..], b"\0\0\0"] {
         assert_eq!(shape.open(&record(inner)), Err(CryptoError::NoContentType));
@@ -350,11 +265,7 @@ fn padding_of_tls13_is_removed_and_must_leave_a_type() {
 #[test]
 fn cbc_padding_must_be_whole() {
     let off = ON.with(Stage::Cipher).with(Stage::Mac);
-    let shape = Shape {
-        suite: Suite::RsaAes128Sha,
-        off,
-        encrypt_then_mac: false,
-    };
+    let shape = Shape { suite: Suite::RsaAes128Sha, off, encrypt_then_mac: false };
     let record = |tail: &[u8]| {
         let inner = [&[0; 16], &b"0123456789ab"[..], &[MAC_FILL; 20], tail].concat();
         [&header(23, inner.len())[..], &inner].concat()
@@ -366,10 +277,7 @@ fn cbc_padding_must_be_whole() {
     let mut broken = [15; 16];
     broken[0] = 14;
     assert_eq!(shape.open(&record(&broken)), Err(CryptoError::BadRecordMac));
-    assert_eq!(
-        shape.open(&record(&[200; 16])),
-        Err(CryptoError::BadRecordMac)
-    );
+    assert_eq!(shape.open(&record(&[200; 16])), Err(CryptoError::BadRecordMac));
 }
 
 /// RFC 8448 section 3: the client's Finished and its first application data.
@@ -406,23 +314,11 @@ fn rfc8448_records() {
 #[test]
 fn openssl_reads_tls12_records() {
     let plain = b"one record of the client";
-    for suite in [
-        Suite::RsaAes128Gcm,
-        Suite::RsaAes256Gcm,
-        Suite::EcdheRsaChaCha20,
-    ] {
-        let shape = Shape {
-            suite,
-            off: ON,
-            encrypt_then_mac: false,
-        };
+    for suite in [Suite::RsaAes128Gcm, Suite::RsaAes256Gcm, Suite::EcdheRsaChaCha20] {
+        let shape = Shape { suite, off: ON, encrypt_then_mac: false };
         let (record, block) = (shape.seal(plain), shape.secret());
         let keys = Keys12::of(suite.protection(), &block, Side::Client);
-        let explicit = if suite == Suite::EcdheRsaChaCha20 {
-            0
-        } else {
-            8
-        };
+        let explicit = if suite == Suite::EcdheRsaChaCha20 { 0 } else { 8 };
         let body = &record[HEADER..];
         let nonce = [keys.iv, &body[..explicit]].concat();
         let (sealed, tag) = body[explicit..].split_at(plain.len());
@@ -435,21 +331,9 @@ fn openssl_reads_tls12_records() {
         let opened = decrypt_aead(cipher, keys.key, Some(&nonce), &additional, sealed, tag);
         assert_eq!(opened.unwrap(), plain, "{suite:?}");
     }
-    for suite in [
-        Suite::RsaAes128Sha,
-        Suite::RsaAes256Sha,
-        Suite::RsaAes128Sha256,
-        Suite::RsaAes256Sha256,
-    ] {
+    for suite in [Suite::RsaAes128Sha, Suite::RsaAes256Sha, Suite::RsaAes128Sha256, Suite::RsaAes256Sha256] {
         for encrypt_then_mac in [false, true] {
-            openssl_reads_cbc(
-                Shape {
-                    suite,
-                    off: ON,
-                    encrypt_then_mac,
-                },
-                plain,
-            );
+            openssl_reads_cbc(Shape { suite, off: ON, encrypt_then_mac }, plain);
         }
     }
 }
@@ -465,9 +349,7 @@ fn openssl_reads_cbc(shape: Shape, plain: &[u8]) {
     let mac = |data: &[u8]| {
         let key = PKey::hmac(keys.mac).unwrap();
         let mut signer = Signer::new(digest, &key).unwrap();
-        signer
-            .update(&additional_data_12(0, 23, [3, 3], data.len()))
-            .unwrap();
+        signer.update(&additional_data_12(0, 23, [3, 3], data.len())).unwrap();
         signer.update(data).unwrap();
         signer.sign_to_vec().unwrap()
     };
@@ -477,11 +359,7 @@ fn openssl_reads_cbc(shape: Shape, plain: &[u8]) {
         assert_eq!(received, mac(before), "{shape:?}");
         sealed = before;
     }
-    let cipher = if keys.key.len() == 16 {
-        Cipher::aes_128_cbc()
-    } else {
-        Cipher::aes_256_cbc()
-    };
+    let cipher = if keys.key.len() == 16 { Cipher::aes_128_cbc() } else { Cipher::aes_256_cbc() };
     let mut crypter = Crypter::new(cipher, Mode::Decrypt, keys.key, Some(&sealed[..16])).unwrap();
     crypter.pad(false);
     let mut opened = vec![0; sealed.len()];
@@ -493,11 +371,7 @@ fn openssl_reads_cbc(shape: Shape, plain: &[u8]) {
     if !shape.encrypt_then_mac {
         assert_eq!(received, mac(plain), "{shape:?}");
     }
-    assert!(
-        padding
-            .iter()
-            .all(|&byte| byte as usize == padding.len() - 1)
-    );
+    assert!(padding.iter().all(|&byte| byte as usize == padding.len() - 1));
 }
 
 /// The halves of an AEAD by docs/NOOP.md: the cipher's payload is that of the whole AEAD, and the tag is that of an empty plain
@@ -511,31 +385,20 @@ fn aead_halves_follow_the_contract() {
         (Suite::EcdheRsaChaCha20, Cipher::chacha20_poly1305(), 0),
     ];
     for (suite, cipher, explicit) in cases {
-        let shape = |off| Shape {
-            suite,
-            off,
-            encrypt_then_mac: false,
-        };
+        let shape = |off| Shape { suite, off, encrypt_then_mac: false };
         let block = shape(ON).secret();
         let keys = Keys12::of(suite.protection(), &block, Side::Client);
         let nonce = [keys.iv, &[0; 8][..explicit]].concat();
         let additional = additional_data_12(0, 23, [3, 3], plain.len());
         let mut tag = [0; 16];
-        let encrypted =
-            encrypt_aead(cipher, keys.key, Some(&nonce), &additional, plain, &mut tag).unwrap();
+        let encrypted = encrypt_aead(cipher, keys.key, Some(&nonce), &additional, plain, &mut tag).unwrap();
         let body = |off| shape(off).seal(plain)[HEADER + explicit..].to_vec();
         assert_eq!(body(ON), [&encrypted[..], &tag].concat());
-        assert_eq!(
-            body(ON.with(Stage::Mac)),
-            [&encrypted[..], &[0; 16]].concat()
-        );
+        assert_eq!(body(ON.with(Stage::Mac)), [&encrypted[..], &[0; 16]].concat());
         let both = [&additional[..], plain].concat();
         encrypt_aead(cipher, keys.key, Some(&nonce), &both, b"", &mut tag).unwrap();
         assert_eq!(body(ON.with(Stage::Cipher)), [&plain[..], &tag].concat());
-        assert_eq!(
-            body(ON.with(Stage::Cipher).with(Stage::Mac)),
-            [&plain[..], &[0; 16]].concat()
-        );
+        assert_eq!(body(ON.with(Stage::Cipher).with(Stage::Mac)), [&plain[..], &[0; 16]].concat());
     }
 }
 

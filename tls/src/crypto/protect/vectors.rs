@@ -9,18 +9,10 @@ fn opens(vector: &Vector, method: &dyn Fn() -> Method, sequence: u64, plain: &[u
     let record = vector.bytes("record");
     let header: [u8; HEADER] = record[..HEADER].try_into().unwrap();
     let open = |body: &mut Vec<u8>| {
-        let mut opener = Opener(Half {
-            method: method(),
-            sequence,
-        });
-        opener
-            .open(header, body)
-            .map(|(content_type, place)| (content_type, body[place].to_vec()))
+        let mut opener = Opener(Half { method: method(), sequence });
+        opener.open(header, body).map(|(content_type, place)| (content_type, body[place].to_vec()))
     };
-    assert_eq!(
-        open(&mut record[HEADER..].to_vec()),
-        Ok((23, plain.to_vec()))
-    );
+    assert_eq!(open(&mut record[HEADER..].to_vec()), Ok((23, plain.to_vec())));
     let mut changed = record[HEADER..].to_vec();
     *changed.last_mut().unwrap() ^= 1;
     let refused = open(&mut changed);
@@ -50,15 +42,7 @@ fn aead_records() {
                 Aead::tls13(suite, vector.off(), &vector.bytes("secret"))
             } else {
                 let (key, iv) = (vector.bytes("key"), vector.bytes("iv"));
-                Aead::tls12(
-                    suite.protection(),
-                    vector.off(),
-                    &Keys12 {
-                        mac: &[],
-                        key: &key,
-                        iv: &iv,
-                    },
-                )
+                Aead::tls12(suite.protection(), vector.off(), &Keys12 { mac: &[], key: &key, iv: &iv })
             })
         };
         let mut plain = vector.bytes("plaintext");
@@ -69,11 +53,7 @@ fn aead_records() {
         // Our explicit nonce of TLS 1.2 GCM is the sequence number, the vectors' is zero.
         if tls13 || suite.protection() == Protection::ChaCha20Poly1305 {
             let mut record = Vec::new();
-            Sealer(Half {
-                method: method(),
-                sequence: sequence(&vector),
-            })
-            .seal(23, &plain, &mut record);
+            Sealer(Half { method: method(), sequence: sequence(&vector) }).seal(23, &plain, &mut record);
             assert_eq!(record, vector.bytes("record"));
         }
     }
@@ -89,25 +69,10 @@ fn cbc_records() {
             other => panic!("encrypt_then_mac is {other}"),
         };
         let (key, mac) = (vector.bytes("key"), vector.bytes("mac_key"));
-        let cbc = || {
-            Cbc::new(
-                suite.protection(),
-                vector.off(),
-                &Keys12 {
-                    mac: &mac,
-                    key: &key,
-                    iv: &[],
-                },
-                encrypt_then_mac,
-            )
-        };
+        let cbc =
+            || Cbc::new(suite.protection(), vector.off(), &Keys12 { mac: &mac, key: &key, iv: &[] }, encrypt_then_mac);
         let plain = vector.bytes("plaintext");
-        opens(
-            &vector,
-            &|| Method::Cbc(Box::new(cbc())),
-            sequence(&vector),
-            &plain,
-        );
+        opens(&vector, &|| Method::Cbc(Box::new(cbc())), sequence(&vector), &plain);
         let expected = vector.bytes("record");
         let mut record = Vec::new();
         let iv = expected[HEADER..HEADER + 16].try_into().unwrap();
