@@ -17,6 +17,7 @@ pub struct Cli {
 enum Command {
     Ablate(cmd::ablate::Args),
     Run(cmd::run::Args),
+    Load(Box<cmd::load::Args>),
     Completions(cmd::completions::Args),
     List(cmd::list::Args),
     Man(cmd::man::Args),
@@ -31,6 +32,7 @@ pub fn run() -> anyhow::Result<Exit> {
     match Cli::parse().command {
         Command::Ablate(args) => cmd::ablate::run(&args),
         Command::Run(args) => cmd::run::run(&args),
+        Command::Load(args) => cmd::load::run(&args),
         Command::Completions(args) => cmd::completions::run(&args),
         Command::List(args) => cmd::list::run(&args),
         Command::Man(args) => cmd::man::run(&args),

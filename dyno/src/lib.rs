@@ -8,6 +8,7 @@ pub mod cmd;
 pub mod exit;
 pub mod experiment;
 pub mod interrupt;
+pub mod load;
 pub mod native;
 pub mod report;
 pub mod servers;

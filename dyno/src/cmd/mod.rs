@@ -3,6 +3,7 @@
 pub mod ablate;
 pub mod completions;
 pub mod list;
+pub mod load;
 pub mod man;
 pub mod report;
 pub mod run;

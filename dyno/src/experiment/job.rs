@@ -236,10 +236,16 @@ pub struct OutcomeRecord {
     pub phases: BTreeMap<String, String>,
     /// Error kind to count.
     pub errors: BTreeMap<String, u64>,
+    /// Status code to count of complete responses.
+    #[serde(default)]
+    pub statuses: BTreeMap<u16, u64>,
     /// TLS fault text to count.
     pub tls_faults: BTreeMap<String, u64>,
     /// Negotiated parameters to count.
     pub negotiated: BTreeMap<String, u64>,
+    /// The run ended early because nothing succeeded any more.
+    #[serde(default)]
+    pub gave_up: bool,
     /// The run was stopped before its end.
     pub stopped: bool,
 }

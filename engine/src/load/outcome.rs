@@ -126,6 +126,8 @@ pub struct Outcome {
     pub phases: BTreeMap<Phase, Histogram<u64>>,
     /// Failed requests and connections by kind.
     pub errors: BTreeMap<ErrorKind, u64>,
+    /// Complete responses by status code, expected or not.
+    pub statuses: BTreeMap<u16, u64>,
     /// The first few TLS faults by text (alert names and the like), with counts.
     pub tls_faults: BTreeMap<String, u64>,
     /// Negotiated `version suite group` texts, with counts of handshakes.

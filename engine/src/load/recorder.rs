@@ -16,11 +16,16 @@ pub struct Recorder {
     pub handshakes: Handshakes,
     phases: [Histogram<u64>; Phase::ALL.len()],
     errors: [u64; ErrorKind::ALL.len()],
+    /// Complete responses by status code.
+    statuses: [u64; STATUSES],
     tls_faults: BTreeMap<String, u64>,
     negotiated: Vec<(Negotiated, u64)>,
 }
 
 type Negotiated = (Version, Suite, Option<Group>);
+
+/// Status codes have three digits.
+const STATUSES: usize = 1000;
 
 /// Under this text TLS faults are counted once there are too many different ones.
 const OTHER_FAULTS: &str = "other faults";
@@ -39,6 +44,7 @@ impl Recorder {
             handshakes: Handshakes::default(),
             phases: [(); Phase::ALL.len()].map(|()| histogram()),
             errors: [0; ErrorKind::ALL.len()],
+            statuses: [0; STATUSES],
             tls_faults: BTreeMap::new(),
             negotiated: Vec::with_capacity(NEGOTIATED_MAX),
         }
@@ -46,6 +52,10 @@ impl Recorder {
 
     pub fn latency(&mut self, phase: Phase, nanoseconds: u64) {
         self.phases[phase as usize].saturating_record(nanoseconds);
+    }
+
+    pub fn status(&mut self, status: u16) {
+        self.statuses[usize::from(status).min(STATUSES - 1)] += 1;
     }
 
     pub fn error(&mut self, kind: ErrorKind) {
@@ -90,6 +100,10 @@ impl Recorder {
             errors: ErrorKind::ALL
                 .into_iter()
                 .zip(self.errors)
+                .filter(|(_, count)| some(count))
+                .collect(),
+            statuses: (0..)
+                .zip(self.statuses)
                 .filter(|(_, count)| some(count))
                 .collect(),
             tls_faults: self.tls_faults,

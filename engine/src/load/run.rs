@@ -527,6 +527,7 @@ impl<'p> Run<'p> {
         let body_bytes = connection.response.body_bytes();
         connection.served += 1;
         self.recorder.body_bytes += body_bytes;
+        self.recorder.status(head.status);
         if exchange
             .expect
             .status

@@ -1,0 +1,591 @@
+//! `tlsdyno load`: a closed-loop load on anybody's server, or the load process of an experiment.
+
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tlsdyno_engine::load::{
+    Connections, ErrorKind, Expect, Object, Outcome, Plan, Progress, Request, Resumption, Target,
+    Until, User, Workload, run_observed,
+};
+
+use crate::exit::{Exit, OrExit};
+use crate::experiment::job::TlsSpec;
+use crate::interrupt;
+use crate::load::summary::Summary;
+use crate::load::url::Url;
+use crate::load::warning::{Warning, warnings};
+use crate::load::{descriptors, job, report, tls};
+
+/// Load a server and measure it: throughput, latency by phase, handshakes by kind
+///
+/// A closed loop: every connection makes its next request as soon as the last response is complete. Without --reuse nothing
+/// is resumed and connections are kept; with --reuse each connection makes one request (unless --requests-per-connection
+/// says otherwise) and exactly that share of them resumes a session.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tlsdyno load https://localhost:8443/1k.bin --insecure
+  tlsdyno load https://localhost:8443/ --reuse 80% --tls 1.3 --duration 30s --json
+  tlsdyno load http://[::1]:8080/ --connections 16 --requests-per-connection 100
+
+Phases: tcp_connect (connect called until the first bytes leave), full_handshake and resumed_handshake (ClientHello sent until
+complete), first_byte and whole_response (request sent until then).")]
+pub struct Args {
+    /// What to request, for example https://localhost:8443/1k.bin
+    #[arg(required_unless_present = "job")]
+    url: Option<String>,
+
+    /// Run the blocks of an experiment on command (one JSON line each on standard input)
+    #[arg(long, value_name = "FILE", exclusive = true)]
+    job: Option<PathBuf>,
+
+    /// How long, for example 10, 500ms, 2m
+    #[arg(short, long, default_value = "10s", value_name = "TIME")]
+    duration: Time,
+
+    /// End after so many connections were made, instead of after a time
+    #[arg(long, value_name = "N", conflicts_with = "duration")]
+    total_connections: Option<u64>,
+
+    /// Connections open at once
+    #[arg(short, long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    connections: u32,
+
+    /// Share of connections that resume a session, 0% to 100%; `always`: whenever the user holds a session
+    #[arg(long, value_name = "PERCENT")]
+    reuse: Option<Reuse>,
+
+    /// Requests on each connection [default: no limit; 1 with --reuse]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    requests_per_connection: Option<u32>,
+
+    /// One request on each connection, with `Connection: close`
+    #[arg(long, conflicts_with_all = ["requests_per_connection", "keep_alive"])]
+    close: bool,
+
+    /// No limit on requests per connection, also with --reuse
+    #[arg(long, conflicts_with = "requests_per_connection")]
+    keep_alive: bool,
+
+    /// Users, each with TLS sessions of its own (they matter with --reuse always) [default: as many as connections]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    users: Option<u32>,
+
+    /// Connections of each user; the first handshake completes before the others open
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    per_user: u32,
+
+    /// How much of TLS the client does: honest verifies the server, lean does not, floor also saves the key agreement (own
+    /// servers on loopback only: such a connection has no secrecy)
+    #[arg(long, default_value = "honest", value_name = "EFFORT", value_parser = ["honest", "lean", "floor"])]
+    effort: String,
+
+    /// Do not verify the server: the same as --effort lean
+    #[arg(short = 'k', long, conflicts_with = "effort")]
+    insecure: bool,
+
+    /// TLS version [default: both]
+    #[arg(long = "tls", value_name = "VERSION", value_parser = ["1.2", "1.3"])]
+    version: Option<String>,
+
+    /// Cipher suites, best first, by OpenSSL or IANA name [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    suite: Vec<String>,
+
+    /// Groups, best first: X25519, P-256, P-384 [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    group: Vec<String>,
+
+    /// Trusted roots in PEM form [default: the system's]
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+
+    /// Offer no TLS 1.2 tickets: sessions are resumed by ID
+    #[arg(long)]
+    no_tickets: bool,
+
+    /// A further header, for example 'Accept: text/html' (several times); Host replaces the URL's
+    #[arg(short = 'H', long, value_name = "HEADER")]
+    header: Vec<Header>,
+
+    /// Request method
+    #[arg(short = 'X', long, default_value = "GET", value_name = "METHOD", value_parser = parse_method)]
+    method: String,
+
+    /// Bytes of request body
+    #[arg(long, default_value_t = 0, value_name = "BYTES")]
+    body: u64,
+
+    /// Status of a hit; `any` accepts all
+    #[arg(long, default_value = "200", value_name = "STATUS")]
+    expect_status: ExpectedStatus,
+
+    /// How long a connection may go without progress
+    #[arg(long, default_value = "10s", value_name = "TIME")]
+    timeout: Time,
+
+    /// Pause before each wait for events, so that they come in batches as in a busy client (for measuring the client itself)
+    #[arg(long, value_name = "TIME")]
+    batch: Option<Time>,
+
+    /// Run on this CPU only
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the load and prints what it measured.
+pub fn run(args: &Args) -> Result<Exit> {
+    let stop = interrupt::flag()?;
+    if let Some(path) = &args.job {
+        let job = job::Prepared::read(path).or_exit(Exit::Input)?;
+        job::serve(
+            &job,
+            std::io::stdin().lock(),
+            std::io::stdout().lock(),
+            &stop,
+        )?;
+        return Ok(Exit::Done);
+    }
+    let text = args
+        .url
+        .as_deref()
+        .expect("clap requires the URL where there is no job");
+    let url = Url::parse(text).or_exit(Exit::Usage)?;
+    let address = url.resolve().or_exit(Exit::Unreachable)?;
+    let plan = plan(args, &url, address).or_exit(Exit::Usage)?;
+    descriptors::make_room_for(args.connections).or_exit(Exit::Environment)?;
+    if let Some(cpu) = args.cpu {
+        pin_to(cpu).or_exit(Exit::Environment)?;
+    }
+    let outcome = load(&plan, &stop)?;
+    let asked = args.reuse.and_then(Reuse::percent).filter(|_| url.tls);
+    let warnings = warnings(&outcome, asked, args.expect_status.0);
+    let effort = url.tls.then(|| effort(args).to_owned());
+    print(
+        &Summary::new(text.to_owned(), effort, asked, &outcome, &warnings),
+        args.json,
+    )?;
+    exit(&outcome, &warnings, address)
+}
+
+fn print(summary: &Summary, json: bool) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, summary)?;
+        writeln!(out)?;
+    } else {
+        out.write_all(report::text(summary).as_bytes())?;
+    }
+    out.flush().context("failed to print")
+}
+
+/// How the program ends after a run that was printed.
+fn exit(outcome: &Outcome, warnings: &[Warning], address: SocketAddr) -> Result<Exit> {
+    if outcome.stopped {
+        return Ok(Exit::Interrupted);
+    }
+    if outcome.hits == 0 {
+        let why = failure(outcome, address);
+        return Err(anyhow::anyhow!("not one request succeeded: {why}")).or_exit(Exit::Unreachable);
+    }
+    if !outcome.errors.is_empty() {
+        return Ok(Exit::Errors);
+    }
+    if warnings
+        .iter()
+        .any(|warning| matches!(warning, Warning::ReuseMissed { .. }))
+    {
+        return Ok(Exit::Invalid);
+    }
+    Ok(Exit::Done)
+}
+
+fn failure(outcome: &Outcome, address: SocketAddr) -> String {
+    let Some((kind, _)) = outcome.errors.iter().max_by_key(|(_, count)| **count) else {
+        return format!("{address} answered nothing in the time; give it more (--duration)");
+    };
+    let fault = outcome.tls_faults.iter().max_by_key(|(_, count)| **count);
+    match (kind, fault) {
+        (ErrorKind::Refused, _) => {
+            format!("{address} refuses connections; is the server running, and on that port?")
+        }
+        (ErrorKind::Timeout, _) => {
+            format!("{address} does not answer; is a firewall between, or is --timeout too short?")
+        }
+        (ErrorKind::Tls, Some((fault, _))) if fault.contains("authenticated") => {
+            format!(
+                "{fault}; trust its certificate with --ca-file, or do not verify with --insecure"
+            )
+        }
+        (ErrorKind::Tls, Some((fault, _))) => fault.clone(),
+        (ErrorKind::Status, _) => "see the warning above".to_owned(),
+        (ErrorKind::Http, _) => format!(
+            "{address} does not answer in HTTP/1; does it speak TLS (https) or another protocol?"
+        ),
+        (ErrorKind::Closed | ErrorKind::Reset, _) => {
+            format!(
+                "{address} closes connections instead of answering; does it speak TLS where the URL says http, or the reverse?"
+            )
+        }
+        (kind, _) => format!("the errors are `{}`", kind.name()),
+    }
+}
+
+fn effort(args: &Args) -> &str {
+    if args.insecure { "lean" } else { &args.effort }
+}
+
+fn plan(args: &Args, url: &Url, address: SocketAddr) -> Result<Plan> {
+    let effort = effort(args);
+    ensure!(
+        effort != "floor" || address.ip().is_loopback(),
+        "effort floor sends a key share without a secret, and is for your own servers on this machine only; {address} is not: use lean"
+    );
+    ensure!(
+        url.tls || args.reuse.is_none(),
+        "--reuse is about TLS sessions; the URL is plain http"
+    );
+    let spec = TlsSpec {
+        versions: args.version.iter().cloned().collect(),
+        suites: args.suite.clone(),
+        groups: args.group.clone(),
+        effort: effort.to_owned(),
+        noop: Vec::new(),
+        encrypt_then_mac: true,
+        tickets: !args.no_tickets,
+        ca_file: args.ca_file.clone(),
+    };
+    let tls = if url.tls {
+        Some(tls::config(&spec, &url.host)?)
+    } else {
+        None
+    };
+    let host = args
+        .header
+        .iter()
+        .find(|header| header.is_host())
+        .map_or(url.host_header(), |header| header.value.clone());
+    let users = args.users.unwrap_or(args.connections);
+    let requests_each = match (args.close, args.keep_alive, args.requests_per_connection) {
+        (true, _, _) => Some(1),
+        (_, true, _) => None,
+        (_, _, None) if args.reuse.is_some() => Some(1),
+        (_, _, each) => each,
+    };
+    Ok(Plan {
+        target: Target { address, host, tls },
+        workload: Arc::new(workload(args, url, users)),
+        users: 0..users,
+        connections: Connections {
+            total: args.connections,
+            per_user: args.per_user,
+            first_alone: true,
+            requests_each,
+            timeout_ns: args.timeout.nanoseconds()?,
+            batch_ns: args.batch.map_or(0, |batch| batch.0.as_nanos() as u64),
+        },
+        resumption: args.reuse.map_or(Resumption::Never, Reuse::resumption),
+        until: match args.total_connections {
+            Some(count) => Until::ConnectionsMade(count),
+            None => Until::Elapsed(args.duration.nanoseconds()?),
+        },
+    })
+}
+
+/// Requests that a user makes before it begins anew. It only has to be long: the users share one sequence.
+const REQUESTS_PER_USER: u32 = 65_536;
+
+fn workload(args: &Args, url: &Url, users: u32) -> Workload {
+    let object = Object {
+        method: args.method.clone(),
+        path: url.path.clone(),
+        headers: args
+            .header
+            .iter()
+            .filter(|header| !header.is_host())
+            .map(Header::line)
+            .collect(),
+        body_bytes: args.body,
+        expect: Expect {
+            status: args.expect_status.0,
+            body_bytes: None,
+        },
+    };
+    let request = |index: u32| Request {
+        object: 0,
+        page_end: (index + 1).is_multiple_of(args.per_user),
+        close_after: false,
+        forget_session: false,
+    };
+    Workload {
+        objects: vec![object],
+        requests: (0..REQUESTS_PER_USER).map(request).collect(),
+        users: vec![
+            User {
+                requests: 0..REQUESTS_PER_USER
+            };
+            users as usize
+        ],
+    }
+}
+
+fn pin_to(cpu: usize) -> Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    ensure!(
+        cpu < rustix::thread::CpuSet::MAX_CPU,
+        "there is no CPU {cpu}"
+    );
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set).with_context(|| {
+        format!("failed to move to CPU {cpu}; `nproc --all` tells how many there are")
+    })
+}
+
+/// Runs the plan on this thread; another one shows the progress where somebody watches.
+fn load(plan: &Plan, stop: &AtomicBool) -> Result<Outcome> {
+    let progress = Progress::default();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        if std::io::stderr().is_terminal() {
+            scope.spawn(|| show(&progress, &done));
+        }
+        let outcome = run_observed(plan, stop, &progress);
+        done.store(true, Ordering::Relaxed);
+        Ok(outcome?)
+    })
+}
+
+fn show(progress: &Progress, done: &AtomicBool) {
+    let began = Instant::now();
+    let mut shown = Instant::now();
+    while !done.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(20));
+        if shown.elapsed() < Duration::from_millis(500) {
+            continue;
+        }
+        shown = Instant::now();
+        let (hits, errors) = (
+            progress.hits.load(Ordering::Relaxed),
+            progress.errors.load(Ordering::Relaxed),
+        );
+        let seconds = began.elapsed().as_secs_f64();
+        let rate = report::grouped((hits as f64 / seconds) as u64);
+        eprint!(
+            "\r\x1b[K{seconds:6.1} s   {} hits   {rate} /s   {} errors",
+            report::grouped(hits),
+            report::grouped(errors)
+        );
+    }
+    eprint!("\r\x1b[K");
+}
+
+/// A time as people type it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Time(Duration);
+
+impl Time {
+    fn nanoseconds(self) -> Result<u64> {
+        let nanoseconds = self.0.as_nanos() as u64;
+        ensure!(nanoseconds > 0, "the time must be longer than nothing");
+        Ok(nanoseconds)
+    }
+}
+
+impl FromStr for Time {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Time, String> {
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let number: f64 = digits
+            .trim_end()
+            .parse()
+            .map_err(|_| format!("`{text}` is no time; write 10, 10s, 500ms or 2m"))?;
+        let unit = match &text[digits.len()..] {
+            "" | "s" => 1.0,
+            "ms" => 1e-3,
+            "us" => 1e-6,
+            "m" | "min" => 60.0,
+            "h" => 3600.0,
+            unit => {
+                return Err(format!(
+                    "`{unit}` is no unit of time; known are us, ms, s, m, h"
+                ));
+            }
+        };
+        let seconds = number * unit;
+        if !(0.0..=1e7).contains(&seconds) {
+            return Err(format!("`{text}` is out of range; at most 2777h"));
+        }
+        Ok(Time(Duration::from_secs_f64(seconds)))
+    }
+}
+
+/// The value of --reuse.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Reuse {
+    Percent(f64),
+    Always,
+}
+
+impl Reuse {
+    fn percent(self) -> Option<f64> {
+        match self {
+            Reuse::Percent(percent) => Some(percent),
+            Reuse::Always => None,
+        }
+    }
+
+    fn resumption(self) -> Resumption {
+        match self {
+            Reuse::Percent(percent) => Resumption::Share(percent / 100.0),
+            Reuse::Always => Resumption::Always,
+        }
+    }
+}
+
+impl FromStr for Reuse {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Reuse, String> {
+        if text.eq_ignore_ascii_case("always") {
+            return Ok(Reuse::Always);
+        }
+        let number = text.strip_suffix('%').unwrap_or(text).trim_end();
+        match number.parse() {
+            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Reuse::Percent(percent)),
+            _ => Err(format!(
+                "`{text}` is no share of connections; write 0% to 100%, or always"
+            )),
+        }
+    }
+}
+
+/// One header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Header {
+    name: String,
+    value: String,
+}
+
+impl Header {
+    fn is_host(&self) -> bool {
+        self.name.eq_ignore_ascii_case("host")
+    }
+
+    fn line(&self) -> String {
+        format!("{}: {}\r\n", self.name, self.value)
+    }
+}
+
+impl FromStr for Header {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Header, String> {
+        let (name, value) = text
+            .split_once(':')
+            .ok_or_else(|| format!("`{text}` is no header; write 'Name: value'"))?;
+        let is_token =
+            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        if name.is_empty() || !name.bytes().all(is_token) {
+            return Err(format!("`{name}` is no header name"));
+        }
+        if value
+            .bytes()
+            .any(|byte| byte.is_ascii_control() && byte != b'\t')
+        {
+            return Err(format!("the value of `{name}` holds control characters"));
+        }
+        for owned in ["Connection", "Content-Length", "Transfer-Encoding"] {
+            if name.eq_ignore_ascii_case(owned) {
+                return Err(format!(
+                    "`{owned}` is made by tlsdyno itself; use --close, --keep-alive or --body"
+                ));
+            }
+        }
+        Ok(Header {
+            name: name.to_owned(),
+            value: value.trim().to_owned(),
+        })
+    }
+}
+
+fn parse_method(text: &str) -> Result<String, String> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+        return Err(format!("`{text}` is no request method"));
+    }
+    if text.eq_ignore_ascii_case("connect") {
+        return Err("CONNECT opens a tunnel, which is no load".to_owned());
+    }
+    Ok(text.to_ascii_uppercase())
+}
+
+/// The status of a hit; `None`: any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ExpectedStatus(Option<u16>);
+
+impl FromStr for ExpectedStatus {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ExpectedStatus, String> {
+        match text.parse() {
+            _ if text == "any" => Ok(ExpectedStatus(None)),
+            Ok(status) if (200..=599).contains(&status) => Ok(ExpectedStatus(Some(status))),
+            _ => Err(format!(
+                "`{text}` is no status of a response; write 200 to 599, or any"
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_people_type_them() {
+        let time = |text: &str| text.parse().map(|Time(time)| time);
+        assert_eq!(time("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(time("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(time("4ms"), Ok(Duration::from_millis(4)));
+        assert_eq!(time("2m"), Ok(Duration::from_secs(120)));
+        assert!(
+            time("soon").is_err()
+                && time("1y").is_err()
+                && time("-1").is_err()
+                && time("NaN").is_err()
+        );
+        assert_eq!("50%".parse(), Ok(Reuse::Percent(50.0)));
+        assert_eq!("99.5".parse(), Ok(Reuse::Percent(99.5)));
+        assert_eq!("always".parse(), Ok(Reuse::Always));
+        assert!(
+            ["101%", "-1%", "half", "", "NaN"]
+                .iter()
+                .all(|text| text.parse::<Reuse>().is_err())
+        );
+        let header: Header = "accept:  text/html ".parse().unwrap();
+        assert_eq!(header.line(), "accept: text/html\r\n");
+        assert!(
+            ["x", ": y", "a b: c", "a: b\r\nc: d", "Connection: close"]
+                .iter()
+                .all(|text| text.parse::<Header>().is_err())
+        );
+        assert_eq!("any".parse(), Ok(ExpectedStatus(None)));
+        assert_eq!("404".parse(), Ok(ExpectedStatus(Some(404))));
+        assert!(
+            ["100", "x"]
+                .iter()
+                .all(|text| text.parse::<ExpectedStatus>().is_err())
+        );
+        assert_eq!(parse_method("get"), Ok("GET".to_owned()));
+        assert!(parse_method("G T").is_err() && parse_method("connect").is_err());
+    }
+}

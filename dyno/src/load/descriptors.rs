@@ -1,0 +1,53 @@
+//! The limit on open files, which bounds the connections of the load process.
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors that the process needs besides its connections: standard streams, epoll, randomness, job file.
+const OTHERS: u64 = 32;
+
+/// Makes room for so many connections: raises the soft limit on open files as far as the hard one allows.
+///
+/// # Errors
+/// The hard limit is too low; says how to raise it.
+pub fn make_room_for(connections: u32) -> Result<()> {
+    let needed = u64::from(connections) + OTHERS;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let most = limit.maximum.unwrap_or(u64::MAX);
+    ensure!(
+        most >= needed,
+        "{connections} connections need {needed} open files, but this process may have only {most}; raise the limit with \
+         `sudo prlimit --pid $$ --nofile={needed}:{needed}` in this shell, or use at most --connections {}",
+        most.saturating_sub(OTHERS)
+    );
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(needed),
+            maximum: limit.maximum,
+        },
+    )
+    .context("failed to raise the limit on open files")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_raised_or_the_remedy_named() {
+        make_room_for(1).unwrap();
+        let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+        if let Ok(beyond) = u32::try_from(hard.saturating_add(1)) {
+            assert!(
+                make_room_for(beyond)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("prlimit")
+            );
+        }
+    }
+}

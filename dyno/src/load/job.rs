@@ -1,0 +1,272 @@
+//! `tlsdyno load --job FILE`: blocks on command, for the runner of experiments (contract: `experiment::job`).
+
+use std::io::{BufRead, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, ensure};
+use tlsdyno_engine::load::{Connections, Plan, Resumption, Target, Until, Workload, run};
+
+use crate::experiment::job::{Command, ConnectionsSpec, Job, Reply, ReuseSpec, TargetSpec};
+use crate::load::{descriptors, record, tls};
+use crate::trace;
+
+/// A job whose workload is made and whose targets are compiled.
+#[derive(Debug)]
+pub struct Prepared {
+    workload: Arc<Workload>,
+    connections: Connections,
+    targets: Vec<(Target, Resumption)>,
+}
+
+impl Prepared {
+    /// Reads and prepares a job file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or what it asks for cannot be done.
+    pub fn read(path: &Path) -> Result<Prepared> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("failed to read the job file {}", path.display()))?;
+        let job: Job = serde_json::from_str(&text)
+            .with_context(|| format!("the job file {} is malformed", path.display()))?;
+        Prepared::new(&job)
+    }
+
+    /// Prepares a job.
+    ///
+    /// # Errors
+    /// The workload cannot be made, a target's TLS settings are wrong, or there are too few descriptors.
+    pub fn new(job: &Job) -> Result<Prepared> {
+        descriptors::make_room_for(job.connections.total)?;
+        let site = trace::make(&job.workload).context("failed to make the workload")?;
+        let targets = job.targets.iter().map(target).collect::<Result<_>>()?;
+        Ok(Prepared {
+            workload: site.workload,
+            connections: connections(&job.connections),
+            targets,
+        })
+    }
+
+    /// What is written before the first command.
+    pub fn ready(&self) -> Reply {
+        Reply::Ready {
+            users: self.workload.users.len() as u32,
+            requests: self.workload.requests.len() as u32,
+        }
+    }
+
+    /// Carries out one command line.
+    pub fn answer(&self, line: &str, stop: &AtomicBool) -> Reply {
+        match self.carry_out(line, stop) {
+            Ok(reply) => reply,
+            Err(error) => Reply::Error {
+                message: format!("{error:#}"),
+            },
+        }
+    }
+
+    fn carry_out(&self, line: &str, stop: &AtomicBool) -> Result<Reply> {
+        let command: Command = serde_json::from_str(line)
+            .with_context(|| format!("`{}` is no command", line.trim_end()))?;
+        let Command::Run {
+            target,
+            users_from,
+            users_to,
+        } = command;
+        let (target, resumption) = self
+            .targets
+            .get(target)
+            .with_context(|| format!("the job has no target {target}"))?;
+        ensure!(users_from < users_to, "the block has no users");
+        let plan = Plan {
+            target: target.clone(),
+            workload: Arc::clone(&self.workload),
+            users: users_from..users_to,
+            connections: self.connections,
+            resumption: *resumption,
+            until: Until::UsersDone,
+        };
+        let outcome = run(&plan, stop)?;
+        Ok(Reply::Outcome(Box::new(record::record(&outcome)?)))
+    }
+}
+
+/// Answers commands until the input ends.
+///
+/// # Errors
+/// Input or output fails: the runner is gone.
+pub fn serve(
+    job: &Prepared,
+    input: impl BufRead,
+    mut output: impl Write,
+    stop: &AtomicBool,
+) -> Result<()> {
+    say(&mut output, &job.ready())?;
+    for line in input.lines() {
+        let line = line.context("failed to read a command")?;
+        if !line.trim().is_empty() {
+            say(&mut output, &job.answer(&line, stop))?;
+        }
+    }
+    Ok(())
+}
+
+fn say(output: &mut impl Write, reply: &Reply) -> Result<()> {
+    let mut line = serde_json::to_vec(reply).context("failed to encode a reply")?;
+    line.push(b'\n');
+    output
+        .write_all(&line)
+        .and_then(|()| output.flush())
+        .context("failed to write a reply")
+}
+
+fn target(spec: &TargetSpec) -> Result<(Target, Resumption)> {
+    let compile = |tls_spec| tls::config(tls_spec, bare_host(&spec.host));
+    let tls = spec
+        .tls
+        .as_ref()
+        .map(compile)
+        .transpose()
+        .with_context(|| format!("target {}", spec.name))?;
+    let resumption = match spec.reuse {
+        ReuseSpec::Always => Resumption::Always,
+        ReuseSpec::Never => Resumption::Never,
+        ReuseSpec::Share(share) => Resumption::Share(share),
+    };
+    Ok((
+        Target {
+            address: spec.address,
+            host: spec.host.clone(),
+            tls,
+        },
+        resumption,
+    ))
+}
+
+/// A Host header's value without its port and brackets.
+fn bare_host(host: &str) -> &str {
+    if let Some((literal, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return literal;
+    }
+    match host.rsplit_once(':') {
+        Some((name, port))
+            if !name.contains(':') && port.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            name
+        }
+        _ => host,
+    }
+}
+
+/// The engine's own form of how connections are used.
+pub fn connections(spec: &ConnectionsSpec) -> Connections {
+    Connections {
+        total: spec.total,
+        per_user: spec.per_user,
+        first_alone: spec.first_alone,
+        requests_each: spec.requests_each,
+        timeout_ns: spec.timeout_ns,
+        batch_ns: spec.batch_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lose_port_and_brackets() {
+        for (host, bare) in [
+            ("a.b", "a.b"),
+            ("a.b:8443", "a.b"),
+            ("[::1]:8443", "::1"),
+            ("[::1]", "::1"),
+            ("::1", "::1"),
+            ("127.0.0.1:1", "127.0.0.1"),
+        ] {
+            assert_eq!(bare_host(host), bare);
+        }
+    }
+
+    fn job(text: &str) -> Result<Prepared> {
+        Prepared::new(&serde_json::from_str(text)?)
+    }
+
+    const JOB: &str = r#"{
+        "workload": {"kind": "url", "path": "/1", "bytes": 1, "users": 3, "requests_per_user": 2},
+        "targets": [{"name": "as is", "address": "127.0.0.1:1", "host": "localhost", "tls": null, "reuse": {"share": 0.5}}],
+        "connections": {"total": 2, "per_user": 1, "first_alone": true, "requests_each": null, "timeout_ns": 1000000000, "batch_ns": 0}
+    }"#;
+
+    #[test]
+    fn commands_are_answered_line_by_line_and_mistakes_do_not_end_it() {
+        let job = job(JOB).unwrap();
+        let commands = concat!(
+            r#"{"run": {"target": 0, "users_from": 0, "users_to": 2}}"#,
+            "\n\nnonsense\n",
+            r#"{"run": {"target": 1, "users_from": 0, "users_to": 2}}"#,
+            "\n",
+            r#"{"run": {"target": 0, "users_from": 2, "users_to": 4}}"#,
+            "\n",
+        );
+        let mut output = Vec::new();
+        serve(
+            &job,
+            commands.as_bytes(),
+            &mut output,
+            &AtomicBool::new(false),
+        )
+        .unwrap();
+        let replies: Vec<Reply> = String::from_utf8(output)
+            .unwrap()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert!(matches!(
+            replies[0],
+            Reply::Ready {
+                users: 3,
+                requests: 6
+            }
+        ));
+        let Reply::Outcome(outcome) = &replies[1] else {
+            panic!("{:?}", replies[1])
+        };
+        assert_eq!(outcome.errors["refused"], 4);
+        for (reply, word) in replies[2..]
+            .iter()
+            .zip(["nonsense", "no target 1", "users"])
+        {
+            assert!(
+                matches!(reply, Reply::Error { message } if message.contains(word)),
+                "{reply:?}"
+            );
+        }
+        assert_eq!(replies.len(), 5);
+    }
+
+    #[test]
+    fn a_job_with_a_mistake_says_which() {
+        let refuse = |from: &str, to: &str, word: &str| {
+            let error = format!("{:#}", job(&JOB.replace(from, to)).unwrap_err());
+            assert!(error.contains(word), "{error}");
+        };
+        refuse("\"share\"", "\"portion\"", "portion");
+        refuse("\"total\": 2", "\"total\": 2, \"more\": 1", "more");
+        let tls = r#"{"versions": [], "suites": ["RC4"], "groups": [], "effort": "lean", "noop": [], "encrypt_then_mac": true, "tickets": true, "ca_file": null}"#;
+        refuse(
+            "\"tls\": null",
+            &format!("\"tls\": {tls}"),
+            "as is: unknown cipher suite `RC4`",
+        );
+        refuse(
+            "\"tls\": null",
+            &format!(
+                "\"tls\": {}",
+                tls.replace("\"RC4\"", "").replace("lean", "keen")
+            ),
+            "effort `keen`",
+        );
+    }
+}

@@ -1,0 +1,10 @@
+//! The load process: from a URL or a job file to plans of the engine, and from their outcomes to records, tables and JSON.
+
+pub mod descriptors;
+pub mod job;
+pub mod record;
+pub mod report;
+pub mod summary;
+pub mod tls;
+pub mod url;
+pub mod warning;

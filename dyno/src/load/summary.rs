@@ -1,0 +1,151 @@
+//! The JSON object that `tlsdyno load URL --json` prints. Integers are in the unit of their name; nothing is rounded for reading.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use tlsdyno_engine::load::Outcome;
+
+use crate::load::warning::{Warning, achieved_reuse_percent, busy_fraction};
+
+/// What one load run measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// The URL.
+    pub url: String,
+    /// `honest`, `lean`, `floor`; `null` over plain HTTP.
+    pub effort: Option<String>,
+    /// Completed requests whose whole response was as expected.
+    pub hits: u64,
+    /// Hits by elapsed time.
+    pub hits_per_second: f64,
+    /// Body bytes received.
+    pub body_bytes: u64,
+    /// From the first connect to the last response.
+    pub elapsed_ns: u64,
+    /// CPU time of the client; `null` without a hit.
+    pub client_cpu_ns_per_hit: Option<f64>,
+    /// CPU time of the client by elapsed time: near 1 it was the bottleneck.
+    pub client_busy_fraction: f64,
+    /// Connections opened.
+    pub connections: u64,
+    /// Handshakes.
+    pub handshakes: HandshakeCounts,
+    /// Resumed share of completed handshakes as asked for by --reuse; `null` without it.
+    pub reuse_percent_asked: Option<f64>,
+    /// The same as achieved; `null` without handshakes.
+    pub reuse_percent_achieved: Option<f64>,
+    /// Phase name to latencies. Phases that did not occur are missing.
+    pub latency_ns: BTreeMap<String, Latency>,
+    /// Error kind to count. Kinds that did not occur are missing.
+    pub errors: BTreeMap<String, u64>,
+    /// Status code to count of complete responses.
+    pub statuses: BTreeMap<u16, u64>,
+    /// TLS fault text to count.
+    pub tls_faults: BTreeMap<String, u64>,
+    /// `version suite group` to count of handshakes.
+    pub negotiated: BTreeMap<String, u64>,
+    /// Stopped by Ctrl-C.
+    pub stopped: bool,
+    /// Doubts about the measurement, with their remedies.
+    pub warnings: Vec<String>,
+}
+
+/// Completed handshakes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct HandshakeCounts {
+    /// Full ones.
+    pub full: u64,
+    /// Connections that were to resume.
+    pub resumed_intended: u64,
+    /// Connections that offered a session.
+    pub resumed_offered: u64,
+    /// Connections on which the server took it.
+    pub resumed_accepted: u64,
+}
+
+/// A histogram in a few numbers, nanoseconds, to three significant digits.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Latency {
+    /// Values.
+    pub count: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: u64,
+    /// 90th percentile.
+    pub p90: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// 99.9th percentile.
+    pub p999: u64,
+    /// Largest value.
+    pub max: u64,
+}
+
+impl Latency {
+    fn of(histogram: &Histogram<u64>) -> Latency {
+        Latency {
+            count: histogram.len(),
+            mean: histogram.mean(),
+            p50: histogram.value_at_quantile(0.5),
+            p90: histogram.value_at_quantile(0.9),
+            p99: histogram.value_at_quantile(0.99),
+            p999: histogram.value_at_quantile(0.999),
+            max: histogram.max(),
+        }
+    }
+}
+
+impl Summary {
+    /// Sums up an outcome.
+    pub fn new(
+        url: String,
+        effort: Option<String>,
+        reuse_percent_asked: Option<f64>,
+        outcome: &Outcome,
+        warnings: &[Warning],
+    ) -> Summary {
+        let seconds = outcome.elapsed_ns as f64 / 1e9;
+        let handshakes = outcome.handshakes;
+        Summary {
+            url,
+            effort,
+            hits: outcome.hits,
+            hits_per_second: if seconds > 0.0 {
+                outcome.hits as f64 / seconds
+            } else {
+                0.0
+            },
+            body_bytes: outcome.body_bytes,
+            elapsed_ns: outcome.elapsed_ns,
+            client_cpu_ns_per_hit: (outcome.hits > 0)
+                .then(|| outcome.client_cpu_ns as f64 / outcome.hits as f64),
+            client_busy_fraction: busy_fraction(outcome),
+            connections: outcome.connections,
+            handshakes: HandshakeCounts {
+                full: handshakes.full,
+                resumed_intended: handshakes.resumed_intended,
+                resumed_offered: handshakes.resumed_offered,
+                resumed_accepted: handshakes.resumed_accepted,
+            },
+            reuse_percent_asked,
+            reuse_percent_achieved: achieved_reuse_percent(outcome),
+            latency_ns: outcome
+                .phases
+                .iter()
+                .map(|(phase, histogram)| (phase.name().to_owned(), Latency::of(histogram)))
+                .collect(),
+            errors: outcome
+                .errors
+                .iter()
+                .map(|(kind, count)| (kind.name().to_owned(), *count))
+                .collect(),
+            statuses: outcome.statuses.clone(),
+            tls_faults: outcome.tls_faults.clone(),
+            negotiated: outcome.negotiated.clone(),
+            stopped: outcome.stopped,
+            warnings: warnings.iter().map(Warning::to_string).collect(),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! From names that people type to the lean client's configuration.
+
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use tlsdyno_tls::suite::UnknownName;
+use tlsdyno_tls::{Config, Effort, Settings, Stage, StageSet};
+
+use crate::experiment::job::TlsSpec;
+
+/// Compiles the client side of a target. `host`: the name sent and, at honest effort, verified; without port or brackets.
+///
+/// # Errors
+/// A name that is not known (and those that are), settings that contradict each other, roots that cannot be read.
+pub fn config(spec: &TlsSpec, host: &str) -> Result<Arc<Config>> {
+    let effort: Effort = spec.effort.parse()?;
+    let stages_off: StageSet = spec
+        .noop
+        .iter()
+        .map(|name| name.parse::<Stage>())
+        .collect::<Result<_, _>>()?;
+    let settings = Settings {
+        versions: parse_all(&spec.versions)?,
+        suites: parse_all(&spec.suites)?,
+        groups: parse_all(&spec.groups)?,
+        server_name: Some(host.to_owned()),
+        effort,
+        stages_off,
+        encrypt_then_mac: spec.encrypt_then_mac,
+        tickets: spec.tickets,
+        trust_anchors: if effort == Effort::Honest {
+            trust_anchors(spec.ca_file.as_deref())?
+        } else {
+            Vec::new()
+        },
+        now_unix_s: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .context("the clock stands before 1970")?
+            .as_secs(),
+        ..Settings::default()
+    };
+    Ok(Arc::new(Config::new(settings)?))
+}
+
+fn parse_all<T: FromStr<Err = UnknownName>>(names: &[String]) -> Result<Vec<T>> {
+    Ok(names
+        .iter()
+        .map(|name| name.parse())
+        .collect::<Result<_, _>>()?)
+}
+
+fn trust_anchors(ca_file: Option<&Path>) -> Result<Vec<Vec<u8>>> {
+    if let Some(path) = ca_file {
+        let mut anchors = Vec::new();
+        for certificate in CertificateDer::pem_file_iter(path)
+            .with_context(|| format!("failed to read the CA file {}", path.display()))?
+        {
+            let certificate = certificate
+                .with_context(|| format!("the CA file {} is damaged", path.display()))?;
+            anchors.push(certificate.as_ref().to_vec());
+        }
+        if anchors.is_empty() {
+            bail!(
+                "the CA file {} holds no certificate in PEM form",
+                path.display()
+            );
+        }
+        return Ok(anchors);
+    }
+    let system = rustls_native_certs::load_native_certs();
+    if system.certs.is_empty() {
+        bail!(
+            "this system has no trusted certificates to verify the server with; name some with --ca-file, install the package \
+             ca-certificates, or do not verify (--effort lean)"
+        );
+    }
+    Ok(system
+        .certs
+        .iter()
+        .map(|certificate| certificate.as_ref().to_vec())
+        .collect())
+}

@@ -1,0 +1,320 @@
+//! What `tlsdyno load` warns of: each says what happened, why as far as the counts tell, and what to do.
+
+use std::fmt;
+
+use tlsdyno_engine::load::{ErrorKind, Outcome};
+
+/// A doubt about a measurement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Warning {
+    /// The client, not the server, limited the throughput.
+    ClientBound {
+        /// Share of one core that the client used, 0 to 1.
+        busy: f64,
+    },
+    /// Another share of connections was resumed than asked for.
+    ReuseMissed {
+        /// Asked for, percent.
+        asked: f64,
+        /// Achieved, percent of completed handshakes.
+        achieved: f64,
+        /// Why.
+        cause: ReuseCause,
+    },
+    /// The system ran out of ports, descriptors or memory for connections.
+    NoResources {
+        /// How often.
+        times: u64,
+    },
+    /// The run ended early because nothing succeeded any more.
+    GaveUp,
+    /// Responses had another status than expected.
+    UnexpectedStatus {
+        /// The status expected.
+        expected: u16,
+        /// What came instead, the most frequent one.
+        came: u16,
+        /// How often.
+        times: u64,
+    },
+}
+
+/// Why a share of resumed connections was missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReuseCause {
+    /// The server issued too few sessions, or none.
+    NotIssued {
+        /// Connections that were to resume.
+        intended: u64,
+        /// Connections for which there was a session.
+        offered: u64,
+    },
+    /// The server refused sessions.
+    Refused {
+        /// Sessions offered.
+        offered: u64,
+        /// Sessions taken.
+        accepted: u64,
+    },
+    /// Too few connections were made for the share.
+    TooFew {
+        /// Completed handshakes.
+        handshakes: u64,
+    },
+}
+
+/// A client at least this busy is taken for the bottleneck (DESIGN: measuring).
+const CLIENT_BOUND: f64 = 0.95;
+
+/// Reuse asked for and achieved may differ by this much, in percentage points.
+const REUSE_TOLERANCE: f64 = 0.5;
+
+/// The warnings that an outcome gives rise to.
+pub fn warnings(
+    outcome: &Outcome,
+    reuse_asked_percent: Option<f64>,
+    expected_status: Option<u16>,
+) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let busy = busy_fraction(outcome);
+    if busy >= CLIENT_BOUND && outcome.hits > 0 {
+        warnings.push(Warning::ClientBound { busy });
+    }
+    warnings.extend(reuse_asked_percent.and_then(|asked| missed_reuse(outcome, asked)));
+    if let Some(&times) = outcome.errors.get(&ErrorKind::Resources) {
+        warnings.push(Warning::NoResources { times });
+    }
+    if let (Some(expected), true) = (
+        expected_status,
+        outcome.errors.contains_key(&ErrorKind::Status),
+    ) {
+        let others = outcome
+            .statuses
+            .iter()
+            .filter(|(status, _)| **status != expected);
+        if let Some((&came, &times)) = others.max_by_key(|(_, times)| **times) {
+            warnings.push(Warning::UnexpectedStatus {
+                expected,
+                came,
+                times,
+            });
+        }
+    }
+    if outcome.gave_up {
+        warnings.push(Warning::GaveUp);
+    }
+    warnings
+}
+
+/// CPU time of the client by elapsed time, 0 to 1.
+pub fn busy_fraction(outcome: &Outcome) -> f64 {
+    if outcome.elapsed_ns == 0 {
+        0.0
+    } else {
+        (outcome.client_cpu_ns as f64 / outcome.elapsed_ns as f64).min(1.0)
+    }
+}
+
+/// Completed handshakes.
+pub fn handshakes(outcome: &Outcome) -> u64 {
+    outcome.handshakes.full + outcome.handshakes.resumed_accepted
+}
+
+/// Resumed share of completed handshakes, percent; `None` without handshakes.
+pub fn achieved_reuse_percent(outcome: &Outcome) -> Option<f64> {
+    let all = handshakes(outcome);
+    (all > 0).then(|| 100.0 * outcome.handshakes.resumed_accepted as f64 / all as f64)
+}
+
+fn missed_reuse(outcome: &Outcome, asked: f64) -> Option<Warning> {
+    let achieved = achieved_reuse_percent(outcome)?;
+    let all = handshakes(outcome);
+    if (achieved - asked).abs() <= REUSE_TOLERANCE {
+        return None;
+    }
+    let counts = outcome.handshakes;
+    let (intended, offered, accepted) = (
+        counts.resumed_intended,
+        counts.resumed_offered,
+        counts.resumed_accepted,
+    );
+    let cause = if accepted < offered && offered - accepted >= intended - offered.min(intended) {
+        ReuseCause::Refused { offered, accepted }
+    } else if offered < intended {
+        ReuseCause::NotIssued { intended, offered }
+    } else {
+        ReuseCause::TooFew { handshakes: all }
+    };
+    Some(Warning::ReuseMissed {
+        asked,
+        achieved,
+        cause,
+    })
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::ClientBound { busy } => write!(
+                f,
+                "the client was the bottleneck ({:.0} % of a core): hits/s is a lower bound of what the server can do. Start a second \
+                 client on another core, or lower the effort (--effort lean)",
+                busy * 100.0
+            ),
+            Warning::ReuseMissed {
+                asked,
+                achieved,
+                cause,
+            } => {
+                write!(
+                    f,
+                    "{achieved:.1} % of the connections were resumed, not {asked:.1} %: "
+                )?;
+                cause.fmt(f)
+            }
+            Warning::NoResources { times } => write!(
+                f,
+                "{times} connections could not be opened for want of local ports or memory. More ports: `sudo sysctl -w \
+                 net.ipv4.ip_local_port_range=\"1024 65535\" net.ipv4.tcp_tw_reuse=1`; fewer connections: --requests-per-connection"
+            ),
+            Warning::GaveUp => f.write_str(
+                "nothing succeeded any more, so the run ended early; is the server still there?",
+            ),
+            Warning::UnexpectedStatus {
+                expected,
+                came,
+                times,
+            } => write!(
+                f,
+                "{times} responses had status {came} instead of {expected} and are no hits; correct the URL, or say --expect-status {came}"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for ReuseCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReuseCause::NotIssued {
+                intended,
+                offered: 0,
+            } => write!(
+                f,
+                "{intended} were to resume, but the server issued no session. Switch its session cache or tickets on (nginx: \
+                 ssl_session_cache, ssl_session_tickets)"
+            ),
+            ReuseCause::NotIssued { intended, offered } => {
+                write!(
+                    f,
+                    "{intended} were to resume, but the server issued sessions for {offered} only"
+                )
+            }
+            ReuseCause::Refused { offered, accepted } => write!(
+                f,
+                "the server took {accepted} of {offered} sessions offered. Behind one address there may be several servers or workers \
+                 that do not share cache or ticket keys, or its cache is too small"
+            ),
+            ReuseCause::TooFew { handshakes } => write!(
+                f,
+                "{handshakes} connections are too few for it. Make more: a longer --duration, or fewer requests on each \
+                 (--requests-per-connection 1)"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tlsdyno_engine::load::Handshakes;
+
+    fn outcome(
+        full: u64,
+        resumed_intended: u64,
+        resumed_offered: u64,
+        resumed_accepted: u64,
+    ) -> Outcome {
+        Outcome {
+            hits: 1,
+            body_bytes: 0,
+            connections: full + resumed_accepted,
+            handshakes: Handshakes {
+                full,
+                resumed_intended,
+                resumed_offered,
+                resumed_accepted,
+            },
+            elapsed_ns: 100,
+            client_cpu_ns: 50,
+            phases: Default::default(),
+            errors: Default::default(),
+            statuses: Default::default(),
+            tls_faults: Default::default(),
+            negotiated: Default::default(),
+            gave_up: false,
+            stopped: false,
+        }
+    }
+
+    #[test]
+    fn missed_reuse_names_its_cause() {
+        assert_eq!(
+            warnings(&outcome(5000, 5000, 5000, 5000), Some(50.0), None),
+            []
+        );
+        assert_eq!(
+            warnings(&outcome(5049, 4951, 4951, 4951), Some(50.0), None),
+            []
+        );
+        let cause = |full, intended, offered, accepted| match warnings(
+            &outcome(full, intended, offered, accepted),
+            Some(50.0),
+            None,
+        )[..]
+        {
+            [Warning::ReuseMissed { cause, .. }] => cause,
+            ref other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            cause(10_000, 9_999, 0, 0),
+            ReuseCause::NotIssued {
+                intended: 9_999,
+                offered: 0
+            }
+        );
+        assert_eq!(
+            cause(7_500, 5_000, 5_000, 2_500),
+            ReuseCause::Refused {
+                offered: 5_000,
+                accepted: 2_500
+            }
+        );
+        assert_eq!(cause(2, 1, 1, 1), ReuseCause::TooFew { handshakes: 3 });
+    }
+
+    #[test]
+    fn the_other_doubts_are_raised() {
+        let mut doubtful = outcome(1, 0, 0, 0);
+        doubtful.client_cpu_ns = 99;
+        doubtful.gave_up = true;
+        doubtful
+            .errors
+            .extend([(ErrorKind::Resources, 3), (ErrorKind::Status, 4)]);
+        doubtful.statuses.extend([(200, 9), (301, 3), (404, 1)]);
+        let raised = warnings(&doubtful, None, Some(200));
+        assert_eq!(
+            raised,
+            [
+                Warning::ClientBound { busy: 0.99 },
+                Warning::NoResources { times: 3 },
+                Warning::UnexpectedStatus {
+                    expected: 200,
+                    came: 301,
+                    times: 3
+                },
+                Warning::GaveUp,
+            ]
+        );
+        assert!(raised.iter().all(|warning| warning.to_string().len() > 40));
+    }
+}
