@@ -185,6 +185,9 @@ impl Client {
         if !self.is_connected() || self.closed {
             return Err(Error::NotConnected);
         }
+        if let State::Open13(open) = &mut self.state {
+            open.renew_used_up_key(&self.config, &mut self.records, out);
+        }
         if !plain.is_empty() {
             self.records.send(record::APPLICATION_DATA, plain, out);
         }

@@ -42,6 +42,8 @@ pub struct Settings {
     pub trust_anchors: Vec<Vec<u8>>,
     /// The time at which certificates must be valid, in seconds since 1970 (the client has no clock).
     pub now_unix_s: u64,
+    /// Records sent under one TLS 1.3 key before it is updated (RFC 9846 section 5.5: at most 2^24.5 with AES-GCM).
+    pub records_per_key: u64,
 }
 
 impl Default for Settings {
@@ -60,6 +62,7 @@ impl Default for Settings {
             tickets: true,
             trust_anchors: Vec::new(),
             now_unix_s: 0,
+            records_per_key: 1 << 24,
         }
     }
 }

@@ -1,7 +1,5 @@
 //! TLS 1.3 after the ServerHello (RFC 9846): the rest of the handshake, and what follows it.
 
-use std::sync::Arc;
-
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use tlsdyno_wire::codec::Problem;
 use tlsdyno_wire::handshake::{
@@ -20,6 +18,7 @@ use crate::crypto::protect::{Opener, Sealer};
 use crate::crypto::verify::scheme_allowed_in_13;
 use crate::error::{Alert, Error};
 use crate::offer::{Offer, early_secret, unsolicited};
+use crate::records::Records;
 use crate::session::{Session, SessionKind};
 use crate::suite::{Hash, Suite};
 
@@ -324,18 +323,32 @@ impl Open {
         self.server_secret = next_secret(self.suite.hash(), context.config, &self.server_secret);
         context.records.opener = Some(Opener::tls13(self.suite, off, self.server_secret.as_slice()));
         if update.requested {
-            let mut answer = Vec::with_capacity(handshake::HEADER + 1);
-            handshake::put(&mut answer, &KeyUpdate { requested: false });
-            context.records.send(record::HANDSHAKE, &answer, context.out);
-            self.client_secret = next_secret(self.suite.hash(), context.config, &self.client_secret);
-            context.records.sealer = Some(Sealer::tls13(self.suite, off, self.client_secret.as_slice()));
+            self.update_own_key(context.config, context.records, context.out);
         }
         Ok(())
+    }
+
+    /// Announces and makes the next key of what the client sends.
+    fn update_own_key(&mut self, config: &Config, records: &mut Records, out: &mut Vec<u8>) {
+        let mut announcement = Vec::with_capacity(handshake::HEADER + 1);
+        handshake::put(&mut announcement, &KeyUpdate { requested: false });
+        records.send(record::HANDSHAKE, &announcement, out);
+        self.client_secret = next_secret(self.suite.hash(), config, &self.client_secret);
+        let off = config.settings().stages_off;
+        records.sealer = Some(Sealer::tls13(self.suite, off, self.client_secret.as_slice()));
+    }
+
+    /// Changes the key before it has protected more records than it may (RFC 9846 section 5.5).
+    pub fn renew_used_up_key(&mut self, config: &Config, records: &mut Records, out: &mut Vec<u8>) {
+        let used = records.sealer.as_ref().map_or(0, Sealer::records);
+        if used >= config.settings().records_per_key {
+            self.update_own_key(config, records, out);
+        }
     }
 }
 
 /// RFC 9846 section 7.2.
-fn next_secret(hash: Hash, config: &Arc<Config>, secret: &Digest) -> Digest {
+fn next_secret(hash: Hash, config: &Config, secret: &Digest) -> Digest {
     let mut next = Digest::zero(hash);
     hkdf_expand_label(hash, config.settings().stages_off, secret.as_slice(), b"traffic upd", b"", next.as_mut_slice());
     next

@@ -147,6 +147,11 @@ impl Sealer {
         Sealer(Half::tls12(suite, off, key_block, side, encrypt_then_mac))
     }
 
+    /// Records sealed so far: keys have a limit (RFC 9846 section 5.5).
+    pub fn records(&self) -> u64 {
+        self.0.sequence
+    }
+
     /// Appends `plain` to `out` as whole records, header and all, of at most [`MAX_PLAIN`] bytes each; an empty `plain` makes one
     /// empty record.
     pub fn seal(&mut self, content_type: u8, plain: &[u8], out: &mut Vec<u8>) {
