@@ -13,9 +13,18 @@ pub fn out() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// Compiles `native/tests/NAME.c` against libssl and libcrypto with `flags`; `label` keeps variants apart.
+/// Where the OpenSSL under test is installed, if it is not the system's.
+pub fn openssl_prefix() -> Option<PathBuf> {
+    std::env::var_os("TLSDYNO_OPENSSL_PREFIX").map(PathBuf::from)
+}
+
+/// Compiles `native/tests/NAME.c` against the libcrypto under test with `flags`; `label` keeps variants apart.
 pub fn test_program(compiler: &str, name: &str, label: &str, flags: &[&str]) -> PathBuf {
     let program = out().join(format!("{name}-{label}-{}", std::process::id()));
+    let other_openssl: Vec<String> = openssl_prefix().map_or_else(Vec::new, |prefix| {
+        let prefix = prefix.display();
+        vec![format!("-I{prefix}/include"), format!("-L{prefix}/lib"), format!("-Wl,-rpath,{prefix}/lib")]
+    });
     run(Command::new(compiler)
         .args(["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-pthread"])
         .args(["-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion", "-Wno-deprecated-declarations"])
@@ -23,7 +32,8 @@ pub fn test_program(compiler: &str, name: &str, label: &str, flags: &[&str]) -> 
         .arg(native().join("tests").join(format!("{name}.c")))
         .arg("-o")
         .arg(&program)
-        .args(["-lssl", "-lcrypto"]));
+        .args(other_openssl)
+        .arg("-lcrypto"));
     program
 }
 

@@ -12,15 +12,8 @@ use crate::build;
 fn exports_one_symbol() {
     let dir = tempfile::tempdir().unwrap();
     let injection = Injection::prepare(dir.path(), StageSet::NONE).unwrap();
-    let symbols = build::run(
-        Command::new("nm")
-            .args(["-D", "--defined-only"])
-            .arg(injection.library_path()),
-    );
-    let names: Vec<&str> = symbols
-        .lines()
-        .filter_map(|line| line.split(' ').next_back())
-        .collect();
+    let symbols = build::run(Command::new("nm").args(["-D", "--defined-only"]).arg(injection.library_path()));
+    let names: Vec<&str> = symbols.lines().filter_map(|line| line.split(' ').next_back()).collect();
     assert_eq!(names, ["OSSL_provider_init"]);
 }
 
@@ -28,29 +21,11 @@ fn exports_one_symbol() {
 fn brings_no_libcrypto_and_stays_mapped() {
     let dir = tempfile::tempdir().unwrap();
     let injection = Injection::prepare(dir.path(), StageSet::NONE).unwrap();
-    let dynamic = build::run(
-        Command::new("readelf")
-            .args(["-d", "-W"])
-            .arg(injection.library_path()),
-    );
-    let needed: Vec<&str> = dynamic
-        .lines()
-        .filter(|line| line.contains("(NEEDED)"))
-        .collect();
-    assert!(
-        needed.iter().any(|line| line.contains("[libc.so")),
-        "{dynamic}"
-    );
-    assert!(
-        !needed
-            .iter()
-            .any(|line| line.contains("crypto") || line.contains("ssl")),
-        "{needed:?}"
-    );
-    assert!(
-        dynamic.contains("NODELETE"),
-        "threads and fork handlers may point into it after an unload: {dynamic}"
-    );
+    let dynamic = build::run(Command::new("readelf").args(["-d", "-W"]).arg(injection.library_path()));
+    let needed: Vec<&str> = dynamic.lines().filter(|line| line.contains("(NEEDED)")).collect();
+    assert!(needed.iter().any(|line| line.contains("[libc.so")), "{dynamic}");
+    assert!(!needed.iter().any(|line| line.contains("crypto") || line.contains("ssl")), "{needed:?}");
+    assert!(dynamic.contains("NODELETE"), "threads and fork handlers may point into it after an unload: {dynamic}");
 }
 
 #[test]
@@ -73,12 +48,7 @@ fn layout_is_mirrored() {
     ] {
         writeln!(mirror, "{name} {value}").unwrap();
     }
-    writeln!(
-        mirror,
-        "magic {}",
-        String::from_utf8_lossy(&layout::MAGIC[..7])
-    )
-    .unwrap();
+    writeln!(mirror, "magic {}", String::from_utf8_lossy(&layout::MAGIC[..7])).unwrap();
     for (stage, name) in layout::COUNTERS {
         writeln!(mirror, "counter {} {name}", stage.name().to_uppercase()).unwrap();
     }

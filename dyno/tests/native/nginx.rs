@@ -22,11 +22,7 @@ struct Nginx {
 impl Nginx {
     fn start(dir: &Path, injection: &Injection) -> Nginx {
         // The port is free when nginx is told of it; should another take it in between, nginx says so and the test fails.
-        let address = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .to_string();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let configuration = dir.join("nginx.conf");
         fs::write(&configuration, Nginx::configuration(dir, &address)).unwrap();
         let master = Command::new("nginx")
@@ -69,17 +65,12 @@ impl Nginx {
     /// Children of the master that serve, not those of before a reload that still shut down.
     fn workers(&self) -> Vec<u32> {
         let pid = self.master.id();
-        let children =
-            fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
         let serves = |child: &u32| {
             let title = fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default();
             title.contains("worker process") && !title.contains("shutting down")
         };
-        children
-            .split(' ')
-            .filter_map(|child| child.parse().ok())
-            .filter(serves)
-            .collect()
+        children.split(' ').filter_map(|child| child.parse().ok()).filter(serves).collect()
     }
 
     fn signal(&self, name: &str) {
@@ -90,9 +81,7 @@ impl Nginx {
 impl Drop for Nginx {
     fn drop(&mut self) {
         // The master ends its workers on TERM; a killed one would leave them behind.
-        let _ = Command::new("kill")
-            .args(["-s", "TERM", &self.master.id().to_string()])
-            .status();
+        let _ = Command::new("kill").args(["-s", "TERM", &self.master.id().to_string()]).status();
         let _ = self.master.wait();
     }
 }
@@ -100,10 +89,7 @@ impl Drop for Nginx {
 fn wait_until(what: &str, done: impl Fn() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "waited 20 s until {what}"
-        );
+        assert!(start.elapsed() < Duration::from_secs(20), "waited 20 s until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -124,10 +110,7 @@ fn check_service(nginx: &Nginx, at_server: &Injection, at_client: &Injection) {
     assert!(!unmatched.is_complete(), "{}", unmatched.0);
     for worker in nginx.workers() {
         let maps = fs::read_to_string(format!("/proc/{worker}/maps")).unwrap();
-        assert!(
-            maps.contains(at_server.library_path().to_str().unwrap()),
-            "not mapped in worker {worker}"
-        );
+        assert!(maps.contains(at_server.library_path().to_str().unwrap()), "not mapped in worker {worker}");
     }
 }
 

@@ -19,30 +19,18 @@ const PROGRAMS: [Program; 3] = [
     Program {
         name: "threads",
         // 8 threads × 50 rounds × 2 groups.
-        counted: |counters| {
-            counters.get("key_derive") == Some(800) && counters.get("digest") == Some(400)
-        },
+        counted: |counters| counters.get("key_derive") == Some(800) && counters.get("digest") == Some(400),
     },
     Program {
         name: "processes",
         // Parent and 4 children draw 50 words each; the thread beside them digests an unknown number of times.
-        counted: |counters| {
-            counters.of(Stage::Randomness) >= 250 && counters.get("digest") >= Some(250)
-        },
+        counted: |counters| counters.of(Stage::Randomness) >= 250 && counters.get("digest") >= Some(250),
     },
-    Program {
-        name: "contexts",
-        counted: |counters| counters.get("key_derive") == Some(6),
-    },
+    Program { name: "contexts", counted: |counters| counters.get("key_derive") == Some(6) },
 ];
 
 /// Runs one program with everything off; `library` takes the provider's place where given.
-fn run(
-    name: &str,
-    program: &Path,
-    library: Option<&Path>,
-    wrap: impl Fn(&Path) -> Command,
-) -> Counters {
+fn run(name: &str, program: &Path, library: Option<&Path>, wrap: impl Fn(&Path) -> Command) -> Counters {
     let dir = tempfile::tempdir().unwrap();
     let other_dir = tempfile::tempdir().unwrap();
     let injection = Injection::prepare(dir.path(), StageSet::ALL).unwrap();
@@ -52,10 +40,7 @@ fn run(
     }
     let mut command = wrap(program);
     if name == "contexts" {
-        command.args([
-            dir.path().join("openssl.cnf"),
-            same_library(&injection, other_dir.path()),
-        ]);
+        command.args([dir.path().join("openssl.cnf"), same_library(&injection, other_dir.path())]);
     }
     build::run(command.envs(injection.environment()));
     injection.counters().unwrap()
@@ -65,23 +50,15 @@ fn run(
 fn same_library(injection: &Injection, other_dir: &Path) -> PathBuf {
     let configuration = other_dir.join("openssl.cnf");
     let text = std::fs::read_to_string(&configuration).unwrap();
-    let lines = text
-        .lines()
-        .map(|line| match line.starts_with("module = ") {
-            true => format!("module = {}\n", injection.library_path().display()),
-            false => format!("{line}\n"),
-        });
+    let lines = text.lines().map(|line| match line.starts_with("module = ") {
+        true => format!("module = {}\n", injection.library_path().display()),
+        false => format!("{line}\n"),
+    });
     std::fs::write(&configuration, lines.collect::<String>()).unwrap();
     configuration
 }
 
-fn check_all(
-    compiler: &str,
-    label: &str,
-    flags: &[&str],
-    library: Option<&Path>,
-    wrap: impl Fn(&Path) -> Command,
-) {
+fn check_all(compiler: &str, label: &str, flags: &[&str], library: Option<&Path>, wrap: impl Fn(&Path) -> Command) {
     for Program { name, counted } in PROGRAMS {
         let program = build::test_program(compiler, name, label, flags);
         let counters = run(name, &program, library, &wrap);
@@ -94,34 +71,16 @@ fn threads_forks_and_contexts() {
     check_all("cc", "plain", &[], None, |program| Command::new(program));
 }
 
-const SANITIZERS: &[&str] = &[
-    "-fsanitize=address,undefined",
-    "-fno-sanitize-recover=all",
-    "-fno-omit-frame-pointer",
-];
+const SANITIZERS: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
 
 /// The provider compiled by clang with its warnings as errors, address and undefined-behaviour sanitizer.
 fn sanitized_provider() -> PathBuf {
-    let library = build::out().join(format!(
-        "tlsdyno-provider-sanitized-{}.so",
-        std::process::id()
-    ));
+    let library = build::out().join(format!("tlsdyno-provider-sanitized-{}.so", std::process::id()));
     let sources = build::native().join("provider");
-    let files = std::fs::read_dir(&sources)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
+    let files = std::fs::read_dir(&sources).unwrap().map(|entry| entry.unwrap().path());
     build::run(
         Command::new("clang")
-            .args([
-                "-std=c11",
-                "-D_GNU_SOURCE",
-                "-O1",
-                "-g",
-                "-fPIC",
-                "-fvisibility=hidden",
-                "-pthread",
-                "-shared",
-            ])
+            .args(["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared"])
             .args([
                 "-Wall",
                 "-Wextra",
@@ -132,10 +91,7 @@ fn sanitized_provider() -> PathBuf {
                 "-Wmissing-prototypes",
             ])
             .args(SANITIZERS)
-            .arg(format!(
-                "-Wl,--version-script={}",
-                sources.join("exports.map").display()
-            ))
+            .arg(format!("-Wl,--version-script={}", sources.join("exports.map").display()))
             .arg("-Wl,-z,nodelete")
             .args(files.filter(|path| path.extension().is_some_and(|extension| extension == "c")))
             .arg("-o")
@@ -147,13 +103,7 @@ fn sanitized_provider() -> PathBuf {
 #[test]
 fn under_address_and_undefined_behaviour_sanitizers() {
     let library = sanitized_provider();
-    check_all(
-        "clang",
-        "sanitized",
-        SANITIZERS,
-        Some(&library),
-        |program| Command::new(program),
-    );
+    check_all("clang", "sanitized", SANITIZERS, Some(&library), |program| Command::new(program));
     let program = build::test_program("clang", "vectors", "sanitized", SANITIZERS);
     for (section, off) in [
         ("aead", "cipher"),
@@ -170,33 +120,21 @@ fn under_address_and_undefined_behaviour_sanitizers() {
         let dir = tempfile::tempdir().unwrap();
         let injection = Injection::prepare(dir.path(), crate::vectors::stages(off)).unwrap();
         std::fs::copy(&library, injection.library_path()).unwrap();
-        build::run(
-            Command::new(&program)
-                .args([section, off])
-                .envs(injection.environment()),
-        );
+        build::run(Command::new(&program).args([section, off]).envs(injection.environment()));
     }
 }
 
 #[test]
 fn under_valgrind() {
     let program = build::test_program("cc", "vectors", "valgrind", &[]);
-    for (section, off) in [
-        ("aead", "cipher,mac"),
-        ("cbc", "cipher,mac"),
-        ("digest", "digest"),
-        ("exchange", "key_agreement"),
-    ] {
+    for (section, off) in
+        [("aead", "cipher,mac"), ("cbc", "cipher,mac"), ("digest", "digest"), ("exchange", "key_agreement")]
+    {
         let dir = tempfile::tempdir().unwrap();
         let injection = Injection::prepare(dir.path(), crate::vectors::stages(off)).unwrap();
         build::run(
             Command::new("valgrind")
-                .args([
-                    "-q",
-                    "--error-exitcode=9",
-                    "--leak-check=full",
-                    "--errors-for-leak-kinds=definite",
-                ])
+                .args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"])
                 .arg(&program)
                 .args([section, off])
                 .envs(injection.environment()),

@@ -19,11 +19,7 @@ fn error_queue(configuration: &Path) -> String {
     let on_demand = configuration.with_extension("on-demand");
     let text = fs::read_to_string(configuration).unwrap();
     fs::write(&on_demand, text.replace("activate = 1\n", "")).unwrap();
-    build::run(
-        Command::new(program)
-            .arg(on_demand)
-            .env_remove("OPENSSL_CONF"),
-    )
+    build::run(Command::new(program).arg(on_demand).env_remove("OPENSSL_CONF"))
 }
 
 /// Spoils a good injection and demands that the provider then refuses to load for the `reason`, on the error queue and on the standard error
@@ -32,33 +28,18 @@ fn expect_refusal(reason: &str, spoil: impl Fn(&Path, &Path)) {
     let dir = tempfile::tempdir().unwrap();
     let injection = Injection::prepare(dir.path(), StageSet::ALL).unwrap();
     let configuration = dir.path().join("openssl.cnf");
-    assert_eq!(
-        error_queue(&configuration),
-        "",
-        "it loads before it is spoiled"
-    );
+    assert_eq!(error_queue(&configuration), "", "it loads before it is spoiled");
     spoil(&dir.path().join("record"), &configuration);
     let queue = error_queue(&configuration);
-    assert!(
-        queue.contains(reason) && queue.contains("tlsdyno"),
-        "{queue}"
-    );
+    assert!(queue.contains(reason) && queue.contains("tlsdyno"), "{queue}");
     let Err(printed) = Server::start(Some(&injection), "rsa", &[]) else {
         panic!("a server that is refused the provider ({reason}) listens");
     };
-    assert!(
-        printed.contains("tlsdyno provider not loaded: ") && printed.contains(reason),
-        "{printed}"
-    );
+    assert!(printed.contains("tlsdyno provider not loaded: ") && printed.contains(reason), "{printed}");
 }
 
 fn write_at(record: &Path, at: usize, bytes: &[u8]) {
-    fs::File::options()
-        .write(true)
-        .open(record)
-        .unwrap()
-        .write_all_at(bytes, at as u64)
-        .unwrap();
+    fs::File::options().write(true).open(record).unwrap().write_all_at(bytes, at as u64).unwrap();
 }
 
 fn replace(configuration: &Path, from: &str, to: &str) {
@@ -84,13 +65,9 @@ fn refuses_when_the_owner_has_ended() {
     let mut ended = Command::new("true").spawn().unwrap();
     let pid = u64::from(ended.id());
     ended.wait().unwrap();
-    expect_refusal("has ended", |record, _| {
-        write_at(record, layout::OWNER_PID_AT, &pid.to_ne_bytes())
-    });
+    expect_refusal("has ended", |record, _| write_at(record, layout::OWNER_PID_AT, &pid.to_ne_bytes()));
     // The number lives (this process), but it is not the process that made the record.
-    expect_refusal("has ended", |record, _| {
-        write_at(record, layout::OWNER_START_TICKS_AT, &1u64.to_ne_bytes())
-    });
+    expect_refusal("has ended", |record, _| write_at(record, layout::OWNER_START_TICKS_AT, &1u64.to_ne_bytes()));
 }
 
 #[test]
@@ -116,12 +93,8 @@ fn refuses_an_owner_that_only_waits_to_be_reaped() {
 
 #[test]
 fn refuses_what_is_no_record_of_this_version() {
-    expect_refusal("is no record of tlsdyno", |record, _| {
-        write_at(record, 0, b"OTHER")
-    });
-    expect_refusal("another version", |record, _| {
-        write_at(record, layout::ABI_VERSION_AT, &99u32.to_ne_bytes())
-    });
+    expect_refusal("is no record of tlsdyno", |record, _| write_at(record, 0, b"OTHER"));
+    expect_refusal("another version", |record, _| write_at(record, layout::ABI_VERSION_AT, &99u32.to_ne_bytes()));
     expect_refusal("is no record of tlsdyno", |record, _| {
         let file = fs::File::options().write(true).open(record).unwrap();
         file.set_len(5000).unwrap()
@@ -133,10 +106,6 @@ fn refuses_what_is_no_record_of_this_version() {
 
 #[test]
 fn refuses_a_wrong_configuration() {
-    expect_refusal("unknown stage `rsa`", |_, configuration| {
-        replace(configuration, "stages = ", "stages = rsa,")
-    });
-    expect_refusal("absolute path", |_, configuration| {
-        replace(configuration, "record = /", "record = ")
-    });
+    expect_refusal("unknown stage `rsa`", |_, configuration| replace(configuration, "stages = ", "stages = rsa,"));
+    expect_refusal("absolute path", |_, configuration| replace(configuration, "record = /", "record = "));
 }

@@ -4,6 +4,7 @@
 use tlsdyno::native::{Counters, Injection};
 use tlsdyno_tls::{Stage, StageSet};
 
+use crate::build;
 use crate::tls::{Answer, Series, Server, request};
 use crate::vectors::stages;
 
@@ -41,13 +42,17 @@ impl Case {
         })
     }
 
+    /// The server is always of the OpenSSL under test; where that is not the system's, the client is once of the one, once of the other.
     fn check_all(&self) {
         for off in SETS {
-            self.check(off);
+            self.check(off, Series::System);
+            if build::openssl_prefix().is_some() {
+                self.check(off, Series::UnderTest);
+            }
         }
     }
 
-    fn check(&self, off: &str) {
+    fn check(&self, off: &str, client: Series) {
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let off_set = stages(off);
         let at_server = Injection::prepare(dirs[0].path(), off_set).unwrap();
@@ -56,16 +61,16 @@ impl Case {
         let session = dirs[1].path().join("session");
         let session = session.to_str().unwrap();
 
-        let full = self.request(&server, Some(&at_client), &["-sess_out", session]);
+        let full = self.request(client, &server, Some(&at_client), &["-sess_out", session]);
         self.expect(&full, "New", off);
         let after_full = at_server.counters().unwrap();
         self.expect_full_counts(off_set, after_full);
 
-        let resumed = self.request(&server, Some(&at_client), &["-sess_in", session]);
+        let resumed = self.request(client, &server, Some(&at_client), &["-sess_in", session]);
         self.expect(&resumed, "Reused", off);
         self.expect_resumed_counts(off_set, at_server.counters().unwrap() - after_full);
 
-        let unmatched = self.request(&server, None, &[]);
+        let unmatched = self.request(client, &server, None, &[]);
         assert_eq!(
             unmatched.is_complete(),
             !self.shows(off_set),
@@ -75,27 +80,18 @@ impl Case {
         );
         // The other way round: the injected end is the client.
         let plain = Server::start(None, self.certificate, self.server).unwrap();
-        let unmatched = self.request(&plain, Some(&at_client), &[]);
-        assert_eq!(
-            unmatched.is_complete(),
-            !self.shows(off_set),
-            "{} with {off} off, server without it",
-            self.suite
-        );
+        let unmatched = self.request(client, &plain, Some(&at_client), &[]);
+        assert_eq!(unmatched.is_complete(), !self.shows(off_set), "{} with {off} off, server without it", self.suite);
     }
 
-    fn request(&self, server: &Server, injection: Option<&Injection>, more: &[&str]) -> Answer {
+    fn request(&self, client: Series, server: &Server, injection: Option<&Injection>, more: &[&str]) -> Answer {
         let arguments: Vec<&str> = self.client.iter().chain(more).copied().collect();
-        request(Series::System, &server.address, injection, &arguments)
+        request(client, &server.address, injection, &arguments)
     }
 
     fn expect(&self, answer: &Answer, kind: &str, off: &str) {
         let wanted = format!("{kind}, Cipher is {}", self.suite);
-        assert!(
-            answer.is_complete(),
-            "{wanted} with {off} off: {}",
-            answer.0
-        );
+        assert!(answer.is_complete(), "{wanted} with {off} off: {}", answer.0);
         assert_eq!(answer.negotiated(), wanted, "with {off} off");
     }
 
@@ -103,12 +99,7 @@ impl Case {
         let once = |stage, names: &[&str], occurs: bool| {
             for name in names {
                 let wanted = u64::from(occurs && off.contains(stage));
-                assert_eq!(
-                    counters.get(name),
-                    Some(wanted),
-                    "{name}: {counters} ({}, {off} off)",
-                    self.suite
-                );
+                assert_eq!(counters.get(name), Some(wanted), "{name}: {counters} ({}, {off} off)", self.suite);
             }
         };
         let agreement = &["key_generate", "key_derive", "key_decode", "key_validate"];
@@ -117,12 +108,7 @@ impl Case {
         once(Stage::KeyAgreement, agreement, !self.static_rsa);
         for stage in Stage::ALL {
             let occurs = off.contains(stage) && !(stage == Stage::KeyAgreement && self.static_rsa);
-            assert_eq!(
-                counters.of(stage) > 0,
-                occurs,
-                "{stage}: {counters} ({}, {off} off)",
-                self.suite
-            );
+            assert_eq!(counters.of(stage) > 0, occurs, "{stage}: {counters} ({}, {off} off)", self.suite);
         }
     }
 
@@ -131,18 +117,8 @@ impl Case {
         let agrees = u64::from(self.suite.starts_with("TLS_") && off.contains(Stage::KeyAgreement));
         assert_eq!(counters.of(Stage::Authentication), 0, "{counters}");
         assert_eq!(counters.get("key_derive"), Some(agrees), "{counters}");
-        for stage in [
-            Stage::Cipher,
-            Stage::Mac,
-            Stage::Digest,
-            Stage::Kdf,
-            Stage::Randomness,
-        ] {
-            assert_eq!(
-                counters.of(stage) > 0,
-                off.contains(stage),
-                "{stage}: {counters}"
-            );
+        for stage in [Stage::Cipher, Stage::Mac, Stage::Digest, Stage::Kdf, Stage::Randomness] {
+            assert_eq!(counters.of(stage) > 0, off.contains(stage), "{stage}: {counters}");
         }
     }
 }
@@ -151,13 +127,7 @@ impl Case {
 fn tls13_rsa_aes256_gcm_x25519() {
     Case {
         certificate: "rsa",
-        server: &[
-            "-tls1_3",
-            "-ciphersuites",
-            "TLS_AES_256_GCM_SHA384",
-            "-groups",
-            "X25519",
-        ],
+        server: &["-tls1_3", "-ciphersuites", "TLS_AES_256_GCM_SHA384", "-groups", "X25519"],
         client: &["-tls1_3"],
         suite: "TLS_AES_256_GCM_SHA384",
         static_rsa: false,
@@ -169,13 +139,7 @@ fn tls13_rsa_aes256_gcm_x25519() {
 fn tls13_ecdsa_aes128_gcm_p256() {
     Case {
         certificate: "ec",
-        server: &[
-            "-tls1_3",
-            "-ciphersuites",
-            "TLS_AES_128_GCM_SHA256",
-            "-groups",
-            "P-256",
-        ],
+        server: &["-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256", "-groups", "P-256"],
         client: &["-tls1_3"],
         suite: "TLS_AES_128_GCM_SHA256",
         static_rsa: false,
@@ -187,13 +151,7 @@ fn tls13_ecdsa_aes128_gcm_p256() {
 fn tls13_ecdsa_chacha20_p384() {
     Case {
         certificate: "ec",
-        server: &[
-            "-tls1_3",
-            "-ciphersuites",
-            "TLS_CHACHA20_POLY1305_SHA256",
-            "-groups",
-            "P-384",
-        ],
+        server: &["-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256", "-groups", "P-384"],
         client: &["-tls1_3"],
         suite: "TLS_CHACHA20_POLY1305_SHA256",
         static_rsa: false,
@@ -205,13 +163,7 @@ fn tls13_ecdsa_chacha20_p384() {
 fn tls12_ecdhe_rsa_aes128_gcm_p256() {
     Case {
         certificate: "rsa",
-        server: &[
-            "-tls1_2",
-            "-cipher",
-            "ECDHE-RSA-AES128-GCM-SHA256",
-            "-groups",
-            "P-256",
-        ],
+        server: &["-tls1_2", "-cipher", "ECDHE-RSA-AES128-GCM-SHA256", "-groups", "P-256"],
         client: &["-tls1_2"],
         suite: "ECDHE-RSA-AES128-GCM-SHA256",
         static_rsa: false,
@@ -223,13 +175,7 @@ fn tls12_ecdhe_rsa_aes128_gcm_p256() {
 fn tls12_ecdhe_ecdsa_chacha20_x25519() {
     Case {
         certificate: "ec",
-        server: &[
-            "-tls1_2",
-            "-cipher",
-            "ECDHE-ECDSA-CHACHA20-POLY1305",
-            "-groups",
-            "X25519",
-        ],
+        server: &["-tls1_2", "-cipher", "ECDHE-ECDSA-CHACHA20-POLY1305", "-groups", "X25519"],
         client: &["-tls1_2"],
         suite: "ECDHE-ECDSA-CHACHA20-POLY1305",
         static_rsa: false,
@@ -239,8 +185,7 @@ fn tls12_ecdhe_ecdsa_chacha20_x25519() {
 
 const STATIC_RSA_SHA: &[&str] = &["-tls1_2", "-cipher", "AES128-SHA:@SECLEVEL=0"];
 const STATIC_RSA_SHA_NO_ETM: &[&str] = &["-tls1_2", "-cipher", "AES128-SHA:@SECLEVEL=0", "-no_etm"];
-const STATIC_RSA_SHA256_NO_ETM: &[&str] =
-    &["-tls1_2", "-cipher", "AES256-SHA256:@SECLEVEL=0", "-no_etm"];
+const STATIC_RSA_SHA256_NO_ETM: &[&str] = &["-tls1_2", "-cipher", "AES256-SHA256:@SECLEVEL=0", "-no_etm"];
 
 #[test]
 fn tls12_static_rsa_cbc_encrypt_then_mac() {
@@ -286,11 +231,6 @@ fn encrypt_then_mac_is_negotiated_as_pinned() {
         let client: Vec<&str> = arguments.iter().copied().chain(["-tlsextdebug"]).collect();
         let answer = request(Series::System, &server.address, None, &client);
         assert!(answer.is_complete(), "{}", answer.0);
-        assert_eq!(
-            answer.0.contains("encrypt-then-mac"),
-            wanted,
-            "{}",
-            answer.0
-        );
+        assert_eq!(answer.0.contains("encrypt-then-mac"), wanted, "{}", answer.0);
     }
 }

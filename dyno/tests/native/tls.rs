@@ -20,9 +20,8 @@ pub enum Series {
 
 /// The `openssl` tool of a series, with the libraries that belong to it.
 fn openssl(series: Series) -> Command {
-    match std::env::var_os("TLSDYNO_OPENSSL_PREFIX").filter(|_| series == Series::UnderTest) {
+    match build::openssl_prefix().filter(|_| series == Series::UnderTest) {
         Some(prefix) => {
-            let prefix = PathBuf::from(prefix);
             let mut command = Command::new(prefix.join("bin/openssl"));
             command.env("LD_LIBRARY_PATH", prefix.join("lib"));
             command
@@ -47,10 +46,7 @@ pub fn certificate(kind: &str) -> (&'static Path, &'static Path) {
     static EC: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     let (cell, parameters): (_, &[&str]) = match kind {
         "rsa" => (&RSA, &["-newkey", "rsa:2048"]),
-        "ec" => (
-            &EC,
-            &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"],
-        ),
+        "ec" => (&EC, &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]),
         other => panic!("no certificate of kind {other}"),
     };
     let (certificate, key) = cell.get_or_init(|| {
@@ -58,15 +54,7 @@ pub fn certificate(kind: &str) -> (&'static Path, &'static Path) {
         let (certificate, key) = (base.with_extension("crt"), base.with_extension("key"));
         build::run(
             Command::new("openssl")
-                .args([
-                    "req",
-                    "-x509",
-                    "-nodes",
-                    "-days",
-                    "2",
-                    "-subj",
-                    "/CN=localhost",
-                ])
+                .args(["req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost"])
                 .args(parameters)
                 .arg("-out")
                 .arg(&certificate)
@@ -88,11 +76,7 @@ pub struct Server {
 
 impl Server {
     /// Starts a server of the series under test; `Err` holds what it printed if it ends instead of listening.
-    pub fn start(
-        injection: Option<&Injection>,
-        certificate_kind: &str,
-        arguments: &[&str],
-    ) -> Result<Server, String> {
+    pub fn start(injection: Option<&Injection>, certificate_kind: &str, arguments: &[&str]) -> Result<Server, String> {
         let (certificate, key) = certificate(certificate_kind);
         let mut process = openssl(Series::UnderTest)
             .args(["s_server", "-accept", "127.0.0.1:0", "-www", "-cert"])
@@ -108,10 +92,8 @@ impl Server {
             .spawn()
             .expect("openssl runs");
         let mut lines = BufReader::new(process.stdout.take().expect("piped")).lines();
-        let accepting = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .find_map(|line| line.strip_prefix("ACCEPT ").map(str::to_owned));
+        let accepting =
+            lines.by_ref().map_while(Result::ok).find_map(|line| line.strip_prefix("ACCEPT ").map(str::to_owned));
         // Nobody reads on; the server must not wait for a reader.
         std::thread::spawn(move || lines.for_each(drop));
         match accepting {
@@ -143,11 +125,7 @@ impl Answer {
 
     /// `New, Cipher is SUITE` or `Reused, Cipher is SUITE`. The version that stands between the two is the one the suite dates from.
     pub fn negotiated(&self) -> String {
-        let line = self
-            .0
-            .lines()
-            .find(|line| line.contains(", Cipher is "))
-            .unwrap_or("nothing");
+        let line = self.0.lines().find(|line| line.contains(", Cipher is ")).unwrap_or("nothing");
         let kind = line.split(',').next().unwrap_or_default();
         let suite = line.rsplit(' ').next().unwrap_or_default();
         format!("{kind}, Cipher is {suite}")
@@ -155,12 +133,7 @@ impl Answer {
 }
 
 /// One connection of `openssl s_client` and one request; a client that hangs ends by `timeout` and has no complete answer.
-pub fn request(
-    series: Series,
-    address: &str,
-    injection: Option<&Injection>,
-    arguments: &[&str],
-) -> Answer {
+pub fn request(series: Series, address: &str, injection: Option<&Injection>, arguments: &[&str]) -> Answer {
     let mut process = under_timeout(openssl(series))
         .args(["s_client", "-ign_eof", "-connect", address])
         .args(arguments)
@@ -172,15 +145,7 @@ pub fn request(
         .spawn()
         .expect("openssl runs");
     // Fails if the client has given up already; what it printed then says so.
-    let _ = process
-        .stdin
-        .take()
-        .expect("piped")
-        .write_all(b"GET / HTTP/1.0\r\n\r\n");
+    let _ = process.stdin.take().expect("piped").write_all(b"GET / HTTP/1.0\r\n\r\n");
     let output = process.wait_with_output().expect("it ends");
-    Answer(format!(
-        "{}\n{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    ))
+    Answer(format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
 }

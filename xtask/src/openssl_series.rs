@@ -1,0 +1,96 @@
+//! `openssl-series`: builds other series of OpenSSL and runs the provider's tests on each, with the binary that was built on the system's headers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+/// What of the provider's tests does not need the system's own programs (nginx is linked with the system's OpenSSL).
+const TESTS: [&str; 4] = ["stages::", "vectors::", "processes::", "refusal::"];
+
+struct Series {
+    name: String,
+    version: String,
+    source: PathBuf,
+}
+
+/// Builds what is not built yet under `target/openssl-series`, then tests; the first failure ends it.
+pub fn run() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    let work = root.join("target/openssl-series");
+    fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
+    for series in find(&root, &work)? {
+        let prefix = build(&series, &work)?;
+        test(&series, &root, &prefix)?;
+    }
+    Ok(())
+}
+
+/// Lets cargo download the sources and asks where they are.
+fn find(root: &Path, work: &Path) -> Result<Vec<Series>> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["run", "--quiet", "--locked", "--manifest-path"]);
+    cargo.arg(root.join("xtask/openssl-series/Cargo.toml")).arg("--target-dir").arg(work.join("cargo"));
+    let output = cargo.output().context("cargo")?;
+    ensure!(output.status.success(), "{cargo:?}:\n{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout)?
+        .lines()
+        .map(|line| {
+            let mut fields = line.splitn(3, ' ');
+            let mut next = || fields.next().map(str::to_owned).with_context(|| format!("not three fields: {line}"));
+            Ok(Series { name: next()?, version: next()?, source: next()?.into() })
+        })
+        .collect()
+}
+
+/// Configures, compiles and installs one series; a second run finds it done.
+fn build(series: &Series, work: &Path) -> Result<PathBuf> {
+    let prefix = work.join(format!("{}/installed", series.name));
+    let done = prefix.join("complete");
+    if fs::read_to_string(&done).is_ok_and(|version| version == series.version) {
+        return Ok(prefix);
+    }
+    let tree = work.join(format!("{}/build", series.name));
+    if tree.exists() {
+        fs::remove_dir_all(&tree).with_context(|| format!("cannot remove {}", tree.display()))?;
+    }
+    fs::create_dir_all(&tree)?;
+    println!("building OpenSSL {} ({}) in {}", series.name, series.version, tree.display());
+    // Out of the source tree, which is cargo's. Shared, unlike what the crate itself builds: the provider takes libcrypto from its host.
+    let mut configure = Command::new("perl");
+    configure.arg(series.source.join("Configure")).arg(format!("--prefix={}", prefix.display()));
+    configure.args(["--libdir=lib", "shared", "no-tests", "no-docs"]);
+    step(configure.current_dir(&tree), "perl", &tree)?;
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    step(Command::new("make").arg(format!("-j{jobs}")).arg("build_sw").current_dir(&tree), "make", &tree)?;
+    step(Command::new("make").arg("install_sw").current_dir(&tree), "make", &tree)?;
+    fs::write(&done, &series.version).with_context(|| format!("cannot write {}", done.display()))?;
+    Ok(prefix)
+}
+
+/// One step of a build; what it prints is kept beside the tree.
+fn step(command: &mut Command, package: &str, tree: &Path) -> Result<()> {
+    let log = tree.with_extension("log");
+    let file = fs::File::options().create(true).append(true).open(&log)?;
+    let status = command
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .status()
+        .with_context(|| format!("cannot run {package}; Debian: apt install {package}"))?;
+    ensure!(status.success(), "{command:?}: {status}; see {}", log.display());
+    Ok(())
+}
+
+fn test(series: &Series, root: &Path, prefix: &Path) -> Result<()> {
+    println!("testing the provider on OpenSSL {} ({})", series.name, series.version);
+    let status = Command::new(env!("CARGO"))
+        .args(["test", "-p", "tlsdyno", "--test", "native", "--"])
+        .args(TESTS)
+        .env("TLSDYNO_OPENSSL_PREFIX", prefix)
+        .current_dir(root)
+        .status()
+        .context("cargo")?;
+    ensure!(status.success(), "the provider fails on OpenSSL {} ({})", series.name, series.version);
+    Ok(())
+}
