@@ -1,4 +1,5 @@
-//! Prints what a handshake costs the client at floor effort, without sockets, in microseconds (best of 200 rounds):
+//! Prints what an open connection occupies, and what a handshake costs the client at floor effort, without sockets, in microseconds
+//! (best of 200 rounds):
 //!
 //! ```text
 //! cargo run --release -p tlsdyno-tls --example handshake_cost
@@ -128,9 +129,33 @@ fn time(name: &str, config: &Arc<Config>, session: Option<&Session>, recording: 
     println!("{name:<60} {best:8.2} us");
 }
 
+/// Memory of this process, in bytes (Linux).
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// What an open connection occupies, keys included.
+fn size(config: &Arc<Config>, recording: &Recording) -> usize {
+    const CLIENTS: usize = 10_000;
+    let mut out = Vec::new();
+    let mut clients = Vec::with_capacity(CLIENTS);
+    let before = resident_bytes();
+    for _ in 0..CLIENTS {
+        out.clear();
+        let mut client = Client::new(config, None, &mut Constant, 0, &mut out);
+        for mut flight in recording.flights.clone() {
+            client.receive(&mut flight, 0, &mut Constant, &mut out, &mut Sessions::default()).unwrap();
+        }
+        clients.push(client);
+    }
+    let bytes = resident_bytes() - before;
+    std::mem::forget(clients); // otherwise the next suite would use their memory again
+    bytes / CLIENTS
+}
+
 fn main() {
     let context = server_context();
-    println!("one connection in memory: {} bytes in Client", size_of::<Client>());
     for suite in [
         Suite::Tls13Aes128Gcm,
         Suite::Tls13Aes256Gcm,
@@ -142,6 +167,7 @@ fn main() {
         let settings = Settings { suites: vec![suite], effort: Effort::Floor, ..Settings::default() };
         let config = Arc::new(Config::new(settings).unwrap());
         let full = record(&config, None, &context);
+        println!("{:<60} {:8} bytes in memory while open", suite.name(), size(&config, &full));
         time(&format!("{} full", suite.name()), &config, None, &full);
         let session = full.session.clone().unwrap();
         let resumed = record(&config, Some(session.clone()), &context);
