@@ -68,6 +68,15 @@ fn ask(stream: &mut BufReader<TcpStream>, object: &Object) -> (u16, u64) {
 /// workload expects.
 #[test]
 fn nginx_answers_every_object_of_the_real_log_as_expected() {
+    ask_for_every_object(ServerKind::Nginx);
+}
+
+#[test]
+fn the_built_in_server_answers_every_object_of_the_real_log_as_expected() {
+    ask_for_every_object(ServerKind::BuiltIn);
+}
+
+fn ask_for_every_object(kind: ServerKind) {
     servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
     let place = tempfile::tempdir().unwrap();
     // The server's workers run as another user.
@@ -76,8 +85,8 @@ fn nginx_answers_every_object_of_the_real_log_as_expected() {
     let docroot = place.path().join("docroot");
     trace::write_docroot(&site, &docroot).unwrap();
     let paths: HashSet<&str> = site.files.iter().map(|file| file.path.as_str()).collect();
-    let nginx = servers::start(&ServerSpec::new(ServerKind::Nginx, docroot), place.path()).unwrap();
-    let mut stream = BufReader::new(TcpStream::connect(nginx.address()).unwrap());
+    let server = servers::start(&ServerSpec::new(kind, docroot), place.path()).unwrap();
+    let mut stream = BufReader::new(TcpStream::connect(server.address()).unwrap());
     let mut asked = 0;
     for object in &site.workload.objects {
         let path = object.path.split('?').next().unwrap();
@@ -90,7 +99,7 @@ fn nginx_answers_every_object_of_the_real_log_as_expected() {
         asked += 1;
     }
     assert!(asked > 1_500, "only {asked} objects were asked for");
-    nginx.stop().unwrap();
+    server.stop().unwrap();
 }
 
 #[test]

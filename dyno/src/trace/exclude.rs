@@ -105,15 +105,15 @@ fn pattern(text: &str) -> Result<Pattern> {
         let address = address.to_canonical();
         return Ok(Pattern::Prefix { address, bits: width(address) });
     }
-    if let Some((address, bits)) = text.split_once('/') {
-        if let Ok(address) = address.parse::<IpAddr>() {
-            let bits: u32 =
-                bits.parse().with_context(|| format!("the prefix length of `{text}` to exclude is not a number"))?;
-            if bits > width(address) {
-                bail!("the prefix `{text}` to exclude is longer than its address ({} bits)", width(address));
-            }
-            return Ok(Pattern::Prefix { address, bits });
+    if let Some((address, bits)) = text.split_once('/')
+        && let Ok(address) = address.parse::<IpAddr>()
+    {
+        let bits: u32 =
+            bits.parse().with_context(|| format!("the prefix length of `{text}` to exclude is not a number"))?;
+        if bits > width(address) {
+            bail!("the prefix `{text}` to exclude is longer than its address ({} bits)", width(address));
         }
+        return Ok(Pattern::Prefix { address, bits });
     }
     Ok(Pattern::Text(text.to_ascii_lowercase()))
 }
