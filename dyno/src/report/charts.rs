@@ -35,7 +35,7 @@ pub struct Chart {
 }
 
 /// Where 100 % of the cost of a hit goes: one strip per metric.
-pub fn cost_strip(summary: &Summary) -> Chart {
+pub fn cost_strip(summary: &Summary) -> Option<Chart> {
     let mut rows = Vec::new();
     for metric in Metric::ALL {
         let mut start = 0.0;
@@ -50,9 +50,12 @@ pub fn cost_strip(summary: &Summary) -> Chart {
             start = end;
         }
     }
+    if rows.is_empty() {
+        return None;
+    }
     let position = json!({"field": "metric", "type": "nominal", "title": null, "sort": null, "axis": {"ticks": false, "domain": false, "labelPadding": 8}});
     let specification = specification(json!({
-        "height": {"step": 46},
+        "height": 46 * Metric::ALL.len(),
         "data": {"values": rows},
         "encoding": {"y": position},
         "layer": [
@@ -76,29 +79,31 @@ pub fn cost_strip(summary: &Summary) -> Chart {
             },
         ],
     }));
-    Chart {
+    Some(Chart {
         id: "cost-strip",
         alternative: spoken_shares("Stacked strips of the shares of the cost of a hit", summary),
         specification,
-    }
+    })
 }
 
 /// Each share with its interval, by both metrics.
-pub fn cost_intervals(summary: &Summary) -> Chart {
+pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
     let rows: Vec<Value> = summary
         .shares
         .shares
         .iter()
-        .filter(|share| share.low.is_finite() && share.high.is_finite())
         .map(|share| {
             json!({
                 "metric": metric_label(share.metric), "stage": stage_label(&share.stage), "percent": share.percent,
-                "low": share.low, "high": share.high, "share": share_with_interval(share), "verdict": verdict(share),
+                "low": finite_or(share.low, share.percent), "high": finite_or(share.high, share.percent), "share": share_with_interval(share), "verdict": verdict(share),
             })
         })
         .collect();
+    if rows.is_empty() {
+        return None;
+    }
     let specification = specification(json!({
-        "height": {"step": 15},
+        "height": 37 * summary.shares.by(Metric::Cpu).count(),
         "data": {"values": rows},
         "encoding": {
             "y": {"field": "stage", "type": "nominal", "sort": null, "title": null, "axis": {"ticks": false, "domain": false, "labelPadding": 8, "labelLimit": 160}},
@@ -135,11 +140,15 @@ pub fn cost_intervals(summary: &Summary) -> Chart {
             },
         ],
     }));
-    Chart { id: "cost-intervals", alternative: spoken_shares("Points with 95 % intervals", summary), specification }
+    Some(Chart {
+        id: "cost-intervals",
+        alternative: spoken_shares("Points with 95 % intervals", summary),
+        specification,
+    })
 }
 
 /// Hits per second of all configurations, with intervals.
-pub fn throughput(summary: &Summary) -> Chart {
+pub fn throughput(summary: &Summary) -> Option<Chart> {
     let used: Vec<_> = summary.configurations.iter().filter(|configuration| configuration.blocks > 0).collect();
     let rows: Vec<Value> = used
         .iter()
@@ -147,7 +156,7 @@ pub fn throughput(summary: &Summary) -> Chart {
             let bound = if configuration.client_bound { "≥ " } else { "" };
             json!({
                 "name": configuration.name, "rate": configuration.hits_per_second,
-                "low": finite(configuration.hits_per_second_low), "high": finite(configuration.hits_per_second_high),
+                "low": finite_or(configuration.hits_per_second_low, configuration.hits_per_second), "high": finite_or(configuration.hits_per_second_high, configuration.hits_per_second),
                 "colour": configuration_colour(summary, &configuration.kind), "opacity": if configuration.client_bound { 0.55 } else { 1.0 },
                 "label": format!("{bound}{}", count(configuration.hits_per_second)),
                 "cpu": duration(configuration.server_cpu_ns_per_hit),
@@ -155,8 +164,11 @@ pub fn throughput(summary: &Summary) -> Chart {
             })
         })
         .collect();
+    if rows.is_empty() {
+        return None;
+    }
     let specification = specification(json!({
-        "height": {"step": 27},
+        "height": 27 * used.len(),
         "data": {"values": rows},
         "encoding": {
             "y": {"field": "name", "type": "nominal", "sort": null, "title": null, "axis": {"ticks": false, "domain": false, "labelPadding": 8, "labelLimit": 180}},
@@ -188,11 +200,15 @@ pub fn throughput(summary: &Summary) -> Chart {
             format!("{} {bound}{} hits per second", configuration.name, count(configuration.hits_per_second))
         })
         .collect();
-    Chart { id: "throughput", alternative: format!("Bars of hits per second: {}.", spoken.join(", ")), specification }
+    Some(Chart {
+        id: "throughput",
+        alternative: format!("Bars of hits per second: {}.", spoken.join(", ")),
+        specification,
+    })
 }
 
 /// Percentile curves of the phases, the server as is beside plain HTTP.
-pub fn latency(summary: &Summary) -> Chart {
+pub fn latency(summary: &Summary) -> Option<Chart> {
     let mut rows = Vec::new();
     let mut spoken = Vec::new();
     for (configuration, phases) in summary.configurations.iter().zip(&summary.phases) {
@@ -213,6 +229,9 @@ pub fn latency(summary: &Summary) -> Chart {
             spoken.push(format!("{label} ({}) median {}, 99th percentile {}", configuration.name, at(0.5), at(0.99)));
         }
     }
+    if rows.is_empty() {
+        return None;
+    }
     let ticks = log_ticks(rows.iter().filter_map(|row| row["milliseconds"].as_f64()));
     let (labels, colours): (Vec<&str>, Vec<&str>) = PHASES.iter().map(|(_, label, colour)| (*label, *colour)).unzip();
     let specification = specification(json!({
@@ -230,7 +249,11 @@ pub fn latency(summary: &Summary) -> Chart {
             "tooltip": [{"field": "phase"}, {"field": "configuration"}, {"field": "percentile"}, {"field": "value", "title": "latency"}],
         },
     }));
-    Chart { id: "latency", alternative: format!("Percentile curves of latency: {}.", spoken.join("; ")), specification }
+    Some(Chart {
+        id: "latency",
+        alternative: format!("Percentile curves of latency: {}.", spoken.join("; ")),
+        specification,
+    })
 }
 
 /// Points of a percentile curve as (nines, value): the percentile p is drawn at `-log10(1 - p)`, so that 90, 99 and 99.9 % are equally far
@@ -329,8 +352,9 @@ fn spoken_shares(what: &str, summary: &Summary) -> String {
     format!("{what}; of server CPU: {}. The table has every number.", shares.join(", "))
 }
 
-fn finite(value: f64) -> Option<f64> {
-    value.is_finite().then_some(value)
+/// An interval that cannot be given has no length in a chart.
+fn finite_or(end: f64, value: f64) -> f64 {
+    if end.is_finite() { end } else { value }
 }
 
 /// `99.9`, `50`.

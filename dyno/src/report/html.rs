@@ -6,8 +6,7 @@ use askama::Template;
 
 use super::answer::answer;
 use super::charts::{self, Chart};
-use super::text::{self, count, duration, interval, percent, stage_label, tenths};
-use crate::stats::shares::Difference;
+use super::text::{self, count, duration, interval, stage_label, tenths};
 use crate::stats::{ConfigurationSummary, Metric, Share, Summary, Verdict};
 use crate::store::Record;
 
@@ -35,10 +34,10 @@ struct Page<'a> {
     warnings: Vec<String>,
     manifest: Vec<(&'static str, String)>,
     command: String,
-    cost_strip: ChartView,
-    cost_intervals: ChartView,
-    throughput: ChartView,
-    latency: ChartView,
+    cost_strip: Option<ChartView>,
+    cost_intervals: Option<ChartView>,
+    throughput: Option<ChartView>,
+    latency: Option<ChartView>,
     viewer: String,
     licences: &'static str,
 }
@@ -107,10 +106,10 @@ pub fn page(record: &Record, summary: &Summary) -> Result<String, askama::Error>
         warnings: super::warnings(summary).iter().map(|warning| text::capitalised(warning)).collect(),
         manifest: manifest(record),
         command: shell_command(&record.manifest.command_line),
-        cost_strip: view(charts::cost_strip(summary)),
-        cost_intervals: view(charts::cost_intervals(summary)),
-        throughput: view(charts::throughput(summary)),
-        latency: view(charts::latency(summary)),
+        cost_strip: charts::cost_strip(summary).map(view),
+        cost_intervals: charts::cost_intervals(summary).map(view),
+        throughput: charts::throughput(summary).map(view),
+        latency: charts::latency(summary).map(view),
         viewer: viewer(),
         licences: VIEWER_LICENCES,
     }
