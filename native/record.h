@@ -53,6 +53,9 @@ enum tlsdyno_counter {
     TLSDYNO_COUNTER_TOTAL
 };
 
+/* The last counter of a slot numbers the words that the no-op random generator has drawn; it is not a call counter. */
+#define TLSDYNO_RANDOM_WORDS (TLSDYNO_SLOT_COUNTERS - 1)
+
 /* The counters of one thread. A slot is shared by several threads once all are claimed, so every access is atomic. */
 struct tlsdyno_slot {
     _Atomic uint64_t calls[TLSDYNO_SLOT_COUNTERS];
@@ -70,7 +73,7 @@ struct tlsdyno_record {
     struct tlsdyno_slot slots[TLSDYNO_SLOTS];
 };
 
-static_assert(TLSDYNO_COUNTER_TOTAL <= TLSDYNO_SLOT_COUNTERS, "a slot is too small");
+static_assert(TLSDYNO_COUNTER_TOTAL <= TLSDYNO_RANDOM_WORDS, "a slot is too small");
 static_assert(sizeof(struct tlsdyno_slot) == 256, "slots are multiples of a cache line");
 static_assert(offsetof(struct tlsdyno_record, abi_version) == 8, "layout");
 static_assert(offsetof(struct tlsdyno_record, slot_count) == 12, "layout");

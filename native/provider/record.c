@@ -150,7 +150,7 @@ void count_call(enum tlsdyno_counter counter)
 uint64_t next_counter_words(size_t words)
 {
     struct tlsdyno_slot *mine = slot();
-    uint64_t first = atomic_fetch_add_explicit(&mine->calls[TLSDYNO_SLOT_COUNTERS - 1], words, memory_order_relaxed);
+    uint64_t first = atomic_fetch_add_explicit(&mine->calls[TLSDYNO_RANDOM_WORDS], words, memory_order_relaxed);
 
     return ((uint64_t)(mine - area->slots) << 48) + first;
 }

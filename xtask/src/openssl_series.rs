@@ -57,10 +57,12 @@ fn build(series: &Series, work: &Path) -> Result<PathBuf> {
     }
     fs::create_dir_all(&tree)?;
     println!("building OpenSSL {} ({}) in {}", series.name, series.version, tree.display());
-    // Out of the source tree, which is cargo's. Shared, unlike what the crate itself builds: the provider takes libcrypto from its host.
+    // Out of the source tree, which is cargo's. The crate lacks the symbol lists that shared libraries are made from, so libcrypto stands
+    // inside the programs; they export its symbols, from which the provider takes what it needs as it would from a shared libcrypto.
     let mut configure = Command::new("perl");
     configure.arg(series.source.join("Configure")).arg(format!("--prefix={}", prefix.display()));
-    configure.args(["--libdir=lib", "shared", "no-tests", "no-docs"]);
+    configure.args(["--libdir=lib", "no-shared", "no-legacy", "no-engine", "no-tests", "no-docs"]);
+    configure.arg("-Wl,--export-dynamic");
     step(configure.current_dir(&tree), "perl", &tree)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     step(Command::new("make").arg(format!("-j{jobs}")).arg("build_sw").current_dir(&tree), "make", &tree)?;

@@ -21,10 +21,19 @@ pub fn openssl_prefix() -> Option<PathBuf> {
 /// Compiles `native/tests/NAME.c` against the libcrypto under test with `flags`; `label` keeps variants apart.
 pub fn test_program(compiler: &str, name: &str, label: &str, flags: &[&str]) -> PathBuf {
     let program = out().join(format!("{name}-{label}-{}", std::process::id()));
-    let other_openssl: Vec<String> = openssl_prefix().map_or_else(Vec::new, |prefix| {
-        let prefix = prefix.display();
-        vec![format!("-I{prefix}/include"), format!("-L{prefix}/lib"), format!("-Wl,-rpath,{prefix}/lib")]
-    });
+    // Another libcrypto is a static one: whole, and exported, for the provider finds its functions in the program.
+    let libcrypto = openssl_prefix().map_or_else(
+        || vec!["-lcrypto".to_owned()],
+        |prefix| {
+            let prefix = prefix.display();
+            vec![
+                format!("-I{prefix}/include"),
+                "-rdynamic".to_owned(),
+                format!("-Wl,--whole-archive,{prefix}/lib/libcrypto.a,--no-whole-archive"),
+                "-ldl".to_owned(),
+            ]
+        },
+    );
     run(Command::new(compiler)
         .args(["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-pthread"])
         .args(["-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion", "-Wno-deprecated-declarations"])
@@ -32,8 +41,7 @@ pub fn test_program(compiler: &str, name: &str, label: &str, flags: &[&str]) -> 
         .arg(native().join("tests").join(format!("{name}.c")))
         .arg("-o")
         .arg(&program)
-        .args(other_openssl)
-        .arg("-lcrypto"));
+        .args(libcrypto));
     program
 }
 

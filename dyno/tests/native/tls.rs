@@ -18,26 +18,12 @@ pub enum Series {
     UnderTest,
 }
 
-/// The `openssl` tool of a series, with the libraries that belong to it.
-fn openssl(series: Series) -> Command {
-    match build::openssl_prefix().filter(|_| series == Series::UnderTest) {
-        Some(prefix) => {
-            let mut command = Command::new(prefix.join("bin/openssl"));
-            command.env("LD_LIBRARY_PATH", prefix.join("lib"));
-            command
-        }
-        None => Command::new("openssl"),
+/// The `openssl` tool of a series.
+fn openssl(series: Series) -> PathBuf {
+    match build::openssl_prefix() {
+        Some(prefix) if series == Series::UnderTest => prefix.join("bin/openssl"),
+        _ => PathBuf::from("openssl"),
     }
-}
-
-/// The same command, ended after 20 s.
-fn under_timeout(command: Command) -> Command {
-    let mut bounded = Command::new("timeout");
-    bounded.arg("20").arg(command.get_program());
-    for (name, value) in command.get_envs() {
-        bounded.env(name, value.expect("only set so far"));
-    }
-    bounded
 }
 
 /// A certificate and its key in PEM files, made once by the system's `openssl`.
@@ -78,7 +64,7 @@ impl Server {
     /// Starts a server of the series under test; `Err` holds what it printed if it ends instead of listening.
     pub fn start(injection: Option<&Injection>, certificate_kind: &str, arguments: &[&str]) -> Result<Server, String> {
         let (certificate, key) = certificate(certificate_kind);
-        let mut process = openssl(Series::UnderTest)
+        let mut process = Command::new(openssl(Series::UnderTest))
             .args(["s_server", "-accept", "127.0.0.1:0", "-www", "-cert"])
             .arg(certificate)
             .arg("-key")
@@ -134,7 +120,9 @@ impl Answer {
 
 /// One connection of `openssl s_client` and one request; a client that hangs ends by `timeout` and has no complete answer.
 pub fn request(series: Series, address: &str, injection: Option<&Injection>, arguments: &[&str]) -> Answer {
-    let mut process = under_timeout(openssl(series))
+    let mut process = Command::new("timeout")
+        .arg("20")
+        .arg(openssl(series))
         .args(["s_client", "-ign_eof", "-connect", address])
         .args(arguments)
         .env_remove("OPENSSL_CONF")
