@@ -35,8 +35,8 @@ fn build_provider(sources: &Path, library: &Path) {
     let objects = build.try_compile_intermediates().unwrap_or_else(|error| {
         panic!("the OpenSSL provider does not compile: {error}\nIt needs a C compiler and OpenSSL's headers; Debian: apt install gcc libssl-dev")
     });
-    // Not linked with libcrypto: it takes that of the server that loads it, of whatever series (3.0, 3.5, 4.0); two in one process crash.
-    // nodelete: threads and fork handlers of the server may still point into it after it is unloaded.
+    // Not linked with libcrypto: it takes that of the server that loads it, of whatever series (3.0, 3.5, 4.0); two in
+    // one process crash. `nodelete`: threads and fork handlers may still point into it after it is unloaded.
     let mut link = build.get_compiler().to_command();
     link.arg("-shared").arg("-o").arg(library).args(&objects).args([
         "-pthread",

@@ -1,10 +1,10 @@
 /*
- * The record area: one file, made by tlsdyno for one run and mapped (MAP_SHARED) by the provider in every process of the server.
- * It is the provider's acknowledgement (run id, living owner) and the place of its call counters.
+ * The record area: one file, made by tlsdyno for one run and mapped (MAP_SHARED) by the provider in every process of
+ * the server. It is the provider's acknowledgement (run id, living owner) and the place of its call counters.
  *
- * dyno/src/native.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names. Whoever changes the
- * layout raises TLSDYNO_ABI_VERSION. Nobody resets the area: init may run twice (haproxy re-executes its master) and teardown runs
- * first in a process that is not serving.
+ * dyno/src/native.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names. Whoever
+ * changes the layout raises TLSDYNO_ABI_VERSION. Nobody resets the area: init may run twice (haproxy re-executes its
+ * master) and teardown runs first in a process that is not serving.
  */
 #ifndef TLSDYNO_RECORD_H
 #define TLSDYNO_RECORD_H
@@ -21,8 +21,8 @@
 #define TLSDYNO_SLOT_COUNTERS 32u
 
 /*
- * Calls of replaced functions, by stage. Size queries are not counted. An operation that belongs to two stages (one AEAD record) counts
- * once for each stage that is off.
+ * Calls of replaced functions, by stage. Size queries are not counted. An operation that belongs to two stages (one
+ * AEAD record) counts once for each stage that is off.
  *     X(name in C, stage, name in reports)
  */
 #define TLSDYNO_COUNTERS(X)                                                                                                    \

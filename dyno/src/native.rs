@@ -1,9 +1,10 @@
 //! The OpenSSL provider that replaces TLS stages by no-ops: unpacked for one run, and its call counters.
 //!
-//! The library is compiled from `native/provider` by the build script and embedded here. For a run it is written, with an `openssl.cnf` and
-//! the run's record file, into a private directory; a server started with [`Injection::environment`] then loads it. The record file is also
-//! the acknowledgement: the provider refuses to load unless it names a process that still lives (this one), so that a configuration left
-//! behind never works again. Its layout is declared in `native/record.h` and mirrored here.
+//! The library is compiled from `native/provider` by the build script and embedded here. For a run it is written, with
+//! an `openssl.cnf` and the run's record file, into a private directory; a server started with
+//! [`Injection::environment`] then loads it. The record file is also the acknowledgement: the provider refuses to load
+//! unless it names a process that still lives (this one), so that a configuration left behind never works again. Its
+//! layout is declared in `native/record.h` and mirrored here.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -75,8 +76,9 @@ pub mod layout {
 
 /// The provider made ready for the servers of one configuration of one run.
 ///
-/// Servers of *different* configurations need different injections (each in its own directory): the counters and the switched-off stages
-/// belong to one injection. Dropping it does not remove the files; the directory belongs to the caller.
+/// Servers of *different* configurations need different injections (each in its own directory): the counters and the
+/// switched-off stages belong to one injection. Dropping it does not remove the files; the directory belongs to the
+/// caller.
 #[derive(Debug)]
 pub struct Injection {
     library: PathBuf,
@@ -87,8 +89,8 @@ pub struct Injection {
 }
 
 impl Injection {
-    /// Writes library, `openssl.cnf` and record file into `dir`, which must exist, be private to this run and be reachable by the user whom
-    /// the server's workers become.
+    /// Writes library, `openssl.cnf` and record file into `dir`, which must exist, be private to this run and be
+    /// reachable by the user whom the server's workers become.
     ///
     /// # Errors
     /// A file cannot be written; `dir` has a path that an `openssl.cnf` cannot hold.
@@ -191,8 +193,9 @@ impl fmt::Display for Counters {
     }
 }
 
-/// An `openssl.cnf` that loads the provider in place of `default`. `default` is deliberately not activated, so that a provider that does not
-/// load leaves a server without ciphers and never one with real cryptography that is taken for a no-op.
+/// An `openssl.cnf` that loads the provider in place of `default`. `default` is deliberately not activated, so that a
+/// provider that does not load leaves a server without ciphers and never one with real cryptography that is taken for a
+/// no-op.
 fn configuration(library: &Path, record: &Path, run_id: &str, stages: StageSet) -> Result<String> {
     let stages = if stages.is_empty() { "none".to_owned() } else { stages.to_string() };
     Ok(format!(
@@ -213,7 +216,8 @@ fn configuration(library: &Path, record: &Path, run_id: &str, stages: StageSet) 
     ))
 }
 
-/// A path as value in an `openssl.cnf`, config(5): quotes, backslashes, `$`, `#` and blanks at the ends have meanings there.
+/// A path as value in an `openssl.cnf`, config(5): quotes, backslashes, `$`, `#` and blanks at the ends have meanings
+/// there.
 fn configuration_value(path: &Path) -> Result<&str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%=~ ".contains(c);
     match path.to_str() {
@@ -235,7 +239,8 @@ fn create_record(path: &Path, run_id: &str) -> Result<File> {
     put(layout::OWNER_PID_AT, &u64::from(std::process::id()).to_ne_bytes());
     put(layout::OWNER_START_TICKS_AT, &own_start_ticks()?.to_ne_bytes());
     put(layout::RUN_ID_AT, run_id.as_bytes());
-    // Writable by whoever the workers become: a server may load its OpenSSL configuration only after it has dropped its privileges.
+    // Writable by whoever the workers become: a server may load its OpenSSL configuration only after it has dropped its
+    // privileges.
     let context = || format!("record file {}", path.display());
     write_file(path, &header, 0o666)?;
     let record = File::options().read(true).write(true).open(path).with_context(context)?;

@@ -1,7 +1,7 @@
 /*
- * Operation ASYM_CIPHER "RSA": the static-RSA key exchange, stage authentication. Instead of the encrypted pre-master secret goes a block of
- * the modulus size: 2-byte big-endian length, the pre-master secret in clear, zeros. Other uses of RSA encryption stay real: a server
- * decrypts with pad mode "TLS", a client encrypts 48 bytes with PKCS #1.
+ * Operation ASYM_CIPHER "RSA": the static-RSA key exchange, stage authentication. Instead of the encrypted pre-master
+ * secret goes a block of the modulus size: 2-byte big-endian length, the pre-master secret in clear, zeros. Other uses
+ * of RSA encryption stay real: a server decrypts with pad mode "TLS", a client encrypts 48 bytes with PKCS #1.
  */
 #include "provider.h"
 
@@ -53,7 +53,10 @@ static int decrypt(void *context, unsigned char *out, size_t *out_length, size_t
 
     if (out == NULL || !pad_mode_is(context, RSA_PKCS1_WITH_TLS_PADDING))
         return real_decrypt(context, out, out_length, room, in, length);
-    /* In this mode the size query of decryption answers 48; that of encryption answers the modulus size from the same context. */
+    /*
+     * In this mode the size query of decryption answers 48; that of encryption answers the modulus size from the same
+     * context.
+     */
     if (!real_encrypt(context, NULL, &modulus, 0, in, length))
         return 0;
     count_call(TLSDYNO_COUNT_RSA_DECRYPT);

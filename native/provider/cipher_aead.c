@@ -1,5 +1,6 @@
 /*
- * Operation CIPHER "AES-128-GCM", "AES-256-GCM", "ChaCha20-Poly1305": the encrypting half (stage cipher) and the tag (stage mac) apart.
+ * Operation CIPHER "AES-128-GCM", "AES-256-GCM", "ChaCha20-Poly1305": the encrypting half (stage cipher) and the tag
+ * (stage mac) apart.
  *
  *     cipher  mac   payload                                   tag
  *     off     off   as it is                                  zeros
@@ -8,16 +9,17 @@
  *
  * The receiver checks the tag in every case. With both off there is no key schedule either: it has no use left.
  *
- * TLS 1.3 (and any general use): init with the key; for each record init with the nonce, update without output (additional data),
- * update, final, then get `tag` (when decrypting: set `tag` first). TLS 1.2: `tlsaad` sets the 13 bytes, `tlsaadpad` answers 16, one update
- * over the whole record in place; GCM has 8 bytes of explicit nonce in front and its fixed part from `tlsivfixed`.
+ * TLS 1.3 (and any general use): init with the key; for each record init with the nonce, update without output
+ * (additional data), update, final, then get `tag` (when decrypting: set `tag` first). TLS 1.2: `tlsaad` sets the 13
+ * bytes, `tlsaadpad` answers 16, one update over the whole record in place; GCM has 8 bytes of explicit nonce in front
+ * and its fixed part from `tlsivfixed`.
  */
 #include "provider.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { TAG_SIZE = 16, NONCE_SIZE = 12, FIXED_SIZE = 4, EXPLICIT_SIZE = 8, TLS_AAD_SIZE = 13, STREAM_IV_SIZE = 16, KEY_SIZE_MAX = 32 };
+enum { TAG_SIZE = 16, NONCE_SIZE = 12, FIXED_SIZE = 4, EXPLICIT_SIZE = 8, TLS_AAD_SIZE = 13, STREAM_IV_SIZE = 16 };
 
 struct aead_functions {
     const char *name;
@@ -126,15 +128,19 @@ static void *dupctx(void *context)
     return checked(copy);
 }
 
-static int real_init(struct aead *aead, const unsigned char *key, size_t key_length, const unsigned char *nonce, size_t nonce_length)
+static int real_init(struct aead *aead, const unsigned char *key, size_t key_length, const unsigned char *nonce,
+                     size_t nonce_length)
 {
     if (aead->encrypting)
         return aead->functions->real_encrypt_init(aead->real, key, key_length, nonce, nonce_length, NULL);
     return aead->functions->real_decrypt_init(aead->real, key, key_length, nonce, nonce_length, NULL);
 }
 
-/* The stream starts behind the block that the AEAD uses up for its tag: GCM counts in the last 4 bytes from 1, big-endian, as J0 (NIST SP
- * 800-38D section 7.1); ChaCha20 in the first 4 from 0, little-endian (RFC 8439 section 2.8). */
+/*
+ * The stream starts behind the block that the AEAD uses up for its tag: GCM counts in the last 4 bytes from 1,
+ * big-endian, as J0 (NIST SP 800-38D section 7.1); ChaCha20 in the first 4 from 0, little-endian (RFC 8439 section
+ * 2.8).
+ */
 static int start_stream(struct aead *aead, const unsigned char nonce[NONCE_SIZE])
 {
     unsigned char iv[STREAM_IV_SIZE] = {0};
@@ -156,8 +162,10 @@ static int start_message(struct aead *aead, const unsigned char nonce[NONCE_SIZE
     return stage_is_off(STAGE_MAC) || real_init(aead, NULL, 0, nonce, NONCE_SIZE);
 }
 
-/* Additional data, and a payload that is not encrypted, go into the tag alike. The real update wants an output size though there is no
- * output. */
+/*
+ * Additional data, and a payload that is not encrypted, go into the tag alike. The real update wants an output size
+ * though there is no output.
+ */
 static int authenticate(struct aead *aead, const unsigned char *data, size_t length)
 {
     size_t ignored;
@@ -276,7 +284,10 @@ static int whole_record(struct aead *aead, unsigned char *record, size_t *out_le
     return 1;
 }
 
-/* libssl's length counts the explicit nonce and, when receiving, the tag; the authenticated length is that of the plaintext. */
+/*
+ * libssl's length counts the explicit nonce and, when receiving, the tag; the authenticated length is that of the
+ * plaintext.
+ */
 static int set_additional_data(struct aead *aead, const OSSL_PARAM *param)
 {
     size_t overhead = aead->functions->explicit_size + (aead->encrypting ? 0 : TAG_SIZE);
@@ -380,8 +391,8 @@ static int init(struct aead *aead, const unsigned char *key, size_t key_length, 
     return set_ctx_params(aead, params);
 }
 
-static int encrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *nonce, size_t nonce_length,
-                        const OSSL_PARAM params[])
+static int encrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *nonce,
+                        size_t nonce_length, const OSSL_PARAM params[])
 {
     struct aead *aead = context;
 
@@ -389,8 +400,8 @@ static int encrypt_init(void *context, const unsigned char *key, size_t key_leng
     return init(aead, key, key_length, nonce, nonce_length, params);
 }
 
-static int decrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *nonce, size_t nonce_length,
-                        const OSSL_PARAM params[])
+static int decrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *nonce,
+                        size_t nonce_length, const OSSL_PARAM params[])
 {
     struct aead *aead = context;
 

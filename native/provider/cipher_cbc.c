@@ -1,9 +1,11 @@
 /*
- * Operation CIPHER "AES-128-CBC" and "AES-256-CBC" with the stage cipher off: the transformation of TLS records is the identity, so explicit
- * IV, data, MAC and padding stand in clear. Key schedule and all uses outside TLS records (session tickets) stay real.
+ * Operation CIPHER "AES-128-CBC" and "AES-256-CBC" with the stage cipher off: the transformation of TLS records is the
+ * identity, so explicit IV, data, MAC and padding stand in clear. Key schedule and all uses outside TLS records
+ * (session tickets) stay real.
  *
- * libssl marks record use by the parameters `tls-version` and `tls-mac-size` (0 with encrypt-then-MAC). Each update is then one record: the
- * cipher adds the padding when sending, and takes padding, MAC and explicit IV off the length when receiving.
+ * libssl marks record use by the parameters `tls-version` and `tls-mac-size` (0 with encrypt-then-MAC). Each update is
+ * then one record: the cipher adds the padding when sending, and takes padding, MAC and explicit IV off the length when
+ * receiving.
  */
 #include "provider.h"
 
@@ -124,7 +126,8 @@ static int send_record(unsigned char *out, size_t *out_length, size_t room, cons
     return 1;
 }
 
-static int receive_record(struct cbc *cbc, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in, size_t length)
+static int receive_record(struct cbc *cbc, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
+                          size_t length)
 {
     size_t overhead = cbc->mac_size + (cbc->tls_version > TLS_1_0 ? BLOCK : 0);
     size_t padding = length == 0 ? 0 : (size_t)in[length - 1] + 1;

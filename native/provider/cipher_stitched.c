@@ -1,9 +1,10 @@
 /*
- * Operation CIPHER "AES-128/256-CBC-HMAC-SHA1/SHA256": cipher and HMAC in one pass, which libssl prefers for CBC suites without
- * encrypt-then-MAC.
+ * Operation CIPHER "AES-128/256-CBC-HMAC-SHA1/SHA256": cipher and HMAC in one pass, which libssl prefers for CBC suites
+ * without encrypt-then-MAC.
  *
- * With both stages off this file puts on the wire what the separate no-ops would: explicit IV, data, MAC_FILL, padding. With one of them off
- * there is no stitched code to be measured: the algorithms are hidden and libssl uses the separate ones (docs/NOOP.md states the bias).
+ * With both stages off this file puts on the wire what the separate no-ops would: explicit IV, data, MAC_FILL, padding.
+ * With one of them off there is no stitched code to be measured: the algorithms are hidden and libssl uses the separate
+ * ones (docs/NOOP.md states the bias).
  */
 #include "provider.h"
 

@@ -1,4 +1,7 @@
-/* Reads the provider's section of openssl.cnf. In init only: nginx empties the environment of its workers and never reads it again. */
+/*
+ * Reads the provider's section of openssl.cnf. In init only: nginx empties the environment of its workers and never
+ * reads it again.
+ */
 #include "provider.h"
 
 #include <string.h>

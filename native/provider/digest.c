@@ -1,6 +1,6 @@
 /*
- * Operation DIGEST: SHA-1, SHA-256, SHA-384, stage digest. A 64-bit checksum of 8-byte words (docs/NOOP.md) that does not depend on how the
- * input is cut: the two ends feed the transcript in different pieces.
+ * Operation DIGEST: SHA-1, SHA-256, SHA-384, stage digest. A 64-bit checksum of 8-byte words (docs/NOOP.md) that does
+ * not depend on how the input is cut: the two ends feed the transcript in different pieces.
  */
 #include "provider.h"
 
@@ -125,8 +125,8 @@ static void *dupctx(void *context)
 }
 
 /*
- * NEWCTX and DIGEST get no hint which algorithm they are for, so each has its own. Left out: SET_CTX_PARAMS (`ssl3-ms` of SHA-1, for SSL 3
- * only), COPYCTX, SERIALIZE and SQUEEZE of later versions.
+ * NEWCTX and DIGEST get no hint which algorithm they are for, so each has its own. Left out: SET_CTX_PARAMS (`ssl3-ms`
+ * of SHA-1, for SSL 3 only), COPYCTX, SERIALIZE and SQUEEZE of later versions.
  */
 #define CHECKSUM(name, size)                                                                                                   \
     static void *name##_newctx(void *provider)                                                                                 \

@@ -1,7 +1,8 @@
 /*
- * Errors go to OpenSSL's error queue, where the server prints them like its own. Raised by libcrypto's public calls and not through the
- * core's functions: those want the handle of a provider object, of which there may be several (one for each library context) with only
- * one state behind them, and reason strings given through the core are not yet known when init itself fails.
+ * Errors go to OpenSSL's error queue, where the server prints them like its own. Raised by libcrypto's public calls and
+ * not through the core's functions: those want the handle of a provider object, of which there may be several (one for
+ * each library context) with only one state behind them, and reason strings given through the core are not yet known
+ * when init itself fails.
  */
 #include "provider.h"
 
@@ -49,8 +50,9 @@ void raise_error_at(const char *file, int line, const char *function_name, enum 
 }
 
 /*
- * libcrypto drops what stands on the queue when a provider named in openssl.cnf does not load, and the server then says "no ciphers" or
- * nothing. So the reason also goes to standard error, unless descriptor 2 is something else by now (a daemon's socket).
+ * libcrypto drops what stands on the queue when a provider named in openssl.cnf does not load, and the server then says
+ * "no ciphers" or nothing. So the reason also goes to standard error, unless descriptor 2 is something else by now (a
+ * daemon's socket).
  */
 void errors_complain(void)
 {

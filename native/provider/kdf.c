@@ -1,5 +1,6 @@
 /*
- * Operation KDF: "TLS1-PRF", "TLS13-KDF", "HKDF", stage kdf. Every derived byte is KDF_FILL; inputs and parameters are taken and ignored.
+ * Operation KDF: "TLS1-PRF", "TLS13-KDF", "HKDF", stage kdf. Every derived byte is KDF_FILL; inputs and parameters are
+ * taken and ignored.
  */
 #include "provider.h"
 
@@ -52,7 +53,10 @@ static int set_ctx_params(void *context, const OSSL_PARAM params[])
 
 static const OSSL_DISPATCH *wrap(const OSSL_ALGORITHM *original, bool *hide)
 {
-    /* Left out: the functions that list parameters (they would receive our context), SET_SKEY and DERIVE_SKEY of later versions. */
+    /*
+     * Left out: the functions that list parameters (they would receive our context), SET_SKEY and DERIVE_SKEY of later
+     * versions.
+     */
     static const OSSL_DISPATCH allowed[] = {
         {OSSL_FUNC_KDF_NEWCTX, FUNCTION(newctx)},
         {OSSL_FUNC_KDF_DUPCTX, FUNCTION(dupctx)},

@@ -1,6 +1,6 @@
 /*
- * Operation KEYEXCH: "X25519" and "ECDH", stage key_agreement. The shared secret is SECRET_FILL of its real size. The context is the wrapped
- * provider's own.
+ * Operation KEYEXCH: "X25519" and "ECDH", stage key_agreement. The shared secret is SECRET_FILL of its real size. The
+ * context is the wrapped provider's own.
  */
 #include "provider.h"
 

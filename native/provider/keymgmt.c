@@ -1,7 +1,7 @@
 /*
- * Operation KEYMGMT "X25519" and "EC", stage key_agreement: one real key pair for each group and process, the peer's share dropped, no
- * check of it. Keys are the wrapped provider's own objects, only the generation context is ours. Loading, comparing and exporting
- * keys (the certificate's) stay real.
+ * Operation KEYMGMT "X25519" and "EC", stage key_agreement: one real key pair for each group and process, the peer's
+ * share dropped, no check of it. Keys are the wrapped provider's own objects, only the generation context is ours.
+ * Loading, comparing and exporting keys (the certificate's) stay real.
  */
 #include "provider.h"
 
@@ -100,7 +100,10 @@ static void *generate_really(const struct key_functions *real, void *provider, c
     return key;
 }
 
-/* Without a lock, so that a fork at any moment leaves nothing locked: threads that race for the first key keep that of the winner. */
+/*
+ * Without a lock, so that a fork at any moment leaves nothing locked: threads that race for the first key keep that of
+ * the winner.
+ */
 static void *kept_key(const struct key_functions *real, void *provider, struct group *group)
 {
     void *key = atomic_load(&group->key);
@@ -223,7 +226,10 @@ static int set_params(const struct key_functions *real, void *key, const OSSL_PA
     return others[0].key == NULL || real->set_params(key, others);
 }
 
-/* EVP_PKEY_derive_set_peer checks the peer's public key, on NIST curves by a multiplication as dear as the derivation itself. */
+/*
+ * EVP_PKEY_derive_set_peer checks the peer's public key, on NIST curves by a multiplication as dear as the derivation
+ * itself.
+ */
 static int validate(const struct key_functions *real, const void *key, int selection, int check)
 {
     if (selection != OSSL_KEYMGMT_SELECT_PUBLIC_KEY)
@@ -249,8 +255,9 @@ static void remember(struct key_functions *real, const OSSL_DISPATCH *table)
 }
 
 /*
- * Left out: GEN_GET_PARAMS and GEN_GETTABLE_PARAMS of later versions (the generation context is ours), and whatever else came after 3.0.
- * X25519 has no template function in the default provider; table_allow then leaves it out, and libcrypto ignores the template.
+ * Left out: GEN_GET_PARAMS and GEN_GETTABLE_PARAMS of later versions (the generation context is ours), and whatever
+ * else came after 3.0. X25519 has no template function in the default provider; table_allow then leaves it out, and
+ * libcrypto ignores the template.
  */
 #define KEYS(name)                                                                                                             \
     static void *name##_gen_init(void *provider, int selection, const OSSL_PARAM params[])                                     \

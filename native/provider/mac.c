@@ -1,6 +1,6 @@
 /*
- * The two HMACs of libssl. SIGNATURE "HMAC" makes the HMAC of CBC records and the TLS 1.3 PSK binder: stage mac, MAC_FILL. MAC "HMAC" makes
- * the TLS 1.3 Finished and authenticates session tickets: stage kdf, KDF_FILL.
+ * The two HMACs of libssl. SIGNATURE "HMAC" makes the HMAC of CBC records and the TLS 1.3 PSK binder: stage mac,
+ * MAC_FILL. MAC "HMAC" makes the TLS 1.3 Finished and authenticates session tickets: stage kdf, KDF_FILL.
  *
  * Both contexts are ours. For a digest that TLS does not use, everything goes to a real context.
  */

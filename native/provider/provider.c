@@ -1,7 +1,7 @@
 /*
- * Entry point: loads the default provider into a private library context, hands out its provider context as ours, and its algorithms
- * with single functions replaced. Nested fetches of the wrapped provider (HMAC fetching SHA-256, PSS fetching a digest) resolve in the
- * private context, so they stay real and stages stay independent.
+ * Entry point: loads the default provider into a private library context, hands out its provider context as ours, and
+ * its algorithms with single functions replaced. Nested fetches of the wrapped provider (HMAC fetching SHA-256, PSS
+ * fetching a digest) resolve in the private context, so they stay real and stages stay independent.
  */
 #include "provider.h"
 
@@ -11,7 +11,10 @@
 #include <openssl/crypto.h>
 #include <openssl/provider.h>
 
-/* Called for one operation id with the wrapped provider's algorithms when one of `stages` is off (always, where `stages` is 0). */
+/*
+ * Called for one operation id with the wrapped provider's algorithms when one of `stages` is off (always, where
+ * `stages` is 0).
+ */
 struct operation {
     int id;
     uint32_t stages;
@@ -95,8 +98,9 @@ static int get_capabilities(void *context, const char *capability, OSSL_CALLBACK
 static void teardown(void *context)
 {
     /*
-     * Nothing, on purpose. Teardown runs first in the launcher of a daemon while the workers live on, and at exit, when the order in
-     * which libraries end is not ours: no OpenSSL call, nothing shared is reset, what init allocated is left to the process's end.
+     * Nothing, on purpose. Teardown runs first in the launcher of a daemon while the workers live on, and at exit, when
+     * the order in which libraries end is not ours: no OpenSSL call, nothing shared is reset, what init allocated is
+     * left to the process's end.
      */
     (void)context;
 }
@@ -164,7 +168,10 @@ static bool initialise(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *core_f
     if (core_get_params == NULL || !configuration_read(&configuration, core, core_get_params))
         return false;
     if (state.ready) {
-        /* A second library context of this process reads the same openssl.cnf: there is one state, so it must say the same. */
+        /*
+         * A second library context of this process reads the same openssl.cnf: there is one state, so it must say the
+         * same.
+         */
         if (same_configuration(&configuration, &state.configuration))
             return true;
         raise_error(REASON_CONFIGURATION, "this process already loaded the provider with other settings");

@@ -1,11 +1,13 @@
 /*
  * tlsdyno provider: wraps OpenSSL's default provider and replaces single TLS components by no-ops (docs/NOOP.md).
  *
- * Such a server has NO security whatever. The provider loads only with the acknowledgement of a running tlsdyno (record.c).
+ * Such a server has NO security whatever. The provider loads only with the acknowledgement of a running tlsdyno
+ * (record.c).
  *
- * Rule of the allow-list. A wrapped algorithm hands out only those dispatch functions that its list in this provider names, never "all
- * but the replaced ones". A later OpenSSL adds functions: one that we do not know would receive our context and take it for its own
- * (DIGEST COPYCTX of 3.5 did), or be a way round the stage (KEYEXCH DERIVE_SKEY). libcrypto falls back by itself where one is absent.
+ * Rule of the allow-list. A wrapped algorithm hands out only those dispatch functions that its list in this provider
+ * names, never "all but the replaced ones". A later OpenSSL adds functions: one that we do not know would receive our
+ * context and take it for its own (DIGEST COPYCTX of 3.5 did), or be a way round the stage (KEYEXCH DERIVE_SKEY).
+ * libcrypto falls back by itself where one is absent.
  */
 #ifndef TLSDYNO_PROVIDER_H
 #define TLSDYNO_PROVIDER_H
@@ -64,8 +66,10 @@ struct configuration {
     const char *run_id;
 };
 
-/* provider.c. The one global state: filled in init, constant afterwards (the wrapped provider's own context must be handed out as
- * ours, so that nothing can hang off it). */
+/*
+ * provider.c. The one global state: filled in init, constant afterwards (the wrapped provider's own context must be
+ * handed out as ours, so that nothing can hang off it).
+ */
 bool stage_is_off(enum stage stage);
 void *wrapped_context(void);
 

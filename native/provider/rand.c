@@ -1,9 +1,9 @@
 /*
- * Operation RAND "CTR-DRBG". Stage randomness: a counter instead of random bytes; unique across threads and processes, because colliding
- * session ids break resumption. The context is the wrapped provider's own.
+ * Operation RAND "CTR-DRBG". Stage randomness: a counter instead of random bytes; unique across threads and processes,
+ * because colliding session ids break resumption. The context is the wrapped provider's own.
  *
- * Always, whatever is switched off: libcrypto from 3.5 on hands the generator the parameter `provider-name`, which the wrapped provider
- * would look up in its private context and not find.
+ * Always, whatever is switched off: libcrypto from 3.5 on hands the generator the parameter `provider-name`, which the
+ * wrapped provider would look up in its private context and not find.
  */
 #include "provider.h"
 

@@ -1,8 +1,8 @@
 /*
  * The record area in this process: acknowledgement and call counters (record.h).
  *
- * The mapping is made in init and survives fork, setuid and chroot; the descriptor does not stay open. Each thread claims a slot at its
- * first counted call, so that counting is one relaxed atomic addition to a cache line of its own.
+ * The mapping is made in init and survives fork, setuid and chroot; the descriptor does not stay open. Each thread
+ * claims a slot at its first counted call, so that counting is one relaxed atomic addition to a cache line of its own.
  */
 #include "provider.h"
 
@@ -146,7 +146,10 @@ void count_call(enum tlsdyno_counter counter)
     atomic_fetch_add_explicit(&slot()->calls[counter], 1, memory_order_relaxed);
 }
 
-/* The first of `words` numbers that no other thread or process of this run draws: slot index above, the slot's own count below. */
+/*
+ * The first of `words` numbers that no other thread or process of this run draws: slot index above, the slot's own
+ * count below.
+ */
 uint64_t next_counter_words(size_t words)
 {
     struct tlsdyno_slot *mine = slot();

@@ -1,8 +1,9 @@
 /*
- * Operation SIGNATURE: "RSA" and "ECDSA" for the stage authentication, "HMAC" (the HMAC of CBC records) for the stage mac (mac.c).
+ * Operation SIGNATURE: "RSA" and "ECDSA" for the stage authentication, "HMAC" (the HMAC of CBC records) for the stage
+ * mac (mac.c).
  *
- * A signature is SIGNATURE_FILL up to the size that the real size query answers. The digest over what is signed stays real: it is fetched
- * in the private context. DIGEST_SIGN_FINAL runs twice for one signature, once for the size.
+ * A signature is SIGNATURE_FILL up to the size that the real size query answers. The digest over what is signed stays
+ * real: it is fetched in the private context. DIGEST_SIGN_FINAL runs twice for one signature, once for the size.
  */
 #include "provider.h"
 
@@ -64,7 +65,8 @@ static int digest_verify_final(void *context, const unsigned char *signature, si
     return check_signature(signature, length);
 }
 
-static int rsa_sign(void *context, unsigned char *signature, size_t *length, size_t room, const unsigned char *data, size_t data_length)
+static int rsa_sign(void *context, unsigned char *signature, size_t *length, size_t room, const unsigned char *data,
+                    size_t data_length)
 {
     return sign(&rsa, context, signature, length, room, data, data_length);
 }
@@ -85,7 +87,10 @@ static int ecdsa_digest_sign_final(void *context, unsigned char *signature, size
     return digest_sign_final(&ecdsa, context, signature, length, room);
 }
 
-/* The context is the wrapped provider's own. Left out: the one-shot and message functions of later versions, ways round the no-op. */
+/*
+ * The context is the wrapped provider's own. Left out: the one-shot and message functions of later versions, ways round
+ * the no-op.
+ */
 #define ALLOWED(sign_function, digest_sign_final_function)                                                                     \
     {                                                                                                                          \
         {OSSL_FUNC_SIGNATURE_NEWCTX, KEEP},                                                                                    \

@@ -24,8 +24,8 @@ static size_t table_length(const OSSL_DISPATCH *table)
 }
 
 /*
- * The allow-list rule (provider.h): an entry is handed out if it is in `allowed` and the original has it too; then it is our function or,
- * where the list says KEEP, the original.
+ * The allow-list rule (provider.h): an entry is handed out if it is in `allowed` and the original has it too; then it
+ * is our function or, where the list says KEEP, the original.
  */
 const OSSL_DISPATCH *table_allow(const OSSL_DISPATCH *original, const OSSL_DISPATCH *allowed)
 {

@@ -1,6 +1,6 @@
 /*
- * Two library contexts of one process read the same openssl.cnf, so that init runs twice and teardown runs while the provider is in use.
- * A configuration with other settings is refused: there is one state.
+ * Two library contexts of one process read the same openssl.cnf, so that init runs twice and teardown runs while the
+ * provider is in use. A configuration with other settings is refused: there is one state.
  *
  *     contexts CONFIGURATION OTHER
  */

@@ -1,6 +1,6 @@
 /*
- * Reads an openssl.cnf that names the provider without activating it, loads the provider and prints what stands on the error queue: nothing if
- * it loaded. (Where the file activates it, libcrypto itself drops the errors.)
+ * Reads an openssl.cnf that names the provider without activating it, loads the provider and prints what stands on the
+ * error queue: nothing if it loaded. (Where the file activates it, libcrypto itself drops the errors.)
  *
  *     load PATH
  */

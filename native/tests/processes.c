@@ -1,7 +1,7 @@
 /*
- * Forks while another thread uses the provider: the children go on working, and what parent and children draw from the random generator never
- * repeats. That thread uses only what is fetched and initialised already: libcrypto's own locks are not made for such a fork and would stay
- * locked in the child, with any provider.
+ * Forks while another thread uses the provider: the children go on working, and what parent and children draw from the
+ * random generator never repeats. That thread uses only what is fetched and initialised already: libcrypto's own locks
+ * are not made for such a fork and would stay locked in the child, with any provider.
  */
 #include <pthread.h>
 #include <stdatomic.h>

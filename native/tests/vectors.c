@@ -1,6 +1,6 @@
 /*
- * Writes the test vectors of docs/NOOP.md: drives the provider that OPENSSL_CONF names through OpenSSL's public EVP calls, the way libssl
- * does, and prints blocks of `key = hexadecimal` (names and counts in plain text).
+ * Writes the test vectors of docs/NOOP.md: drives the provider that OPENSSL_CONF names through OpenSSL's public EVP
+ * calls, the way libssl does, and prints blocks of `key = hexadecimal` (names and counts in plain text).
  *
  *     vectors SECTION OFF      SECTION: aead cbc digest kdf signature exchange; OFF: the stages that are off, as printed
  *
@@ -59,7 +59,8 @@ static const struct suite AEADS[] = {
 };
 
 /* RFC 9846 section 7.3 */
-static void expand_label(unsigned char *out, size_t length, const char *digest, unsigned char *secret, size_t secret_size, char *label)
+static void expand_label(unsigned char *out, size_t length, const char *digest, unsigned char *secret, size_t secret_size,
+                         char *label)
 {
     int mode = EVP_KDF_HKDF_MODE_EXPAND_ONLY;
     OSSL_PARAM params[] = {
@@ -157,8 +158,8 @@ static void tls13_vector(const struct suite *suite, const EVP_CIPHER *cipher, si
     EVP_CIPHER_CTX_free(open);
 }
 
-static EVP_CIPHER_CTX *new_tls12(const struct suite *suite, const EVP_CIPHER *cipher, const unsigned char *key, unsigned char *fixed,
-                                 int sealing)
+static EVP_CIPHER_CTX *new_tls12(const struct suite *suite, const EVP_CIPHER *cipher, const unsigned char *key,
+                                 unsigned char *fixed, int sealing)
 {
     EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
     bool gcm = suite->explicit_size > 0;
@@ -169,9 +170,12 @@ static EVP_CIPHER_CTX *new_tls12(const struct suite *suite, const EVP_CIPHER *ci
     return context;
 }
 
-/* One TLS 1.2 record in place. `length` is what libssl calls the length: explicit nonce and plaintext, received also the tag. */
-static bool tls12_record(EVP_CIPHER_CTX *context, const unsigned char sequence[8], unsigned char *fragment, size_t length, int sealing,
-                         size_t *result)
+/*
+ * One TLS 1.2 record in place. `length` is what libssl calls the length: explicit nonce and plaintext, received also
+ * the tag.
+ */
+static bool tls12_record(EVP_CIPHER_CTX *context, const unsigned char sequence[8], unsigned char *fragment, size_t length,
+                         int sealing, size_t *result)
 {
     unsigned char additional[AAD12] = {[8] = APPLICATION_DATA, [9] = 3, [10] = 3};
     int expansion, done = 0;
@@ -190,7 +194,8 @@ static bool tls12_record(EVP_CIPHER_CTX *context, const unsigned char sequence[8
 }
 
 /* With everything on the explicit nonce is random, so the record is made by the bare AEAD with a nonce of zeros. */
-static void real_tls12_record(const EVP_CIPHER *cipher, const unsigned char *key, const unsigned char *fixed, const struct suite *suite,
+static void real_tls12_record(const EVP_CIPHER *cipher, const unsigned char *key, const unsigned char *fixed,
+                              const struct suite *suite,
                               const unsigned char additional[AAD12], unsigned char *fragment, size_t content)
 {
     EVP_CIPHER_CTX *context = new_tls13(cipher, key, 1);
@@ -311,7 +316,8 @@ static void record_mac(unsigned char *mac, const struct cbc_suite *suite, const 
     EVP_PKEY_free(hmac_key);
 }
 
-static EVP_CIPHER_CTX *new_cbc(const EVP_CIPHER *cipher, const unsigned char *key, const unsigned char *iv, size_t mac_size, int sealing)
+static EVP_CIPHER_CTX *new_cbc(const EVP_CIPHER *cipher, const unsigned char *key, const unsigned char *iv, size_t mac_size,
+                               int sealing)
 {
     int version = 0x0303;
     OSSL_PARAM params[] = {
@@ -351,7 +357,8 @@ static void open_cbc(const struct cbc_suite *suite, const EVP_CIPHER *cipher, co
 }
 
 /* Both stages off: the stitched implementation must write the same bytes and refuse another MAC and another padding. */
-static void check_stitched(const struct cbc_suite *suite, const unsigned char *key, const unsigned char *iv, const unsigned char *plain,
+static void check_stitched(const struct cbc_suite *suite, const unsigned char *key, const unsigned char *iv,
+                           const unsigned char *plain,
                            size_t sent, const unsigned char *expected, size_t expected_length)
 {
     unsigned char additional[AAD12] = {[8] = APPLICATION_DATA, [9] = 3, [10] = 3, [11] = (unsigned char)(sent >> 8),

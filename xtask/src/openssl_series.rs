@@ -1,4 +1,5 @@
-//! `openssl-series`: builds other series of OpenSSL and runs the provider's tests on each, with the binary that was built on the system's headers.
+//! `openssl-series`: builds other series of OpenSSL and runs the provider's tests on each, with the binary that was
+//! built on the system's headers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,8 +58,9 @@ fn build(series: &Series, work: &Path) -> Result<PathBuf> {
     }
     fs::create_dir_all(&tree)?;
     println!("building OpenSSL {} ({}) in {}", series.name, series.version, tree.display());
-    // Out of the source tree, which is cargo's. The crate lacks the symbol lists that shared libraries are made from, so libcrypto stands
-    // inside the programs; they export its symbols, from which the provider takes what it needs as it would from a shared libcrypto.
+    // Out of the source tree, which is cargo's. The crate lacks the symbol lists that shared libraries are made from,
+    // so libcrypto stands inside the programs; they export its symbols, from which the provider takes what it needs as
+    // it would from a shared libcrypto.
     let mut configure = Command::new("perl");
     configure.arg(series.source.join("Configure")).arg(format!("--prefix={}", prefix.display()));
     configure.args(["--libdir=lib", "no-shared", "no-legacy", "no-engine", "no-tests", "no-docs"]);

@@ -1,4 +1,5 @@
-//! Compiles the C test programs, and the provider anew with sanitizers. A missing tool fails the test and names the package.
+//! Compiles the C test programs, and the provider anew with sanitizers. A missing tool fails the test and names the
+//! package.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! The shared library itself: one exported symbol, no libcrypto of its own, the layout of its record as mirrored in Rust.
+//! The shared library itself: one exported symbol, no libcrypto of its own, the layout of its record as mirrored in
+//! Rust.
 
 use std::fmt::Write;
 use std::process::Command;

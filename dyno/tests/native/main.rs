@@ -1,7 +1,8 @@
-//! The provider inside real libcrypto, `openssl s_server` and nginx: vectors, the matrix of stages, refusals, processes and threads.
+//! The provider inside real libcrypto, `openssl s_server` and nginx: vectors, the matrix of stages, refusals, processes
+//! and threads.
 //!
-//! `TLSDYNO_OPENSSL_PREFIX=DIR` runs the matrix and the programs that need nothing but libcrypto on another OpenSSL, installed in DIR;
-//! `make test-openssl` does so for other series.
+//! `TLSDYNO_OPENSSL_PREFIX=DIR` runs the matrix and the programs that need nothing but libcrypto on another OpenSSL,
+//! installed in DIR; `make test-openssl` does so for other series.
 
 mod build;
 mod library;

@@ -1,4 +1,5 @@
-//! Stock nginx with everything off, two workers and a reload: the provider is in every worker, which serve matching clients and no others.
+//! Stock nginx with everything off, two workers and a reload: the provider is in every worker, which serve matching
+//! clients and no others.
 
 use std::fs;
 use std::net::TcpListener;
@@ -21,7 +22,8 @@ struct Nginx {
 
 impl Nginx {
     fn start(dir: &Path, injection: &Injection) -> Nginx {
-        // The port is free when nginx is told of it; should another take it in between, nginx says so and the test fails.
+        // The port is free when nginx is told of it; should another take it in between, nginx says so and the test
+        // fails.
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let configuration = dir.join("nginx.conf");
         fs::write(&configuration, Nginx::configuration(dir, &address)).unwrap();

@@ -1,4 +1,5 @@
-//! The provider under threads, forks and several library contexts; the same under sanitizers, valgrind and another allocator.
+//! The provider under threads, forks and several library contexts; the same under sanitizers, valgrind and another
+//! allocator.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,7 +47,8 @@ fn run(name: &str, program: &Path, library: Option<&Path>, wrap: impl Fn(&Path) 
     injection.counters().unwrap()
 }
 
-/// The other configuration, naming the library of `injection`: one process has one state, whichever configuration names it.
+/// The other configuration, naming the library of `injection`: one process has one state, whichever configuration names
+/// it.
 fn same_library(injection: &Injection, other_dir: &Path) -> PathBuf {
     let configuration = other_dir.join("openssl.cnf");
     let text = std::fs::read_to_string(&configuration).unwrap();

@@ -1,5 +1,5 @@
-//! The matrix: every stage × protocol and suite × full and resumed. The matching client passes; an unmatched client fails where the stage occurs
-//! and shows on the wire; the call counters say the rest.
+//! The matrix: every stage × protocol and suite × full and resumed. The matching client passes; an unmatched client
+//! fails where the stage occurs and shows on the wire; the call counters say the rest.
 
 use tlsdyno::native::{Counters, Injection};
 use tlsdyno_tls::{Stage, StageSet};
@@ -42,7 +42,8 @@ impl Case {
         })
     }
 
-    /// The server is always of the OpenSSL under test; where that is not the system's, the client is once of the one, once of the other.
+    /// The server is always of the OpenSSL under test; where that is not the system's, the client is once of the one,
+    /// once of the other.
     fn check_all(&self) {
         for off in SETS {
             self.check(off, Series::System);

@@ -109,7 +109,8 @@ impl Answer {
         self.0.contains(" 200 ") && self.0.to_lowercase().contains("</html>")
     }
 
-    /// `New, Cipher is SUITE` or `Reused, Cipher is SUITE`. The version that stands between the two is the one the suite dates from.
+    /// `New, Cipher is SUITE` or `Reused, Cipher is SUITE`. The version that stands between the two is the one the
+    /// suite dates from.
     pub fn negotiated(&self) -> String {
         let line = self.0.lines().find(|line| line.contains(", Cipher is ")).unwrap_or("nothing");
         let kind = line.split(',').next().unwrap_or_default();
@@ -118,7 +119,8 @@ impl Answer {
     }
 }
 
-/// One connection of `openssl s_client` and one request; a client that hangs ends by `timeout` and has no complete answer.
+/// One connection of `openssl s_client` and one request; a client that hangs ends by `timeout` and has no complete
+/// answer.
 pub fn request(series: Series, address: &str, injection: Option<&Injection>, arguments: &[&str]) -> Answer {
     let mut process = Command::new("timeout")
         .arg("20")

@@ -1,4 +1,5 @@
-//! `native/vectors/`: what the provider puts on the wire, written by the C side and compared with the files that both sides test against.
+//! `native/vectors/`: what the provider puts on the wire, written by the C side and compared with the files that both
+//! sides test against.
 //!
 //! `TLSDYNO_WRITE_VECTORS=1 cargo test -p tlsdyno --test native vectors` writes the files anew.
 
@@ -23,15 +24,17 @@ const HALVES: &[&str] = &["none", "cipher", "mac", "cipher,mac"];
 const FILES: [VectorFile; 6] = [
     VectorFile {
         section: "aead",
-        about: "Records of the AEAD suites. `secret` (TLS 1.3 only) is the traffic secret of `key` and `iv`; `iv` is the static part of the\n\
-                # nonce: 12 bytes, or the 4 fixed bytes of TLS 1.2 GCM, whose 8 explicit bytes stand in the record and are zero. TLS 1.3:\n\
-                # `plaintext` ends with the content type 23. `record` is the whole record with its header.",
+        about: "Records of the AEAD suites. `secret` (TLS 1.3 only) is the traffic secret of `key` and `iv`; `iv` is the\n\
+                # static part of the nonce: 12 bytes, or the 4 fixed bytes of TLS 1.2 GCM, whose 8 explicit bytes stand\n\
+                # in the record and are zero. TLS 1.3: `plaintext` ends with the content type 23. `record` is the whole\n\
+                # record with its header.",
         off: HALVES,
     },
     VectorFile {
         section: "cbc",
-        about: "TLS 1.2 records of the CBC suites, content type 23. `record` is the whole record: header, explicit IV, data, MAC, padding; with\n\
-                # encrypt-then-MAC header, explicit IV, data, padding, MAC. The stitched implementations write the same bytes.",
+        about: "TLS 1.2 records of the CBC suites, content type 23. `record` is the whole record: header, explicit IV,\n\
+                # data, MAC, padding; with encrypt-then-MAC header, explicit IV, data, padding, MAC. The stitched\n\
+                # implementations write the same bytes.",
         off: HALVES,
     },
     VectorFile {
@@ -73,8 +76,8 @@ fn vectors_are_those_of_the_provider() {
 
 fn generate(program: &Path, file: &VectorFile) -> String {
     let mut text = format!(
-        "# {}\n#\n# Written by native/tests/vectors.c through OpenSSL and the provider; do not edit. Blocks end with an empty line. `off` names the\n\
-         # stages that are off. Bytes are hexadecimal.\n\n",
+        "# {}\n#\n# Written by native/tests/vectors.c through OpenSSL and the provider; do not edit. Blocks end with an empty\n\
+         # line. `off` names the stages that are off. Bytes are hexadecimal.\n\n",
         file.about
     );
     for off in file.off {
