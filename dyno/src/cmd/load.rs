@@ -41,7 +41,7 @@ pub struct Args {
     url: Option<String>,
 
     /// Run the blocks of an experiment on command (one JSON line each on standard input)
-    #[arg(long, value_name = "FILE", exclusive = true)]
+    #[arg(long, value_name = "FILE", conflicts_with = "url")]
     job: Option<PathBuf>,
 
     /// How long, for example 10, 500ms, 2m
@@ -145,6 +145,9 @@ pub struct Args {
 /// Runs the load and prints what it measured.
 pub fn run(args: &Args) -> Result<Exit> {
     let stop = interrupt::flag()?;
+    if let Some(cpu) = args.cpu {
+        pin_to(cpu).or_exit(Exit::Environment)?;
+    }
     if let Some(path) = &args.job {
         let job = job::Prepared::read(path).or_exit(Exit::Input)?;
         job::serve(
@@ -163,9 +166,6 @@ pub fn run(args: &Args) -> Result<Exit> {
     let address = url.resolve().or_exit(Exit::Unreachable)?;
     let plan = plan(args, &url, address).or_exit(Exit::Usage)?;
     descriptors::make_room_for(args.connections).or_exit(Exit::Environment)?;
-    if let Some(cpu) = args.cpu {
-        pin_to(cpu).or_exit(Exit::Environment)?;
-    }
     let outcome = load(&plan, &stop)?;
     let asked = args.reuse.and_then(Reuse::percent).filter(|_| url.tls);
     let warnings = warnings(&outcome, asked, args.expect_status.0);

@@ -1,7 +1,7 @@
 //! The test stand: everything that is started and written before the first block, and taken down after the last.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -35,7 +35,6 @@ pub struct Stand {
     /// The matching client's settings; `None` for plain HTTP.
     pub settings: Option<Settings>,
     spec: ServerSpec,
-    directory: PathBuf,
     instance: Option<Instance>,
     address: SocketAddr,
 }
@@ -98,7 +97,6 @@ impl Rig {
         model: &ConfigurationModel,
         docroot: &Path,
     ) -> Result<Stand> {
-        let directory = self.directory.path().join(format!("server-{index}"));
         let stages = model.stages()?;
         let injection = if model.needs_provider() {
             let provider = self.directory.path().join(format!("provider-{index}"));
@@ -121,7 +119,7 @@ impl Rig {
         };
         let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, stages)?) };
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        Ok(Stand { model: model.clone(), injection, settings, spec, directory, instance: None, address })
+        Ok(Stand { model: model.clone(), injection, settings, spec, instance: None, address })
     }
 
     fn server_tls(&self, experiment: &Experiment) -> Result<ServerTls> {
@@ -178,7 +176,7 @@ impl Rig {
         let stand = &mut self.stands[index];
         if stand.instance.is_none() {
             let name = &stand.model.name;
-            let instance = servers::start(&stand.spec, &stand.directory)
+            let instance = servers::start(&stand.spec, self.directory.path())
                 .with_context(|| format!("failed to start the server of configuration \"{name}\""))
                 .or_exit(Exit::Server)?;
             stand.address = if stand.model.plain_http {
