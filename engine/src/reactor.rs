@@ -52,10 +52,7 @@ pub struct Reactor {
 impl Reactor {
     /// A reactor that answers at most `batch` events at once. Fails when there is no descriptor or memory left.
     pub fn new(batch: usize) -> io::Result<Reactor> {
-        Ok(Reactor {
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            events: Vec::with_capacity(batch),
-        })
+        Ok(Reactor { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, events: Vec::with_capacity(batch) })
     }
 
     /// Watches a descriptor until it is closed.
@@ -67,12 +64,7 @@ impl Reactor {
     /// Changes what a descriptor waits for.
     pub fn modify(&self, descriptor: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token);
-        Ok(epoll::modify(
-            &self.epoll,
-            descriptor,
-            data,
-            interest.flags(),
-        )?)
+        Ok(epoll::modify(&self.epoll, descriptor, data, interest.flags())?)
     }
 
     /// Waits at most this long; [`Reactor::event`] then answers what came, up to the number answered here. A signal ends the wait early.
@@ -114,12 +106,7 @@ mod tests {
         let mut reactor = Reactor::new(8).unwrap();
         reactor.add(&near, 7, Interest::ReadWrite).unwrap();
         assert_eq!(reactor.wait(1_000_000_000).unwrap(), 1);
-        let writable = Event {
-            token: 7,
-            readable: false,
-            writable: true,
-            peer_ended: false,
-        };
+        let writable = Event { token: 7, readable: false, writable: true, peer_ended: false };
         assert_eq!(reactor.event(0), writable);
 
         reactor.modify(&near, 9, Interest::Read).unwrap();

@@ -27,10 +27,7 @@ pub fn pause_ns(nanoseconds: u64) {
 
 /// This many nanoseconds as the system calls want them.
 pub fn timespec(nanoseconds: u64) -> Timespec {
-    Timespec {
-        tv_sec: (nanoseconds / 1_000_000_000) as i64,
-        tv_nsec: (nanoseconds % 1_000_000_000) as _,
-    }
+    Timespec { tv_sec: (nanoseconds / 1_000_000_000) as i64, tv_nsec: (nanoseconds % 1_000_000_000) as _ }
 }
 
 /// The system's randomness, fetched a page at a time: a handshake takes 32 to 96 bytes, and a system call for each would show in its cost.
@@ -46,11 +43,7 @@ const PAGE: usize = 4096;
 impl Random {
     /// Opens the system's source. Fails where there is no `/dev/urandom`.
     pub fn new() -> io::Result<Random> {
-        let mut random = Random {
-            source: File::open("/dev/urandom")?,
-            page: Box::new([0; PAGE]),
-            used: PAGE,
-        };
+        let mut random = Random { source: File::open("/dev/urandom")?, page: Box::new([0; PAGE]), used: PAGE };
         random.refill();
         Ok(random)
     }
@@ -72,9 +65,7 @@ impl Random {
 
     fn refill(&mut self) {
         // Reading an open /dev/urandom fails for no reason that the program could handle; going on without randomness is none.
-        self.source
-            .read_exact(&mut self.page[..])
-            .expect("/dev/urandom can be read once it is open");
+        self.source.read_exact(&mut self.page[..]).expect("/dev/urandom can be read once it is open");
         self.used = 0;
     }
 }

@@ -21,21 +21,14 @@ fn equal_work_is_done_to_the_last_request() {
         object("GET", "/300000", Some(300_000)),
     ];
     for (total, per_user, each) in [(1, 1, None), (8, 4, None), (8, 1, Some(1)), (5, 2, Some(3))] {
-        let plan = plan(
-            address,
-            workload(objects.clone(), 20, 12, 4),
-            connections(total, per_user, each),
-        );
+        let plan = plan(address, workload(objects.clone(), 20, 12, 4), connections(total, per_user, each));
         let outcome = go(&plan);
         assert_eq!(outcome.hits, 240, "{:?}", outcome.errors);
         assert!(outcome.errors.is_empty() && !outcome.stopped && !outcome.gave_up);
         assert_eq!(outcome.body_bytes, 20 * 3 * 300_100);
         assert_eq!(outcome.phases[&Phase::WholeResponse].len(), 240);
         assert_eq!(outcome.phases[&Phase::FirstByte].len(), 240);
-        assert_eq!(
-            outcome.phases[&Phase::TcpConnect].len(),
-            outcome.connections
-        );
+        assert_eq!(outcome.phases[&Phase::TcpConnect].len(), outcome.connections);
         assert!(!outcome.phases.contains_key(&Phase::FullHandshake));
         assert!(outcome.elapsed_ns > 0 && outcome.client_cpu_ns > 0);
         match each {
@@ -55,28 +48,14 @@ fn request_bodies_are_sent_whole() {
         let mut stream = stream;
         while let Some(asked) = next_request(&mut reader) {
             counter.fetch_add(asked.body_bytes, Ordering::Relaxed);
-            stream
-                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-                .unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
         }
     });
     let mut post = object("POST", "/", Some(2));
     post.body_bytes = 20_000_000;
-    let small = tlsdyno_engine::load::Object {
-        body_bytes: 10,
-        ..post.clone()
-    };
-    let outcome = go(&plan(
-        address,
-        workload(vec![post, small], 2, 4, 1),
-        connections(2, 1, None),
-    ));
-    assert_eq!(
-        (outcome.hits, outcome.errors.len()),
-        (8, 0),
-        "{:?}",
-        outcome.errors
-    );
+    let small = tlsdyno_engine::load::Object { body_bytes: 10, ..post.clone() };
+    let outcome = go(&plan(address, workload(vec![post, small], 2, 4, 1), connections(2, 1, None)));
+    assert_eq!((outcome.hits, outcome.errors.len()), (8, 0), "{:?}", outcome.errors);
     assert_eq!(received.load(Ordering::Relaxed), 4 * 20_000_010);
 }
 
@@ -96,58 +75,27 @@ fn every_fault_has_its_kind() {
     let cases: [(&'static [u8], ErrorKind); 9] = [
         (b"SSH-2.0-OpenSSH_9.2\r\n", ErrorKind::Http),
         (&[0xff; 100_000], ErrorKind::Http),
-        (
-            b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxyz",
-            ErrorKind::Http,
-        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxyz", ErrorKind::Http),
         (b"", ErrorKind::Closed),
         (b"HTTP/1.1 200 OK\r\n", ErrorKind::Closed),
-        (
-            b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort",
-            ErrorKind::Closed,
-        ),
-        (
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
-            ErrorKind::Closed,
-        ),
-        (
-            b"HTTP/1.1 500 Oops\r\nContent-Length: 1\r\n\r\nx",
-            ErrorKind::Status,
-        ),
-        (
-            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nxx",
-            ErrorKind::Length,
-        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort", ErrorKind::Closed),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", ErrorKind::Closed),
+        (b"HTTP/1.1 500 Oops\r\nContent-Length: 1\r\n\r\nx", ErrorKind::Status),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nxx", ErrorKind::Length),
     ];
     for (answer, kind) in cases {
         let address = server(answering(answer));
-        let outcome = go(&plan(
-            address,
-            workload(vec![object("GET", "/", Some(1))], 3, 2, 1),
-            connections(2, 1, None),
-        ));
+        let outcome = go(&plan(address, workload(vec![object("GET", "/", Some(1))], 3, 2, 1), connections(2, 1, None)));
         assert_eq!(outcome.hits, 0);
-        assert_eq!(
-            outcome.errors.iter().collect::<Vec<_>>(),
-            [(&kind, &6)],
-            "{:?}",
-            String::from_utf8_lossy(answer)
-        );
+        assert_eq!(outcome.errors.iter().collect::<Vec<_>>(), [(&kind, &6)], "{:?}", String::from_utf8_lossy(answer));
     }
 }
 
 #[test]
 fn a_body_may_last_until_the_end_of_the_connection() {
     let address = server(answering(b"HTTP/1.0 200 OK\r\n\r\nx"));
-    let outcome = go(&plan(
-        address,
-        workload(vec![object("GET", "/", Some(1))], 2, 3, 1),
-        connections(2, 1, None),
-    ));
-    assert_eq!(
-        (outcome.hits, outcome.connections, outcome.errors.len()),
-        (6, 6, 0)
-    );
+    let outcome = go(&plan(address, workload(vec![object("GET", "/", Some(1))], 2, 3, 1), connections(2, 1, None)));
+    assert_eq!((outcome.hits, outcome.connections, outcome.errors.len()), (6, 6, 0));
 }
 
 #[test]
@@ -160,23 +108,12 @@ fn a_server_that_closes_kept_connections_loses_no_request() {
             if next_request(&mut reader).is_none() {
                 return;
             }
-            stream
-                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx")
-                .unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx").unwrap();
         }
         let _ = next_request(&mut reader);
     });
-    let outcome = go(&plan(
-        address,
-        workload(vec![object("GET", "/", Some(1))], 4, 30, 1),
-        connections(4, 1, None),
-    ));
-    assert_eq!(
-        (outcome.hits, outcome.errors.len()),
-        (120, 0),
-        "{:?}",
-        outcome.errors
-    );
+    let outcome = go(&plan(address, workload(vec![object("GET", "/", Some(1))], 4, 30, 1), connections(4, 1, None)));
+    assert_eq!((outcome.hits, outcome.errors.len()), (120, 0), "{:?}", outcome.errors);
     assert_eq!(outcome.connections, 40);
 }
 
@@ -187,15 +124,8 @@ fn resets_are_told_from_closes() {
         stream.read_exact(&mut some).unwrap();
         // Closing with unread input makes the kernel send a reset.
     });
-    let outcome = go(&plan(
-        address,
-        workload(vec![object("GET", "/", None)], 5, 1, 1),
-        connections(1, 1, None),
-    ));
-    assert_eq!(
-        outcome.errors.into_iter().collect::<Vec<_>>(),
-        [(ErrorKind::Reset, 5)]
-    );
+    let outcome = go(&plan(address, workload(vec![object("GET", "/", None)], 5, 1, 1), connections(1, 1, None)));
+    assert_eq!(outcome.errors.into_iter().collect::<Vec<_>>(), [(ErrorKind::Reset, 5)]);
 }
 
 #[test]
@@ -206,15 +136,8 @@ fn a_silent_server_times_out() {
     let mut connections = connections(4, 1, None);
     connections.timeout_ns = 80_000_000;
     let began = Instant::now();
-    let outcome = go(&plan(
-        address,
-        workload(vec![object("GET", "/", None)], 4, 1, 1),
-        connections,
-    ));
-    assert_eq!(
-        outcome.errors.into_iter().collect::<Vec<_>>(),
-        [(ErrorKind::Timeout, 4)]
-    );
+    let outcome = go(&plan(address, workload(vec![object("GET", "/", None)], 4, 1, 1), connections));
+    assert_eq!(outcome.errors.into_iter().collect::<Vec<_>>(), [(ErrorKind::Timeout, 4)]);
     assert!((80..1000).contains(&began.elapsed().as_millis()));
 }
 
@@ -232,17 +155,8 @@ fn a_slow_server_that_makes_progress_does_not_time_out() {
     });
     let mut connections = connections(1, 1, Some(1));
     connections.timeout_ns = 100_000_000;
-    let outcome = go(&plan(
-        address,
-        workload(vec![object("GET", "/", Some(1))], 1, 1, 1),
-        connections,
-    ));
-    assert_eq!(
-        (outcome.hits, outcome.errors.len()),
-        (1, 0),
-        "{:?}",
-        outcome.errors
-    );
+    let outcome = go(&plan(address, workload(vec![object("GET", "/", Some(1))], 1, 1, 1), connections));
+    assert_eq!((outcome.hits, outcome.errors.len()), (1, 0), "{:?}", outcome.errors);
 }
 
 #[test]
@@ -251,42 +165,21 @@ fn a_server_that_announces_to_close_but_does_not_is_closed() {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         let mut stream = stream;
         next_request(&mut reader);
-        stream
-            .write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx")
-            .unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx").unwrap();
         let _ = next_request(&mut reader);
     });
     let mut connections = connections(1, 1, None);
     connections.timeout_ns = 100_000_000;
-    let outcome = go(&plan(
-        address,
-        workload(vec![object("GET", "/", Some(1))], 1, 2, 1),
-        connections,
-    ));
-    assert_eq!(
-        (outcome.hits, outcome.errors.len()),
-        (2, 0),
-        "{:?}",
-        outcome.errors
-    );
+    let outcome = go(&plan(address, workload(vec![object("GET", "/", Some(1))], 1, 2, 1), connections));
+    assert_eq!((outcome.hits, outcome.errors.len()), (2, 0), "{:?}", outcome.errors);
 }
 
 #[test]
 fn a_refusing_port_makes_the_run_give_up() {
-    let address = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let mut plan = plan(
-        address,
-        workload(vec![object("GET", "/", None)], 10, 1, 1),
-        connections(4, 1, None),
-    );
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut plan = plan(address, workload(vec![object("GET", "/", None)], 10, 1, 1), connections(4, 1, None));
     let outcome = go(&plan);
-    assert_eq!(
-        outcome.errors.into_iter().collect::<Vec<_>>(),
-        [(ErrorKind::Refused, 10)]
-    );
+    assert_eq!(outcome.errors.into_iter().collect::<Vec<_>>(), [(ErrorKind::Refused, 10)]);
     assert!(!outcome.gave_up);
 
     plan.until = Until::Elapsed(60_000_000_000);
@@ -306,20 +199,12 @@ fn a_server_that_dies_ends_the_run_and_keeps_what_was_measured() {
             for stream in &mut streams {
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
                 next_request(&mut reader).unwrap();
-                stream
-                    .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx")
-                    .unwrap();
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx").unwrap();
             }
         }
-        streams
-            .iter()
-            .for_each(|stream| stream.shutdown(Shutdown::Both).unwrap());
+        streams.iter().for_each(|stream| stream.shutdown(Shutdown::Both).unwrap());
     });
-    let mut plan = plan(
-        address,
-        workload(vec![object("GET", "/", Some(1))], 4, 1000, 1),
-        connections(4, 1, None),
-    );
+    let mut plan = plan(address, workload(vec![object("GET", "/", Some(1))], 4, 1000, 1), connections(4, 1, None));
     plan.until = Until::Elapsed(60_000_000_000);
     let outcome = go(&plan);
     server.join().unwrap();
@@ -331,37 +216,22 @@ fn a_server_that_dies_ends_the_run_and_keeps_what_was_measured() {
 #[test]
 fn time_and_connections_end_a_run() {
     let address = server(well_behaved);
-    let mut plan = plan(
-        address,
-        workload(vec![object("GET", "/1", Some(1))], 3, 5, 1),
-        connections(3, 1, None),
-    );
+    let mut plan = plan(address, workload(vec![object("GET", "/1", Some(1))], 3, 5, 1), connections(3, 1, None));
     plan.until = Until::Elapsed(200_000_000);
     let outcome = go(&plan);
-    assert!(
-        (200..2000).contains(&(outcome.elapsed_ns / 1_000_000)),
-        "{}",
-        outcome.elapsed_ns
-    );
+    assert!((200..2000).contains(&(outcome.elapsed_ns / 1_000_000)), "{}", outcome.elapsed_ns);
     assert!(outcome.hits > 0 && outcome.errors.is_empty() && !outcome.stopped);
 
     plan.until = Until::ConnectionsMade(50);
     plan.connections.requests_each = Some(1);
     let outcome = go(&plan);
-    assert_eq!(
-        (outcome.connections, outcome.hits, outcome.errors.len()),
-        (50, 50, 0)
-    );
+    assert_eq!((outcome.connections, outcome.hits, outcome.errors.len()), (50, 50, 0));
 }
 
 #[test]
 fn a_stop_ends_a_run_at_once_and_keeps_what_was_measured() {
     let address = server(well_behaved);
-    let mut plan = plan(
-        address,
-        workload(vec![object("GET", "/1", Some(1))], 3, 5, 1),
-        connections(3, 1, None),
-    );
+    let mut plan = plan(address, workload(vec![object("GET", "/1", Some(1))], 3, 5, 1), connections(3, 1, None));
     plan.until = Until::Elapsed(60_000_000_000);
     let (stop, progress) = (AtomicBool::new(false), Progress::default());
     let outcome = std::thread::scope(|scope| {
@@ -378,11 +248,7 @@ fn a_stop_ends_a_run_at_once_and_keeps_what_was_measured() {
 #[test]
 fn plans_that_cannot_be_run_are_refused() {
     let sound = || {
-        plan(
-            "127.0.0.1:1".parse().unwrap(),
-            workload(vec![object("GET", "/", None)], 2, 1, 1),
-            connections(1, 1, None),
-        )
+        plan("127.0.0.1:1".parse().unwrap(), workload(vec![object("GET", "/", None)], 2, 1, 1), connections(1, 1, None))
     };
     let refuse = |break_it: fn(&mut tlsdyno_engine::load::Plan), word: &str| {
         let mut plan = sound();
@@ -395,18 +261,9 @@ fn plans_that_cannot_be_run_are_refused() {
     refuse(|plan| plan.connections.total = 0, "at least 1");
     refuse(|plan| plan.connections.total = 70_000, "ports");
     refuse(|plan| plan.connections.timeout_ns = 0, "time-out");
-    refuse(
-        |plan| plan.resumption = tlsdyno_engine::load::Resumption::Share(1.5),
-        "between 0 and 1",
-    );
-    refuse(
-        |plan| plan.until = Until::ConnectionsMade(0),
-        "no connections",
-    );
-    refuse(
-        |plan| Arc::make_mut(&mut plan.workload).requests[0].object = 1,
-        "object",
-    );
+    refuse(|plan| plan.resumption = tlsdyno_engine::load::Resumption::Share(1.5), "between 0 and 1");
+    refuse(|plan| plan.until = Until::ConnectionsMade(0), "no connections");
+    refuse(|plan| Arc::make_mut(&mut plan.workload).requests[0].object = 1, "object");
     let any = Expect::default();
     assert_eq!((any.status, any.body_bytes), (None, None));
 }

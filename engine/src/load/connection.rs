@@ -91,14 +91,7 @@ impl<'a> Found<'a> {
         exchange: &'a mut Option<Exchange>,
         sessions: &'a mut Vec<Session>,
     ) -> Found<'a> {
-        Found {
-            response,
-            exchange,
-            sessions,
-            first_byte: false,
-            excess: false,
-            fault: None,
-        }
+        Found { response, exchange, sessions, first_byte: false, excess: false, fault: None }
     }
 }
 
@@ -125,18 +118,13 @@ impl Receiver for Found<'_> {
 
 impl Connection {
     /// A socket that begins to connect. Fails with the kind of error that the run counts.
-    pub fn open(
-        address: &SocketAddr,
-        user: ActiveId,
-        now_ns: u64,
-    ) -> Result<Connection, ErrorKind> {
+    pub fn open(address: &SocketAddr, user: ActiveId, now_ns: u64) -> Result<Connection, ErrorKind> {
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
         };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket =
-            rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(kind_of)?;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(kind_of)?;
         match rustix::net::connect(&socket, address) {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
             Err(error) => return Err(kind_of(error)),
@@ -214,19 +202,12 @@ impl Connection {
 
     /// Whether the server closed a kept connection before it can have seen the request: such a request is made again.
     pub fn is_stale(&self) -> bool {
-        self.served > 0
-            && self
-                .exchange
-                .is_some_and(|exchange| !exchange.first_byte_seen)
+        self.served > 0 && self.exchange.is_some_and(|exchange| !exchange.first_byte_seen)
     }
 
     /// What the reactor should watch for.
     pub fn wanted_interest(&self) -> Interest {
-        if self.stage == Stage::Connecting || !self.unsent.is_empty() {
-            Interest::ReadWrite
-        } else {
-            Interest::Read
-        }
+        if self.stage == Stage::Connecting || !self.unsent.is_empty() { Interest::ReadWrite } else { Interest::Read }
     }
 
     /// Whether it waits for the server, so that a time-out applies.
@@ -239,12 +220,9 @@ fn kind_of(error: Errno) -> ErrorKind {
     match error {
         Errno::CONNREFUSED => ErrorKind::Refused,
         Errno::TIMEDOUT => ErrorKind::Timeout,
-        Errno::ADDRNOTAVAIL
-        | Errno::AGAIN
-        | Errno::MFILE
-        | Errno::NFILE
-        | Errno::NOBUFS
-        | Errno::NOMEM => ErrorKind::Resources,
+        Errno::ADDRNOTAVAIL | Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => {
+            ErrorKind::Resources
+        }
         Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::PERM => ErrorKind::Refused,
         _ => ErrorKind::Reset,
     }

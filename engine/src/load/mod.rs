@@ -14,7 +14,5 @@ mod sessions;
 mod users;
 
 pub use outcome::{ErrorKind, Handshakes, Outcome, Phase};
-pub use plan::{
-    Connections, Expect, Object, Plan, Request, Resumption, Target, Until, User, Workload,
-};
+pub use plan::{Connections, Expect, Object, Plan, Request, Resumption, Target, Until, User, Workload};
 pub use run::{LoadError, Progress, run, run_observed};

@@ -21,13 +21,8 @@ pub enum Phase {
 
 impl Phase {
     /// Every phase, in the order of reports.
-    pub const ALL: [Phase; 5] = [
-        Phase::TcpConnect,
-        Phase::FullHandshake,
-        Phase::ResumedHandshake,
-        Phase::FirstByte,
-        Phase::WholeResponse,
-    ];
+    pub const ALL: [Phase; 5] =
+        [Phase::TcpConnect, Phase::FullHandshake, Phase::ResumedHandshake, Phase::FirstByte, Phase::WholeResponse];
 
     /// The name used in JSON and records.
     pub const fn name(self) -> &'static str {

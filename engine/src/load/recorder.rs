@@ -34,8 +34,7 @@ impl Recorder {
     pub fn new() -> Recorder {
         let histogram = || {
             // Three significant digits and these bounds are valid: this cannot fail, whatever the run.
-            Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
-                .expect("bounds and precision of the histograms are valid")
+            Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("bounds and precision of the histograms are valid")
         };
         Recorder {
             hits: 0,
@@ -68,8 +67,7 @@ impl Recorder {
 
     /// Counts a TLS fault by its text. Faults are rare or the run is worthless, so that the text may cost something.
     pub fn tls_fault(&mut self, text: String) {
-        let known =
-            self.tls_faults.len() < TLS_FAULT_TEXTS_MAX || self.tls_faults.contains_key(&text);
+        let known = self.tls_faults.len() < TLS_FAULT_TEXTS_MAX || self.tls_faults.contains_key(&text);
         let text = if known { text } else { OTHER_FAULTS.to_owned() };
         *self.tls_faults.entry(text).or_default() += 1;
     }
@@ -92,26 +90,11 @@ impl Recorder {
             handshakes: self.handshakes,
             elapsed_ns: 0,
             client_cpu_ns: 0,
-            phases: Phase::ALL
-                .into_iter()
-                .zip(self.phases)
-                .filter(|(_, histogram)| !histogram.is_empty())
-                .collect(),
-            errors: ErrorKind::ALL
-                .into_iter()
-                .zip(self.errors)
-                .filter(|(_, count)| some(count))
-                .collect(),
-            statuses: (0..)
-                .zip(self.statuses)
-                .filter(|(_, count)| some(count))
-                .collect(),
+            phases: Phase::ALL.into_iter().zip(self.phases).filter(|(_, histogram)| !histogram.is_empty()).collect(),
+            errors: ErrorKind::ALL.into_iter().zip(self.errors).filter(|(_, count)| some(count)).collect(),
+            statuses: (0..).zip(self.statuses).filter(|(_, count)| some(count)).collect(),
             tls_faults: self.tls_faults,
-            negotiated: self
-                .negotiated
-                .iter()
-                .map(|(key, count)| (name(key), *count))
-                .collect(),
+            negotiated: self.negotiated.iter().map(|(key, count)| (name(key), *count)).collect(),
             gave_up: false,
             stopped: false,
         }

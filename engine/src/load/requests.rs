@@ -37,15 +37,7 @@ impl Requests {
         let mut objects = Vec::with_capacity(workload.objects.len());
         for object in &workload.objects {
             let from = u32::try_from(bytes.len()).ok()?;
-            for part in [
-                &object.method,
-                " ",
-                &object.path,
-                " HTTP/1.1\r\nHost: ",
-                host,
-                "\r\n",
-                &object.headers,
-            ] {
+            for part in [&object.method, " ", &object.path, " HTTP/1.1\r\nHost: ", host, "\r\n", &object.headers] {
                 bytes.extend_from_slice(part.as_bytes());
             }
             // A request with a body, and one that could have one, tells its length (RFC 9110 section 8.6).
@@ -69,16 +61,8 @@ impl Requests {
     pub fn write(&self, object: u32, last: bool, out: &mut Vec<u8>) -> Written {
         let prepared = self.objects[object as usize];
         out.extend_from_slice(&self.bytes[prepared.from as usize..prepared.to as usize]);
-        out.extend_from_slice(if last {
-            b"Connection: close\r\n\r\n"
-        } else {
-            b"\r\n"
-        });
-        Written {
-            body_bytes: prepared.body_bytes,
-            to_head: prepared.to_head,
-            expect: prepared.expect,
-        }
+        out.extend_from_slice(if last { b"Connection: close\r\n\r\n" } else { b"\r\n" });
+        Written { body_bytes: prepared.body_bytes, to_head: prepared.to_head, expect: prepared.expect }
     }
 }
 
@@ -121,18 +105,9 @@ mod tests {
                 assert_eq!(head.headers.get("host"), Some(&b"example.org:8443"[..]));
                 assert_eq!(head.persists, !last);
                 assert_eq!(head.body, Body::Length(object.body_bytes));
-                assert_eq!(
-                    head.headers.get("content-length").is_some(),
-                    object.method == "POST"
-                );
-                assert_eq!(
-                    head.headers.get("if-none-match").is_some(),
-                    !object.headers.is_empty()
-                );
-                assert_eq!(
-                    (written.body_bytes, written.to_head),
-                    (object.body_bytes, object.method == "HEAD")
-                );
+                assert_eq!(head.headers.get("content-length").is_some(), object.method == "POST");
+                assert_eq!(head.headers.get("if-none-match").is_some(), !object.headers.is_empty());
+                assert_eq!((written.body_bytes, written.to_head), (object.body_bytes, object.method == "HEAD"));
             }
         }
     }

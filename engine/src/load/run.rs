@@ -60,39 +60,26 @@ pub fn run(plan: &Plan, stop: &AtomicBool) -> Result<Outcome, LoadError> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_observed(
-    plan: &Plan,
-    stop: &AtomicBool,
-    progress: &Progress,
-) -> Result<Outcome, LoadError> {
+pub fn run_observed(plan: &Plan, stop: &AtomicBool, progress: &Progress) -> Result<Outcome, LoadError> {
     check(plan).map_err(LoadError::Plan)?;
     Run::new(plan)?.run(stop, progress)
 }
 
 fn check(plan: &Plan) -> Result<(), &'static str> {
     let workload = &plan.workload;
-    let Some(users) = workload
-        .users
-        .get(plan.users.start as usize..plan.users.end as usize)
-    else {
+    let Some(users) = workload.users.get(plan.users.start as usize..plan.users.end as usize) else {
         return Err("it names users that the workload does not have");
     };
     if users.iter().all(|user| user.requests.is_empty()) {
         return Err("its users have no requests");
     }
-    if users.iter().any(|user| {
-        workload
-            .requests
-            .get(user.requests.start as usize..user.requests.end as usize)
-            .is_none()
-    }) {
+    if users
+        .iter()
+        .any(|user| workload.requests.get(user.requests.start as usize..user.requests.end as usize).is_none())
+    {
         return Err("a user has requests that the workload does not have");
     }
-    if workload
-        .requests
-        .iter()
-        .any(|request| request.object as usize >= workload.objects.len())
-    {
+    if workload.requests.iter().any(|request| request.object as usize >= workload.objects.len()) {
         return Err("a request is for an object that the workload does not have");
     }
     let connections = &plan.connections;
@@ -188,9 +175,7 @@ impl<'p> Run<'p> {
             recorder: Recorder::new(),
             reactor: Reactor::new(EVENTS_MAX).map_err(system("an epoll instance"))?,
             places: Vec::new(),
-            entropy: SystemEntropy(
-                sys::Random::new().map_err(system("randomness (/dev/urandom)"))?,
-            ),
+            entropy: SystemEntropy(sys::Random::new().map_err(system("randomness (/dev/urandom)"))?),
             input: vec![0; RECEIVE_BUFFER_BYTES].into_boxed_slice(),
             out: Vec::with_capacity(SEND_CHUNK_BYTES),
             out_of: None,
@@ -217,24 +202,14 @@ impl<'p> Run<'p> {
                 stopped = true;
                 break;
             }
-            self.turn().map_err(|error| LoadError::System {
-                what: "waiting for events",
-                error,
-            })?;
+            self.turn().map_err(|error| LoadError::System { what: "waiting for events", error })?;
             progress.hits.store(self.recorder.hits, Ordering::Relaxed);
-            progress
-                .errors
-                .store(self.recorder.errors(), Ordering::Relaxed);
-            progress
-                .connections
-                .store(self.recorder.connections, Ordering::Relaxed);
+            progress.errors.store(self.recorder.errors(), Ordering::Relaxed);
+            progress.connections.store(self.recorder.connections, Ordering::Relaxed);
         }
         let gave_up = self.has_given_up();
-        let ended_ns = if gave_up || stopped || self.last_response_ns == 0 {
-            sys::monotonic_ns()
-        } else {
-            self.last_response_ns
-        };
+        let ended_ns =
+            if gave_up || stopped || self.last_response_ns == 0 { sys::monotonic_ns() } else { self.last_response_ns };
         let mut outcome = self.recorder.finish();
         outcome.elapsed_ns = ended_ns - self.first_connect_ns.unwrap_or(ended_ns);
         outcome.client_cpu_ns = sys::thread_cpu_ns() - cpu_before_ns;
@@ -265,34 +240,23 @@ impl<'p> Run<'p> {
 
     fn deadline_ns(&self) -> Option<u64> {
         match self.plan.until {
-            Until::Elapsed(elapsed_ns) => {
-                Some(self.first_connect_ns.unwrap_or(self.now_ns) + elapsed_ns)
-            }
+            Until::Elapsed(elapsed_ns) => Some(self.first_connect_ns.unwrap_or(self.now_ns) + elapsed_ns),
             Until::UsersDone | Until::ConnectionsMade(_) => None,
         }
     }
 
     fn wait_ns(&self) -> u64 {
-        let due = [
-            Some(self.scan_at_ns),
-            self.opening_paused_until_ns,
-            self.deadline_ns().filter(|&at| at > self.now_ns),
-        ];
+        let due =
+            [Some(self.scan_at_ns), self.opening_paused_until_ns, self.deadline_ns().filter(|&at| at > self.now_ns)];
         let next = due.into_iter().flatten().min().unwrap_or(u64::MAX);
         next.saturating_sub(self.now_ns).min(WAIT_NS_MAX)
     }
 
     fn do_what_is_due(&mut self) {
-        if self
-            .deadline_ns()
-            .is_some_and(|deadline| self.now_ns >= deadline)
-        {
+        if self.deadline_ns().is_some_and(|deadline| self.now_ns >= deadline) {
             self.users.drain();
         }
-        if self
-            .opening_paused_until_ns
-            .is_some_and(|until| self.now_ns >= until)
-        {
+        if self.opening_paused_until_ns.is_some_and(|until| self.now_ns >= until) {
             self.opening_paused_until_ns = None;
             self.users.resume_opening();
         }
@@ -346,10 +310,7 @@ impl<'p> Run<'p> {
     }
 
     fn connection(&mut self, id: ConnectionId) -> &mut Connection {
-        self.places[id as usize]
-            .connection
-            .as_mut()
-            .expect("who calls this knows that the connection is open")
+        self.places[id as usize].connection.as_mut().expect("who calls this knows that the connection is open")
     }
 
     fn on_writable(&mut self, id: ConnectionId) {
@@ -371,10 +332,7 @@ impl<'p> Run<'p> {
 
     fn on_readable(&mut self, id: ConnectionId, number: u32, peer_ended: bool) {
         for _ in 0..READS_PER_EVENT_MAX {
-            let connection = self.places[id as usize]
-                .connection
-                .as_mut()
-                .expect("the connection is current");
+            let connection = self.places[id as usize].connection.as_mut().expect("the connection is current");
             match connection.read(&mut self.input) {
                 Ok(Read::Bytes(bytes)) => {
                     connection.progress_ns = self.now_ns;
@@ -400,26 +358,14 @@ impl<'p> Run<'p> {
     /// Handles the first `bytes` of the input buffer.
     fn receive(&mut self, id: ConnectionId, bytes: usize) {
         self.output_for(id);
-        let connection = self.places[id as usize]
-            .connection
-            .as_mut()
-            .expect("it was just read from");
-        let Connection {
-            tls,
-            response,
-            exchange,
-            ..
-        } = connection;
+        let connection = self.places[id as usize].connection.as_mut().expect("it was just read from");
+        let Connection { tls, response, exchange, .. } = connection;
         let mut found = Found::new(response, exchange, &mut self.found_sessions);
         let input = &mut self.input[..bytes];
         let result = match tls {
-            Some(client) => client.receive(
-                input,
-                self.now_ns / 1_000_000,
-                &mut self.entropy,
-                &mut self.out,
-                &mut found,
-            ),
+            Some(client) => {
+                client.receive(input, self.now_ns / 1_000_000, &mut self.entropy, &mut self.out, &mut found)
+            }
             None => {
                 found.plaintext(input);
                 Ok(())
@@ -427,10 +373,7 @@ impl<'p> Run<'p> {
         };
         let (first_byte, bad) = (found.first_byte, found.excess || found.fault.is_some());
         if first_byte && let Some(exchange) = exchange {
-            self.recorder.latency(
-                Phase::FirstByte,
-                self.now_ns.saturating_sub(exchange.sent_ns),
-            );
+            self.recorder.latency(Phase::FirstByte, self.now_ns.saturating_sub(exchange.sent_ns));
         }
         let user = connection.user;
         self.keep_sessions(id, user);
@@ -459,48 +402,29 @@ impl<'p> Run<'p> {
     fn after_receive(&mut self, id: ConnectionId) {
         let number = self.places[id as usize].number;
         let connection = self.connection(id);
-        if connection.stage == Stage::Handshaking
-            && connection.tls.as_ref().is_some_and(Client::is_connected)
-        {
+        if connection.stage == Stage::Handshaking && connection.tls.as_ref().is_some_and(Client::is_connected) {
             self.handshake_complete(id);
         } else if connection.exchange.is_some() && connection.response.is_complete() {
             self.response_complete(id);
         }
         self.carry_out();
-        if self.is_current(id, number)
-            && self
-                .connection(id)
-                .tls
-                .as_ref()
-                .is_some_and(Client::peer_closed)
-        {
+        if self.is_current(id, number) && self.connection(id).tls.as_ref().is_some_and(Client::peer_closed) {
             self.peer_ended(id);
         }
     }
 
     fn handshake_complete(&mut self, id: ConnectionId) {
         let now_ns = sys::monotonic_ns();
-        let connection = self.places[id as usize]
-            .connection
-            .as_mut()
-            .expect("its handshake just completed");
+        let connection = self.places[id as usize].connection.as_mut().expect("its handshake just completed");
         connection.stage = Stage::Open;
-        let handshake = connection
-            .tls
-            .as_ref()
-            .and_then(Client::handshake)
-            .expect("its handshake just completed");
+        let handshake = connection.tls.as_ref().and_then(Client::handshake).expect("its handshake just completed");
         let (offered, resumed) = (handshake.offered.is_some(), handshake.resumed.is_some());
         let counts = &mut self.recorder.handshakes;
         counts.resumed_intended += u64::from(connection.resumption_intended);
         counts.resumed_offered += u64::from(offered);
         counts.resumed_accepted += u64::from(resumed);
         counts.full += u64::from(!resumed);
-        let phase = if resumed {
-            Phase::ResumedHandshake
-        } else {
-            Phase::FullHandshake
-        };
+        let phase = if resumed { Phase::ResumedHandshake } else { Phase::FullHandshake };
         self.recorder.latency(phase, now_ns - connection.hello_ns);
         self.recorder.negotiated(handshake);
         let user = connection.user;
@@ -512,40 +436,20 @@ impl<'p> Run<'p> {
     }
 
     fn response_complete(&mut self, id: ConnectionId) {
-        let connection = self.places[id as usize]
-            .connection
-            .as_mut()
-            .expect("its response is complete");
-        let exchange = connection
-            .exchange
-            .take()
-            .expect("a response belongs to a request");
-        let head = connection
-            .response
-            .head()
-            .expect("a complete response has a head");
+        let connection = self.places[id as usize].connection.as_mut().expect("its response is complete");
+        let exchange = connection.exchange.take().expect("a response belongs to a request");
+        let head = connection.response.head().expect("a complete response has a head");
         let body_bytes = connection.response.body_bytes();
         connection.served += 1;
         self.recorder.body_bytes += body_bytes;
         self.recorder.status(head.status);
-        if exchange
-            .expect
-            .status
-            .is_some_and(|status| status != head.status)
-        {
+        if exchange.expect.status.is_some_and(|status| status != head.status) {
             self.recorder.error(ErrorKind::Status);
-        } else if exchange
-            .expect
-            .body_bytes
-            .is_some_and(|expected| expected != body_bytes)
-        {
+        } else if exchange.expect.body_bytes.is_some_and(|expected| expected != body_bytes) {
             self.recorder.error(ErrorKind::Length);
         } else {
             self.recorder.hits += 1;
-            self.recorder.latency(
-                Phase::WholeResponse,
-                self.now_ns.saturating_sub(exchange.sent_ns),
-            );
+            self.recorder.latency(Phase::WholeResponse, self.now_ns.saturating_sub(exchange.sent_ns));
         }
         self.failures_in_a_row = 0;
         self.last_response_ns = self.now_ns;
@@ -565,10 +469,7 @@ impl<'p> Run<'p> {
             Stage::Open if connection.exchange.is_none() => self.close_finished(id),
             Stage::Open => {
                 // Without close_notify nobody knows whether a body that lasts until the end is whole, RFC 9846 section 6.1.
-                let truncated = connection
-                    .tls
-                    .as_ref()
-                    .is_some_and(|client| !client.peer_closed());
+                let truncated = connection.tls.as_ref().is_some_and(|client| !client.peer_closed());
                 if truncated || connection.response.end_of_input().is_err() {
                     return self.fail_or_repeat(id, ErrorKind::Closed);
                 }
@@ -620,10 +521,7 @@ impl<'p> Run<'p> {
             self.out.clear();
             self.out_of = None;
         }
-        self.places[id as usize]
-            .connection
-            .take()
-            .expect("a connection is removed once")
+        self.places[id as usize].connection.take().expect("a connection is removed once")
     }
 
     fn close_finished(&mut self, id: ConnectionId) {
@@ -643,15 +541,8 @@ impl<'p> Run<'p> {
                 }
                 match action {
                     Action::Open { connection, user } => self.open(connection, user),
-                    Action::Send {
-                        connection,
-                        request,
-                        last,
-                    } => self.send_request(connection, request, last),
-                    Action::Close {
-                        connection,
-                        server_first,
-                    } => self.close(connection, server_first),
+                    Action::Send { connection, request, last } => self.send_request(connection, request, last),
+                    Action::Close { connection, server_first } => self.close(connection, server_first),
                     Action::Forget { user } => self.sessions.forget(user),
                 }
             }
@@ -692,22 +583,11 @@ impl<'p> Run<'p> {
         };
         self.output_for(id);
         let now_ms = self.now_ns / 1_000_000;
-        let connection = self.places[id as usize]
-            .connection
-            .as_mut()
-            .expect("it just connected");
-        let decision = self
-            .sessions
-            .decide(connection.user, |session| session.is_usable(now_ms));
+        let connection = self.places[id as usize].connection.as_mut().expect("it just connected");
+        let decision = self.sessions.decide(connection.user, |session| session.is_usable(now_ms));
         connection.resumption_intended = decision.intended;
         connection.session_given = decision.session.is_some();
-        connection.tls = Some(Client::new(
-            config,
-            decision.session,
-            &mut self.entropy,
-            now_ms,
-            &mut self.out,
-        ));
+        connection.tls = Some(Client::new(config, decision.session, &mut self.entropy, now_ms, &mut self.out));
         connection.stage = Stage::Handshaking;
     }
 
@@ -719,11 +599,7 @@ impl<'p> Run<'p> {
         let now_ns = sys::monotonic_ns();
         let connection = self.connection(id);
         connection.response = Response::new(written.to_head);
-        connection.exchange = Some(Exchange {
-            sent_ns: now_ns,
-            first_byte_seen: false,
-            expect: written.expect,
-        });
+        connection.exchange = Some(Exchange { sent_ns: now_ns, first_byte_seen: false, expect: written.expect });
         connection.body_left = written.body_bytes;
         connection.progress_ns = now_ns;
         self.encrypt_with_body(id);
@@ -731,18 +607,15 @@ impl<'p> Run<'p> {
 
     /// Appends the next piece of the body to what is in `plain`, and that to the output.
     fn encrypt_with_body(&mut self, id: ConnectionId) {
-        let connection = self.places[id as usize]
-            .connection
-            .as_mut()
-            .expect("it has something to send");
+        let connection = self.places[id as usize].connection.as_mut().expect("it has something to send");
         let room = SEND_CHUNK_BYTES.saturating_sub(self.plain.len()) as u64;
         let piece = connection.body_left.min(room);
         connection.body_left -= piece;
         self.plain.resize(self.plain.len() + piece as usize, b'0');
         match &mut connection.tls {
-            Some(client) => client
-                .send(&self.plain, &mut self.out)
-                .expect("requests are sent on connections that are ready"),
+            Some(client) => {
+                client.send(&self.plain, &mut self.out).expect("requests are sent on connections that are ready")
+            }
             None => self.out.extend_from_slice(&self.plain),
         }
     }
@@ -756,10 +629,7 @@ impl<'p> Run<'p> {
             return;
         }
         self.output_for(id);
-        let connection = self.places[id as usize]
-            .connection
-            .as_mut()
-            .expect("it is to be closed");
+        let connection = self.places[id as usize].connection.as_mut().expect("it is to be closed");
         if let Some(client) = &mut connection.tls {
             client.close(&mut self.out);
         }
@@ -769,10 +639,7 @@ impl<'p> Run<'p> {
 
     /// Sends an alert, if there is one. Nobody depends on its arrival.
     fn send_last_words(&mut self, id: ConnectionId) {
-        let connection = self.places[id as usize]
-            .connection
-            .as_mut()
-            .expect("it is to be closed");
+        let connection = self.places[id as usize].connection.as_mut().expect("it is to be closed");
         if self.out_of == Some(id) && !self.out.is_empty() {
             let _ = connection.send(&self.out);
             self.out.clear();
@@ -793,10 +660,8 @@ impl<'p> Run<'p> {
             if self.out.is_empty() {
                 return;
             }
-            let connection = self.places[id as usize]
-                .connection
-                .as_mut()
-                .expect("output belongs to an open connection");
+            let connection =
+                self.places[id as usize].connection.as_mut().expect("output belongs to an open connection");
             let result = connection.send(&self.out);
             self.out.clear();
             match result {
@@ -811,13 +676,8 @@ impl<'p> Run<'p> {
 
     /// Makes the next piece of a request body once everything before it has left.
     fn continue_body(&mut self, id: ConnectionId) {
-        let unfinished =
-            |connection: &Connection| connection.unsent.is_empty() && connection.body_left > 0;
-        if self.places[id as usize]
-            .connection
-            .as_ref()
-            .is_some_and(unfinished)
-        {
+        let unfinished = |connection: &Connection| connection.unsent.is_empty() && connection.body_left > 0;
+        if self.places[id as usize].connection.as_ref().is_some_and(unfinished) {
             self.plain.clear();
             self.out_of = Some(id);
             self.encrypt_with_body(id);
@@ -826,15 +686,11 @@ impl<'p> Run<'p> {
 
     /// So many bytes of a connection went out.
     fn sent(&mut self, id: ConnectionId, bytes: usize) {
-        let connection = self.places[id as usize]
-            .connection
-            .as_mut()
-            .expect("it just sent something");
+        let connection = self.places[id as usize].connection.as_mut().expect("it just sent something");
         if bytes > 0 && !std::mem::replace(&mut connection.tcp_connected, true) {
             let now_ns = sys::monotonic_ns();
             connection.hello_ns = now_ns;
-            self.recorder
-                .latency(Phase::TcpConnect, now_ns - connection.opened_ns);
+            self.recorder.latency(Phase::TcpConnect, now_ns - connection.opened_ns);
         }
         if connection.interest.is_some() {
             self.watch(id);

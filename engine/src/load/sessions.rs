@@ -39,10 +39,9 @@ impl<S: Clone> Sessions<S> {
         let rule = match resumption {
             Resumption::Never => Rule::Never,
             Resumption::Always => Rule::Always(Vec::new()),
-            Resumption::Share(share) => Rule::Share {
-                counter: ReuseCounter::new(share),
-                stock: Stock::new(SESSIONS_SHARED_MAX),
-            },
+            Resumption::Share(share) => {
+                Rule::Share { counter: ReuseCounter::new(share), stock: Stock::new(SESSIONS_SHARED_MAX) }
+            }
         };
         Sessions { rule }
     }
@@ -50,18 +49,10 @@ impl<S: Clone> Sessions<S> {
     /// Decides for one connection. `usable` tells whether a session still is (its lifetime may be over).
     pub fn decide(&mut self, user: ActiveId, usable: impl FnMut(&S) -> bool) -> Decision<S> {
         match &mut self.rule {
-            Rule::Never => Decision {
-                intended: false,
-                session: None,
-            },
+            Rule::Never => Decision { intended: false, session: None },
             Rule::Always(stocks) => {
-                let session = stocks
-                    .get_mut(user as usize)
-                    .and_then(|stock| stock.take(usable));
-                Decision {
-                    intended: session.is_some(),
-                    session,
-                }
+                let session = stocks.get_mut(user as usize).and_then(|stock| stock.take(usable));
+                Decision { intended: session.is_some(), session }
             }
             Rule::Share { counter, stock } => {
                 let intended = counter.wants_reuse();
@@ -120,9 +111,7 @@ impl<S: Clone> Sessions<S> {
     pub fn holds(&self, user: ActiveId) -> bool {
         match &self.rule {
             Rule::Never => false,
-            Rule::Always(stocks) => stocks
-                .get(user as usize)
-                .is_some_and(|stock| !stock.is_empty()),
+            Rule::Always(stocks) => stocks.get(user as usize).is_some_and(|stock| !stock.is_empty()),
             Rule::Share { stock, .. } => !stock.is_empty(),
         }
     }
@@ -152,11 +141,7 @@ struct ReuseCounter {
 
 impl ReuseCounter {
     fn new(share: f64) -> ReuseCounter {
-        ReuseCounter {
-            share,
-            connections: 0,
-            reused: 0,
-        }
+        ReuseCounter { share, connections: 0, reused: 0 }
     }
 
     fn wants_reuse(&self) -> bool {
@@ -189,11 +174,7 @@ const USED_MAX: usize = 2;
 
 impl<S: Clone> Stock<S> {
     fn new(most: usize) -> Stock<S> {
-        Stock {
-            fresh: VecDeque::new(),
-            used: VecDeque::new(),
-            most,
-        }
+        Stock { fresh: VecDeque::new(), used: VecDeque::new(), most }
     }
 
     fn is_empty(&self) -> bool {
@@ -240,11 +221,7 @@ mod tests {
             let decision = sessions.decide(serial as ActiveId % 7, |_| true);
             intended += u64::from(decision.intended);
             offered += u64::from(decision.session.is_some());
-            let issued = if decision.session.is_some() {
-                tickets_resumed
-            } else {
-                tickets
-            };
+            let issued = if decision.session.is_some() { tickets_resumed } else { tickets };
             for ticket in 0..issued {
                 sessions.store(0, (serial, ticket));
             }
@@ -256,15 +233,8 @@ mod tests {
     fn half_alternates() {
         let mut sessions = Sessions::new(Resumption::Share(0.5));
         sessions.store(0, ());
-        let kinds: String = (0..8)
-            .map(|user| {
-                if sessions.decide(user, |_| true).session.is_some() {
-                    'R'
-                } else {
-                    'N'
-                }
-            })
-            .collect();
+        let kinds: String =
+            (0..8).map(|user| if sessions.decide(user, |_| true).session.is_some() { 'R' } else { 'N' }).collect();
         assert_eq!(kinds, "NRNRNRNR");
     }
 
@@ -305,10 +275,7 @@ mod tests {
                 completed[usize::from(offered)] += 1;
             }
         }
-        assert!(
-            (completed[0] as i32 - completed[1] as i32).abs() <= 1,
-            "{completed:?}"
-        );
+        assert!((completed[0] as i32 - completed[1] as i32).abs() <= 1, "{completed:?}");
     }
 
     #[test]
@@ -319,11 +286,7 @@ mod tests {
         }
         let taken: Vec<_> = (0..5).map(|_| stock.take(|_| true)).collect();
         assert_eq!(taken, [Some(3), Some(2), Some(1), Some(1), Some(1)]);
-        assert_eq!(
-            stock.take(|&session| session != 1),
-            Some(2),
-            "the expired one is dropped"
-        );
+        assert_eq!(stock.take(|&session| session != 1), Some(2), "the expired one is dropped");
         assert_eq!(stock.take(|_| false), None);
         assert!(stock.is_empty());
     }
@@ -336,9 +299,7 @@ mod tests {
             sessions.decide(3, |_| true);
             sessions.store(3, session);
         }
-        let Rule::Always(stocks) = &sessions.rule else {
-            unreachable!()
-        };
+        let Rule::Always(stocks) = &sessions.rule else { unreachable!() };
         assert!(stocks[3].fresh.len() + stocks[3].used.len() <= SESSIONS_PER_USER_MAX);
         assert!(sessions.holds(3) && !sessions.holds(2));
         sessions.forget(3);
@@ -349,20 +310,8 @@ mod tests {
     fn users_hold_their_own_sessions() {
         let mut sessions = Sessions::new(Resumption::Always);
         sessions.store(1, "one");
-        assert_eq!(
-            sessions.decide(0, |_| true),
-            Decision {
-                intended: false,
-                session: None
-            }
-        );
-        assert_eq!(
-            sessions.decide(1, |_| true),
-            Decision {
-                intended: true,
-                session: Some("one")
-            }
-        );
+        assert_eq!(sessions.decide(0, |_| true), Decision { intended: false, session: None });
+        assert_eq!(sessions.decide(1, |_| true), Decision { intended: true, session: Some("one") });
         sessions.refused(1);
         assert!(!sessions.holds(1));
     }

@@ -228,15 +228,9 @@ impl<'w> Users<'w> {
     /// The response on the connection is complete, whether it was as expected or not. `persists`: the connection can carry another request.
     pub fn finished(&mut self, id: ConnectionId, persists: bool) {
         let connection = &mut self.connections[id as usize];
-        assert!(
-            matches!(connection.used, Use::Busy { .. }),
-            "a response without a request"
-        );
+        assert!(matches!(connection.used, Use::Busy { .. }), "a response without a request");
         let user = connection.user;
-        let last = self
-            .limits
-            .requests_each
-            .is_some_and(|each| connection.sent >= each);
+        let last = self.limits.requests_each.is_some_and(|each| connection.sent >= each);
         let active = &mut self.users[user as usize];
         active.under_way -= 1;
         active.may_widen = true;
@@ -245,10 +239,7 @@ impl<'w> Users<'w> {
         } else {
             connection.used = Use::Closing;
             let server_first = !persists || last;
-            self.actions.push_back(Action::Close {
-                connection: id,
-                server_first,
-            });
+            self.actions.push_back(Action::Close { connection: id, server_first });
         }
         self.advance(user);
     }
@@ -256,10 +247,7 @@ impl<'w> Users<'w> {
     /// The connection is closed, as agreed or (an idle one) by the server.
     pub fn closed(&mut self, id: ConnectionId) {
         let used = self.connections[id as usize].used;
-        assert!(
-            matches!(used, Use::Closing | Use::Idle),
-            "closed while {used:?}"
-        );
+        assert!(matches!(used, Use::Closing | Use::Idle), "closed while {used:?}");
         self.remove(id);
     }
 
@@ -356,9 +344,7 @@ impl<'w> Users<'w> {
     }
 
     fn start_user(&mut self) {
-        let requests = self.workload.users[self.next_user as usize]
-            .requests
-            .clone();
+        let requests = self.workload.users[self.next_user as usize].requests.clone();
         self.next_user += 1;
         if self.next_user == self.range.end && self.over_and_over {
             self.next_user = self.range.start;
@@ -404,10 +390,7 @@ impl<'w> Users<'w> {
     fn end_page(&mut self, id: ActiveId) -> bool {
         let user = &self.users[id as usize];
         let done = user.next == user.end;
-        if done
-            || self.workload.requests[user.next as usize - 1].close_after
-            || self.forgets_next(id)
-        {
+        if done || self.workload.requests[user.next as usize - 1].close_after || self.forgets_next(id) {
             self.close_idle(id);
             // The next page, or user, begins on a clean table.
             if !self.users[id as usize].connections.is_empty() {
@@ -452,10 +435,7 @@ impl<'w> Users<'w> {
             let used = &mut self.connections[connection as usize].used;
             if *used == Use::Idle {
                 *used = Use::Closing;
-                self.actions.push_back(Action::Close {
-                    connection,
-                    server_first: false,
-                });
+                self.actions.push_back(Action::Close { connection, server_first: false });
             }
         }
     }
@@ -498,11 +478,7 @@ impl<'w> Users<'w> {
         slot.used = Use::Busy { request };
         slot.sent += 1;
         let last = self.draining || self.limits.requests_each == Some(slot.sent);
-        self.actions.push_back(Action::Send {
-            connection,
-            request,
-            last,
-        });
+        self.actions.push_back(Action::Send { connection, request, last });
     }
 
     fn open_connections_for(&mut self, id: ActiveId) {
@@ -524,23 +500,14 @@ impl<'w> Users<'w> {
     fn wants_connection(&self, id: ActiveId) -> bool {
         let user = &self.users[id as usize];
         let used = |connection: &ConnectionId| self.connections[*connection as usize].used;
-        let opening = user
-            .connections
-            .iter()
-            .map(used)
-            .filter(|used| *used == Use::Opening)
-            .count();
+        let opening = user.connections.iter().map(used).filter(|used| *used == Use::Opening).count();
         user.open_requests() > opening as u32
             && (user.connections.len() as u32) < self.limits.per_user
             && (user.connections.is_empty() || user.may_widen || !self.limits.first_alone)
     }
 
     fn open(&mut self, user: ActiveId) {
-        let fresh = Connection {
-            user,
-            used: Use::Opening,
-            sent: 0,
-        };
+        let fresh = Connection { user, used: Use::Opening, sent: 0 };
         let connection = match self.free_connections.pop() {
             Some(id) => {
                 self.connections[id as usize] = fresh;

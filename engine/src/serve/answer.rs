@@ -40,9 +40,7 @@ impl Status {
             Status::NotModified => b"HTTP/1.1 304 Not Modified\r\n",
             Status::BadRequest => b"HTTP/1.1 400 Bad Request\r\n",
             Status::NotFound => b"HTTP/1.1 404 Not Found\r\n",
-            Status::MethodNotAllowed => {
-                b"HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD, POST\r\n"
-            }
+            Status::MethodNotAllowed => b"HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD, POST\r\n",
             Status::RangeNotSatisfiable => b"HTTP/1.1 416 Range Not Satisfiable\r\n",
             Status::HeadTooLarge => b"HTTP/1.1 431 Request Header Fields Too Large\r\n",
         }
@@ -68,30 +66,21 @@ pub struct Answer<'a> {
 
 impl<'a> Answer<'a> {
     /// The answer to a request.
-    pub fn to(
-        request: &RequestHead<'_>,
-        docroot: &'a Docroot,
-        scratch: &mut Vec<u8>,
-    ) -> Answer<'a> {
+    pub fn to(request: &RequestHead<'_>, docroot: &'a Docroot, scratch: &mut Vec<u8>) -> Answer<'a> {
         let head_only = request.method == b"HEAD";
         // A POST to a static object is answered with the object, as the logs that are replayed had it.
         if !head_only && request.method != b"GET" && request.method != b"POST" {
             return Answer::refusal(Status::MethodNotAllowed, request.persists);
         }
         let Some(object) = docroot.find(request.target, scratch) else {
-            return Answer {
-                head_only,
-                ..Answer::refusal(Status::NotFound, request.persists)
-            };
+            return Answer { head_only, ..Answer::refusal(Status::NotFound, request.persists) };
         };
         let (status, range) = select(&request.headers, object);
         let head_only = head_only || status == Status::NotModified;
         match status {
-            Status::RangeNotSatisfiable => Answer {
-                object: Some(object),
-                head_only,
-                ..Answer::refusal(status, request.persists)
-            },
+            Status::RangeNotSatisfiable => {
+                Answer { object: Some(object), head_only, ..Answer::refusal(status, request.persists) }
+            }
             _ => Answer {
                 status,
                 object: Some(object),
@@ -105,14 +94,7 @@ impl<'a> Answer<'a> {
 
     /// An answer without object.
     pub fn refusal(status: Status, persists: bool) -> Answer<'a> {
-        Answer {
-            status,
-            object: None,
-            first: 0,
-            end: REFUSAL.len() as u64,
-            head_only: false,
-            persists,
-        }
+        Answer { status, object: None, first: 0, end: REFUSAL.len() as u64, head_only: false, persists }
     }
 
     /// Whether the body, if any is sent, is [`REFUSAL`] and not part of the object.
@@ -134,13 +116,7 @@ impl<'a> Answer<'a> {
         // Writing into a vector cannot fail.
         match (self.status, self.object) {
             (Status::PartialContent, Some(object)) => {
-                let _ = write!(
-                    out,
-                    "Content-Range: bytes {}-{}/{}\r\n",
-                    self.first,
-                    self.end - 1,
-                    object.bytes
-                );
+                let _ = write!(out, "Content-Range: bytes {}-{}/{}\r\n", self.first, self.end - 1, object.bytes);
             }
             (Status::RangeNotSatisfiable, Some(object)) => {
                 let _ = write!(out, "Content-Range: bytes */{}\r\n", object.bytes);
@@ -181,12 +157,8 @@ fn select(headers: &Headers<'_>, object: &Object) -> (Status, Range<u64>) {
     if not_modified {
         return (Status::NotModified, whole);
     }
-    let still_valid =
-        if_range.is_none_or(|value| value == &*object.etag || value == object.last_modified);
-    match range
-        .filter(|_| still_valid)
-        .and_then(|value| single_range(value, object.bytes))
-    {
+    let still_valid = if_range.is_none_or(|value| value == &*object.etag || value == object.last_modified);
+    match range.filter(|_| still_valid).and_then(|value| single_range(value, object.bytes)) {
         None => (Status::Ok, whole),
         Some(range) if range.is_empty() => (Status::RangeNotSatisfiable, whole),
         Some(range) => (Status::PartialContent, range),
@@ -195,12 +167,10 @@ fn select(headers: &Headers<'_>, object: &Object) -> (Status, Range<u64>) {
 
 /// Weak comparison with a list of tags (RFC 9110 section 13.1.2).
 fn matches_tag(list: &[u8], etag: &[u8]) -> bool {
-    list.split(|&byte| byte == b',')
-        .map(<[u8]>::trim_ascii)
-        .any(|tag| {
-            let tag = tag.strip_prefix(b"W/").unwrap_or(tag);
-            tag == b"*" || tag == etag
-        })
+    list.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).any(|tag| {
+        let tag = tag.strip_prefix(b"W/").unwrap_or(tag);
+        tag == b"*" || tag == etag
+    })
 }
 
 /// `bytes=a-b`, `bytes=a-`, `bytes=-n` (RFC 9110 section 14.1.2). `None`: ignore the header (another unit, several ranges, nonsense);
@@ -214,11 +184,7 @@ fn single_range(value: &[u8], bytes: u64) -> Option<Range<u64>> {
         return Some(bytes.saturating_sub(suffix)..bytes);
     }
     let first = parse_decimal(first)?;
-    let last = if last.is_empty() {
-        u64::MAX
-    } else {
-        parse_decimal(last)?
-    };
+    let last = if last.is_empty() { u64::MAX } else { parse_decimal(last)? };
     if last < first {
         return None;
     }
@@ -229,11 +195,7 @@ fn parse_decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 19 || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    Some(
-        digits
-            .iter()
-            .fold(0, |value, digit| value * 10 + u64::from(digit - b'0')),
-    )
+    Some(digits.iter().fold(0, |value, digit| value * 10 + u64::from(digit - b'0')))
 }
 
 fn write_decimal(mut value: u64, out: &mut Vec<u8>) {

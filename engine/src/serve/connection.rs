@@ -155,9 +155,7 @@ impl<'d> Connection<'d> {
     fn outcome(&mut self, attempt: Attempt) -> Result<usize, Wish> {
         match attempt {
             Attempt::Moved(bytes) => Ok(bytes),
-            Attempt::Blocked { on_output } => Err(Wish::Wait {
-                for_output: on_output,
-            }),
+            Attempt::Blocked { on_output } => Err(Wish::Wait { for_output: on_output }),
             Attempt::Ended => {
                 self.transport.say_goodbye();
                 Err(Wish::Close)
@@ -269,12 +267,7 @@ impl<'d> Connection<'d> {
         answer.write_head(&shared.date, &mut self.head);
         self.requests += 1;
         self.log_session(shared);
-        self.phase = Phase::Send(Sending {
-            answer,
-            file,
-            sent: 0,
-            linger: false,
-        });
+        self.phase = Phase::Send(Sending { answer, file, sent: 0, linger: false });
     }
 
     /// Begins to send a refusal, after which the connection is closed: what follows cannot be understood.
@@ -283,25 +276,16 @@ impl<'d> Connection<'d> {
         answer.write_head(&shared.date, &mut self.head);
         self.requests += 1;
         self.log_session(shared);
-        self.phase = Phase::Send(Sending {
-            answer,
-            file: None,
-            sent: 0,
-            linger: true,
-        });
+        self.phase = Phase::Send(Sending { answer, file: None, sent: 0, linger: true });
     }
 
     fn send_continue(&mut self, shared: &mut Shared<'d>) -> Option<Wish> {
         let Phase::Continue(sent, body, answer) = self.phase else {
             return None;
         };
-        let attempt = self
-            .transport
-            .write(&CONTINUE[sent..], &[], &mut shared.record);
+        let attempt = self.transport.write(&CONTINUE[sent..], &[], &mut shared.record);
         match self.outcome(attempt) {
-            Ok(bytes) if sent + bytes < CONTINUE.len() => {
-                self.phase = Phase::Continue(sent + bytes, body, answer)
-            }
+            Ok(bytes) if sent + bytes < CONTINUE.len() => self.phase = Phase::Continue(sent + bytes, body, answer),
             Ok(_) => self.phase = Phase::Body(body, answer),
             Err(wish) => return Some(wish),
         }
@@ -345,15 +329,9 @@ impl<'d> Connection<'d> {
         if !linger {
             return Some(Wish::Close);
         }
-        self.phase = Phase::Linger {
-            until_ns: now_ns + LINGER_NS,
-        };
+        self.phase = Phase::Linger { until_ns: now_ns + LINGER_NS };
         self.pending = Vec::new();
-        self.transport
-            .socket()
-            .end_sending()
-            .err()
-            .map(|_| Wish::Close)
+        self.transport.socket().end_sending().err().map(|_| Wish::Close)
     }
 
     /// Reads and drops what a refused client still sends.
@@ -363,9 +341,7 @@ impl<'d> Connection<'d> {
         match self.transport.socket_mut().read(&mut shared.input) {
             Ok(0) => Some(Wish::Close),
             Ok(_) => None,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                Some(Wish::Wait { for_output: false })
-            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Some(Wish::Wait { for_output: false }),
             Err(_) => Some(Wish::Close),
         }
     }
@@ -381,11 +357,7 @@ impl<'d> Connection<'d> {
                 let ssl = stream.ssl();
                 let reused = if ssl.session_reused() { "r" } else { "." };
                 let cipher = ssl.current_cipher().map_or("-", |cipher| cipher.name());
-                format!(
-                    "{reused} {} {cipher} {}\n",
-                    ssl.version_str(),
-                    self.requests
-                )
+                format!("{reused} {} {cipher} {}\n", ssl.version_str(), self.requests)
             }
         };
         // A full disk shows as missing lines, which whoever reads the log counts.
@@ -395,11 +367,7 @@ impl<'d> Connection<'d> {
 
 impl Sending<'_> {
     fn body_bytes(&self) -> u64 {
-        if self.answer.head_only {
-            0
-        } else {
-            self.answer.end - self.answer.first
-        }
+        if self.answer.head_only { 0 } else { self.answer.end - self.answer.first }
     }
 
     /// The body from byte `from` on, or a piece of it. `None`: its file does not hold what was promised.

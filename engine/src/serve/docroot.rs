@@ -99,16 +99,8 @@ impl Docroot {
         self.memory_bytes
     }
 
-    fn visit(
-        &mut self,
-        root: &Path,
-        directory: &Path,
-        above: &mut Vec<(u64, u64)>,
-    ) -> Result<(), DocrootError> {
-        let fail = |path: &Path, source| DocrootError::Read {
-            path: path.to_owned(),
-            source,
-        };
+    fn visit(&mut self, root: &Path, directory: &Path, above: &mut Vec<(u64, u64)>) -> Result<(), DocrootError> {
+        let fail = |path: &Path, source| DocrootError::Read { path: path.to_owned(), source };
         let metadata = fs::metadata(directory).map_err(|error| fail(directory, error))?;
         let identity = (metadata.dev(), metadata.ino());
         if above.contains(&identity) {
@@ -124,9 +116,7 @@ impl Docroot {
             if metadata.is_dir() {
                 self.visit(root, &path, above)?;
             } else if metadata.is_file() {
-                let object = self
-                    .object(&path, &metadata)
-                    .map_err(|error| fail(&path, error))?;
+                let object = self.object(&path, &metadata).map_err(|error| fail(&path, error))?;
                 self.insert(root, &path, object)?;
             }
         }
@@ -164,9 +154,7 @@ impl Docroot {
 
     fn insert(&mut self, root: &Path, path: &Path, object: Object) -> Result<(), DocrootError> {
         if self.objects.len() == FILES_MAX {
-            return Err(DocrootError::TooMany {
-                path: root.to_owned(),
-            });
+            return Err(DocrootError::TooMany { path: root.to_owned() });
         }
         let relative = path.strip_prefix(root).unwrap_or(path);
         let key = [b"/", relative.as_os_str().as_bytes()].concat();
@@ -180,19 +168,11 @@ fn path_of(target: &[u8]) -> &[u8] {
     let target = match target {
         [b'/', ..] => target,
         _ => {
-            let after_scheme = target
-                .windows(3)
-                .position(|window| window == b"://")
-                .map(|at| &target[at + 3..]);
-            after_scheme
-                .and_then(|rest| Some(&rest[rest.iter().position(|&byte| byte == b'/')?..]))
-                .unwrap_or_default()
+            let after_scheme = target.windows(3).position(|window| window == b"://").map(|at| &target[at + 3..]);
+            after_scheme.and_then(|rest| Some(&rest[rest.iter().position(|&byte| byte == b'/')?..])).unwrap_or_default()
         }
     };
-    let end = target
-        .iter()
-        .position(|&byte| byte == b'?' || byte == b'#')
-        .unwrap_or(target.len());
+    let end = target.iter().position(|&byte| byte == b'?' || byte == b'#').unwrap_or(target.len());
     &target[..end]
 }
 
@@ -215,11 +195,7 @@ fn decode(path: &[u8], out: &mut Vec<u8>) {
 }
 
 fn media_type(path: &Path) -> &'static str {
-    match path
-        .extension()
-        .and_then(|extension| extension.to_str())
-        .unwrap_or_default()
-    {
+    match path.extension().and_then(|extension| extension.to_str()).unwrap_or_default() {
         "html" | "htm" => "text/html",
         "css" => "text/css",
         "js" => "text/javascript",
@@ -250,25 +226,12 @@ mod tests {
         let docroot = Docroot::load(root.path()).unwrap();
         assert_eq!((docroot.len(), docroot.memory_bytes()), (2, 8));
         let mut scratch = Vec::new();
-        let mut find = |target: &str| {
-            docroot
-                .find(target.as_bytes(), &mut scratch)
-                .map(|object| object.bytes)
-        };
+        let mut find = |target: &str| docroot.find(target.as_bytes(), &mut scratch).map(|object| object.bytes);
         assert_eq!(find("/"), Some(4));
         assert_eq!(find("/index.html?query=/%"), Some(4));
         assert_eq!(find("http://host:80/index.html"), Some(4));
         assert_eq!(find("/a%20b/%C3%BC/x%2541.css"), Some(4));
-        for absent in [
-            "",
-            "*",
-            "/no",
-            "/../etc/passwd",
-            "/%2e%2e/etc/passwd",
-            "/%",
-            "/a%20b",
-            "http://host",
-        ] {
+        for absent in ["", "*", "/no", "/../etc/passwd", "/%2e%2e/etc/passwd", "/%", "/a%20b", "http://host"] {
             assert_eq!(find(absent), None, "{absent}");
         }
     }
@@ -276,20 +239,12 @@ mod tests {
     #[test]
     fn big_files_stay_on_disk() {
         let root = tempfile::tempdir().unwrap();
-        fs::File::create(root.path().join("big"))
-            .unwrap()
-            .set_len(MEMORY_FILE_BYTES_MAX + 1)
-            .unwrap();
+        fs::File::create(root.path().join("big")).unwrap().set_len(MEMORY_FILE_BYTES_MAX + 1).unwrap();
         fs::write(root.path().join("empty"), "").unwrap();
         let docroot = Docroot::load(root.path()).unwrap();
         assert_eq!(docroot.memory_bytes(), 0);
         let big = docroot.find(b"/big", &mut Vec::new()).unwrap();
         assert!(matches!(big.content, Content::File(_)));
-        assert!(
-            Docroot::load(Path::new("/nowhere/at/all"))
-                .unwrap_err()
-                .to_string()
-                .contains("/nowhere")
-        );
+        assert!(Docroot::load(Path::new("/nowhere/at/all")).unwrap_err().to_string().contains("/nowhere"));
     }
 }

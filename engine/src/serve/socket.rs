@@ -19,11 +19,7 @@ pub struct Socket {
 impl Socket {
     /// Takes a non-blocking stream of which nothing was read.
     pub fn new(stream: TcpStream) -> Socket {
-        Socket {
-            stream,
-            readable: false,
-            peer_ended: false,
-        }
+        Socket { stream, readable: false, peer_ended: false }
     }
 
     /// An event said that there is something to read, perhaps the end.

@@ -40,21 +40,14 @@ impl Site {
         fs::write(root.join("small"), SMALL).unwrap();
         fs::write(root.join("medium"), medium()).unwrap();
         fs::write(root.join("empty"), "").unwrap();
-        let big: Vec<u8> = medium()
-            .into_iter()
-            .cycle()
-            .take(MEMORY_FILE_BYTES_MAX as usize + 12_345)
-            .collect();
+        let big: Vec<u8> = medium().into_iter().cycle().take(MEMORY_FILE_BYTES_MAX as usize + 12_345).collect();
         fs::write(root.join("big"), big).unwrap();
         let docroot = Arc::new(Docroot::load(&root).unwrap());
         Site { directory, docroot }
     }
 
     fn tls(&self) -> TlsSettings {
-        let (certificate, key) = (
-            self.directory.path().join("chain.pem"),
-            self.directory.path().join("key.pem"),
-        );
+        let (certificate, key) = (self.directory.path().join("chain.pem"), self.directory.path().join("key.pem"));
         if !key.exists() {
             let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
             fs::write(&certificate, made.cert.pem()).unwrap();
@@ -75,26 +68,13 @@ impl Site {
     fn serve(&self, tls: Option<&TlsSettings>) -> Running {
         let socket = bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
         let address = socket.local_addr().unwrap();
-        let listeners = vec![Listener {
-            socket,
-            tls: tls.map(|settings| settings.context().unwrap()),
-        }];
+        let listeners = vec![Listener { socket, tls: tls.map(|settings| settings.context().unwrap()) }];
         let (stop, stopped) = UnixStream::pair().unwrap();
         let docroot = self.docroot.clone();
         let log = self.directory.path().join("sessions.log");
-        let file = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&log)
-            .unwrap();
-        let thread =
-            std::thread::spawn(move || run(&listeners, &docroot, Some(file), stopped).unwrap());
-        Running {
-            address,
-            log,
-            stop: Some(stop),
-            thread: Some(thread),
-        }
+        let file = fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
+        let thread = std::thread::spawn(move || run(&listeners, &docroot, Some(file), stopped).unwrap());
+        Running { address, log, stop: Some(stop), thread: Some(thread) }
     }
 }
 
@@ -108,9 +88,7 @@ struct Running {
 impl Running {
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(5)))
-            .unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         stream
     }
 
@@ -134,38 +112,23 @@ fn answer(stream: &mut impl Read, head_only: bool) -> (u16, String, Vec<u8>) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
-        assert_eq!(
-            stream.read(&mut byte).unwrap(),
-            1,
-            "closed after {:?}",
-            String::from_utf8_lossy(&head)
-        );
+        assert_eq!(stream.read(&mut byte).unwrap(), 1, "closed after {:?}", String::from_utf8_lossy(&head));
         head.push(byte[0]);
     }
     let head = String::from_utf8(head).unwrap();
     let status: u16 = head.split(' ').nth(1).unwrap().parse().unwrap();
     let length: usize = header(&head, "Content-Length").unwrap().parse().unwrap();
-    let mut body = vec![
-        0;
-        if head_only || status == 304 {
-            0
-        } else {
-            length
-        }
-    ];
+    let mut body = vec![0; if head_only || status == 304 { 0 } else { length }];
     stream.read_exact(&mut body).unwrap();
     (status, head, body)
 }
 
 fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
-    head.lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
 fn ask(stream: &mut (impl Read + Write), request: &str) -> (u16, String, Vec<u8>) {
-    stream
-        .write_all(format!("{request}\r\n\r\n").as_bytes())
-        .unwrap();
+    stream.write_all(format!("{request}\r\n\r\n").as_bytes()).unwrap();
     answer(stream, request.starts_with("HEAD"))
 }
 
@@ -177,10 +140,8 @@ fn is_closed(stream: &mut impl Read) -> bool {
 fn converse(stream: &mut (impl Read + Write)) {
     let (status, head, body) = ask(stream, "GET /small HTTP/1.1\r\nHost: x");
     assert_eq!((status, body.as_slice()), (200, SMALL.as_bytes()), "{head}");
-    let (etag, modified) = (
-        header(&head, "ETag").unwrap().to_owned(),
-        header(&head, "Last-Modified").unwrap().to_owned(),
-    );
+    let (etag, modified) =
+        (header(&head, "ETag").unwrap().to_owned(), header(&head, "Last-Modified").unwrap().to_owned());
     assert_eq!(ask(stream, "GET /medium?x=1 HTTP/1.1").2, medium());
     assert_eq!(ask(stream, "GET /empty HTTP/1.1").2, b"");
     let big = ask(stream, "GET /big HTTP/1.1").2;
@@ -193,39 +154,12 @@ fn converse(stream: &mut (impl Read + Write)) {
     assert_eq!(ask(stream, "HEAD /none HTTP/1.1").0, 404);
     assert_eq!(ask(stream, "DELETE /small HTTP/1.1").0, 405);
 
-    assert_eq!(
-        ask(
-            stream,
-            &format!("GET /small HTTP/1.1\r\nIf-Modified-Since: {modified}")
-        )
-        .0,
-        304
-    );
-    assert_eq!(
-        ask(
-            stream,
-            "GET /small HTTP/1.1\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT"
-        )
-        .0,
-        200
-    );
-    assert_eq!(
-        ask(
-            stream,
-            &format!("GET /small HTTP/1.1\r\nIf-None-Match: \"x\", {etag}")
-        )
-        .0,
-        304
-    );
+    assert_eq!(ask(stream, &format!("GET /small HTTP/1.1\r\nIf-Modified-Since: {modified}")).0, 304);
+    assert_eq!(ask(stream, "GET /small HTTP/1.1\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT").0, 200);
+    assert_eq!(ask(stream, &format!("GET /small HTTP/1.1\r\nIf-None-Match: \"x\", {etag}")).0, 304);
     // If-None-Match decides alone where both are given.
     assert_eq!(
-        ask(
-            stream,
-            &format!(
-                "GET /small HTTP/1.1\r\nIf-None-Match: \"x\"\r\nIf-Modified-Since: {modified}"
-            )
-        )
-        .0,
+        ask(stream, &format!("GET /small HTTP/1.1\r\nIf-None-Match: \"x\"\r\nIf-Modified-Since: {modified}")).0,
         200
     );
 
@@ -235,39 +169,18 @@ fn converse(stream: &mut (impl Read + Write)) {
         (206, b"234".as_slice(), Some("bytes 2-4/10"))
     );
     let (status, head, _) = ask(stream, "GET /small HTTP/1.1\r\nRange: bytes=10-");
-    assert_eq!(
-        (status, header(&head, "Content-Range")),
-        (416, Some("bytes */10"))
-    );
-    assert_eq!(
-        ask(stream, "GET /small HTTP/1.1\r\nRange: bytes=0-1,3-4").0,
-        200
-    );
-    assert_eq!(
-        ask(
-            stream,
-            "GET /small HTTP/1.1\r\nRange: bytes=2-4\r\nIf-Range: \"x\""
-        )
-        .0,
-        200
-    );
+    assert_eq!((status, header(&head, "Content-Range")), (416, Some("bytes */10")));
+    assert_eq!(ask(stream, "GET /small HTTP/1.1\r\nRange: bytes=0-1,3-4").0, 200);
+    assert_eq!(ask(stream, "GET /small HTTP/1.1\r\nRange: bytes=2-4\r\nIf-Range: \"x\"").0, 200);
     let (status, _, body) = ask(stream, "GET /big HTTP/1.1\r\nRange: bytes=100000-499999");
     assert_eq!((status, body.len()), (206, 400_000));
     assert_eq!(body[300_000..], medium()[..100_000]);
 
-    stream
-        .write_all(b"POST /small HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcde")
-        .unwrap();
+    stream.write_all(b"POST /small HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcde").unwrap();
     assert_eq!(answer(stream, false).2, SMALL.as_bytes());
-    stream
-        .write_all(
-            b"POST /small HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
-        )
-        .unwrap();
+    stream.write_all(b"POST /small HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n").unwrap();
     assert_eq!(answer(stream, false).0, 200);
-    stream
-        .write_all(b"POST /small HTTP/1.1\r\nContent-Length: 40000\r\nExpect: 100-continue\r\n\r\n")
-        .unwrap();
+    stream.write_all(b"POST /small HTTP/1.1\r\nContent-Length: 40000\r\nExpect: 100-continue\r\n\r\n").unwrap();
     let mut interim = [0; 25];
     stream.read_exact(&mut interim).unwrap();
     assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -275,14 +188,9 @@ fn converse(stream: &mut (impl Read + Write)) {
     assert_eq!(answer(stream, false).0, 200);
 
     // Three requests at once, the last of them in two pieces.
-    stream
-        .write_all(b"GET /small HTTP/1.1\r\n\r\n\r\nHEAD /medium HTTP/1.1\r\n\r\nGET /sm")
-        .unwrap();
+    stream.write_all(b"GET /small HTTP/1.1\r\n\r\n\r\nHEAD /medium HTTP/1.1\r\n\r\nGET /sm").unwrap();
     assert_eq!(answer(stream, false).0, 200);
-    assert_eq!(
-        header(&answer(stream, true).1, "Content-Length"),
-        Some("400000")
-    );
+    assert_eq!(header(&answer(stream, true).1, "Content-Length"), Some("400000"));
     stream.write_all(b"all HTTP/1.1\r\n\r\n").unwrap();
     assert_eq!(answer(stream, false).2, SMALL.as_bytes());
 
@@ -320,10 +228,7 @@ fn nonsense_is_refused_and_the_server_lives_on() {
     }
     // A head without end is refused when it is too long, though the client goes on sending.
     let mut stream = server.connect();
-    let endless = format!(
-        "GET /small HTTP/1.1\r\n{}",
-        "X-Filler: 0123456789\r\n".repeat(REQUEST_HEAD_BYTES_MAX / 16)
-    );
+    let endless = format!("GET /small HTTP/1.1\r\n{}", "X-Filler: 0123456789\r\n".repeat(REQUEST_HEAD_BYTES_MAX / 16));
     stream.write_all(endless.as_bytes()).unwrap();
     assert_eq!(answer(&mut stream, false).0, 431);
     drop(server.connect());
@@ -339,9 +244,7 @@ fn connect_openssl(
     context.set_verify(SslVerifyMode::NONE);
     context.set_min_proto_version(Some(version)).unwrap();
     context.set_max_proto_version(Some(version)).unwrap();
-    Ssl::new(&context.build())
-        .unwrap()
-        .connect(server.connect())
+    Ssl::new(&context.build()).unwrap().connect(server.connect())
 }
 
 /// Randomness for handshakes that protect nothing.
@@ -396,22 +299,9 @@ fn fetch_lean(
         out.clear();
         let read = stream.read(&mut buffer).unwrap();
         assert_ne!(read, 0, "closed without goodbye");
-        client
-            .receive(
-                &mut buffer[..read],
-                now_ms,
-                &mut Counter(9),
-                &mut out,
-                &mut received,
-            )
-            .unwrap();
+        client.receive(&mut buffer[..read], now_ms, &mut Counter(9), &mut out, &mut received).unwrap();
         if client.is_connected() && !std::mem::replace(&mut asked, true) {
-            client
-                .send(
-                    b"GET /small HTTP/1.1\r\nConnection: close\r\n\r\n",
-                    &mut out,
-                )
-                .unwrap();
+            client.send(b"GET /small HTTP/1.1\r\nConnection: close\r\n\r\n", &mut out).unwrap();
         }
     }
     assert!(received.answer.ends_with(SMALL.as_bytes()));
@@ -436,32 +326,19 @@ fn tls_clients_are_served() {
 #[test]
 fn sessions_resume_as_the_settings_say() {
     let site = Site::new();
-    for (tickets, session_cache, resumes) in [
-        (true, true, true),
-        (true, false, true),
-        (false, true, true),
-        (false, false, false),
-    ] {
-        let server = site.serve(Some(&TlsSettings {
-            tickets,
-            session_cache,
-            ..site.tls()
-        }));
+    for (tickets, session_cache, resumes) in
+        [(true, true, true), (true, false, true), (false, true, true), (false, false, false)]
+    {
+        let server = site.serve(Some(&TlsSettings { tickets, session_cache, ..site.tls() }));
         for (version, name) in [(Version::Tls12, "TLSv1.2"), (Version::Tls13, "TLSv1.3")] {
             let (resumed, session) = fetch_lean(&server, version, None);
             assert!(!resumed);
             let (resumed, _) = fetch_lean(&server, version, session);
-            assert_eq!(
-                resumed, resumes,
-                "tickets {tickets}, cache {session_cache}, {name}"
-            );
+            assert_eq!(resumed, resumes, "tickets {tickets}, cache {session_cache}, {name}");
             let mark = if resumes { "r" } else { "." };
             let log = server.log();
             let last = log.lines().last().unwrap();
-            assert!(
-                last.starts_with(&format!("{mark} {name} ")) && last.ends_with(" 1"),
-                "{last}"
-            );
+            assert!(last.starts_with(&format!("{mark} {name} ")) && last.ends_with(" 1"), "{last}");
         }
     }
 }
@@ -477,19 +354,13 @@ fn suites_groups_and_versions_are_those_asked_for() {
     };
     let server = site.serve(Some(&settings));
     let stream = connect_openssl(&server, SslVersion::TLS1_2).unwrap();
-    assert_eq!(
-        stream.ssl().current_cipher().unwrap().name(),
-        "ECDHE-ECDSA-AES128-SHA"
-    );
+    assert_eq!(stream.ssl().current_cipher().unwrap().name(), "ECDHE-ECDSA-AES128-SHA");
     assert!(connect_openssl(&server, SslVersion::TLS1_3).is_err());
 
     let mut wrong = site.tls();
     wrong.key = wrong.certificate.clone();
     let error = wrong.context().unwrap_err().to_string();
-    assert!(
-        error.contains("the key") && error.contains("chain.pem"),
-        "{error}"
-    );
+    assert!(error.contains("the key") && error.contains("chain.pem"), "{error}");
 }
 
 #[test]
@@ -504,10 +375,7 @@ fn a_slow_reader_gets_everything_and_holds_up_nobody() {
     }
     assert_eq!(ask(&mut connect(), "GET /small HTTP/1.1").0, 200);
     for _ in 0..20 {
-        assert_eq!(
-            answer(&mut slow, false).2.len() as u64,
-            MEMORY_FILE_BYTES_MAX + 12_345
-        );
+        assert_eq!(answer(&mut slow, false).2.len() as u64, MEMORY_FILE_BYTES_MAX + 12_345);
     }
 }
 
@@ -518,10 +386,7 @@ fn pair<'d>() -> (TcpStream, Connection<'d>) {
     let (near, _) = listener.accept().unwrap();
     near.set_nonblocking(true).unwrap();
     far.set_nodelay(true).unwrap();
-    (
-        far,
-        Connection::new(Transport::new(Socket::new(near), None).unwrap(), 0),
-    )
+    (far, Connection::new(Transport::new(Socket::new(near), None).unwrap(), 0))
 }
 
 /// What the server answers to `input`, sent in pieces cut at `cuts`.
@@ -543,10 +408,7 @@ fn conversation(docroot: &Docroot, input: &[u8], cuts: &[usize]) -> Vec<u8> {
     far.shutdown(std::net::Shutdown::Write).unwrap();
     if open {
         connection.transport.socket_mut().note_readable(true);
-        assert!(
-            !finish(&mut connection, &mut shared),
-            "the end of input ends the connection"
-        );
+        assert!(!finish(&mut connection, &mut shared), "the end of input ends the connection");
     }
     drop(connection);
     let mut output = Vec::new();

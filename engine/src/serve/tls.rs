@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use openssl::error::ErrorStack;
 use openssl::ssl::{
-    AlpnError, SslContext, SslContextBuilder, SslFiletype, SslMethod, SslMode, SslOptions,
-    SslSessionCacheMode, SslVersion, select_next_proto,
+    AlpnError, SslContext, SslContextBuilder, SslFiletype, SslMethod, SslMode, SslOptions, SslSessionCacheMode,
+    SslVersion, select_next_proto,
 };
 use tlsdyno_tls::{Group, Suite, Version};
 
@@ -51,31 +51,23 @@ trait Refused<T> {
 
 impl<T> Refused<T> for Result<T, ErrorStack> {
     fn refused(self, what: impl FnOnce() -> String) -> Result<T, TlsError> {
-        self.map_err(|source| TlsError {
-            what: what(),
-            source,
-        })
+        self.map_err(|source| TlsError { what: what(), source })
     }
 }
 
 impl TlsSettings {
     /// The context that all connections of a listener share.
     pub fn context(&self) -> Result<SslContext, TlsError> {
-        let mut context = SslContext::builder(SslMethod::tls_server())
-            .refused(|| "a TLS server context".to_owned())?;
+        let mut context = SslContext::builder(SslMethod::tls_server()).refused(|| "a TLS server context".to_owned())?;
         self.set_identity(&mut context)?;
         self.set_algorithms(&mut context)?;
         self.set_sessions(&mut context)?;
         // As nginx has it: idle connections hold no buffers, and one read fetches header and body of a record.
-        context.set_mode(
-            SslMode::RELEASE_BUFFERS
-                | SslMode::ENABLE_PARTIAL_WRITE
-                | SslMode::ACCEPT_MOVING_WRITE_BUFFER,
-        );
+        context
+            .set_mode(SslMode::RELEASE_BUFFERS | SslMode::ENABLE_PARTIAL_WRITE | SslMode::ACCEPT_MOVING_WRITE_BUFFER);
         context.set_read_ahead(true);
-        context.set_alpn_select_callback(|_, offered| {
-            select_next_proto(b"\x08http/1.1", offered).ok_or(AlpnError::NOACK)
-        });
+        context
+            .set_alpn_select_callback(|_, offered| select_next_proto(b"\x08http/1.1", offered).ok_or(AlpnError::NOACK));
         Ok(context.build())
     }
 
@@ -86,13 +78,7 @@ impl TlsSettings {
         context
             .set_private_key_file(&self.key, SslFiletype::PEM)
             .and_then(|()| context.check_private_key())
-            .refused(|| {
-                format!(
-                    "the key {} for the certificate {}",
-                    self.key.display(),
-                    self.certificate.display()
-                )
-            })
+            .refused(|| format!("the key {} for the certificate {}", self.key.display(), self.certificate.display()))
     }
 
     fn set_algorithms(&self, context: &mut SslContextBuilder) -> Result<(), TlsError> {
@@ -100,39 +86,23 @@ impl TlsSettings {
             Some(Version::Tls12) => SslVersion::TLS1_2,
             _ => SslVersion::TLS1_3,
         };
-        let lowest = if self.versions.is_empty() {
-            SslVersion::TLS1_2
-        } else {
-            protocol(self.versions.iter().min())
-        };
-        context
-            .set_min_proto_version(Some(lowest))
-            .refused(|| "the lowest TLS version".to_owned())?;
+        let lowest = if self.versions.is_empty() { SslVersion::TLS1_2 } else { protocol(self.versions.iter().min()) };
+        context.set_min_proto_version(Some(lowest)).refused(|| "the lowest TLS version".to_owned())?;
         let highest = protocol(self.versions.iter().max());
-        context
-            .set_max_proto_version(Some(highest))
-            .refused(|| "the highest TLS version".to_owned())?;
+        context.set_max_proto_version(Some(highest)).refused(|| "the highest TLS version".to_owned())?;
         // Security level 0, so that the experiment decides what is used, not the distribution.
         if let Some(list) = self.names_of(Version::Tls12) {
-            context
-                .set_cipher_list(&format!("{list}:@SECLEVEL=0"))
-                .refused(|| format!("the suites {list}"))?;
+            context.set_cipher_list(&format!("{list}:@SECLEVEL=0")).refused(|| format!("the suites {list}"))?;
         }
         if let Some(list) = self.names_of(Version::Tls13) {
-            context
-                .set_ciphersuites(&list)
-                .refused(|| format!("the suites {list}"))?;
+            context.set_ciphersuites(&list).refused(|| format!("the suites {list}"))?;
         }
         if !self.groups.is_empty() {
             let list = join(&self.groups);
-            context
-                .set_groups_list(&list)
-                .refused(|| format!("the groups {list}"))?;
+            context.set_groups_list(&list).refused(|| format!("the groups {list}"))?;
         }
         context.set_options(
-            SslOptions::NO_COMPRESSION
-                | SslOptions::NO_RENEGOTIATION
-                | SslOptions::CIPHER_SERVER_PREFERENCE,
+            SslOptions::NO_COMPRESSION | SslOptions::NO_RENEGOTIATION | SslOptions::CIPHER_SERVER_PREFERENCE,
         );
         if !self.encrypt_then_mac {
             context.set_options(SslOptions::from_bits_retain(NO_ENCRYPT_THEN_MAC));
@@ -141,19 +111,13 @@ impl TlsSettings {
     }
 
     fn names_of(&self, version: Version) -> Option<String> {
-        let names: Vec<_> = self
-            .suites
-            .iter()
-            .filter(|suite| suite.version() == version)
-            .map(|suite| suite.openssl_name())
-            .collect();
+        let names: Vec<_> =
+            self.suites.iter().filter(|suite| suite.version() == version).map(|suite| suite.openssl_name()).collect();
         (!names.is_empty()).then(|| names.join(":"))
     }
 
     fn set_sessions(&self, context: &mut SslContextBuilder) -> Result<(), TlsError> {
-        context
-            .set_session_id_context(b"tlsdyno")
-            .refused(|| "the session context".to_owned())?;
+        context.set_session_id_context(b"tlsdyno").refused(|| "the session context".to_owned())?;
         context.set_session_cache_mode(if self.session_cache {
             SslSessionCacheMode::SERVER
         } else {
@@ -165,18 +129,12 @@ impl TlsSettings {
         }
         if !self.tickets && !self.session_cache {
             // They could never be resumed.
-            context
-                .set_num_tickets(0)
-                .refused(|| "zero tickets".to_owned())?;
+            context.set_num_tickets(0).refused(|| "zero tickets".to_owned())?;
         }
         Ok(())
     }
 }
 
 fn join<T: ToString>(items: &[T]) -> String {
-    items
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(":")
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(":")
 }

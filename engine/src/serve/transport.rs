@@ -61,9 +61,7 @@ impl Transport {
     pub fn handshake(&mut self) -> Attempt {
         match self {
             Transport::Plain(_) => Attempt::Moved(0),
-            Transport::Tls(stream) => stream
-                .accept()
-                .map_or_else(|error| attempt(&error), |()| Attempt::Moved(0)),
+            Transport::Tls(stream) => stream.accept().map_or_else(|error| attempt(&error), |()| Attempt::Moved(0)),
         }
     }
 
@@ -74,9 +72,7 @@ impl Transport {
                 Ok(0) => Attempt::Ended,
                 other => plain_attempt(other, false),
             },
-            Transport::Tls(stream) => stream
-                .ssl_read(buffer)
-                .map_or_else(|error| attempt(&error), Attempt::Moved),
+            Transport::Tls(stream) => stream.ssl_read(buffer).map_or_else(|error| attempt(&error), Attempt::Moved),
         }
     }
 
@@ -86,15 +82,12 @@ impl Transport {
         match self {
             Transport::Plain(socket) if body.is_empty() => plain_attempt(socket.write(head), true),
             Transport::Plain(socket) if head.is_empty() => plain_attempt(socket.write(body), true),
-            Transport::Plain(socket) => plain_attempt(
-                socket.write_vectored(&[IoSlice::new(head), IoSlice::new(body)]),
-                true,
-            ),
+            Transport::Plain(socket) => {
+                plain_attempt(socket.write_vectored(&[IoSlice::new(head), IoSlice::new(body)]), true)
+            }
             Transport::Tls(stream) => {
                 let record = join(head, body, scratch);
-                stream
-                    .ssl_write(record)
-                    .map_or_else(|error| attempt(&error), Attempt::Moved)
+                stream.ssl_write(record).map_or_else(|error| attempt(&error), Attempt::Moved)
             }
         }
     }

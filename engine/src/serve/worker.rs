@@ -36,11 +36,8 @@ pub struct Listener {
 
 /// Binds a listening socket as the workers want it. `shared`: several sockets may bind this address (SO_REUSEPORT), one for each worker.
 pub fn bind(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
-    let socket = socket2::Socket::new(
-        Domain::for_address(address),
-        Type::STREAM.nonblocking().cloexec(),
-        Some(Protocol::TCP),
-    )?;
+    let socket =
+        socket2::Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if shared {
         socket.set_reuse_port(true)?;
@@ -100,20 +97,11 @@ impl<'d> Worker<'d> {
         loop {
             events.clear();
             // Idle, nothing wakes us but events: a server that is not measured costs no CPU.
-            let timeout_ns = if self.unfinished.is_empty() {
-                SWEEP_NS
-            } else {
-                0
-            };
+            let timeout_ns = if self.unfinished.is_empty() { SWEEP_NS } else { 0 };
             let timeout = timespec(timeout_ns);
-            let idle = self.unfinished.is_empty()
-                && self.accepting
-                && self.free.len() == self.connections.len();
-            let waited = epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                (!idle).then_some(&timeout),
-            );
+            let idle = self.unfinished.is_empty() && self.accepting && self.free.len() == self.connections.len();
+            let waited =
+                epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), (!idle).then_some(&timeout));
             match waited {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -147,10 +135,7 @@ impl<'d> Worker<'d> {
     fn accept(&mut self, listener: usize) -> io::Result<()> {
         let listener = &self.listeners[listener];
         for _ in 0..ACCEPTS_PER_TURN {
-            let accepted = rustix::net::accept_with(
-                &listener.socket,
-                SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
-            );
+            let accepted = rustix::net::accept_with(&listener.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC);
             let descriptor = match accepted {
                 Ok(descriptor) => descriptor,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
@@ -174,20 +159,14 @@ impl<'d> Worker<'d> {
             (self.connections.len() - 1) as u32
         });
         let token = EventData::new_u64(u64::from(index));
-        epoll::add(
-            &self.epoll,
-            connection.transport.socket(),
-            token,
-            interest(false),
-        )?;
+        epoll::add(&self.epoll, connection.transport.socket(), token, interest(false))?;
         self.connections[index as usize] = Some(connection);
         Ok(())
     }
 
     fn handle(&mut self, index: u32, flags: EventFlags) -> io::Result<()> {
         if let Some(connection) = &mut self.connections[index as usize] {
-            let peer_ended =
-                flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+            let peer_ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
             if peer_ended || flags.contains(EventFlags::IN) {
                 connection.transport.socket_mut().note_readable(peer_ended);
             }
@@ -205,12 +184,7 @@ impl<'d> Worker<'d> {
             // Edge-triggered: changing the interest also asks anew whether there is room already.
             Wish::Wait { for_output: true } => {
                 let token = EventData::new_u64(u64::from(index));
-                Ok(epoll::modify(
-                    &self.epoll,
-                    connection.transport.socket(),
-                    token,
-                    interest(true),
-                )?)
+                Ok(epoll::modify(&self.epoll, connection.transport.socket(), token, interest(true))?)
             }
             Wish::Again => {
                 self.unfinished.push(index);
@@ -225,11 +199,7 @@ impl<'d> Worker<'d> {
         if self.connections[index as usize].take().is_some() {
             self.free.push(index);
         }
-        if self.accepting {
-            Ok(())
-        } else {
-            self.set_accepting(true)
-        }
+        if self.accepting { Ok(()) } else { self.set_accepting(true) }
     }
 
     fn set_accepting(&mut self, accepting: bool) -> io::Result<()> {
@@ -252,12 +222,9 @@ impl<'d> Worker<'d> {
         let now_ns = self.shared.now_ns;
         self.next_sweep_ns = now_ns + SWEEP_NS;
         for index in 0..self.connections.len() as u32 {
-            let over = self.connections[index as usize]
-                .as_ref()
-                .is_some_and(|connection| {
-                    now_ns.saturating_sub(connection.progress_ns) >= IDLE_NS
-                        || connection.has_lingered(now_ns)
-                });
+            let over = self.connections[index as usize].as_ref().is_some_and(|connection| {
+                now_ns.saturating_sub(connection.progress_ns) >= IDLE_NS || connection.has_lingered(now_ns)
+            });
             if over {
                 self.close(index)?;
             }
@@ -268,9 +235,5 @@ impl<'d> Worker<'d> {
 
 fn interest(in_output: bool) -> EventFlags {
     let input = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-    if in_output {
-        input | EventFlags::OUT
-    } else {
-        input
-    }
+    if in_output { input | EventFlags::OUT } else { input }
 }

@@ -1,5 +1,7 @@
 //! What the tests of the load engine share: small servers that run in a thread, and plans against them.
 
+#![allow(dead_code, reason = "no test uses all of it")]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -7,8 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use tlsdyno_engine::load::{
-    Connections, Expect, Object, Outcome, Plan, Request, Resumption, Target, Until, User, Workload,
-    run,
+    Connections, Expect, Object, Outcome, Plan, Request, Resumption, Target, Until, User, Workload, run,
 };
 
 /// Serves each connection in a thread of its own with `serve`, for as long as the test lasts.
@@ -34,21 +35,11 @@ pub struct Asked {
 
 /// Reads the next request with its body; `None` at the end of the stream.
 pub fn next_request(reader: &mut BufReader<TcpStream>) -> Option<Asked> {
-    let mut asked = Asked {
-        line: String::new(),
-        close: false,
-        body_bytes: 0,
-    };
-    reader
-        .read_line(&mut asked.line)
-        .ok()
-        .filter(|bytes| *bytes > 0)?;
+    let mut asked = Asked { line: String::new(), close: false, body_bytes: 0 };
+    reader.read_line(&mut asked.line).ok().filter(|bytes| *bytes > 0)?;
     loop {
         let mut header = String::new();
-        reader
-            .read_line(&mut header)
-            .ok()
-            .filter(|bytes| *bytes > 0)?;
+        reader.read_line(&mut header).ok().filter(|bytes| *bytes > 0)?;
         let header = header.trim_end().to_ascii_lowercase();
         asked.close |= header == "connection: close";
         if let Some(length) = header.strip_prefix("content-length: ") {
@@ -86,20 +77,14 @@ pub fn object(method: &str, path: &str, body_bytes: Option<u64>) -> Object {
         path: path.into(),
         headers: String::new(),
         body_bytes: 0,
-        expect: Expect {
-            status: Some(200),
-            body_bytes,
-        },
+        expect: Expect { status: Some(200), body_bytes },
     }
 }
 
 /// So many users, each with these objects as pages of the given sizes, over and over.
 pub fn workload(objects: Vec<Object>, users: u32, requests: u32, page: u32) -> Workload {
     let count = objects.len() as u32;
-    let mut workload = Workload {
-        objects,
-        ..Workload::default()
-    };
+    let mut workload = Workload { objects, ..Workload::default() };
     for user in 0..users {
         for request in 0..requests {
             workload.requests.push(Request {
@@ -109,31 +94,18 @@ pub fn workload(objects: Vec<Object>, users: u32, requests: u32, page: u32) -> W
                 forget_session: false,
             });
         }
-        workload.users.push(User {
-            requests: user * requests..(user + 1) * requests,
-        });
+        workload.users.push(User { requests: user * requests..(user + 1) * requests });
     }
     workload
 }
 
 pub fn connections(total: u32, per_user: u32, requests_each: Option<u32>) -> Connections {
-    Connections {
-        total,
-        per_user,
-        first_alone: true,
-        requests_each,
-        timeout_ns: 5_000_000_000,
-        batch_ns: 0,
-    }
+    Connections { total, per_user, first_alone: true, requests_each, timeout_ns: 5_000_000_000, batch_ns: 0 }
 }
 
 pub fn plan(address: SocketAddr, workload: Workload, connections: Connections) -> Plan {
     Plan {
-        target: Target {
-            address,
-            host: "localhost".into(),
-            tls: None,
-        },
+        target: Target { address, host: "localhost".into(), tls: None },
         users: 0..workload.users.len() as u32,
         workload: Arc::new(workload),
         connections,

@@ -13,10 +13,7 @@ struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) % sides
     }
 }
@@ -33,16 +30,9 @@ fn workload(users: &[Vec<(bool, bool, bool)>]) -> Workload {
     for user in users {
         let from = workload.requests.len() as u32;
         for &(page_end, close_after, forget_session) in user {
-            workload.requests.push(Request {
-                object: 0,
-                page_end,
-                close_after,
-                forget_session,
-            });
+            workload.requests.push(Request { object: 0, page_end, close_after, forget_session });
         }
-        workload.users.push(User {
-            requests: from..workload.requests.len() as u32,
-        });
+        workload.users.push(User { requests: from..workload.requests.len() as u32 });
     }
     workload
 }
@@ -135,17 +125,11 @@ impl<'w> Simulation<'w> {
             let Some(Reverse((time, happening))) = self.queue.pop() else {
                 break;
             };
-            assert!(
-                time >= self.now && self.sent.len() < 100_000,
-                "no end in sight"
-            );
+            assert!(time >= self.now && self.sent.len() < 100_000, "no end in sight");
             self.now = time;
             self.happen(happening);
         }
-        assert!(
-            self.users.is_done(),
-            "nothing is under way, and yet it is not done"
-        );
+        assert!(self.users.is_done(), "nothing is under way, and yet it is not done");
         self
     }
 
@@ -162,19 +146,13 @@ impl<'w> Simulation<'w> {
         match action {
             Action::Open { connection, user } => {
                 self.opened += 1;
-                assert!(
-                    self.owner.insert(connection, user).is_none(),
-                    "a place used twice"
-                );
+                assert!(self.owner.insert(connection, user).is_none(), "a place used twice");
                 let siblings = self.owner.values().filter(|owner| **owner == user).count() - 1;
                 assert!(siblings < self.limits.per_user as usize);
                 if siblings == 0 {
                     self.widened.remove(&user);
                 } else if self.limits.first_alone {
-                    assert!(
-                        self.widened.contains(&user),
-                        "the first handshake was not awaited"
-                    );
+                    assert!(self.widened.contains(&user), "the first handshake was not awaited");
                 }
                 self.sent_on.insert(connection, 0);
                 if self.percent(self.trouble.no_resources) {
@@ -185,15 +163,8 @@ impl<'w> Simulation<'w> {
                     self.later(Happening::Ready(connection));
                 }
             }
-            Action::Send {
-                connection,
-                request,
-                last,
-            } => {
-                assert!(
-                    self.busy.insert(connection, request).is_none(),
-                    "two requests on one connection"
-                );
+            Action::Send { connection, request, last } => {
+                assert!(self.busy.insert(connection, request).is_none(), "two requests on one connection");
                 assert!(self.handshaken.contains(&connection));
                 let count = self.sent_on.get_mut(&connection).unwrap();
                 *count += 1;
@@ -204,10 +175,7 @@ impl<'w> Simulation<'w> {
                 self.sent.push((self.owner[&connection], request));
                 self.later(Happening::Finished(connection));
             }
-            Action::Close {
-                connection,
-                server_first,
-            } => {
+            Action::Close { connection, server_first } => {
                 assert!(!self.busy.contains_key(&connection));
                 if server_first {
                     self.later(Happening::Closed(connection));
@@ -270,20 +238,12 @@ impl<'w> Simulation<'w> {
 
     /// Every request was made once (or failed), and no page began before the one before it was done.
     fn assert_complete(&self) {
-        assert_eq!(
-            self.finished.len() as u32 + self.failed,
-            self.workload.requests.len() as u32
-        );
+        assert_eq!(self.finished.len() as u32 + self.failed, self.workload.requests.len() as u32);
         let distinct: HashSet<_> = self.finished.iter().collect();
-        assert_eq!(
-            distinct.len(),
-            self.finished.len(),
-            "a request was made twice"
-        );
+        assert_eq!(distinct.len(), self.finished.len(), "a request was made twice");
         for user in &self.workload.users {
             let page = |request: u32| {
-                let before =
-                    &self.workload.requests[user.requests.start as usize..request as usize];
+                let before = &self.workload.requests[user.requests.start as usize..request as usize];
                 before.iter().filter(|request| request.page_end).count()
             };
             let pages: Vec<_> = self
@@ -299,14 +259,7 @@ impl<'w> Simulation<'w> {
 }
 
 fn limits(total: u32, per_user: u32, first_alone: bool, requests_each: Option<u32>) -> Connections {
-    Connections {
-        total,
-        per_user,
-        first_alone,
-        requests_each,
-        timeout_ns: 1,
-        batch_ns: 0,
-    }
+    Connections { total, per_user, first_alone, requests_each, timeout_ns: 1, batch_ns: 0 }
 }
 
 fn any_users() -> impl Strategy<Value = Vec<Vec<(bool, bool, bool)>>> {
@@ -325,12 +278,7 @@ fn any_users() -> impl Strategy<Value = Vec<Vec<(bool, bool, bool)>>> {
 }
 
 fn any_limits() -> impl Strategy<Value = Connections> {
-    (
-        1u32..12,
-        1u32..6,
-        any::<bool>(),
-        proptest::option::of(1u32..4),
-    )
+    (1u32..12, 1u32..6, any::<bool>(), proptest::option::of(1u32..4))
         .prop_map(|(total, per_user, first_alone, each)| limits(total, per_user, first_alone, each))
 }
 
@@ -370,15 +318,9 @@ proptest! {
 fn without_trouble_every_connection_of_one_request_makes_it() {
     let workload = workload(&[vec![(true, false, false); 1]]);
     for number in [1, 2, 255, 256, 257, 1000] {
-        let end = Simulation::new(
-            &workload,
-            limits(16, 1, true, Some(1)),
-            Some(number),
-            false,
-            Trouble::default(),
-            number,
-        )
-        .run();
+        let end =
+            Simulation::new(&workload, limits(16, 1, true, Some(1)), Some(number), false, Trouble::default(), number)
+                .run();
         assert_eq!((end.opened, end.finished.len() as u64), (number, number));
     }
 }
@@ -387,23 +329,11 @@ fn without_trouble_every_connection_of_one_request_makes_it() {
 fn all_connections_are_used_and_ten_thousand_users_leave_no_trace() {
     let users = vec![vec![(true, false, false); 2]; 10_000];
     let workload = workload(&users);
-    let end = Simulation::new(
-        &workload,
-        limits(64, 1, true, None),
-        None,
-        false,
-        Trouble::default(),
-        1,
-    )
-    .run();
+    let end = Simulation::new(&workload, limits(64, 1, true, None), None, false, Trouble::default(), 1).run();
     end.assert_complete();
     assert_eq!((end.most_open, end.most_active), (64, 64));
     assert_eq!(end.users.users.len(), 64, "places of users are used again");
-    assert_eq!(
-        end.users.connections.len(),
-        64,
-        "places of connections are used again"
-    );
+    assert_eq!(end.users.connections.len(), 64, "places of connections are used again");
     assert_eq!(end.opened, 10_000);
 }
 
@@ -413,55 +343,27 @@ fn a_page_spreads_over_the_connections_of_its_user() {
     page[7].0 = true;
     let workload = workload(&[page]);
     for (per_user, first_alone) in [(1, true), (4, true), (4, false)] {
-        let end = Simulation::new(
-            &workload,
-            limits(100, per_user, first_alone, None),
-            None,
-            false,
-            Trouble::default(),
-            3,
-        )
-        .run();
+        let end =
+            Simulation::new(&workload, limits(100, per_user, first_alone, None), None, false, Trouble::default(), 3)
+                .run();
         assert_eq!((end.most_open, end.opened), (per_user, u64::from(per_user)));
     }
 }
 
 #[test]
 fn connections_close_between_pages_where_the_workload_says_so() {
-    let workload = workload(&[vec![
-        (true, true, false),
-        (true, false, false),
-        (true, false, false),
-        (true, false, true),
-    ]]);
-    let end = Simulation::new(
-        &workload,
-        limits(9, 4, true, None),
-        None,
-        false,
-        Trouble::default(),
-        1,
-    )
-    .run();
+    let workload =
+        workload(&[vec![(true, true, false), (true, false, false), (true, false, false), (true, false, true)]]);
+    let end = Simulation::new(&workload, limits(9, 4, true, None), None, false, Trouble::default(), 1).run();
     // After page 1 as asked, and before page 4 because the session is forgotten.
     assert_eq!(end.opened, 3);
-    assert_eq!(
-        end.forgotten, 2,
-        "once before page 4, once when the user is done"
-    );
+    assert_eq!(end.forgotten, 2, "once before page 4, once when the user is done");
 }
 
 #[test]
 fn draining_finishes_what_is_under_way_and_begins_nothing() {
     let workload = workload(&[vec![(true, false, false); 100]]);
-    let mut simulation = Simulation::new(
-        &workload,
-        limits(4, 1, true, None),
-        Some(1000),
-        false,
-        Trouble::default(),
-        5,
-    );
+    let mut simulation = Simulation::new(&workload, limits(4, 1, true, None), Some(1000), false, Trouble::default(), 5);
     simulation.users.start();
     for _ in 0..50 {
         while let Some(action) = simulation.users.next_action() {
@@ -474,10 +376,7 @@ fn draining_finishes_what_is_under_way_and_begins_nothing() {
     let (opened, sent) = (simulation.opened, simulation.sent.len());
     simulation.users.drain();
     let end = simulation.run();
-    assert_eq!(
-        end.opened, opened,
-        "no connection was opened while draining"
-    );
+    assert_eq!(end.opened, opened, "no connection was opened while draining");
     assert!(end.sent.len() <= sent + 4);
     assert_eq!(end.finished.len(), end.sent.len());
 }
