@@ -206,6 +206,22 @@ fn a_dying_server_is_noticed() {
 }
 
 #[test]
+fn even_a_killed_supervisor_leaves_nothing() {
+    let place = Place::new();
+    let mut nginx = place.start(&place.spec(ServerKind::Nginx)).unwrap();
+    let pids = nginx.pids();
+    let supervisor = servers::process_tree::stat(pids[0]).unwrap().parent;
+    kill(supervisor);
+    // The first process dies with its parent; the workers are then nobody's children, but still of its group.
+    eventually("death of the master", || is_gone(pids[0]));
+    assert!(!nginx.is_alive());
+    let error = nginx.stop().unwrap_err().to_string();
+    assert!(error.contains("supervisor"), "{error}");
+    eventually("processes gone", || pids.iter().all(|&pid| is_gone(pid)));
+    assert_eq!(place.leftovers(), Vec::<String>::new());
+}
+
+#[test]
 fn the_environment_reaches_the_server_alone() {
     let place = Place::new();
     let probe = place.directory.path().join("probe");
@@ -458,4 +474,24 @@ fn serve_explains_what_it_refuses() {
     let output =
         Command::new(env!("CARGO_BIN_EXE_tlsdyno")).args(["serve", "--docroot", "/no/such/place"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3));
+}
+
+#[test]
+fn doctor_looks_at_everything() {
+    let output = Command::new(env!("CARGO_BIN_EXE_tlsdyno")).args(["doctor", "--json"]).output().unwrap();
+    let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(if findings["able"] == true { 0 } else { 6 }));
+    let checks = findings["checks"].as_array().unwrap();
+    let of = |name: &str| {
+        checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("no {name} in {findings}"))
+    };
+    for name in ["OpenSSL", "no-op provider", "nginx", "CPUs", "CPU account", "open files", "ports", "temporary files"]
+    {
+        assert!(!of(name)["finding"].as_str().unwrap().is_empty());
+    }
+    assert_eq!(of("no-op provider")["verdict"], "ok", "{findings}");
+    // Whatever is not as it should be comes with a remedy.
+    for check in checks {
+        assert_eq!(check["verdict"] == "ok", check["remedy"] == "", "{check}");
+    }
 }

@@ -191,22 +191,22 @@ fn serve_all(workers: &[Vec<Listener>], docroot: &Arc<Docroot>, log: Option<&Fil
     for signal in [SIGINT, SIGTERM] {
         signal_hook::low_level::pipe::register(signal, stop.try_clone()?).context("handle signals")?;
     }
+    let work = |listeners: &[Listener]| -> Result<()> {
+        let log = log.map(File::try_clone).transpose()?;
+        let result = serve::run(listeners, docroot, log, &stopped);
+        // One for all: a server with a missing worker would be measured as if it were whole.
+        let _ = (&stop).write_all(b"s");
+        result.context("the server's loop failed")
+    };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = workers
-            .iter()
-            .map(|listeners| {
-                let (mut stop, stopped) = (&stop, &stopped);
-                scope.spawn(move || -> Result<()> {
-                    let log = log.map(File::try_clone).transpose()?;
-                    let result = serve::run(listeners, docroot, log, stopped);
-                    // One for all: a server with a missing worker would be measured as if it were whole.
-                    let _ = stop.write_all(b"s");
-                    result.context("the server's loop failed")
-                })
-            })
-            .collect();
-        threads.into_iter().try_for_each(|thread| {
-            thread.join().unwrap_or_else(|_| bail!("a worker of the built-in server panicked; its message is above"))
+        let threads: Vec<_> = workers[1..].iter().map(|listeners| scope.spawn(|| work(listeners))).collect();
+        // The first worker is this thread: the C library's allocator is at its best in the main thread.
+        let first = work(&workers[0]);
+        threads.into_iter().fold(first, |result, thread| {
+            let joined = thread
+                .join()
+                .unwrap_or_else(|_| bail!("a worker of the built-in server panicked; its message is above"));
+            result.and(joined)
         })
     })
 }

@@ -1,7 +1,7 @@
 //! The private directory of one tlsdyno process: certificates, generated docroots, server directories. It never outlives its owner.
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -30,14 +30,11 @@ impl RunDirectory {
         remove_stale(&parent);
         let own = process_tree::stat(std::process::id()).context("read /proc/self/stat (is /proc mounted?)")?;
         let prefix = format!("{PREFIX}{}-{}-", own.pid, own.started_ticks);
-        let directory = tempfile::Builder::new()
-            .prefix(&prefix)
-            // Others may pass through, for a server's worker user, but not look around.
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o711))
-            .tempdir_in(&parent)
-            .with_context(|| {
-                format!("make a directory in {} (set TMPDIR to choose another place)", parent.display())
-            })?;
+        let directory = tempfile::Builder::new().prefix(&prefix).tempdir_in(&parent).with_context(|| {
+            format!("make a directory in {} (set TMPDIR to choose another place)", parent.display())
+        })?;
+        // Others may pass through, for a server's worker user, but not look around.
+        make_passable(directory.path())?;
         let guard = DirectoryGuard::start(directory.path())?;
         Ok(RunDirectory { path: directory.keep(), _guard: guard })
     }
@@ -48,9 +45,11 @@ impl RunDirectory {
     }
 }
 
-/// Makes a directory through which other users may pass (mode 0711).
+/// Makes a directory (its parents too) through which other users may pass, whatever the umask: mode 0711.
 pub fn make_passable(path: &Path) -> Result<()> {
-    DirBuilder::new().mode(0o711).create(path).with_context(|| format!("make directory {}", path.display()))
+    fs::create_dir_all(path)
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o711)))
+        .with_context(|| format!("make directory {}", path.display()))
 }
 
 /// Removes run directories of this user whose owner is gone (tlsdyno and its guard were both killed).

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,7 @@ pub struct Supervised {
     pid: u32,
     ended: Option<String>,
     grace: Duration,
+    directory: PathBuf,
 }
 
 impl Supervised {
@@ -49,7 +50,16 @@ impl Supervised {
         let events = supervisor.stdout.take().context("the supervisor has no output")?;
         rustix::io::ioctl_fionbio(&events, true).context("read from the supervisor without waiting")?;
         let grace = Duration::from_millis(launch.grace_ms);
-        let mut started = Supervised { supervisor, lifeline, events, unread: Vec::new(), pid: 0, ended: None, grace };
+        let mut started = Supervised {
+            supervisor,
+            lifeline,
+            events,
+            unread: Vec::new(),
+            pid: 0,
+            ended: None,
+            grace,
+            directory: launch.directory.clone(),
+        };
         let limit = Instant::now() + SUPERVISOR_PATIENCE;
         while started.pid == 0 {
             started.read_events();
@@ -134,11 +144,12 @@ impl Supervised {
         }
     }
 
-    /// Last resort when the supervisor did not do it.
+    /// Last resort when the supervisor could not do it: what stayed in the server's process group, and the directory.
     fn kill_group(&self) {
         if let Some(group) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }
+        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

@@ -1,0 +1,114 @@
+//! `tlsdyno doctor`: whether this machine can measure, and what to do about what stands in the way.
+
+mod machine;
+mod software;
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::exit::Exit;
+
+/// Check this machine: OpenSSL and the no-op provider, servers, CPUs, limits, what disturbs measuring
+///
+/// Ends with status 6 if something must be mended before tlsdyno can measure. Remarks (`note`, `warn`) do not count.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Worth knowing; costs nothing.
+    Note,
+    /// Measuring works, but less well.
+    Warn,
+    /// Something tlsdyno does will fail.
+    Fail,
+}
+
+/// One look at one thing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Check {
+    /// What was looked at.
+    name: &'static str,
+    verdict: Verdict,
+    /// What was seen.
+    finding: String,
+    /// What to do about it; empty where nothing needs doing.
+    remedy: String,
+}
+
+impl Check {
+    fn ok(name: &'static str, finding: impl Into<String>) -> Check {
+        Check { name, verdict: Verdict::Ok, finding: finding.into(), remedy: String::new() }
+    }
+
+    fn but(name: &'static str, verdict: Verdict, finding: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check { name, verdict, finding: finding.into(), remedy: remedy.into() }
+    }
+}
+
+/// The JSON object.
+#[derive(Serialize)]
+struct Findings {
+    /// Nothing fails.
+    able: bool,
+    checks: Vec<Check>,
+}
+
+/// Looks at everything and prints it.
+pub fn run(args: &Args) -> Result<Exit> {
+    let mut checks = software::checks();
+    checks.extend(machine::checks());
+    let able = checks.iter().all(|check| check.verdict < Verdict::Fail);
+    let findings = Findings { able, checks };
+    let text = if args.json { serde_json::to_string_pretty(&findings)? + "\n" } else { table(&findings) };
+    std::io::stdout().write_all(text.as_bytes()).context("failed to print")?;
+    Ok(if able { Exit::Done } else { Exit::Environment })
+}
+
+fn table(findings: &Findings) -> String {
+    let width = findings.checks.iter().map(|check| check.name.len()).max().unwrap_or_default();
+    let mut text = String::new();
+    for check in &findings.checks {
+        let mark = match check.verdict {
+            Verdict::Ok => "  ok",
+            Verdict::Note => "note",
+            Verdict::Warn => "warn",
+            Verdict::Fail => "FAIL",
+        };
+        text += &format!("{mark}  {:width$}  {}\n", check.name, check.finding);
+        if !check.remedy.is_empty() {
+            text += &format!("      {:width$}  → {}\n", "", check.remedy);
+        }
+    }
+    let warnings = findings.checks.iter().filter(|check| check.verdict == Verdict::Warn).count();
+    text += &match (findings.able, warnings) {
+        (false, _) => "\nThis machine cannot measure until what is marked FAIL is mended.\n".to_owned(),
+        (true, 0) => "\nThis machine can measure.\n".to_owned(),
+        (true, _) => format!("\nThis machine can measure; the {warnings} marked warn would make the numbers better.\n"),
+    };
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_shows_marks_and_remedies() {
+        let checks =
+            vec![Check::ok("OpenSSL", "3.0.22"), Check::but("cores", Verdict::Fail, "one", "use another machine")];
+        let text = table(&Findings { able: false, checks });
+        assert!(text.contains("  ok  OpenSSL  3.0.22\n") && text.contains("FAIL  cores    one\n"), "{text}");
+        assert!(text.contains("→ use another machine\n") && text.ends_with("mended.\n"));
+    }
+}

@@ -1,0 +1,227 @@
+//! The machine: CPUs, limits, accounting, what disturbs measuring.
+
+use std::fs;
+use std::thread::available_parallelism;
+
+use rustix::process::{Resource, getrlimit};
+
+use super::{Check, Verdict};
+use crate::servers::cgroup::Cgroup;
+
+/// Connections of a usual run, with room to spare.
+const OPEN_FILES_WANTED: u64 = 4096;
+/// A load run of one connection per hit uses ports about this fast for half a minute.
+const PORTS_WANTED: u32 = 20_000;
+
+/// Everything about the machine.
+pub fn checks() -> Vec<Check> {
+    let cores = available_parallelism().map_or(1, usize::from);
+    let limit = getrlimit(Resource::Nofile);
+    let unlimited = u64::MAX;
+    [
+        Some(judge_cores(cores)),
+        read("/proc/loadavg").map(|text| judge_load(&text, cores)),
+        read("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").map(|text| judge_siblings(&text)),
+        Some(judge_governor(read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").as_deref())),
+        read("/proc/stat").map(|text| judge_steal(&text)),
+        Some(judge_accounting(Cgroup::create().map(drop), read("/proc/self/schedstat").as_deref())),
+        Some(judge_open_files(limit.current.unwrap_or(unlimited), limit.maximum.unwrap_or(unlimited))),
+        read("/proc/sys/net/ipv4/ip_local_port_range")
+            .and_then(|range| judge_ports(&range, &read("/proc/net/sockstat")?)),
+        Some(temporary_space()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok()
+}
+
+fn judge_cores(cores: usize) -> Check {
+    match cores {
+        0 | 1 => Check::but(
+            "CPUs",
+            Verdict::Warn,
+            "one CPU for the server and its load",
+            "CPU per hit stays valid; hits/s are too low by the load's share: use a machine with at least 2 CPUs",
+        ),
+        _ => Check::ok("CPUs", format!("{cores} usable")),
+    }
+}
+
+fn judge_load(loadavg: &str, cores: usize) -> Check {
+    let load: f64 = loadavg.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or_default();
+    let finding = format!("load average {load:.2} on {cores} CPUs");
+    if load > 0.3 * cores as f64 {
+        let remedy = "something else is running; end it, or expect wide intervals";
+        return Check::but("other work", Verdict::Warn, finding, remedy);
+    }
+    Check::ok("other work", finding)
+}
+
+fn judge_siblings(list: &str) -> Check {
+    let list = list.trim();
+    if list.contains([',', '-']) {
+        return Check::but(
+            "SMT",
+            Verdict::Note,
+            format!("CPUs {list} share a core"),
+            "with server and load on such a pair each slows the other; give them different cores (--server-cpu, --load-cpu)",
+        );
+    }
+    Check::ok("SMT", "CPU 0 has its core for itself")
+}
+
+fn judge_governor(governor: Option<&str>) -> Check {
+    match governor.map(str::trim) {
+        None => Check::ok("frequency", "no governor visible (a virtual machine, or fixed)"),
+        Some("performance") => Check::ok("frequency", "governor performance"),
+        Some(other) => Check::but(
+            "frequency",
+            Verdict::Warn,
+            format!("governor {other}: the clock changes with the load"),
+            "`cpupower frequency-set -g performance` while measuring",
+        ),
+    }
+}
+
+/// Share of time that the host took from this virtual machine since boot: eighth value of the first line, proc_stat(5).
+fn judge_steal(stat: &str) -> Check {
+    let times: Vec<u64> =
+        stat.lines().next().unwrap_or_default().split_ascii_whitespace().skip(1).flat_map(str::parse).collect();
+    let (steal, total) = (times.get(7).copied().unwrap_or_default(), times.iter().take(8).sum::<u64>().max(1));
+    let percent = 100.0 * steal as f64 / total as f64;
+    let finding = format!("{percent:.1} % of CPU time taken by the host since boot");
+    if percent > 1.0 {
+        return Check::but(
+            "steal",
+            Verdict::Warn,
+            finding,
+            "a busy host: prefer CPU per hit to hits/s, or another machine",
+        );
+    }
+    Check::ok("steal", finding)
+}
+
+fn judge_accounting(cgroup: anyhow::Result<()>, schedstat: Option<&str>) -> Check {
+    match (cgroup, schedstat) {
+        (Ok(()), _) => Check::ok("CPU account", "control group of our own"),
+        (Err(error), Some(_)) => Check::but(
+            "CPU account",
+            Verdict::Note,
+            format!("from /proc/PID/schedstat; no control group: {error:#}"),
+            "exact for servers whose processes stay; for others run as root or in a delegated scope (`systemd-run --user --scope -p Delegate=yes`)",
+        ),
+        (Err(_), None) => Check::but(
+            "CPU account",
+            Verdict::Fail,
+            "neither control groups nor /proc/self/schedstat",
+            "use a kernel with CONFIG_SCHED_INFO (all distributions' kernels), and mount /proc",
+        ),
+    }
+}
+
+fn judge_open_files(soft: u64, hard: u64) -> Check {
+    let finding = format!("ulimit -n: soft {soft}, hard {hard}");
+    if hard < OPEN_FILES_WANTED {
+        let remedy = format!(
+            "raise it to {OPEN_FILES_WANTED} or more in /etc/security/limits.conf (nofile), or use fewer connections"
+        );
+        return Check::but("open files", Verdict::Warn, finding, remedy);
+    }
+    // A low soft limit is no matter: servers of ours and the load raise it.
+    Check::ok("open files", finding)
+}
+
+fn judge_ports(range: &str, sockstat: &str) -> Option<Check> {
+    let ends: Vec<u32> = range.split_ascii_whitespace().flat_map(str::parse).collect();
+    let ports = ends.get(1)?.checked_sub(*ends.first()?)? + 1;
+    // `TCP: inuse 5 orphan 0 tw 12 alloc 8 mem 1`
+    let words: Vec<&str> = sockstat.lines().find(|line| line.starts_with("TCP:"))?.split(' ').collect();
+    let waiting: u32 = words.iter().position(|&word| word == "tw").and_then(|at| words.get(at + 1)?.parse().ok())?;
+    let finding = format!("{ports} local ports, {waiting} connections in TIME_WAIT");
+    Some(if ports < PORTS_WANTED {
+        let remedy =
+            "`sysctl net.ipv4.ip_local_port_range=\"15000 60999\"`: each new connection takes a port for a minute";
+        Check::but("ports", Verdict::Warn, finding, remedy)
+    } else if waiting > ports / 2 {
+        Check::but("ports", Verdict::Warn, finding, "wait a minute, or connections may find no free port")
+    } else {
+        Check::ok("ports", finding)
+    })
+}
+
+fn temporary_space() -> Check {
+    const WANTED_BYTES: u64 = 1 << 30;
+    let directory = std::env::temp_dir();
+    let finding = |words: &str| format!("{}: {words}", directory.display());
+    match rustix::fs::statvfs(&directory) {
+        Err(error) => Check::but(
+            "temporary files",
+            Verdict::Fail,
+            finding(&error.to_string()),
+            "set TMPDIR to a writable directory",
+        ),
+        Ok(system) if system.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC) => Check::but(
+            "temporary files",
+            Verdict::Fail,
+            finding("mounted noexec, so that the no-op provider cannot be loaded from there"),
+            "set TMPDIR to another file system",
+        ),
+        Ok(system) => {
+            let free = system.f_bavail * system.f_frsize;
+            let words = format!("{} MB free", free >> 20);
+            if free < WANTED_BYTES {
+                let remedy = "large workloads write their files there; free some, or set TMPDIR";
+                return Check::but("temporary files", Verdict::Note, finding(&words), remedy);
+            }
+            Check::ok("temporary files", finding(&words))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn good_machines_pass() {
+        assert_eq!(judge_cores(2).verdict, Verdict::Ok);
+        assert_eq!(judge_load("0.10 0.2 0.3 1/100 5\n", 2).verdict, Verdict::Ok);
+        assert_eq!(judge_siblings("0\n").verdict, Verdict::Ok);
+        assert_eq!(judge_governor(Some("performance\n")).verdict, Verdict::Ok);
+        assert_eq!(judge_governor(None).verdict, Verdict::Ok);
+        assert_eq!(judge_steal("cpu  100 0 100 800 0 0 0 1 0 0\n").verdict, Verdict::Ok);
+        assert_eq!(judge_accounting(Ok(()), None).verdict, Verdict::Ok);
+        assert_eq!(judge_open_files(1024, 1 << 20).verdict, Verdict::Ok);
+        let ports =
+            judge_ports("32768\t60999\n", "sockets: used 9\nTCP: inuse 5 orphan 0 tw 12 alloc 8 mem 1\n").unwrap();
+        assert_eq!(
+            (ports.verdict, ports.finding.as_str()),
+            (Verdict::Ok, "28232 local ports, 12 connections in TIME_WAIT")
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_comes_with_a_remedy() {
+        let tcp = |waiting: u32| format!("TCP: inuse 5 orphan 0 tw {waiting} alloc 8 mem 1\n");
+        let refused = || Err(anyhow::anyhow!("not allowed"));
+        for (check, verdict) in [
+            (judge_cores(1), Verdict::Warn),
+            (judge_load("1.50 0.2 0.3 1/100 5\n", 2), Verdict::Warn),
+            (judge_siblings("0-1\n"), Verdict::Note),
+            (judge_governor(Some("powersave\n")), Verdict::Warn),
+            (judge_steal("cpu  100 0 100 700 0 0 0 100 0 0\n"), Verdict::Warn),
+            (judge_accounting(refused(), Some("1 2 3")), Verdict::Note),
+            (judge_accounting(refused(), None), Verdict::Fail),
+            (judge_open_files(256, 1024), Verdict::Warn),
+            (judge_ports("50000 60000", &tcp(0)).unwrap(), Verdict::Warn),
+            (judge_ports("20000 60000", &tcp(30_000)).unwrap(), Verdict::Warn),
+        ] {
+            assert!(check.verdict == verdict && !check.remedy.is_empty(), "{check:?}");
+        }
+        assert_eq!(judge_ports("nonsense", &tcp(0)), None);
+    }
+}

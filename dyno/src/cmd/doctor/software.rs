@@ -1,0 +1,104 @@
+//! Libraries and programs: OpenSSL, the no-op provider, servers.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use tlsdyno_tls::StageSet;
+
+use super::{Check, Verdict};
+use crate::native::Injection;
+use crate::servers::{self, CertificateKind, RunDirectory, ServerKind, ServerSpec, ServerTls, mapped, programs};
+
+/// Everything about software.
+pub fn checks() -> Vec<Check> {
+    let mut checks = vec![openssl(), provider(), nginx()];
+    checks.extend(
+        [("apache2", "apache2"), ("httpd", "apache2"), ("haproxy", "haproxy"), ("lighttpd", "lighttpd")]
+            .iter()
+            .filter_map(|&(program, name)| {
+                let path = programs::find(program)?;
+                Some(Check::ok(name, format!("{} (usable with --server-command)", version(&path))))
+            }),
+    );
+    checks
+}
+
+/// The libssl that this program, and so the built-in server, runs with.
+fn openssl() -> Check {
+    let number = openssl::version::number();
+    let loaded = mapped::mapped_libraries(std::process::id()).unwrap_or_default();
+    let path = loaded.iter().find(|library| mapped::is_openssl(&library.path));
+    let place = path.map_or("linked statically".to_owned(), |library| library.path.display().to_string());
+    let finding = format!("{} ({place})", openssl::version::version());
+    // 0x30000000 is 3.0.0, the first release with providers (OPENSSL_VERSION_NUMBER, openssl/opensslv.h).
+    match (number >= 0x3000_0000, path) {
+        (false, _) => Check::but(
+            "OpenSSL",
+            Verdict::Fail,
+            finding,
+            "install OpenSSL 3.0 or later (Debian 12: `apt-get install libssl3`)",
+        ),
+        (true, None) => Check::but(
+            "OpenSSL",
+            Verdict::Fail,
+            finding,
+            "build tlsdyno against the system's shared OpenSSL (without OPENSSL_STATIC and the feature `vendored`): the no-op provider \
+             cannot be loaded into a static one",
+        ),
+        (true, Some(library)) if library.deleted => {
+            Check::but("OpenSSL", Verdict::Warn, finding, "the library was upgraded while tlsdyno runs: start it anew")
+        }
+        _ => Check::ok("OpenSSL", finding),
+    }
+}
+
+/// Starts the built-in server with the provider and nothing switched off, as every `ablate` does.
+fn provider() -> Check {
+    match try_provider() {
+        Ok(()) => Check::ok("no-op provider", "loads into a server and serves TLS"),
+        Err(error) => Check::but(
+            "no-op provider",
+            Verdict::Fail,
+            format!("{error:#}"),
+            "ablate cannot work: see the message; a TMPDIR mounted noexec keeps libraries from loading (set another), other OpenSSL \
+             series than 3.0, 3.5 and 4.0 are untested",
+        ),
+    }
+}
+
+fn try_provider() -> Result<()> {
+    let directory = RunDirectory::create()?;
+    let docroot = directory.path().join("docroot");
+    let own = directory.path().join("provider");
+    servers::run_directory::make_passable(&docroot)?;
+    servers::run_directory::make_passable(&own)?;
+    let injection = Injection::prepare(&own, StageSet::NONE)?;
+    let mut spec = ServerSpec::new(ServerKind::BuiltIn, docroot);
+    spec.tls = Some(ServerTls::new(servers::certificates::create(CertificateKind::P256, directory.path())?));
+    spec.environment = injection.environment();
+    let server = servers::start(&spec, directory.path())?;
+    servers::require_mapped(&server.worker_pids(), injection.library_path())?;
+    server.stop()
+}
+
+fn nginx() -> Check {
+    match programs::find("nginx") {
+        Some(path) => Check::ok("nginx", version(&path)),
+        None => Check::but(
+            "nginx",
+            Verdict::Note,
+            "not installed; `--server nginx` will not work",
+            "Debian: `apt-get install nginx`, then `systemctl disable --now nginx` so that it does not keep running on port 80",
+        ),
+    }
+}
+
+/// The first line of what the program says about its version, with its path.
+fn version(path: &Path) -> String {
+    let said = Command::new(path).arg("-v").output().context("cannot be run").map(|output| {
+        let said = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&said).lines().next().unwrap_or("says no version").trim().to_owned()
+    });
+    format!("{} ({})", said.unwrap_or_else(|error| format!("{error:#}")), path.display())
+}
