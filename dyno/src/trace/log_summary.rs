@@ -27,6 +27,8 @@ pub struct LogSummary {
     pub malformed: Vec<Malformed>,
     /// Lines left out on request, by what was asked for.
     pub excluded: Vec<Excluded>,
+    /// Requests whose line names a user agent (combined format).
+    pub with_user_agent: u64,
     /// Requests by method, as logged.
     pub methods: BTreeMap<String, u64>,
     /// Requests by status, as logged.
@@ -91,6 +93,36 @@ pub struct Busy {
     pub hits: u64,
 }
 
+/// A client with more than this share of the requests may be many users, or none.
+const BUSY_SHARE: f64 = 0.05;
+
+impl LogSummary {
+    /// What a reader of results must know about how the log was read, each with its remedy.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings: Vec<String> =
+            self.damage.iter().map(|damage| format!("the log ends early: {damage}")).collect();
+        let malformed: u64 = self.malformed.iter().map(|malformed| malformed.lines).sum();
+        if malformed > 0 {
+            let reasons: Vec<String> = self.malformed.iter().map(ToString::to_string).collect();
+            let reasons = reasons.join("; ");
+            warnings.push(format!("{malformed} of the {} lines of the log could not be used: {reasons}", self.lines));
+        }
+        for excluded in self.excluded.iter().filter(|excluded| excluded.lines == 0) {
+            let reason = if self.with_user_agent == 0 { " (the log does not name user agents)" } else { "" };
+            warnings.push(format!("excluding {} left out no line{reason}", excluded.by));
+        }
+        let hits: u64 = self.statuses.values().sum();
+        for busy in self.busiest_clients.iter().filter(|busy| busy.hits as f64 > BUSY_SHARE * hits as f64) {
+            let percent = 100.0 * busy.hits as f64 / hits as f64;
+            warnings.push(format!(
+                "{percent:.0} % of the requests are by {}; if that is a proxy or a crawler, leave it out (--exclude {})",
+                busy.client, busy.client
+            ));
+        }
+        warnings
+    }
+}
+
 impl fmt::Display for Malformed {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} {}", self.lines, self.text)?;
@@ -111,6 +143,7 @@ pub(super) struct Counts {
     faults: BTreeMap<Fault, (u64, Vec<Example>)>,
     methods: BTreeMap<String, u64>,
     statuses: BTreeMap<u16, u64>,
+    with_user_agent: u64,
     logged_bytes: u64,
     backward: u64,
     last_s: Option<i64>,
@@ -144,6 +177,7 @@ impl Counts {
             }
         }
         *self.statuses.entry(entry.status).or_default() += 1;
+        self.with_user_agent += u64::from(entry.user_agent.is_some());
         self.logged_bytes = self.logged_bytes.saturating_add(entry.bytes.unwrap_or(0));
         self.backward += u64::from(self.last_s.is_some_and(|last| entry.time_s < last));
         self.last_s = Some(entry.time_s);
@@ -189,6 +223,7 @@ impl Counts {
             files_of_unknown_size: objects.of_unknown_size,
             busiest_clients: busiest(clients),
             lines: self.lines,
+            with_user_agent: self.with_user_agent,
             methods: self.methods,
             statuses: self.statuses,
             logged_bytes: self.logged_bytes,

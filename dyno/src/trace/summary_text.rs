@@ -42,9 +42,6 @@ fn write_log(lines: &mut Lines<'_, '_>, log: &LogSummary) -> fmt::Result {
     lines.add("replayed as", &listed(log.replayed_as.iter()))?;
     let malformed: u64 = log.malformed.iter().map(|malformed| malformed.lines).sum();
     lines.add("malformed", &format!("{} lines", count(malformed)))?;
-    for malformed in &log.malformed {
-        lines.add("", &malformed.to_string())?;
-    }
     for excluded in &log.excluded {
         lines.add("excluded", &format!("{} lines by {}", count(excluded.lines), excluded.by))?;
     }
@@ -59,7 +56,7 @@ fn write_log(lines: &mut Lines<'_, '_>, log: &LogSummary) -> fmt::Result {
     for (number, text) in notes.iter().filter(|(number, _)| *number > 0) {
         lines.add("note", &format!("{} {text}", count(*number)))?;
     }
-    log.damage.as_ref().map_or(Ok(()), |damage| lines.add("WARNING", damage))
+    log.warnings().iter().try_for_each(|warning| lines.add("WARNING", warning))
 }
 
 struct Lines<'borrow, 'output>(&'borrow mut fmt::Formatter<'output>);

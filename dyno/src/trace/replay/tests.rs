@@ -1,6 +1,7 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
+use proptest::prelude::*;
 use tlsdyno_engine::load::Object;
 
 use super::super::{Site, make};
@@ -77,24 +78,70 @@ fn the_real_log_is_replayed_whole() {
 }
 
 #[test]
-fn the_real_log_needs_no_file_twice_and_every_object_finds_its_own() {
-    let site = trace(semicomplete(), &[], ReplaySpec::default()).unwrap();
+fn every_object_of_the_real_log_finds_its_file() {
+    check_files(&trace(semicomplete(), &[], ReplaySpec::default()).unwrap());
+}
+
+/// Whatever the log: files live together, every object can be requested, and the file behind it gives what is expected.
+fn check_files(site: &Site) {
     let paths: HashSet<&str> = site.files.iter().map(|file| file.path.as_str()).collect();
-    assert_eq!(paths.len(), site.files.len());
+    assert_eq!(paths.len(), site.files.len(), "each file once");
+    let folders: HashSet<&str> =
+        paths.iter().flat_map(|path| path.match_indices('/').skip(1).map(|(at, _)| &path[..at])).collect();
+    assert!(folders.is_disjoint(&paths), "no file is a folder");
     for object in &site.workload.objects {
-        let bytes = file_bytes(&site, object);
+        let bytes = file_bytes(site, object);
         match object.expect.status {
-            Some(404) => assert_eq!(bytes, None, "{object:?}"),
+            Some(404) => {
+                let path = object.path.split('?').next().unwrap();
+                assert!(bytes.is_none() && !folders.contains(path), "{object:?}");
+            }
             Some(206) => assert!(bytes >= object.expect.body_bytes, "{object:?}"),
             Some(304) => assert!(bytes.is_some(), "{object:?}"),
-            Some(200) if object.method == "GET" => {
-                assert_eq!(bytes, object.expect.body_bytes, "{object:?}")
-            }
+            Some(200) if object.method == "GET" => assert_eq!(bytes, object.expect.body_bytes, "{object:?}"),
             Some(200) => assert!(bytes.is_some(), "{object:?}"),
             other => panic!("no object expects {other:?}: {object:?}"),
         }
         assert!(object.path.bytes().all(|byte| byte.is_ascii_graphic()), "{object:?}");
+        assert!(object.path.len() < 8_000, "a request line that servers accept");
     }
+}
+
+proptest! {
+    /// Logs of few, colliding targets: every line is replayed, in order, and every object has its file.
+    #[test]
+    fn any_log_is_replayed_whole(
+        entries in proptest::collection::vec(
+            (0..4_u8, "(GET|HEAD|POST|PUT)", "(/[ab.~?%é]{0,2}){1,3}|/stand-in/[0-9]|http://a/b|[*]", 0..9_usize, 0..9_u64),
+            1..60,
+        )
+    ) {
+        let statuses = [200, 200, 200, 206, 304, 404, 301, 403, 500];
+        let lines: Vec<String> = entries
+            .iter()
+            .map(|(client, method, target, status, bytes)| {
+                line(&format!("10.0.0.{client}"), &format!("{method} {target}"), statuses[*status], &bytes.to_string())
+            })
+            .collect();
+        let site = of_lines(&lines.iter().map(String::as_str).collect::<Vec<_>>(), &[]).unwrap();
+        prop_assert_eq!(site.workload.requests.len(), entries.len());
+        check_files(&site);
+        let ends: Vec<u32> = site.workload.users.iter().map(|user| user.requests.end).collect();
+        prop_assert!(ends.is_sorted() && *ends.last().unwrap() as usize == entries.len());
+    }
+}
+
+#[test]
+fn warnings_name_what_distorts_the_result_and_the_remedy() {
+    let good = line("192.0.2.1", "GET /a", 200, "1");
+    let common = good.replace(" \"-\" \"agent\"", "");
+    let site = of_lines(&["garbage", &common], &["crawlers"]).unwrap();
+    let warnings = site.summary.log.unwrap().warnings();
+    assert!(warnings[0].starts_with("1 of the 2 lines of the log could not be used: 1 have no time"), "{warnings:?}");
+    assert_eq!(warnings[1], "excluding crawlers left out no line (the log does not name user agents)");
+    assert!(warnings[2].contains("100 % of the requests are by 192.0.2.1"), "{warnings:?}");
+    let site = trace(semicomplete(), &[], ReplaySpec::default()).unwrap();
+    assert_eq!(site.summary.log.unwrap().warnings(), Vec::<String>::new());
 }
 
 #[test]
