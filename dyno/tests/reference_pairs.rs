@@ -1,8 +1,10 @@
-//! The project's arithmetic against published numbers: every row of `data/reference_pairs.csv` names a formula, its inputs, what it gives
-//! and what the paper printed. Another file of the same columns is read when `TLSDYNO_REFERENCE_PAIRS` names one.
+//! The project's arithmetic against published numbers: every row of `data/reference_pairs.csv` names a formula, its
+//! inputs, what it gives and what the paper printed. Another file of the same columns is read when
+//! `TLSDYNO_REFERENCE_PAIRS` names one.
 //!
 //! `values` are the inputs in the order of `variables` (shares as fractions), `computed` is what the formula gives (per cent where `unit` is
-//! %), `agreement` how that relates to `published`: the papers round some numbers, truncate others, and got a few wrong.
+//! %), `agreement` how that relates to `published`: the papers round some numbers, truncate others, and got a few
+//! wrong.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -8,7 +8,9 @@ use crate::stats::{Metric, Share, Summary, Verdict};
 pub fn answer(summary: &Summary) -> String {
     let shares: Vec<&Share> = summary.shares.by(Metric::Cpu).collect();
     if shares.is_empty() {
-        return "There is no answer: no round was measured in which the server as is and another configuration could be compared.".to_owned();
+        return "There is no answer: no round was measured in which the server as is and another configuration \
+            could be compared."
+            .to_owned();
     }
     let mut stages: Vec<&Share> = shares.iter().copied().filter(|share| share.is_stage()).collect();
     stages.sort_by(|a, b| b.percent.total_cmp(&a.percent));
@@ -39,7 +41,7 @@ fn costliest(resolved: &[&Share]) -> String {
 
 fn without_tls(plain: &Share) -> String {
     let times = if plain.percent > 0.0 {
-        format!(": TLS makes a hit {:.1} times as dear", 100.0 / plain.percent)
+        format!(": TLS makes a hit {:.1} times as expensive", 100.0 / plain.percent)
     } else {
         String::new()
     };
@@ -48,4 +50,41 @@ fn without_tls(plain: &Share) -> String {
         percent(plain.percent),
         interval(plain.low, plain.high)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Shares;
+
+    /// A summary with these CPU shares: stage, per cent, half the width of the interval.
+    fn of(shares: &[(&str, f64, f64)]) -> String {
+        let share = |&(stage, percent, half): &(&str, f64, f64)| Share {
+            stage: stage.to_owned(),
+            metric: Metric::Cpu,
+            percent,
+            low: percent - half,
+            high: percent + half,
+            verdict: if percent > half { Verdict::Resolved } else { Verdict::Undecided },
+            bound: false,
+        };
+        let shares = Shares { shares: shares.iter().map(share).collect(), ..Shares::default() };
+        answer(&Summary { shares, configurations: vec![], phases: vec![], rounds: 9, warnings: vec![] })
+    }
+
+    #[test]
+    fn the_answer_claims_what_the_intervals_support() {
+        assert_eq!(
+            of(&[("kdf", 5.0, 1.0), ("authentication", 40.0, 2.0), ("plain_http", 20.0, 1.0)]),
+            "Authentication costs most: 40.0 % [38.0, 42.0] of this server's CPU per hit. Without TLS the same hits \
+             would need 20.0 % [19.0, 21.0] of that CPU: TLS makes a hit 5.0 times as expensive."
+        );
+        assert_eq!(
+            of(&[("kdf", 38.0, 3.0), ("authentication", 40.0, 2.0)]),
+            "Authentication (40.0 % [38.0, 42.0]) and KDF (38.0 % [35.0, 41.0]) cost most of this server's CPU per \
+             hit; which of them costs more is undecided."
+        );
+        assert!(of(&[("kdf", 2.0, 3.0), ("other_tls", 40.0, 2.0)]).starts_with("The cost of no single stage"));
+        assert!(of(&[]).starts_with("There is no answer"));
+    }
 }

@@ -1,4 +1,7 @@
-//! The charts of the HTML report as Vega-Lite 6 specifications. Colours of text and grid come from the page, which knows light from dark.
+//! The charts of the HTML report as Vega-Lite 6 specifications. Colours of text and grid come from the page, which
+//! knows light from dark.
+
+use std::f64::consts::LOG10_2;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
@@ -8,7 +11,8 @@ use crate::stats::shares::{OTHER_TLS, PLAIN_HTTP, REST};
 use crate::stats::{Metric, Share, Summary, Verdict};
 use crate::store::Kind;
 
-/// Colours of the stages, in the order of reports: ten-colour palette of Observable, distinguishable with colour-vision deficiencies.
+/// Colours of the stages, in the order of reports: ten-colour palette of Observable, distinguishable with colour-vision
+/// deficiencies.
 const STAGE_COLOURS: [&str; 8] =
     ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#a463f2", "#ff8ab7", "#3ca951", "#9c6b4e"];
 const OTHER_COLOUR: &str = "#97a3b6";
@@ -23,6 +27,10 @@ pub(super) const PHASES: [(&str, &str, &str); 5] = [
     ("whole_response", "whole response", "#ff725c"),
 ];
 
+/// The percentile at a number of nines, as a Vega expression.
+const PERCENTILE_LABEL: &str = "datum.value == 0 ? '0' : datum.value < 0.5 ? '50' : datum.value == 1 ? '90' \
+    : datum.value == 2 ? '99' : datum.value == 3 ? '99.9' : '99.99'";
+
 /// A chart with what somebody who cannot see it needs to know.
 #[derive(Clone, Debug)]
 pub struct Chart {
@@ -32,6 +40,12 @@ pub struct Chart {
     pub alternative: String,
     /// The Vega-Lite specification.
     pub specification: Value,
+}
+
+/// Names down the left side, in the order of the data.
+fn names(field: &str) -> Value {
+    let axis = json!({"ticks": false, "domain": false, "labelPadding": 8, "labelLimit": 180});
+    json!({"field": field, "type": "nominal", "sort": null, "title": null, "axis": axis})
 }
 
 /// Where 100 % of the cost of a hit goes: one strip per metric.
@@ -53,21 +67,24 @@ pub fn cost_strip(summary: &Summary) -> Option<Chart> {
     if rows.is_empty() {
         return None;
     }
-    let position = json!({"field": "metric", "type": "nominal", "title": null, "sort": null, "axis": {"ticks": false, "domain": false, "labelPadding": 8}});
     let specification = specification(json!({
         "height": 46 * Metric::ALL.len(),
         "data": {"values": rows},
-        "encoding": {"y": position},
+        "encoding": {"y": names("metric")},
         "layer": [
             {
                 "mark": {"type": "bar", "cornerRadius": 2, "height": 34},
                 "encoding": {
-                    "x": {"field": "start", "type": "quantitative", "title": "% of the cost of a hit", "axis": {"grid": false, "tickCount": 5}},
+                    "x": {
+                        "field": "start", "type": "quantitative", "title": "% of the cost of a hit",
+                        "axis": {"grid": false, "tickCount": 5},
+                    },
                     "x2": {"field": "end"},
                     "color": colours(summary),
                     "stroke": {"value": "rgba(255,255,255,0.55)"},
                     "tooltip": [
-                        {"field": "stage", "title": "cost of"}, {"field": "metric", "title": "by"}, {"field": "share", "title": "share"}
+                        {"field": "stage", "title": "cost of"}, {"field": "metric", "title": "by"},
+                        {"field": "share", "title": "share"}
                     ],
                 },
             },
@@ -75,7 +92,10 @@ pub fn cost_strip(summary: &Summary) -> Option<Chart> {
                 // Narrower segments have no room for a number.
                 "transform": [{"filter": "datum.width >= 4"}],
                 "mark": {"type": "text", "fontWeight": 600, "fontSize": 12, "aria": false},
-                "encoding": {"x": {"field": "middle", "type": "quantitative"}, "text": {"field": "label"}, "color": {"field": "ink", "type": "nominal", "scale": null}},
+                "encoding": {
+                    "x": {"field": "middle", "type": "quantitative"}, "text": {"field": "label"},
+                    "color": {"field": "ink", "type": "nominal", "scale": null},
+                },
             },
         ],
     }));
@@ -95,7 +115,8 @@ pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
         .map(|share| {
             json!({
                 "metric": metric_label(share.metric), "stage": stage_label(&share.stage), "percent": share.percent,
-                "low": finite_or(share.low, share.percent), "high": finite_or(share.high, share.percent), "share": share_with_interval(share), "verdict": verdict(share),
+                "low": finite_or(share.low, share.percent), "high": finite_or(share.high, share.percent),
+                "share": share_with_interval(share), "verdict": verdict(share),
             })
         })
         .collect();
@@ -106,7 +127,7 @@ pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
         "height": 37 * summary.shares.by(Metric::Cpu).count(),
         "data": {"values": rows},
         "encoding": {
-            "y": {"field": "stage", "type": "nominal", "sort": null, "title": null, "axis": {"ticks": false, "domain": false, "labelPadding": 8, "labelLimit": 160}},
+            "y": names("stage"),
             "yOffset": {"field": "metric", "sort": null},
             "tooltip": [
                 {"field": "stage", "title": "cost of"}, {"field": "metric", "title": "by"},
@@ -156,8 +177,10 @@ pub fn throughput(summary: &Summary) -> Option<Chart> {
             let bound = if configuration.client_bound { "≥ " } else { "" };
             json!({
                 "name": configuration.name, "rate": configuration.hits_per_second,
-                "low": finite_or(configuration.hits_per_second_low, configuration.hits_per_second), "high": finite_or(configuration.hits_per_second_high, configuration.hits_per_second),
-                "colour": configuration_colour(summary, &configuration.kind), "opacity": if configuration.client_bound { 0.55 } else { 1.0 },
+                "low": finite_or(configuration.hits_per_second_low, configuration.hits_per_second),
+                "high": finite_or(configuration.hits_per_second_high, configuration.hits_per_second),
+                "colour": configuration_colour(summary, &configuration.kind),
+                "opacity": if configuration.client_bound { 0.55 } else { 1.0 },
                 "label": format!("{bound}{}", count(configuration.hits_per_second)),
                 "cpu": duration(configuration.server_cpu_ns_per_hit),
                 "limit": if configuration.client_bound { "the client (a lower bound)" } else { "the server" },
@@ -171,7 +194,7 @@ pub fn throughput(summary: &Summary) -> Option<Chart> {
         "height": 27 * used.len(),
         "data": {"values": rows},
         "encoding": {
-            "y": {"field": "name", "type": "nominal", "sort": null, "title": null, "axis": {"ticks": false, "domain": false, "labelPadding": 8, "labelLimit": 180}},
+            "y": names("name"),
             "tooltip": [
                 {"field": "name", "title": "configuration"}, {"field": "label", "title": "hits/s"},
                 {"field": "cpu", "title": "server CPU per hit"}, {"field": "limit", "title": "limited by"}
@@ -181,12 +204,18 @@ pub fn throughput(summary: &Summary) -> Option<Chart> {
             {
                 "mark": {"type": "bar", "cornerRadiusEnd": 2, "height": 17},
                 "encoding": {
-                    "x": {"field": "rate", "type": "quantitative", "title": "hits per second (95 % interval)", "axis": {"tickCount": 6}},
+                    "x": {
+                        "field": "rate", "type": "quantitative", "title": "hits per second (95 % interval)",
+                        "axis": {"tickCount": 6},
+                    },
                     "color": {"field": "colour", "type": "nominal", "scale": null},
                     "opacity": {"field": "opacity", "type": "quantitative", "scale": null},
                 },
             },
-            {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}},
+            {
+                "mark": {"type": "rule", "strokeWidth": 1.5},
+                "encoding": {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}},
+            },
             {
                 "mark": {"type": "text", "align": "left", "dx": 7, "fontSize": 11, "aria": false},
                 "encoding": {"x": {"field": "high", "type": "quantitative"}, "text": {"field": "label"}},
@@ -241,12 +270,22 @@ pub fn latency(summary: &Summary) -> Option<Chart> {
         "encoding": {
             "x": {
                 "field": "nines", "type": "quantitative", "title": "percentile",
-                "axis": {"values": [0, 0.30103, 1, 2, 3, 4], "labelExpr": "datum.value == 0 ? '0' : datum.value < 0.5 ? '50' : datum.value == 1 ? '90' : datum.value == 2 ? '99' : datum.value == 3 ? '99.9' : '99.99'"},
+                "axis": {"values": [0.0, LOG10_2, 1.0, 2.0, 3.0, 4.0], "labelExpr": PERCENTILE_LABEL},
             },
-            "y": {"field": "milliseconds", "type": "quantitative", "title": "milliseconds (log scale)", "scale": {"type": "log", "nice": true}, "axis": {"values": ticks, "format": "~g"}},
-            "color": {"field": "phase", "type": "nominal", "sort": null, "scale": {"domain": labels, "range": colours}, "legend": {"title": null, "orient": "top", "columns": 3, "symbolType": "stroke", "symbolStrokeWidth": 3}},
-            "strokeDash": {"field": "configuration", "type": "nominal", "sort": null, "scale": {"range": [[1, 0], [4, 4]]}, "legend": null},
-            "tooltip": [{"field": "phase"}, {"field": "configuration"}, {"field": "percentile"}, {"field": "value", "title": "latency"}],
+            "y": {
+                "field": "milliseconds", "type": "quantitative", "title": "milliseconds (log scale)",
+                "scale": {"type": "log", "nice": true}, "axis": {"values": ticks, "format": "~g"},
+            },
+            "color": {
+                "field": "phase", "type": "nominal", "sort": null, "scale": {"domain": labels, "range": colours},
+                "legend": {"title": null, "orient": "top", "columns": 3, "symbolType": "stroke", "symbolStrokeWidth": 3},
+            },
+            "strokeDash": {
+                "field": "configuration", "type": "nominal", "sort": null, "scale": {"range": [[1, 0], [4, 4]]}, "legend": null,
+            },
+            "tooltip": [
+                {"field": "phase"}, {"field": "configuration"}, {"field": "percentile"}, {"field": "value", "title": "latency"}
+            ],
         },
     }));
     Some(Chart {
@@ -256,8 +295,8 @@ pub fn latency(summary: &Summary) -> Option<Chart> {
     })
 }
 
-/// Points of a percentile curve as (nines, value): the percentile p is drawn at `-log10(1 - p)`, so that 90, 99 and 99.9 % are equally far
-/// apart. It ends where fewer than two values are left beyond.
+/// Points of a percentile curve as (nines, value): the percentile p is drawn at `-log10(1 - p)`, so that 90, 99 and
+/// 99.9 % are equally far apart. It ends where fewer than two values are left beyond.
 fn curve(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
     const STEPS_PER_NINE: u32 = 8;
     let last = (histogram.len() as f64 / 2.0).log10().clamp(0.0, 4.0);

@@ -24,7 +24,8 @@ const FIELDS: [Field; 16] = [
     ("valid", |block| u64::from(block.valid)),
 ];
 
-/// All blocks of a record; `client_bound` and `valid` are 0 or 1, `stage_off` is empty unless one stage is switched off.
+/// All blocks of a record; `client_bound` and `valid` are 0 or 1, `stage_off` is empty unless one stage is switched
+/// off.
 pub fn blocks(record: &Record) -> String {
     let names: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();
     let mut text = format!("record,round,configuration,stage_off,{}\r\n", names.join(","));

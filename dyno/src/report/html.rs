@@ -1,4 +1,5 @@
-//! The results as one self-contained HTML file: it works offline, without any request, and under a policy without `eval`.
+//! The results as one self-contained HTML file: it works offline, without any request, and under a policy without
+//! `eval`.
 
 use std::fmt::Write as _;
 

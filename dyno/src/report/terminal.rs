@@ -108,7 +108,8 @@ fn shares_table(summary: &Summary, style: Style) -> String {
 /// What the table cannot say.
 fn remarks(summary: &Summary) -> Vec<String> {
     let mut remarks = vec![
-        "CPU/hit: share of the server's CPU time per hit. time/hit: share of the time per hit at saturation (1 / hits per second). 95 %: confidence interval, from {} rounds."
+        "CPU/hit: share of the server's CPU time per hit. time/hit: share of the time per hit at saturation (1 \
+            / hits per second). 95 %: confidence interval, from {} rounds."
             .replace("{}", &summary.rounds.to_string()),
     ];
     if summary.shares.shares.iter().any(|share| share.bound) {

@@ -1,8 +1,8 @@
 //! Paired bootstrap over rounds.
 //!
-//! Every quantity reported is a linear combination of trimmed means of columns (one column per configuration, one value per round). All of
-//! them are computed from the *same* resample of rounds, so that differences and remainders have intervals of their own and sums hold in
-//! each resample, not only on average.
+//! Every quantity reported is a linear combination of trimmed means of columns (one column per configuration, one value
+//! per round). All of them are computed from the *same* resample of rounds, so that differences and remainders have
+//! intervals of their own and sums hold in each resample, not only on average.
 
 use super::distribution::{normal_cdf, student_t_two_sided};
 use super::prng::SplitMix64;
@@ -18,7 +18,8 @@ pub const CONFIDENCE: f64 = 0.95;
 /// One value per round; `None` where the block was missing or invalid.
 pub type Column = Vec<Option<f64>>;
 
-/// A value with its 95 % interval, in the unit of the columns. The ends are infinite when fewer than two rounds are there.
+/// A value with its 95 % interval, in the unit of the columns. The ends are infinite when fewer than two rounds are
+/// there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// Point estimate.
@@ -64,9 +65,10 @@ impl Combination {
 
 /// Estimates each combination from `columns` (all of the same length), with intervals.
 ///
-/// The interval is the percentile interval with the small-sample expansion of Hesterberg (What Teachers Should Know About the Bootstrap,
-/// The American Statistician 69(4), 2015): with n rounds the percentiles are taken at `Φ(−√(n/(n−1)) · t)` instead of 2.5 %, `t` being
-/// Student's quantile, because plain percentile intervals are too narrow for few rounds.
+/// The interval is the percentile interval with the small-sample expansion of Hesterberg (What Teachers Should Know
+/// About the Bootstrap, The American Statistician 69(4), 2015): with n rounds the percentiles are taken at
+/// `Φ(−√(n/(n−1)) · t)` instead of 2.5 %, `t` being Student's quantile, because plain percentile intervals are too
+/// narrow for few rounds.
 pub fn estimate(columns: &[Column], combinations: &[Combination], resamples: usize, seed: u64) -> Vec<Estimate> {
     let points: Vec<f64> = columns.iter().map(|column| trimmed_mean(&present(column)).unwrap_or(f64::NAN)).collect();
     let samples = resample(columns, combinations, resamples, seed);
@@ -94,15 +96,15 @@ fn expanded_tail(rounds: usize) -> f64 {
     normal_cdf(-(n / (n - 1.0)).sqrt() * student_t_two_sided(CONFIDENCE, rounds - 1))
 }
 
-/// For each combination its value in each resample. Resamples in which a column has no value at all are drawn again; a column without
-/// any two values makes the result empty.
+/// For each combination its value in each resample. Resamples in which a column has no value at all are drawn again; a
+/// column without any two values makes the result empty.
 fn resample(columns: &[Column], combinations: &[Combination], resamples: usize, seed: u64) -> Vec<Vec<f64>> {
     let mut samples = vec![Vec::with_capacity(resamples); combinations.len()];
     let rounds = columns.first().map_or(0, Vec::len);
     if rounds == 0 || columns.iter().any(|column| present(column).is_empty()) {
         return samples;
     }
-    let orders: Vec<Vec<(usize, f64)>> = columns.iter().map(|column| ascending(column)).collect();
+    let orders: Vec<Vec<(usize, f64)>> = columns.iter().map(ascending).collect();
     let mut random = SplitMix64::new(seed);
     let mut counts = vec![0usize; rounds];
     let mut means = vec![0.0; columns.len()];
@@ -130,8 +132,8 @@ fn resample(columns: &[Column], combinations: &[Combination], resamples: usize, 
     samples
 }
 
-/// The trimmed mean of a resample: `order` is the column in ascending order with the round of each value, `counts` how often each round was
-/// drawn. Walking the sorted column once is what makes 10,000 resamples cheap.
+/// The trimmed mean of a resample: `order` is the column in ascending order with the round of each value, `counts` how
+/// often each round was drawn. Walking the sorted column once is what makes 10,000 resamples cheap.
 fn weighted_trimmed_mean(order: &[(usize, f64)], counts: &[usize]) -> Option<f64> {
     let drawn: usize = order.iter().map(|&(round, _)| counts[round]).sum();
     let cut = trimmed_each_end(drawn);
@@ -211,7 +213,8 @@ mod tests {
         assert!(got.iter().all(|estimate| estimate.low.is_finite() && estimate.low < estimate.value));
     }
 
-    /// Costs of a simulated experiment: drift common to a round, noise of each block, and now and then a disturbed block.
+    /// Costs of a simulated experiment: drift common to a round, noise of each block, and now and then a disturbed
+    /// block.
     fn simulated_shares(rounds: usize, random: &mut SplitMix64) -> [Column; 3] {
         let mut shares = [vec![], vec![], vec![]];
         for _ in 0..rounds {
@@ -228,7 +231,8 @@ mod tests {
         shares
     }
 
-    /// Of 400 simulated experiments about 95 % must give intervals that hold the truth: 40 %, 2 %, 20 % and, left over, 38 %.
+    /// Of 400 simulated experiments about 95 % must give intervals that hold the truth: 40 %, 2 %, 20 % and, left over,
+    /// 38 %.
     #[test]
     fn intervals_cover_the_truth_as_often_as_they_say() {
         let rest = Combination { constant: 1.0, terms: vec![(0, -1.0), (1, -1.0), (2, -1.0)] };

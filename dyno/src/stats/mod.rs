@@ -1,8 +1,8 @@
 //! From blocks to statements: relative costs of the stages with intervals, and a summary of each configuration.
 //!
-//! The method is described in `docs/METHODOLOGY.md`. In short: rounds are paired samples; a share is the 20 % trimmed mean over
-//! rounds of the relative cost; its interval is a bootstrap over rounds in which all shares use the same resample, so that what is
-//! left over ("other TLS") has an interval of its own and the sum is 100 % by construction.
+//! The method is described in `docs/METHODOLOGY.md`. In short: rounds are paired samples; a share is the 20 % trimmed
+//! mean over rounds of the relative cost; its interval is a bootstrap over rounds in which all shares use the same
+//! resample, so that what is left over ("other TLS") has an interval of its own and the sum is 100 % by construction.
 
 pub mod bootstrap;
 pub mod distribution;

@@ -1,13 +1,15 @@
-//! The arithmetic that connects throughputs with percentages, as the papers use it. Throughputs in any common unit, shares and gains as
-//! fractions. `tests/reference_pairs.rs` holds it against the published numbers.
+//! The arithmetic that connects throughputs with percentages, as the papers use it. Throughputs in any common unit,
+//! shares and gains as fractions. `tests/reference_pairs.rs` holds it against the published numbers.
 
-/// Relative cost of what is switched off between configurations `on` and `off`, as a fraction of the time per hit of the server as is:
+/// Relative cost of what is switched off between configurations `on` and `off`, as a fraction of the time per hit of
+/// the server as is:
 /// `T_as_is · (1/T_on − 1/T_off)` (Amdahl; Coarfa et al. 2006 section 3.10, 2002 figure 3).
 pub fn relative_cost(as_is: f64, on: f64, off: f64) -> f64 {
     as_is * (1.0 / on - 1.0 / off)
 }
 
-/// Share of the time per hit that a change from throughput `before` to `after` saved: `1 − before/after` (Coarfa et al. 2006 sections 3.1,
+/// Share of the time per hit that a change from throughput `before` to `after` saved: `1 − before/after` (Coarfa et al.
+/// 2006 sections 3.1,
 /// 3.6 and 3.10); the same as [`relative_cost`] of the server as is.
 pub fn share_saved(before: f64, after: f64) -> f64 {
     relative_cost(before, before, after)
@@ -18,7 +20,8 @@ pub fn relative_throughput(throughput: f64, plain: f64) -> f64 {
     throughput / plain
 }
 
-/// Improvement of throughput from `before` to `after`: `after/before − 1` (Coarfa et al. 2006 sections 3.2 to 3.4 and 3.10).
+/// Improvement of throughput from `before` to `after`: `after/before − 1` (Coarfa et al. 2006 sections 3.2 to 3.4 and
+/// 3.10).
 pub fn gain(before: f64, after: f64) -> f64 {
     after / before - 1.0
 }
@@ -28,18 +31,20 @@ pub fn factor(fast: f64, slow: f64) -> f64 {
     fast / slow
 }
 
-/// Share of the time per hit that must be removed for a gain of `gain`: `1 − 1/(1 + gain)` (Coarfa et al. 2006 section 3.13).
+/// Share of the time per hit that must be removed for a gain of `gain`: `1 − 1/(1 + gain)` (Coarfa et al. 2006 section
+/// 3.13).
 pub fn share_from_gain(gain: f64) -> f64 {
     1.0 - 1.0 / (1.0 + gain)
 }
 
-/// Fraction of hits without a full handshake when `objects` are fetched per full handshake: `1 − 1/objects` (Mraz et al. 2002 equation 1).
+/// Fraction of hits without a full handshake when `objects` are fetched per full handshake: `1 − 1/objects` (Mraz et
+/// al. 2002 equation 1).
 pub fn reuse_from_objects(objects: f64) -> f64 {
     1.0 - 1.0 / objects
 }
 
-/// Transactions per second at this `reuse` (0 to 1), where `resumed` is the rate when every hit reuses a session and a full handshake
-/// costs `handshake` times as much as a hit more: `P / (1 + (1 − r) h)` (Mraz et al. 2002 section 3).
+/// Transactions per second at this `reuse` (0 to 1), where `resumed` is the rate when every hit reuses a session and a
+/// full handshake costs `handshake` times as much as a hit more: `P / (1 + (1 − r) h)` (Mraz et al. 2002 section 3).
 pub fn transactions_per_second(resumed: f64, handshake: f64, reuse: f64) -> f64 {
     resumed / (1.0 + (1.0 - reuse) * handshake)
 }

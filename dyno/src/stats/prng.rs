@@ -1,6 +1,7 @@
 //! A small deterministic generator for resampling and tests. Not for anything secret.
 
-/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014): one 64-bit word of state, passes BigCrush.
+/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014): one 64-bit word of
+/// state, passes BigCrush.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 
@@ -43,7 +44,8 @@ mod tests {
 
     #[test]
     fn matches_the_published_sequence() {
-        // First outputs for seed 1234567, as published with the reference implementation (prng.di.unimi.it/splitmix64.c).
+        // First outputs for seed 1234567, as published with the reference implementation
+        // (prng.di.unimi.it/splitmix64.c).
         let mut random = SplitMix64::new(1_234_567);
         let got: Vec<u64> = (0..3).map(|_| random.next_u64()).collect();
         assert_eq!(got, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);

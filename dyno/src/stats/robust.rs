@@ -9,11 +9,13 @@ pub const fn trimmed_each_end(n: usize) -> usize {
     n / 5
 }
 
-/// The mean of what remains when the lowest and the highest 20 % of the values are left out (Tukey and McLaughlin 1963).
+/// The mean of what remains when the lowest and the highest 20 % of the values are left out (Tukey and McLaughlin
+/// 1963).
 ///
-/// A block disturbed by another program moves a mean at will and a median wastes a third of the information of quiet blocks; the 20 %
-/// trimmed mean stands up to a fifth of disturbed rounds on either side and loses little when there are none (Wilcox, Introduction to
-/// Robust Estimation and Hypothesis Testing, 2012, section 3.3). `None` without values.
+/// A block disturbed by another program moves a mean at will and a median wastes a third of the information of quiet
+/// blocks; the 20 % trimmed mean stands up to a fifth of disturbed rounds on either side and loses little when there
+/// are none (Wilcox, Introduction to Robust Estimation and Hypothesis Testing, 2012, section 3.3). `None` without
+/// values.
 pub fn trimmed_mean(values: &[f64]) -> Option<f64> {
     let sorted = sorted(values);
     let cut = trimmed_each_end(sorted.len());
@@ -26,8 +28,8 @@ pub fn median(values: &[f64]) -> Option<f64> {
     quantile(&sorted(values), 0.5)
 }
 
-/// The quantile `q` (0 to 1) of ascending values, linear between order statistics (type 7 of Hyndman and Fan 1996, the default of
-/// NumPy and R). `None` without values.
+/// The quantile `q` (0 to 1) of ascending values, linear between order statistics (type 7 of Hyndman and Fan 1996, the
+/// default of NumPy and R). `None` without values.
 pub fn quantile(ascending: &[f64], q: f64) -> Option<f64> {
     let last = ascending.len().checked_sub(1)?;
     let at = q.clamp(0.0, 1.0) * last as f64;

@@ -9,8 +9,9 @@ use crate::store::{Block, Kind, Record};
 /// The usable blocks of a record, by configuration and round.
 pub(super) struct Rounds<'a> {
     record: &'a Record,
-    /// One row per configuration, one place per round. A round may hold several blocks of one configuration: the server as is takes
-    /// part in every comparison, so that measuring it more than once per round narrows all intervals. They count as one longer block.
+    /// One row per configuration, one place per round. A round may hold several blocks of one configuration: the server
+    /// as is takes part in every comparison, so that measuring it more than once per round narrows all intervals. They
+    /// count as one longer block.
     blocks: Vec<Vec<Vec<&'a Block>>>,
 }
 

@@ -77,12 +77,14 @@ pub struct Difference {
 /// Everything that compares configurations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shares {
-    /// Per metric: the stages in the order of the record, then what is left, then plain HTTP. The sum per metric is 100 %.
+    /// Per metric: the stages in the order of the record, then what is left, then plain HTTP. The sum per metric is 100
+    /// %.
     pub shares: Vec<Share>,
-    /// Per metric: the sum of the stages minus what switching all off saves. Above 0 the stages' costs overlap, so that the shares
-    /// together promise more than removing everything gives; below 0 they only show together.
+    /// Per metric: the sum of the stages minus what switching all off saves. Above 0 the stages' costs overlap, so that
+    /// the shares together promise more than removing everything gives; below 0 they only show together.
     pub interaction: Vec<Difference>,
-    /// Per metric: what the loaded provider costs with nothing switched off. Above 0 the instrument makes the server dearer.
+    /// Per metric: what the loaded provider costs with nothing switched off. Above 0 the instrument makes the server
+    /// dearer.
     pub instrument: Vec<Difference>,
 }
 

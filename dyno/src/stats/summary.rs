@@ -34,7 +34,8 @@ pub struct Percentiles {
     pub max: u64,
 }
 
-/// What one configuration did, over its usable blocks. Rates and costs are 20 % trimmed means over rounds with 95 % intervals.
+/// What one configuration did, over its usable blocks. Rates and costs are 20 % trimmed means over rounds with 95 %
+/// intervals.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ConfigurationSummary {
     /// The name.
@@ -197,8 +198,8 @@ fn configuration_warnings(record: &Record, index: usize) -> Vec<Warning> {
     warnings
 }
 
-/// The histograms of each phase over the usable blocks of a configuration. One that cannot be read is left out: a latency curve less is
-/// better than no report, and the record still holds it.
+/// The histograms of each phase over the usable blocks of a configuration. One that cannot be read is left out: a
+/// latency curve less is better than no report, and the record still holds it.
 fn merge_phases(rounds: &Rounds, index: usize) -> BTreeMap<String, Histogram<u64>> {
     let mut merged: BTreeMap<String, Histogram<u64>> = BTreeMap::new();
     for (phase, text) in rounds.of_configuration(index).flat_map(|block| &block.phases) {

@@ -34,7 +34,8 @@ pub enum StoreError {
     },
     /// The file was written by a later version.
     #[error(
-        "the record store {path} has schema {found}, this tlsdyno knows up to {known}. Use a newer tlsdyno, or set TLSDYNO_STORE to another file"
+        "the record store {path} has schema {found}, this tlsdyno knows up to {known}. Use a newer tlsdyno, or \
+            set TLSDYNO_STORE to another file"
     )]
     Newer {
         /// The store.

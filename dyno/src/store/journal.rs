@@ -7,8 +7,8 @@ use super::record::{Block, Record};
 use super::sqlite::Store;
 use super::warning::Warning;
 
-/// A record being made. The experiment goes on when the store fails: the first failure becomes a warning of the record, and what was
-/// measured is written to a JSON file instead when the experiment ends.
+/// A record being made. The experiment goes on when the store fails: the first failure becomes a warning of the record,
+/// and what was measured is written to a JSON file instead when the experiment ends.
 #[derive(Debug)]
 pub struct Journal {
     record: Record,
@@ -55,14 +55,15 @@ impl Journal {
         self.record.blocks.push(block);
     }
 
-    /// Changes everything else: configurations, preflight, manifest, warnings. Blocks must be added by [`Journal::add_block`].
+    /// Changes everything else: configurations, preflight, manifest, warnings. Blocks must be added by
+    /// [`Journal::add_block`].
     pub fn change(&mut self, change: impl FnOnce(&mut Record)) {
         change(&mut self.record);
         self.in_store(|store, id, record| store.update(id, record));
     }
 
-    /// Ends the record; `finished` says whether the experiment ran to its planned end. When the store failed, the record is written as
-    /// JSON into `directory` (else the system's temporary directory), and its warning says where.
+    /// Ends the record; `finished` says whether the experiment ran to its planned end. When the store failed, the
+    /// record is written as JSON into `directory` (else the system's temporary directory), and its warning says where.
     pub fn finish(mut self, finished: bool, directory: &Path) -> Record {
         self.change(|record| record.finished = finished);
         if self.failure.is_some() {

@@ -1,6 +1,8 @@
-//! The record: everything one experiment produced, as raw integers in base units, so that every summary can be made again from it.
+//! The record: everything one experiment produced, as raw integers in base units, so that every summary can be made
+//! again from it.
 //!
-//! The runner fills it, the store keeps it, the statistics and the reports read it. `docs/FORMAT.md` describes its JSON form.
+//! The runner fills it, the store keeps it, the statistics and the reports read it. `docs/FORMAT.md` describes its JSON
+//! form.
 
 use std::collections::BTreeMap;
 

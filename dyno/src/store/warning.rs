@@ -98,66 +98,81 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Warning::Stopped { rounds: 0, cause } => {
-                write!(f, "stopped early ({cause}), before one round was complete: there is nothing to compare. Run it again; --quick needs about 20 seconds.")
+                write!(f, "stopped early ({cause}), before one round was complete: there is nothing to compare. \
+                    Run it again; --quick needs about 20 seconds.")
             }
             Warning::Stopped { rounds, cause } => {
-                write!(f, "stopped early ({cause}): the results are from the {rounds} complete rounds so far. Run it to its end for narrower intervals.")
+                write!(f, "stopped early ({cause}): the results are from the {rounds} complete rounds so far. \
+                    Run it to its end for narrower intervals.")
             }
             Warning::FewRounds { rounds } => write!(
                 f,
-                "only {rounds} complete {}: an interval from fewer than 5 is a rough guess, and no share is called resolved. Measure longer (--time).",
+                "only {rounds} complete {}: an interval from fewer than 5 is a rough guess, and no share is \
+                    called resolved. Measure longer (--time).",
                 if *rounds == 1 { "round" } else { "rounds" }
             ),
             Warning::RoundsDropped { configuration, dropped, of } => write!(
                 f,
-                "{dropped} of {of} rounds were left out because the block of \"{configuration}\" was missing or invalid. The warnings of its blocks in the record say why."
+                "{dropped} of {of} rounds were left out because the block of \"{configuration}\" was missing or \
+                    invalid. The warnings of its blocks in the record say why."
             ),
             Warning::ClientBound { configurations, all } if configurations.len() as u32 == *all => f.write_str(
-                "the load client, not the server, was the bottleneck in every configuration: hits per second and shares from throughput are bounds. CPU per hit stays valid. Give the client more CPUs, or --effort lean.",
+                "the load client, not the server, was the bottleneck in every configuration: hits per second \
+                    and shares from throughput are bounds. CPU per hit stays valid. Give the client more CPUs, or --effort lean.",
             ),
             Warning::ClientBound { configurations, .. } => write!(
                 f,
-                "the load client, not the server, was the bottleneck in {}: hits per second and shares from throughput are bounds there. CPU per hit stays valid.",
+                "the load client, not the server, was the bottleneck in {}: hits per second and shares from \
+                    throughput are bounds there. CPU per hit stays valid.",
                 Quoted(configurations)
             ),
             Warning::PreflightFailed { check } => {
-                write!(f, "preflight failed: {check}. This configuration was not used; `tlsdyno doctor` shows what this machine lacks.")
+                write!(f, "preflight failed: {check}. This configuration was not used; `tlsdyno doctor` shows \
+                    what this machine lacks.")
             }
             Warning::Errors { kind, count, requests } => write!(
                 f,
                 "{count} of {requests} requests failed ({kind}). {}",
                 match kind.as_str() {
-                    "refused" | "reset" | "closed" => "Read the server's error log; it may have run out of connections or died.",
+                    "refused" | "reset" | "closed" => "Read the server's error log; it may have run out of \
+                        connections or died.",
                     "timeout" => "The server did not answer in time; lower --connections.",
-                    "resources" => "The client ran out of ports or descriptors; raise `ulimit -n` or lower --connections.",
-                    "tls" => "The handshake failed; the record's TLS faults name the alert.",
+                    "resources" => "The client ran out of ports or descriptors; raise `ulimit -n` or lower \
+                        --connections.",
+                    "tls" => "The handshake failed; the server's error log and `tlsdyno load URL` name the alert.",
                     "status" | "length" => "The server answered something else than expected; check its document root.",
                     _ => "Read the server's error log.",
                 }
             ),
             Warning::Reuse { intended, offered, accepted } if offered < intended => write!(
                 f,
-                "{intended} connections were to resume a session, only {offered} had one to offer ({accepted} accepted): the server hands out too few tickets. Allow more tickets per handshake, or lower --reuse."
+                "{intended} connections were to resume a session, only {offered} had one to offer ({accepted} \
+                    accepted): the server hands out too few tickets. Allow more tickets per handshake, or lower --reuse."
             ),
             Warning::Reuse { intended, offered, accepted } => write!(
                 f,
-                "of {intended} connections that were to resume a session {offered} offered one and the server took {accepted}. Check its session cache and ticket settings (size, lifetime, workers sharing it)."
+                "of {intended} connections that were to resume a session {offered} offered one and the server \
+                    took {accepted}. Check its session cache and ticket settings (size, lifetime, workers sharing it)."
             ),
             Warning::Steal { steal_ns, elapsed_ns } => write!(
                 f,
-                "the hypervisor took {:.1} CPU seconds in {:.1} seconds: hits per second suffer, CPU per hit less. Measure on a quieter or dedicated machine.",
+                "the hypervisor took {:.1} CPU seconds in {:.1} seconds: hits per second suffer, CPU per hit \
+                    less. Measure on a quieter or dedicated machine.",
                 *steal_ns as f64 / 1e9,
                 *elapsed_ns as f64 / 1e9
             ),
             Warning::Governor { governor } => write!(
                 f,
-                "the CPU frequency governor is `{governor}`: the clock may change between blocks. Set it to `performance` while measuring (cpupower frequency-set -g performance)."
+                "the CPU frequency governor is `{governor}`: the clock may change between blocks. Set it to \
+                    `performance` while measuring (cpupower frequency-set -g performance)."
             ),
             Warning::SharedCpus { cause } => {
-                write!(f, "server and client share CPUs ({cause}): hits per second are not the server's limit. CPU per hit stays valid.")
+                write!(f, "server and client share CPUs ({cause}): hits per second are not the server's limit. \
+                    CPU per hit stays valid.")
             }
             Warning::NoPlainHttp => f.write_str(
-                "without a plain-HTTP side no share is claimed for it: \"rest\" is other TLS and the server itself together. Give --plain-address HOST:PORT of the same server without TLS.",
+                "without a plain-HTTP side no share is claimed for it: \"rest\" is other TLS and the server \
+                    itself together. Give --plain-address HOST:PORT of the same server without TLS.",
             ),
             Warning::NotStored { cause, saved_as: Some(file) } => {
                 write!(f, "{cause}. Nothing measured is lost: the record is in {file}; `tlsdyno report {file}` reads it.")

@@ -1,4 +1,5 @@
-//! A made-up record with known truth, built through the public API: what the tests of store, statistics and reports work on.
+//! A made-up record with known truth, built through the public API: what the tests of store, statistics and reports
+//! work on.
 
 use std::collections::BTreeMap;
 
