@@ -87,7 +87,10 @@ fn step(command: &mut Command, package: &str, tree: &Path) -> Result<()> {
 }
 
 fn test(series: &Series, root: &Path, prefix: &Path) -> Result<()> {
-    println!("testing the provider on OpenSSL {} ({})", series.name, series.version);
+    let version = Command::new(prefix.join("bin/openssl")).arg("version").output().context("the openssl just built")?;
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    ensure!(version.starts_with(&format!("OpenSSL {}.", series.name)), "not of series {}: {version}", series.name);
+    println!("testing the provider on {}", version.trim_end());
     let status = Command::new(env!("CARGO"))
         .args(["test", "-p", "tlsdyno", "--test", "native", "--"])
         .args(TESTS)
