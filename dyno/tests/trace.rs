@@ -64,8 +64,8 @@ fn ask(stream: &mut BufReader<TcpStream>, object: &Object) -> (u16, u64) {
     (status, body)
 }
 
-/// Whatever stands in a real log (queries, folders, conditional and partial requests, errors), a real server answers it as the
-/// workload expects.
+/// Whatever stands in a real log (queries, folders, conditional and partial requests, errors), a real server answers it
+/// as the workload expects.
 #[test]
 fn nginx_answers_every_object_of_the_real_log_as_expected() {
     ask_for_every_object(ServerKind::Nginx);

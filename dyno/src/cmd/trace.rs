@@ -13,8 +13,8 @@ use crate::trace::{Summary, make, write_docroot, write_log};
 
 /// Look at, import and make workloads
 ///
-/// A workload is the name of a synthetic one (ecommerce, department) or an access log in common or combined format, plain or
-/// gzip. docs/WORKLOADS.md says how logs are read and where the synthetic ones come from.
+/// A workload is the name of a synthetic one (ecommerce, department) or an access log in common or combined format,
+/// plain or gzip. docs/WORKLOADS.md says how logs are read and where the synthetic ones come from.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -72,8 +72,8 @@ struct WorkloadArgs {
     /// Log: fetch a document and what it embeds together, instead of one request after the other
     #[arg(long)]
     pages: bool,
-    /// Log: a user forgets its TLS session after so many seconds without a request; `never` makes only the first handshake of
-    /// an address full [default: 300]
+    /// Log: a user forgets its TLS session after so many seconds without a request; `never` makes only the first
+    /// handshake of an address full [default: 300]
     #[arg(long, value_name = "SECONDS|never", value_parser = session_lifetime)]
     session_lifetime: Option<SessionsSpec>,
     /// Log: a user's connection closes after so many seconds without a request [default: 75]

@@ -4,8 +4,9 @@
 //! client ident user [17/May/2015:10:05:03 +0000] "GET /path?query HTTP/1.1" 200 1234 "referer" "user agent" …
 //! ```
 //!
-//! Logs hold foreign bytes: nothing here assumes text, and what does not fit is a [`Fault`], never a panic. Fields are slices
-//! of the line; escapes (`\"`, `\x16`) are left as they are. The file depends on nothing, so that the fuzzer can build it alone.
+//! Logs hold foreign bytes: nothing here assumes text, and what does not fit is a [`Fault`], never a panic. Fields are
+//! slices of the line; escapes (`\"`, `\x16`) are left as they are. The file depends on nothing, so that the fuzzer can
+//! build it alone.
 
 /// What one line says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,8 @@ pub enum Fault {
     BadTime,
     /// No request in quotation marks after the time.
     NoRequest,
-    /// The quoted request is not `METHOD TARGET [VERSION]`, for example `-` after a time-out, or bytes of another protocol.
+    /// The quoted request is not `METHOD TARGET [VERSION]`, for example `-` after a time-out, or bytes of another
+    /// protocol.
     NotHttp,
     /// No status of three digits, 100 to 599, after the request.
     BadStatus,
@@ -116,8 +118,8 @@ fn find(bytes: &[u8], wanted: &[u8; 2]) -> Option<usize> {
     None
 }
 
-/// The client from what stands before the time: the first word; the second where Apache's `vhost_combined` puts the virtual
-/// host and port first (`www.example.org:443 192.0.2.1 - - [`).
+/// The client from what stands before the time: the first word; the second where Apache's `vhost_combined` puts the
+/// virtual host and port first (`www.example.org:443 192.0.2.1 - - [`).
 fn client(before_time: &[u8]) -> Option<&[u8]> {
     let (first, rest) = word(before_time);
     let port = first.iter().rposition(|byte| *byte == b':').map(|colon| &first[colon + 1..]);
@@ -139,8 +141,8 @@ fn word(bytes: &[u8]) -> (&[u8], &[u8]) {
     bytes.split_at(end)
 }
 
-/// The next field in quotation marks and what follows it. A mark inside is escaped by a backslash; since not every writer
-/// escapes, a mark closes the field only if what follows it satisfies `follows`.
+/// The next field in quotation marks and what follows it. A mark inside is escaped by a backslash; since not every
+/// writer escapes, a mark closes the field only if what follows it satisfies `follows`.
 fn quoted(bytes: &[u8], follows: fn(&[u8]) -> bool) -> Option<(&[u8], &[u8])> {
     let inside = bytes.trim_ascii_start().strip_prefix(b"\"")?;
     let mut from = 0;
@@ -165,7 +167,8 @@ fn is_status(rest: &[u8]) -> bool {
     is_end(rest) && rest.get(1).is_none_or(|byte| byte.is_ascii_digit() || *byte == b'-')
 }
 
-/// Method and target of `METHOD TARGET VERSION` or (HTTP/0.9) `METHOD TARGET`. Broken clients send spaces in the target.
+/// Method and target of `METHOD TARGET VERSION` or (HTTP/0.9) `METHOD TARGET`. Broken clients send spaces in the
+/// target.
 fn split_request(request: &[u8]) -> Option<(&[u8], &[u8])> {
     let (method, rest) = word(request);
     if method.is_empty() || method.len() > MAX_METHOD_BYTES || !method.iter().all(|byte| is_token(*byte)) {
@@ -183,7 +186,8 @@ fn split_request(request: &[u8]) -> Option<(&[u8], &[u8])> {
 /// The longest registered method has 17 characters (UPDATEREDIRECTREF).
 const MAX_METHOD_BYTES: usize = 24;
 
-/// RFC 9110 section 5.6.2: what a method may consist of. (The rarer marks that a token may hold are in no known method.)
+/// RFC 9110 section 5.6.2: what a method may consist of. (The rarer marks that a token may hold are in no known
+/// method.)
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
 }
@@ -239,7 +243,8 @@ fn time(bytes: &[u8]) -> Option<i64> {
 const MONTHS: [&[u8; 3]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
-/// Days from 1 January 1970 in the Gregorian calendar. Years are counted from March, so that the leap day is their last.
+/// Days from 1 January 1970 in the Gregorian calendar. Years are counted from March, so that the leap day is their
+/// last.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let months_from_march = (month + 9) % 12;

@@ -1,17 +1,17 @@
 //! `department`: a department's web site, synthetic, to the aggregates of Coarfa et al. 2006 section 2.2.2.
 //!
-//! Published: 100,000 requests in about 11,000 sessions (one per client address), 46 KB on average, a document corpus of
-//! 530 MB (section 2.2), each user's requests totally ordered, one full handshake for each user. Not published: how sizes,
-//! popularity and session lengths are distributed. Chosen here (docs/WORKLOADS.md gives the reasons):
+//! Published: 100,000 requests in about 11,000 sessions (one per client address), 46 KB on average, a document corpus
+//! of 530 MB (section 2.2), each user's requests totally ordered, one full handshake for each user. Not published: how
+//! sizes, popularity and session lengths are distributed. Chosen here (docs/WORKLOADS.md gives the reasons):
 //!
 //! - sizes: lognormal body with a Pareto tail, parameters of SURGE (Barford and Crovella, SIGMETRICS 1998, table 1);
 //! - popularity: Zipf, with each file of the corpus requested at least once;
 //! - requests per user: lognormal;
 //! - one connection for each request, which is what the published gain of the session cache implies.
 //!
-//! Distributions are not sampled but cut into equally likely parts (stratified), then sizes are exchanged between files until
-//! the mean over requests is the published one. So every seed and scale has the published aggregates, and the seed decides
-//! which file is popular, which is large, and who requests what.
+//! Distributions are not sampled but cut into equally likely parts (stratified), then sizes are exchanged between files
+//! until the mean over requests is the published one. So every seed and scale has the published aggregates, and the
+//! seed decides which file is popular, which is large, and who requests what.
 
 use anyhow::{Result, ensure};
 use tlsdyno_engine::load::{Expect, Object, Request, User, Workload};
@@ -31,8 +31,8 @@ const MEAN_BYTES: f64 = 46.0 * 1024.0;
 const ZIPF_EXPONENT: f64 = 0.8;
 /// Spread of the requests per user on a logarithmic scale.
 const REQUESTS_PER_USER_SIGMA: f64 = 1.1;
-/// Scales the workload is made for: from 110 users (with fewer files their sizes cannot be arranged to the published mean) to
-/// ten times the paper's corpus.
+/// Scales the workload is made for: from 110 users (with fewer files their sizes cannot be arranged to the published
+/// mean) to ten times the paper's corpus.
 const SCALES: std::ops::RangeInclusive<f64> = 0.01..=10.0;
 
 /// Makes the workload at `scale`: requests, users and corpus in proportion, the mean response as published.
@@ -61,14 +61,15 @@ pub(super) fn make(scale: f64, seed: u64) -> Result<Parts> {
     Ok(assemble(&sizes, &order, &lengths))
 }
 
-/// How often each file is requested, most popular first: in proportion to rank^-[`ZIPF_EXPONENT`], at least once, `hits` in all.
+/// How often each file is requested, most popular first: in proportion to rank^-[`ZIPF_EXPONENT`], at least once,
+/// `hits` in all.
 fn popularity(files: usize, hits: usize) -> Vec<u64> {
     let weights: Vec<f64> = (1..=files).map(|rank| (rank as f64).powf(-ZIPF_EXPONENT)).collect();
     apportion(&weights, hits as u64, 1)
 }
 
-/// The size of each file (indices as in `uses`), bytes: a heavy-tailed distribution that adds up to `corpus` over the files and
-/// whose mean over requests is `mean`.
+/// The size of each file (indices as in `uses`), bytes: a heavy-tailed distribution that adds up to `corpus` over the
+/// files and whose mean over requests is `mean`.
 fn sizes(uses: &[u64], corpus: u64, mean: f64, random: &mut Random) -> Vec<u64> {
     let mut sizes = apportion(&quantiles(uses.len(), surge_size), corpus, MIN_FILE_BYTES);
     random.shuffle(&mut sizes);
@@ -76,8 +77,8 @@ fn sizes(uses: &[u64], corpus: u64, mean: f64, random: &mut Random) -> Vec<u64> 
     let target = (mean * hits as f64) as i128;
     let total: i128 = uses.iter().zip(&sizes).map(|(uses, size)| i128::from(*uses) * i128::from(*size)).sum();
     let mut error = total - target;
-    // Exchanging the sizes of two files changes the total over requests, not the corpus. Each exchange that brings the total
-    // nearer is kept; there are so many possible ones that the error is soon far below a byte per request.
+    // Exchanging the sizes of two files changes the total over requests, not the corpus. Each exchange that brings the
+    // total nearer is kept; there are so many possible ones that the error is soon far below a byte per request.
     let enough = hits as i128 * EXCHANGE_GOAL_BYTES;
     for _ in 0..EXCHANGES_PER_FILE * sizes.len() {
         if error.abs() <= enough {
@@ -101,8 +102,8 @@ const EXCHANGE_GOAL_BYTES: i128 = 23;
 /// Exchanges tried for each file before the sizes are left as they are.
 const EXCHANGES_PER_FILE: usize = 200;
 
-/// File size at probability `p`, bytes, before scaling to the corpus (SURGE: Barford and Crovella 1998 table 1): 93 % lognormal
-/// with mu 9.357 and sigma 1.318, the rest Pareto with exponent 1.1 from 133 KB on.
+/// File size at probability `p`, bytes, before scaling to the corpus (SURGE: Barford and Crovella 1998 table 1): 93 %
+/// lognormal with mu 9.357 and sigma 1.318, the rest Pareto with exponent 1.1 from 133 KB on.
 fn surge_size(p: f64) -> f64 {
     const BODY: f64 = 0.93;
     const TAIL_FROM: f64 = 133_000.0;
@@ -170,7 +171,8 @@ fn apportion(weights: &[f64], total: u64, least: u64) -> Vec<u64> {
     assert!(least * weights.len() as u64 <= total, "each part gets at least {least}");
     let parts = |factor: f64| weights.iter().map(move |weight| ((weight * factor) as u64).max(least));
     let sum: f64 = weights.iter().sum();
-    // The largest factor whose parts do not exceed the total; the minimum takes from the others, so it is below total / sum.
+    // The largest factor whose parts do not exceed the total; the minimum takes from the others, so it is below total /
+    // sum.
     let (mut low, mut high) = (0.0, total as f64 / sum);
     for _ in 0..64 {
         let middle = (low + high) / 2.0;

@@ -18,16 +18,16 @@ pub const MODIFIED_UNIX_S: u64 = 1_000_000_000;
 /// [`MODIFIED_UNIX_S`] as HTTP writes it (RFC 9110 section 5.6.7).
 pub const MODIFIED: &str = "Sun, 09 Sep 2001 01:46:40 GMT";
 
-/// Length of the random block that contents are cut from: a prime, so that a file's repetition never falls together with
-/// pages, records or buffers of the server.
+/// Length of the random block that contents are cut from: a prime, so that a file's repetition never falls together
+/// with pages, records or buffers of the server.
 const BLOCK_BYTES: usize = 65_521;
 /// From this corpus size on, writing shows its progress, bytes.
 const PROGRESS_FROM_BYTES: u64 = 64 << 20;
 /// Space that must stay free on the file system, bytes.
 const SPARE_BYTES: u64 = 16 << 20;
 
-/// Writes the files of `site` below `root` (made if missing): their sizes, pseudo-random contents (the same for the same
-/// path), all last modified at [`MODIFIED_UNIX_S`], readable by every user, since servers drop their privileges.
+/// Writes the files of `site` below `root` (made if missing): their sizes, pseudo-random contents (the same for the
+/// same path), all last modified at [`MODIFIED_UNIX_S`], readable by every user, since servers drop their privileges.
 ///
 /// # Errors
 /// `root` cannot be written, or its file system has not enough space (checked before anything is written).
@@ -54,7 +54,8 @@ pub fn write(site: &Site, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where a file goes. Paths come from foreign logs: what could leave `root` is refused here once more, whoever made the path.
+/// Where a file goes. Paths come from foreign logs: what could leave `root` is refused here once more, whoever made the
+/// path.
 fn place(root: &Path, path: &str) -> Result<PathBuf> {
     let relative = Path::new(path.strip_prefix('/').unwrap_or(path));
     let plain = !relative.as_os_str().is_empty()

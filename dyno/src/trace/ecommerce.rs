@@ -1,14 +1,16 @@
 //! `ecommerce`: the secure part of a shop, synthetic, to the aggregates of Coarfa et al. 2006 section 2.2.1.
 //!
-//! Published: one full handshake in about twelve requests, objects of 7 KB on average, a working set of 279 KB (section 2.2),
-//! 22 % new and 78 % returning customers, whole pages (HTML and images) fetched together over at most four connections, the
-//! next page only after the last. Not published: the pages themselves. Chosen here (docs/WORKLOADS.md gives the reasons):
+//! Published: one full handshake in about twelve requests, objects of 7 KB on average, a working set of 279 KB (section
+//! 2.2), 22 % new and 78 % returning customers, whole pages (HTML and images) fetched together over at most four
+//! connections, the next page only after the last. Not published: the pages themselves. Chosen here (docs/WORKLOADS.md
+//! gives the reasons):
 //!
 //! - a user is one purchase: three pages of one HTML document and three images, twelve requests, one TLS session;
-//! - ten pages of equal weight, five for new and five for returning customers, so that any block of users is equal work;
+//! - ten pages of equal weight, five for new and five for returning customers, so that any block of users is equal
+//!   work;
 //! - connections close at the end of each page: filling in a form takes longer than the servers of the time kept a
-//!   connection (Apache 1.3: 15 s). With four connections that makes about one connection per request, which is what the
-//!   published gain of the session cache implies.
+//!   connection (Apache 1.3: 15 s). With four connections that makes about one connection per request, which is what
+//!   the published gain of the session cache implies.
 
 use anyhow::{Result, ensure};
 use tlsdyno_engine::load::{Expect, Object, Request, User, Workload};

@@ -25,16 +25,15 @@ pub(super) enum Line<'buffer> {
 pub(super) struct Read {
     /// Bytes of the file that were read; `None` for what is no regular file and cannot be read twice.
     pub file_bytes: Option<u64>,
-    /// What ended the reading early, if anything did: a compressed log may be cut off or damaged, and what was read until then
-    /// still counts.
+    /// What ended the reading early, if anything did: a compressed log may be cut off or damaged, and what was read
+    /// until then still counts.
     pub damage: Option<String>,
 }
 
 /// Hands each line of the log at `path` to `take`: of its first `first_bytes`, if given, else of all that it has now.
 ///
-/// # Errors
-/// The file cannot be opened or read, has fewer bytes than asked for, or is compressed in a way other than gzip; or what
-/// `take` returned.
+/// # Errors The file cannot be opened or read, has fewer bytes than asked for, or is compressed in a way other than
+/// gzip; or what `take` returned.
 pub(super) fn for_each_line(
     path: &Path,
     first_bytes: Option<u64>,

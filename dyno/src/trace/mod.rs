@@ -1,8 +1,8 @@
 //! Workloads: what is requested, by whom, in which order, and the files that the server needs for it.
 //!
-//! [`make`] turns a [`WorkloadSpec`] into a [`Site`]; the runner writes its files with [`write_docroot`] and the load process
-//! makes the same site again from the same description. docs/WORKLOADS.md says what each workload is and where its numbers
-//! come from.
+//! [`make`] turns a [`WorkloadSpec`] into a [`Site`]; the runner writes its files with [`write_docroot`] and the load
+//! process makes the same site again from the same description. docs/WORKLOADS.md says what each workload is and where
+//! its numbers come from.
 
 mod access_log;
 mod department;
@@ -42,7 +42,8 @@ pub struct Site {
     pub spec: WorkloadSpec,
     /// What is requested by whom in which order.
     pub workload: Arc<Workload>,
-    /// The files that must exist for the responses to be as the workload expects; empty where the server is somebody else's.
+    /// The files that must exist for the responses to be as the workload expects; empty where the server is somebody
+    /// else's.
     pub files: Vec<DocrootFile>,
     /// The workload in numbers.
     pub summary: Summary,
@@ -64,8 +65,8 @@ struct Parts {
     files: Vec<DocrootFile>,
 }
 
-/// Makes the workload that `spec` describes. Deterministic: two processes make the same workload from the same description.
-/// (For a log that is still written to: from [`Site::spec`], which says how far it was read.)
+/// Makes the workload that `spec` describes. Deterministic: two processes make the same workload from the same
+/// description. (For a log that is still written to: from [`Site::spec`], which says how far it was read.)
 ///
 /// # Errors
 /// What is wrong with the description or the log, and what to do about it.

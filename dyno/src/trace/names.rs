@@ -1,10 +1,10 @@
 //! Under which name an object of a log is requested and stored.
 //!
-//! A log's path is kept where every server finds a file of that name for it. Elsewhere (a query that selects a page, a path
-//! that is both a file and a folder, percent-encoding, `..`, bytes that are no text, names too long for a file system, …) the
-//! last part of the name gets a tilde and a fingerprint of the original target: `/a/view.php?id=1` becomes
-//! `/a/view~5f1c2e8a90b3d476.php?id=1`. Folder and extension stay, so that a server's rules for them still apply; the query
-//! goes along, since it is part of the request's length, and a server of files ignores it.
+//! A log's path is kept where every server finds a file of that name for it. Elsewhere (a query that selects a page, a
+//! path that is both a file and a folder, percent-encoding, `..`, bytes that are no text, names too long for a file
+//! system, …) the last part of the name gets a tilde and a fingerprint of the original target: `/a/view.php?id=1`
+//! becomes `/a/view~5f1c2e8a90b3d476.php?id=1`. Folder and extension stay, so that a server's rules for them still
+//! apply; the query goes along, since it is part of the request's length, and a server of files ignores it.
 
 use std::collections::HashSet;
 
@@ -14,8 +14,8 @@ use super::docroot::fingerprint;
 const MAX_COMPONENT_BYTES: usize = 200;
 /// Longest path that is kept; systems allow 4096 bytes including the document root.
 const MAX_PATH_BYTES: usize = 2_000;
-/// Longest query that is kept: with the path and the other lines it stays within the 8 KB that servers allow for a request's
-/// head.
+/// Longest query that is kept: with the path and the other lines it stays within the 8 KB that servers allow for a
+/// request's head.
 const MAX_QUERY_BYTES: usize = 4_000;
 /// Longest part of the original name before the tilde.
 const MAX_STEM_BYTES: usize = 60;
@@ -48,8 +48,8 @@ fn origin_form(target: &[u8]) -> &[u8] {
     }
 }
 
-/// The names given out so far. Names are given in two steps, so that they depend on nothing but the log: first all targets are
-/// [noted](Names::note), then each gets its file.
+/// The names given out so far. Names are given in two steps, so that they depend on nothing but the log: first all
+/// targets are [noted](Names::note), then each gets its file.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     /// Folders of all paths that can be kept.
@@ -84,7 +84,8 @@ impl Names {
         made
     }
 
-    /// A path under which no file exists: the target's own if so, else a made one. Call it when all files have their names.
+    /// A path under which no file exists: the target's own if so, else a made one. Call it when all files have their
+    /// names.
     pub(super) fn missing(&self, target: &[u8]) -> String {
         let (path, _) = split_target(target);
         if is_clean(path) {
@@ -117,7 +118,8 @@ impl Names {
     }
 }
 
-/// `?query` as it can stand on a request line, or nothing. Bytes that cannot are percent-encoded; what is too long is cut.
+/// `?query` as it can stand on a request line, or nothing. Bytes that cannot are percent-encoded; what is too long is
+/// cut.
 pub(super) fn query_suffix(target: &[u8]) -> String {
     let Some(query) = split_target(target).1 else {
         return String::new();
@@ -143,15 +145,16 @@ pub(super) fn encode(bytes: &[u8], out: &mut String) {
     }
 }
 
-/// Whether every server finds the file of this name for this path, whatever it does to paths: nothing to decode, to merge, to
-/// resolve or to hide.
+/// Whether every server finds the file of this name for this path, whatever it does to paths: nothing to decode, to
+/// merge, to resolve or to hide.
 fn is_clean(path: &[u8]) -> bool {
     path.len() <= MAX_PATH_BYTES
         && path.strip_prefix(b"/").is_some_and(|rest| rest.split(|byte| *byte == b'/').all(is_clean_component))
 }
 
 fn is_clean_component(component: &[u8]) -> bool {
-    // Names beginning with a dot are hidden or forbidden by many configurations, with a tilde they may mean a user's folder.
+    // Names beginning with a dot are hidden or forbidden by many configurations, with a tilde they may mean a user's
+    // folder.
     !component.is_empty()
         && component.len() <= MAX_COMPONENT_BYTES
         && !matches!(component[0], b'.' | b'~')

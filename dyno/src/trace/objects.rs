@@ -110,7 +110,8 @@ impl<'log> Making<'log> {
         self.files.len() - 1
     }
 
-    /// Size of a target's own file, bytes: of its usual whole response; else of the largest other that it must be able to give.
+    /// Size of a target's own file, bytes: of its usual whole response; else of the largest other that it must be able
+    /// to give.
     fn own_bytes(&self, target: u32) -> u64 {
         let target = &self.targets[target as usize];
         target.sizes.usual().unwrap_or(target.other_bytes)
@@ -151,7 +152,8 @@ impl<'log> Making<'log> {
         }
     }
 
-    /// Path of the stand-in of this size. The original target goes along as its query: it is part of the request's length.
+    /// Path of the stand-in of this size. The original target goes along as its query: it is part of the request's
+    /// length.
     fn stand_in_path(&self, bytes: u64, target: &[u8]) -> String {
         let file = self.stand_ins.get(&bytes).map_or("", |number| self.files[*number].path.as_str());
         let mut path = format!("{file}?");

@@ -1,7 +1,8 @@
 //! The random numbers of the synthetic workloads: the same from the same seed in every process and version.
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). Statistically sound for
-/// making workloads, and its sequence is fixed here: a library's generator may change with a release, and with it a workload.
+/// making workloads, and its sequence is fixed here: a library's generator may change with a release, and with it a
+/// workload.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
@@ -22,8 +23,8 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 to one below `bound`; `bound` must not be 0. By multiplication (Lemire 2019): its bias of at most
-    /// `bound` in 2^64 is far below anything a workload could show.
+    /// A number from 0 to one below `bound`; `bound` must not be 0. By multiplication (Lemire 2019): its bias of at
+    /// most `bound` in 2^64 is far below anything a workload could show.
     pub fn below(&mut self, bound: usize) -> usize {
         assert!(bound > 0, "no number is below 0");
         ((u128::from(self.next_u64()) * bound as u128) >> 64) as usize

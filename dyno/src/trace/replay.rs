@@ -1,7 +1,8 @@
 //! `--trace`: an access log as traffic. docs/WORKLOADS.md gives the rules and their reasons.
 //!
-//! The log is read once, line by line. What stays in memory grows with users, objects and hits (12 bytes each), not with the
-//! text: [`Reading`] collects, [`site`](super::site) and `assemble` give objects their files and users their requests.
+//! The log is read once, line by line. What stays in memory grows with users, objects and hits (12 bytes each), not
+//! with the text: [`Reading`] collects, [`site`](super::site) and `assemble` give objects their files and users their
+//! requests.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -86,8 +87,8 @@ pub(super) enum Response {
     Part(u64),
     /// 404 or 410: there is no such object.
     Missing,
-    /// What a server of files cannot be made to answer (redirects, refusals, errors, other methods): an object of so many bytes
-    /// stands in for it.
+    /// What a server of files cannot be made to answer (redirects, refusals, errors, other methods): an object of so
+    /// many bytes stands in for it.
     StandIn(u64),
 }
 
@@ -142,7 +143,8 @@ pub(super) struct Target {
     pub other_bytes: u64,
 }
 
-/// How often which size occurred, for a few sizes: real objects have one or two; a page made anew each time has thousands.
+/// How often which size occurred, for a few sizes: real objects have one or two; a page made anew each time has
+/// thousands.
 #[derive(Debug, Default)]
 pub(super) struct SizeCounts {
     counts: Vec<(u64, u32)>,

@@ -5,14 +5,15 @@ use tlsdyno_engine::load::{Request, User};
 use super::replay::Hit;
 use crate::experiment::job::{OrderSpec, ReplaySpec, SessionsSpec};
 
-/// Embedded objects belong to a page as long as each is requested within so many seconds of the one before. Logs have whole
-/// seconds, so 2 means: more than one second and less than three.
+/// Embedded objects belong to a page as long as each is requested within so many seconds of the one before. Logs have
+/// whole seconds, so 2 means: more than one second and less than three.
 const PAGE_GAP_S: u32 = 2;
 
 /// Requests and users from hits in the order of the log. `embedded` says of each object whether a page would embed it.
 ///
-/// A user's requests keep the order of the log. The time between two of them is counted from the latest seen of that user, so
-/// that stamps running backwards (a log is written as requests end, but stamped as they begin) are no gap at all.
+/// A user's requests keep the order of the log. The time between two of them is counted from the latest seen of that
+/// user, so that stamps running backwards (a log is written as requests end, but stamped as they begin) are no gap at
+/// all.
 pub(super) fn make(hits: &[Hit], users: u32, embedded: &[bool], rules: &ReplaySpec) -> (Vec<Request>, Vec<User>) {
     let by_user = group_by_user(hits, users);
     let mut requests = Vec::with_capacity(hits.len());
@@ -66,7 +67,8 @@ fn add_user(hits: &[Hit], embedded: &[bool], rules: &ReplaySpec, requests: &mut 
 mod tests {
     use super::*;
 
-    /// Requests of one user at these times (seconds), each object embedded or not, in short: `P` page end, `C` close, `F` forget.
+    /// Requests of one user at these times (seconds), each object embedded or not, in short: `P` page end, `C` close,
+    /// `F` forget.
     fn marks(times: &[u32], embedded: &[bool], rules: &ReplaySpec) -> Vec<String> {
         let hits: Vec<Hit> = times
             .iter()

@@ -1,8 +1,8 @@
 //! Writes a workload as an access log in combined format, for other tools and for reading back.
 //!
-//! Time stamps are made so that reading the log back gives the same workload: requests of one page within one second, pages on
-//! one connection a few seconds apart, more than the keep-alive time where connections close, more than the lifetime of a
-//! session where it is forgotten.
+//! Time stamps are made so that reading the log back gives the same workload: requests of one page within one second,
+//! pages on one connection a few seconds apart, more than the keep-alive time where connections close, more than the
+//! lifetime of a session where it is forgotten.
 
 use std::io::{self, Write};
 
@@ -15,8 +15,8 @@ const BETWEEN_PAGES_S: u64 = 5;
 /// When the log begins: 17 May 2015 10:00 UTC, seconds since 1970.
 const BEGIN_S: i64 = 1_431_856_800;
 
-/// Writes `workload` to `out`: user n has address 10.0.0.0 + n + 1 and comes n seconds after the first. Lines are in order of
-/// time.
+/// Writes `workload` to `out`: user n has address 10.0.0.0 + n + 1 and comes n seconds after the first. Lines are in
+/// order of time.
 ///
 /// # Errors
 /// `out` cannot be written.

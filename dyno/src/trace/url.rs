@@ -5,8 +5,8 @@ use tlsdyno_engine::load::{Expect, Object, Request, User, Workload};
 
 use super::{DocrootFile, Parts};
 
-/// Makes the workload. `bytes` is the object's size if the document root is ours; `None` for anybody's server, whose response
-/// may then have any length.
+/// Makes the workload. `bytes` is the object's size if the document root is ours; `None` for anybody's server, whose
+/// response may then have any length.
 ///
 /// # Errors
 /// A path that cannot stand on a request line, or no user or request.
