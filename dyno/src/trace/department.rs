@@ -4,7 +4,7 @@
 //! of 530 MB (section 2.2), each user's requests totally ordered, one full handshake for each user. Not published: how
 //! sizes, popularity and session lengths are distributed. Chosen here (docs/WORKLOADS.md gives the reasons):
 //!
-//! - sizes: lognormal body with a Pareto tail, parameters of SURGE (Barford and Crovella, SIGMETRICS 1998, table 1);
+//! - sizes: lognormal body with a Pareto tail, parameters of SURGE (Barford and Crovella, SIGMETRICS 1998);
 //! - popularity: Zipf, with each file of the corpus requested at least once;
 //! - requests per user: lognormal;
 //! - one connection for each request, which is what the published gain of the session cache implies.
@@ -102,7 +102,7 @@ const EXCHANGE_GOAL_BYTES: i128 = 23;
 /// Exchanges tried for each file before the sizes are left as they are.
 const EXCHANGES_PER_FILE: usize = 200;
 
-/// File size at probability `p`, bytes, before scaling to the corpus (SURGE: Barford and Crovella 1998 table 1): 93 %
+/// File size at probability `p`, bytes, before scaling to the corpus (SURGE: Barford and Crovella 1998): 93 %
 /// lognormal with mu 9.357 and sigma 1.318, the rest Pareto with exponent 1.1 from 133 KB on.
 fn surge_size(p: f64) -> f64 {
     const BODY: f64 = 0.93;

@@ -9,8 +9,8 @@
 //! - ten pages of equal weight, five for new and five for returning customers, so that any block of users is equal
 //!   work;
 //! - connections close at the end of each page: filling in a form takes longer than the servers of the time kept a
-//!   connection (Apache 1.3: 15 s). With four connections that makes about one connection per request, which is what
-//!   the published gain of the session cache implies.
+//!   connection (Apache 1.3: 15 s). Run it with one request per connection: the work is then the same however fast the
+//!   server is, and the published gain of the session cache implies it.
 
 use anyhow::{Result, ensure};
 use tlsdyno_engine::load::{Expect, Object, Request, User, Workload};
