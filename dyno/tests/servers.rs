@@ -495,3 +495,65 @@ fn doctor_looks_at_everything() {
         assert_eq!(check["verdict"] == "ok", check["remedy"] == "", "{check}");
     }
 }
+
+/// An nginx with a configuration of the user's own: in the background as is nginx's habit, both kinds of address, fixed ports, so that
+/// configurations take turns.
+#[test]
+fn an_own_nginx_takes_turns_on_its_fixed_ports() {
+    let place = Place::new();
+    let files = servers::certificates::create(CertificateKind::P256, place.directory.path()).unwrap();
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap();
+    let (tls, plain) = (free(), free());
+    let (address, plain_address) = (tls.local_addr().unwrap(), plain.local_addr().unwrap());
+    drop((tls, plain));
+    let config = place.directory.path().join("my.conf");
+    let text = format!(
+        "pid my.pid; error_log my.log; events {{}} http {{ access_log off; client_body_temp_path b; proxy_temp_path p; \
+         fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s; server {{ listen {address} ssl; listen {plain_address}; \
+         ssl_certificate {}; ssl_certificate_key {}; root {}; }} }}",
+        files.chain.display(),
+        files.key.display(),
+        place.docroot().display()
+    );
+    fs::write(&config, text).unwrap();
+    let command = CommandSpec {
+        command: format!("nginx -p {{dir}} -e my.log -c '{}'", config.display()),
+        address: address.to_string(),
+        plain_address: Some(plain_address.to_string()),
+    };
+    assert!(command.has_fixed_port());
+    let spec = place.spec(ServerKind::Command(command));
+    for _ in 0..3 {
+        let mut server = place.start(&spec).unwrap();
+        assert_eq!((server.address(), server.plain_address()), (address, Some(plain_address)));
+        assert!(get(plain_address).ends_with("hello, world\n"));
+        let said = handshake(&server, &[]);
+        // This nginx speaks TLS 1.3 only when told to.
+        assert!(said.contains("Cipher is ECDHE-ECDSA-"), "{said}\n{}", server.log_tail());
+        assert!(server.is_alive());
+        let workers = server.worker_pids();
+        assert_eq!(workers.len(), 1);
+        assert!(servers::process_tree::command_line(workers[0]).contains("worker process"));
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn both_cpu_accounts_agree() {
+    let place = Place::new();
+    let mut spec = place.spec(ServerKind::BuiltIn);
+    let certificate = servers::certificates::create(CertificateKind::Rsa2048, place.directory.path()).unwrap();
+    spec.tls = Some(ServerTls::new(certificate));
+    let server = place.start(&spec).unwrap();
+    let mut threads = servers::cpu::ThreadAccount::default();
+    let pid = server.pids()[0];
+    let mut read = || (server.cpu_ns().unwrap(), threads.read_ns(&[servers::process_tree::stat(pid).unwrap()]));
+    let before = read();
+    for _ in 0..10 {
+        assert!(handshake(&server, &[]).contains("Cipher is TLS_"));
+    }
+    let after = read();
+    let (best, summed) = (after.0 - before.0, after.1 - before.1);
+    // Ten RSA signatures take several milliseconds; the two are not read at the same instant.
+    assert!(best > 2_000_000 && best.abs_diff(summed) < best / 5 + 1_000_000, "{best} {summed}");
+}
