@@ -84,7 +84,8 @@ fn bounds_are_flagged_for_throughput_only() {
     assert!(share(&summary, "other_tls", Metric::Throughput).bound);
     assert!(!share(&summary, "authentication", Metric::Throughput).bound);
     assert!(summary.shares.by(Metric::Cpu).all(|share| !share.bound));
-    let bound = Warning::ClientBound { configurations: vec!["plain HTTP".to_owned()], all: 10 };
+    let bound =
+        Warning::ClientBound { configurations: vec!["plain HTTP".to_owned()], all: 10, effort: "lean".to_owned() };
     assert!(summary.warnings.contains(&bound), "{:?}", summary.warnings);
 }
 

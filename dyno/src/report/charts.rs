@@ -123,6 +123,7 @@ pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
     if rows.is_empty() {
         return None;
     }
+    let domain = interval_domain(summary);
     let specification = specification(json!({
         "height": 37 * summary.shares.by(Metric::Cpu).count(),
         "data": {"values": rows},
@@ -141,9 +142,12 @@ pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
                 "encoding": {"x": {"field": "zero", "type": "quantitative"}, "y": null, "yOffset": null, "tooltip": null},
             },
             {
-                "mark": {"type": "rule", "strokeWidth": 2.5, "strokeCap": "round"},
+                "mark": {"type": "rule", "strokeWidth": 2.5, "strokeCap": "round", "clip": true},
                 "encoding": {
-                    "x": {"field": "low", "type": "quantitative", "title": "share of the cost of a hit, % (95 % interval)"},
+                    "x": {
+                        "field": "low", "type": "quantitative", "title": "share of the cost of a hit, % (95 % interval)",
+                        "scale": {"domain": domain, "nice": true},
+                    },
                     "x2": {"field": "high"},
                     "color": colours(summary),
                 },
@@ -166,6 +170,17 @@ pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
         alternative: spoken_shares("Points with 95 % intervals", summary),
         specification,
     })
+}
+
+/// What the chart of intervals must show: CPU, which leads, whole, and the points by time. Intervals by time can be many times as wide on a busy
+/// machine and would squeeze everything else; they are cut at the edge.
+fn interval_domain(summary: &Summary) -> [f64; 2] {
+    let ends = |share: &Share| match share.metric {
+        Metric::Cpu => [finite_or(share.low, share.percent), finite_or(share.high, share.percent)],
+        Metric::Throughput => [share.percent, share.percent],
+    };
+    let all: Vec<f64> = summary.shares.shares.iter().flat_map(ends).collect();
+    [all.iter().copied().fold(0.0, f64::min) - 1.0, all.iter().copied().fold(0.0, f64::max) + 1.0]
 }
 
 /// Hits per second of all configurations, with intervals.

@@ -128,7 +128,7 @@ pub(super) fn comparisons(summary: &Summary) -> Vec<String> {
         let value = format!("{} {}", percent(overlap.percent), interval(overlap.low, overlap.high));
         remarks.push(match overlap.verdict {
             Verdict::Undecided => {
-                format!("All stages off together saves what the stages save one by one (difference {value}).")
+                format!("Whether the stages overlap is undecided: the sum of their shares and what all off saves differ by {value}.")
             }
             Verdict::Resolved if overlap.percent > 0.0 => {
                 format!(

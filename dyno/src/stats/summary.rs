@@ -266,7 +266,8 @@ fn derived_warnings(record: &Record, rounds: &Rounds) -> Vec<Warning> {
     let bound = record.configurations.iter().enumerate().filter(|&(index, _)| rounds.client_bound(&[index]));
     let configurations: Vec<String> = bound.map(|(_, configuration)| configuration.name.clone()).collect();
     if !configurations.is_empty() {
-        warnings.push(Warning::ClientBound { configurations, all: record.configurations.len() as u32 });
+        let all = record.configurations.len() as u32;
+        warnings.push(Warning::ClientBound { configurations, all, effort: record.manifest.effort.clone() });
     }
     warnings.extend(stolen(record));
     warnings.extend(failures(record));

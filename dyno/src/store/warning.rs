@@ -35,6 +35,8 @@ pub enum Warning {
         configurations: Vec<String>,
         /// How many configurations there are.
         all: u32,
+        /// Effort of the load client, which could be lower.
+        effort: String,
     },
     /// The preflight of a configuration failed: its numbers would not mean what its name says.
     PreflightFailed {
@@ -98,12 +100,18 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Warning::Stopped { rounds: 0, cause } => {
-                write!(f, "stopped early ({cause}), before one round was complete: there is nothing to compare. \
-                    Run it again; --quick needs about 20 seconds.")
+                write!(
+                    f,
+                    "stopped early ({cause}), before one round was complete: there is nothing to compare. \
+                    Run it again; --quick needs about 20 seconds."
+                )
             }
             Warning::Stopped { rounds, cause } => {
-                write!(f, "stopped early ({cause}): the results are from the {rounds} complete rounds so far. \
-                    Run it to its end for narrower intervals.")
+                write!(
+                    f,
+                    "stopped early ({cause}): the results are from the {rounds} complete rounds so far. \
+                    Run it to its end for narrower intervals."
+                )
             }
             Warning::FewRounds { rounds } => write!(
                 f,
@@ -116,28 +124,38 @@ impl fmt::Display for Warning {
                 "{dropped} of {of} rounds were left out because the block of \"{configuration}\" was missing or \
                     invalid. The warnings of its blocks in the record say why."
             ),
-            Warning::ClientBound { configurations, all } if configurations.len() as u32 == *all => f.write_str(
-                "the load client, not the server, was the bottleneck in every configuration: hits per second \
-                    and shares from throughput are bounds. CPU per hit stays valid. Give the client more CPUs, or --effort lean.",
-            ),
-            Warning::ClientBound { configurations, .. } => write!(
-                f,
-                "the load client, not the server, was the bottleneck in {}: hits per second and shares from \
-                    throughput are bounds there. CPU per hit stays valid.",
-                Quoted(configurations)
-            ),
+            Warning::ClientBound { configurations, all, effort } => {
+                let every = configurations.len() as u32 == *all;
+                write!(f, "the load client, not the server, was the bottleneck in ")?;
+                if every {
+                    f.write_str("every configuration")?
+                } else {
+                    Quoted(configurations).fmt(f)?
+                }
+                f.write_str(": hits per second and shares from throughput are bounds there. CPU per hit stays valid.")?;
+                match effort.as_str() {
+                    _ if !every => Ok(()),
+                    "honest" => f.write_str(" Give the client more CPUs, or --effort lean."),
+                    _ => f.write_str(" Give the client more CPUs."),
+                }
+            }
             Warning::PreflightFailed { check } => {
-                write!(f, "preflight failed: {check}. This configuration was not used; `tlsdyno doctor` shows \
-                    what this machine lacks.")
+                write!(
+                    f,
+                    "preflight failed: {check}. This configuration was not used; `tlsdyno doctor` shows \
+                    what this machine lacks."
+                )
             }
             Warning::Errors { kind, count, requests } => write!(
                 f,
                 "{count} of {requests} requests failed ({kind}). {}",
                 match kind.as_str() {
-                    "refused" | "reset" | "closed" => "Read the server's error log; it may have run out of \
+                    "refused" | "reset" | "closed" =>
+                        "Read the server's error log; it may have run out of \
                         connections or died.",
                     "timeout" => "The server did not answer in time; lower --connections.",
-                    "resources" => "The client ran out of ports or descriptors; raise `ulimit -n` or lower \
+                    "resources" =>
+                        "The client ran out of ports or descriptors; raise `ulimit -n` or lower \
                         --connections.",
                     "tls" => "The handshake failed; the server's error log and `tlsdyno load URL` name the alert.",
                     "status" | "length" => "The server answered something else than expected; check its document root.",
@@ -167,15 +185,21 @@ impl fmt::Display for Warning {
                     `performance` while measuring (cpupower frequency-set -g performance)."
             ),
             Warning::SharedCpus { cause } => {
-                write!(f, "server and client share CPUs ({cause}): hits per second are not the server's limit. \
-                    CPU per hit stays valid.")
+                write!(
+                    f,
+                    "server and client share CPUs ({cause}): hits per second are not the server's limit. \
+                    CPU per hit stays valid."
+                )
             }
             Warning::NoPlainHttp => f.write_str(
                 "without a plain-HTTP side no share is claimed for it: \"rest\" is other TLS and the server \
                     itself together. Give --plain-address HOST:PORT of the same server without TLS.",
             ),
             Warning::NotStored { cause, saved_as: Some(file) } => {
-                write!(f, "{cause}. Nothing measured is lost: the record is in {file}; `tlsdyno report {file}` reads it.")
+                write!(
+                    f,
+                    "{cause}. Nothing measured is lost: the record is in {file}; `tlsdyno report {file}` reads it."
+                )
             }
             Warning::NotStored { cause, saved_as: None } => {
                 write!(f, "{cause}. The record exists only in this output: keep it (--json, report.html).")
