@@ -266,7 +266,7 @@ mod tests {
     fn failed_connections_do_not_count() {
         let mut sessions = Sessions::new(Resumption::Share(0.5));
         sessions.store(0, ());
-        let mut completed = [0, 0];
+        let mut completed = [0u32, 0];
         for connection in 0..1000 {
             let offered = sessions.decide(0, |_| true).session.is_some();
             if connection % 3 == 0 {
@@ -275,7 +275,7 @@ mod tests {
                 completed[usize::from(offered)] += 1;
             }
         }
-        assert!((completed[0] as i32 - completed[1] as i32).abs() <= 1, "{completed:?}");
+        assert!(completed[0].abs_diff(completed[1]) <= 1, "{completed:?}");
     }
 
     #[test]
