@@ -1,15 +1,17 @@
 //! Developer tasks: `cargo run -p xtask -- TASK`.
 
+mod bench_client;
 mod openssl_series;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let task = std::env::args().nth(1);
-    let done = match task.as_deref() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = match arguments.first().map(String::as_str) {
+        Some("bench" | "bench-client") => bench_client::run(&arguments[1..]),
         Some("openssl-series") => openssl_series::run(),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- openssl-series");
+            eprintln!("usage: cargo run -p xtask -- bench-client [--rounds N] [--seconds N] | openssl-series");
             return ExitCode::from(2);
         }
     };
