@@ -2,8 +2,9 @@
 //!
 //! It is told what happened to connections and answers with [`Action`]s. A user works through its pages in order; the requests of a page
 //! go to its connections as they become free; a new connection is opened while there are more requests than connections that could take
-//! them. When the run's connections are all in use, users wait in a queue, and a new user starts only when nobody waits: so every
-//! active user holds a connection or waits for one, and there are never more active users than connections.
+//! them. A new user starts only when there is room for all the connections that its widest page can use. So how many connections a
+//! page gets does not depend on how fast the server is: two servers given the same users make the same handshakes, which comparing
+//! their costs needs. Where a single user could use more connections than the run has, it waits in a queue for its next one.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -93,6 +94,8 @@ struct Active {
     /// Requests of the page that are under way.
     under_way: u32,
     connections: Vec<ConnectionId>,
+    /// Connections set aside for it: what its widest page can use.
+    reserved: u32,
     /// Further connections may open: the first handshake is complete.
     may_widen: bool,
     /// Is in the queue for a connection.
@@ -120,6 +123,8 @@ pub struct Users<'w> {
     connections: Vec<Connection>,
     free_connections: Vec<ConnectionId>,
     open: u32,
+    /// Connections set aside for all active users.
+    reserved: u32,
     users: Vec<Active>,
     free_users: Vec<ActiveId>,
     active: u32,
@@ -151,6 +156,7 @@ impl<'w> Users<'w> {
             connections: Vec::new(),
             free_connections: Vec::new(),
             open: 0,
+            reserved: 0,
             users: Vec::new(),
             free_users: Vec::new(),
             active: 0,
@@ -326,7 +332,7 @@ impl<'w> Users<'w> {
             if let Some(user) = self.waiting.pop_front() {
                 self.users[user as usize].waits = false;
                 self.advance(user);
-            } else if self.users_left() {
+            } else if self.users_left() && self.has_room_for_next_user() {
                 self.start_user();
             } else {
                 break;
@@ -343,8 +349,31 @@ impl<'w> Users<'w> {
         self.open < room && !self.opening_paused && !self.draining
     }
 
+    /// Whether the next user's widest page fits beside what is set aside for the others. A single user always has room.
+    fn has_room_for_next_user(&self) -> bool {
+        self.active == 0 || self.reserved + self.width(self.next_user) <= self.limits.total
+    }
+
+    /// Connections that the widest page of a user can use.
+    fn width(&self, user: u32) -> u32 {
+        let mut widest = 0;
+        let mut page = 0;
+        for request in self.workload.users[user as usize].requests.clone() {
+            page += 1;
+            widest = page.max(widest);
+            if widest >= self.limits.per_user {
+                return self.limits.per_user;
+            }
+            if self.workload.requests[request as usize].page_end {
+                page = 0;
+            }
+        }
+        widest
+    }
+
     fn start_user(&mut self) {
         let requests = self.workload.users[self.next_user as usize].requests.clone();
+        let reserved = self.width(self.next_user);
         self.next_user += 1;
         if self.next_user == self.range.end && self.over_and_over {
             self.next_user = self.range.start;
@@ -362,6 +391,8 @@ impl<'w> Users<'w> {
         active.page_end = requests.start;
         active.end = requests.end;
         active.may_widen = false;
+        active.reserved = reserved;
+        self.reserved += reserved;
         self.active += 1;
         self.begin_page(id);
         self.advance(id);
@@ -425,6 +456,7 @@ impl<'w> Users<'w> {
         user.active = false;
         user.waits = false;
         user.again.clear();
+        self.reserved -= user.reserved;
         self.active -= 1;
         self.free_users.push(id);
         self.actions.push_back(Action::Forget { user: id });
