@@ -87,6 +87,8 @@ struct Active {
     next: u32,
     /// One past the last request of the current page.
     page_end: u32,
+    /// Requests of the current page.
+    page_requests: u32,
     /// One past the user's last request.
     end: u32,
     /// Requests to be made again; at most one for each connection.
@@ -449,6 +451,7 @@ impl<'w> Users<'w> {
         let rest = &self.workload.requests[user.next as usize..user.end as usize];
         let length = rest.iter().position(|request| request.page_end);
         user.page_end = length.map_or(user.end, |last| user.next + last as u32 + 1);
+        user.page_requests = user.page_end - user.next;
     }
 
     fn release(&mut self, id: ActiveId) {
@@ -533,9 +536,13 @@ impl<'w> Users<'w> {
         let user = &self.users[id as usize];
         let used = |connection: &ConnectionId| self.connections[*connection as usize].used;
         let opening = user.connections.iter().map(used).filter(|used| *used == Use::Opening).count();
-        user.open_requests() > opening as u32
-            && (user.connections.len() as u32) < self.limits.per_user
-            && (user.connections.is_empty() || user.may_widen || !self.limits.first_alone)
+        let open = user.connections.len() as u32;
+        // A page gets its connections also when the first ones were fast enough to do without: see the module's documentation.
+        let page_wants =
+            self.limits.requests_each.is_none() && open < user.page_requests && !self.page_is_done(id);
+        (user.open_requests() > opening as u32 || page_wants)
+            && open < self.limits.per_user
+            && (open == 0 || user.may_widen || !self.limits.first_alone)
     }
 
     fn open(&mut self, user: ActiveId) {

@@ -304,6 +304,15 @@ proptest! {
         prop_assert!(end.most_active <= limits.total);
     }
 
+    /// Two configurations given the same users must make the same handshakes, however fast each is.
+    #[test]
+    fn equal_work_makes_equally_many_connections(users in any_users(), first_alone: bool, one_each: bool, seeds: (u64, u64)) {
+        let workload = workload(&users);
+        let limits = limits(16, 4, first_alone, one_each.then_some(1));
+        let opened = |seed| Simulation::new(&workload, limits, None, false, Trouble::default(), seed).run().opened;
+        prop_assert_eq!(opened(seeds.0), opened(seeds.1));
+    }
+
     #[test]
     fn a_number_of_connections_is_kept_exactly(limits in any_limits(), trouble in any_trouble(), number in 1u64..200, seed: u64) {
         let trouble = Trouble { no_resources: 0, ..trouble };
