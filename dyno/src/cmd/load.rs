@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{
-    Connections, ErrorKind, Expect, Object, Outcome, Plan, Progress, Request, Resumption, Target,
-    Until, User, Workload, run_observed,
+    Connections, ErrorKind, Expect, Object, Outcome, Plan, Progress, Request, Resumption, Target, Until, User,
+    Workload, run_observed,
 };
 
 use crate::exit::{Exit, OrExit};
@@ -150,18 +150,10 @@ pub fn run(args: &Args) -> Result<Exit> {
     }
     if let Some(path) = &args.job {
         let job = job::Prepared::read(path).or_exit(Exit::Input)?;
-        job::serve(
-            &job,
-            std::io::stdin().lock(),
-            std::io::stdout().lock(),
-            &stop,
-        )?;
+        job::serve(&job, std::io::stdin().lock(), std::io::stdout().lock(), &stop)?;
         return Ok(Exit::Done);
     }
-    let text = args
-        .url
-        .as_deref()
-        .expect("clap requires the URL where there is no job");
+    let text = args.url.as_deref().expect("clap requires the URL where there is no job");
     let url = Url::parse(text).or_exit(Exit::Usage)?;
     let address = url.resolve().or_exit(Exit::Unreachable)?;
     let plan = plan(args, &url, address).or_exit(Exit::Usage)?;
@@ -170,10 +162,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let asked = args.reuse.and_then(Reuse::percent).filter(|_| url.tls);
     let warnings = warnings(&outcome, asked, args.expect_status.0);
     let effort = url.tls.then(|| effort(args).to_owned());
-    print(
-        &Summary::new(text.to_owned(), effort, asked, &outcome, &warnings),
-        args.json,
-    )?;
+    print(&Summary::new(text.to_owned(), effort, asked, &outcome, &warnings), args.json)?;
     exit(&outcome, &warnings, address)
 }
 
@@ -200,10 +189,7 @@ fn exit(outcome: &Outcome, warnings: &[Warning], address: SocketAddr) -> Result<
     if !outcome.errors.is_empty() {
         return Ok(Exit::Errors);
     }
-    if warnings
-        .iter()
-        .any(|warning| matches!(warning, Warning::ReuseMissed { .. }))
-    {
+    if warnings.iter().any(|warning| matches!(warning, Warning::ReuseMissed { .. })) {
         return Ok(Exit::Invalid);
     }
     Ok(Exit::Done)
@@ -222,15 +208,13 @@ fn failure(outcome: &Outcome, address: SocketAddr) -> String {
             format!("{address} does not answer; is a firewall between, or is --timeout too short?")
         }
         (ErrorKind::Tls, Some((fault, _))) if fault.contains("authenticated") => {
-            format!(
-                "{fault}; trust its certificate with --ca-file, or do not verify with --insecure"
-            )
+            format!("{fault}; trust its certificate with --ca-file, or do not verify with --insecure")
         }
         (ErrorKind::Tls, Some((fault, _))) => fault.clone(),
         (ErrorKind::Status, _) => "see the warning above".to_owned(),
-        (ErrorKind::Http, _) => format!(
-            "{address} does not answer in HTTP/1; does it speak TLS (https) or another protocol?"
-        ),
+        (ErrorKind::Http, _) => {
+            format!("{address} does not answer in HTTP/1; does it speak TLS (https) or another protocol?")
+        }
         (ErrorKind::Closed | ErrorKind::Reset, _) => {
             format!(
                 "{address} closes connections instead of answering; does it speak TLS where the URL says http, or the reverse?"
@@ -250,10 +234,7 @@ fn plan(args: &Args, url: &Url, address: SocketAddr) -> Result<Plan> {
         effort != "floor" || address.ip().is_loopback(),
         "effort floor sends a key share without a secret, and is for your own servers on this machine only; {address} is not: use lean"
     );
-    ensure!(
-        url.tls || args.reuse.is_none(),
-        "--reuse is about TLS sessions; the URL is plain http"
-    );
+    ensure!(url.tls || args.reuse.is_none(), "--reuse is about TLS sessions; the URL is plain http");
     let spec = TlsSpec {
         versions: args.version.iter().cloned().collect(),
         suites: args.suite.clone(),
@@ -264,16 +245,9 @@ fn plan(args: &Args, url: &Url, address: SocketAddr) -> Result<Plan> {
         tickets: !args.no_tickets,
         ca_file: args.ca_file.clone(),
     };
-    let tls = if url.tls {
-        Some(tls::config(&spec, &url.host)?)
-    } else {
-        None
-    };
-    let host = args
-        .header
-        .iter()
-        .find(|header| header.is_host())
-        .map_or(url.host_header(), |header| header.value.clone());
+    let tls = if url.tls { Some(tls::config(&spec, &url.host)?) } else { None };
+    let host =
+        args.header.iter().find(|header| header.is_host()).map_or(url.host_header(), |header| header.value.clone());
     let users = args.users.unwrap_or(args.connections);
     let requests_each = match (args.close, args.keep_alive, args.requests_per_connection) {
         (true, _, _) => Some(1),
@@ -308,17 +282,9 @@ fn workload(args: &Args, url: &Url, users: u32) -> Workload {
     let object = Object {
         method: args.method.clone(),
         path: url.path.clone(),
-        headers: args
-            .header
-            .iter()
-            .filter(|header| !header.is_host())
-            .map(Header::line)
-            .collect(),
+        headers: args.header.iter().filter(|header| !header.is_host()).map(Header::line).collect(),
         body_bytes: args.body,
-        expect: Expect {
-            status: args.expect_status.0,
-            body_bytes: None,
-        },
+        expect: Expect { status: args.expect_status.0, body_bytes: None },
     };
     let request = |index: u32| Request {
         object: 0,
@@ -329,25 +295,16 @@ fn workload(args: &Args, url: &Url, users: u32) -> Workload {
     Workload {
         objects: vec![object],
         requests: (0..REQUESTS_PER_USER).map(request).collect(),
-        users: vec![
-            User {
-                requests: 0..REQUESTS_PER_USER
-            };
-            users as usize
-        ],
+        users: vec![User { requests: 0..REQUESTS_PER_USER }; users as usize],
     }
 }
 
 fn pin_to(cpu: usize) -> Result<()> {
     let mut set = rustix::thread::CpuSet::new();
-    ensure!(
-        cpu < rustix::thread::CpuSet::MAX_CPU,
-        "there is no CPU {cpu}"
-    );
+    ensure!(cpu < rustix::thread::CpuSet::MAX_CPU, "there is no CPU {cpu}");
     set.set(cpu);
-    rustix::thread::sched_setaffinity(None, &set).with_context(|| {
-        format!("failed to move to CPU {cpu}; `nproc --all` tells how many there are")
-    })
+    rustix::thread::sched_setaffinity(None, &set)
+        .with_context(|| format!("failed to move to CPU {cpu}; `nproc --all` tells how many there are"))
 }
 
 /// Runs the plan on this thread; another one shows the progress where somebody watches.
@@ -373,10 +330,7 @@ fn show(progress: &Progress, done: &AtomicBool) {
             continue;
         }
         shown = Instant::now();
-        let (hits, errors) = (
-            progress.hits.load(Ordering::Relaxed),
-            progress.errors.load(Ordering::Relaxed),
-        );
+        let (hits, errors) = (progress.hits.load(Ordering::Relaxed), progress.errors.load(Ordering::Relaxed));
         let seconds = began.elapsed().as_secs_f64();
         let rate = report::grouped((hits as f64 / seconds) as u64);
         eprint!(
@@ -405,10 +359,8 @@ impl FromStr for Time {
 
     fn from_str(text: &str) -> Result<Time, String> {
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let number: f64 = digits
-            .trim_end()
-            .parse()
-            .map_err(|_| format!("`{text}` is no time; write 10, 10s, 500ms or 2m"))?;
+        let number: f64 =
+            digits.trim_end().parse().map_err(|_| format!("`{text}` is no time; write 10, 10s, 500ms or 2m"))?;
         let unit = match &text[digits.len()..] {
             "" | "s" => 1.0,
             "ms" => 1e-3,
@@ -416,9 +368,7 @@ impl FromStr for Time {
             "m" | "min" => 60.0,
             "h" => 3600.0,
             unit => {
-                return Err(format!(
-                    "`{unit}` is no unit of time; known are us, ms, s, m, h"
-                ));
+                return Err(format!("`{unit}` is no unit of time; known are us, ms, s, m, h"));
             }
         };
         let seconds = number * unit;
@@ -462,9 +412,7 @@ impl FromStr for Reuse {
         let number = text.strip_suffix('%').unwrap_or(text).trim_end();
         match number.parse() {
             Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Reuse::Percent(percent)),
-            _ => Err(format!(
-                "`{text}` is no share of connections; write 0% to 100%, or always"
-            )),
+            _ => Err(format!("`{text}` is no share of connections; write 0% to 100%, or always")),
         }
     }
 }
@@ -490,31 +438,21 @@ impl FromStr for Header {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Header, String> {
-        let (name, value) = text
-            .split_once(':')
-            .ok_or_else(|| format!("`{text}` is no header; write 'Name: value'"))?;
-        let is_token =
-            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        let (name, value) =
+            text.split_once(':').ok_or_else(|| format!("`{text}` is no header; write 'Name: value'"))?;
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         if name.is_empty() || !name.bytes().all(is_token) {
             return Err(format!("`{name}` is no header name"));
         }
-        if value
-            .bytes()
-            .any(|byte| byte.is_ascii_control() && byte != b'\t')
-        {
+        if value.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
             return Err(format!("the value of `{name}` holds control characters"));
         }
         for owned in ["Connection", "Content-Length", "Transfer-Encoding"] {
             if name.eq_ignore_ascii_case(owned) {
-                return Err(format!(
-                    "`{owned}` is made by tlsdyno itself; use --close, --keep-alive or --body"
-                ));
+                return Err(format!("`{owned}` is made by tlsdyno itself; use --close, --keep-alive or --body"));
             }
         }
-        Ok(Header {
-            name: name.to_owned(),
-            value: value.trim().to_owned(),
-        })
+        Ok(Header { name: name.to_owned(), value: value.trim().to_owned() })
     }
 }
 
@@ -539,9 +477,7 @@ impl FromStr for ExpectedStatus {
         match text.parse() {
             _ if text == "any" => Ok(ExpectedStatus(None)),
             Ok(status) if (200..=599).contains(&status) => Ok(ExpectedStatus(Some(status))),
-            _ => Err(format!(
-                "`{text}` is no status of a response; write 200 to 599, or any"
-            )),
+            _ => Err(format!("`{text}` is no status of a response; write 200 to 599, or any")),
         }
     }
 }
@@ -557,20 +493,11 @@ mod tests {
         assert_eq!(time("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(time("4ms"), Ok(Duration::from_millis(4)));
         assert_eq!(time("2m"), Ok(Duration::from_secs(120)));
-        assert!(
-            time("soon").is_err()
-                && time("1y").is_err()
-                && time("-1").is_err()
-                && time("NaN").is_err()
-        );
+        assert!(time("soon").is_err() && time("1y").is_err() && time("-1").is_err() && time("NaN").is_err());
         assert_eq!("50%".parse(), Ok(Reuse::Percent(50.0)));
         assert_eq!("99.5".parse(), Ok(Reuse::Percent(99.5)));
         assert_eq!("always".parse(), Ok(Reuse::Always));
-        assert!(
-            ["101%", "-1%", "half", "", "NaN"]
-                .iter()
-                .all(|text| text.parse::<Reuse>().is_err())
-        );
+        assert!(["101%", "-1%", "half", "", "NaN"].iter().all(|text| text.parse::<Reuse>().is_err()));
         let header: Header = "accept:  text/html ".parse().unwrap();
         assert_eq!(header.line(), "accept: text/html\r\n");
         assert!(
@@ -580,11 +507,7 @@ mod tests {
         );
         assert_eq!("any".parse(), Ok(ExpectedStatus(None)));
         assert_eq!("404".parse(), Ok(ExpectedStatus(Some(404))));
-        assert!(
-            ["100", "x"]
-                .iter()
-                .all(|text| text.parse::<ExpectedStatus>().is_err())
-        );
+        assert!(["100", "x"].iter().all(|text| text.parse::<ExpectedStatus>().is_err()));
         assert_eq!(parse_method("get"), Ok("GET".to_owned()));
         assert!(parse_method("G T").is_err() && parse_method("connect").is_err());
     }

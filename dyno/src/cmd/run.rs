@@ -50,7 +50,8 @@ pub struct OutputArgs {
 pub fn run(args: &Args) -> Result<Exit> {
     let text = std::fs::read_to_string(&args.file).with_context(|| format!("failed to read {}", args.file.display()));
     let text = text.or_exit(Exit::Input)?;
-    let experiment = Experiment::from_toml(&text).with_context(|| format!("in {}", args.file.display()));
+    let experiment = Experiment::from_toml(&text, args.file.parent().unwrap_or(Path::new(".")))
+        .with_context(|| format!("in {}", args.file.display()));
     let mut experiment = experiment.or_exit(Exit::Input)?;
     if let Some(time) = args.time {
         experiment.measure.time_s = time;

@@ -3,7 +3,7 @@
 //! Every table refuses unknown keys, so that a typing error never silently measures something else.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -279,9 +279,12 @@ impl Default for Experiment {
 }
 
 impl Experiment {
-    /// Reads an experiment file. Relative paths in it are relative to the file.
-    pub fn from_toml(text: &str) -> Result<Experiment> {
+    /// Reads an experiment file, which lies in `directory`: relative paths in it are relative to the file.
+    pub fn from_toml(text: &str, directory: &Path) -> Result<Experiment> {
         let mut experiment: Experiment = toml::from_str(text)?;
+        if let WorkloadSpec::Trace { path, .. } = &mut experiment.workload {
+            *path = directory.join(&*path);
+        }
         experiment.check()?;
         experiment.fill();
         Ok(experiment)
@@ -401,14 +404,6 @@ impl Experiment {
         }
         Ok(())
     }
-
-    /// The workload's log file, if it has one.
-    pub fn trace_path(&self) -> Option<&PathBuf> {
-        match &self.workload {
-            WorkloadSpec::Trace { path, .. } => Some(path),
-            _ => None,
-        }
-    }
 }
 
 fn spoken(stage: Stage) -> String {
@@ -421,7 +416,7 @@ mod tests {
 
     #[test]
     fn defaults_fill_in_the_whole_ablation() {
-        let experiment = Experiment::from_toml("question = \"q\"").unwrap();
+        let experiment = Experiment::from_toml("question = \"q\"", Path::new("/")).unwrap();
         let names: Vec<_> = experiment.configurations.iter().map(|c| c.name.as_str()).collect();
         assert_eq!(names.first(), Some(&"as is"));
         assert_eq!(names.last(), Some(&"plain HTTP"));
@@ -435,14 +430,14 @@ mod tests {
             Experiment { measure: Measure { seed: Some(7), ..Measure::default() }, ..Experiment::default() };
         experiment.fill();
         let text = experiment.to_toml().unwrap();
-        assert_eq!(Experiment::from_toml(&text).unwrap(), experiment);
+        assert_eq!(Experiment::from_toml(&text, Path::new("/")).unwrap(), experiment);
     }
 
     #[test]
     fn every_table_refuses_unknown_keys() {
         for table in ["", "[server]\n", "[tls]\n", "[load]\n", "[measure]\n", "[[configuration]]\nname = \"a\"\n"] {
             let text = format!("question = \"q\"\n{table}surprise = 1\n");
-            let error = Experiment::from_toml(&text).unwrap_err().to_string();
+            let error = Experiment::from_toml(&text, Path::new("/")).unwrap_err().to_string();
             assert!(error.contains("surprise"), "{table}: {error}");
         }
     }

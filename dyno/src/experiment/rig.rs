@@ -72,7 +72,7 @@ impl Rig {
     /// Makes the workload, its files, certificates and provider settings. Starts nothing yet. `say` is told what is being done.
     pub fn prepare(experiment: &Experiment, cpus: Cpus, say: &mut dyn FnMut(&str)) -> Result<Rig> {
         say("making the workload");
-        let site = trace::make(&experiment.workload).or_exit(Exit::Input)?;
+        let site = trace::make(&experiment.workload).context("failed to make the workload")?;
         let directory = RunDirectory::create()?;
         let docroot = directory.path().join("docroot");
         say("writing the document root");
@@ -192,7 +192,7 @@ impl Rig {
     /// Starts the load process for these servers (all of them must have been started once, so that their addresses are known).
     pub fn start_load(&self, experiment: &Experiment) -> Result<LoadProcess> {
         let targets = self.stands.iter().map(|stand| self.target(experiment, stand)).collect::<Result<_>>()?;
-        let job = Job { workload: experiment.workload.clone(), targets, connections: connections(&experiment.load) };
+        let job = Job { workload: self.site.spec.clone(), targets, connections: connections(&experiment.load) };
         LoadProcess::start(&job, self.directory.path(), Some(self.cpus.load))
     }
 

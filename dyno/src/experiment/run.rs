@@ -2,6 +2,7 @@
 //!
 //! What was measured is handed to the record block by block, so that nothing is lost when something breaks later.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -41,6 +42,8 @@ pub trait Observer {
 const CALIBRATION_FACTOR: u32 = 2;
 /// A calibration shorter than this is repeated with more work.
 const CALIBRATION_MIN: Duration = Duration::from_millis(120);
+/// Where the details of a log's troubles are.
+const LOG_REMEDY: &str = "`tlsdyno trace show LOG` tells more";
 /// Part of the time budget that calibration may take.
 const CALIBRATION_BUDGET: f64 = 0.2;
 
@@ -65,6 +68,8 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
         .seed
         .unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64));
     let mut record = empty_record(experiment, cpus, seed);
+    let log_warnings = rig.site.summary.log.iter().flat_map(|log| log.warnings());
+    record.warnings.extend(log_warnings.map(|what| Warning::Other { what, remedy: LOG_REMEDY.to_owned() }));
     start_and_check(experiment, &mut rig, &mut record, stop, observer)?;
     manifest::describe(&mut record.manifest, experiment, &mut rig, cpus, seed);
     observer.step("starting the load process");
@@ -202,9 +207,11 @@ fn configuration(model: &ConfigurationModel, checks: &[Check]) -> Configuration 
 /// Rounds in which every valid configuration has its block.
 fn complete_rounds(record: &Record) -> u32 {
     let wanted = record.configurations.iter().filter(|configuration| configuration.valid).count();
-    let rounds = record.blocks.iter().map(|block| block.round).max().map_or(0, |last| last + 1);
-    (0..rounds).filter(|round| record.blocks.iter().filter(|block| block.round == *round).count() >= wanted).count()
-        as u32
+    let mut measured: BTreeMap<u32, BTreeSet<usize>> = BTreeMap::new();
+    for block in &record.blocks {
+        measured.entry(block.round).or_default().insert(block.configuration);
+    }
+    measured.values().filter(|configurations| configurations.len() >= wanted).count() as u32
 }
 
 /// The measuring itself.
@@ -224,14 +231,20 @@ impl Session<'_> {
             (0..self.rig.stands.len()).filter(|index| self.journal.record().configurations[*index].valid).collect();
         observer.step("warming up and calibrating");
         let seconds_per_user = self.calibrate(&valid, budget)?;
+        let blocks = self.blocks_of_round(&valid);
+        let seconds_of = |index: &usize| {
+            let place = valid.iter().position(|other| other == index);
+            place.map_or(0.0, |place| seconds_per_user[place])
+        };
+        let seconds: Vec<f64> = blocks.iter().map(seconds_of).collect();
         let left = budget.saturating_sub(self.started.elapsed());
-        let schedule = schedule(left, &seconds_per_user, self.users_min(), self.load.users);
+        let schedule = schedule(left, &seconds, self.users_min(), self.load.users);
         observer.measuring(&schedule, valid.len());
         let mut order = SplitMix64::new(seed);
         let mut longest_round = schedule.round;
         for round in 0.. {
             let began = Instant::now();
-            self.round(round, &schedule, &valid, &mut order, budget, observer)?;
+            self.round(round, &schedule, &blocks, &mut order, budget, observer)?;
             longest_round = longest_round.max(began.elapsed());
             // A round that would not fit is not begun: --time is a bound.
             if self.started.elapsed() + longest_round > budget {
@@ -241,9 +254,24 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Users that keep all connections busy.
+    /// The configurations of one round. The server as is takes part in every comparison, so where there are several it is measured twice:
+    /// that narrows all intervals for the price of one block.
+    fn blocks_of_round(&self, valid: &[usize]) -> Vec<usize> {
+        const COMPARISONS_WORTH_IT: usize = 3;
+        let mut blocks = valid.to_vec();
+        let as_is = |index: &&usize| self.journal.record().configurations[**index].kind == Kind::AsIs;
+        if valid.len() > COMPARISONS_WORTH_IT {
+            blocks.extend(valid.iter().find(as_is));
+        }
+        blocks
+    }
+
+    /// Users that keep all connections busy: each uses as many as its pages are wide.
     fn users_min(&self) -> u32 {
-        self.experiment.load.connections.div_ceil(self.experiment.load.per_user).max(8)
+        let load = &self.experiment.load;
+        let one_by_one = self.rig.site.workload.requests.iter().all(|request| request.page_end);
+        let width = if one_by_one { 1 } else { load.per_user };
+        load.connections.div_ceil(width).max(8)
     }
 
     /// Runs every configuration once: warm-up and timing. Returns seconds per user for each.
@@ -277,13 +305,13 @@ impl Session<'_> {
         &mut self,
         round: u32,
         schedule: &Schedule,
-        valid: &[usize],
+        blocks: &[usize],
         order: &mut SplitMix64,
         budget: Duration,
         observer: &mut dyn Observer,
     ) -> Result<()> {
         let users = users_of_round(round, schedule.users_per_block, self.load.users);
-        for (position, index) in shuffled(valid, order).into_iter().enumerate() {
+        for (position, index) in shuffled(blocks, order).into_iter().enumerate() {
             self.check_stop()?;
             let mut block = self.block(index, users.clone())?;
             block.round = round;

@@ -23,14 +23,8 @@ pub fn make_room_for(connections: u32) -> Result<()> {
          `sudo prlimit --pid $$ --nofile={needed}:{needed}` in this shell, or use at most --connections {}",
         most.saturating_sub(OTHERS)
     );
-    setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: Some(needed),
-            maximum: limit.maximum,
-        },
-    )
-    .context("failed to raise the limit on open files")
+    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum: limit.maximum })
+        .context("failed to raise the limit on open files")
 }
 
 #[cfg(test)]
@@ -42,12 +36,7 @@ mod tests {
         make_room_for(1).unwrap();
         let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
         if let Ok(beyond) = u32::try_from(hard.saturating_add(1)) {
-            assert!(
-                make_room_for(beyond)
-                    .unwrap_err()
-                    .to_string()
-                    .contains("prlimit")
-            );
+            assert!(make_room_for(beyond).unwrap_err().to_string().contains("prlimit"));
         }
     }
 }

@@ -26,10 +26,10 @@ impl Prepared {
     /// # Errors
     /// The file cannot be read, or what it asks for cannot be done.
     pub fn read(path: &Path) -> Result<Prepared> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("failed to read the job file {}", path.display()))?;
-        let job: Job = serde_json::from_str(&text)
-            .with_context(|| format!("the job file {} is malformed", path.display()))?;
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("failed to read the job file {}", path.display()))?;
+        let job: Job =
+            serde_json::from_str(&text).with_context(|| format!("the job file {} is malformed", path.display()))?;
         Prepared::new(&job)
     }
 
@@ -41,43 +41,28 @@ impl Prepared {
         descriptors::make_room_for(job.connections.total)?;
         let site = trace::make(&job.workload).context("failed to make the workload")?;
         let targets = job.targets.iter().map(target).collect::<Result<_>>()?;
-        Ok(Prepared {
-            workload: site.workload,
-            connections: connections(&job.connections),
-            targets,
-        })
+        Ok(Prepared { workload: site.workload, connections: connections(&job.connections), targets })
     }
 
     /// What is written before the first command.
     pub fn ready(&self) -> Reply {
-        Reply::Ready {
-            users: self.workload.users.len() as u32,
-            requests: self.workload.requests.len() as u32,
-        }
+        Reply::Ready { users: self.workload.users.len() as u32, requests: self.workload.requests.len() as u32 }
     }
 
     /// Carries out one command line.
     pub fn answer(&self, line: &str, stop: &AtomicBool) -> Reply {
         match self.carry_out(line, stop) {
             Ok(reply) => reply,
-            Err(error) => Reply::Error {
-                message: format!("{error:#}"),
-            },
+            Err(error) => Reply::Error { message: format!("{error:#}") },
         }
     }
 
     fn carry_out(&self, line: &str, stop: &AtomicBool) -> Result<Reply> {
-        let command: Command = serde_json::from_str(line)
-            .with_context(|| format!("`{}` is no command", line.trim_end()))?;
-        let Command::Run {
-            target,
-            users_from,
-            users_to,
-        } = command;
-        let (target, resumption) = self
-            .targets
-            .get(target)
-            .with_context(|| format!("the job has no target {target}"))?;
+        let command: Command =
+            serde_json::from_str(line).with_context(|| format!("`{}` is no command", line.trim_end()))?;
+        let Command::Run { target, users_from, users_to } = command;
+        let (target, resumption) =
+            self.targets.get(target).with_context(|| format!("the job has no target {target}"))?;
         ensure!(users_from < users_to, "the block has no users");
         let plan = Plan {
             target: target.clone(),
@@ -96,12 +81,7 @@ impl Prepared {
 ///
 /// # Errors
 /// Input or output fails: the runner is gone.
-pub fn serve(
-    job: &Prepared,
-    input: impl BufRead,
-    mut output: impl Write,
-    stop: &AtomicBool,
-) -> Result<()> {
+pub fn serve(job: &Prepared, input: impl BufRead, mut output: impl Write, stop: &AtomicBool) -> Result<()> {
     say(&mut output, &job.ready())?;
     for line in input.lines() {
         let line = line.context("failed to read a command")?;
@@ -115,33 +95,18 @@ pub fn serve(
 fn say(output: &mut impl Write, reply: &Reply) -> Result<()> {
     let mut line = serde_json::to_vec(reply).context("failed to encode a reply")?;
     line.push(b'\n');
-    output
-        .write_all(&line)
-        .and_then(|()| output.flush())
-        .context("failed to write a reply")
+    output.write_all(&line).and_then(|()| output.flush()).context("failed to write a reply")
 }
 
 fn target(spec: &TargetSpec) -> Result<(Target, Resumption)> {
     let compile = |tls_spec| tls::config(tls_spec, bare_host(&spec.host));
-    let tls = spec
-        .tls
-        .as_ref()
-        .map(compile)
-        .transpose()
-        .with_context(|| format!("target {}", spec.name))?;
+    let tls = spec.tls.as_ref().map(compile).transpose().with_context(|| format!("target {}", spec.name))?;
     let resumption = match spec.reuse {
         ReuseSpec::Always => Resumption::Always,
         ReuseSpec::Never => Resumption::Never,
         ReuseSpec::Share(share) => Resumption::Share(share),
     };
-    Ok((
-        Target {
-            address: spec.address,
-            host: spec.host.clone(),
-            tls,
-        },
-        resumption,
-    ))
+    Ok((Target { address: spec.address, host: spec.host.clone(), tls }, resumption))
 }
 
 /// A Host header's value without its port and brackets.
@@ -150,11 +115,7 @@ fn bare_host(host: &str) -> &str {
         return literal;
     }
     match host.rsplit_once(':') {
-        Some((name, port))
-            if !name.contains(':') && port.bytes().all(|byte| byte.is_ascii_digit()) =>
-        {
-            name
-        }
+        Some((name, port)) if !name.contains(':') && port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     }
 }
@@ -211,37 +172,14 @@ mod tests {
             "\n",
         );
         let mut output = Vec::new();
-        serve(
-            &job,
-            commands.as_bytes(),
-            &mut output,
-            &AtomicBool::new(false),
-        )
-        .unwrap();
-        let replies: Vec<Reply> = String::from_utf8(output)
-            .unwrap()
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
-        assert!(matches!(
-            replies[0],
-            Reply::Ready {
-                users: 3,
-                requests: 6
-            }
-        ));
-        let Reply::Outcome(outcome) = &replies[1] else {
-            panic!("{:?}", replies[1])
-        };
+        serve(&job, commands.as_bytes(), &mut output, &AtomicBool::new(false)).unwrap();
+        let replies: Vec<Reply> =
+            String::from_utf8(output).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(matches!(replies[0], Reply::Ready { users: 3, requests: 6 }));
+        let Reply::Outcome(outcome) = &replies[1] else { panic!("{:?}", replies[1]) };
         assert_eq!(outcome.errors["refused"], 4);
-        for (reply, word) in replies[2..]
-            .iter()
-            .zip(["nonsense", "no target 1", "users"])
-        {
-            assert!(
-                matches!(reply, Reply::Error { message } if message.contains(word)),
-                "{reply:?}"
-            );
+        for (reply, word) in replies[2..].iter().zip(["nonsense", "no target 1", "users"]) {
+            assert!(matches!(reply, Reply::Error { message } if message.contains(word)), "{reply:?}");
         }
         assert_eq!(replies.len(), 5);
     }
@@ -255,17 +193,10 @@ mod tests {
         refuse("\"share\"", "\"portion\"", "portion");
         refuse("\"total\": 2", "\"total\": 2, \"more\": 1", "more");
         let tls = r#"{"versions": [], "suites": ["RC4"], "groups": [], "effort": "lean", "noop": [], "encrypt_then_mac": true, "tickets": true, "ca_file": null}"#;
+        refuse("\"tls\": null", &format!("\"tls\": {tls}"), "as is: unknown cipher suite `RC4`");
         refuse(
             "\"tls\": null",
-            &format!("\"tls\": {tls}"),
-            "as is: unknown cipher suite `RC4`",
-        );
-        refuse(
-            "\"tls\": null",
-            &format!(
-                "\"tls\": {}",
-                tls.replace("\"RC4\"", "").replace("lean", "keen")
-            ),
+            &format!("\"tls\": {}", tls.replace("\"RC4\"", "").replace("lean", "keen")),
             "effort `keen`",
         );
     }

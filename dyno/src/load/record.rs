@@ -29,11 +29,7 @@ pub fn record(outcome: &Outcome) -> Result<OutcomeRecord> {
         elapsed_ns: outcome.elapsed_ns,
         client_cpu_ns: outcome.client_cpu_ns,
         phases,
-        errors: outcome
-            .errors
-            .iter()
-            .map(|(kind, count)| (kind.name().to_owned(), *count))
-            .collect(),
+        errors: outcome.errors.iter().map(|(kind, count)| (kind.name().to_owned(), *count)).collect(),
         statuses: outcome.statuses.clone(),
         tls_faults: outcome.tls_faults.clone(),
         negotiated: outcome.negotiated.clone(),
@@ -48,9 +44,7 @@ pub fn record(outcome: &Outcome) -> Result<OutcomeRecord> {
 /// As [`record`].
 pub fn encode(histogram: &Histogram<u64>) -> Result<String> {
     let mut bytes = Vec::new();
-    V2Serializer::new()
-        .serialize(histogram, &mut bytes)
-        .context("failed to serialise a histogram")?;
+    V2Serializer::new().serialize(histogram, &mut bytes).context("failed to serialise a histogram")?;
     Ok(STANDARD.encode(bytes))
 }
 
@@ -60,9 +54,7 @@ pub fn encode(histogram: &Histogram<u64>) -> Result<String> {
 /// The text is not what [`encode`] makes.
 pub fn decode(text: &str) -> Result<Histogram<u64>> {
     let bytes = STANDARD.decode(text).context("a histogram is not base64")?;
-    Deserializer::new()
-        .deserialize(&mut bytes.as_slice())
-        .context("a histogram is damaged")
+    Deserializer::new().deserialize(&mut bytes.as_slice()).context("a histogram is damaged")
 }
 
 #[cfg(test)]

@@ -14,60 +14,23 @@ pub fn text(summary: &Summary) -> String {
 }
 
 fn write_all(out: &mut String, summary: &Summary) -> std::fmt::Result {
-    let effort = summary
-        .effort
-        .as_ref()
-        .map_or("plain HTTP".to_owned(), |effort| format!("effort {effort}"));
-    writeln!(
-        out,
-        "{}   {effort}   {}",
-        summary.url,
-        duration(summary.elapsed_ns as f64)
-    )?;
+    let effort = summary.effort.as_ref().map_or("plain HTTP".to_owned(), |effort| format!("effort {effort}"));
+    writeln!(out, "{}   {effort}   {}", summary.url, duration(summary.elapsed_ns as f64))?;
     for (negotiated, count) in &summary.negotiated {
         writeln!(out, "TLS {negotiated}   {} handshakes", grouped(*count))?;
     }
     writeln!(out)?;
-    line(
-        out,
-        "hits",
-        &grouped(summary.hits),
-        &format!("{} /s", grouped(summary.hits_per_second.round() as u64)),
-    )?;
+    line(out, "hits", &grouped(summary.hits), &format!("{} /s", grouped(summary.hits_per_second.round() as u64)))?;
     let seconds = summary.elapsed_ns as f64 / 1e9;
-    let rate = if seconds > 0.0 {
-        summary.body_bytes as f64 / seconds
-    } else {
-        0.0
-    };
-    line(
-        out,
-        "body",
-        &bytes(summary.body_bytes as f64),
-        &format!("{}/s", bytes(rate)),
-    )?;
+    let rate = if seconds > 0.0 { summary.body_bytes as f64 / seconds } else { 0.0 };
+    line(out, "body", &bytes(summary.body_bytes as f64), &format!("{}/s", bytes(rate)))?;
     line(out, "connections", &grouped(summary.connections), "")?;
     write_handshakes(out, summary)?;
-    let per_hit = summary
-        .client_cpu_ns_per_hit
-        .map_or("-".to_owned(), |cpu| format!("{}/hit", duration(cpu)));
-    line(
-        out,
-        "client CPU",
-        &per_hit,
-        &format!("{:.0} % of a core", summary.client_busy_fraction * 100.0),
-    )?;
-    let errors: Vec<String> = summary
-        .errors
-        .iter()
-        .map(|(kind, count)| format!("{} {kind}", grouped(*count)))
-        .collect();
-    line(
-        out,
-        "errors",
-        if errors.is_empty() { "none" } else { "" },
-        &errors.join(", "),
-    )?;
+    let per_hit = summary.client_cpu_ns_per_hit.map_or("-".to_owned(), |cpu| format!("{}/hit", duration(cpu)));
+    line(out, "client CPU", &per_hit, &format!("{:.0} % of a core", summary.client_busy_fraction * 100.0))?;
+    let errors: Vec<String> =
+        summary.errors.iter().map(|(kind, count)| format!("{} {kind}", grouped(*count))).collect();
+    line(out, "errors", if errors.is_empty() { "none" } else { "" }, &errors.join(", "))?;
     for (fault, count) in &summary.tls_faults {
         writeln!(out, "  {:>12} × {fault}", grouped(*count))?;
     }
@@ -84,9 +47,7 @@ fn write_handshakes(out: &mut String, summary: &Summary) -> std::fmt::Result {
         return Ok(());
     };
     line(out, "full", &grouped(counts.full), "handshakes")?;
-    let asked = summary
-        .reuse_percent_asked
-        .map_or(String::new(), |asked| format!(", asked for {asked:.1} %"));
+    let asked = summary.reuse_percent_asked.map_or(String::new(), |asked| format!(", asked for {asked:.1} %"));
     let detail = format!(
         "handshakes, {achieved:.1} %{asked} (intended {}, offered {})",
         grouped(counts.resumed_intended),
@@ -108,20 +69,8 @@ fn write_latencies(out: &mut String, summary: &Summary) -> std::fmt::Result {
         let Some(latency) = summary.latency_ns.get(phase.name()) else {
             continue;
         };
-        write!(
-            out,
-            "  {:<18}{:>11}",
-            phase.name().replace('_', " "),
-            grouped(latency.count)
-        )?;
-        let percentiles = [
-            latency.p50,
-            latency.p90,
-            latency.p99,
-            latency.p999,
-            latency.max,
-        ]
-        .map(|value| value as f64);
+        write!(out, "  {:<18}{:>11}", phase.name().replace('_', " "), grouped(latency.count))?;
+        let percentiles = [latency.p50, latency.p90, latency.p99, latency.p999, latency.max].map(|value| value as f64);
         for value in [latency.mean].into_iter().chain(percentiles) {
             write!(out, "{:>10}", duration(value))?;
         }
@@ -131,11 +80,7 @@ fn write_latencies(out: &mut String, summary: &Summary) -> std::fmt::Result {
 }
 
 fn line(out: &mut String, name: &str, value: &str, more: &str) -> std::fmt::Result {
-    writeln!(
-        out,
-        "{}",
-        format!("  {name:<14}{value:>14}   {more}").trim_end()
-    )
+    writeln!(out, "{}", format!("  {name:<14}{value:>14}   {more}").trim_end())
 }
 
 /// A time with three or four digits and its unit.
@@ -177,17 +122,8 @@ mod tests {
 
     #[test]
     fn numbers_read_well() {
-        assert_eq!(
-            [0, 999, 1000, 1_234_567].map(grouped),
-            ["0", "999", "1,000", "1,234,567"]
-        );
-        assert_eq!(
-            [950.0, 1500.0, 2.5e6, 3e9].map(duration),
-            ["950 ns", "1.5 µs", "2.50 ms", "3.00 s"]
-        );
-        assert_eq!(
-            [10.0, 1024.0, 5e8, 2e9].map(bytes),
-            ["10 B", "1.0 kB", "500.0 MB", "2.00 GB"]
-        );
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([950.0, 1500.0, 2.5e6, 3e9].map(duration), ["950 ns", "1.5 µs", "2.50 ms", "3.00 s"]);
+        assert_eq!([10.0, 1024.0, 5e8, 2e9].map(bytes), ["10 B", "1.0 kB", "500.0 MB", "2.00 GB"]);
     }
 }

@@ -112,15 +112,10 @@ impl Summary {
             url,
             effort,
             hits: outcome.hits,
-            hits_per_second: if seconds > 0.0 {
-                outcome.hits as f64 / seconds
-            } else {
-                0.0
-            },
+            hits_per_second: if seconds > 0.0 { outcome.hits as f64 / seconds } else { 0.0 },
             body_bytes: outcome.body_bytes,
             elapsed_ns: outcome.elapsed_ns,
-            client_cpu_ns_per_hit: (outcome.hits > 0)
-                .then(|| outcome.client_cpu_ns as f64 / outcome.hits as f64),
+            client_cpu_ns_per_hit: (outcome.hits > 0).then(|| outcome.client_cpu_ns as f64 / outcome.hits as f64),
             client_busy_fraction: busy_fraction(outcome),
             connections: outcome.connections,
             handshakes: HandshakeCounts {
@@ -136,11 +131,7 @@ impl Summary {
                 .iter()
                 .map(|(phase, histogram)| (phase.name().to_owned(), Latency::of(histogram)))
                 .collect(),
-            errors: outcome
-                .errors
-                .iter()
-                .map(|(kind, count)| (kind.name().to_owned(), *count))
-                .collect(),
+            errors: outcome.errors.iter().map(|(kind, count)| (kind.name().to_owned(), *count)).collect(),
             statuses: outcome.statuses.clone(),
             tls_faults: outcome.tls_faults.clone(),
             negotiated: outcome.negotiated.clone(),

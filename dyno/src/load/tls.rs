@@ -19,11 +19,7 @@ use crate::experiment::job::TlsSpec;
 /// A name that is not known (and those that are), settings that contradict each other, roots that cannot be read.
 pub fn config(spec: &TlsSpec, host: &str) -> Result<Arc<Config>> {
     let effort: Effort = spec.effort.parse()?;
-    let stages_off: StageSet = spec
-        .noop
-        .iter()
-        .map(|name| name.parse::<Stage>())
-        .collect::<Result<_, _>>()?;
+    let stages_off: StageSet = spec.noop.iter().map(|name| name.parse::<Stage>()).collect::<Result<_, _>>()?;
     let settings = Settings {
         versions: parse_all(&spec.versions)?,
         suites: parse_all(&spec.suites)?,
@@ -33,25 +29,15 @@ pub fn config(spec: &TlsSpec, host: &str) -> Result<Arc<Config>> {
         stages_off,
         encrypt_then_mac: spec.encrypt_then_mac,
         tickets: spec.tickets,
-        trust_anchors: if effort == Effort::Honest {
-            trust_anchors(spec.ca_file.as_deref())?
-        } else {
-            Vec::new()
-        },
-        now_unix_s: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .context("the clock stands before 1970")?
-            .as_secs(),
+        trust_anchors: if effort == Effort::Honest { trust_anchors(spec.ca_file.as_deref())? } else { Vec::new() },
+        now_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs(),
         ..Settings::default()
     };
     Ok(Arc::new(Config::new(settings)?))
 }
 
 fn parse_all<T: FromStr<Err = UnknownName>>(names: &[String]) -> Result<Vec<T>> {
-    Ok(names
-        .iter()
-        .map(|name| name.parse())
-        .collect::<Result<_, _>>()?)
+    Ok(names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?)
 }
 
 fn trust_anchors(ca_file: Option<&Path>) -> Result<Vec<Vec<u8>>> {
@@ -60,15 +46,11 @@ fn trust_anchors(ca_file: Option<&Path>) -> Result<Vec<Vec<u8>>> {
         for certificate in CertificateDer::pem_file_iter(path)
             .with_context(|| format!("failed to read the CA file {}", path.display()))?
         {
-            let certificate = certificate
-                .with_context(|| format!("the CA file {} is damaged", path.display()))?;
+            let certificate = certificate.with_context(|| format!("the CA file {} is damaged", path.display()))?;
             anchors.push(certificate.as_ref().to_vec());
         }
         if anchors.is_empty() {
-            bail!(
-                "the CA file {} holds no certificate in PEM form",
-                path.display()
-            );
+            bail!("the CA file {} holds no certificate in PEM form", path.display());
         }
         return Ok(anchors);
     }
@@ -79,9 +61,5 @@ fn trust_anchors(ca_file: Option<&Path>) -> Result<Vec<Vec<u8>>> {
              ca-certificates, or do not verify (--effort lean)"
         );
     }
-    Ok(system
-        .certs
-        .iter()
-        .map(|certificate| certificate.as_ref().to_vec())
-        .collect())
+    Ok(system.certs.iter().map(|certificate| certificate.as_ref().to_vec()).collect())
 }

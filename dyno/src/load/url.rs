@@ -23,9 +23,9 @@ impl Url {
     /// # Errors
     /// What is wrong with the text, and what would be right.
     pub fn parse(text: &str) -> Result<Url> {
-        let (scheme, rest) = text.split_once("://").with_context(|| {
-            format!("`{text}` is no URL; write https://HOST[:PORT]/PATH or http://…")
-        })?;
+        let (scheme, rest) = text
+            .split_once("://")
+            .with_context(|| format!("`{text}` is no URL; write https://HOST[:PORT]/PATH or http://…"))?;
         let tls = match scheme.to_ascii_lowercase().as_str() {
             "https" => true,
             "http" => false,
@@ -35,36 +35,20 @@ impl Url {
         let rest = rest.split('#').next().unwrap_or(rest);
         let path_at = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(path_at);
-        ensure!(
-            !authority.contains('@'),
-            "`{text}` names a user; send credentials with --header 'Authorization: …'"
-        );
-        let (host, port) = split_authority(authority)
-            .with_context(|| format!("`{text}` has no valid host and port"))?;
-        let path = if path.starts_with('/') {
-            path.to_owned()
-        } else {
-            format!("/{path}")
-        };
+        ensure!(!authority.contains('@'), "`{text}` names a user; send credentials with --header 'Authorization: …'");
+        let (host, port) =
+            split_authority(authority).with_context(|| format!("`{text}` has no valid host and port"))?;
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         ensure!(
             path.bytes().all(|byte| byte.is_ascii_graphic()),
             "the path `{path}` holds characters that cannot stand on a request line; percent-encode them (a space is %20)"
         );
-        Ok(Url {
-            tls,
-            host: host.to_owned(),
-            port: port.unwrap_or(if tls { 443 } else { 80 }),
-            path,
-        })
+        Ok(Url { tls, host: host.to_owned(), port: port.unwrap_or(if tls { 443 } else { 80 }), path })
     }
 
     /// The value of the Host header: with brackets around an IPv6 literal, and the port where it is not the scheme's.
     pub fn host_header(&self) -> String {
-        let host = if self.host.contains(':') {
-            format!("[{}]", self.host)
-        } else {
-            self.host.clone()
-        };
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         match (self.tls, self.port) {
             (true, 443) | (false, 80) => host,
             (_, port) => format!("{host}:{port}"),
@@ -87,30 +71,21 @@ impl Url {
 fn split_authority(authority: &str) -> Result<(&str, Option<u16>)> {
     let (host, rest) = match authority.strip_prefix('[') {
         Some(literal) => {
-            let (host, rest) = literal
-                .split_once(']')
-                .context("the bracket of the IPv6 address is not closed")?;
-            ensure!(
-                host.parse::<std::net::Ipv6Addr>().is_ok(),
-                "`{host}` is no IPv6 address"
-            );
+            let (host, rest) = literal.split_once(']').context("the bracket of the IPv6 address is not closed")?;
+            ensure!(host.parse::<std::net::Ipv6Addr>().is_ok(), "`{host}` is no IPv6 address");
             (host, rest)
         }
         None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
     };
     ensure!(!host.is_empty(), "the host is empty");
     ensure!(
-        host.bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte)),
+        host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte)),
         "`{host}` is no host name (write international names in their xn-- form)"
     );
     let port = match rest.strip_prefix(':') {
-        Some(port) => Some(
-            port.parse()
-                .ok()
-                .filter(|port| *port != 0)
-                .with_context(|| format!("`{port}` is no port"))?,
-        ),
+        Some(port) => {
+            Some(port.parse().ok().filter(|port| *port != 0).with_context(|| format!("`{port}` is no port"))?)
+        }
         None if rest.is_empty() => None,
         None => bail!("`{rest}` cannot follow the host"),
     };
@@ -124,63 +99,18 @@ mod tests {
     #[test]
     fn urls_are_taken_apart_and_put_together() {
         let cases = [
-            (
-                "https://example.org",
-                true,
-                "example.org",
-                443,
-                "/",
-                "example.org",
-            ),
-            (
-                "HTTP://example.org:8080/a/b?c=d#e",
-                false,
-                "example.org",
-                8080,
-                "/a/b?c=d",
-                "example.org:8080",
-            ),
-            (
-                "https://[::1]:8443?q",
-                true,
-                "::1",
-                8443,
-                "/?q",
-                "[::1]:8443",
-            ),
-            (
-                "http://[2001:db8::1]/x",
-                false,
-                "2001:db8::1",
-                80,
-                "/x",
-                "[2001:db8::1]",
-            ),
-            (
-                "https://127.0.0.1:443/",
-                true,
-                "127.0.0.1",
-                443,
-                "/",
-                "127.0.0.1",
-            ),
+            ("https://example.org", true, "example.org", 443, "/", "example.org"),
+            ("HTTP://example.org:8080/a/b?c=d#e", false, "example.org", 8080, "/a/b?c=d", "example.org:8080"),
+            ("https://[::1]:8443?q", true, "::1", 8443, "/?q", "[::1]:8443"),
+            ("http://[2001:db8::1]/x", false, "2001:db8::1", 80, "/x", "[2001:db8::1]"),
+            ("https://127.0.0.1:443/", true, "127.0.0.1", 443, "/", "127.0.0.1"),
         ];
         for (text, tls, host, port, path, header) in cases {
             let url = Url::parse(text).unwrap();
-            assert_eq!(
-                (url.tls, url.host.as_str(), url.port, url.path.as_str()),
-                (tls, host, port, path)
-            );
+            assert_eq!((url.tls, url.host.as_str(), url.port, url.path.as_str()), (tls, host, port, path));
             assert_eq!(url.host_header(), header);
         }
-        assert_eq!(
-            Url::parse("https://[::1]:8443/")
-                .unwrap()
-                .resolve()
-                .unwrap()
-                .to_string(),
-            "[::1]:8443"
-        );
+        assert_eq!(Url::parse("https://[::1]:8443/").unwrap().resolve().unwrap().to_string(), "[::1]:8443");
     }
 
     #[test]

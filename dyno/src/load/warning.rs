@@ -70,11 +70,7 @@ const CLIENT_BOUND: f64 = 0.95;
 const REUSE_TOLERANCE: f64 = 0.5;
 
 /// The warnings that an outcome gives rise to.
-pub fn warnings(
-    outcome: &Outcome,
-    reuse_asked_percent: Option<f64>,
-    expected_status: Option<u16>,
-) -> Vec<Warning> {
+pub fn warnings(outcome: &Outcome, reuse_asked_percent: Option<f64>, expected_status: Option<u16>) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let busy = busy_fraction(outcome);
     if busy >= CLIENT_BOUND && outcome.hits > 0 {
@@ -84,20 +80,10 @@ pub fn warnings(
     if let Some(&times) = outcome.errors.get(&ErrorKind::Resources) {
         warnings.push(Warning::NoResources { times });
     }
-    if let (Some(expected), true) = (
-        expected_status,
-        outcome.errors.contains_key(&ErrorKind::Status),
-    ) {
-        let others = outcome
-            .statuses
-            .iter()
-            .filter(|(status, _)| **status != expected);
+    if let (Some(expected), true) = (expected_status, outcome.errors.contains_key(&ErrorKind::Status)) {
+        let others = outcome.statuses.iter().filter(|(status, _)| **status != expected);
         if let Some((&came, &times)) = others.max_by_key(|(_, times)| **times) {
-            warnings.push(Warning::UnexpectedStatus {
-                expected,
-                came,
-                times,
-            });
+            warnings.push(Warning::UnexpectedStatus { expected, came, times });
         }
     }
     if outcome.gave_up {
@@ -108,11 +94,7 @@ pub fn warnings(
 
 /// CPU time of the client by elapsed time, 0 to 1.
 pub fn busy_fraction(outcome: &Outcome) -> f64 {
-    if outcome.elapsed_ns == 0 {
-        0.0
-    } else {
-        (outcome.client_cpu_ns as f64 / outcome.elapsed_ns as f64).min(1.0)
-    }
+    if outcome.elapsed_ns == 0 { 0.0 } else { (outcome.client_cpu_ns as f64 / outcome.elapsed_ns as f64).min(1.0) }
 }
 
 /// Completed handshakes.
@@ -133,11 +115,7 @@ fn missed_reuse(outcome: &Outcome, asked: f64) -> Option<Warning> {
         return None;
     }
     let counts = outcome.handshakes;
-    let (intended, offered, accepted) = (
-        counts.resumed_intended,
-        counts.resumed_offered,
-        counts.resumed_accepted,
-    );
+    let (intended, offered, accepted) = (counts.resumed_intended, counts.resumed_offered, counts.resumed_accepted);
     let cause = if accepted < offered && offered - accepted >= intended - offered.min(intended) {
         ReuseCause::Refused { offered, accepted }
     } else if offered < intended {
@@ -145,11 +123,7 @@ fn missed_reuse(outcome: &Outcome, asked: f64) -> Option<Warning> {
     } else {
         ReuseCause::TooFew { handshakes: all }
     };
-    Some(Warning::ReuseMissed {
-        asked,
-        achieved,
-        cause,
-    })
+    Some(Warning::ReuseMissed { asked, achieved, cause })
 }
 
 impl fmt::Display for Warning {
@@ -161,15 +135,8 @@ impl fmt::Display for Warning {
                  client on another core, or lower the effort (--effort lean)",
                 busy * 100.0
             ),
-            Warning::ReuseMissed {
-                asked,
-                achieved,
-                cause,
-            } => {
-                write!(
-                    f,
-                    "{achieved:.1} % of the connections were resumed, not {asked:.1} %: "
-                )?;
+            Warning::ReuseMissed { asked, achieved, cause } => {
+                write!(f, "{achieved:.1} % of the connections were resumed, not {asked:.1} %: ")?;
                 cause.fmt(f)
             }
             Warning::NoResources { times } => write!(
@@ -177,14 +144,10 @@ impl fmt::Display for Warning {
                 "{times} connections could not be opened for want of local ports or memory. More ports: `sudo sysctl -w \
                  net.ipv4.ip_local_port_range=\"1024 65535\" net.ipv4.tcp_tw_reuse=1`; fewer connections: --requests-per-connection"
             ),
-            Warning::GaveUp => f.write_str(
-                "nothing succeeded any more, so the run ended early; is the server still there?",
-            ),
-            Warning::UnexpectedStatus {
-                expected,
-                came,
-                times,
-            } => write!(
+            Warning::GaveUp => {
+                f.write_str("nothing succeeded any more, so the run ended early; is the server still there?")
+            }
+            Warning::UnexpectedStatus { expected, came, times } => write!(
                 f,
                 "{times} responses had status {came} instead of {expected} and are no hits; correct the URL, or say --expect-status {came}"
             ),
@@ -195,19 +158,13 @@ impl fmt::Display for Warning {
 impl fmt::Display for ReuseCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ReuseCause::NotIssued {
-                intended,
-                offered: 0,
-            } => write!(
+            ReuseCause::NotIssued { intended, offered: 0 } => write!(
                 f,
                 "{intended} were to resume, but the server issued no session. Switch its session cache or tickets on (nginx: \
                  ssl_session_cache, ssl_session_tickets)"
             ),
             ReuseCause::NotIssued { intended, offered } => {
-                write!(
-                    f,
-                    "{intended} were to resume, but the server issued sessions for {offered} only"
-                )
+                write!(f, "{intended} were to resume, but the server issued sessions for {offered} only")
             }
             ReuseCause::Refused { offered, accepted } => write!(
                 f,
@@ -228,22 +185,12 @@ mod tests {
     use super::*;
     use tlsdyno_engine::load::Handshakes;
 
-    fn outcome(
-        full: u64,
-        resumed_intended: u64,
-        resumed_offered: u64,
-        resumed_accepted: u64,
-    ) -> Outcome {
+    fn outcome(full: u64, resumed_intended: u64, resumed_offered: u64, resumed_accepted: u64) -> Outcome {
         Outcome {
             hits: 1,
             body_bytes: 0,
             connections: full + resumed_accepted,
-            handshakes: Handshakes {
-                full,
-                resumed_intended,
-                resumed_offered,
-                resumed_accepted,
-            },
+            handshakes: Handshakes { full, resumed_intended, resumed_offered, resumed_accepted },
             elapsed_ns: 100,
             client_cpu_ns: 50,
             phases: Default::default(),
@@ -258,14 +205,8 @@ mod tests {
 
     #[test]
     fn missed_reuse_names_its_cause() {
-        assert_eq!(
-            warnings(&outcome(5000, 5000, 5000, 5000), Some(50.0), None),
-            []
-        );
-        assert_eq!(
-            warnings(&outcome(5049, 4951, 4951, 4951), Some(50.0), None),
-            []
-        );
+        assert_eq!(warnings(&outcome(5000, 5000, 5000, 5000), Some(50.0), None), []);
+        assert_eq!(warnings(&outcome(5049, 4951, 4951, 4951), Some(50.0), None), []);
         let cause = |full, intended, offered, accepted| match warnings(
             &outcome(full, intended, offered, accepted),
             Some(50.0),
@@ -275,20 +216,8 @@ mod tests {
             [Warning::ReuseMissed { cause, .. }] => cause,
             ref other => panic!("{other:?}"),
         };
-        assert_eq!(
-            cause(10_000, 9_999, 0, 0),
-            ReuseCause::NotIssued {
-                intended: 9_999,
-                offered: 0
-            }
-        );
-        assert_eq!(
-            cause(7_500, 5_000, 5_000, 2_500),
-            ReuseCause::Refused {
-                offered: 5_000,
-                accepted: 2_500
-            }
-        );
+        assert_eq!(cause(10_000, 9_999, 0, 0), ReuseCause::NotIssued { intended: 9_999, offered: 0 });
+        assert_eq!(cause(7_500, 5_000, 5_000, 2_500), ReuseCause::Refused { offered: 5_000, accepted: 2_500 });
         assert_eq!(cause(2, 1, 1, 1), ReuseCause::TooFew { handshakes: 3 });
     }
 
@@ -297,9 +226,7 @@ mod tests {
         let mut doubtful = outcome(1, 0, 0, 0);
         doubtful.client_cpu_ns = 99;
         doubtful.gave_up = true;
-        doubtful
-            .errors
-            .extend([(ErrorKind::Resources, 3), (ErrorKind::Status, 4)]);
+        doubtful.errors.extend([(ErrorKind::Resources, 3), (ErrorKind::Status, 4)]);
         doubtful.statuses.extend([(200, 9), (301, 3), (404, 1)]);
         let raised = warnings(&doubtful, None, Some(200));
         assert_eq!(
@@ -307,11 +234,7 @@ mod tests {
             [
                 Warning::ClientBound { busy: 0.99 },
                 Warning::NoResources { times: 3 },
-                Warning::UnexpectedStatus {
-                    expected: 200,
-                    came: 301,
-                    times: 3
-                },
+                Warning::UnexpectedStatus { expected: 200, came: 301, times: 3 },
                 Warning::GaveUp,
             ]
         );

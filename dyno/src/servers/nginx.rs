@@ -149,6 +149,8 @@ fn configuration(spec: &ServerSpec, directory: &Path, port: u16, user: Option<&W
     main.push(format!("        root {};", quoted(&spec.docroot)?));
     // A POST to a static file is answered like a GET, as the logs that are replayed had it.
     main.push("        error_page 405 =200 $uri;".to_owned());
+    // A replayed 404 is no news.
+    main.push("        log_not_found off;".to_owned());
     if let Some(tls) = &spec.tls {
         main.extend(tls_directives(tls)?.iter().map(|directive| format!("        {directive};")));
     }

@@ -538,8 +538,7 @@ impl<'w> Users<'w> {
         let opening = user.connections.iter().map(used).filter(|used| *used == Use::Opening).count();
         let open = user.connections.len() as u32;
         // A page gets its connections also when the first ones were fast enough to do without: see the module's documentation.
-        let page_wants =
-            self.limits.requests_each.is_none() && open < user.page_requests && !self.page_is_done(id);
+        let page_wants = self.limits.requests_each.is_none() && open < user.page_requests && !self.page_is_done(id);
         (user.open_requests() > opening as u32 || page_wants)
             && open < self.limits.per_user
             && (open == 0 || user.may_widen || !self.limits.first_alone)
