@@ -51,10 +51,7 @@ enum At {
 impl Body {
     /// A chunked body of which nothing was seen yet.
     pub const fn chunked() -> Body {
-        let at = At::Size {
-            value: 0,
-            digits: 0,
-        };
+        let at = At::Size { value: 0, digits: 0 };
         Body::Chunked(Chunks { at, overhead: 0 })
     }
 
@@ -73,16 +70,10 @@ impl Body {
             Body::Length(left) => {
                 let taken = (*left).min(input.len() as u64);
                 *left -= taken;
-                Ok(Advance {
-                    consumed: taken as usize,
-                    content: taken,
-                })
+                Ok(Advance { consumed: taken as usize, content: taken })
             }
             Body::Chunked(chunks) => chunks.advance(input),
-            Body::UntilClose => Ok(Advance {
-                consumed: input.len(),
-                content: input.len() as u64,
-            }),
+            Body::UntilClose => Ok(Advance { consumed: input.len(), content: input.len() as u64 }),
         }
     }
 }
@@ -97,9 +88,7 @@ impl Chunks {
                 done.consumed += taken as usize;
                 done.content += taken;
                 if *left == 0 {
-                    self.at = At::DataEnd {
-                        carriage_return: false,
-                    };
+                    self.at = At::DataEnd { carriage_return: false };
                 }
             } else {
                 self.step(input[done.consumed])?;
@@ -117,15 +106,8 @@ impl Chunks {
                 self.count_overhead()?;
                 if byte == b'\n' { chunk(value) } else { self.at }
             }
-            At::DataEnd {
-                carriage_return: false,
-            } if byte == b'\r' => At::DataEnd {
-                carriage_return: true,
-            },
-            At::DataEnd { .. } if byte == b'\n' => At::Size {
-                value: 0,
-                digits: 0,
-            },
+            At::DataEnd { carriage_return: false } if byte == b'\r' => At::DataEnd { carriage_return: true },
+            At::DataEnd { .. } if byte == b'\n' => At::Size { value: 0, digits: 0 },
             At::TrailerStart | At::Trailer => {
                 self.count_overhead()?;
                 match (self.at, byte) {
@@ -153,10 +135,7 @@ fn size(value: u64, digits: u8, byte: u8) -> Result<At, Fault> {
         if value >> 60 != 0 || digits == 32 {
             return Err(Fault::Chunk);
         }
-        return Ok(At::Size {
-            value: value << 4 | u64::from(digit),
-            digits: digits + 1,
-        });
+        return Ok(At::Size { value: value << 4 | u64::from(digit), digits: digits + 1 });
     }
     match byte {
         _ if digits == 0 => Err(Fault::Chunk),
@@ -168,9 +147,5 @@ fn size(value: u64, digits: u8, byte: u8) -> Result<At, Fault> {
 
 /// What follows a complete size line.
 fn chunk(size: u64) -> At {
-    if size == 0 {
-        At::TrailerStart
-    } else {
-        At::Data { left: size }
-    }
+    if size == 0 { At::TrailerStart } else { At::Data { left: size } }
 }

@@ -20,11 +20,7 @@ impl Framing {
     pub fn line(&mut self, line: &[u8], cut: bool) -> Result<(), Fault> {
         if matches!(line.first(), Some(b' ' | b'\t')) {
             // Obsolete line folding, RFC 9112 section 5.2: harmless where the header does not matter.
-            return if self.last_mattered {
-                Err(Fault::HeaderLine)
-            } else {
-                Ok(())
-            };
+            return if self.last_mattered { Err(Fault::HeaderLine) } else { Ok(()) };
         }
         let (name, value) = split(line).ok_or(Fault::HeaderLine)?;
         self.last_mattered = self.header(name, value)?;
@@ -94,10 +90,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub const EMPTY: Line = Line {
-        kept: [0; LINE_KEPT],
-        bytes: 0,
-    };
+    pub const EMPTY: Line = Line { kept: [0; LINE_KEPT], bytes: 0 };
 
     /// Takes the front of `input` up to the next line feed. Answers how much that was, and the line without its end and
     /// whether it was cut, or `None` when it is not complete yet.
@@ -141,10 +134,7 @@ pub(super) fn trim_end(line: &[u8]) -> &[u8] {
 }
 
 fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value
-        .split(|&byte| byte == b',')
-        .map(<[u8]>::trim_ascii)
-        .filter(|token| !token.is_empty())
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
 }
 
 fn decimal(digits: &[u8]) -> Option<u64> {
@@ -157,16 +147,7 @@ fn decimal(digits: &[u8]) -> Option<u64> {
 /// The minor version of `HTTP/1.x`.
 pub(super) fn minor_version(version: &[u8]) -> Option<u8> {
     match version {
-        [
-            b'H',
-            b'T',
-            b'T',
-            b'P',
-            b'/',
-            b'1',
-            b'.',
-            minor @ b'0'..=b'9',
-        ] => Some(minor - b'0'),
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ b'0'..=b'9'] => Some(minor - b'0'),
         _ => None,
     }
 }

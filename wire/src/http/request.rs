@@ -29,16 +29,12 @@ pub struct Headers<'a> {
 impl<'a> Headers<'a> {
     /// The value of the first header with this name (any case), without blanks around it.
     pub fn get(&self, name: &str) -> Option<&'a [u8]> {
-        self.iter()
-            .find(|(this, _)| this.eq_ignore_ascii_case(name.as_bytes()))
-            .map(|(_, value)| value)
+        self.iter().find(|(this, _)| this.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
     }
 
     /// Names and values in order.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
-        self.lines
-            .split(|&byte| byte == b'\n')
-            .filter_map(|line| split(trim_end(line)))
+        self.lines.split(|&byte| byte == b'\n').filter_map(|line| split(trim_end(line)))
     }
 }
 
@@ -46,10 +42,7 @@ impl<'a> Headers<'a> {
 /// [`HEAD_BYTES_MAX`], behind which a head is refused).
 pub fn request_head(buffer: &[u8]) -> Result<Option<RequestHead<'_>>, Fault> {
     // A robust server ignores empty lines before the request line, RFC 9112 section 2.2.
-    let blank = buffer
-        .iter()
-        .take_while(|byte| matches!(byte, b'\r' | b'\n'))
-        .count();
+    let blank = buffer.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     let mut lines = Lines { buffer, at: blank };
     let Some(first) = lines.next_line()? else {
         return Ok(None);
@@ -68,9 +61,7 @@ pub fn request_head(buffer: &[u8]) -> Result<Option<RequestHead<'_>>, Fault> {
                     target,
                     persists: framing.persists(minor),
                     body: request_body(&framing)?,
-                    headers: Headers {
-                        lines: &buffer[headers_from..headers_to],
-                    },
+                    headers: Headers { lines: &buffer[headers_from..headers_to] },
                 }));
             }
             Some(line) => framing.line(line, false)?,

@@ -138,11 +138,7 @@ impl Response {
         };
         self.head.persists = self.framing.persists(self.minor) && body != Body::UntilClose;
         self.head.content_length = self.framing.content_length;
-        self.state = if body.is_complete() {
-            State::Complete
-        } else {
-            State::Body(body)
-        };
+        self.state = if body.is_complete() { State::Complete } else { State::Body(body) };
         Ok(())
     }
 }
@@ -158,10 +154,8 @@ fn status_line(line: &[u8]) -> Option<(u8, u16)> {
     if !matches!(reason.first(), None | Some(b' ')) {
         return None;
     }
-    let status = digits.iter().try_fold(0u16, |value, &byte| {
-        (byte as char)
-            .to_digit(10)
-            .map(|digit| value * 10 + digit as u16)
-    })?;
+    let status = digits
+        .iter()
+        .try_fold(0u16, |value, &byte| (byte as char).to_digit(10).map(|digit| value * 10 + digit as u16))?;
     (status >= 100).then_some((minor, status))
 }

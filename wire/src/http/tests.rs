@@ -26,20 +26,10 @@ fn receive(to_head: bool, pieces: &[&[u8]]) -> Seen {
     }
     match fault {
         // How far it got before a fault may differ, that there is one and which must not.
-        Some(fault) => Seen {
-            head: None,
-            body_bytes: 0,
-            consumed: 0,
-            end: Err(fault),
-        },
+        Some(fault) => Seen { head: None, body_bytes: 0, consumed: 0, end: Err(fault) },
         None => {
             let end = response.end_of_input();
-            Seen {
-                head: response.head(),
-                body_bytes: response.body_bytes(),
-                consumed,
-                end,
-            }
+            Seen { head: response.head(), body_bytes: response.body_bytes(), consumed, end }
         }
     }
 }
@@ -49,65 +39,19 @@ fn whole(text: &str) -> Seen {
 }
 
 fn head(status: u16, persists: bool, content_length: Option<u64>) -> Option<ResponseHead> {
-    Some(ResponseHead {
-        status,
-        persists,
-        content_length,
-    })
+    Some(ResponseHead { status, persists, content_length })
 }
 
 /// Responses that exercise every state, with what they must come to: status, persists, body bytes, bytes left over.
 const RESPONSES: &[(&str, u16, bool, u64, usize)] = &[
-    (
-        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
-        200,
-        true,
-        5,
-        0,
-    ),
-    (
-        "HTTP/1.1 200 OK\nContent-Length: 5\n\nhelloHTTP",
-        200,
-        true,
-        5,
-        4,
-    ),
-    (
-        "HTTP/1.1 200\r\ncontent-length:5 , 5\r\nConnection: Keep-Alive, Close\r\n\r\nhello",
-        200,
-        false,
-        5,
-        0,
-    ),
-    (
-        "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
-        200,
-        false,
-        2,
-        0,
-    ),
-    (
-        "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok",
-        200,
-        true,
-        2,
-        0,
-    ),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 200, true, 5, 0),
+    ("HTTP/1.1 200 OK\nContent-Length: 5\n\nhelloHTTP", 200, true, 5, 4),
+    ("HTTP/1.1 200\r\ncontent-length:5 , 5\r\nConnection: Keep-Alive, Close\r\n\r\nhello", 200, false, 5, 0),
+    ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", 200, false, 2, 0),
+    ("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", 200, true, 2, 0),
     ("HTTP/1.1 204 No Content\r\n\r\nrest", 204, true, 0, 4),
-    (
-        "HTTP/1.1 304 Not Modified\r\nContent-Length: 999\r\n\r\n",
-        304,
-        true,
-        0,
-        0,
-    ),
-    (
-        "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
-        404,
-        true,
-        0,
-        0,
-    ),
+    ("HTTP/1.1 304 Not Modified\r\nContent-Length: 999\r\n\r\n", 304, true, 0, 0),
+    ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", 404, true, 0, 0),
     (
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: x\r\nContent-Length: 7\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
         200,
@@ -129,34 +73,10 @@ const RESPONSES: &[(&str, u16, bool, u64, usize)] = &[
         1,
         0,
     ),
-    (
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\n\n",
-        200,
-        true,
-        0,
-        0,
-    ),
-    (
-        "HTTP/1.1 200 OK\r\nServer: x\r\n\r\nuntil the end",
-        200,
-        false,
-        13,
-        0,
-    ),
-    (
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nuntil the end",
-        200,
-        false,
-        13,
-        0,
-    ),
-    (
-        "HTTP/1.1 200 OK\r\nX: folded\r\n line: 1\r\nContent-Length: 0\r\n\r\n",
-        200,
-        true,
-        0,
-        0,
-    ),
+    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\n\n", 200, true, 0, 0),
+    ("HTTP/1.1 200 OK\r\nServer: x\r\n\r\nuntil the end", 200, false, 13, 0),
+    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nuntil the end", 200, false, 13, 0),
+    ("HTTP/1.1 200 OK\r\nX: folded\r\n line: 1\r\nContent-Length: 0\r\n\r\n", 200, true, 0, 0),
 ];
 
 #[test]
@@ -176,24 +96,15 @@ fn a_response_to_head_has_no_body() {
     let seen = receive(true, &[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"]);
     assert_eq!(seen.end, Ok(()));
     assert_eq!(seen.head, head(200, true, Some(5)));
-    let seen = receive(
-        true,
-        &[b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"],
-    );
+    let seen = receive(true, &[b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"]);
     assert_eq!((seen.end, seen.head), (Ok(()), head(200, true, None)));
 }
 
 const FAULTS: &[(&str, Fault)] = &[
     ("", Fault::Truncated),
     ("HTTP/1.1 200 OK\r\n", Fault::Truncated),
-    (
-        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell",
-        Fault::Truncated,
-    ),
-    (
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n",
-        Fault::Truncated,
-    ),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell", Fault::Truncated),
+    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n", Fault::Truncated),
     ("\r\nHTTP/1.1 200 OK\r\n\r\n", Fault::StatusLine),
     ("HTTP/2 200\r\n\r\n", Fault::StatusLine),
     ("HTTP/1.1 20x OK\r\n\r\n", Fault::StatusLine),
@@ -202,51 +113,18 @@ const FAULTS: &[(&str, Fault)] = &[
     ("SSH-2.0-OpenSSH_9.2\r\n", Fault::StatusLine),
     ("HTTP/1.1 101 Switching Protocols\r\n\r\n", Fault::Upgrade),
     ("HTTP/1.1 200 OK\r\nno colon\r\n\r\n", Fault::HeaderLine),
-    (
-        "HTTP/1.1 200 OK\r\nContent-Length : 5\r\n\r\nhello",
-        Fault::HeaderLine,
-    ),
+    ("HTTP/1.1 200 OK\r\nContent-Length : 5\r\n\r\nhello", Fault::HeaderLine),
     ("HTTP/1.1 200 OK\r\n: 5\r\n\r\nhello", Fault::HeaderLine),
-    (
-        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n 2\r\n\r\n",
-        Fault::HeaderLine,
-    ),
-    (
-        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-        Fault::ContentLength,
-    ),
-    (
-        "HTTP/1.1 200 OK\r\nContent-Length: 0x5\r\n\r\nhello",
-        Fault::ContentLength,
-    ),
-    (
-        "HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\nhello",
-        Fault::ContentLength,
-    ),
-    (
-        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
-        Fault::ContentLength,
-    ),
-    (
-        "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\n",
-        Fault::ContentLength,
-    ),
-    (
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhello",
-        Fault::Chunk,
-    ),
-    (
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\r\n",
-        Fault::Chunk,
-    ),
-    (
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
-        Fault::Chunk,
-    ),
-    (
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000000\r\n",
-        Fault::Chunk,
-    ),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n 2\r\n\r\n", Fault::HeaderLine),
+    ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", Fault::ContentLength),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 0x5\r\n\r\nhello", Fault::ContentLength),
+    ("HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\nhello", Fault::ContentLength),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", Fault::ContentLength),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\n", Fault::ContentLength),
+    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhello", Fault::Chunk),
+    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\r\n", Fault::Chunk),
+    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n", Fault::Chunk),
+    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000000\r\n", Fault::Chunk),
 ];
 
 #[test]
@@ -264,41 +142,26 @@ fn heads_are_bounded() {
     assert_eq!(whole(&many).end, Err(Fault::HeadTooLong));
     let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(HEAD_BYTES_MAX);
     assert_eq!(whole(&interim).end, Err(Fault::HeadTooLong));
-    let hidden = format!(
-        "HTTP/1.1 200 OK\r\nConnection: {}close\r\n\r\n",
-        " ".repeat(LINE_KEPT)
-    );
+    let hidden = format!("HTTP/1.1 200 OK\r\nConnection: {}close\r\n\r\n", " ".repeat(LINE_KEPT));
     assert_eq!(whole(&hidden).end, Err(Fault::HeadTooLong));
-    let long = format!(
-        "HTTP/1.1 200 OK\r\nX: {}\r\nContent-Length: 0\r\n\r\n",
-        "x".repeat(LINE_KEPT * 9)
-    );
+    let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\nContent-Length: 0\r\n\r\n", "x".repeat(LINE_KEPT * 9));
     assert_eq!(whole(&long).head, head(200, true, Some(0)));
-    let trailers = format!(
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n{}",
-        "a: b\r\n".repeat(HEAD_BYTES_MAX)
-    );
+    let trailers =
+        format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n{}", "a: b\r\n".repeat(HEAD_BYTES_MAX));
     assert_eq!(whole(&trailers).end, Err(Fault::HeadTooLong));
 }
 
 /// Every response and fault cut at every byte, and fed byte by byte, comes to the same.
 #[test]
 fn every_cut_gives_the_same_result() {
-    let texts = RESPONSES
-        .iter()
-        .map(|row| row.0)
-        .chain(FAULTS.iter().map(|row| row.0));
+    let texts = RESPONSES.iter().map(|row| row.0).chain(FAULTS.iter().map(|row| row.0));
     for text in texts {
         let bytes = text.as_bytes();
         for to_head in [false, true] {
             let expected = receive(to_head, &[bytes]);
             for cut in 0..=bytes.len() {
                 let (front, back) = bytes.split_at(cut);
-                assert_eq!(
-                    receive(to_head, &[front, back]),
-                    expected,
-                    "{text:?} cut at {cut}"
-                );
+                assert_eq!(receive(to_head, &[front, back]), expected, "{text:?} cut at {cut}");
             }
             let single: Vec<&[u8]> = bytes.chunks(1).collect();
             assert_eq!(receive(to_head, &single), expected, "{text:?} byte by byte");
@@ -318,17 +181,12 @@ fn nearly_http() -> impl Strategy<Value = Vec<u8>> {
         Just(b"4\r\nabcd\r\n".to_vec()),
         Just(b"0\r\n\r\n".to_vec()),
         (0usize..300).prop_map(|length| format!("X-Long: {}\r\n", "y".repeat(length)).into_bytes()),
-        (0usize..300)
-            .prop_map(|length| format!("Connection: {}close\r\n", ",".repeat(length)).into_bytes()),
+        (0usize..300).prop_map(|length| format!("Connection: {}close\r\n", ",".repeat(length)).into_bytes()),
         proptest::collection::vec(any::<u8>(), 0..9),
     ];
     let tail = proptest::collection::vec(piece, 0..9);
     (any::<bool>(), tail).prop_map(|(start, pieces)| {
-        let mut bytes = if start {
-            b"HTTP/1.1 200 OK\r\n".to_vec()
-        } else {
-            Vec::new()
-        };
+        let mut bytes = if start { b"HTTP/1.1 200 OK\r\n".to_vec() } else { Vec::new() };
         bytes.extend(pieces.concat());
         bytes
     })
@@ -368,7 +226,8 @@ proptest! {
 
 #[test]
 fn requests_are_read() {
-    let text = b"\r\nPOST /a?b=c HTTP/1.1\r\nHost: example\r\nIF-Modified-Since:  then \r\ncontent-length: 3\r\n\r\nabcGET";
+    let text =
+        b"\r\nPOST /a?b=c HTTP/1.1\r\nHost: example\r\nIF-Modified-Since:  then \r\ncontent-length: 3\r\n\r\nabcGET";
     let head = request_head(text).unwrap().unwrap();
     assert_eq!((head.method, head.target), (&b"POST"[..], &b"/a?b=c"[..]));
     assert_eq!(&text[head.bytes..], b"abcGET");
@@ -382,10 +241,7 @@ fn requests_are_read() {
     assert!(persists("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
     assert!(!persists("GET / HTTP/1.1\r\nConnection: close\r\n\r\n"));
     assert_eq!(
-        request_head(b"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
-            .unwrap()
-            .unwrap()
-            .body,
+        request_head(b"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap().unwrap().body,
         Body::chunked()
     );
 }
@@ -397,16 +253,7 @@ fn requests_are_refused() {
     assert_eq!(fault("GET / HTTP/2.0\r\n"), Fault::RequestLine);
     assert_eq!(fault("GET  / HTTP/1.1\r\n"), Fault::RequestLine);
     assert_eq!(fault("GET / HTTP/1.1\r\nHost\r\n"), Fault::HeaderLine);
-    assert_eq!(
-        fault("GET / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n"),
-        Fault::TransferEncoding
-    );
-    assert_eq!(
-        fault("GET / HTTP/1.1\r\nContent-Length: 1, 2\r\n\r\n"),
-        Fault::ContentLength
-    );
-    assert_eq!(
-        fault(&format!("GET /{}", "x".repeat(HEAD_BYTES_MAX))),
-        Fault::HeadTooLong
-    );
+    assert_eq!(fault("GET / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n"), Fault::TransferEncoding);
+    assert_eq!(fault("GET / HTTP/1.1\r\nContent-Length: 1, 2\r\n\r\n"), Fault::ContentLength);
+    assert_eq!(fault(&format!("GET /{}", "x".repeat(HEAD_BYTES_MAX))), Fault::HeadTooLong);
 }
