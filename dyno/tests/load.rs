@@ -2,15 +2,16 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tlsdyno::servers::{self, CertificateKind, ServerKind, ServerSpec, ServerTls};
+use tlsdyno::servers::{self, CertificateKind, Instance, ServerKind, ServerSpec, ServerTls};
 
 fn tlsdyno() -> Command {
     Command::new(env!("CARGO_BIN_EXE_tlsdyno"))
@@ -205,18 +206,23 @@ fn failed_requests_are_counted_and_end_with_a_code_of_their_own() {
     assert!(json["warnings"][0].as_str().unwrap().contains("503 instead of 200"));
 }
 
-#[test]
-fn honest_effort_wants_a_server_it_can_trust() {
+/// The built-in server with a certificate of its own, and the file of its root.
+fn built_in(directory: &Path) -> (Instance, String) {
     servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
-    let directory = tempfile::tempdir().unwrap();
-    let docroot = directory.path().join("docroot");
+    let docroot = directory.join("docroot");
     std::fs::create_dir(&docroot).unwrap();
     std::fs::write(docroot.join("x"), "x").unwrap();
-    let certificate = servers::certificates::create(CertificateKind::P256, directory.path()).unwrap();
+    let certificate = servers::certificates::create(CertificateKind::P256, directory).unwrap();
     let ca = certificate.ca.display().to_string();
     let mut spec = ServerSpec::new(ServerKind::BuiltIn, docroot);
     spec.tls = Some(ServerTls::new(certificate));
-    let server = servers::start(&spec, directory.path()).unwrap();
+    (servers::start(&spec, directory).unwrap(), ca)
+}
+
+#[test]
+fn honest_effort_wants_a_server_it_can_trust() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, ca) = built_in(directory.path());
     let url = format!("https://{}/x", server.address());
     let few = ["--total-connections", "3", "--close"];
     let run = |more: &[&str]| load(&[&[url.as_str()], &few[..], more].concat());
@@ -268,38 +274,95 @@ fn ctrl_c_prints_what_was_measured() {
     assert!(json["hits"].as_u64().unwrap() > 50);
 }
 
+/// The load process of an experiment, answering commands.
+struct Job {
+    child: Running,
+    commands: Option<ChildStdin>,
+    replies: BufReader<ChildStdout>,
+}
+
+impl Job {
+    fn start(description: &Value, directory: &Path) -> Job {
+        let path = directory.join("job.json");
+        std::fs::write(&path, description.to_string()).unwrap();
+        let mut command = tlsdyno();
+        command.arg("load").arg("--job").arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = Running(command.spawn().unwrap());
+        let commands = child.0.stdin.take();
+        let replies = BufReader::new(child.0.stdout.take().unwrap());
+        Job { child, commands, replies }
+    }
+
+    fn reply(&mut self) -> Value {
+        let mut line = String::new();
+        self.replies.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    fn run(&mut self, target: usize, users: Range<u32>) -> Value {
+        let command = json!({"run": {"target": target, "users_from": users.start, "users_to": users.end}});
+        writeln!(self.commands.as_mut().unwrap(), "{command}").unwrap();
+        self.reply()
+    }
+
+    /// The most memory that it had resident so far, bytes.
+    fn resident_max(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.0.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+
+    fn end(mut self) {
+        self.commands = None;
+        assert_eq!(self.child.0.wait().unwrap().code(), Some(0));
+    }
+}
+
 #[test]
 fn a_job_answers_blocks_on_command() {
     let (address, _) = server(ONE_BYTE);
-    let job = json!({
+    let description = json!({
         "workload": {"kind": "url", "path": "/", "bytes": 1, "users": 6, "requests_per_user": 5},
         "targets": [{"name": "as is", "address": address, "host": "localhost", "tls": null, "reuse": "always"}],
         "connections": {"total": 4, "per_user": 1, "first_alone": true, "requests_each": null,
                         "timeout_ns": 5_000_000_000u64, "batch_ns": 0},
     });
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("job.json");
-    std::fs::write(&path, job.to_string()).unwrap();
-    let mut command = tlsdyno();
-    command.arg("load").arg("--job").arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = Running(command.spawn().unwrap());
-    let mut commands = child.0.stdin.take().unwrap();
-    let mut replies = BufReader::new(child.0.stdout.take().unwrap());
-    let mut reply = || {
-        let mut line = String::new();
-        replies.read_line(&mut line).unwrap();
-        serde_json::from_str::<Value>(&line).unwrap()
-    };
-    assert_eq!(reply(), json!({"ready": {"users": 6, "requests": 30}}));
-    for (from, to, hits) in [(0, 6, 30), (1, 3, 10)] {
-        writeln!(commands, "{}", json!({"run": {"target": 0, "users_from": from, "users_to": to}})).unwrap();
-        let outcome = reply();
+    let mut job = Job::start(&description, directory.path());
+    assert_eq!(job.reply(), json!({"ready": {"users": 6, "requests": 30}}));
+    for (users, hits) in [(0..6, 30), (1..3, 10)] {
+        let outcome = job.run(0, users);
         assert_eq!(outcome["outcome"]["hits"], hits);
         let histogram = outcome["outcome"]["phases"]["whole_response"].as_str().unwrap();
         assert_eq!(tlsdyno::load::record::decode(histogram).unwrap().len(), hits);
     }
-    writeln!(commands, "{}", json!({"run": {"target": 7, "users_from": 0, "users_to": 1}})).unwrap();
-    assert!(reply()["error"]["message"].as_str().unwrap().contains("no target 7"));
-    drop(commands);
-    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+    assert!(job.run(7, 0..1)["error"]["message"].as_str().unwrap().contains("no target 7"));
+    job.end();
+}
+
+/// Ten thousand users, each with TLS sessions of its own, in one block; what they need must not add up.
+#[test]
+fn ten_thousand_users_need_no_more_memory_than_five_hundred() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, _) = built_in(directory.path());
+    let description = json!({
+        "workload": {"kind": "url", "path": "/x", "bytes": 1, "users": 10_000, "requests_per_user": 2},
+        "targets": [{"name": "as is", "address": server.address(), "host": "localhost", "reuse": "always",
+                     "tls": {"versions": ["1.3"], "suites": [], "groups": [], "effort": "floor", "noop": [],
+                             "encrypt_then_mac": true, "tickets": true, "ca_file": null}}],
+        "connections": {"total": 64, "per_user": 1, "first_alone": true, "requests_each": null,
+                        "timeout_ns": 20_000_000_000u64, "batch_ns": 0},
+    });
+    let mut job = Job::start(&description, directory.path());
+    job.reply();
+    assert_eq!(job.run(0, 0..500)["outcome"]["hits"], 1000);
+    let before = job.resident_max();
+    let outcome = job.run(0, 0..10_000);
+    assert_eq!(outcome["outcome"]["hits"], 20_000);
+    assert_eq!(outcome["outcome"]["handshakes_full"], 10_000);
+    let grown = job.resident_max().saturating_sub(before);
+    // Less than 100 bytes for each user more: the sessions alone would be ten times that.
+    assert!(grown < 950_000, "grown by {grown} bytes");
+    job.end();
+    server.stop().unwrap();
 }

@@ -169,8 +169,9 @@ pub fn run(args: &Args) -> Result<Exit> {
 fn print(summary: &Summary, json: bool) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if json {
-        serde_json::to_writer_pretty(&mut out, summary)?;
-        writeln!(out)?;
+        let mut text = serde_json::to_vec_pretty(summary).context("failed to encode the result")?;
+        text.push(b'\n');
+        out.write_all(&text)?;
     } else {
         out.write_all(report::text(summary).as_bytes())?;
     }
@@ -184,7 +185,9 @@ fn exit(outcome: &Outcome, warnings: &[Warning], address: SocketAddr) -> Result<
     }
     if outcome.hits == 0 {
         let why = failure(outcome, address);
-        return Err(anyhow::anyhow!("not one request succeeded: {why}")).or_exit(Exit::Unreachable);
+        let resources = outcome.errors.contains_key(&ErrorKind::Resources);
+        let exit = if resources { Exit::Environment } else { Exit::Unreachable };
+        return Err(anyhow::anyhow!("not one request succeeded: {why}")).or_exit(exit);
     }
     if !outcome.errors.is_empty() {
         return Ok(Exit::Errors);
@@ -211,7 +214,7 @@ fn failure(outcome: &Outcome, address: SocketAddr) -> String {
             format!("{fault}; trust its certificate with --ca-file, or do not verify with --insecure")
         }
         (ErrorKind::Tls, Some((fault, _))) => fault.clone(),
-        (ErrorKind::Status, _) => "see the warning above".to_owned(),
+        (ErrorKind::Status | ErrorKind::Resources, _) => "see the warning above".to_owned(),
         (ErrorKind::Http, _) => {
             format!("{address} does not answer in HTTP/1; does it speak TLS (https) or another protocol?")
         }
@@ -220,7 +223,7 @@ fn failure(outcome: &Outcome, address: SocketAddr) -> String {
                 "{address} closes connections instead of answering; does it speak TLS where the URL says http, or the reverse?"
             )
         }
-        (kind, _) => format!("the errors are `{}`", kind.name()),
+        (ErrorKind::Tls | ErrorKind::Length, _) => format!("the errors are `{}`", kind.name()),
     }
 }
 

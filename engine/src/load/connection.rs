@@ -1,4 +1,7 @@
 //! One connection of the load engine: its socket, its TLS, the response it waits for and the bytes it could not send yet.
+//!
+//! Connections are closed in the normal way, never by a reset, because that would spare the server work. Whoever closes first keeps the
+//! port pair in TIME_WAIT: the server where the request said `Connection: close`, the client where a kept connection is given up.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -8,6 +11,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use tlsdyno_tls::{Client, Receiver, Session};
 use tlsdyno_wire::http::{Fault, Response};
 
+use super::limits::CONNECTION_STATE_BYTES_MAX;
 use super::outcome::ErrorKind;
 use super::plan::Expect;
 use super::users::ActiveId;
@@ -61,6 +65,8 @@ pub struct Connection {
     /// It was given a session to offer.
     pub session_given: bool,
 }
+
+const _: () = assert!(size_of::<Connection>() <= CONNECTION_STATE_BYTES_MAX);
 
 /// What came of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

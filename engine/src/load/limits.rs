@@ -19,9 +19,12 @@ pub const RECEIVE_BUFFER_BYTES: usize = 256 * 1024;
 /// Most bytes of one connection that wait for room in its socket; a request body is made in pieces of this size.
 pub const SEND_CHUNK_BYTES: usize = 64 * 1024;
 
-/// Bound on what one open connection holds besides its sessions: its state (below 2 KiB), a TLS record or handshake flight that has arrived
-/// in part (below 64 KiB in the lean client), and unsent bytes.
-pub const CONNECTION_BYTES_MAX: usize = 2 * 1024 + 64 * 1024 + 2 * SEND_CHUNK_BYTES;
+/// Bound on the state of one open connection, checked when it is compiled.
+pub const CONNECTION_STATE_BYTES_MAX: usize = 2 * 1024;
+
+/// Bound on what one open connection holds besides its sessions: its state, a TLS record or handshake flight that has arrived in part (below
+/// 64 KiB in the lean client), and unsent bytes.
+pub const CONNECTION_BYTES_MAX: usize = CONNECTION_STATE_BYTES_MAX + 64 * 1024 + 2 * SEND_CHUNK_BYTES;
 
 /// Events taken from the system at once.
 pub const EVENTS_MAX: usize = 1024;

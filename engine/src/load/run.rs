@@ -554,17 +554,22 @@ impl<'p> Run<'p> {
     }
 
     fn open(&mut self, id: ConnectionId, user: ActiveId) {
+        if self.opening_paused_until_ns.is_some() {
+            // Decided before the system refused another one: it would refuse this one too.
+            self.users.lost(id, Loss::NoResources);
+            return;
+        }
         let now_ns = sys::monotonic_ns();
         self.first_connect_ns.get_or_insert(now_ns);
         while self.places.len() <= id as usize {
             self.places.push(Place::default());
         }
-        self.recorder.connections += 1;
         match Connection::open(&self.plan.target.address, user, now_ns) {
             Ok(connection) => {
                 let place = &mut self.places[id as usize];
                 place.number = place.number.wrapping_add(1);
                 place.connection = Some(connection);
+                self.recorder.connections += 1;
             }
             Err(kind) => return self.lose(id, kind),
         }
