@@ -274,12 +274,12 @@ impl Client {
         out: &mut Vec<u8>,
         receiver: &mut dyn Receiver,
     ) -> Result<(), Error> {
-        let (content_type, content) = match &mut self.records.opener {
+        let (protected, content_type, content) = match &mut self.records.opener {
             Some(opener) if is_protected(&self.state, header.content_type)? => {
                 let (content_type, place) = opener.open(header.bytes, body)?;
-                (content_type, &body[place])
+                (true, content_type, &body[place])
             }
-            _ => (header.content_type, &*body),
+            _ => (false, header.content_type, &*body),
         };
         if self.joiner.is_partial() && content_type != record::HANDSHAKE && content_type != record::ALERT {
             // RFC 9846 section 5.1: nothing comes between the records of one message.
@@ -295,7 +295,10 @@ impl Client {
             }
             record::HANDSHAKE => self.handshake_content(content, now_ms, entropy, out, receiver),
             record::ALERT => self.alert(content),
-            record::CHANGE_CIPHER_SPEC => self.change_cipher_spec(content),
+            // RFC 9846 section 5: a protected change_cipher_spec of TLS 1.3 is none.
+            record::CHANGE_CIPHER_SPEC if !(protected && self.version() == Some(Version::Tls13)) => {
+                self.change_cipher_spec(content)
+            }
             _ => Err(Error::UnexpectedMessage { got: record_name(content_type), expected: self.expected() }),
         }
     }

@@ -8,8 +8,10 @@ use super::hash::Digest;
 use crate::noop::{KDF_FILL, MAC_FILL, Stage, StageSet};
 use crate::suite::Hash;
 
-/// Longest `HkdfLabel` built here: length, label length, "tls13 " and label, context length, context (a digest).
-const HKDF_LABEL_MAX: usize = 2 + 1 + 6 + 24 + 1 + 48;
+/// Longest context that is a digest, in bytes.
+const DIGEST_MAX: usize = 48;
+/// Longest `HkdfLabel` built here around its context: length, label length, "tls13 " and label, context length.
+const HKDF_LABEL_FRAME: usize = 2 + 1 + 6 + 24 + 1;
 
 /// HMAC state that has already absorbed its key; plain data, so that a use is a copy.
 #[derive(Clone)]
@@ -79,14 +81,18 @@ impl Prk {
 
     /// HKDF-Expand-Label, RFC 9846 section 7.1, without the "tls13 " that it puts before `label`.
     ///
-    /// `label` has at most 24 bytes and `context` is a digest or empty: both are the caller's constants.
+    /// `label` has at most 24 bytes and is the caller's constant. `context` has at most 255 bytes: a digest, nothing, or a ticket's
+    /// nonce, whose length the server chooses.
     pub fn expand_label(&self, label: &[u8], context: &[u8], out: &mut [u8]) {
         let Some(keyed) = &self.keyed else {
             return out.fill(KDF_FILL);
         };
-        let mut info = [0; HKDF_LABEL_MAX + 1];
-        let length = hkdf_label(out.len(), label, context, &mut info);
-        with_keyed!(keyed, state => expand(state, &mut info[..=length], out));
+        // Only long nonces pay for clearing the room that they need.
+        if context.len() <= DIGEST_MAX {
+            expand_label_in(&mut [0; HKDF_LABEL_FRAME + DIGEST_MAX + 1], keyed, label, context, out);
+        } else {
+            expand_label_in(&mut [0; HKDF_LABEL_FRAME + 255 + 1], keyed, label, context, out);
+        }
     }
 
     /// Derive-Secret, RFC 9846 section 7.1: a secret of one hash length, bound to a transcript.
@@ -95,6 +101,12 @@ impl Prk {
         self.expand_label(label, transcript.as_slice(), derived.as_mut_slice());
         derived
     }
+}
+
+/// See [`Prk::expand_label`]. `info` has room for the label and one byte more, HKDF-Expand's counter.
+fn expand_label_in(info: &mut [u8], keyed: &Keyed, label: &[u8], context: &[u8], out: &mut [u8]) {
+    let length = hkdf_label(out.len(), label, context, info);
+    with_keyed!(keyed, state => expand(state, &mut info[..=length], out));
 }
 
 /// HKDF-Expand, RFC 5869 section 2.3. The last byte of `info` is the counter's place.
@@ -303,7 +315,7 @@ mod tests {
         }
         for (hash, other) in [(Hash::Sha256, HKDF_SHA256), (Hash::Sha384, HKDF_SHA384)] {
             for length in [1, 31, 32, 33, 48, 49, 96, 97, 255] {
-                let mut info = [0; HKDF_LABEL_MAX];
+                let mut info = [0; HKDF_LABEL_FRAME + DIGEST_MAX];
                 let info_bytes = hkdf_label(length, b"exporter", b"context", &mut info);
                 let info = [&info[..info_bytes]];
                 let mut expected = vec![0; length];
@@ -312,6 +324,25 @@ mod tests {
                 let mut out = vec![0; length];
                 hkdf_expand_label(hash, ON, &[7; 48], b"exporter", b"context", &mut out);
                 assert_eq!(out, expected, "{hash:?} {length}");
+            }
+        }
+    }
+
+    /// A ticket's nonce is the server's choice, up to 255 bytes: against aws-lc-rs's own HKDF.
+    #[test]
+    fn contexts_of_every_legal_length() {
+        use aws_lc_rs::hkdf::{HKDF_SHA256, HKDF_SHA384, Prk};
+        for (hash, other) in [(Hash::Sha256, HKDF_SHA256), (Hash::Sha384, HKDF_SHA384)] {
+            for length in [0, 1, 48, 49, 62, 63, 64, 254, 255] {
+                let nonce = vec![9; length];
+                let psk_bytes = hash.digest_bytes();
+                let info = [&[0, psk_bytes as u8, 16], &b"tls13 resumption"[..], &[length as u8], &nonce].concat();
+                let mut expected = vec![0; psk_bytes];
+                let prk = Prk::new_less_safe(other, &[7; 48]);
+                prk.expand(&[&info], other).unwrap().fill(&mut expected[..]).unwrap_or_else(|_| panic!("{length}"));
+                let mut psk = vec![0; psk_bytes];
+                hkdf_expand_label(hash, ON, &[7; 48], b"resumption", &nonce, &mut psk);
+                assert_eq!(psk, expected, "{hash:?} {length}");
             }
         }
     }

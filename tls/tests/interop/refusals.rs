@@ -428,6 +428,8 @@ fn change_cipher_spec_has_its_place() {
     assert!(result.is_ok_and(|caller| caller.client.is_connected()));
     let wrong = |piece: &Piece| vec![change(vec![2]), piece.clone()];
     scene.refuses_with(Alert::UNEXPECTED_MESSAGE, &mut replace(CERTIFICATE, wrong));
+    let protected = |piece: &Piece| vec![Piece { epoch: Epoch::Handshake, ..change(vec![1]) }, piece.clone()];
+    scene.refuses_with(Alert::UNEXPECTED_MESSAGE, &mut replace(CERTIFICATE, protected));
     // TLS 1.2: not early (CVE-2014-0224), not twice, not missing.
     let scene = Scene::new(TLS12, Effort::Lean);
     let early = |piece: &Piece| vec![change(vec![1]), piece.clone()];
