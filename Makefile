@@ -22,7 +22,7 @@ install: ## for good, in cargo's bin directory
 	scripts/install-packages build
 	$(CARGO) install --path dyno
 
-bench: ## the measured bars of the issues; long, wants a quiet machine
+bench: ## the measured claims of the documentation; long, wants a quiet machine
 	scripts/install-packages bench
 	$(CARGO) build --release -p tlsdyno
 	$(CARGO) run --release -p xtask -- bench

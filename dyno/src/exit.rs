@@ -73,19 +73,27 @@ impl std::error::Error for Coded {
 
 /// Gives an error its exit code; without one it ends the program with [`Exit::Failed`].
 pub trait OrExit<T> {
-    /// The same result, whose error ends the program with `exit`.
+    /// The same result, whose error ends the program with `exit`, unless its cause already has a code: who was nearer to
+    /// the fault knows it better.
     fn or_exit(self, exit: Exit) -> anyhow::Result<T>;
 }
 
 impl<T, E: Into<anyhow::Error>> OrExit<T> for Result<T, E> {
     fn or_exit(self, exit: Exit) -> anyhow::Result<T> {
-        self.map_err(|error| anyhow::Error::new(Coded { exit, error: error.into() }))
+        self.map_err(|error| {
+            let error = error.into();
+            if given(&error).is_some() { error } else { anyhow::Error::new(Coded { exit, error }) }
+        })
     }
 }
 
-/// The exit code of an error: the outermost one given.
+/// The exit code of an error: the first one given to it.
 pub fn code_of(error: &anyhow::Error) -> Exit {
-    error.chain().find_map(|cause| cause.downcast_ref::<Coded>()).map_or(Exit::Failed, |coded| coded.exit)
+    given(error).unwrap_or(Exit::Failed)
+}
+
+fn given(error: &anyhow::Error) -> Option<Exit> {
+    error.chain().find_map(|cause| cause.downcast_ref::<Coded>()).map(|coded| coded.exit)
 }
 
 /// Prints an error once, on standard error, with its causes. A reader that closed our output (`| head`) is no error.
@@ -122,6 +130,8 @@ mod tests {
             .unwrap_err();
         assert_eq!(code_of(&error), Exit::Input);
         assert_eq!(format!("{error:#}"), "failed to make the workload: failed to read access.log: no such file");
+        let restated = Err::<(), _>(error).or_exit(Exit::Server).unwrap_err();
+        assert_eq!(code_of(&restated), Exit::Input, "the first code stays");
         assert_eq!(code_of(&anyhow::anyhow!("odd")), Exit::Failed);
     }
 

@@ -334,7 +334,7 @@ fn a_job_answers_blocks_on_command() {
         let outcome = job.run(0, users);
         assert_eq!(outcome["outcome"]["hits"], hits);
         let histogram = outcome["outcome"]["phases"]["whole_response"].as_str().unwrap();
-        assert_eq!(tlsdyno::load::record::decode(histogram).unwrap().len(), hits);
+        assert_eq!(tlsdyno::stats::summary::decode_histogram(histogram).unwrap().len(), hits);
     }
     assert!(job.run(7, 0..1)["error"]["message"].as_str().unwrap().contains("no target 7"));
     job.end();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// One TLS processing component that the provider can replace by a no-op (DESIGN: words).
+/// One TLS processing component that the provider can replace by a no-op (what each means for the wire: `docs/NOOP.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
     /// Private-key signature, or RSA decryption in the static-RSA key exchange.

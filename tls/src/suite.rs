@@ -211,7 +211,7 @@ impl Group {
     }
 }
 
-/// How much the client does (DESIGN: words). Finished and record integrity are verified at every effort.
+/// How much the client does (`docs/BIAS.md`, "The client"). Finished and record integrity are verified at every effort.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Effort {
     /// Verifies certificates, name and signatures; proper key shares.

@@ -1,4 +1,4 @@
-//! Which CPU the server runs on and which the load (DESIGN section 5: CPU sets are explicit).
+//! Which CPU the server runs on and which the load; the record names both.
 
 use anyhow::{Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity};

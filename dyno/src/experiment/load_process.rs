@@ -2,11 +2,12 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use anyhow::{Context, Result, bail};
 
 use super::job::{self, Job, OutcomeRecord, Reply};
+use crate::servers::launch::own_executable;
 
 /// A running `tlsdyno load --job`.
 pub struct LoadProcess {
@@ -24,7 +25,7 @@ impl LoadProcess {
     pub fn start(job: &Job, directory: &Path, cpu: Option<usize>) -> Result<LoadProcess> {
         let path = directory.join("job.json");
         std::fs::write(&path, serde_json::to_vec(job)?).with_context(|| format!("write {}", path.display()))?;
-        let mut command = Command::new(std::env::current_exe().context("find the tlsdyno binary itself")?);
+        let mut command = own_executable()?;
         command.args(["load", "--job"]).arg(&path);
         if let Some(cpu) = cpu {
             command.arg("--cpu").arg(cpu.to_string());

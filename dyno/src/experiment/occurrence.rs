@@ -1,7 +1,7 @@
 //! Which stages occur in which handshake, and which of them show on the wire.
 //!
 //! The preflight needs this: where a stage occurs and shows, a client without the no-op must fail; elsewhere call
-//! counters are the only evidence (DESIGN section 6).
+//! counters are the only evidence (`docs/NOOP.md`).
 
 use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Stage, StageSet, Suite};

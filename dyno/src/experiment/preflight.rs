@@ -1,4 +1,4 @@
-//! The checks that each configuration must pass before it is measured (DESIGN section 6).
+//! The checks that each configuration must pass before it is measured (`docs/NOOP.md`).
 //!
 //! They catch vacuous no-ops: a stage that was switched off on paper only. Where a stage shows on the wire, a client
 //! without the no-op must fail; where it does not, the provider's call counters must tell.

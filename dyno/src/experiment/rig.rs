@@ -134,7 +134,8 @@ impl Rig {
         })
     }
 
-    /// The group asked for, and the curve of an ECDSA certificate, which TLS 1.2 needs in the list too (load-client trap 6).
+    /// The group asked for, and the curve of an ECDSA certificate, which TLS 1.2 needs in the list too: OpenSSL picks a certificate only
+    /// if the client named its curve.
     fn groups(&self, experiment: &Experiment) -> Result<Vec<tlsdyno_tls::Group>> {
         let mut groups = vec![experiment.tls.group()?];
         if let Some(curve) = experiment.tls.certificate.strip_prefix("p-") {

@@ -1,4 +1,4 @@
-//! Every block verifies itself (DESIGN section 5): it did the work that it claims, and it is known which side was the bottleneck.
+//! Every block verifies itself (`docs/METHODOLOGY.md`, "What makes a block valid"): it did the work that it claims, and it is known which side was the bottleneck.
 
 use std::collections::BTreeMap;
 

@@ -70,9 +70,8 @@ fn write_latencies(out: &mut String, summary: &Summary) -> std::fmt::Result {
             continue;
         };
         write!(out, "  {:<18}{:>11}", phase.name().replace('_', " "), grouped(latency.count))?;
-        let percentiles = [latency.p50, latency.p90, latency.p99, latency.p999, latency.max].map(|value| value as f64);
-        for value in [latency.mean].into_iter().chain(percentiles) {
-            write!(out, "{:>10}", duration(value))?;
+        for value in [latency.mean, latency.p50, latency.p90, latency.p99, latency.p999, latency.max] {
+            write!(out, "{:>10}", duration(value as f64))?;
         }
         writeln!(out)?;
     }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use hdrhistogram::Histogram;
 use serde::Serialize;
 use tlsdyno_engine::load::Outcome;
 
 use crate::load::warning::{Warning, achieved_reuse_percent, busy_fraction};
+use crate::stats::Percentiles;
+use crate::stats::summary::percentiles;
 
 /// What one load run measured.
 #[derive(Clone, Debug, Serialize)]
@@ -36,7 +37,7 @@ pub struct Summary {
     /// The same as achieved; `null` without handshakes.
     pub reuse_percent_achieved: Option<f64>,
     /// Phase name to latencies. Phases that did not occur are missing.
-    pub latency_ns: BTreeMap<String, Latency>,
+    pub latency_ns: BTreeMap<String, Percentiles>,
     /// Error kind to count. Kinds that did not occur are missing.
     pub errors: BTreeMap<String, u64>,
     /// Status code to count of complete responses.
@@ -62,39 +63,6 @@ pub struct HandshakeCounts {
     pub resumed_offered: u64,
     /// Connections on which the server took it.
     pub resumed_accepted: u64,
-}
-
-/// A histogram in a few numbers, nanoseconds, to three significant digits.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Latency {
-    /// Values.
-    pub count: u64,
-    /// Mean.
-    pub mean: f64,
-    /// Median.
-    pub p50: u64,
-    /// 90th percentile.
-    pub p90: u64,
-    /// 99th percentile.
-    pub p99: u64,
-    /// 99.9th percentile.
-    pub p999: u64,
-    /// Largest value.
-    pub max: u64,
-}
-
-impl Latency {
-    fn of(histogram: &Histogram<u64>) -> Latency {
-        Latency {
-            count: histogram.len(),
-            mean: histogram.mean(),
-            p50: histogram.value_at_quantile(0.5),
-            p90: histogram.value_at_quantile(0.9),
-            p99: histogram.value_at_quantile(0.99),
-            p999: histogram.value_at_quantile(0.999),
-            max: histogram.max(),
-        }
-    }
 }
 
 impl Summary {
@@ -129,7 +97,7 @@ impl Summary {
             latency_ns: outcome
                 .phases
                 .iter()
-                .map(|(phase, histogram)| (phase.name().to_owned(), Latency::of(histogram)))
+                .map(|(phase, histogram)| (phase.name().to_owned(), percentiles(histogram)))
                 .collect(),
             errors: outcome.errors.iter().map(|(kind, count)| (kind.name().to_owned(), *count)).collect(),
             statuses: outcome.statuses.clone(),

@@ -63,7 +63,7 @@ pub enum ReuseCause {
     },
 }
 
-/// A client at least this busy is taken for the bottleneck (DESIGN: measuring).
+/// A client at least this busy is taken for the bottleneck (`docs/METHODOLOGY.md`, "Two metrics").
 const CLIENT_BOUND: f64 = 0.95;
 
 /// Reuse asked for and achieved may differ by this much, in percentage points.

@@ -1,4 +1,4 @@
-//! CPU time of a server: of its control group where there is one, else summed over its threads (DESIGN: measuring).
+//! CPU time of a server: of its control group where there is one, else summed over its threads (`docs/METHODOLOGY.md`, "Two metrics").
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::{Result, bail};
 
 use super::cgroup::Cgroup;
-use super::process_tree::{self, ProcessStat};
+use super::process_tree::ProcessStat;
 
 /// Nanoseconds per clock tick of `/proc/PID/stat`: USER_HZ is 100 on every Linux platform that Rust supports.
 const TICK_NS: u64 = 10_000_000;
@@ -107,14 +107,10 @@ fn thread_times(pid: u32) -> Vec<(u32, u64)> {
         .collect()
 }
 
-/// CPU time that one process (this one's child, or this one) used so far, in nanoseconds; `None` when it is gone.
-pub fn process_cpu_ns(pid: u32) -> Option<u64> {
-    Some(ThreadAccount::default().read_ns(&[process_tree::stat(pid)?]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::servers::process_tree;
 
     /// Uses about `ms` milliseconds of CPU.
     fn burn(ms: u64) {

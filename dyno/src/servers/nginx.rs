@@ -11,6 +11,7 @@ use tlsdyno_tls::Version;
 
 use super::programs;
 use super::{Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls};
+use crate::exit::{Exit, OrExit};
 
 /// The error log, in the instance's directory.
 pub const ERROR_LOG_FILE: &str = "error.log";
@@ -22,10 +23,12 @@ const OTHER_FILES: u64 = 64;
 
 /// Writes the configuration for a server on `port` and says how to start it.
 pub(super) fn prepare(spec: &ServerSpec, directory: &Path, port: u16) -> Result<Prepared> {
-    let program = programs::find("nginx").context(
+    let program = programs::find("nginx");
+    let program = program.context(
         "nginx was not found in PATH, /usr/sbin or /usr/local/sbin; install it (Debian: `apt-get install nginx`; its service need not \
-         run: `systemctl disable --now nginx`) or use --server built-in",
-    )?;
+         run: `systemctl disable --now nginx`) or use --server builtin",
+    );
+    let program = program.or_exit(Exit::Environment)?;
     let user = worker_user()?;
     if let Some(user) = &user {
         require_readable(&spec.docroot, user)?;
@@ -105,7 +108,7 @@ fn require_readable(path: &Path, user: &WorkerUser) -> Result<()> {
         if metadata.permissions().mode() >> shift & 1 == 0 {
             bail!(
                 "nginx's workers run as nobody and may not pass through {}, so they cannot read {}; `chmod o+x` it, choose another place \
-                 (TMPDIR, --docroot), or run tlsdyno as a plain user",
+                 (TMPDIR), or run tlsdyno as a plain user",
                 ancestor.display(),
                 path.display()
             );

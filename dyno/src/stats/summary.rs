@@ -15,7 +15,7 @@ use crate::store::{Kind, Record, Warning};
 /// Fewer rounds than this give a rough interval only, which is said.
 pub const FEW_ROUNDS: u32 = 5;
 
-/// Percentiles of a phase, nanoseconds.
+/// A histogram in a few numbers: nanoseconds, to three significant digits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Percentiles {
     /// Values recorded.

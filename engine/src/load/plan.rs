@@ -83,7 +83,7 @@ pub enum Resumption {
     Always,
     /// Never.
     Never,
-    /// This share of connections, by the running-counter rule of DESIGN section 7: reuse if and only if
+    /// This share of connections, by the running-counter rule of Coarfa et al.'s client: reuse if and only if
     /// reused < share · connections so far. 0 to 1.
     Share(f64),
 }
