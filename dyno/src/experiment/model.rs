@@ -391,7 +391,7 @@ impl Experiment {
             "an experiment needs exactly one configuration without any change (name = \"as is\") to compare the others with"
         );
         for (index, configuration) in self.configurations.iter().enumerate() {
-            configuration.stages()?;
+            let stages = configuration.stages()?;
             let name = &configuration.name;
             ensure!(
                 !(configuration.plain_http && configuration.needs_provider()),
@@ -401,6 +401,13 @@ impl Experiment {
                 self.configurations[..index].iter().all(|other| other.name != *name),
                 "two configurations are named `{name}`"
             );
+            for other in &self.configurations[..index] {
+                // A provider with a stage off is loaded in any case.
+                let same = other.stages()? == stages
+                    && (other.plain_http, other.needs_provider())
+                        == (configuration.plain_http, configuration.needs_provider());
+                ensure!(!same, "configurations `{}` and `{name}` are the same setting; leave one out", other.name);
+            }
         }
         Ok(())
     }
@@ -466,5 +473,8 @@ mod tests {
         let twice = ConfigurationModel::without("x", [Stage::Kdf]);
         let configurations = [ConfigurationModel::as_is(), twice.clone(), twice];
         assert!(with(&|e| e.configurations = configurations.to_vec()).contains("two configurations"));
+        let renamed = ConfigurationModel { name: "y".into(), idle_provider: true, ..configurations[1].clone() };
+        let configurations = [configurations[0].clone(), configurations[1].clone(), renamed];
+        assert!(with(&|e| e.configurations = configurations.to_vec()).contains("`x` and `y` are the same"));
     }
 }

@@ -88,8 +88,8 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
         let warning = Warning::Stopped { rounds: complete_rounds(journal.record()), cause: format!("{error:#}") };
         journal.change(|record| record.warnings.push(warning));
     }
-    let stored = journal.failure().is_none();
-    Ok(Finished { record: journal.finish(cut_short.is_none(), Path::new(".")), cut_short, stored })
+    let (record, stored) = journal.finish(cut_short.is_none(), Path::new("."));
+    Ok(Finished { record, cut_short, stored })
 }
 
 fn empty_record(experiment: &Experiment, cpus: Cpus, seed: u64) -> Record {
@@ -115,14 +115,21 @@ fn empty_record(experiment: &Experiment, cpus: Cpus, seed: u64) -> Record {
     }
 }
 
-/// What a configuration is for, from what it replaces.
-fn kind_of(model: &ConfigurationModel) -> Kind {
+/// The stages that an experiment replaces one by one.
+fn single_stages(experiment: &Experiment) -> BTreeSet<&str> {
+    let alone = |model: &ConfigurationModel| model.noop.len() == 1 && !model.plain_http;
+    experiment.configurations.iter().filter(|model| alone(model)).map(|model| model.noop[0].as_str()).collect()
+}
+
+/// What a configuration is for, from what it replaces. `singles`: the stages that the experiment replaces one by one.
+fn kind_of(model: &ConfigurationModel, singles: &BTreeSet<&str>) -> Kind {
     match (&model.noop[..], model.plain_http, model.idle_provider) {
         (_, true, _) => Kind::PlainHttp,
         ([], _, false) => Kind::AsIs,
         ([], _, true) => Kind::Loaded,
         ([stage], ..) => Kind::StageOff(stage.clone()),
-        _ => Kind::AllOff,
+        (stages, ..) if stages.iter().map(String::as_str).collect::<BTreeSet<_>>() == *singles => Kind::AllOff,
+        (stages, ..) => Kind::Several(stages.to_vec()),
     }
 }
 
@@ -137,6 +144,7 @@ fn start_and_check(
     let (request, body_bytes) = rig.preflight_request();
     let resumable =
         experiment.load.reuse_percent != Some(0.0) && (experiment.tls.tickets || experiment.tls.session_cache);
+    let singles = single_stages(experiment);
     for index in 0..rig.stands.len() {
         if stop.load(Ordering::Relaxed) {
             return Err(anyhow!("stopped before anything was measured")).or_exit(Exit::Interrupted);
@@ -144,7 +152,7 @@ fn start_and_check(
         observer.step(&format!("starting and checking: {}", rig.stands[index].model.name));
         rig.activate(index)?;
         let checks = checks_of(rig, index, &request, body_bytes, resumable)?;
-        let configuration = configuration(&rig.stands[index].model, &checks);
+        let configuration = configuration(&rig.stands[index].model, &singles, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
         if configuration.kind == Kind::AsIs && !configuration.valid {
             let failed = configuration.preflight.failed.join("; ");
@@ -185,7 +193,7 @@ fn checks_of(
     Ok(checks)
 }
 
-fn configuration(model: &ConfigurationModel, checks: &[Check]) -> Configuration {
+fn configuration(model: &ConfigurationModel, singles: &BTreeSet<&str>, checks: &[Check]) -> Configuration {
     let texts = |passed: bool| -> Vec<String> {
         let wanted = checks.iter().filter(|check| check.passed == passed);
         wanted.map(|check| format!("{} ({})", check.name, check.seen)).collect()
@@ -196,7 +204,7 @@ fn configuration(model: &ConfigurationModel, checks: &[Check]) -> Configuration 
     Configuration {
         name: model.name.clone(),
         noop: model.noop.clone(),
-        kind: kind_of(model),
+        kind: kind_of(model, singles),
         tls: !model.plain_http,
         preflight,
         valid,
@@ -425,11 +433,20 @@ mod tests {
 
     #[test]
     fn configurations_are_recognised_by_what_they_replace() {
-        assert_eq!(kind_of(&ConfigurationModel::as_is()), Kind::AsIs);
-        assert_eq!(kind_of(&ConfigurationModel::plain_http()), Kind::PlainHttp);
-        assert_eq!(kind_of(&ConfigurationModel { idle_provider: true, ..ConfigurationModel::as_is() }), Kind::Loaded);
-        assert_eq!(kind_of(&ConfigurationModel::without("x", [Stage::Kdf])), Kind::StageOff("kdf".to_owned()));
-        assert_eq!(kind_of(&ConfigurationModel::without("x", Stage::ALL)), Kind::AllOff);
+        let mut experiment = Experiment::default();
+        experiment.fill();
+        let singles = single_stages(&experiment);
+        assert_eq!(singles.len(), Stage::ALL.len());
+        let kind = |model: &ConfigurationModel| kind_of(model, &singles);
+        assert_eq!(kind(&ConfigurationModel::as_is()), Kind::AsIs);
+        assert_eq!(kind(&ConfigurationModel::plain_http()), Kind::PlainHttp);
+        assert_eq!(kind(&ConfigurationModel { idle_provider: true, ..ConfigurationModel::as_is() }), Kind::Loaded);
+        assert_eq!(kind(&ConfigurationModel::without("x", [Stage::Kdf])), Kind::StageOff("kdf".to_owned()));
+        assert_eq!(kind(&ConfigurationModel::without("x", Stage::ALL)), Kind::AllOff);
+        let two = ConfigurationModel::without("x", [Stage::Cipher, Stage::Mac]);
+        assert_eq!(kind(&two), Kind::Several(vec!["cipher".to_owned(), "mac".to_owned()]));
+        assert_eq!(kind_of(&two, &BTreeSet::from(["mac", "cipher"])), Kind::AllOff);
+        assert_eq!(kind_of(&two, &BTreeSet::new()), Kind::Several(two.noop.clone()));
     }
 
     #[test]

@@ -64,12 +64,15 @@ impl Journal {
 
     /// Ends the record; `finished` says whether the experiment ran to its planned end. When the store failed, the
     /// record is written as JSON into `directory` (else the system's temporary directory), and its warning says where.
-    pub fn finish(mut self, finished: bool, directory: &Path) -> Record {
+    /// Also answers whether the whole record is in the store.
+    pub fn finish(mut self, finished: bool, directory: &Path) -> (Record, bool) {
         self.change(|record| record.finished = finished);
-        if self.failure.is_some() {
+        // Asked last: the change above can be what failed.
+        let stored = self.failure.is_none();
+        if !stored {
             self.save_elsewhere(directory);
         }
-        self.record
+        (self.record, stored)
     }
 
     fn in_store(&mut self, write: impl FnOnce(&mut Store, &str, &Record) -> Result<(), StoreError>) {
@@ -167,7 +170,8 @@ mod tests {
             journal.add_block(block(round));
         }
         assert!(matches!(journal.failure(), Some(StoreError::Full { .. })), "{:?}", journal.failure());
-        let record = journal.finish(true, directory.path());
+        let (record, stored) = journal.finish(true, directory.path());
+        assert!(!stored);
         assert_eq!(record.blocks.len(), 20);
         let text = record.warnings[0].to_string();
         assert!(text.contains("is full. Free some space") && text.contains("tlsdyno report"), "{text}");
@@ -185,7 +189,7 @@ mod tests {
         let mut journal = Journal::begin_in(Store::open_at(&file.join("records.sqlite")), empty_record());
         assert!(matches!(journal.failure(), Some(StoreError::Open { .. })));
         journal.add_block(block(0));
-        let record = journal.finish(true, &file);
+        let (record, _) = journal.finish(true, &file);
         assert_eq!(record.blocks.len(), 1);
         let Warning::NotStored { cause, saved_as: Some(saved_as) } = &record.warnings[0] else {
             panic!("{:?}", record.warnings)

@@ -91,6 +91,9 @@ pub enum Kind {
     StageOff(String),
     /// Every stage is replaced.
     AllOff,
+    /// These stages replaced together, but not all that the experiment also replaces one by one: in no share, only in the
+    /// table of configurations.
+    Several(Vec<String>),
     /// The same server without TLS.
     PlainHttp,
 }

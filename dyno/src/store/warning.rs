@@ -193,7 +193,7 @@ impl fmt::Display for Warning {
             }
             Warning::NoPlainHttp => f.write_str(
                 "without a plain-HTTP side no share is claimed for it: \"rest\" is other TLS and the server \
-                    itself together. Give --plain-address HOST:PORT of the same server without TLS.",
+                    itself together. Give --plain-address IP:PORT of the same server without TLS.",
             ),
             Warning::NotStored { cause, saved_as: Some(file) } => {
                 write!(
