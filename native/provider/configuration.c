@@ -4,6 +4,7 @@
  */
 #include "provider.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const STAGE_NAMES[STAGE_TOTAL] = {
@@ -62,4 +63,24 @@ bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core
     return read_parameter(&into->run_id, "acknowledge", core, get_params)
            && read_parameter(&into->record_path, "record", core, get_params)
            && read_parameter(&stages, "stages", core, get_params) && parse_stages(&into->off, stages);
+}
+
+/* A copy whose strings live until configuration_drop. */
+bool configuration_keep(struct configuration *into, const struct configuration *from)
+{
+    into->off = from->off;
+    into->record_path = strdup(from->record_path);
+    into->run_id = strdup(from->run_id);
+    if (into->record_path != NULL && into->run_id != NULL)
+        return true;
+    raise_error(REASON_NO_MEMORY, "configuration");
+    configuration_drop(into);
+    return false;
+}
+
+void configuration_drop(struct configuration *kept)
+{
+    free((char *)kept->record_path);
+    free((char *)kept->run_id);
+    *kept = (struct configuration){0};
 }

@@ -156,6 +156,17 @@ static int gen_set_template(void *context, void *template)
            && generation->real->gen_set_template(generation->real_generation, template);
 }
 
+static void gen_cleanup(void *context)
+{
+    struct generation *generation = context;
+
+    if (generation == NULL)
+        return;
+    if (generation->real_generation != NULL)
+        generation->real->gen_cleanup(generation->real_generation);
+    free(generation);
+}
+
 static void *gen_init(const struct key_functions *real, void *provider, int selection, const OSSL_PARAM params[])
 {
     struct generation *generation = calloc(1, sizeof(*generation));
@@ -169,7 +180,7 @@ static void *gen_init(const struct key_functions *real, void *provider, int sele
     generation->selection = selection;
     generation->group = real->only_group;
     if (params != NULL && !gen_set_params(generation, params)) {
-        free(generation);
+        gen_cleanup(generation);
         return NULL;
     }
     return generation;
@@ -187,17 +198,6 @@ static void *gen(void *context, OSSL_CALLBACK *progress, void *argument)
     }
     count_call(TLSDYNO_COUNT_KEY_GENERATE);
     return kept_key(generation->real, generation->provider, generation->group);
-}
-
-static void gen_cleanup(void *context)
-{
-    struct generation *generation = context;
-
-    if (generation == NULL)
-        return;
-    if (generation->real_generation != NULL)
-        generation->real->gen_cleanup(generation->real_generation);
-    free(generation);
 }
 
 static bool is_kept(const void *key)

@@ -39,6 +39,7 @@ enum { OPERATION_TOTAL = sizeof(OPERATIONS) / sizeof(OPERATIONS[0]) };
 static struct {
     bool ready;
     struct configuration configuration;
+    OSSL_LIB_CTX *private_context;
     OSSL_PROVIDER *wrapped;
     void *wrapped_context;
     const OSSL_ALGORITHM *algorithms[OPERATION_TOTAL];
@@ -47,11 +48,6 @@ static struct {
 bool stage_is_off(enum stage stage)
 {
     return (state.configuration.off & (1u << stage)) != 0;
-}
-
-void *wrapped_context(void)
-{
-    return state.wrapped_context;
 }
 
 static const OSSL_PARAM *gettable_params(void *context)
@@ -128,8 +124,21 @@ static bool wrap_default(void)
         OSSL_LIB_CTX_free(private_context);
         return false;
     }
+    state.private_context = private_context;
     state.wrapped_context = OSSL_PROVIDER_get0_provider_ctx(state.wrapped);
     return true;
+}
+
+/* After a failed init. Tables already built stay allocated: they are small, and a retry is rare. */
+static void unwrap_default(void)
+{
+    if (state.wrapped == NULL)
+        return;
+    OSSL_PROVIDER_unload(state.wrapped);
+    OSSL_LIB_CTX_free(state.private_context);
+    state.wrapped = NULL;
+    state.wrapped_context = NULL;
+    state.private_context = NULL;
 }
 
 /* All tables are built here and now: a query comes late, in any thread of any worker. */
@@ -180,8 +189,18 @@ static bool initialise(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *core_f
     record = record_map(&configuration);
     if (record == NULL)
         return false;
-    state.configuration = configuration;
-    state.ready = record_use(record) && wrap_default() && build_tables();
+    /* Before the tables, which follow from it. */
+    if (!configuration_keep(&state.configuration, &configuration)) {
+        record_unmap(record);
+        return false;
+    }
+    /* The record last: with it goes a fork handler, which cannot be taken back. */
+    state.ready = wrap_default() && build_tables() && record_use(record);
+    if (!state.ready) {
+        unwrap_default();
+        configuration_drop(&state.configuration);
+        record_unmap(record);
+    }
     return state.ready;
 }
 

@@ -59,7 +59,10 @@ enum reason {
     REASON_UNSUPPORTED_USE,
 };
 
-/* What the openssl.cnf section says; strings belong to libcrypto and live as long as the provider. */
+/*
+ * What the openssl.cnf section says. As read, the strings belong to libcrypto's provider object, which an unload frees;
+ * configuration_keep copies them.
+ */
 struct configuration {
     uint32_t off; /* bit set of enum stage */
     const char *record_path;
@@ -71,7 +74,6 @@ struct configuration {
  * handed out as ours, so that nothing can hang off it).
  */
 bool stage_is_off(enum stage stage);
-void *wrapped_context(void);
 
 /* errors.c */
 void errors_load(void);
@@ -82,9 +84,12 @@ void raise_error_at(const char *file, int line, const char *function_name, enum 
 
 /* configuration.c */
 bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core, OSSL_FUNC_core_get_params_fn *get_params);
+bool configuration_keep(struct configuration *into, const struct configuration *from);
+void configuration_drop(struct configuration *kept);
 
 /* record.c */
 struct tlsdyno_record *record_map(const struct configuration *configuration);
+void record_unmap(struct tlsdyno_record *record);
 bool record_use(struct tlsdyno_record *record);
 void count_call(enum tlsdyno_counter counter);
 uint64_t next_counter_words(size_t words);

@@ -1,6 +1,6 @@
 /*
- * Operation RAND "CTR-DRBG". Stage randomness: a counter instead of random bytes; unique across threads and processes,
- * because colliding session ids break resumption. The context is the wrapped provider's own.
+ * Operation RAND "CTR-DRBG". Stage randomness: a counter instead of random bytes; draws of 8 bytes or more are unique
+ * across threads and processes, because colliding session ids break resumption. The context is the wrapped provider's own.
  *
  * Always, whatever is switched off: libcrypto from 3.5 on hands the generator the parameter `provider-name`, which the
  * wrapped provider would look up in its private context and not find.
@@ -42,10 +42,14 @@ static int generate(void *context, unsigned char *out, size_t length, unsigned i
     (void)additional;
     (void)additional_length;
     while (length > 0) {
-        /* An odd factor keeps numbers distinct, also in their low bits, and spreads them over all bytes. */
+        /*
+         * One-to-one on words: an odd factor spreads the count upwards, the shift brings the slot's index, which stands
+         * in the highest bits, down into draws of fewer than 8 bytes too.
+         */
         uint64_t word = next++ * UINT64_C(0x9e3779b97f4a7c15);
         size_t part = length < WORD ? length : WORD;
 
+        word ^= word >> 32;
         memcpy(out, &word, part);
         out += part;
         length -= part;

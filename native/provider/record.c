@@ -112,10 +112,15 @@ struct tlsdyno_record *record_map(const struct configuration *configuration)
     }
     record = map_file(configuration->record_path);
     if (record != NULL && !acknowledged(record, configuration)) {
-        munmap(record, sizeof(*record));
+        record_unmap(record);
         return NULL;
     }
     return record;
+}
+
+void record_unmap(struct tlsdyno_record *record)
+{
+    munmap(record, sizeof(*record));
 }
 
 /* The child's only thread is the one that forked; it must not share a slot with its parent. */
@@ -126,11 +131,11 @@ static void forget_slot_after_fork(void)
 
 bool record_use(struct tlsdyno_record *record)
 {
-    area = record;
     if (pthread_atfork(NULL, NULL, forget_slot_after_fork) != 0) {
         raise_error(REASON_NO_MEMORY, "fork handler");
         return false;
     }
+    area = record;
     return true;
 }
 

@@ -106,6 +106,7 @@ fn sanitized_provider() -> PathBuf {
 fn under_address_and_undefined_behaviour_sanitizers() {
     let library = sanitized_provider();
     check_all("clang", "sanitized", SANITIZERS, Some(&library), |program| Command::new(program));
+    load_unload_and_load_again(&library);
     let program = build::test_program("clang", "vectors", "sanitized", SANITIZERS);
     for (section, off) in [
         ("aead", "cipher"),
@@ -124,6 +125,18 @@ fn under_address_and_undefined_behaviour_sanitizers() {
         std::fs::copy(&library, injection.library_path()).unwrap();
         build::run(Command::new(&program).args([section, off]).envs(injection.environment()));
     }
+}
+
+/// The provider's state outlives its unloading; nothing in it may be libcrypto's.
+fn load_unload_and_load_again(library: &Path) {
+    let program = build::test_program("clang", "load", "sanitized", SANITIZERS);
+    let dir = tempfile::tempdir().unwrap();
+    let injection = Injection::prepare(dir.path(), StageSet::ALL).unwrap();
+    std::fs::copy(library, injection.library_path()).unwrap();
+    let on_demand = dir.path().join("on-demand.cnf");
+    let text = std::fs::read_to_string(dir.path().join("openssl.cnf")).unwrap();
+    std::fs::write(&on_demand, text.replace("activate = 1\n", "")).unwrap();
+    assert_eq!(build::run(Command::new(program).arg(&on_demand).env_remove("OPENSSL_CONF")), "");
 }
 
 #[test]
