@@ -373,6 +373,7 @@ impl Experiment {
             "the server command must serve the workload's objects: put {{docroot}} where its document root goes, \
              or name one of its own objects with --path"
         );
+        self.check_ports(address)?;
         for text in [Some(address), self.server.plain_address.as_deref()].into_iter().flatten() {
             let example = text.replace("{port}", "1").replace("{plain_port}", "2");
             example.parse::<SocketAddr>().with_context(|| {
@@ -381,6 +382,34 @@ impl Experiment {
                 )
             })?;
         }
+        Ok(())
+    }
+
+    /// Either every port is chosen by us and told to the command, or every port is fixed and servers take turns on it: a mixture would
+    /// be waited for at the wrong place, or collide with itself.
+    fn check_ports(&self, address: &str) -> Result<()> {
+        let command = self.server.command.as_deref().unwrap_or_default();
+        let ports = ["{port}", "{plain_port}"];
+        let chosen = |text: &str| ports.iter().any(|port| text.contains(port));
+        for text in [Some(address), self.server.plain_address.as_deref()].into_iter().flatten() {
+            for port in ports.iter().filter(|port| text.contains(*port)) {
+                ensure!(
+                    command.contains(port),
+                    "the address `{text}` uses {port}, but the server command does not: put {port} into --server-command where its \
+                     port goes, or give the fixed port that it listens on"
+                );
+            }
+            ensure!(
+                chosen(text) == chosen(address),
+                "`{address}` and `{text}` mix a chosen port with a fixed one: write {{port}} in --address and {{plain_port}} in \
+                 --plain-address (and both in --server-command), or fixed ports in both"
+            );
+        }
+        ensure!(
+            chosen(address) || !chosen(command),
+            "the server command uses {{port}}, but the address `{address}` is fixed: write {{port}} in --address too, or the fixed \
+             port in --server-command"
+        );
         Ok(())
     }
 
@@ -467,6 +496,18 @@ mod tests {
         );
         assert!(with(&|e| e.tls.certificate = "dsa".into()).contains("rsa-2048"));
         assert!(with(&|e| e.server.kind = ServerName::Command).contains("--server-command"));
+        let ports = |command: &str, address: &str, plain: Option<&str>| {
+            with(&|e| {
+                e.server.kind = ServerName::Command;
+                e.server.command = Some(format!("{command} {{docroot}}"));
+                e.server.address = Some(address.to_owned());
+                e.server.plain_address = plain.map(str::to_owned);
+            })
+        };
+        assert!(ports("x", "127.0.0.1:{port}", None).contains("put {port} into --server-command"));
+        assert!(ports("x {port}", "127.0.0.1:{port}", Some("127.0.0.1:80")).contains("mix a chosen port"));
+        assert!(ports("x {port}", "127.0.0.1:{port}", Some("127.0.0.1:{plain_port}")).contains("put {plain_port}"));
+        assert!(ports("x {port}", "127.0.0.1:443", None).contains("is fixed: write {port} in --address"));
         assert!(with(&|e| e.load.reuse_percent = Some(101.0)).contains("between 0 and 100"));
         assert!(with(&|e| e.measure.time_s = 0.1).contains("--time"));
         assert!(with(&|e| e.configurations = vec![ConfigurationModel::as_is(); 2]).contains("exactly one"));
