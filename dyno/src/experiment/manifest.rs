@@ -1,12 +1,14 @@
 //! The circumstances of a run, read from the machine.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
 use super::cpus::Cpus;
+use super::job::WorkloadSpec;
 use super::model::{Experiment, ServerName};
 use super::rig::Rig;
-use crate::store::Manifest;
+use crate::store::{Manifest, Warning};
 use crate::trace::Summary;
 
 /// Fills in what can be known once the servers run. Unknown texts stay empty.
@@ -23,6 +25,12 @@ pub fn describe(manifest: &mut Manifest, experiment: &Experiment, rig: &mut Rig,
     manifest.effort = experiment.load.effort.clone();
     manifest.workload = workload_line(&rig.site.summary);
     manifest.seeds.insert("order of blocks".to_owned(), seed);
+    if let WorkloadSpec::Ecommerce { seed, .. } | WorkloadSpec::Department { seed, .. } = experiment.workload {
+        manifest.seeds.insert("workload".to_owned(), seed);
+    }
+    if let Ok(toml) = experiment.to_toml() {
+        manifest.server_config.insert("experiment.toml".to_owned(), toml);
+    }
     if let Some(instance) = rig.stands.first_mut().and_then(|stand| stand.instance()) {
         let description = instance.description();
         manifest.server_version = description.version;
@@ -35,6 +43,19 @@ pub fn describe(manifest: &mut Manifest, experiment: &Experiment, rig: &mut Rig,
         ServerName::Nginx => "nginx".to_owned(),
         ServerName::Command => experiment.server.command.clone().unwrap_or_default(),
     };
+}
+
+/// What the machine's frequency governor deserves to be said, if it can be read.
+pub fn governor_warning(manifest: &Manifest) -> Option<Warning> {
+    let governor = manifest.governor.as_ref().filter(|governor| *governor != "performance")?;
+    Some(Warning::Governor { governor: governor.clone() })
+}
+
+/// What the handshakes of a run negotiated, most frequent first, as `version suite group`.
+pub fn negotiated_text(negotiated: &BTreeMap<String, u64>) -> String {
+    let mut texts: Vec<(&String, &u64)> = negotiated.iter().collect();
+    texts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    texts.into_iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join("; ")
 }
 
 /// The version text inside the libcrypto that the server has mapped: what `openssl version` says may be another library.
@@ -87,4 +108,24 @@ pub fn steal_ns() -> u64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks = stat.lines().next().and_then(|line| line.split_ascii_whitespace().nth(8)?.parse::<u64>().ok());
     ticks.unwrap_or(0) * NS_PER_TICK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_governor_that_changes_the_clock_is_worth_a_warning() {
+        let warns = |governor: Option<&str>| {
+            governor_warning(&Manifest { governor: governor.map(str::to_owned), ..Manifest::default() }).is_some()
+        };
+        assert!(warns(Some("powersave")));
+        assert!(!warns(Some("performance")) && !warns(None));
+    }
+
+    #[test]
+    fn what_was_negotiated_most_often_comes_first() {
+        let counts = BTreeMap::from([("a".to_owned(), 2), ("b".to_owned(), 7)]);
+        assert_eq!(negotiated_text(&counts), "b; a");
+    }
 }

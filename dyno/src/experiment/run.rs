@@ -18,7 +18,7 @@ use super::rig::Rig;
 use super::schedule::{Schedule, schedule, users_of_round};
 use super::verify::{Expected, verify};
 use crate::exit::{Exit, OrExit};
-use crate::servers;
+use crate::servers::{self, Instance};
 use crate::stats::prng::SplitMix64;
 use crate::store::{Block, Configuration, FORMAT, Journal, Kind, Manifest, Preflight, Record, Warning};
 
@@ -72,6 +72,7 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
     record.warnings.extend(log_warnings.map(|what| Warning::Other { what, remedy: LOG_REMEDY.to_owned() }));
     start_and_check(experiment, &mut rig, &mut record, stop, observer)?;
     manifest::describe(&mut record.manifest, experiment, &mut rig, cpus, seed);
+    record.warnings.extend(manifest::governor_warning(&record.manifest));
     observer.step("starting the load process");
     let load = rig.start_load(experiment)?;
     let journal = Journal::begin(record);
@@ -395,17 +396,14 @@ impl Session<'_> {
         let stand = &mut self.rig.stands[index];
         let name = stand.model.name.clone();
         let instance = stand.instance().with_context(|| format!("the server of \"{name}\" does not run"))?;
-        let mut last = instance.cpu_ns()?;
+        let mut last = living_cpu_ns(instance, &name)?;
         for _ in 0..SETTLING_STEPS {
             std::thread::sleep(SETTLING_STEP);
-            let now = instance.cpu_ns()?;
+            let now = living_cpu_ns(instance, &name)?;
             if now == last {
                 break;
             }
             last = now;
-        }
-        if !instance.is_alive() {
-            return Err(anyhow!("the server of \"{name}\" has died")).or_exit(Exit::Server);
         }
         Ok(last)
     }
@@ -415,6 +413,16 @@ impl Session<'_> {
         let tail = self.rig.stands[index].instance().map(|instance| instance.log_tail()).unwrap_or_default();
         if tail.is_empty() { String::new() } else { format!("; the server's log ends with:\n{tail}") }
     }
+}
+
+/// CPU time of a server that lives. Of one that has died the accounting may answer (control group) or fail (no process is left to
+/// read); either way the death is the news.
+fn living_cpu_ns(instance: &mut Instance, name: &str) -> Result<u64> {
+    let cpu = instance.cpu_ns();
+    if !instance.is_alive() {
+        return Err(anyhow!("the server of \"{name}\" has died")).or_exit(Exit::Server);
+    }
+    cpu
 }
 
 /// The configurations of one round in random order.
