@@ -44,6 +44,18 @@ pub enum Failure {
     Timeout,
 }
 
+impl Failure {
+    /// TLS itself failed: an alert, a record that makes no sense, or a connection that the server dropped in mid-exchange. A refused
+    /// connection or a time-out says nothing about TLS.
+    pub fn is_tls(&self) -> bool {
+        match self {
+            Failure::Tls(_) | Failure::Closed => true,
+            Failure::Io(error) => matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
+            Failure::Http(_) | Failure::Timeout => false,
+        }
+    }
+}
+
 /// Random bytes from OpenSSL, as the control plane has it at hand.
 pub struct SystemEntropy;
 
@@ -150,4 +162,20 @@ pub fn exchange(
         handshake: client.as_ref().and_then(|client| client.handshake().cloned()),
         sessions: gathered.sessions,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_failures_of_tls_count_as_such() {
+        let io = |kind: ErrorKind| Failure::Io(kind.into());
+        for tls in [Failure::Closed, io(ErrorKind::ConnectionReset), io(ErrorKind::BrokenPipe)] {
+            assert!(tls.is_tls(), "{tls}");
+        }
+        for other in [Failure::Timeout, Failure::Http("x".to_owned()), io(ErrorKind::ConnectionRefused)] {
+            assert!(!other.is_tls(), "{other}");
+        }
+    }
 }

@@ -69,6 +69,11 @@ pub fn preflight(subject: &Subject) -> Result<Vec<Check>> {
     if subject.resumable {
         resumed_checks(subject, settings, &config, suite, answer.sessions.last().cloned(), &mut checks)?;
     }
+    if !settings.stages_off.is_empty() {
+        // A server that failed the unmatched clients because it went down would fail this one too.
+        let (_, answer) = counted(subject, &config, None)?;
+        checks.push(response_check("afterwards: matching client passes again", &answer, subject.body_bytes));
+    }
     Ok(checks)
 }
 
@@ -139,7 +144,7 @@ fn stage_checks(
                 let answer = exchange(subject.address, Some(&unmatched), session.clone(), subject.request);
                 // A session refused and a full handshake made instead would hide the resumed case: that is no failure.
                 let (failed, seen) = match &answer {
-                    Err(failure) => (true, failure.to_string()),
+                    Err(failure) => (failure.is_tls(), failure.to_string()),
                     Ok(answer) => (false, format!("completed with status {}", answer.status)),
                 };
                 let name = format!("{kind}: client without the no-op of {stage} fails");

@@ -47,8 +47,12 @@ fn mapped_code(line: &str) -> Option<MappedLibrary> {
     Some(MappedLibrary { path: PathBuf::from(path), deleted })
 }
 
-/// Fails unless `library` is mapped into every one of `pids`, beside a libssl and libcrypto that are still those on disk.
+/// Fails unless `library` is mapped into every one of `pids`, beside a libssl and libcrypto that are still those on disk. No process
+/// at all is no evidence, and fails too.
 pub fn require_mapped(pids: &[u32], library: &Path) -> Result<()> {
+    if pids.is_empty() {
+        bail!("the server has no process that could have loaded {}: it has ended, see its log", library.display());
+    }
     for &pid in pids {
         let libraries = mapped_libraries(pid)?;
         let name = super::process_tree::command_line(pid);
@@ -108,6 +112,8 @@ mod tests {
         let libc = libraries.iter().find(|library| library.path.to_string_lossy().contains("libc.so")).unwrap();
         assert!(!libc.deleted);
         require_mapped(&[own], &libc.path).unwrap();
+        let error = require_mapped(&[], &libc.path).unwrap_err().to_string();
+        assert!(error.contains("no process"), "{error}");
         let error = require_mapped(&[own], Path::new("/nowhere/provider.so")).unwrap_err().to_string();
         assert!(error.contains("/nowhere/provider.so is not loaded"), "{error}");
         assert!(mapped_libraries(u32::MAX).is_err());
