@@ -26,30 +26,19 @@ fn time<T>(name: &str, mut call: impl FnMut() -> T) {
         }
         best_ns = best_ns.min(start.elapsed().as_nanos());
     }
-    println!(
-        "{name:<58}{:>9.3}",
-        best_ns as f64 / f64::from(CALLS) / 1000.0
-    );
+    println!("{name:<58}{:>9.3}", best_ns as f64 / f64::from(CALLS) / 1000.0);
 }
 
 fn main() {
     println!("{:<58}{:>9}", "primitive", "µs");
-    for (hash, suite) in [
-        (Hash::Sha256, Suite::Tls13Aes128Gcm),
-        (Hash::Sha384, Suite::Tls13Aes256Gcm),
-    ] {
+    for (hash, suite) in [(Hash::Sha256, Suite::Tls13Aes128Gcm), (Hash::Sha384, Suite::Tls13Aes256Gcm)] {
         hashes_and_schedules(hash, suite);
     }
     other_hmac();
     for group in Group::ALL {
         key_agreement(group);
     }
-    for suite in [
-        Suite::Tls13Aes128Gcm,
-        Suite::Tls13ChaCha20,
-        Suite::EcdheRsaAes128Gcm,
-        Suite::RsaAes128Sha,
-    ] {
+    for suite in [Suite::Tls13Aes128Gcm, Suite::Tls13ChaCha20, Suite::EcdheRsaAes128Gcm, Suite::RsaAes128Sha] {
         records(suite);
     }
 }
@@ -59,42 +48,22 @@ fn hashes_and_schedules(hash: Hash, suite: Suite) {
     let secret = transcript.as_slice();
     let mut running = Transcript::new(hash, ON);
     running.update(&[7; 1024]);
-    time(&format!("{hash:?} of 1 KiB"), || {
-        digest(hash, ON, black_box(&[7; 1024]))
-    });
-    time(&format!("{hash:?} snapshot of a transcript"), || {
-        running.current()
-    });
-    time(&format!("{hash:?} HKDF-Extract"), || {
-        hkdf_extract(hash, ON, secret, secret)
-    });
+    time(&format!("{hash:?} of 1 KiB"), || digest(hash, ON, black_box(&[7; 1024])));
+    time(&format!("{hash:?} snapshot of a transcript"), || running.current());
+    time(&format!("{hash:?} HKDF-Extract"), || hkdf_extract(hash, ON, secret, secret));
     time(&format!("{hash:?} HKDF-Expand-Label of a key"), || {
         let mut key = [0; 16];
         hkdf_expand_label(hash, ON, secret, b"key", b"", &mut key);
         key
     });
-    time(&format!("{hash:?} Finished"), || {
-        finished_mac(hash, ON, secret, &transcript)
-    });
+    time(&format!("{hash:?} Finished"), || finished_mac(hash, ON, secret, &transcript));
     time(&format!("{hash:?} TLS 1.2 key block of 136 bytes"), || {
         let mut block = [0; 136];
-        prf12(
-            hash,
-            ON,
-            secret,
-            b"key expansion",
-            &[&[1; 32], &[2; 32]],
-            &mut block,
-        );
+        prf12(hash, ON, secret, b"key expansion", &[&[1; 32], &[2; 32]], &mut block);
         block
     });
-    time(&format!("{suite}: keys of one direction"), || {
-        Sealer::tls13(suite, ON, secret)
-    });
-    time(
-        &format!("{suite}: whole schedule of a full handshake"),
-        || schedule(suite, &transcript),
-    );
+    time(&format!("{suite}: keys of one direction"), || Sealer::tls13(suite, ON, secret));
+    time(&format!("{suite}: whole schedule of a full handshake"), || schedule(suite, &transcript));
 }
 
 /// Every derivation of a full TLS 1.3 handshake whose early secret is known beforehand.
@@ -114,37 +83,28 @@ fn schedule(suite: Suite, transcript: &Digest) -> (Sealer, Opener) {
     let master = Prk::new(hash, ON, master.as_slice());
     let client = master.derive_secret(b"c ap traffic", transcript);
     let server = master.derive_secret(b"s ap traffic", transcript);
-    (
-        Sealer::tls13(suite, ON, client.as_slice()),
-        Opener::tls13(suite, ON, server.as_slice()),
-    )
+    (Sealer::tls13(suite, ON, client.as_slice()), Opener::tls13(suite, ON, server.as_slice()))
 }
 
 /// The reason for taking HMAC and SHA-2 from elsewhere.
 fn other_hmac() {
     use aws_lc_rs::hmac;
-    for (name, algorithm, key) in [
-        ("SHA-256", hmac::HMAC_SHA256, &[7; 32][..]),
-        ("SHA-384", hmac::HMAC_SHA384, &[7; 48]),
-    ] {
-        time(
-            &format!("for comparison: aws-lc-rs HMAC {name}, fresh key"),
-            || hmac::sign(&hmac::Key::new(algorithm, black_box(key)), &[1; 60]),
-        );
+    for (name, algorithm, key) in
+        [("SHA-256", hmac::HMAC_SHA256, &[7; 32][..]), ("SHA-384", hmac::HMAC_SHA384, &[7; 48])]
+    {
+        time(&format!("for comparison: aws-lc-rs HMAC {name}, fresh key"), || {
+            hmac::sign(&hmac::Key::new(algorithm, black_box(key)), &[1; 60])
+        });
     }
 }
 
 fn key_agreement(group: Group) {
     let peer = KeyShare::generate(group, Effort::Honest, ON);
     let own = KeyShare::generate(group, Effort::Honest, ON);
-    time(&format!("{group} key generation"), || {
-        KeyShare::generate(group, Effort::Honest, ON)
-    });
+    time(&format!("{group} key generation"), || KeyShare::generate(group, Effort::Honest, ON));
     time(&format!("{group} agreement"), || own.agree(peer.public()));
     time(&format!("{group} both at floor effort"), || {
-        KeyShare::generate(group, Effort::Floor, ON)
-            .agree(peer.public())
-            .map(drop)
+        KeyShare::generate(group, Effort::Floor, ON).agree(peer.public()).map(drop)
     });
 }
 

@@ -11,13 +11,8 @@ use crate::suite::Effort;
 pub(crate) struct Signature<'a> {
     pub scheme: u16,
     pub bytes: &'a [u8],
-    /// What was signed; may be empty where [`checks_signatures`] says no.
+    /// What was signed; may be empty where [`Config::checks_signatures`] says no.
     pub message: &'a [u8],
-}
-
-/// Whether signatures are really verified: at honest effort, unless the stage is off.
-pub(crate) fn checks_signatures(config: &Config) -> bool {
-    config.settings().effort == Effort::Honest && !config.settings().stages_off.contains(Stage::Authentication)
 }
 
 /// Verifies the chain at honest effort; gives the server's own certificate for later.
@@ -41,7 +36,7 @@ pub(crate) fn signature(
     allowed: impl Fn(u16, KeyKind) -> bool,
 ) -> Result<(), Error> {
     let off = config.settings().stages_off;
-    if !checks_signatures(config) && !off.contains(Stage::Authentication) {
+    if !config.checks_signatures() && !off.contains(Stage::Authentication) {
         return match signature.bytes.iter().all(|byte| *byte == SIGNATURE_FILL) {
             true => Err(CryptoError::BadSignature.into()),
             false => Ok(()),

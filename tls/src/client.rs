@@ -64,6 +64,7 @@ pub struct Client {
     joiner: Joiner,
     state: State,
     summary: Handshake,
+    ignored: Ignored,
     peer_closed: bool,
     closed: bool,
 }
@@ -85,6 +86,24 @@ pub(crate) enum State {
     },
     /// Nothing: the connection has failed.
     Failed,
+}
+
+/// How many records and messages without meaning came during the handshake: a server must get on with it.
+struct Ignored(u8);
+
+impl Ignored {
+    const MAX: u8 = 32;
+
+    fn count(&mut self) -> Result<(), Error> {
+        if self.0 == Ignored::MAX {
+            return Err(Error::UnexpectedMessage {
+                got: "the 33rd record without meaning",
+                expected: "the rest of the handshake",
+            });
+        }
+        self.0 += 1;
+        Ok(())
+    }
 }
 
 /// What a state works with while it handles a message.
@@ -142,6 +161,7 @@ impl Client {
             joiner: Joiner::default(),
             state: State::Offer(Box::new(offer)),
             summary,
+            ignored: Ignored(0),
             peer_closed: false,
             closed: false,
         }
@@ -250,8 +270,9 @@ impl Client {
             }
             let before = out.len();
             self.record(header, body.bytes(), now_ms, entropy, out, receiver)?;
-            self.summary.bytes_in += (record::HEADER + header.length()) as u32;
-            self.summary.bytes_out += (out.len() - before) as u32;
+            let summary = &mut self.summary;
+            summary.bytes_in = summary.bytes_in.saturating_add((record::HEADER + header.length()) as u32);
+            summary.bytes_out = summary.bytes_out.saturating_add((out.len() - before) as u32);
         }
         Ok(())
     }
@@ -330,6 +351,9 @@ impl Client {
                 receiver,
                 at_record_end: content.is_empty(),
             };
+            if message.kind() == handshake::HELLO_REQUEST && matches!(self.state, State::Tls12(_)) {
+                self.ignored.count()?;
+            }
             let state = std::mem::replace(&mut self.state, State::Failed);
             self.state = handle(state, &message, &mut context)?;
         }
@@ -349,9 +373,11 @@ impl Client {
                 Ok(())
             }
             // Only announces a close_notify (RFC 9846 section 6.1).
-            Alert::USER_CANCELED => Ok(()),
+            Alert::USER_CANCELED => self.ignore(),
             // Warnings do not end a TLS 1.2 connection; TLS 1.3 has none (RFC 9846 section 6).
-            alert if level == 1 && alert != Alert::CLOSE_NOTIFY && self.version() != Some(Version::Tls13) => Ok(()),
+            alert if level == 1 && alert != Alert::CLOSE_NOTIFY && self.version() != Some(Version::Tls13) => {
+                self.ignore()
+            }
             alert => Err(Error::AlertReceived(alert)),
         }
     }
@@ -362,11 +388,16 @@ impl Client {
         }
         match &mut self.state {
             // For middleboxes only; to be dropped without further processing (RFC 9846 section 5).
-            State::Tls13(_) => Ok(()),
-            State::Offer(_) if self.config.offers(Version::Tls13) => Ok(()),
+            State::Tls13(_) => self.ignore(),
+            State::Offer(_) if self.config.offers(Version::Tls13) => self.ignore(),
             State::Tls12(handshaking) => handshaking.change_cipher_spec(&mut self.records),
             _ => Err(Error::UnexpectedMessage { got: "change_cipher_spec", expected: self.expected() }),
         }
+    }
+
+    /// Lets a record pass that means nothing, a limited number of times before the handshake is complete.
+    fn ignore(&mut self) -> Result<(), Error> {
+        if self.is_connected() { Ok(()) } else { self.ignored.count() }
     }
 
     fn expected(&self) -> &'static str {

@@ -1,7 +1,7 @@
 //! Settings of the lean client, and their compiled form.
 
 use std::net::IpAddr;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use tlsdyno_wire::codec::{put_u16, put_vector8, put_vector16};
 use tlsdyno_wire::hello::{self, Template, put_extension};
@@ -11,7 +11,8 @@ use crate::crypto::CryptoError;
 use crate::crypto::hash::{Digest, digest};
 use crate::crypto::kdf::{derive_secret, hkdf_extract};
 use crate::crypto::verify::{SIGNATURE_SCHEMES, Trust};
-use crate::noop::StageSet;
+use crate::noop::{Stage, StageSet};
+use crate::session::Origin;
 use crate::suite::{Effort, Group, Hash, Suite, Version};
 
 /// What the client offers and verifies. Plain data; [`Config::new`] checks and compiles it.
@@ -103,6 +104,8 @@ pub enum ConfigError {
 pub struct Config {
     settings: Settings,
     template: Template,
+    /// That of the settings, shared with the sessions.
+    server_name: Option<Arc<str>>,
     /// The hash of every suite, where they all have the same: the transcript can then start with the first byte.
     only_hash: Option<Hash>,
     /// TLS 1.3 without PSK: Derive-Secret(early secret, "derived", "") for SHA-256 and SHA-384.
@@ -132,6 +135,7 @@ impl Config {
         let trust = Trust::new(&settings.trust_anchors).map_err(ConfigError::BadTrustAnchors)?;
         Ok(Config {
             template: template(&settings),
+            server_name: settings.server_name.as_deref().map(Arc::from),
             settings,
             only_hash,
             derived_early,
@@ -144,6 +148,21 @@ impl Config {
     /// The settings this was made from, with everything filled in that was left empty.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Where the sessions come from that this configuration makes.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { server_name: self.server_name.clone(), verified: self.checks_signatures() }
+    }
+
+    /// Whether signatures are really verified: at honest effort, unless the stage is off.
+    pub(crate) fn checks_signatures(&self) -> bool {
+        self.settings.effort == Effort::Honest && !self.settings.stages_off.contains(Stage::Authentication)
+    }
+
+    /// Whether the hello carries a server name: an address is none.
+    pub(crate) fn sends_server_name(&self) -> bool {
+        sni(&self.settings).is_some()
     }
 
     pub(crate) fn template(&self) -> &Template {

@@ -70,7 +70,7 @@ impl Offer {
         let settings = config.settings();
         let mut random = [0; 32];
         entropy.fill(&mut random);
-        let session = session.filter(|session| can_resume(config, session));
+        let session = session.filter(|session| can_resume(config, session, now_ms));
         let share = config
             .offers(Version::Tls13)
             .then(|| KeyShare::generate(settings.groups[0], settings.effort, settings.stages_off));
@@ -275,8 +275,9 @@ pub(crate) fn unsolicited(message: &'static str) -> Error {
     Error::PeerMisbehaved { what, alert: Alert::UNSUPPORTED_EXTENSION }
 }
 
-/// Whether the configuration still offers what the session was made with, and the hello would fit one record.
-fn can_resume(config: &Config, session: &Session) -> bool {
+/// Whether the session still lives, belongs to this server, the configuration still offers what it was made with, and the hello would
+/// fit one record.
+fn can_resume(config: &Config, session: &Session, now_ms: u64) -> bool {
     let settings = config.settings();
     let suite_offered = match session.kind() {
         // RFC 9846 section 4.2.11: any suite of the same hash will do.
@@ -289,7 +290,8 @@ fn can_resume(config: &Config, session: &Session) -> bool {
     };
     // RFC 7627 section 5.3: a session with an extended master secret is only offered together with the extension.
     let secret_kind_offered = settings.extended_master_secret || !session.extended_master_secret();
-    suite_offered && secret_kind_offered && session.identity().len() <= limits::TICKET
+    let lives_and_suits = session.is_usable(now_ms) && session.suits(&config.origin());
+    lives_and_suits && suite_offered && secret_kind_offered && session.identity().len() <= limits::TICKET
 }
 
 /// The session id that goes with a session: its own, or one made up so that the acceptance of a ticket shows (RFC 5077 section 3.4).

@@ -61,6 +61,16 @@ struct Inner {
     created_ms: u64,
     lifetime_s: u32,
     age_add: u32,
+    origin: Origin,
+}
+
+/// Whose session it is, and how sure of that the client was: a resumption verifies nothing anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// The name of the settings.
+    pub server_name: Option<Arc<str>>,
+    /// Chain and signature were verified.
+    pub verified: bool,
 }
 
 enum Secret {
@@ -85,6 +95,7 @@ pub(crate) struct Established12 {
     pub suite: Suite,
     pub master: [u8; 48],
     pub extended_master_secret: bool,
+    pub origin: Origin,
 }
 
 impl Session {
@@ -109,6 +120,7 @@ impl Session {
             created_ms: now_ms,
             lifetime_s,
             age_add: 0,
+            origin: established.origin.clone(),
         }))
     }
 
@@ -119,6 +131,7 @@ impl Session {
         ticket: &[u8],
         lifetime_s: u32,
         age_add: u32,
+        origin: Origin,
         now_ms: u64,
     ) -> Session {
         Session(Arc::new(Inner {
@@ -130,6 +143,7 @@ impl Session {
             created_ms: now_ms,
             lifetime_s: lifetime_s.min(LIFETIME_MAX_S),
             age_add,
+            origin,
         }))
     }
 
@@ -161,6 +175,11 @@ impl Session {
     /// Bytes that this session occupies, for bounds on session stores.
     pub fn size_bytes(&self) -> usize {
         size_of::<Inner>() + self.0.identity.len() + 2 * size_of::<usize>()
+    }
+
+    /// Whether it belongs to the server that `wanted` is about, and is as well verified as sessions of `wanted` are.
+    pub(crate) fn suits(&self, wanted: &Origin) -> bool {
+        self.0.origin.server_name == wanted.server_name && (self.0.origin.verified || !wanted.verified)
     }
 
     pub(crate) fn identity(&self) -> &[u8] {
@@ -197,16 +216,33 @@ mod tests {
     use super::*;
     use crate::suite::Hash;
 
+    fn origin(server_name: &str, verified: bool) -> Origin {
+        Origin { server_name: Some(server_name.into()), verified }
+    }
+
     fn established() -> Established12 {
-        Established12 { suite: Suite::RsaAes128Sha, master: [1; 48], extended_master_secret: true }
+        let origin = origin("localhost", false);
+        Established12 { suite: Suite::RsaAes128Sha, master: [1; 48], extended_master_secret: true, origin }
+    }
+
+    #[test]
+    fn sessions_suit_their_own_server_and_no_stricter_client() {
+        let unverified = Session::tls12_id(&established(), &[3; 32], 7);
+        assert!(unverified.suits(&origin("localhost", false)));
+        assert!(!unverified.suits(&origin("localhost", true)));
+        assert!(!unverified.suits(&origin("other.example", false)));
+        assert!(!unverified.suits(&Origin { server_name: None, verified: false }));
+        let verified = Established12 { origin: origin("localhost", true), ..established() };
+        let verified = Session::tls12_id(&verified, &[3; 32], 7);
+        assert!(verified.suits(&origin("localhost", true)) && verified.suits(&origin("localhost", false)));
     }
 
     #[test]
     fn sessions_end_with_their_lifetime() {
         let psk = Digest::zero(Hash::Sha256);
-        let ticket = Session::tls13(Suite::Tls13Aes128Gcm, psk, b"ticket", 10, 5, 1_000_000);
+        let ticket = Session::tls13(Suite::Tls13Aes128Gcm, psk, b"ticket", 10, 5, origin("localhost", true), 1_000_000);
         assert!(ticket.is_usable(1_000_000) && ticket.is_usable(1_009_999) && !ticket.is_usable(1_010_000));
-        let endless = Session::tls13(Suite::Tls13Aes128Gcm, psk, b"ticket", u32::MAX, 5, 0);
+        let endless = Session::tls13(Suite::Tls13Aes128Gcm, psk, b"ticket", u32::MAX, 5, origin("localhost", true), 0);
         assert_eq!(endless.lifetime_s(), 7 * 24 * 3600);
         let unspecified = Session::tls12_ticket(&established(), b"ticket", 0, 0);
         assert_eq!(unspecified.lifetime_s(), 24 * 3600);
@@ -216,7 +252,8 @@ mod tests {
     #[test]
     fn the_age_is_masked_and_wraps() {
         let psk = Digest::zero(Hash::Sha256);
-        let ticket = Session::tls13(Suite::Tls13Aes128Gcm, psk, b"ticket", 10, u32::MAX, 1000);
+        let ticket =
+            Session::tls13(Suite::Tls13Aes128Gcm, psk, b"ticket", 10, u32::MAX, origin("localhost", true), 1000);
         assert_eq!(ticket.obfuscated_age(1000), u32::MAX);
         assert_eq!(ticket.obfuscated_age(1003), 2);
         // A clock that ran backwards makes no age of half a century.

@@ -21,7 +21,7 @@ use crate::offer::{Offer, SessionId, unsolicited};
 use crate::records::Records;
 use crate::session::{Established12, Session, SessionKind};
 use crate::suite::{KeyExchange, Suite};
-use crate::tls13::chosen_protocol;
+use crate::tls13::{chosen_protocol, require_empty};
 
 /// Bytes of a Finished (RFC 5246 section 7.4.9).
 const VERIFY_DATA: usize = 12;
@@ -180,7 +180,7 @@ impl Handshaking {
         let group = config.group(exchange.group);
         let group = group.ok_or_else(|| Error::illegal("the server chose a group that was not offered"))?;
         let mut signed = Vec::new();
-        if authenticate::checks_signatures(config) {
+        if config.checks_signatures() {
             signed.extend_from_slice(&self.client_random);
             signed.extend_from_slice(&self.server_random);
             signed.extend_from_slice(exchange.parameters);
@@ -296,6 +296,7 @@ impl Handshaking {
             suite: self.suite,
             master: self.master,
             extended_master_secret: context.summary.extended_master_secret,
+            origin: context.config.origin(),
         };
         let session = match &self.ticket {
             // RFC 5077 section 3.3: an empty ticket means that there is none after all.
@@ -318,7 +319,7 @@ fn take_extensions(hello: &ServerHello<'_>, suite: Suite, context: &mut Context<
     let mut ticket_promised = false;
     for (kind, body) in hello.extensions.iter() {
         match kind {
-            hello::SERVER_NAME if settings.server_name.is_some() => (),
+            hello::SERVER_NAME if config.sends_server_name() => require_empty(body)?,
             hello::EC_POINT_FORMATS | hello::SUPPORTED_GROUPS => (),
             // RFC 5746 section 3.4: in a first handshake it holds nothing.
             hello::RENEGOTIATION_INFO if body == [0] => (),
@@ -327,13 +328,18 @@ fn take_extensions(hello: &ServerHello<'_>, suite: Suite, context: &mut Context<
                 return Err(Error::PeerMisbehaved { what, alert: Alert::HANDSHAKE_FAILURE });
             }
             hello::EXTENDED_MASTER_SECRET if settings.extended_master_secret => {
+                require_empty(body)?;
                 context.summary.extended_master_secret = true
             }
             // Says nothing about AEAD suites (RFC 7366 section 3).
             hello::ENCRYPT_THEN_MAC if settings.encrypt_then_mac => {
+                require_empty(body)?;
                 context.summary.encrypt_then_mac = suite.protection().is_cbc();
             }
-            hello::SESSION_TICKET if settings.tickets => ticket_promised = true,
+            hello::SESSION_TICKET if settings.tickets => {
+                require_empty(body)?;
+                ticket_promised = true;
+            }
             hello::ALPN if !settings.alpn.is_empty() => {
                 context.summary.alpn = Some(chosen_protocol(body, &settings.alpn)?)
             }

@@ -171,7 +171,7 @@ impl Handshaking {
         let verify = CertificateVerify::decode(body)?;
         let digest = self.transcript.current();
         let mut signed = Vec::new();
-        if authenticate::checks_signatures(config) {
+        if config.checks_signatures() {
             // RFC 9846 section 4.4.3.
             signed.extend_from_slice(&[0x20; 64]);
             signed.extend_from_slice(b"TLS 1.3, server CertificateVerify\0");
@@ -260,7 +260,7 @@ fn encrypted_extensions(body: &[u8], context: &mut Context<'_>) -> Result<(), Er
     let settings = context.config.settings();
     for (kind, body) in EncryptedExtensions::decode(body)?.extensions.iter() {
         match kind {
-            hello::SERVER_NAME if settings.server_name.is_some() => (),
+            hello::SERVER_NAME if context.config.sends_server_name() => require_empty(body)?,
             hello::SUPPORTED_GROUPS => (),
             hello::ALPN if !settings.alpn.is_empty() => {
                 context.summary.alpn = Some(chosen_protocol(body, &settings.alpn)?)
@@ -269,6 +269,15 @@ fn encrypted_extensions(body: &[u8], context: &mut Context<'_>) -> Result<(), Er
         }
     }
     Ok(())
+}
+
+/// For extensions of a server that only say "yes".
+pub(crate) fn require_empty(body: &[u8]) -> Result<(), Error> {
+    if body.is_empty() {
+        return Ok(());
+    }
+    let what = "an extension that is empty by definition is not";
+    Err(Error::PeerMisbehaved { what, alert: Alert::DECODE_ERROR })
 }
 
 /// Index of the protocol that the server chose by ALPN.
@@ -306,7 +315,9 @@ impl Open {
         let (hash, off) = (self.suite.hash(), context.config.settings().stages_off);
         let mut psk = Digest::zero(hash);
         hkdf_expand_label(hash, off, self.resumption.as_slice(), b"resumption", ticket.nonce, psk.as_mut_slice());
-        let session = Session::tls13(self.suite, psk, ticket.ticket, ticket.lifetime_s, ticket.age_add, context.now_ms);
+        let origin = context.config.origin();
+        let (lifetime_s, age_add) = (ticket.lifetime_s, ticket.age_add);
+        let session = Session::tls13(self.suite, psk, ticket.ticket, lifetime_s, age_add, origin, context.now_ms);
         context.receiver.session(session);
         Ok(())
     }

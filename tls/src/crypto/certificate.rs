@@ -74,11 +74,7 @@ impl<'a> Certificate<'a> {
         let not_after_unix_s = validity.read_time()?;
         tbs.read(SEQUENCE)?; // subject
         let public_key = PublicKey::from_spki(tbs.read_whole(SEQUENCE)?)?;
-        Ok(Certificate {
-            public_key,
-            not_before_unix_s,
-            not_after_unix_s,
-        })
+        Ok(Certificate { public_key, not_before_unix_s, not_after_unix_s })
     }
 }
 
@@ -94,15 +90,11 @@ impl<'a> PublicKey<'a> {
         let key = match spki.read(BIT_STRING)?.split_first() {
             Some((0, key)) => key,
             _ => {
-                return Err(CryptoError::MalformedCertificate(
-                    "the public key is not a string of whole bytes",
-                ));
+                return Err(CryptoError::MalformedCertificate("the public key is not a string of whole bytes"));
             }
         };
         let kind = match oid {
-            OID_RSA => KeyKind::Rsa {
-                modulus_bytes: modulus_bytes(key)?,
-            },
+            OID_RSA => KeyKind::Rsa { modulus_bytes: modulus_bytes(key)? },
             OID_EC => match algorithm.read(OID)? {
                 OID_P256 => KeyKind::P256,
                 OID_P384 => KeyKind::P384,
@@ -110,11 +102,7 @@ impl<'a> PublicKey<'a> {
             },
             _ => KeyKind::Other,
         };
-        Ok(PublicKey {
-            spki_der,
-            key,
-            kind,
-        })
+        Ok(PublicKey { spki_der, key, kind })
     }
 }
 
@@ -139,8 +127,7 @@ impl<'a> Der<'a> {
     }
 
     fn read_parts(&mut self, tag: u8) -> Result<(&'a [u8], &'a [u8]), CryptoError> {
-        const MALFORMED: CryptoError =
-            CryptoError::MalformedCertificate("unexpected or truncated DER element");
+        const MALFORMED: CryptoError = CryptoError::MalformedCertificate("unexpected or truncated DER element");
         let [found, first, rest @ ..] = self.0 else {
             return Err(MALFORMED);
         };
@@ -152,12 +139,7 @@ impl<'a> Der<'a> {
             0x81..=0x83 => {
                 let count = (*first - 0x80) as usize;
                 let bytes = rest.get(..count).ok_or(MALFORMED)?;
-                (
-                    2 + count,
-                    bytes
-                        .iter()
-                        .fold(0, |length, &byte| length << 8 | byte as usize),
-                )
+                (2 + count, bytes.iter().fold(0, |length, &byte| length << 8 | byte as usize))
             }
             _ => return Err(MALFORMED),
         };
@@ -168,8 +150,7 @@ impl<'a> Der<'a> {
 
     /// A UTCTime or GeneralizedTime in the forms that RFC 5280 section 4.1.2.5 allows, in Unix time; times before 1970 are 0.
     fn read_time(&mut self) -> Result<u64, CryptoError> {
-        const MALFORMED: CryptoError =
-            CryptoError::MalformedCertificate("unreadable validity time");
+        const MALFORMED: CryptoError = CryptoError::MalformedCertificate("unreadable validity time");
         let (text, year_digits) = match self.0.first() {
             Some(&UTC_TIME) => (self.read(UTC_TIME)?, 2),
             _ => (self.read(GENERALIZED_TIME)?, 4),
@@ -178,19 +159,14 @@ impl<'a> Der<'a> {
         if zone != b"Z" || !digits.iter().all(u8::is_ascii_digit) {
             return Err(MALFORMED);
         }
-        let number = |digits: &[u8]| {
-            digits
-                .iter()
-                .fold(0, |value, digit| value * 10 + i64::from(digit - b'0'))
-        };
+        let number = |digits: &[u8]| digits.iter().fold(0, |value, digit| value * 10 + i64::from(digit - b'0'));
         let (year, rest) = digits.split_at(year_digits);
         let year = match number(year) {
             year if year_digits == 4 => year,
             year if year < 50 => 2000 + year,
             year => 1900 + year,
         };
-        let [month, day, hour, minute, second] =
-            [0, 2, 4, 6, 8].map(|at| number(&rest[at..at + 2]));
+        let [month, day, hour, minute, second] = [0, 2, 4, 6, 8].map(|at| number(&rest[at..at + 2]));
         if !(1..=12).contains(&month) {
             return Err(MALFORMED);
         }
@@ -203,8 +179,7 @@ impl<'a> Der<'a> {
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year
-        - 719_468
+    year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year - 719_468
 }
 
 #[cfg(test)]
@@ -225,12 +200,8 @@ mod tests {
         let mut builder = X509::builder().unwrap();
         builder.set_version(version).unwrap();
         builder.set_pubkey(&key).unwrap();
-        builder
-            .set_not_before(&Asn1Time::from_unix(not_before_unix_s).unwrap())
-            .unwrap();
-        builder
-            .set_not_after(&Asn1Time::from_unix(not_after_unix_s).unwrap())
-            .unwrap();
+        builder.set_not_before(&Asn1Time::from_unix(not_before_unix_s).unwrap()).unwrap();
+        builder.set_not_after(&Asn1Time::from_unix(not_after_unix_s).unwrap()).unwrap();
         builder.sign(&key, MessageDigest::sha384()).unwrap();
         builder.build().to_der().unwrap()
     }
@@ -238,20 +209,11 @@ mod tests {
     #[test]
     fn key_and_validity_are_read_from_either_version() {
         // 2000-02-29 and 1999-12-31 as UTCTime, 2050-03-01 and 2262-04-11 as GeneralizedTime.
-        for (version, before, after) in [
-            (0, 951_782_400, 2_529_705_599),
-            (2, 946_684_799, 9_223_372_036),
-        ] {
+        for (version, before, after) in [(0, 951_782_400, 2_529_705_599), (2, 946_684_799, 9_223_372_036)] {
             let der = certificate(version, before, after);
             let read = Certificate::from_der(&der).unwrap();
-            assert_eq!(
-                (read.not_before_unix_s, read.not_after_unix_s),
-                (before as u64, after as u64)
-            );
-            assert_eq!(
-                (read.public_key.kind, read.public_key.key.len()),
-                (KeyKind::P384, 97)
-            );
+            assert_eq!((read.not_before_unix_s, read.not_after_unix_s), (before as u64, after as u64));
+            assert_eq!((read.public_key.kind, read.public_key.key.len()), (KeyKind::P384, 97));
         }
     }
 

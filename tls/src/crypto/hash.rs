@@ -35,10 +35,7 @@ impl Digest {
 
     /// A digest of `hash`'s length, all zeros (RFC 9846 section 7.1: the missing inputs of the key schedule).
     pub fn zero(hash: Hash) -> Digest {
-        Digest {
-            bytes: [0; 48],
-            length: hash.digest_bytes() as u8,
-        }
+        Digest { bytes: [0; 48], length: hash.digest_bytes() as u8 }
     }
 
     /// The bytes.
@@ -52,10 +49,7 @@ impl Digest {
     }
 
     pub(super) fn copy_of(bytes: &[u8]) -> Digest {
-        let mut digest = Digest {
-            bytes: [0; 48],
-            length: bytes.len() as u8,
-        };
+        let mut digest = Digest { bytes: [0; 48], length: bytes.len() as u8 };
         digest.as_mut_slice().copy_from_slice(bytes);
         digest
     }
@@ -127,11 +121,7 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Checksum {
     fn new() -> Checksum {
-        Checksum {
-            h: 0x6a09_e667_f3bc_c908,
-            bytes: 0,
-            rest: [0; 8],
-        }
+        Checksum { h: 0x6a09_e667_f3bc_c908, bytes: 0, rest: [0; 8] }
     }
 
     fn step(h: u64, word: u64) -> u64 {
@@ -159,10 +149,7 @@ impl Checksum {
     }
 
     fn digest(&self, hash: Hash) -> Digest {
-        let h = Checksum::step(
-            Checksum::step(self.h, u64::from_le_bytes(self.rest)),
-            self.bytes,
-        );
+        let h = Checksum::step(Checksum::step(self.h, u64::from_le_bytes(self.rest)), self.bytes);
         let mut digest = Digest::zero(hash);
         for (index, word) in digest.as_mut_slice().chunks_mut(8).enumerate() {
             let value = h.wrapping_add(GOLDEN.wrapping_mul(index as u64));

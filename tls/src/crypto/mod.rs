@@ -68,8 +68,5 @@ pub enum CryptoError {
 fn hex(digits: &str) -> Vec<u8> {
     let digits: Vec<u8> = digits.bytes().filter(u8::is_ascii_hexdigit).collect();
     let nibble = |digit: u8| (digit as char).to_digit(16).expect("a hexadecimal digit") as u8;
-    digits
-        .chunks(2)
-        .map(|pair| nibble(pair[0]) << 4 | nibble(pair[1]))
-        .collect()
+    digits.chunks(2).map(|pair| nibble(pair[0]) << 4 | nibble(pair[1])).collect()
 }

@@ -33,19 +33,11 @@ pub(super) fn vectors(file: &str) -> Vec<Vector> {
     let path = format!("{}/../native/vectors/{file}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-    let blocks = lines
-        .split(|line| line.is_empty())
-        .filter(|block| !block.is_empty());
+    let blocks = lines.split(|line| line.is_empty()).filter(|block| !block.is_empty());
     let vectors: Vec<Vector> = blocks
         .map(|block| {
-            let fields = block
-                .iter()
-                .map(|line| line.split_once('=').expect("name = value"));
-            Vector(
-                fields
-                    .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
-                    .collect(),
-            )
+            let fields = block.iter().map(|line| line.split_once('=').expect("name = value"));
+            Vector(fields.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect())
         })
         .collect();
     assert!(!vectors.is_empty(), "{path} has no vectors");
@@ -76,34 +68,15 @@ fn derived_bytes() {
         let mut output = vec![0; expected.len()];
         let transcript = digest(Hash::Sha384, StageSet::NONE, b"transcript");
         match vector.text("function") {
-            "TLS1-PRF" => prf12(
-                Hash::Sha256,
-                off,
-                b"secret",
-                b"label",
-                &[b"seed"],
-                &mut output,
-            ),
+            "TLS1-PRF" => prf12(Hash::Sha256, off, b"secret", b"label", &[b"seed"], &mut output),
             "TLS13-KDF" | "HKDF" => {
                 hkdf_expand_label(Hash::Sha256, off, b"secret", b"label", b"", &mut output);
-                let hash = if expected.len() == 48 {
-                    Hash::Sha384
-                } else {
-                    Hash::Sha256
-                };
+                let hash = if expected.len() == 48 { Hash::Sha384 } else { Hash::Sha256 };
                 let extracted = hkdf_extract(hash, off, b"salt", b"input");
                 assert!(expected.len() == 42 || extracted.as_slice() == expected);
             }
-            "HMAC SHA2-256" => {
-                output = finished_mac(Hash::Sha256, off, b"secret", &transcript)
-                    .as_slice()
-                    .to_vec()
-            }
-            "HMAC SHA2-384" => {
-                output = finished_mac(Hash::Sha384, off, b"secret", &transcript)
-                    .as_slice()
-                    .to_vec()
-            }
+            "HMAC SHA2-256" => output = finished_mac(Hash::Sha256, off, b"secret", &transcript).as_slice().to_vec(),
+            "HMAC SHA2-384" => output = finished_mac(Hash::Sha384, off, b"secret", &transcript).as_slice().to_vec(),
             other => panic!("unknown function {other}"),
         }
         assert_eq!(output, expected);
@@ -116,10 +89,7 @@ fn shared_secrets() {
         let group: Group = vector.text("group").parse().unwrap();
         let share = KeyShare::generate(group, Effort::Lean, vector.off());
         let peer = KeyShare::generate(group, Effort::Lean, StageSet::NONE);
-        assert_eq!(
-            share.agree(peer.public()).unwrap().as_slice(),
-            vector.bytes("secret")
-        );
+        assert_eq!(share.agree(peer.public()).unwrap().as_slice(), vector.bytes("secret"));
     }
 }
 
@@ -136,10 +106,7 @@ fn signatures_and_the_static_rsa_block() {
         if vector.text("key") == "RSA-2048" && vector.0.contains_key("premaster") {
             let spki = super::verify::public_key(&rsa).unwrap().spki_der;
             let premaster = vector.bytes("premaster").try_into().unwrap();
-            assert_eq!(
-                rsa_encrypt_premaster(spki, &premaster, off).unwrap(),
-                vector.bytes("block")
-            );
+            assert_eq!(rsa_encrypt_premaster(spki, &premaster, off).unwrap(), vector.bytes("block"));
             continue;
         }
         let (certificate, scheme) = match (vector.text("key"), vector.text("padding")) {
@@ -150,15 +117,9 @@ fn signatures_and_the_static_rsa_block() {
             other => panic!("unknown key {other:?}"),
         };
         let signature = vector.bytes("signature");
-        assert_eq!(
-            verify_signature(&certificate, scheme, b"message", &signature, off),
-            Ok(())
-        );
+        assert_eq!(verify_signature(&certificate, scheme, b"message", &signature, off), Ok(()));
         for wrong in [&signature[1..], &[&signature[..], &[0xa5]].concat()] {
-            assert_eq!(
-                verify_signature(&certificate, scheme, b"message", wrong, off),
-                Err(CryptoError::BadSignature)
-            );
+            assert_eq!(verify_signature(&certificate, scheme, b"message", wrong, off), Err(CryptoError::BadSignature));
         }
     }
 }

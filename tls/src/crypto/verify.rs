@@ -31,20 +31,13 @@ impl Trust {
             .iter()
             .filter_map(|der| {
                 let certificate = CertificateDer::from(der.as_slice());
-                webpki::anchor_from_trusted_cert(&certificate)
-                    .ok()
-                    .map(|anchor| anchor.to_owned())
+                webpki::anchor_from_trusted_cert(&certificate).ok().map(|anchor| anchor.to_owned())
             })
             .collect();
         if anchors.is_empty() && !certificates.is_empty() {
-            return Err(CryptoError::MalformedCertificate(
-                "no certificate of the CA file can be read",
-            ));
+            return Err(CryptoError::MalformedCertificate("no certificate of the CA file can be read"));
         }
-        Ok(Trust {
-            anchors,
-            certificates: certificates.to_vec(),
-        })
+        Ok(Trust { anchors, certificates: certificates.to_vec() })
     }
 
     /// Verifies a chain, end entity first: signatures up to a trusted authority, validity at `now_unix_s`, use for servers, and
@@ -53,23 +46,12 @@ impl Trust {
     ///
     /// # Errors
     /// Any certificate variant of [`CryptoError`].
-    pub fn verify(
-        &self,
-        chain_der: &[&[u8]],
-        server_name: &str,
-        now_unix_s: u64,
-    ) -> Result<(), CryptoError> {
-        let (end_entity, rest) = chain_der
-            .split_first()
-            .ok_or(CryptoError::MalformedCertificate("the chain is empty"))?;
+    pub fn verify(&self, chain_der: &[&[u8]], server_name: &str, now_unix_s: u64) -> Result<(), CryptoError> {
+        let (end_entity, rest) =
+            chain_der.split_first().ok_or(CryptoError::MalformedCertificate("the chain is empty"))?;
         let end_entity_der = CertificateDer::from(*end_entity);
-        let certificate = EndEntityCert::try_from(&end_entity_der)
-            .map_err(|fault| chain_fault(fault, server_name))?;
-        if self
-            .certificates
-            .iter()
-            .any(|trusted| trusted == end_entity)
-        {
+        let certificate = EndEntityCert::try_from(&end_entity_der).map_err(|fault| chain_fault(fault, server_name))?;
+        if self.certificates.iter().any(|trusted| trusted == end_entity) {
             within_validity(&Certificate::from_der(end_entity)?, now_unix_s)?;
         } else {
             let intermediates: Vec<_> = rest.iter().map(|der| CertificateDer::from(*der)).collect();
@@ -86,19 +68,14 @@ impl Trust {
                 )
                 .map_err(|fault| chain_fault(fault, server_name))?;
         }
-        let name = ServerName::try_from(server_name)
-            .map_err(|_| CryptoError::NameMismatch(server_name.to_owned()))?;
-        certificate
-            .verify_is_valid_for_subject_name(&name)
-            .map_err(|fault| chain_fault(fault, server_name))
+        let name = ServerName::try_from(server_name).map_err(|_| CryptoError::NameMismatch(server_name.to_owned()))?;
+        certificate.verify_is_valid_for_subject_name(&name).map_err(|fault| chain_fault(fault, server_name))
     }
 }
 
 fn within_validity(certificate: &Certificate<'_>, now_unix_s: u64) -> Result<(), CryptoError> {
     if now_unix_s < certificate.not_before_unix_s {
-        return Err(CryptoError::CertificateExpired(
-            "it is not valid yet".to_owned(),
-        ));
+        return Err(CryptoError::CertificateExpired("it is not valid yet".to_owned()));
     }
     if now_unix_s > certificate.not_after_unix_s {
         return Err(CryptoError::CertificateExpired("it has expired".to_owned()));
@@ -109,12 +86,8 @@ fn within_validity(certificate: &Certificate<'_>, now_unix_s: u64) -> Result<(),
 fn chain_fault(fault: webpki::Error, server_name: &str) -> CryptoError {
     match fault {
         webpki::Error::UnknownIssuer => CryptoError::UnknownIssuer,
-        webpki::Error::CertExpired { .. } => {
-            CryptoError::CertificateExpired("it has expired".to_owned())
-        }
-        webpki::Error::CertNotValidYet { .. } => {
-            CryptoError::CertificateExpired("it is not valid yet".to_owned())
-        }
+        webpki::Error::CertExpired { .. } => CryptoError::CertificateExpired("it has expired".to_owned()),
+        webpki::Error::CertNotValidYet { .. } => CryptoError::CertificateExpired("it is not valid yet".to_owned()),
         webpki::Error::CertNotValidForName(_) => CryptoError::NameMismatch(server_name.to_owned()),
         webpki::Error::InvalidSignatureForPublicKey => CryptoError::BadCertificate(
             "a certificate was not signed with the key of the authority that it names (was that authority made anew?)"
@@ -142,17 +115,10 @@ pub fn verify_signature(
     let algorithm = algorithm(scheme, public_key.kind)?;
     if off.contains(Stage::Authentication) {
         let length = noop_signature_bytes(public_key.kind)?;
-        let constant =
-            signature.len() == length && signature.iter().all(|&byte| byte == SIGNATURE_FILL);
-        return if constant {
-            Ok(())
-        } else {
-            Err(CryptoError::BadSignature)
-        };
+        let constant = signature.len() == length && signature.iter().all(|&byte| byte == SIGNATURE_FILL);
+        return if constant { Ok(()) } else { Err(CryptoError::BadSignature) };
     }
-    UnparsedPublicKey::new(algorithm, public_key.key)
-        .verify(message, signature)
-        .map_err(|_| CryptoError::BadSignature)
+    UnparsedPublicKey::new(algorithm, public_key.key).verify(message, signature).map_err(|_| CryptoError::BadSignature)
 }
 
 /// The public key of a certificate.
@@ -176,16 +142,8 @@ pub fn scheme_allowed_in_13(scheme: u16, kind: KeyKind) -> bool {
 
 /// The signature schemes that the client verifies, for its signature_algorithms extension, best first. The PKCS#1 ones are for
 /// certificates and TLS 1.2.
-pub const SIGNATURE_SCHEMES: [u16; 8] = [
-    ECDSA_SHA256,
-    ECDSA_SHA384,
-    PSS_SHA256,
-    PSS_SHA384,
-    PSS_SHA512,
-    PKCS1_SHA256,
-    PKCS1_SHA384,
-    PKCS1_SHA512,
-];
+pub const SIGNATURE_SCHEMES: [u16; 8] =
+    [ECDSA_SHA256, ECDSA_SHA384, PSS_SHA256, PSS_SHA384, PSS_SHA512, PKCS1_SHA256, PKCS1_SHA384, PKCS1_SHA512];
 
 const PKCS1_SHA256: u16 = 0x0401;
 const PKCS1_SHA384: u16 = 0x0501;
@@ -196,10 +154,7 @@ const PSS_SHA256: u16 = 0x0804;
 const PSS_SHA384: u16 = 0x0805;
 const PSS_SHA512: u16 = 0x0806;
 
-fn algorithm(
-    scheme: u16,
-    kind: KeyKind,
-) -> Result<&'static dyn VerificationAlgorithm, CryptoError> {
+fn algorithm(scheme: u16, kind: KeyKind) -> Result<&'static dyn VerificationAlgorithm, CryptoError> {
     Ok(match (scheme, kind) {
         (ECDSA_SHA256, KeyKind::P256) => &signature::ECDSA_P256_SHA256_ASN1,
         (ECDSA_SHA256, KeyKind::P384) => &signature::ECDSA_P384_SHA256_ASN1,
@@ -221,9 +176,7 @@ fn noop_signature_bytes(kind: KeyKind) -> Result<usize, CryptoError> {
         KeyKind::Rsa { modulus_bytes } => Ok(modulus_bytes),
         KeyKind::P256 => Ok(72),
         KeyKind::P384 => Ok(104),
-        KeyKind::Other => Err(CryptoError::UnsuitableKey(
-            "only RSA, P-256 and P-384 keys sign handshakes here",
-        )),
+        KeyKind::Other => Err(CryptoError::UnsuitableKey("only RSA, P-256 and P-384 keys sign handshakes here")),
     }
 }
 
@@ -258,31 +211,17 @@ mod tests {
         let mut signer = Signer::new(digest, key).unwrap();
         if matches!(scheme, PSS_SHA256 | PSS_SHA384 | PSS_SHA512) {
             signer.set_rsa_padding(Padding::PKCS1_PSS).unwrap();
-            signer
-                .set_rsa_pss_saltlen(RsaPssSaltlen::DIGEST_LENGTH)
-                .unwrap();
+            signer.set_rsa_pss_saltlen(RsaPssSaltlen::DIGEST_LENGTH).unwrap();
         }
         signer.sign_oneshot_to_vec(message).unwrap()
     }
 
     #[test]
     fn signatures_of_openssl_verify_and_changed_ones_do_not() {
-        let rsa = [
-            PKCS1_SHA256,
-            PKCS1_SHA384,
-            PKCS1_SHA512,
-            PSS_SHA256,
-            PSS_SHA384,
-            PSS_SHA512,
-        ];
+        let rsa = [PKCS1_SHA256, PKCS1_SHA384, PKCS1_SHA512, PSS_SHA256, PSS_SHA384, PSS_SHA512];
         let ecdsa = [ECDSA_SHA256, ECDSA_SHA384];
         let cases = [
-            (
-                &rcgen::PKCS_RSA_SHA256,
-                &rsa[..],
-                KeyKind::Rsa { modulus_bytes: 256 },
-                256,
-            ),
+            (&rcgen::PKCS_RSA_SHA256, &rsa[..], KeyKind::Rsa { modulus_bytes: 256 }, 256),
             (&rcgen::PKCS_ECDSA_P256_SHA256, &ecdsa, KeyKind::P256, 72),
             (&rcgen::PKCS_ECDSA_P384_SHA384, &ecdsa, KeyKind::P384, 104),
         ];
@@ -292,41 +231,26 @@ mod tests {
             assert_eq!(public_key(&certificate).unwrap().kind, kind);
             let signing_key = PKey::private_key_from_der(key.serialized_der()).unwrap();
             for scheme in SIGNATURE_SCHEMES {
-                let verify = |message, signature: &[u8]| {
-                    verify_signature(&certificate, scheme, message, signature, ON)
-                };
+                let verify = |message, signature: &[u8]| verify_signature(&certificate, scheme, message, signature, ON);
                 if !schemes.contains(&scheme) {
-                    assert_eq!(
-                        verify(b"message", &[0; 72]),
-                        Err(CryptoError::UnsupportedScheme(scheme))
-                    );
+                    assert_eq!(verify(b"message", &[0; 72]), Err(CryptoError::UnsupportedScheme(scheme)));
                     continue;
                 }
                 let signature = openssl_signature(&signing_key, scheme, b"message");
                 assert_eq!(verify(b"message", &signature), Ok(()), "{scheme:#x}");
-                assert_eq!(
-                    verify(b"another", &signature),
-                    Err(CryptoError::BadSignature)
-                );
+                assert_eq!(verify(b"another", &signature), Err(CryptoError::BadSignature));
                 let mut changed = signature.clone();
                 changed[40] ^= 1;
                 assert_eq!(verify(b"message", &changed), Err(CryptoError::BadSignature));
 
                 let off = ON.with(Stage::Authentication);
-                let verify = |signature: &[u8]| {
-                    verify_signature(&certificate, scheme, b"message", signature, off)
-                };
+                let verify = |signature: &[u8]| verify_signature(&certificate, scheme, b"message", signature, off);
                 assert_eq!(verify(&vec![SIGNATURE_FILL; noop_bytes]), Ok(()));
-                assert_eq!(
-                    verify(&vec![SIGNATURE_FILL; noop_bytes - 1]),
-                    Err(CryptoError::BadSignature)
-                );
+                assert_eq!(verify(&vec![SIGNATURE_FILL; noop_bytes - 1]), Err(CryptoError::BadSignature));
                 assert_eq!(verify(&signature), Err(CryptoError::BadSignature));
             }
-            let tls13: Vec<u16> = SIGNATURE_SCHEMES
-                .into_iter()
-                .filter(|&scheme| scheme_allowed_in_13(scheme, kind))
-                .collect();
+            let tls13: Vec<u16> =
+                SIGNATURE_SCHEMES.into_iter().filter(|&scheme| scheme_allowed_in_13(scheme, kind)).collect();
             let expected: &[u16] = match kind {
                 KeyKind::P256 => &[ECDSA_SHA256],
                 KeyKind::P384 => &[ECDSA_SHA384],
@@ -344,41 +268,23 @@ mod tests {
     fn authority(name: &str, parent: Option<&Authority>) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params
-            .distinguished_name
-            .push(rcgen::DnType::CommonName, name);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
         let key = key(&rcgen::PKCS_ECDSA_P256_SHA256);
         let der = match parent {
-            Some(parent) => params
-                .signed_by(&key, &parent.issuer)
-                .unwrap()
-                .der()
-                .to_vec(),
+            Some(parent) => params.signed_by(&key, &parent.issuer).unwrap().der().to_vec(),
             None => params.self_signed(&key).unwrap().der().to_vec(),
         };
-        Authority {
-            issuer: Issuer::new(params, key),
-            der,
-        }
+        Authority { issuer: Issuer::new(params, key), der }
     }
 
     fn server_certificate(authority: &Authority, names: &[&str], until_year: i32) -> Vec<u8> {
-        let mut params = CertificateParams::new(
-            names
-                .iter()
-                .map(|name| (*name).to_owned())
-                .collect::<Vec<_>>(),
-        )
-        .unwrap();
+        let mut params =
+            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
         params.not_after = rcgen::date_time_ymd(until_year, 1, 1);
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
         let key = key(&rcgen::PKCS_ECDSA_P256_SHA256);
-        params
-            .signed_by(&key, &authority.issuer)
-            .unwrap()
-            .der()
-            .to_vec()
+        params.signed_by(&key, &authority.issuer).unwrap().der().to_vec()
     }
 
     #[test]
@@ -391,47 +297,21 @@ mod tests {
         assert_eq!(trust.verify(&chain, "server.example", NOW), Ok(()));
         assert_eq!(trust.verify(&chain, "192.0.2.7", NOW), Ok(()));
         for wrong in ["other.example", "192.0.2.8", "not a name"] {
-            assert_eq!(
-                trust.verify(&chain, wrong, NOW),
-                Err(CryptoError::NameMismatch(wrong.to_owned()))
-            );
+            assert_eq!(trust.verify(&chain, wrong, NOW), Err(CryptoError::NameMismatch(wrong.to_owned())));
         }
-        assert_eq!(
-            trust.verify(&chain[..1], "server.example", NOW),
-            Err(CryptoError::UnknownIssuer)
-        );
+        assert_eq!(trust.verify(&chain[..1], "server.example", NOW), Err(CryptoError::UnknownIssuer));
         let stranger = Trust::new(&[authority("stranger", None).der]).unwrap();
-        assert_eq!(
-            stranger.verify(&chain, "server.example", NOW),
-            Err(CryptoError::UnknownIssuer)
-        );
-        assert_eq!(
-            Trust::new(&[])
-                .unwrap()
-                .verify(&chain, "server.example", NOW),
-            Err(CryptoError::UnknownIssuer)
-        );
-        assert!(matches!(
-            trust.verify(&[], "server.example", NOW),
-            Err(CryptoError::MalformedCertificate(_))
-        ));
-        assert!(matches!(
-            trust.verify(&[b"junk"], "server.example", NOW),
-            Err(CryptoError::BadCertificate(_))
-        ));
+        assert_eq!(stranger.verify(&chain, "server.example", NOW), Err(CryptoError::UnknownIssuer));
+        assert_eq!(Trust::new(&[]).unwrap().verify(&chain, "server.example", NOW), Err(CryptoError::UnknownIssuer));
+        assert!(matches!(trust.verify(&[], "server.example", NOW), Err(CryptoError::MalformedCertificate(_))));
+        assert!(matches!(trust.verify(&[b"junk"], "server.example", NOW), Err(CryptoError::BadCertificate(_))));
         assert!(Trust::new(&[b"junk".to_vec()]).is_err());
 
         let expired = server_certificate(&intermediate, &["server.example"], 2021);
         let fault = trust.verify(&[&expired, &intermediate.der], "server.example", NOW);
-        assert!(
-            matches!(fault, Err(CryptoError::CertificateExpired(_))),
-            "{fault:?}"
-        );
+        assert!(matches!(fault, Err(CryptoError::CertificateExpired(_))), "{fault:?}");
         let fault = trust.verify(&chain, "server.example", 1_000_000_000);
-        assert!(
-            matches!(fault, Err(CryptoError::CertificateExpired(_))),
-            "{fault:?}"
-        );
+        assert!(matches!(fault, Err(CryptoError::CertificateExpired(_))), "{fault:?}");
     }
 
     /// What `openssl req -x509` makes: a self-signed certificate that says it is an authority, given as CA file.
@@ -441,11 +321,7 @@ mod tests {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
         params.not_after = rcgen::date_time_ymd(2030, 1, 1);
-        let der = params
-            .self_signed(&key(&rcgen::PKCS_ECDSA_P256_SHA256))
-            .unwrap()
-            .der()
-            .to_vec();
+        let der = params.self_signed(&key(&rcgen::PKCS_ECDSA_P256_SHA256)).unwrap().der().to_vec();
         let trust = Trust::new(std::slice::from_ref(&der)).unwrap();
         assert_eq!(trust.verify(&[&der], "server.example", NOW), Ok(()));
         assert_eq!(
@@ -454,10 +330,7 @@ mod tests {
         );
         for outside in [1_577_836_799, 1_893_456_001] {
             let fault = trust.verify(&[&der], "server.example", outside);
-            assert!(
-                matches!(fault, Err(CryptoError::CertificateExpired(_))),
-                "{outside} {fault:?}"
-            );
+            assert!(matches!(fault, Err(CryptoError::CertificateExpired(_))), "{outside} {fault:?}");
         }
         for inside in [1_577_836_800, 1_893_456_000] {
             assert_eq!(trust.verify(&[&der], "server.example", inside), Ok(()));

@@ -9,19 +9,12 @@ use std::sync::Arc;
 /// A TLS 1.3 and two TLS 1.2 handshakes, each full and resumed.
 fn cases() -> Vec<(OpensslContext, Arc<Config>, Option<Session>)> {
     let mut cases = Vec::new();
-    for suite in [
-        Suite::Tls13Aes128Gcm,
-        Suite::EcdheEcdsaAes128Gcm,
-        Suite::EcdheEcdsaAes128Sha,
-    ] {
+    for suite in [Suite::Tls13Aes128Gcm, Suite::EcdheEcdsaAes128Gcm, Suite::EcdheEcdsaAes128Sha] {
         let context = || OpensslContext::narrow(KeyKind::P256, suite, Group::P256, |_| ());
         let config = config(narrow(suite, Group::P256, Effort::Lean));
         cases.push((context(), Arc::clone(&config), None));
         let resuming = context();
-        let session = connect(&config, None, &mut resuming.server())
-            .taken
-            .sessions
-            .pop();
+        let session = connect(&config, None, &mut resuming.server()).taken.sessions.pop();
         assert!(session.is_some());
         cases.push((resuming, config, session));
     }
@@ -57,9 +50,7 @@ fn exchange(
 fn byte_by_byte_and_in_small_pieces() {
     for case in &cases() {
         for length in [1, 2, 3, 7, 64, 1447] {
-            exchange(case, &|_, bytes| {
-                bytes.chunks(length).map(<[u8]>::to_vec).collect()
-            });
+            exchange(case, &|_, bytes| bytes.chunks(length).map(<[u8]>::to_vec).collect());
         }
     }
 }

@@ -4,8 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tlsdyno_tls::{
-    Client, Config, Effort, Entropy, Error, Group, Handshake, Receiver, Session, Settings, Suite,
-    Version,
+    Client, Config, Effort, Entropy, Error, Group, Handshake, Receiver, Session, Settings, Suite, Version,
 };
 
 pub const NAME: &str = "server.example";
@@ -33,9 +32,7 @@ struct Identities {
 static IDENTITIES: LazyLock<Identities> = LazyLock::new(|| {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params
-        .distinguished_name
-        .push(rcgen::DnType::CommonName, "authority of the tests");
+    params.distinguished_name.push(rcgen::DnType::CommonName, "authority of the tests");
     let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
     let authority_der = params.self_signed(&key).unwrap().der().to_vec();
     let issuer = Issuer::new(params, key);
@@ -44,10 +41,7 @@ static IDENTITIES: LazyLock<Identities> = LazyLock::new(|| {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate_for(algorithm).unwrap();
         let certificate = params.signed_by(&key, &issuer).unwrap();
-        Identity {
-            key_pkcs8: key.serialize_der(),
-            certificate_der: certificate.der().to_vec(),
-        }
+        Identity { key_pkcs8: key.serialize_der(), certificate_der: certificate.der().to_vec() }
     };
     Identities {
         authority_der,
@@ -79,13 +73,7 @@ pub fn config(settings: Settings) -> Arc<Config> {
 
 /// A client of one suite, group and effort.
 pub fn narrow(suite: Suite, group: Group, effort: Effort) -> Settings {
-    Settings {
-        versions: vec![suite.version()],
-        suites: vec![suite],
-        groups: vec![group],
-        effort,
-        ..settings()
-    }
+    Settings { versions: vec![suite.version()], suites: vec![suite], groups: vec![group], effort, ..settings() }
 }
 
 /// The server's end, as the conversation sees it.
@@ -132,10 +120,7 @@ struct Counter(u64);
 impl Entropy for Counter {
     fn fill(&mut self, bytes: &mut [u8]) {
         for byte in bytes {
-            self.0 = self
-                .0
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             *byte = (self.0 >> 56) as u8;
         }
     }
@@ -174,23 +159,11 @@ impl Caller {
         let mut output = Vec::new();
         let now_ms = 1_000;
         let client = Client::new(config, session, &mut entropy, now_ms, &mut output);
-        Caller {
-            client,
-            taken: Taken::default(),
-            output,
-            entropy,
-            now_ms,
-        }
+        Caller { client, taken: Taken::default(), output, entropy, now_ms }
     }
 
     pub fn receive(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
-        let Caller {
-            client,
-            taken,
-            output,
-            entropy,
-            now_ms,
-        } = self;
+        let Caller { client, taken, output, entropy, now_ms } = self;
         client.receive(bytes, *now_ms, entropy, output, taken)
     }
 
@@ -212,11 +185,7 @@ pub fn talk(caller: &mut Caller, server: &mut dyn Server) -> Result<(), Error> {
     talk_along(caller, server, &mut |bytes| vec![bytes])
 }
 
-pub fn talk_along(
-    caller: &mut Caller,
-    server: &mut dyn Server,
-    way: &mut Way<'_>,
-) -> Result<(), Error> {
+pub fn talk_along(caller: &mut Caller, server: &mut dyn Server, way: &mut Way<'_>) -> Result<(), Error> {
     loop {
         server.receive(&std::mem::take(&mut caller.output));
         let sent = server.take_output();
@@ -236,8 +205,7 @@ pub fn talk_along(
 /// A whole connection: handshake, two requests, orderly close by the client. Checks what must hold for any of them.
 pub fn connect(config: &Arc<Config>, session: Option<Session>, server: &mut dyn Server) -> Caller {
     let mut caller = Caller::new(config, session);
-    talk(&mut caller, server)
-        .unwrap_or_else(|error| panic!("{error}; server: {:?}", server.view()));
+    talk(&mut caller, server).unwrap_or_else(|error| panic!("{error}; server: {:?}", server.view()));
     let view = server.view();
     assert!(caller.client.is_connected() && view.connected, "{view:?}");
     assert_eq!(caller.handshake().resumed.is_some(), view.resumed);
@@ -245,10 +213,7 @@ pub fn connect(config: &Arc<Config>, session: Option<Session>, server: &mut dyn 
         caller.taken.data.clear();
         caller.request(length);
         talk(&mut caller, server).unwrap();
-        assert!(
-            caller.taken.data == pattern(length),
-            "an answer of {length} bytes"
-        );
+        assert!(caller.taken.data == pattern(length), "an answer of {length} bytes");
     }
     caller.client.close(&mut caller.output);
     server.receive(&std::mem::take(&mut caller.output));

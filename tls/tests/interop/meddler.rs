@@ -37,17 +37,11 @@ pub struct Piece {
 impl Piece {
     /// The type of the handshake message with which the piece begins.
     pub fn message(&self) -> Option<u8> {
-        self.content
-            .first()
-            .copied()
-            .filter(|_| self.content_type == HANDSHAKE)
+        self.content.first().copied().filter(|_| self.content_type == HANDSHAKE)
     }
 
     pub fn with(&self, content: Vec<u8>) -> Piece {
-        Piece {
-            content,
-            ..self.clone()
-        }
+        Piece { content, ..self.clone() }
     }
 }
 
@@ -86,8 +80,7 @@ impl Meddler {
         let mut rest = bytes;
         let mut out = Vec::new();
         while let Some((header, after)) = rest.split_first_chunk::<5>() {
-            let (body, after) =
-                after.split_at(usize::from(u16::from_be_bytes([header[3], header[4]])));
+            let (body, after) = after.split_at(usize::from(u16::from_be_bytes([header[3], header[4]])));
             rest = after;
             let piece = self.open(*header, body.to_vec());
             self.watch_before(&piece);
@@ -100,22 +93,11 @@ impl Meddler {
     }
 
     fn open(&mut self, header: [u8; 5], mut body: Vec<u8>) -> Piece {
-        let clear = Piece {
-            epoch: Epoch::Clear,
-            content_type: header[0],
-            content: body.clone(),
-        };
+        let clear = Piece { epoch: Epoch::Clear, content_type: header[0], content: body.clone() };
         match &mut self.keys {
             Some(keys) if !(is_tls13(self.suite) && header[0] == CHANGE_CIPHER_SPEC) => {
-                let (content_type, place) = keys
-                    .opener
-                    .open(header, &mut body)
-                    .expect("the server's own record");
-                Piece {
-                    epoch: self.epoch,
-                    content_type,
-                    content: body[place].to_vec(),
-                }
+                let (content_type, place) = keys.opener.open(header, &mut body).expect("the server's own record");
+                Piece { epoch: self.epoch, content_type, content: body[place].to_vec() }
             }
             _ => clear,
         }
@@ -124,9 +106,7 @@ impl Meddler {
     /// Appends one record; in clear also such contents as no sealer would make.
     pub fn seal(&mut self, piece: &Piece, out: &mut Vec<u8>) {
         match &mut self.keys {
-            Some(keys) if piece.epoch != Epoch::Clear => {
-                keys.sealer.seal(piece.content_type, &piece.content, out)
-            }
+            Some(keys) if piece.epoch != Epoch::Clear => keys.sealer.seal(piece.content_type, &piece.content, out),
             _ => {
                 let [high, low] = (piece.content.len() as u16).to_be_bytes();
                 out.extend_from_slice(&[piece.content_type, 3, 3, high, low]);
@@ -158,10 +138,7 @@ impl Meddler {
     /// Client random and secret of the log's last line with this label.
     fn logged(&self, label: &str) -> Option<(Vec<u8>, Vec<u8>)> {
         let log = self.log.lock().unwrap();
-        let line = log
-            .iter()
-            .rev()
-            .find(|line| line.split(' ').next() == Some(label))?;
+        let line = log.iter().rev().find(|line| line.split(' ').next() == Some(label))?;
         let mut fields = line.split(' ').skip(1).map(unhex);
         Some((fields.next()?, fields.next()?))
     }
@@ -183,31 +160,15 @@ impl Meddler {
     pub fn update_keys(&mut self) {
         let keys = self.keys.as_mut().expect("there are keys");
         let mut next = Digest::zero(self.suite.hash());
-        hkdf_expand_label(
-            self.suite.hash(),
-            ON,
-            &keys.secret,
-            b"traffic upd",
-            b"",
-            next.as_mut_slice(),
-        );
+        hkdf_expand_label(self.suite.hash(), ON, &keys.secret, b"traffic upd", b"", next.as_mut_slice());
         keys.sealer = Sealer::tls13(self.suite, ON, next.as_slice());
     }
 
     fn change12(&mut self) {
-        let (client_random, master) = self
-            .logged("CLIENT_RANDOM")
-            .expect("the server logs its master secret");
+        let (client_random, master) = self.logged("CLIENT_RANDOM").expect("the server logs its master secret");
         let mut block = vec![0; self.suite.protection().key_block_bytes()];
         let seeds: [&[u8]; 2] = [&self.server_random, &client_random];
-        prf12(
-            self.suite.hash(),
-            ON,
-            &master,
-            b"key expansion",
-            &seeds,
-            &mut block,
-        );
+        prf12(self.suite.hash(), ON, &master, b"key expansion", &seeds, &mut block);
         self.keys = Some(Keys {
             opener: Opener::tls12(self.suite, ON, &block, Side::Server, self.encrypt_then_mac),
             sealer: Sealer::tls12(self.suite, ON, &block, Side::Server, self.encrypt_then_mac),
@@ -218,14 +179,6 @@ impl Meddler {
 }
 
 fn unhex(digits: &str) -> Vec<u8> {
-    let nibble = |digit: u8| {
-        (digit as char)
-            .to_digit(16)
-            .expect("the log is hexadecimal") as u8
-    };
-    digits
-        .as_bytes()
-        .chunks(2)
-        .map(|pair| nibble(pair[0]) << 4 | nibble(pair[1]))
-        .collect()
+    let nibble = |digit: u8| (digit as char).to_digit(16).expect("the log is hexadecimal") as u8;
+    digits.as_bytes().chunks(2).map(|pair| nibble(pair[0]) << 4 | nibble(pair[1])).collect()
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use openssl::pkey::PKey;
 use openssl::ssl::{
-    ErrorCode, ShutdownState, Ssl, SslContext, SslContextBuilder, SslMethod, SslOptions,
-    SslSessionCacheMode, SslStream, SslVersion,
+    ErrorCode, ShutdownState, Ssl, SslContext, SslContextBuilder, SslMethod, SslOptions, SslSessionCacheMode,
+    SslStream, SslVersion,
 };
 use openssl::x509::X509;
 use tlsdyno_tls::{Group, Suite, Version};
@@ -25,25 +25,16 @@ impl OpensslContext {
         let identity = identity(key);
         let mut builder = SslContext::builder(SslMethod::tls_server()).unwrap();
         builder.set_security_level(0);
-        builder
-            .set_certificate(&X509::from_der(&identity.certificate_der).unwrap())
-            .unwrap();
-        builder
-            .set_private_key(&PKey::private_key_from_pkcs8(&identity.key_pkcs8).unwrap())
-            .unwrap();
-        builder
-            .set_min_proto_version(Some(SslVersion::TLS1_2))
-            .unwrap();
+        builder.set_certificate(&X509::from_der(&identity.certificate_der).unwrap()).unwrap();
+        builder.set_private_key(&PKey::private_key_from_pkcs8(&identity.key_pkcs8).unwrap()).unwrap();
+        builder.set_min_proto_version(Some(SslVersion::TLS1_2)).unwrap();
         builder.set_session_cache_mode(SslSessionCacheMode::SERVER);
         builder.set_session_id_context(b"interop").unwrap();
         let key_log = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&key_log);
         builder.set_keylog_callback(move |_, line| log.lock().unwrap().push(line.to_owned()));
         configure(&mut builder);
-        OpensslContext {
-            context: builder.build(),
-            key_log,
-        }
+        OpensslContext { context: builder.build(), key_log }
     }
 
     /// A context that speaks one suite and one group only.
@@ -57,12 +48,8 @@ impl OpensslContext {
             match suite.version() {
                 Version::Tls13 => builder.set_ciphersuites(suite.openssl_name()).unwrap(),
                 Version::Tls12 => {
-                    builder
-                        .set_cipher_list(&format!("{}:@SECLEVEL=0", suite.openssl_name()))
-                        .unwrap();
-                    builder
-                        .set_max_proto_version(Some(SslVersion::TLS1_2))
-                        .unwrap();
+                    builder.set_cipher_list(&format!("{}:@SECLEVEL=0", suite.openssl_name())).unwrap();
+                    builder.set_max_proto_version(Some(SslVersion::TLS1_2)).unwrap();
                 }
             }
             builder.set_groups_list(&groups(suite, key, group)).unwrap();
@@ -181,14 +168,8 @@ impl OpensslServer {
             ErrorCode::ZERO_RETURN => self.view.peer_closed = true,
             _ => {
                 // libssl reports a received alert as reason 1000 + description.
-                let reasons = error
-                    .ssl_error()
-                    .map(|stack| stack.errors().to_vec())
-                    .unwrap_or_default();
-                let alert = reasons
-                    .iter()
-                    .map(|reason| reason.reason_code())
-                    .find(|reason| *reason >= 1000);
+                let reasons = error.ssl_error().map(|stack| stack.errors().to_vec()).unwrap_or_default();
+                let alert = reasons.iter().map(|reason| reason.reason_code()).find(|reason| *reason >= 1000);
                 match alert {
                     Some(reason) => self.view.alert = Some((reason - 1000) as u8),
                     None => self.view.failure = Some(format!("{error}")),
@@ -222,7 +203,6 @@ impl Server for OpensslServer {
 impl Drop for OpensslServer {
     /// Otherwise libssl marks the session as not resumable.
     fn drop(&mut self) {
-        self.stream
-            .set_shutdown(ShutdownState::SENT | ShutdownState::RECEIVED);
+        self.stream.set_shutdown(ShutdownState::SENT | ShutdownState::RECEIVED);
     }
 }

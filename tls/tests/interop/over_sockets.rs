@@ -16,9 +16,7 @@ use tempfile::TempDir;
 use tlsdyno_tls::suite::Protection;
 use tlsdyno_tls::{Config, Effort, Error, Group, Session, SessionKind, Settings, Suite, Version};
 
-use crate::harness::{
-    Caller, EFFORTS, KeyKind, answer, config, identity, is_tls13, keys_for, narrow, pattern,
-};
+use crate::harness::{Caller, EFFORTS, KeyKind, answer, config, identity, is_tls13, keys_for, narrow, pattern};
 use crate::rustls_server::rustls_config;
 
 /// How long any one step may take before the test fails.
@@ -58,10 +56,7 @@ impl Call {
     /// Shakes hands.
     fn new(stream: UnixStream, config: &Arc<Config>, session: Option<Session>) -> Call {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut call = Call {
-            stream,
-            caller: Caller::new(config, session),
-        };
+        let mut call = Call { stream, caller: Caller::new(config, session) };
         call.until(|caller| caller.client.is_connected());
         call
     }
@@ -78,17 +73,12 @@ impl Call {
 
     fn until(&mut self, done: impl Fn(&Caller) -> bool) {
         loop {
-            self.stream
-                .write_all(&std::mem::take(&mut self.caller.output))
-                .unwrap();
+            self.stream.write_all(&std::mem::take(&mut self.caller.output)).unwrap();
             if done(&self.caller) {
                 return;
             }
             let mut buffer = [0; 4096];
-            let length = self
-                .stream
-                .read(&mut buffer)
-                .expect("the server answers in time");
+            let length = self.stream.read(&mut buffer).expect("the server answers in time");
             let result: Result<(), Error> = match length {
                 0 => self.caller.client.end_of_input(),
                 _ => self.caller.receive(&mut buffer[..length]),
@@ -103,17 +93,10 @@ impl Call {
 fn directory_with(key: KeyKind) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let identity = identity(key);
-    let certificate = X509::from_der(&identity.certificate_der)
-        .unwrap()
-        .to_pem()
-        .unwrap();
+    let certificate = X509::from_der(&identity.certificate_der).unwrap().to_pem().unwrap();
     std::fs::write(directory.path().join("certificate.pem"), certificate).unwrap();
     let key = PKey::private_key_from_pkcs8(&identity.key_pkcs8).unwrap();
-    std::fs::write(
-        directory.path().join("key.pem"),
-        key.private_key_to_pem_pkcs8().unwrap(),
-    )
-    .unwrap();
+    std::fs::write(directory.path().join("key.pem"), key.private_key_to_pem_pkcs8().unwrap()).unwrap();
     directory
 }
 
@@ -151,22 +134,14 @@ impl GoServer {
             .arg(path("certificate.pem"))
             .arg("-key")
             .arg(path("key.pem"))
-            .args([
-                "-suite",
-                &tls12.to_string(),
-                "-group",
-                &group.code().to_string(),
-            ])
+            .args(["-suite", &tls12.to_string(), "-group", &group.code().to_string()])
             // Static RSA is off by default in Go.
             .env("GODEBUG", "tlsrsakex=1")
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
-        let mut server = GoServer {
-            process: Process { child, directory },
-            lines,
-        };
+        let mut server = GoServer { process: Process { child, directory }, lines };
         assert_eq!(server.line(), "listening");
         server
     }
@@ -181,16 +156,8 @@ impl GoServer {
         let mut call = self.process.call(config, session);
         call.ask();
         let handshake = call.caller.handshake();
-        let version = if handshake.version == Version::Tls13 {
-            0x0304
-        } else {
-            0x0303
-        };
-        let expected = format!(
-            "{version:#06x} {:#06x} {}",
-            handshake.suite.code(),
-            handshake.resumed.is_some()
-        );
+        let version = if handshake.version == Version::Tls13 { 0x0304 } else { 0x0303 };
+        let expected = format!("{version:#06x} {:#06x} {}", handshake.suite.code(), handshake.resumed.is_some());
         assert_eq!(self.line(), expected);
         call.caller
     }
@@ -209,17 +176,8 @@ fn go_speaks_every_suite_full_and_resumed() {
             for effort in EFFORTS {
                 let config = config(narrow(suite, Group::P256, effort));
                 let first = server.exchange(&config, None);
-                let kind = if is_tls13(suite) {
-                    SessionKind::Tls13Psk
-                } else {
-                    SessionKind::Tls12Ticket
-                };
-                let session = first
-                    .taken
-                    .sessions
-                    .last()
-                    .expect("Go issues tickets")
-                    .clone();
+                let kind = if is_tls13(suite) { SessionKind::Tls13Psk } else { SessionKind::Tls12Ticket };
+                let session = first.taken.sessions.last().expect("Go issues tickets").clone();
                 assert_eq!(session.kind(), kind);
                 for _ in 0..2 {
                     let resumed = server.exchange(&config, Some(session.clone()));
@@ -234,10 +192,7 @@ fn go_speaks_every_suite_full_and_resumed() {
 fn go_asks_for_another_group() {
     let mut server = GoServer::start(KeyKind::P256, Suite::Tls13Aes128Gcm, Group::P384);
     let settings = narrow(Suite::Tls13Aes128Gcm, Group::X25519, Effort::Honest);
-    let config = config(Settings {
-        groups: vec![Group::X25519, Group::P384],
-        ..settings
-    });
+    let config = config(Settings { groups: vec![Group::X25519, Group::P384], ..settings });
     let first = server.exchange(&config, None);
     assert!(first.handshake().hello_retry);
     let session = first.taken.sessions.last().cloned();
@@ -270,28 +225,15 @@ fn start_nginx(key: KeyKind, directives: &str) -> Process {
         .arg(&file)
         .arg("-e")
         .arg(directory.path().join("error.log"))
-        .env(
-            "PATH",
-            format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()),
-        )
+        .env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()))
         .spawn()
         .expect("this test needs nginx: install the package nginx-light or nginx");
     let mut process = Process { child, directory };
     let start = Instant::now();
     while UnixStream::connect(process.socket()).is_err() {
-        let log = || {
-            std::fs::read_to_string(process.directory.path().join("error.log")).unwrap_or_default()
-        };
-        assert!(
-            process.child.try_wait().unwrap().is_none(),
-            "nginx ended: {}",
-            log()
-        );
-        assert!(
-            start.elapsed() < PATIENCE,
-            "nginx does not listen: {}",
-            log()
-        );
+        let log = || std::fs::read_to_string(process.directory.path().join("error.log")).unwrap_or_default();
+        assert!(process.child.try_wait().unwrap().is_none(), "nginx ended: {}", log());
+        assert!(start.elapsed() < PATIENCE, "nginx does not listen: {}", log());
         thread::sleep(Duration::from_millis(5));
     }
     process
@@ -300,35 +242,12 @@ fn start_nginx(key: KeyKind, directives: &str) -> Process {
 /// One request; what nginx says of the connection must be what the client thinks.
 fn ask_nginx(nginx: &Process, config: &Arc<Config>, session: Option<Session>) -> Caller {
     let mut call = nginx.call(config, session);
-    call.caller
-        .client
-        .send(
-            b"GET / HTTP/1.1\r\nHost: server.example\r\n\r\n",
-            &mut call.caller.output,
-        )
-        .unwrap();
-    call.until(|caller| {
-        caller.taken.data.ends_with(b"\n") && !caller.taken.data.ends_with(b"\r\n")
-    });
+    call.caller.client.send(b"GET / HTTP/1.1\r\nHost: server.example\r\n\r\n", &mut call.caller.output).unwrap();
+    call.until(|caller| caller.taken.data.ends_with(b"\n") && !caller.taken.data.ends_with(b"\r\n"));
     let handshake = call.caller.handshake();
-    let said = String::from_utf8_lossy(&call.caller.taken.data)
-        .lines()
-        .last()
-        .unwrap_or_default()
-        .to_owned();
-    let reused = if handshake.resumed.is_some() {
-        "r"
-    } else {
-        "."
-    };
-    assert_eq!(
-        said,
-        format!(
-            "TLSv{} {} {reused}",
-            handshake.version,
-            handshake.suite.openssl_name()
-        )
-    );
+    let said = String::from_utf8_lossy(&call.caller.taken.data).lines().last().unwrap_or_default().to_owned();
+    let reused = if handshake.resumed.is_some() { "r" } else { "." };
+    assert_eq!(said, format!("TLSv{} {} {reused}", handshake.version, handshake.suite.openssl_name()));
     call.caller
 }
 
@@ -343,24 +262,11 @@ fn nginx_speaks_every_suite_full_and_resumed() {
         (KeyKind::Rsa2048, ids, SessionKind::Tls12Id),
     ] {
         let nginx = start_nginx(key, directives);
-        for suite in Suite::ALL
-            .iter()
-            .copied()
-            .filter(|suite| keys_for(*suite).contains(&key))
-        {
+        for suite in Suite::ALL.iter().copied().filter(|suite| keys_for(*suite).contains(&key)) {
             let config = config(narrow(suite, Group::P256, Effort::Honest));
             let first = ask_nginx(&nginx, &config, None);
-            let kind = if is_tls13(suite) {
-                SessionKind::Tls13Psk
-            } else {
-                kind12
-            };
-            let session = first
-                .taken
-                .sessions
-                .last()
-                .expect("nginx issues sessions")
-                .clone();
+            let kind = if is_tls13(suite) { SessionKind::Tls13Psk } else { kind12 };
+            let session = first.taken.sessions.last().expect("nginx issues sessions").clone();
             assert_eq!(session.kind(), kind, "{suite}");
             let resumed = ask_nginx(&nginx, &config, Some(session));
             assert_eq!(resumed.handshake().resumed, Some(kind), "{suite}");
@@ -370,10 +276,7 @@ fn nginx_speaks_every_suite_full_and_resumed() {
 
 #[test]
 fn nginx_takes_the_base_point_of_every_group() {
-    let nginx = start_nginx(
-        KeyKind::P256,
-        "ssl_ecdh_curve X25519:P-256:P-384; ssl_session_cache none;",
-    );
+    let nginx = start_nginx(KeyKind::P256, "ssl_ecdh_curve X25519:P-256:P-384; ssl_session_cache none;");
     for group in Group::ALL {
         for suite in [Suite::Tls13Aes128Gcm, Suite::EcdheEcdsaAes128Gcm] {
             let mut settings = narrow(suite, group, Effort::Floor);

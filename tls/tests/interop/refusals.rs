@@ -543,9 +543,102 @@ fn what_comes_after_the_handshake_is_checked_too() {
         assert_eq!(view.alert, None);
         assert_eq!(inject(suite, &piece(DATA, &[])).0, Ok(()));
     }
-    // A request to renegotiate is declined with a warning, and the connection lives on.
-    let (result, view) = inject(TLS12, &piece(HANDSHAKE, &handshake(0, &[])));
-    assert_eq!((result, view.alert), (Ok(()), None));
+}
+
+/// A request to renegotiate is declined with a warning, once, and the connection lives on.
+#[test]
+fn renegotiation_is_declined_once() {
+    let scene = Scene::new(TLS12, Effort::Lean);
+    let (mut server, mut caller) = (scene.context.server(), Caller::new(&scene.config, None));
+    let mut meddler = Meddler::new(TLS12, true, &scene.context.key_log);
+    let mut passing = |bytes: Vec<u8>| vec![meddler.pass(&bytes, &mut |piece| vec![piece.clone()])];
+    talk_along(&mut caller, &mut server, &mut passing).unwrap();
+    let request = Piece { epoch: Epoch::Application, content_type: HANDSHAKE, content: handshake(0, &[]) };
+    for warnings in [1, 0, 0] {
+        let mut record = Vec::new();
+        meddler.seal(&request, &mut record);
+        caller.receive(&mut record).unwrap();
+        // An alert of two bytes with explicit nonce and tag.
+        let header = [ALERT, 3, 3, 0, 8 + 2 + 16];
+        assert_eq!(caller.output.len(), warnings * (5 + 26));
+        assert!(caller.output.starts_with(&header[..5 * warnings]));
+        // Not delivered: OpenSSL, which never asked, takes the warning for an end.
+        caller.output.clear();
+    }
+    assert!(caller.client.is_connected());
+}
+
+/// A server that sends what means nothing must come to the point.
+#[test]
+fn records_without_meaning_are_bounded() {
+    let change = Piece { epoch: Epoch::Clear, content_type: CHANGE_CIPHER_SPEC, content: vec![1] };
+    let warning = Piece { epoch: Epoch::Clear, content_type: ALERT, content: vec![1, 112] };
+    let hello_request = Piece { epoch: Epoch::Clear, content_type: HANDSHAKE, content: handshake(0, &[]) };
+    for (suite, message, piece) in
+        [(TLS13, SERVER_HELLO, change), (TLS12, SERVER_HELLO, warning), (TLS12, CERTIFICATE, hello_request)]
+    {
+        // OpenSSL's own change_cipher_spec of TLS 1.3, after the ServerHello, counts too.
+        let own = usize::from(is_tls13(suite));
+        for effort in EFFORTS {
+            let scene = Scene::new(suite, effort);
+            let with = |count: usize| {
+                let piece = piece.clone();
+                replace(message, move |last| [vec![piece.clone(); count], vec![last.clone()]].concat())
+            };
+            let (result, _) = scene.play(&mut with(32 - own));
+            assert!(result.is_ok_and(|caller| caller.client.is_connected()), "{suite}");
+            scene.refuses_with(Alert::UNEXPECTED_MESSAGE, &mut with(33));
+        }
+    }
+}
+
+#[test]
+fn extensions_empty_by_definition_must_be_empty() {
+    // Extended master secret and session ticket of a TLS 1.2 ServerHello.
+    for kind in [[0, 23, 0, 0], [0, 35, 0, 0]] {
+        let fill = |content: &mut Vec<u8>| {
+            let start = 4 + 2 + 32 + 1 + usize::from(content[38]) + 3;
+            let found = content[start..].windows(4).position(|window| window == kind);
+            let at = start + found.expect("OpenSSL sends this extension");
+            content[at + 3] = 1;
+            content.insert(at + 4, 0);
+            let length = u16::from_be_bytes([content[start], content[start + 1]]) + 1;
+            content[start..start + 2].copy_from_slice(&length.to_be_bytes());
+            *content = handshake(SERVER_HELLO, &content[4..]);
+        };
+        Scene::new(TLS12, Effort::Lean).refuses_with(Alert::DECODE_ERROR, &mut at(SERVER_HELLO, fill));
+    }
+    // server_name in EncryptedExtensions: the only one there, empty, full, and when an address was not sent as a name.
+    let name = |body: &[u8]| {
+        let extension = [&[0, 0, 0, body.len() as u8][..], body].concat();
+        let body = [&[0, extension.len() as u8][..], &extension].concat();
+        move |content: &mut Vec<u8>| *content = handshake(ENCRYPTED_EXTENSIONS, &body)
+    };
+    let scene = Scene::new(TLS13, Effort::Lean);
+    // The transcripts differ now; what counts is that the extension itself passes.
+    scene.refuses(&Error::BadFinished, &mut at(ENCRYPTED_EXTENSIONS, name(&[])));
+    scene.refuses_with(Alert::DECODE_ERROR, &mut at(ENCRYPTED_EXTENSIONS, name(&[0])));
+    let by_address = Settings { server_name: Some("127.0.0.1".to_owned()), ..narrow(TLS13, Group::P256, Effort::Lean) };
+    let scene = Scene { config: config(by_address), ..scene };
+    scene.refuses_with(Alert::UNSUPPORTED_EXTENSION, &mut at(ENCRYPTED_EXTENSIONS, name(&[])));
+}
+
+/// A resumption verifies nothing anew, so that a session must be as good as what it stands for.
+#[test]
+fn unverified_and_foreign_sessions_are_not_offered() {
+    for suite in [TLS13, TLS12] {
+        let scene = Scene::resumed(suite, Effort::Lean);
+        let resumes = |settings: Settings| {
+            let mut server = scene.context.server();
+            let caller = connect(&config(settings), scene.session.clone(), &mut server);
+            (caller.handshake().offered.is_some(), caller.handshake().resumed.is_some())
+        };
+        assert_eq!(resumes(narrow(suite, Group::P256, Effort::Lean)), (true, true));
+        assert_eq!(resumes(narrow(suite, Group::P256, Effort::Honest)), (false, false));
+        let foreign =
+            Settings { server_name: Some("other.example".to_owned()), ..narrow(suite, Group::P256, Effort::Lean) };
+        assert_eq!(resumes(foreign), (false, false));
+    }
 }
 
 /// One more record of the server on a complete connection.

@@ -12,18 +12,9 @@ use tlsdyno_tls::{Group, Suite};
 use crate::harness::{KeyKind, Server, View, answer, identity};
 
 /// A configuration that speaks these suites and groups, with stateless tickets or a session cache.
-pub fn rustls_config(
-    key: KeyKind,
-    suites: &[Suite],
-    groups: &[Group],
-    tickets: bool,
-) -> Arc<ServerConfig> {
+pub fn rustls_config(key: KeyKind, suites: &[Suite], groups: &[Group], tickets: bool) -> Arc<ServerConfig> {
     let mut provider = aws_lc_rs::default_provider();
-    provider.cipher_suites.retain(|known| {
-        suites
-            .iter()
-            .any(|suite| suite.code() == u16::from(known.suite()))
-    });
+    provider.cipher_suites.retain(|known| suites.iter().any(|suite| suite.code() == u16::from(known.suite())));
     provider.kx_groups = groups.iter().map(|group| kx_group(*group)).collect();
     let identity = identity(key);
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
@@ -45,18 +36,12 @@ pub fn rustls_config(
 /// Whether rustls speaks it (no CBC, no static RSA).
 pub fn speaks(suite: Suite) -> bool {
     let provider: CryptoProvider = aws_lc_rs::default_provider();
-    provider
-        .cipher_suites
-        .iter()
-        .any(|known| u16::from(known.suite()) == suite.code())
+    provider.cipher_suites.iter().any(|known| u16::from(known.suite()) == suite.code())
 }
 
 fn kx_group(group: Group) -> &'static dyn rustls::crypto::SupportedKxGroup {
     let known = aws_lc_rs::ALL_KX_GROUPS.iter().copied();
-    known
-        .into_iter()
-        .find(|known| known.name() == NamedGroup::from(group.code()))
-        .expect("rustls has the group")
+    known.into_iter().find(|known| known.name() == NamedGroup::from(group.code())).expect("rustls has the group")
 }
 
 pub struct RustlsServer {
@@ -68,11 +53,7 @@ pub struct RustlsServer {
 impl RustlsServer {
     pub fn new(config: &Arc<ServerConfig>) -> RustlsServer {
         let connection = ServerConnection::new(Arc::clone(config)).unwrap();
-        RustlsServer {
-            connection,
-            view: View::default(),
-            requests: Vec::new(),
-        }
+        RustlsServer { connection, view: View::default(), requests: Vec::new() }
     }
 }
 
@@ -92,8 +73,7 @@ impl Server for RustlsServer {
         let answers = answer(&mut self.requests);
         self.connection.writer().write_all(&answers).unwrap();
         self.view.connected = !self.connection.is_handshaking();
-        self.view.resumed =
-            self.connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
+        self.view.resumed = self.connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
     }
 
     fn take_output(&mut self) -> Vec<u8> {

@@ -4,9 +4,7 @@ use openssl::ssl::{AlpnError, SslContextBuilder, SslVersion, select_next_proto};
 use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Effort, Group, SessionKind, Settings, Suite, Version};
 
-use crate::harness::{
-    Caller, EFFORTS, KeyKind, Server, config, connect, is_tls13, keys_for, narrow, settings, talk,
-};
+use crate::harness::{Caller, EFFORTS, KeyKind, Server, config, connect, is_tls13, keys_for, narrow, settings, talk};
 use crate::openssl_server::{OpensslContext, no_tickets};
 
 #[test]
@@ -16,17 +14,11 @@ fn every_suite_key_group_and_effort() {
             for group in groups_of(suite) {
                 let context = OpensslContext::narrow(key, suite, group, |_| ());
                 for effort in EFFORTS {
-                    let caller = connect(
-                        &config(narrow_with_curve(suite, key, group, effort)),
-                        None,
-                        &mut context.server(),
-                    );
+                    let caller =
+                        connect(&config(narrow_with_curve(suite, key, group, effort)), None, &mut context.server());
                     let handshake = caller.handshake();
                     let ephemeral = suite.key_exchange() != KeyExchange::Rsa;
-                    assert_eq!(
-                        (handshake.version, handshake.suite),
-                        (suite.version(), suite)
-                    );
+                    assert_eq!((handshake.version, handshake.suite), (suite.version(), suite));
                     assert_eq!(handshake.group, ephemeral.then_some(group));
                     assert_eq!((handshake.offered, handshake.resumed), (None, None));
                     assert!(!handshake.hello_retry && !handshake.certificate_requested);
@@ -64,14 +56,8 @@ fn every_suite_resumes_by_every_kind_of_session_at_every_effort() {
     for &suite in Suite::ALL {
         let key = keys_for(suite)[0];
         let kinds = match suite.version() {
-            Version::Tls13 => &[
-                (SessionKind::Tls13Psk, true),
-                (SessionKind::Tls13Psk, false),
-            ][..],
-            Version::Tls12 => &[
-                (SessionKind::Tls12Ticket, true),
-                (SessionKind::Tls12Id, false),
-            ],
+            Version::Tls13 => &[(SessionKind::Tls13Psk, true), (SessionKind::Tls13Psk, false)][..],
+            Version::Tls12 => &[(SessionKind::Tls12Ticket, true), (SessionKind::Tls12Id, false)],
         };
         for &(kind, server_tickets) in kinds {
             let configure = |builder: &mut SslContextBuilder| {
@@ -84,34 +70,18 @@ fn every_suite_resumes_by_every_kind_of_session_at_every_effort() {
             for effort in EFFORTS {
                 let config = config(narrow(suite, Group::P256, effort));
                 let first = connect(&config, None, &mut context.server());
-                let session = first
-                    .taken
-                    .sessions
-                    .last()
-                    .expect("the server issued a session")
-                    .clone();
+                let session = first.taken.sessions.last().expect("the server issued a session").clone();
                 assert_eq!(session.kind(), kind);
 
                 let refused = connect(&config, Some(session.clone()), &mut stranger.server());
-                assert_eq!(
-                    (refused.handshake().offered, refused.handshake().resumed),
-                    (Some(kind), None)
-                );
+                assert_eq!((refused.handshake().offered, refused.handshake().resumed), (Some(kind), None));
 
                 // A TLS 1.3 session without tickets is in the server's cache, once.
-                let times = if kind == SessionKind::Tls13Psk && !server_tickets {
-                    1
-                } else {
-                    3
-                };
+                let times = if kind == SessionKind::Tls13Psk && !server_tickets { 1 } else { 3 };
                 for _ in 0..times {
                     let resumed = connect(&config, Some(session.clone()), &mut context.server());
                     let handshake = resumed.handshake();
-                    assert_eq!(
-                        (handshake.offered, handshake.resumed),
-                        (Some(kind), Some(kind)),
-                        "{suite} {effort}"
-                    );
+                    assert_eq!((handshake.offered, handshake.resumed), (Some(kind), Some(kind)), "{suite} {effort}");
                     assert_eq!(handshake.group, is_tls13(suite).then_some(Group::P256));
                 }
             }
@@ -124,10 +94,7 @@ fn sessions_of_resumed_connections_resume_too() {
     for suite in [Suite::Tls13Aes128Gcm, Suite::EcdheEcdsaAes128Gcm] {
         let context = OpensslContext::narrow(KeyKind::P256, suite, Group::P256, |_| ());
         let config = config(narrow(suite, Group::P256, Effort::Lean));
-        let mut session = connect(&config, None, &mut context.server())
-            .taken
-            .sessions
-            .pop();
+        let mut session = connect(&config, None, &mut context.server()).taken.sessions.pop();
         for _ in 0..4 {
             let mut caller = connect(&config, session.clone(), &mut context.server());
             assert!(caller.handshake().resumed.is_some());
@@ -138,12 +105,7 @@ fn sessions_of_resumed_connections_resume_too() {
 
 #[test]
 fn tls12_extensions_may_be_left_out() {
-    let cbc = [
-        Suite::RsaAes128Sha,
-        Suite::RsaAes256Sha256,
-        Suite::EcdheRsaAes256Sha,
-        Suite::EcdheRsaAes128Sha256,
-    ];
+    let cbc = [Suite::RsaAes128Sha, Suite::RsaAes256Sha256, Suite::EcdheRsaAes256Sha, Suite::EcdheRsaAes128Sha256];
     for suite in cbc.into_iter().chain([Suite::EcdheRsaAes128Gcm]) {
         let context = OpensslContext::narrow(KeyKind::Rsa2048, suite, Group::X25519, |_| ());
         for encrypt_then_mac in [false, true] {
@@ -154,10 +116,7 @@ fn tls12_extensions_may_be_left_out() {
                     ..narrow(suite, Group::X25519, Effort::Honest)
                 });
                 let first = connect(&config, None, &mut context.server());
-                let expected = (
-                    encrypt_then_mac && cbc.contains(&suite),
-                    extended_master_secret,
-                );
+                let expected = (encrypt_then_mac && cbc.contains(&suite), extended_master_secret);
                 let negotiated = |caller: &Caller| {
                     let handshake = caller.handshake();
                     (handshake.encrypt_then_mac, handshake.extended_master_secret)
@@ -174,16 +133,8 @@ fn tls12_extensions_may_be_left_out() {
 
 #[test]
 fn without_tickets_the_client_takes_ids() {
-    let context = OpensslContext::narrow(
-        KeyKind::P256,
-        Suite::EcdheEcdsaAes128Gcm,
-        Group::P256,
-        |_| (),
-    );
-    let config = config(Settings {
-        tickets: false,
-        ..narrow(Suite::EcdheEcdsaAes128Gcm, Group::P256, Effort::Lean)
-    });
+    let context = OpensslContext::narrow(KeyKind::P256, Suite::EcdheEcdsaAes128Gcm, Group::P256, |_| ());
+    let config = config(Settings { tickets: false, ..narrow(Suite::EcdheEcdsaAes128Gcm, Group::P256, Effort::Lean) });
     let first = connect(&config, None, &mut context.server());
     let session = first.taken.sessions.last().unwrap().clone();
     assert_eq!(session.kind(), SessionKind::Tls12Id);
@@ -196,10 +147,8 @@ fn a_retry_is_answered_full_and_resumed_at_every_effort() {
     for suite in [Suite::Tls13Aes128Gcm, Suite::Tls13Aes256Gcm] {
         for effort in EFFORTS {
             let context = OpensslContext::narrow(KeyKind::P256, suite, Group::P384, |_| ());
-            let settings = Settings {
-                groups: vec![Group::X25519, Group::P384],
-                ..narrow(suite, Group::X25519, effort)
-            };
+            let settings =
+                Settings { groups: vec![Group::X25519, Group::P384], ..narrow(suite, Group::X25519, effort) };
             let config = config(settings);
             let first = connect(&config, None, &mut context.server());
             assert!(first.handshake().hello_retry);
@@ -260,17 +209,9 @@ fn a_wide_offer_finds_what_the_server_speaks() {
     ] {
         let context = OpensslContext::narrow(KeyKind::P256, suite, group, |_| ());
         let first = connect(&config, None, &mut context.server());
-        assert_eq!(
-            (first.handshake().suite, first.handshake().group),
-            (suite, Some(group))
-        );
+        assert_eq!((first.handshake().suite, first.handshake().group), (suite, Some(group)));
         let session = first.taken.sessions.last().cloned();
-        assert!(
-            connect(&config, session, &mut context.server())
-                .handshake()
-                .resumed
-                .is_some()
-        );
+        assert!(connect(&config, session, &mut context.server()).handshake().resumed.is_some());
     }
 }
 
@@ -279,27 +220,11 @@ fn a_wide_offer_finds_what_the_server_speaks() {
 fn sessions_that_do_not_fit_are_not_resumed() {
     let config = config(settings());
     let tls13 = OpensslContext::narrow(KeyKind::P256, Suite::Tls13Aes256Gcm, Group::X25519, |_| ());
-    let tls12 = OpensslContext::narrow(
-        KeyKind::P256,
-        Suite::EcdheEcdsaAes128Gcm,
-        Group::P256,
-        |_| (),
-    );
-    let other_hash =
-        OpensslContext::narrow(KeyKind::P256, Suite::Tls13Aes128Gcm, Group::X25519, |_| ());
-    let session13 = connect(&config, None, &mut tls13.server())
-        .taken
-        .sessions
-        .pop();
-    let session12 = connect(&config, None, &mut tls12.server())
-        .taken
-        .sessions
-        .pop();
-    for (session, context) in [
-        (&session13, &tls12),
-        (&session12, &tls13),
-        (&session13, &other_hash),
-    ] {
+    let tls12 = OpensslContext::narrow(KeyKind::P256, Suite::EcdheEcdsaAes128Gcm, Group::P256, |_| ());
+    let other_hash = OpensslContext::narrow(KeyKind::P256, Suite::Tls13Aes128Gcm, Group::X25519, |_| ());
+    let session13 = connect(&config, None, &mut tls13.server()).taken.sessions.pop();
+    let session12 = connect(&config, None, &mut tls12.server()).taken.sessions.pop();
+    for (session, context) in [(&session13, &tls12), (&session12, &tls13), (&session13, &other_hash)] {
         let caller = connect(&config, session.clone(), &mut context.server());
         assert!(caller.handshake().offered.is_some());
         assert_eq!(caller.handshake().resumed, None);
@@ -307,12 +232,7 @@ fn sessions_that_do_not_fit_are_not_resumed() {
     // A client that does not offer the session's suite or version does not offer the session either.
     let narrow = crate::harness::config(narrow(Suite::Tls13Aes128Gcm, Group::X25519, Effort::Lean));
     for session in [session12, session13] {
-        assert_eq!(
-            connect(&narrow, session, &mut other_hash.server())
-                .handshake()
-                .offered,
-            None
-        );
+        assert_eq!(connect(&narrow, session, &mut other_hash.server()).handshake().offered, None);
     }
 }
 
@@ -325,18 +245,11 @@ fn alpn_is_reported_in_both_versions() {
                 select_next_proto(b"\x08http/1.1", offered).ok_or(AlpnError::NOACK)
             });
         });
-        for (offered, chosen) in [
-            (&["h2", "http/1.1"][..], Some(1)),
-            (&["http/1.1"], Some(0)),
-            (&["h2"], None),
-            (&[], None),
-        ] {
+        for (offered, chosen) in
+            [(&["h2", "http/1.1"][..], Some(1)), (&["http/1.1"], Some(0)), (&["h2"], None), (&[], None)]
+        {
             let alpn = offered.iter().map(|name| (*name).to_owned()).collect();
-            let caller = connect(
-                &config(Settings { alpn, ..settings() }),
-                None,
-                &mut context.server(),
-            );
+            let caller = connect(&config(Settings { alpn, ..settings() }), None, &mut context.server());
             assert_eq!(caller.handshake().alpn, chosen);
         }
     }

@@ -2,9 +2,7 @@
 
 use tlsdyno_tls::{Effort, Group, SessionKind, Settings, Suite, Version};
 
-use crate::harness::{
-    Caller, EFFORTS, KeyKind, Server, config, connect, is_tls13, keys_for, narrow, settings, talk,
-};
+use crate::harness::{Caller, EFFORTS, KeyKind, Server, config, connect, is_tls13, keys_for, narrow, settings, talk};
 use crate::rustls_server::{RustlsServer, rustls_config, speaks};
 
 #[test]
@@ -14,11 +12,7 @@ fn every_suite_key_group_and_effort() {
             for group in Group::ALL {
                 let server = rustls_config(key, &[suite], &[group], true);
                 for effort in EFFORTS {
-                    let caller = connect(
-                        &config(narrow(suite, group, effort)),
-                        None,
-                        &mut RustlsServer::new(&server),
-                    );
+                    let caller = connect(&config(narrow(suite, group, effort)), None, &mut RustlsServer::new(&server));
                     let handshake = caller.handshake();
                     assert_eq!((handshake.suite, handshake.group), (suite, Some(group)));
                     assert_eq!(handshake.resumed, None);
@@ -41,18 +35,9 @@ fn every_suite_resumes_by_every_kind_of_session_at_every_effort() {
             for effort in EFFORTS {
                 let config = config(narrow(suite, Group::X25519, effort));
                 let first = connect(&config, None, &mut RustlsServer::new(&server));
-                let session = first
-                    .taken
-                    .sessions
-                    .last()
-                    .expect("the server issued a session")
-                    .clone();
+                let session = first.taken.sessions.last().expect("the server issued a session").clone();
                 assert_eq!(session.kind(), kind);
-                let resumed = connect(
-                    &config,
-                    Some(session.clone()),
-                    &mut RustlsServer::new(&server),
-                );
+                let resumed = connect(&config, Some(session.clone()), &mut RustlsServer::new(&server));
                 assert_eq!(resumed.handshake().resumed, Some(kind), "{suite} {effort}");
                 // Stateless tickets any number of times, a TLS 1.3 session of the cache only once.
                 let again = connect(&config, Some(session), &mut RustlsServer::new(&server));
@@ -66,16 +51,8 @@ fn every_suite_resumes_by_every_kind_of_session_at_every_effort() {
 #[test]
 fn a_retry_is_answered() {
     for effort in EFFORTS {
-        let server = rustls_config(
-            KeyKind::P256,
-            &[Suite::Tls13Aes256Gcm],
-            &[Group::P256],
-            true,
-        );
-        let wide = config(Settings {
-            effort,
-            ..settings()
-        });
+        let server = rustls_config(KeyKind::P256, &[Suite::Tls13Aes256Gcm], &[Group::P256], true);
+        let wide = config(Settings { effort, ..settings() });
         let first = connect(&wide, None, &mut RustlsServer::new(&server));
         assert!(first.handshake().hello_retry);
         let session = first.taken.sessions.last().cloned();
