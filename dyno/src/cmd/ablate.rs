@@ -77,9 +77,8 @@ pub struct Args {
     /// Your own traffic: an access log in common or combined format, plain or gzip
     #[arg(long, value_name = "FILE", help_heading = "Workload")]
     trace: Option<PathBuf>,
-    /// Leave out clients of the trace: an address, a prefix like 10.0.0.0/8, part of a user agent, or `crawlers`; repeatable
-    #[arg(long, value_name = "WHAT", requires = "trace", help_heading = "Workload")]
-    exclude: Vec<String>,
+    #[command(flatten, next_help_heading = "Workload")]
+    replay: super::trace::ReplayArgs,
     /// One object over and over, by its path on the server command
     #[arg(long, value_name = "PATH", requires = "server_command", conflicts_with = "trace", help_heading = "Workload")]
     path: Option<String>,
@@ -170,6 +169,7 @@ impl Args {
         }
         experiment.fill();
         experiment.check().or_exit(Exit::Usage)?;
+        super::run::check_cpus(&experiment).or_exit(Exit::Usage)?;
         Ok(experiment)
     }
 
@@ -226,8 +226,9 @@ impl Args {
             let readable =
                 path.canonicalize().with_context(|| format!("failed to read the access log {}", path.display()));
             let path = readable.or_exit(Exit::Input)?;
-            return Ok(WorkloadSpec::Trace { path, exclude: self.exclude.clone(), replay: Default::default() });
+            return Ok(self.replay.workload(path));
         }
+        self.replay.ensure_absent("a workload without --trace LOG").or_exit(Exit::Usage)?;
         if let Some(path) = &self.path {
             let path = path.clone();
             return Ok(WorkloadSpec::Url { path, bytes: None, users: 20_000, requests_per_user: 12 });

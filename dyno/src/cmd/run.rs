@@ -1,6 +1,6 @@
 //! `tlsdyno run FILE.toml`, and what it shares with `ablate`: running an experiment and showing its result.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::exit::{self, Exit, OrExit};
+use crate::experiment::cpus;
 use crate::experiment::model::Experiment;
 use crate::experiment::run::{Finished, Observer, run as run_experiment};
 use crate::experiment::schedule::Schedule;
@@ -35,7 +36,7 @@ pub struct OutputArgs {
     /// Print one JSON object (docs/FORMAT.md) instead of the table
     #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Where the report goes
+    /// Where the report goes; if it cannot be written there, nothing is measured and the exit code is 1
     #[arg(long, value_name = "FILE", default_value = "report.html", help_heading = "Output")]
     report: PathBuf,
     /// Write no report
@@ -55,14 +56,21 @@ pub fn run(args: &Args) -> Result<Exit> {
     let mut experiment = experiment.or_exit(Exit::Input)?;
     if let Some(time) = args.time {
         experiment.measure.time_s = time;
+        experiment.check().or_exit(Exit::Usage)?;
     }
+    check_cpus(&experiment).or_exit(Exit::Input)?;
     perform(&experiment, &args.output)
+}
+
+/// Refuses CPUs that this process may not use.
+pub fn check_cpus(experiment: &Experiment) -> Result<()> {
+    cpus::choose(&cpus::allowed(), experiment.measure.server_cpu, experiment.measure.load_cpu).map(drop)
 }
 
 /// Runs `experiment` and shows its result as asked.
 pub fn perform(experiment: &Experiment, output: &OutputArgs) -> Result<Exit> {
     if output.print_experiment {
-        print!("{}", experiment.to_toml()?);
+        print(&experiment.to_toml()?)?;
         return Ok(Exit::Done);
     }
     let report = (!output.no_report).then_some(output.report.as_path());
@@ -75,24 +83,35 @@ pub fn perform(experiment: &Experiment, output: &OutputArgs) -> Result<Exit> {
     progress.bar.finish_and_clear();
     let finished = result?;
     let record = &finished.record;
-    show(record, output.json)?;
-    if let Some(path) = report {
-        std::fs::write(path, report::html(record)?).with_context(|| format!("write the report {}", path.display()))?;
-        if !output.json {
-            println!("\nReport: {}", path.display());
-        }
+    // The file first: who closes the pipe of the table still gets the report. A report that fails does not cost the table.
+    let written = report.map_or(Ok(()), |path| write_report(record, path));
+    let place = report.filter(|_| written.is_ok() && !output.json);
+    let mut text = shown(record, output.json);
+    if let Some(path) = place {
+        text.push_str(&format!("\nReport: {}\n", path.display()));
     }
+    print(&text)?;
+    written?;
     Ok(exit_of(&finished))
 }
 
-fn show(record: &Record, json: bool) -> Result<()> {
+fn write_report(record: &Record, path: &Path) -> Result<()> {
+    std::fs::write(path, report::html(record)?).with_context(|| {
+        format!("failed to write the report {}; `tlsdyno report` writes it again from the store", path.display())
+    })
+}
+
+fn print(text: &str) -> Result<()> {
+    std::io::stdout().write_all(text.as_bytes()).context("failed to print")
+}
+
+fn shown(record: &Record, json: bool) -> String {
     let summary = Summary::of(record);
     if json {
-        println!("{}", report::json::results(record, &summary));
+        report::json::results(record, &summary) + "\n"
     } else {
-        print!("{}", report::terminal::results(record, &summary, Style::of_stdout()));
+        report::terminal::results(record, &summary, Style::of_stdout())
     }
-    Ok(())
 }
 
 /// Whether the record holds what was asked for. What went wrong was already said in the result's warnings.

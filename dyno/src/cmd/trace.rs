@@ -66,6 +66,13 @@ struct WorkloadArgs {
     /// ecommerce, department: seed of the random choices [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    #[command(flatten)]
+    replay: ReplayArgs,
+}
+
+/// How an access log is replayed; the same flags wherever a log is taken.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ReplayArgs {
     /// Log: leave out a client address, a prefix like 10.0.0.0/8, part of a user agent, or `crawlers`; repeatable
     #[arg(long, value_name = "WHAT")]
     exclude: Vec<String>,
@@ -79,6 +86,35 @@ struct WorkloadArgs {
     /// Log: a user's connection closes after so many seconds without a request [default: 75]
     #[arg(long, value_name = "SECONDS")]
     keep_alive: Option<u32>,
+}
+
+impl ReplayArgs {
+    /// The log at `path`, replayed so.
+    pub fn workload(&self, path: PathBuf) -> WorkloadSpec {
+        let defaults = ReplaySpec::default();
+        let replay = ReplaySpec {
+            order: if self.pages { OrderSpec::Pages } else { defaults.order },
+            sessions: self.session_lifetime.unwrap_or(defaults.sessions),
+            keep_alive_s: self.keep_alive.unwrap_or(defaults.keep_alive_s),
+            ..defaults
+        };
+        WorkloadSpec::Trace { path, exclude: self.exclude.clone(), replay }
+    }
+
+    /// # Errors
+    /// One of the flags was given: without a log, `what` would not be what was asked for.
+    pub fn ensure_absent(&self, what: &str) -> anyhow::Result<()> {
+        let flags = [
+            ("--exclude", !self.exclude.is_empty()),
+            ("--pages", self.pages),
+            ("--session-lifetime", self.session_lifetime.is_some()),
+            ("--keep-alive", self.keep_alive.is_some()),
+        ];
+        for (flag, given) in flags {
+            ensure!(!given, "{flag} means nothing for {what}; leave it out");
+        }
+        Ok(())
+    }
 }
 
 fn session_lifetime(text: &str) -> Result<SessionsSpec, String> {
@@ -111,21 +147,11 @@ impl WorkloadArgs {
             _ => Kind::Log,
         };
         self.ensure_flags_fit(kind).or_exit(Exit::Usage)?;
-        let defaults = ReplaySpec::default();
         let seed = self.seed.unwrap_or(1);
         Ok(match kind {
             Kind::Ecommerce => WorkloadSpec::Ecommerce { users: self.users.unwrap_or(1_000), seed },
             Kind::Department => WorkloadSpec::Department { scale: self.scale.unwrap_or(1.0), seed },
-            Kind::Log => WorkloadSpec::Trace {
-                path: PathBuf::from(&self.workload),
-                exclude: self.exclude.clone(),
-                replay: ReplaySpec {
-                    order: if self.pages { OrderSpec::Pages } else { defaults.order },
-                    sessions: self.session_lifetime.unwrap_or(defaults.sessions),
-                    keep_alive_s: self.keep_alive.unwrap_or(defaults.keep_alive_s),
-                    ..defaults
-                },
-            },
+            Kind::Log => self.replay.workload(PathBuf::from(&self.workload)),
         })
     }
 
@@ -134,14 +160,13 @@ impl WorkloadArgs {
             ("--users", self.users.is_some(), kind == Kind::Ecommerce),
             ("--scale", self.scale.is_some(), kind == Kind::Department),
             ("--seed", self.seed.is_some(), kind != Kind::Log),
-            ("--exclude", !self.exclude.is_empty(), kind == Kind::Log),
-            ("--pages", self.pages, kind == Kind::Log),
-            ("--session-lifetime", self.session_lifetime.is_some(), kind == Kind::Log),
-            ("--keep-alive", self.keep_alive.is_some(), kind == Kind::Log),
         ];
         for (flag, given, fits) in flags {
             let what = if kind == Kind::Log { "an access log" } else { self.workload.as_str() };
             ensure!(!given || fits, "{flag} means nothing for {what}; leave it out");
+        }
+        if kind != Kind::Log {
+            self.replay.ensure_absent(&self.workload)?;
         }
         Ok(())
     }
