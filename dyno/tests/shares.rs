@@ -3,6 +3,8 @@
 mod synthetic;
 
 use synthetic::{ALL_OFF, PLAIN_HTTP, STAGES, Synthetic};
+use tlsdyno::report::answer::answer;
+use tlsdyno::report::{self, Style, terminal};
 use tlsdyno::stats::{Metric, Share, Summary, Verdict};
 use tlsdyno::store::{Kind, Record, Warning};
 
@@ -168,6 +170,108 @@ fn configurations_are_summarised() {
     assert!(latency.p50 < latency.p90 && latency.p90 < latency.p99 && latency.p99 <= latency.max);
     let plain = summary.configuration(&Kind::PlainHttp).expect("plain HTTP");
     assert!(plain.client_bound && !plain.latency_ns.contains_key("full_handshake"));
+}
+
+#[test]
+fn a_stage_that_was_not_measured_is_named_where_its_cost_is() {
+    let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
+    for stage in ["mac", "digest"] {
+        let off = index(&record, &Kind::StageOff(stage.to_owned()));
+        record.configurations[off].valid = false;
+    }
+    let summary = Summary::of(&record);
+    for metric in Metric::ALL {
+        assert_eq!(share(&summary, "other_tls", metric).without, ["mac", "digest"]);
+        assert!(share(&summary, "plain_http", metric).without.is_empty());
+    }
+    let stages = vec!["mac".to_owned(), "digest".to_owned()];
+    assert!(summary.warnings.contains(&Warning::Unmeasured { stages, share: "other_tls".to_owned() }));
+    let text = terminal::results(&record, &summary, Style::PLAIN);
+    assert!(text.contains("other TLS (with MAC, digest)"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= Style::PLAIN.width), "{text}");
+    assert!(report::html(&record).expect("page").contains("other TLS (with MAC, digest)"));
+    let whole = Summary::of(&Synthetic { rounds: 6, ..Synthetic::default() }.record());
+    assert!(whole.shares.shares.iter().all(|share| share.without.is_empty()));
+    assert!(!whole.warnings.iter().any(|warning| matches!(warning, Warning::Unmeasured { .. })));
+}
+
+/// The record of an experiment that only asks what the instrument costs.
+fn provider_overhead() -> Record {
+    let mut record = Synthetic { rounds: 8, ..Synthetic::default() }.record();
+    let loaded = index(&record, &Kind::StageOff("randomness".to_owned()));
+    record.blocks.retain(|block| [0, loaded].contains(&block.configuration));
+    record.blocks.iter_mut().for_each(|block| block.configuration = block.configuration.min(1));
+    record.configurations = vec![record.configurations[0].clone(), record.configurations[loaded].clone()];
+    record.configurations[1].kind = Kind::Loaded;
+    record.configurations[1].noop.clear();
+    record
+}
+
+#[test]
+fn without_stages_the_answer_is_the_cost_of_the_instrument() {
+    let mut record = provider_overhead();
+    record.warnings.push(Warning::NoPlainHttp);
+    let summary = Summary::of(&record);
+    assert!(summary.shares.shares.is_empty(), "nothing is divided");
+    assert_eq!(summary.shares.instrument.len(), 2);
+    assert!(!summary.warnings.contains(&Warning::NoPlainHttp));
+    let answer = answer(&summary);
+    assert!(answer.starts_with("The idle provider costs ") && answer.contains(" % ["), "{answer}");
+    assert!(answer.ends_with("] of this server's CPU per hit."), "{answer}");
+    let text = terminal::results(&record, &summary, Style::PLAIN);
+    assert!(text.contains("The idle provider costs") && text.contains("of the time per hit"), "{text}");
+    assert!(report::html(&record).expect("page").contains("The idle provider costs"));
+    let json: serde_json::Value = serde_json::from_str(&report::json::results(&record, &summary)).expect("JSON");
+    assert_eq!(json["answer"], answer);
+}
+
+#[test]
+fn several_stages_off_together_are_in_no_share() {
+    let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
+    let expected = Summary::of(&record).shares.shares;
+    let all = index(&record, &Kind::AllOff);
+    record.configurations[all].kind = Kind::Several(vec!["cipher".to_owned(), "mac".to_owned()]);
+    let summary = Summary::of(&record);
+    assert_eq!(summary.shares.shares, expected);
+    assert!(summary.shares.interaction.is_empty());
+    assert!(terminal::results(&record, &summary, Style::PLAIN).contains("all off"), "it is in the table");
+}
+
+#[test]
+fn a_configuration_that_failed_does_not_cut_the_last_round_short() {
+    let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
+    let off = index(&record, &Kind::StageOff("kdf".to_owned()));
+    record.configurations[off].valid = false;
+    record.blocks.retain(|block| block.configuration != off);
+    record.finished = false;
+    assert_eq!(Summary::of(&record).rounds, 6);
+    record.blocks.pop();
+    assert_eq!(Summary::of(&record).rounds, 5);
+}
+
+#[test]
+fn warnings_are_said_once_with_their_sums() {
+    let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
+    let check = "the unmatched client completed a handshake".to_owned();
+    record.configurations[1].valid = false;
+    record.configurations[1].preflight.failed.push(check.clone());
+    record.configurations[1].warnings.push(Warning::PreflightFailed { check });
+    for block in record.blocks.iter_mut().filter(|block| block.configuration == 2) {
+        let accepted = u64::from(block.round);
+        block.valid = false;
+        block.warnings.push(Warning::Reuse { intended: 600, offered: 600, accepted });
+        block.warnings.push(Warning::Errors { kind: "reset".to_owned(), count: 1 + accepted, requests: 2_400 });
+        block.warnings.push(Warning::Errors { kind: "timeout".to_owned(), count: 1, requests: 2_400 });
+    }
+    let summary = Summary::of(&record);
+    assert_eq!(summary.configurations[1].warnings.len(), 1);
+    let [reuse, reset, timeout] = &summary.configurations[2].warnings[..] else {
+        panic!("{:?}", summary.configurations[2].warnings)
+    };
+    assert!(reuse.contains("of 3600 connections") && reuse.contains("took 15"), "{reuse}");
+    assert!(reset.starts_with("21 of 14400 requests") && timeout.starts_with("6 of 14400"), "{reset} {timeout}");
+    assert!(!summary.configurations[2].valid, "not one of its blocks can be used");
+    assert!(summary.configurations[3].valid);
 }
 
 fn index(record: &Record, kind: &Kind) -> usize {

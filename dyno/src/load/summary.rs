@@ -108,3 +108,52 @@ impl Summary {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use hdrhistogram::Histogram;
+    use tlsdyno_engine::load::{Handshakes, Phase};
+
+    use super::*;
+
+    /// The names in backticks in the first column of the table under a heading of docs/FORMAT.md.
+    fn documented(heading: &str) -> BTreeSet<String> {
+        let document = include_str!("../../../docs/FORMAT.md");
+        let section = document.split(heading).nth(1).and_then(|rest| rest.split("\n## ").next()).expect("the section");
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+        rows.flat_map(|names| names.split(", ").map(|name| name.trim_matches('`').to_owned())).collect()
+    }
+
+    #[test]
+    fn the_object_is_as_documented() {
+        let mut histogram = Histogram::<u64>::new(3).unwrap();
+        histogram.record(1_500).unwrap();
+        let outcome = Outcome {
+            hits: 1,
+            body_bytes: 0,
+            connections: 1,
+            handshakes: Handshakes { full: 0, resumed_intended: 0, resumed_offered: 0, resumed_accepted: 0 },
+            elapsed_ns: 1,
+            client_cpu_ns: 1,
+            phases: [(Phase::WholeResponse, histogram)].into_iter().collect(),
+            errors: BTreeMap::new(),
+            statuses: BTreeMap::new(),
+            tls_faults: BTreeMap::new(),
+            negotiated: BTreeMap::new(),
+            gave_up: false,
+            stopped: false,
+        };
+        let summary = Summary::new("http://127.0.0.1/".to_owned(), None, None, &outcome, &[]);
+        let object = serde_json::to_value(&summary).unwrap();
+        let names: BTreeSet<String> = object.as_object().unwrap().keys().cloned().collect();
+        assert_eq!(names, documented("## `tlsdyno load URL --json`"));
+        let document = include_str!("../../../docs/FORMAT.md");
+        let nested = [&object["handshakes"], &object["latency_ns"]["whole_response"]];
+        for name in nested.iter().flat_map(|object| object.as_object().unwrap().keys()) {
+            assert!(document.contains(&format!("`{name}`")), "{name} is not documented");
+        }
+        assert!(object["latency_ns"]["whole_response"]["mean"].is_u64(), "nanoseconds are whole");
+    }
+}

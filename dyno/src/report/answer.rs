@@ -1,12 +1,18 @@
 //! The answer in one sentence or two.
 
-use super::text::{capitalised, interval, percent, share_with_interval, stage_label};
-use crate::stats::shares::PLAIN_HTTP;
+use super::text::{capitalised, difference_with_interval, interval, percent, share_with_interval, stage_label};
+use crate::stats::shares::{Difference, PLAIN_HTTP};
 use crate::stats::{Metric, Share, Summary, Verdict};
 
 /// Answers the record's question from its CPU shares, without claiming what the intervals do not support.
 pub fn answer(summary: &Summary) -> String {
     let shares: Vec<&Share> = summary.shares.by(Metric::Cpu).collect();
+    if let (true, Some(instrument)) = (shares.is_empty(), instrument(summary)) {
+        return format!(
+            "The idle provider costs {} of this server's CPU per hit.",
+            difference_with_interval(instrument)
+        );
+    }
     if shares.is_empty() {
         return "There is no answer: no round was measured in which the server as is and another configuration \
             could be compared."
@@ -18,6 +24,10 @@ pub fn answer(summary: &Summary) -> String {
         stages.into_iter().filter(|share| share.verdict == Verdict::Resolved && share.percent > 0.0).collect();
     let plain = shares.iter().find(|share| share.stage == PLAIN_HTTP);
     format!("{}{}", costliest(&resolved), plain.map_or_else(String::new, |plain| without_tls(plain)))
+}
+
+fn instrument(summary: &Summary) -> Option<&Difference> {
+    summary.shares.instrument.iter().find(|difference| difference.metric == Metric::Cpu)
 }
 
 fn costliest(resolved: &[&Share]) -> String {
@@ -67,6 +77,7 @@ mod tests {
             high: percent + half,
             verdict: if percent > half { Verdict::Resolved } else { Verdict::Undecided },
             bound: false,
+            without: Vec::new(),
         };
         let shares = Shares { shares: shares.iter().map(share).collect(), ..Shares::default() };
         answer(&Summary { shares, configurations: vec![], phases: vec![], rounds: 9, warnings: vec![] })

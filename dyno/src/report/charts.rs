@@ -6,7 +6,7 @@ use std::f64::consts::LOG10_2;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::text::{count, duration, percent, share_with_interval, stage_label, tenths};
+use super::text::{count, duration, percent, share_with_interval, short_share_label, tenths};
 use crate::stats::shares::{OTHER_TLS, PLAIN_HTTP, REST};
 use crate::stats::{Metric, Share, Summary, Verdict};
 use crate::store::Kind;
@@ -57,7 +57,7 @@ pub fn cost_strip(summary: &Summary) -> Option<Chart> {
             // A share below zero has no width; its number is in the table and in the chart of intervals.
             let end = start + share.percent.max(0.0);
             rows.push(json!({
-                "metric": metric_label(metric), "stage": stage_label(&share.stage), "start": start, "end": end,
+                "metric": metric_label(metric), "stage": short_share_label(share), "start": start, "end": end,
                 "middle": (start + end) / 2.0, "width": end - start, "share": share_with_interval(share),
                 "label": format!("{:.0}", share.percent), "ink": ink(colour),
             }));
@@ -114,7 +114,7 @@ pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
         .iter()
         .map(|share| {
             json!({
-                "metric": metric_label(share.metric), "stage": stage_label(&share.stage), "percent": share.percent,
+                "metric": metric_label(share.metric), "stage": short_share_label(share), "percent": share.percent,
                 "low": finite_or(share.low, share.percent), "high": finite_or(share.high, share.percent),
                 "share": share_with_interval(share), "verdict": verdict(share),
             })
@@ -344,8 +344,8 @@ fn specification(mut body: Value) -> Value {
 
 /// The colour of each stage of this record, as a Vega-Lite channel. The table beside the chart is its legend.
 fn colours(summary: &Summary) -> Value {
-    let (labels, colours): (Vec<String>, Vec<&str>) =
-        stage_colours(summary).into_iter().map(|(stage, colour)| (stage_label(&stage), colour)).unzip();
+    let labels: Vec<String> = summary.shares.by(Metric::Cpu).map(short_share_label).collect();
+    let colours: Vec<&str> = stage_colours(summary).into_iter().map(|(_, colour)| colour).collect();
     json!({"field": "stage", "type": "nominal", "sort": null, "scale": {"domain": labels, "range": colours}, "legend": null})
 }
 
@@ -401,7 +401,7 @@ fn spoken_shares(what: &str, summary: &Summary) -> String {
     let shares: Vec<String> = summary
         .shares
         .by(Metric::Cpu)
-        .map(|share| format!("{} {}", stage_label(&share.stage), percent(share.percent)))
+        .map(|share| format!("{} {}", short_share_label(share), percent(share.percent)))
         .collect();
     format!("{what}; of server CPU: {}. The table has every number.", shares.join(", "))
 }

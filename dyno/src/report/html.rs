@@ -7,7 +7,7 @@ use askama::Template;
 
 use super::answer::answer;
 use super::charts::{self, Chart};
-use super::text::{self, count, duration, interval, stage_label, tenths};
+use super::text::{self, count, duration, interval, share_label, tenths};
 use crate::stats::{ConfigurationSummary, Metric, Share, Summary, Verdict};
 use crate::store::Record;
 
@@ -143,7 +143,7 @@ fn share_rows(summary: &Summary) -> Vec<ShareRow> {
         .zip(times)
         .zip(colours)
         .map(|((cpu, time), (_, colour))| ShareRow {
-            label: stage_label(&cpu.stage),
+            label: share_label(cpu),
             colour,
             cpu: tenths(cpu.percent),
             cpu_interval: interval(cpu.low, cpu.high),

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, presets};
 
 use super::answer::answer;
-use super::text::{count, interval, percent, stage_label, tenths, whole};
+use super::text::{count, difference_with_interval, interval, percent, short_share_label, tenths, whole};
 use crate::stats::shares::Difference;
 use crate::stats::{Metric, Share, Summary, Verdict};
 use crate::store::Record;
@@ -14,6 +14,8 @@ use crate::store::Record;
 const PLAIN_WIDTH: usize = 100;
 /// Columns that the share table needs beside its bars.
 const BESIDE_BARS: usize = 82;
+/// Of these, columns of the label.
+const LABEL: usize = 14;
 /// The longest bar.
 const LONGEST_BAR: usize = 24;
 
@@ -47,6 +49,8 @@ pub fn results(record: &Record, summary: &Summary, style: Style) -> String {
         parts.push(shares_table(summary, style));
         let remarks: Vec<String> = remarks(summary).iter().map(|remark| wrapped(remark, style.width, "  ")).collect();
         parts.push(remarks.join("\n"));
+    } else {
+        parts.extend(comparisons(summary).iter().map(|remark| wrapped(remark, style.width, "  ")));
     }
     parts.push(configurations_table(summary, style));
     let warnings: Vec<String> = super::warnings(summary).iter().map(|warning| warning_line(warning, style)).collect();
@@ -71,7 +75,9 @@ fn warning_line(warning: &str, style: Style) -> String {
 
 fn shares_table(summary: &Summary, style: Style) -> String {
     let largest = summary.shares.by(Metric::Cpu).map(|share| share.percent).fold(1.0, f64::max);
-    let bar_width = style.width.saturating_sub(BESIDE_BARS).min(LONGEST_BAR);
+    let labels = || summary.shares.by(Metric::Cpu).map(short_share_label);
+    let longer = labels().map(|label| label.chars().count()).max().unwrap_or(0).saturating_sub(LABEL);
+    let bar_width = style.width.saturating_sub(BESIDE_BARS + longer).min(LONGEST_BAR);
     let header = [
         ("cost of", false),
         ("CPU/hit", true),
@@ -89,7 +95,7 @@ fn shares_table(summary: &Summary, style: Style) -> String {
             if undecided { cell.fg(Color::DarkGrey) } else { cell }
         };
         table.add_row(vec![
-            colour(Cell::new(stage_label(&cpu.stage))),
+            colour(Cell::new(short_share_label(cpu))),
             colour(right(percent(cpu.percent))),
             colour(right(interval(cpu.low, cpu.high))),
             Cell::new(bar(cpu.percent / largest, bar_width, style)).fg(if cpu.is_stage() {
@@ -125,7 +131,7 @@ pub(super) fn comparisons(summary: &Summary) -> Vec<String> {
         |differences: &[Difference]| differences.iter().find(|difference| difference.metric == Metric::Cpu).cloned();
     let mut remarks = Vec::new();
     if let Some(overlap) = by_cpu(&summary.shares.interaction) {
-        let value = format!("{} {}", percent(overlap.percent), interval(overlap.low, overlap.high));
+        let value = difference_with_interval(&overlap);
         remarks.push(match overlap.verdict {
             Verdict::Undecided => {
                 format!("Whether the stages overlap is undecided: the sum of their shares and what all off saves differ by {value}.")
@@ -143,10 +149,12 @@ pub(super) fn comparisons(summary: &Summary) -> Vec<String> {
         });
     }
     if let Some(instrument) = by_cpu(&summary.shares.instrument) {
+        let by_time = summary.shares.instrument.iter().find(|difference| difference.metric == Metric::Throughput);
+        let by_time = by_time.map(|time| format!(", {} of the time per hit", difference_with_interval(time)));
         remarks.push(format!(
-            "The instrument itself (provider loaded, nothing off) costs {} {}.",
-            percent(instrument.percent),
-            interval(instrument.low, instrument.high)
+            "The instrument itself (provider loaded, nothing off) costs {} of the server's CPU per hit{}.",
+            difference_with_interval(&instrument),
+            by_time.unwrap_or_default()
         ));
     }
     remarks
@@ -161,12 +169,14 @@ fn configurations_table(summary: &Summary, style: Style) -> String {
         ("client µs/hit", true),
         ("full", true),
         ("resumed", true),
-        ("valid", false),
+        ("blocks", true),
     ];
     let mut table = table(style, &header);
     for configuration in &summary.configurations {
         let bound = if configuration.client_bound { "≥ " } else { "" };
-        let valid = if configuration.valid { Cell::new("yes") } else { Cell::new("NO").fg(Color::Red) };
+        let blocks = right(configuration.blocks.to_string());
+        // One that is not valid has no usable block.
+        let blocks = if configuration.valid { blocks } else { right("INVALID".to_owned()).fg(Color::Red) };
         table.add_row(vec![
             Cell::new(&configuration.name),
             right(format!("{bound}{}", count(configuration.hits_per_second))),
@@ -178,7 +188,7 @@ fn configurations_table(summary: &Summary, style: Style) -> String {
             right(tenths(configuration.client_cpu_ns_per_hit / 1e3)),
             right(whole(configuration.handshakes_full)),
             right(whole(configuration.handshakes_resumed)),
-            valid,
+            blocks,
         ]);
     }
     table.trim_fmt()

@@ -1,7 +1,7 @@
 //! Numbers and names as people read them. Records never hold these, only reports do.
 
 use crate::stats::Share;
-use crate::stats::shares::{OTHER_TLS, PLAIN_HTTP};
+use crate::stats::shares::{Difference, OTHER_TLS, PLAIN_HTTP};
 
 /// A stage or remainder as words.
 pub fn stage_label(stage: &str) -> String {
@@ -11,6 +11,21 @@ pub fn stage_label(stage: &str) -> String {
         OTHER_TLS => "other TLS".to_owned(),
         PLAIN_HTTP => "plain HTTP".to_owned(),
         other => other.replace('_', " "),
+    }
+}
+
+/// A share's name, with the stages whose cost it holds beside its own: `other TLS (with MAC, digest)`.
+pub fn share_label(share: &Share) -> String {
+    let stages: Vec<String> = share.without.iter().map(|stage| stage_label(stage)).collect();
+    let label = stage_label(&share.stage);
+    if stages.is_empty() { label } else { format!("{label} (with {})", stages.join(", ")) }
+}
+
+/// The same for narrow places: more than two stages are counted, not named.
+pub fn short_share_label(share: &Share) -> String {
+    match share.without.len() {
+        0..=2 => share_label(share),
+        stages => format!("{} (with {stages} stages)", stage_label(&share.stage)),
     }
 }
 
@@ -31,6 +46,11 @@ pub fn interval(low: f64, high: f64) -> String {
 /// `41.2 % [39.0, 43.1]`.
 pub fn share_with_interval(share: &Share) -> String {
     format!("{} {}", percent(share.percent), interval(share.low, share.high))
+}
+
+/// `0.2 % [-0.1, 0.5]`.
+pub fn difference_with_interval(difference: &Difference) -> String {
+    format!("{} {}", percent(difference.percent), interval(difference.low, difference.high))
 }
 
 /// One digit after the point; never `-0.0`; `–` for no value.

@@ -22,10 +22,14 @@ impl<'a> Rounds<'a> {
             by_round.entry(block.round).or_default().push(block);
         }
         // A stopped experiment ends in the middle of a round: what is compared is whole rounds only.
-        let measured =
-            |blocks: &Vec<&Block>| blocks.iter().map(|block| block.configuration).collect::<BTreeSet<_>>().len();
-        let cut_short =
-            by_round.values().next_back().is_some_and(|blocks| measured(blocks) < record.configurations.len());
+        // A configuration that failed its preflight has no blocks in any round.
+        let valid: BTreeSet<usize> =
+            (0..record.configurations.len()).filter(|&index| record.configurations[index].valid).collect();
+        let whole = |blocks: &Vec<&Block>| {
+            let measured: BTreeSet<usize> = blocks.iter().map(|block| block.configuration).collect();
+            measured.is_superset(&valid)
+        };
+        let cut_short = by_round.values().next_back().is_some_and(|blocks| !whole(blocks));
         if !record.finished && cut_short {
             by_round.pop_last();
         }

@@ -1,6 +1,7 @@
 //! Which part of the cost of a hit belongs to which stage.
 
 use serde::Serialize;
+use tlsdyno_tls::Stage;
 
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::papers::{relative_throughput, share_saved};
@@ -57,6 +58,8 @@ pub struct Share {
     pub verdict: Verdict,
     /// A block behind it was limited by the client: the percentage is a bound, not an estimate.
     pub bound: bool,
+    /// Of [`OTHER_TLS`] and [`REST`]: the stages without a share of their own, whose cost is in this one.
+    pub without: Vec<String>,
 }
 
 /// A difference between configurations that is no share, in per cent of the server as is.
@@ -78,7 +81,7 @@ pub struct Difference {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shares {
     /// Per metric: the stages in the order of the record, then what is left, then plain HTTP. The sum per metric is 100
-    /// %.
+    /// %. Empty where neither a stage nor plain HTTP was compared: then there is nothing to divide.
     pub shares: Vec<Share>,
     /// Per metric: the sum of the stages minus what switching all off saves. Above 0 the stages' costs overlap, so that
     /// the shares together promise more than removing everything gives; below 0 they only show together.
@@ -116,7 +119,18 @@ impl Shares {
                 Place::Share(stage) => {
                     let involved = [&[as_is], quantity.configurations.as_slice()].concat();
                     let bound = metric == Metric::Throughput && rounds.client_bound(&involved);
-                    self.shares.push(Share { stage: stage.clone(), metric, percent, low, high, verdict, bound });
+                    let without =
+                        if [OTHER_TLS, REST].contains(&stage.as_str()) { comparison.unmeasured() } else { Vec::new() };
+                    self.shares.push(Share {
+                        stage: stage.clone(),
+                        metric,
+                        percent,
+                        low,
+                        high,
+                        verdict,
+                        bound,
+                        without,
+                    });
                 }
                 Place::Interaction => self.interaction.push(difference),
                 Place::Instrument => self.instrument.push(difference),
@@ -179,10 +193,13 @@ impl Comparison {
         let stage_configurations: Vec<usize> = stages.iter().map(|&(_, index)| index).collect();
 
         let plain = comparable(&Kind::PlainHttp).map(|index| (comparison.column(relative(index)), index));
+        let compared = !stages.is_empty() || plain.is_some();
         let left = stage_terms(-1.0).chain(plain.map(|(column, _)| (column, -1.0))).collect();
         let without = stage_configurations.iter().copied().chain(plain.map(|(_, index)| index)).collect();
         let name = if plain.is_some() { OTHER_TLS } else { REST };
-        comparison.quantity(Place::Share(name.to_owned()), Combination { constant: 1.0, terms: left }, without);
+        if compared {
+            comparison.quantity(Place::Share(name.to_owned()), Combination { constant: 1.0, terms: left }, without);
+        }
         if let Some((column, index)) = plain {
             comparison.quantity(Place::Share(PLAIN_HTTP.to_owned()), Combination::column(column), vec![index]);
         }
@@ -201,6 +218,14 @@ impl Comparison {
             );
         }
         comparison
+    }
+
+    /// The stages that have no share: not selected, or their configuration cannot be used.
+    fn unmeasured(&self) -> Vec<String> {
+        let measured = |stage: &str| {
+            self.quantities.iter().any(|quantity| matches!(&quantity.place, Place::Share(name) if name == stage))
+        };
+        Stage::ALL.iter().map(|stage| stage.name()).filter(|name| !measured(name)).map(str::to_owned).collect()
     }
 
     fn column(&mut self, column: Column) -> usize {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::bootstrap::{Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::rounds::Rounds;
-use super::shares::Shares;
+use super::shares::{Metric, Shares};
 use crate::store::{Kind, Record, Warning};
 
 /// Fewer rounds than this give a rough interval only, which is said.
@@ -80,7 +80,7 @@ pub struct ConfigurationSummary {
     pub errors: BTreeMap<String, u64>,
     /// Percentiles per phase, nanoseconds.
     pub latency_ns: BTreeMap<String, Percentiles>,
-    /// Whether its numbers may be used.
+    /// Whether its numbers may be used: its preflight passed, and a block, if there is any, passed its checks.
     pub valid: bool,
     /// What the reader must know about it.
     pub warnings: Vec<String>,
@@ -105,8 +105,11 @@ impl Summary {
     /// Summarises a record; always gives the same result for the same record.
     pub fn of(record: &Record) -> Summary {
         let rounds = Rounds::of(record);
+        let shares = Shares::of(record);
         let mut warnings = record.warnings.clone();
-        for warning in derived_warnings(record, &rounds) {
+        // It speaks of the rest between the stages, which an experiment without stages does not have.
+        warnings.retain(|warning| *warning != Warning::NoPlainHttp || has_stages(record));
+        for warning in derived_warnings(record, &rounds, &shares) {
             if !warnings.contains(&warning) {
                 warnings.push(warning);
             }
@@ -118,7 +121,7 @@ impl Summary {
             configurations.push(summarise(record, &rounds, index, &merged));
             phases.push(merged);
         }
-        Summary { shares: Shares::of(record), configurations, phases, rounds: rounds.measured(), warnings }
+        Summary { shares, configurations, phases, rounds: rounds.measured(), warnings }
     }
 
     /// The configuration of this kind, if its blocks can be used.
@@ -174,28 +177,55 @@ fn summarise(
         resumed_offered: sum(|block| block.resumed_offered),
         errors,
         latency_ns: phases.iter().map(|(phase, histogram)| (phase.clone(), percentiles(histogram))).collect(),
-        valid: configuration.valid,
+        valid: configuration.valid && !all_invalid(record, index),
         warnings: configuration_warnings(record, index).iter().map(Warning::to_string).collect(),
     }
 }
 
-/// A configuration's own warnings and those of its blocks, each once.
+/// Blocks were measured and not one passed its checks.
+fn all_invalid(record: &Record, index: usize) -> bool {
+    let mut blocks = record.blocks.iter().filter(|block| block.configuration == index).peekable();
+    blocks.peek().is_some() && blocks.all(|block| !block.valid)
+}
+
+/// A configuration's own warnings and those of its blocks, each once; counts of the same are added up.
 fn configuration_warnings(record: &Record, index: usize) -> Vec<Warning> {
     let configuration = &record.configurations[index];
     let mut warnings = configuration.warnings.clone();
     if !configuration.valid {
-        warnings.extend(
-            configuration.preflight.failed.iter().map(|check| Warning::PreflightFailed { check: check.clone() }),
-        );
+        let failed = configuration.preflight.failed.iter();
+        failed.for_each(|check| add_warning(&mut warnings, &Warning::PreflightFailed { check: check.clone() }));
     }
-    for block in record.blocks.iter().filter(|block| block.configuration == index) {
-        for warning in &block.warnings {
-            if !warnings.contains(warning) {
-                warnings.push(warning.clone());
+    let blocks = record.blocks.iter().filter(|block| block.configuration == index);
+    blocks.flat_map(|block| &block.warnings).for_each(|warning| add_warning(&mut warnings, warning));
+    warnings
+}
+
+/// Adds a warning unless it is there; counts are added to those of a warning of the same kind.
+fn add_warning(warnings: &mut Vec<Warning>, new: &Warning) {
+    for old in warnings.iter_mut() {
+        match (old, new) {
+            (Warning::Errors { kind, count, requests }, Warning::Errors { kind: other, count: more, requests: of })
+                if kind == other =>
+            {
+                *count += more;
+                *requests += of;
+                return;
             }
+            (
+                Warning::Reuse { intended, offered, accepted },
+                Warning::Reuse { intended: i, offered: o, accepted: a },
+            ) => {
+                *intended += i;
+                *offered += o;
+                *accepted += a;
+                return;
+            }
+            (old, new) if old == new => return,
+            _ => {}
         }
     }
-    warnings
+    warnings.push(new.clone());
 }
 
 /// The histograms of each phase over the usable blocks of a configuration. One that cannot be read is left out: a
@@ -240,7 +270,7 @@ pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
 }
 
 /// Warnings that follow from the blocks.
-fn derived_warnings(record: &Record, rounds: &Rounds) -> Vec<Warning> {
+fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let measured = rounds.measured();
     if measured < FEW_ROUNDS {
@@ -260,8 +290,12 @@ fn derived_warnings(record: &Record, rounds: &Rounds) -> Vec<Warning> {
             }
         }
     }
-    if !record.configurations.iter().any(|configuration| configuration.kind == Kind::PlainHttp) {
+    let has_plain_http = record.configurations.iter().any(|configuration| configuration.kind == Kind::PlainHttp);
+    if has_stages(record) && !has_plain_http {
         warnings.push(Warning::NoPlainHttp);
+    }
+    if let Some(share) = shares.by(Metric::Cpu).find(|share| !share.without.is_empty()) {
+        warnings.push(Warning::Unmeasured { stages: share.without.clone(), share: share.stage.clone() });
     }
     let bound = record.configurations.iter().enumerate().filter(|&(index, _)| rounds.client_bound(&[index]));
     let configurations: Vec<String> = bound.map(|(_, configuration)| configuration.name.clone()).collect();
@@ -272,6 +306,11 @@ fn derived_warnings(record: &Record, rounds: &Rounds) -> Vec<Warning> {
     warnings.extend(stolen(record));
     warnings.extend(failures(record));
     warnings
+}
+
+/// Whether the experiment switches single stages off.
+fn has_stages(record: &Record) -> bool {
+    record.configurations.iter().any(|configuration| matches!(configuration.kind, Kind::StageOff(_)))
 }
 
 /// Steal above 2 % of the time of the machine's CPUs.

@@ -80,6 +80,13 @@ pub enum Warning {
     },
     /// There was no plain-HTTP side to compare with.
     NoPlainHttp,
+    /// Stages have no share of their own, so that another share holds their cost.
+    Unmeasured {
+        /// The stages.
+        stages: Vec<String>,
+        /// The share that holds them: `other_tls` or `rest`.
+        share: String,
+    },
     /// The record could not be kept in the store.
     NotStored {
         /// What went wrong and the remedy.
@@ -195,6 +202,15 @@ impl fmt::Display for Warning {
                 "without a plain-HTTP side no share is claimed for it: \"rest\" is other TLS and the server \
                     itself together. Give --plain-address IP:PORT of the same server without TLS.",
             ),
+            Warning::Unmeasured { stages, share } => {
+                write!(
+                    f,
+                    "no share of its own for {}: not selected, or the configuration failed its checks. \"{}\" holds \
+                        that cost too. Measure all stages, or see what is said of those configurations.",
+                    stages.join(", ").replace('_', " "),
+                    if share == "rest" { "rest" } else { "other TLS" }
+                )
+            }
             Warning::NotStored { cause, saved_as: Some(file) } => {
                 write!(
                     f,
