@@ -1,7 +1,7 @@
 # Two commands do all set-up: `make demo` runs the main job, `make test` passes the tests. Both install what is missing.
 CARGO ?= cargo
 
-.PHONY: demo test build install bench test-openssl lint clean
+.PHONY: demo test build install bench test-openssl clean
 
 demo: ## run the main job on the built-in server and write report.html
 	scripts/install-packages demo
@@ -22,13 +22,16 @@ install: ## for good, in cargo's bin directory
 	scripts/install-packages build
 	$(CARGO) install --path dyno
 
-bench: ## the measured claims of the documentation; long, wants a quiet machine
+bench: ## what the client and the instrument cost (docs/BENCHMARKS.md); a quarter of an hour, wants a quiet machine
 	scripts/install-packages bench
 	$(CARGO) build --release -p tlsdyno
-	$(CARGO) run --release -p xtask -- bench
+	./target/release/tlsdyno run experiments/modern/provider-overhead-full-handshake.toml --no-report
+	./target/release/tlsdyno run experiments/modern/provider-overhead-keep-alive.toml --no-report
+	./target/release/tlsdyno run experiments/modern/nginx-rsa-full-handshake.toml --no-report
+	$(CARGO) run --release -p xtask -- bench-client
 
 test-openssl: ## the provider on OpenSSL 3.5 and 4.0, built from source; long
-	scripts/install-packages build
+	scripts/install-packages openssl-series
 	$(CARGO) run -p xtask -- openssl-series
 
 clean:
