@@ -72,7 +72,7 @@ pub struct Connections {
     pub requests_each: Option<u32>,
     /// How long one connection may go without progress before it counts as timed out, in nanoseconds.
     pub timeout_ns: u64,
-    /// Fixed pause before each wait for events, in nanoseconds, so that events arrive in batches as in a busy client (`load-client` bench). 0: none.
+    /// Fixed pause before each wait for events, in nanoseconds, so that events arrive in batches as in a busy client (xtask bench-client). 0: none.
     pub batch_ns: u64,
 }
 
