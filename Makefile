@@ -11,8 +11,8 @@ demo: ## run the main job on the built-in server and write report.html
 test: ## everything that continuous integration runs
 	scripts/install-packages test
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) test --workspace
+	TLSDYNO_WERROR=1 $(CARGO) clippy --workspace --all-targets -- -D warnings
+	TLSDYNO_WERROR=1 $(CARGO) test --workspace
 
 build: ## the release binary
 	scripts/install-packages build

@@ -186,8 +186,21 @@ fn an_altered_server_must_not_be_reachable() {
     spec.environment = vec![("OPENSSL_CONF".into(), "/dev/null".into())];
     let error = format!("{:#}", place.start(&spec).unwrap_err());
     assert!(error.contains("0.0.0.0:") && error.contains("--allow-insecure-listen"), "{error}");
+    // At once, also where it is not ready and never will be.
+    let mut elsewhere = spec.clone();
+    let ServerKind::Command(command) = &mut elsewhere.kind else { unreachable!("it is a command") };
+    command.address = "127.0.0.1:{plain_port}".into();
+    let before = Instant::now();
+    let error = format!("{:#}", place.start(&elsewhere).unwrap_err());
+    assert!(error.contains("0.0.0.0:") && error.contains("--allow-insecure-listen"), "{error}");
+    assert!(before.elapsed() < Duration::from_secs(20));
     spec.allow_insecure_listen = true;
-    drop(place.start(&spec).unwrap());
+    let open = place.start(&spec).unwrap();
+    open.refuse_open_listeners().unwrap();
+    drop(open);
+    let mut on_loopback = place.spec(own_server(&place.docroot(), "127.0.0.1", "foreground"));
+    on_loopback.environment = spec.environment.clone();
+    place.start(&on_loopback).unwrap().refuse_open_listeners().unwrap();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use support::*;
-use tlsdyno_engine::load::{ErrorKind, Expect, Phase, Progress, Until, run, run_observed};
+use tlsdyno_engine::load::{Connections, ErrorKind, Expect, Phase, Progress, Until, run, run_observed};
 
 #[test]
 fn equal_work_is_done_to_the_last_request() {
@@ -57,6 +57,19 @@ fn request_bodies_are_sent_whole() {
     let outcome = go(&plan(address, workload(vec![post, small], 2, 4, 1), connections(2, 1, None)));
     assert_eq!((outcome.hits, outcome.errors.len()), (8, 0), "{:?}", outcome.errors);
     assert_eq!(received.load(Ordering::Relaxed), 4 * 20_000_010);
+}
+
+/// Its listener is alive and so is the system behind it, but nobody answers: a time-out for each of a thousand users would take minutes.
+#[test]
+fn a_server_that_hangs_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let workload = workload(vec![object("GET", "/1", Some(1))], 1000, 1, 1);
+    let timeout_ns = 50_000_000;
+    let connections = Connections { timeout_ns, ..connections(4, 1, None) };
+    let outcome = go(&plan(listener.local_addr().unwrap(), workload, connections));
+    assert!(outcome.gave_up && outcome.hits == 0);
+    assert!(outcome.elapsed_ns >= 2 * timeout_ns - timeout_ns / 8, "{} ns", outcome.elapsed_ns);
+    assert!(outcome.connections <= 8 && outcome.errors.keys().eq(&[ErrorKind::Timeout]), "{:?}", outcome.errors);
 }
 
 /// Answers every request with `answer`, then closes.

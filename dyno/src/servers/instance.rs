@@ -60,6 +60,8 @@ pub struct Instance {
     error_log: Option<PathBuf>,
     /// How much of each log was already searched for alarms.
     searched: Mutex<BTreeMap<PathBuf, usize>>,
+    /// Parts of its cryptography are switched off: nobody else may reach it.
+    loopback_only: bool,
 }
 
 /// Starts a server in a directory of its own inside `directory` and waits until it is ready.
@@ -155,11 +157,9 @@ fn start_on(spec: &ServerSpec, directory: &Path, ports: &Ports) -> Result<Instan
         config: prepared.config,
         error_log: prepared.error_log,
         searched: Mutex::new(BTreeMap::new()),
+        loopback_only: spec.is_altered() && !spec.allow_insecure_listen,
     };
     instance.await_ready(spec)?;
-    if spec.is_altered() && !spec.allow_insecure_listen {
-        listening::refuse_open_listeners(&instance.listening_addresses())?;
-    }
     Ok(instance)
 }
 
@@ -289,6 +289,18 @@ impl Instance {
         listening::listening_addresses(&self.pids())
     }
 
+    /// Fails if parts of the server's cryptography are switched off and it can be reached from another host, by TCP or UDP. A server may
+    /// open further sockets at any time: to be asked again before it is put under load.
+    ///
+    /// # Errors
+    /// Where it listens, or that one of its processes cannot be looked into, and the remedy.
+    pub fn refuse_open_listeners(&self) -> Result<()> {
+        if !self.loopback_only {
+            return Ok(());
+        }
+        listening::refuse_open_listeners(&listening::open_addresses(&self.pids())?)
+    }
+
     /// What it is.
     pub fn description(&self) -> Description {
         let libraries =
@@ -351,7 +363,10 @@ impl Instance {
             if let Some(status) = self.supervised.ended().map(str::to_owned) {
                 bail!("the server did not start ({status}); it said:\n{}", self.last_words());
             }
-            if self.is_ready(spec) {
+            let ready = self.is_ready(spec);
+            // In every turn: a server that is not ready yet, or never will be, is open to the network all the same.
+            self.refuse_open_listeners()?;
+            if ready {
                 return Ok(());
             }
             // nginx tries the same port five times before it gives up; that is too late for us.

@@ -2,13 +2,18 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+
+use super::process_tree;
 
 /// State code of a listening socket in `/proc/PID/net/tcp` (TCP_LISTEN, proc_pid_net(5)).
 const LISTEN: &str = "0A";
+/// State code of a UDP socket that is bound and takes datagrams from everybody (TCP_CLOSE there; connected ones have another).
+const UNCONNECTED: &str = "07";
 
 /// Every TCP address that one of these processes listens on, in its own network namespace, without duplicates.
 ///
@@ -21,6 +26,44 @@ pub fn listening_addresses(pids: &[u32]) -> Vec<SocketAddr> {
         found.extend(socket_inodes(pid).iter().filter_map(|inode| table.get(inode)));
     }
     found.into_iter().collect()
+}
+
+/// Every TCP and UDP address at which one of these processes takes what anybody sends, in its own network namespace.
+///
+/// # Errors
+/// If a living process cannot be looked into.
+pub fn open_addresses(pids: &[u32]) -> Result<Vec<SocketAddr>> {
+    let mut found = BTreeSet::new();
+    for &pid in pids {
+        match addresses_of(pid) {
+            Ok(addresses) => found.extend(addresses),
+            Err(error) if process_tree::stat(pid).is_some_and(|process| process.state != 'Z') => {
+                return Err(error).with_context(|| {
+                    format!(
+                        "cannot tell where process {pid} of the server listens, while parts of its cryptography are switched off; run \
+                         tlsdyno as the same user as the server or as root, or give --allow-insecure-listen if this network is isolated"
+                    )
+                });
+            }
+            Err(_) => {} // It has ended.
+        }
+    }
+    Ok(found.into_iter().collect())
+}
+
+fn addresses_of(pid: u32) -> std::io::Result<Vec<SocketAddr>> {
+    let inodes = try_socket_inodes(pid)?;
+    let mut found = Vec::new();
+    for (table, state) in [("tcp", LISTEN), ("tcp6", LISTEN), ("udp", UNCONNECTED), ("udp6", UNCONNECTED)] {
+        let text = match fs::read_to_string(format!("/proc/{pid}/net/{table}")) {
+            // No IPv6 in this kernel.
+            Err(error) if error.kind() == ErrorKind::NotFound && table.ends_with('6') => continue,
+            other => other?,
+        };
+        let entries = text.lines().filter_map(|line| entry_in_state(line, state));
+        found.extend(entries.filter(|(inode, _)| inodes.contains(inode)).map(|(_, address)| address));
+    }
+    Ok(found)
 }
 
 /// Listening sockets by inode, for each network namespace: the kernel walks its whole hash table for each reading, which takes milliseconds.
@@ -36,7 +79,7 @@ impl ListeningTables {
         self.by_namespace.entry(namespace).or_insert_with(|| {
             let read = |table| fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
             let (tcp, tcp6) = (read("tcp"), read("tcp6"));
-            tcp.lines().chain(tcp6.lines()).filter_map(listening_entry).collect()
+            tcp.lines().chain(tcp6.lines()).filter_map(|line| entry_in_state(line, LISTEN)).collect()
         })
     }
 }
@@ -95,19 +138,23 @@ pub fn owners(wanted: &SocketAddr) -> Vec<String> {
     if found.is_empty() { vec!["an unknown process of another user".to_owned()] } else { found }
 }
 
-/// Inodes of the sockets among a process's descriptors.
+/// Inodes of the sockets among a process's descriptors; none where they cannot be read.
 fn socket_inodes(pid: u32) -> HashSet<u64> {
-    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else {
-        return HashSet::new();
-    };
-    let targets = entries.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
-    targets.filter_map(|target| target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()).collect()
+    try_socket_inodes(pid).unwrap_or_default()
 }
 
-/// Inode and address of a listening entry; the heading and other states are none.
-fn listening_entry(line: &str) -> Option<(u64, SocketAddr)> {
+fn try_socket_inodes(pid: u32) -> std::io::Result<HashSet<u64>> {
+    // A descriptor that is closed meanwhile is none.
+    let targets =
+        fs::read_dir(format!("/proc/{pid}/fd"))?.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    let inode = |target: PathBuf| target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok();
+    Ok(targets.filter_map(inode).collect())
+}
+
+/// Inode and local address of an entry in this state; the heading and other states are none.
+fn entry_in_state(line: &str, state: &str) -> Option<(u64, SocketAddr)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-    if *fields.get(3)? != LISTEN {
+    if *fields.get(3)? != state {
         return None;
     }
     Some((fields.get(9)?.parse().ok()?, parse_address(fields[1])?))
@@ -130,7 +177,7 @@ fn parse_address(text: &str) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, UdpSocket};
 
     use super::*;
 
@@ -147,6 +194,21 @@ mod tests {
         assert!(owners(&loopback.local_addr().unwrap())[0].starts_with(&std::process::id().to_string()));
         let error = refuse_open_listeners(&["0.0.0.0:80".parse().unwrap(), "[::1]:81".parse().unwrap()]).unwrap_err();
         assert!(error.to_string().contains("0.0.0.0:80") && !error.to_string().contains("81"), "{error}");
+    }
+
+    #[test]
+    fn open_sockets_are_found_in_both_protocols_and_connected_ones_are_not() {
+        let own = std::process::id();
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let connected = UdpSocket::bind("127.0.0.1:0").unwrap();
+        connected.connect(udp.local_addr().unwrap()).unwrap();
+        let found = open_addresses(&[own]).unwrap();
+        assert!(found.contains(&tcp.local_addr().unwrap()) && found.contains(&udp.local_addr().unwrap()), "{found:?}");
+        assert!(!found.contains(&connected.local_addr().unwrap()), "{found:?}");
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        assert_eq!(open_addresses(&[ended.id()]).unwrap(), []);
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct Supervised {
     unread: Vec<u8>,
     /// First process of the server, leader of its process group.
     pid: u32,
+    /// Start time of that process in clock ticks since boot: together with its id it is nobody else.
+    started_ticks: Option<u64>,
     ended: Option<String>,
     grace: Duration,
     directory: PathBuf,
@@ -56,6 +58,7 @@ impl Supervised {
             events,
             unread: Vec::new(),
             pid: 0,
+            started_ticks: None,
             ended: None,
             grace,
             directory: launch.directory.clone(),
@@ -108,7 +111,10 @@ impl Supervised {
             while let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.unread.drain(..=end).collect();
                 match serde_json::from_slice(&line) {
-                    Ok(Event::Started { pid }) => self.pid = pid,
+                    Ok(Event::Started { pid }) => {
+                        self.pid = pid;
+                        self.started_ticks = process_tree::stat(pid).map(|process| process.started_ticks);
+                    }
                     Ok(Event::Ended { status }) => self.ended = Some(status),
                     Err(error) => self.ended = Some(format!("supervisor: unreadable report ({error})")),
                 }
@@ -145,8 +151,12 @@ impl Supervised {
     }
 
     /// Last resort when the supervisor could not do it: what stayed in the server's process group, and the directory.
+    ///
+    /// The system gives the leader's number to nobody as long as the group has members: a stranger with it means that they are gone.
     fn kill_group(&self) {
-        if let Some(group) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
+        let stranger =
+            process_tree::stat(self.pid).is_some_and(|found| Some(found.started_ticks) != self.started_ticks);
+        if !stranger && let Some(group) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }
         let _ = std::fs::remove_dir_all(&self.directory);

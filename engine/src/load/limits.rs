@@ -47,6 +47,10 @@ pub const NEGOTIATED_MAX: usize = 64;
 /// Failures one after another, without a single hit between them, after which a run gives up.
 pub const FAILURES_IN_A_ROW_MAX: u64 = 1000;
 
+/// How many time-outs may pass without a byte from the server, on any connection, until a run gives up: a server that hangs would
+/// otherwise cost a time-out for each of its users.
+pub const SILENT_TIMEOUTS_MAX: u64 = 2;
+
 /// How long no connection is opened after the system refused one for want of ports, descriptors or memory, in nanoseconds.
 pub const RESOURCE_PAUSE_NS: u64 = 10_000_000;
 

@@ -127,7 +127,8 @@ pub struct Outcome {
     pub tls_faults: BTreeMap<String, u64>,
     /// Negotiated `version suite group` texts, with counts of handshakes.
     pub negotiated: BTreeMap<String, u64>,
-    /// The run ended early because nothing succeeded any more (`limits::FAILURES_IN_A_ROW_MAX`): the server is gone, or never was there.
+    /// The run ended early because nothing succeeded any more (`limits::FAILURES_IN_A_ROW_MAX`, `limits::SILENT_TIMEOUTS_MAX`): the
+    /// server is gone, hangs, or never was there.
     pub gave_up: bool,
     /// The run was stopped before its end (Ctrl-C).
     pub stopped: bool,

@@ -141,6 +141,8 @@ struct Run<'p> {
     first_connect_ns: Option<u64>,
     last_response_ns: u64,
     failures_in_a_row: u64,
+    /// When the server last sent something, or took more of a request that did not fit its buffers.
+    heard_ns: u64,
     opening_paused_until_ns: Option<u64>,
     scan_at_ns: u64,
 }
@@ -186,6 +188,7 @@ impl<'p> Run<'p> {
             first_connect_ns: None,
             last_response_ns: 0,
             failures_in_a_row: 0,
+            heard_ns: sys::monotonic_ns(),
             opening_paused_until_ns: None,
             scan_at_ns: 0,
         })
@@ -219,7 +222,9 @@ impl<'p> Run<'p> {
     }
 
     fn has_given_up(&self) -> bool {
+        let silent_ns = self.now_ns.saturating_sub(self.heard_ns);
         self.failures_in_a_row >= FAILURES_IN_A_ROW_MAX
+            || silent_ns >= self.plan.connections.timeout_ns.saturating_mul(SILENT_TIMEOUTS_MAX)
     }
 
     /// One turn of the loop: waits, handles what happened, then what is due.
@@ -320,7 +325,8 @@ impl<'p> Run<'p> {
         if connection.stage == Stage::Connecting {
             return self.connected(id);
         }
-        match connection.send_unsent() {
+        self.heard_ns = now_ns;
+        match self.connection(id).send_unsent() {
             Ok(sent) => {
                 self.sent(id, sent);
                 self.continue_body(id);
@@ -336,6 +342,7 @@ impl<'p> Run<'p> {
             match connection.read(&mut self.input) {
                 Ok(Read::Bytes(bytes)) => {
                     connection.progress_ns = self.now_ns;
+                    self.heard_ns = self.now_ns;
                     self.receive(id, bytes);
                     let more = bytes == self.input.len();
                     if !self.is_current(id, number) {
