@@ -163,8 +163,9 @@ impl Rig {
         })
     }
 
-    /// Starts the server of one configuration if it does not run, and where servers take turns stops the others first.
-    pub fn activate(&mut self, index: usize) -> Result<()> {
+    /// Starts the server of one configuration if it does not run, and where servers take turns stops the others first. Returns whether it
+    /// was started.
+    pub fn activate(&mut self, index: usize) -> Result<bool> {
         if self.take_turns {
             for (other, stand) in self.stands.iter_mut().enumerate() {
                 if other != index
@@ -175,7 +176,8 @@ impl Rig {
             }
         }
         let stand = &mut self.stands[index];
-        if stand.instance.is_none() {
+        let start = stand.instance.is_none();
+        if start {
             let name = &stand.model.name;
             let instance = servers::start(&stand.spec, self.directory.path())
                 .with_context(|| format!("failed to start the server of configuration \"{name}\""))
@@ -187,7 +189,7 @@ impl Rig {
             };
             stand.instance = Some(instance);
         }
-        Ok(())
+        Ok(start)
     }
 
     /// Starts the load process for these servers (all of them must have been started once, so that their addresses are known).

@@ -10,13 +10,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow};
 
 use super::cpus::{self, Cpus};
+use super::job::OutcomeRecord;
 use super::load_process::LoadProcess;
 use super::manifest;
 use super::model::{ConfigurationModel, Experiment};
 use super::preflight::{Check, Subject, preflight};
 use super::rig::Rig;
-use super::schedule::{Schedule, schedule, users_of_round};
-use super::verify::{Expected, verify};
+use super::schedule::{Piece, Schedule, drop_too_long, pieces, schedule, typical_users};
+use super::verify::{Achieved, Expected, Verdict, differs, reuse_warning, unsaturated_warning, verify};
 use crate::exit::{Exit, OrExit};
 use crate::servers::{self, Instance};
 use crate::stats::prng::SplitMix64;
@@ -79,7 +80,18 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
     if let Some(failure) = journal.failure() {
         observer.trouble(&failure.to_string());
     }
-    let mut session = Session { experiment, rig, load, journal, stop, started: Instant::now() };
+    let mut session = Session {
+        experiment,
+        rig,
+        load,
+        journal,
+        stop,
+        started: Instant::now(),
+        as_is: Achieved::default(),
+        reuse_told: false,
+        unsaturated: BTreeSet::new(),
+        restart: Duration::ZERO,
+    };
     let outcome = session.measure(seed, observer);
     let Session { mut journal, rig, load, .. } = session;
     observer.finished();
@@ -231,6 +243,14 @@ struct Session<'a> {
     journal: Journal,
     stop: &'a AtomicBool,
     started: Instant,
+    /// What the untouched server achieved of the declared reuse when it last ran.
+    as_is: Achieved,
+    /// It was said that the untouched server does not reuse as declared.
+    reuse_told: bool,
+    /// Configurations of which it was said that neither side was saturated.
+    unsaturated: BTreeSet<usize>,
+    /// The longest restart of a server, with its warm-up, where servers take turns.
+    restart: Duration,
 }
 
 impl Session<'_> {
@@ -239,28 +259,49 @@ impl Session<'_> {
         let valid: Vec<usize> =
             (0..self.rig.stands.len()).filter(|index| self.journal.record().configurations[*index].valid).collect();
         observer.step("warming up and calibrating");
-        let seconds_per_user = self.calibrate(&valid, budget)?;
+        let seconds_per_request = self.calibrate(&valid, budget)?;
+        let valid: Vec<usize> = seconds_per_request.keys().copied().collect();
         let blocks = self.blocks_of_round(&valid);
-        let seconds_of = |index: &usize| {
-            let place = valid.iter().position(|other| other == index);
-            place.map_or(0.0, |place| seconds_per_user[place])
-        };
-        let seconds: Vec<f64> = blocks.iter().map(seconds_of).collect();
+        let seconds: Vec<f64> = blocks.iter().map(|index| seconds_per_request[index]).collect();
         let left = budget.saturating_sub(self.started.elapsed());
-        let schedule = schedule(left, &seconds, self.users_min(), self.load.users);
+        let schedule = schedule(left, &seconds, self.restart, u64::from(self.load.requests));
+        let pieces = self.pieces(&schedule, left);
         observer.measuring(&schedule, valid.len());
         let mut order = SplitMix64::new(seed);
-        let mut longest_round = schedule.round;
-        for round in 0.. {
-            let began = Instant::now();
-            self.round(round, &schedule, &blocks, &mut order, budget, observer)?;
-            longest_round = longest_round.max(began.elapsed());
+        let mut slowest: Option<f64> = None;
+        for (round, piece) in (0..).zip(pieces.iter().cycle()) {
             // A round that would not fit is not begun: --time is a bound.
-            if self.started.elapsed() + longest_round > budget {
+            if let Some(slowest) = slowest
+                && self.started.elapsed() + schedule.predicted(piece.requests, slowest) > budget
+            {
                 break;
             }
+            let began = Instant::now();
+            self.round(round, piece, &blocks, &mut order, budget, observer)?;
+            let seconds = schedule.seconds_per_request_of(began.elapsed(), piece.requests);
+            slowest = Some(slowest.map_or(seconds, |slowest| slowest.max(seconds)));
         }
         Ok(())
+    }
+
+    /// The pieces of the workload that rounds walk through.
+    fn pieces(&mut self, schedule: &Schedule, left: Duration) -> Vec<Piece> {
+        let mut pieces = pieces(&self.requests_of_users(), schedule.requests_per_block, self.users_min());
+        let dropped = drop_too_long(&mut pieces, schedule, left);
+        if dropped > 0 {
+            let what = format!(
+                "{dropped} of {} requests of the workload were left out: they and their neighbours would take more than half of the \
+                 measuring time at once",
+                self.load.requests
+            );
+            let warning = Warning::Other { what, remedy: "Measure longer (--time)".to_owned() };
+            self.journal.change(|record| record.warnings.push(warning));
+        }
+        pieces
+    }
+
+    fn requests_of_users(&self) -> Vec<u32> {
+        self.rig.site.workload.users.iter().map(|user| user.requests.end - user.requests.start).collect()
     }
 
     /// The configurations of one round. The server as is takes part in every comparison, so where there are several it is measured twice:
@@ -283,25 +324,28 @@ impl Session<'_> {
         load.connections.div_ceil(width).max(8)
     }
 
-    /// Runs every configuration once: warm-up and timing. Returns seconds per user for each.
-    fn calibrate(&mut self, valid: &[usize], budget: Duration) -> Result<Vec<f64>> {
-        let mut users = (self.users_min() * CALIBRATION_FACTOR).min(self.load.users);
+    /// Runs every configuration once: warm-up and timing. Returns seconds per request for each that passes; one that fails is marked
+    /// invalid, unless it is the untouched server.
+    fn calibrate(&mut self, valid: &[usize], budget: Duration) -> Result<BTreeMap<usize, f64>> {
+        let requests_of_users = self.requests_of_users();
         let share = budget.mul_f64(CALIBRATION_BUDGET / valid.len().max(1) as f64);
         let wanted = CALIBRATION_MIN.min(share);
-        let mut seconds = Vec::new();
-        for index in valid {
+        let mut users = (self.users_min() * CALIBRATION_FACTOR).min(self.load.users);
+        let mut seconds = BTreeMap::new();
+        // The untouched server first: what it achieves of the declared reuse is the measure of the others.
+        let is_as_is = |index: &usize| self.journal.record().configurations[*index].kind == Kind::AsIs;
+        let (as_is, others): (Vec<usize>, Vec<usize>) = valid.iter().copied().partition(is_as_is);
+        for index in as_is.into_iter().chain(others) {
             loop {
                 self.check_stop()?;
-                let block = self.block(*index, 0..users)?;
+                let block = self.block(index, typical_users(&requests_of_users, users).users)?;
                 if let Some((kind, count)) = block.errors.iter().next() {
-                    let name = self.rig.stands[*index].model.name.clone();
-                    let faults = self.tail(*index);
-                    return Err(anyhow!("warm-up of \"{name}\": {count} requests failed ({kind}){faults}"))
-                        .or_exit(Exit::Server);
+                    self.warm_up_failed(index, kind, *count, &block)?;
+                    break;
                 }
                 let elapsed = Duration::from_nanos(block.elapsed_ns);
                 if elapsed >= wanted || users >= self.load.users {
-                    seconds.push(elapsed.as_secs_f64() / f64::from(users));
+                    seconds.insert(index, elapsed.as_secs_f64() / block.hits.max(1) as f64);
                     break;
                 }
                 users = users.saturating_mul(2).min(self.load.users);
@@ -310,19 +354,34 @@ impl Session<'_> {
         Ok(seconds)
     }
 
+    /// Without the untouched server there is nothing to compare with; without another configuration there is still the rest.
+    fn warm_up_failed(&mut self, index: usize, kind: &str, count: u64, block: &Block) -> Result<()> {
+        let name = self.rig.stands[index].model.name.clone();
+        let said: Vec<String> = block.warnings.iter().map(Warning::to_string).collect();
+        let what = format!("warm-up of \"{name}\": {count} requests failed ({kind}): {}", said.join(" "));
+        if self.journal.record().configurations[index].kind == Kind::AsIs {
+            return Err(anyhow!("{what}{}", self.tail(index))).or_exit(Exit::Server);
+        }
+        let remedy = "This configuration was left out; read its server's error log".to_owned();
+        self.journal.change(|record| {
+            record.configurations[index].valid = false;
+            record.configurations[index].warnings.push(Warning::Other { what, remedy });
+        });
+        Ok(())
+    }
+
     fn round(
         &mut self,
         round: u32,
-        schedule: &Schedule,
+        piece: &Piece,
         blocks: &[usize],
         order: &mut SplitMix64,
         budget: Duration,
         observer: &mut dyn Observer,
     ) -> Result<()> {
-        let users = users_of_round(round, schedule.users_per_block, self.load.users);
         for (position, index) in shuffled(blocks, order).into_iter().enumerate() {
             self.check_stop()?;
-            let mut block = self.block(index, users.clone())?;
+            let mut block = self.block(index, piece.users.clone())?;
             block.round = round;
             block.position_in_round = position as u32;
             let trouble = self.journal.failure().is_none();
@@ -350,8 +409,8 @@ impl Session<'_> {
 
     /// One block of one configuration.
     fn block(&mut self, index: usize, users: std::ops::Range<u32>) -> Result<Block> {
-        self.rig.activate(index)?;
-        let expected = Expected::of(&self.rig.site.workload, users.clone(), self.experiment.load.reuse()?);
+        self.activate(index)?;
+        let expected = Expected::of(&self.rig.site.workload, users.clone(), &self.experiment.load)?;
         let steal_before = manifest::steal_ns();
         let started_ns = self.started.elapsed().as_nanos() as u64;
         let cpu_before = self.server_cpu_ns(index)?;
@@ -365,7 +424,7 @@ impl Session<'_> {
             }
         };
         let server_cpu_ns = cpu_after.saturating_sub(cpu_before);
-        let verdict = verify(&outcome, expected, server_cpu_ns, !self.rig.stands[index].model.plain_http);
+        let verdict = self.judge(index, &outcome, expected, server_cpu_ns);
         Ok(Block {
             configuration: index,
             started_ns,
@@ -387,6 +446,48 @@ impl Session<'_> {
             phases: outcome.phases,
             ..Block::default()
         })
+    }
+
+    /// Verifies a block, and says what deserves to be said only once.
+    fn judge(&mut self, index: usize, outcome: &OutcomeRecord, expected: Expected, server_cpu_ns: u64) -> Verdict {
+        let kind = self.journal.record().configurations[index].kind.clone();
+        if kind == Kind::AsIs && outcome.errors.is_empty() {
+            self.as_is = expected.achieved(outcome);
+            if self.journal.record().manifest.negotiated.is_empty() {
+                let negotiated = manifest::negotiated_text(&outcome.negotiated);
+                self.journal.change(|record| record.manifest.negotiated = negotiated);
+            }
+            if differs(outcome, expected, Achieved::default()) && !self.reuse_told {
+                self.reuse_told = true;
+                self.journal.change(|record| record.configurations[index].warnings.push(reuse_warning(outcome)));
+            }
+        }
+        let as_is = (kind != Kind::PlainHttp).then_some(self.as_is);
+        let verdict = verify(outcome, expected, server_cpu_ns, as_is);
+        if verdict.unsaturated && self.unsaturated.insert(index) {
+            let warning = unsaturated_warning();
+            self.journal.change(|record| record.configurations[index].warnings.push(warning));
+        }
+        verdict
+    }
+
+    /// Starts the server of this configuration where it does not run. One that was restarted is not measured cold: it is checked again and
+    /// does one piece of work untimed.
+    fn activate(&mut self, index: usize) -> Result<()> {
+        let began = Instant::now();
+        if !self.rig.activate(index)? {
+            return Ok(());
+        }
+        let stand = &mut self.rig.stands[index];
+        if let Some(library) = stand.injection.as_ref().map(|injection| injection.library_path().to_owned())
+            && let Some(instance) = stand.instance()
+        {
+            servers::require_mapped(&instance.worker_pids(), &library).or_exit(Exit::Server)?;
+        }
+        let users = self.users_min().min(self.load.users);
+        self.load.run(index, typical_users(&self.requests_of_users(), users).users)?;
+        self.restart = self.restart.max(began.elapsed());
+        Ok(())
     }
 
     /// CPU time of the server, read when it has come to rest: the last closes are still its work.

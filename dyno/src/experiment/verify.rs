@@ -1,31 +1,58 @@
 //! Every block verifies itself (`docs/METHODOLOGY.md`, "What makes a block valid"): it did the work that it claims, and it is known which side was the bottleneck.
 
-use std::collections::BTreeMap;
-
 use tlsdyno_engine::load::Workload;
 
+use anyhow::Result;
+
 use super::job::{OutcomeRecord, ReuseSpec};
+use super::model::Load;
 use crate::store::Warning;
 
 /// The server counts as the bottleneck while it is at least this busy.
 const SERVER_BUSY_MIN: f64 = 0.85;
 /// The client counts as the bottleneck from here on.
 const CLIENT_BUSY_MAX: f64 = 0.95;
-/// The share of full handshakes may differ by this much from what the workload declares.
+/// The share of full handshakes may differ by this much from what is expected.
 const FULL_SHARE_TOLERANCE: f64 = 0.01;
+/// How much the untouched server's own departure from the declaration may vary from block to block, as a part of it.
+const DEPARTURE_VARIES: f64 = 0.25;
+/// The most TLS faults named in one text.
+const FAULTS_NAMED: usize = 3;
+
+/// How many full handshakes a block must show.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ExpectedFull {
+    /// So many: the sessions of the block's users.
+    Sessions(u64),
+    /// This share of its handshakes, 0 to 1.
+    Share(f64),
+}
+
+impl ExpectedFull {
+    /// The number, where so many handshakes were completed in all.
+    fn of(self, handshakes: u64) -> f64 {
+        match self {
+            ExpectedFull::Sessions(sessions) => sessions as f64,
+            ExpectedFull::Share(share) => share * handshakes as f64,
+        }
+    }
+}
 
 /// What a block must show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expected {
     /// Requests of the segment.
     pub requests: u64,
-    /// Full handshakes, if the workload declares them (sessions of its users); `None` with a share of reuse.
-    pub handshakes_full: Option<u64>,
+    /// Full handshakes, as the workload and the share of reuse declare.
+    pub full: ExpectedFull,
+    /// Handshakes that may be full besides: with a share of reuse, the first connections of a block open at once, before there is any
+    /// session to resume.
+    pub first: u64,
 }
 
 impl Expected {
     /// What these users of the workload must produce.
-    pub fn of(workload: &Workload, users: std::ops::Range<u32>, reuse: ReuseSpec) -> Expected {
+    pub fn of(workload: &Workload, users: std::ops::Range<u32>, load: &Load) -> Result<Expected> {
         let users = &workload.users[users.start as usize..users.end as usize];
         let requests = users.iter().map(|user| u64::from(user.requests.end - user.requests.start)).sum();
         let sessions = |user: &tlsdyno_engine::load::User| {
@@ -33,9 +60,28 @@ impl Expected {
             let forgotten = workload.requests[range].iter().skip(1).filter(|request| request.forget_session).count();
             1 + forgotten as u64
         };
-        let handshakes_full = (reuse == ReuseSpec::Always).then(|| users.iter().map(sessions).sum());
-        Expected { requests, handshakes_full }
+        let (full, first) = match load.reuse()? {
+            ReuseSpec::Always => (ExpectedFull::Sessions(users.iter().map(sessions).sum()), 0),
+            ReuseSpec::Never => (ExpectedFull::Share(1.0), 0),
+            ReuseSpec::Share(share) => (ExpectedFull::Share(1.0 - share), u64::from(load.connections)),
+        };
+        Ok(Expected { requests, full, first })
     }
+
+    /// How many more full handshakes than declared this run made. Own servers may take fewer sessions than offered; every
+    /// configuration must do so alike.
+    pub fn achieved(&self, outcome: &OutcomeRecord) -> Achieved {
+        let handshakes = handshakes(outcome);
+        let declared = self.full.of(handshakes);
+        Achieved { beyond: (outcome.handshakes_full as f64 - declared) / handshakes.max(1) as f64 }
+    }
+}
+
+/// What the untouched server achieved of the declared reuse.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Achieved {
+    /// Full handshakes beyond the declared ones, as a share of all handshakes.
+    pub beyond: f64,
 }
 
 /// The verdict on one block.
@@ -43,15 +89,18 @@ impl Expected {
 pub struct Verdict {
     /// The block may be used.
     pub valid: bool,
-    /// The client was the bottleneck.
+    /// Throughput is a bound: the server was not the bottleneck.
     pub client_bound: bool,
+    /// Neither the server nor the client was busy all the time.
+    pub unsaturated: bool,
     /// What the reader must know.
     pub warnings: Vec<Warning>,
 }
 
-/// Checks the outcome of one block. `tls`: it ran over TLS.
-pub fn verify(outcome: &OutcomeRecord, expected: Expected, server_cpu_ns: u64, tls: bool) -> Verdict {
-    let mut warnings = error_warnings(&outcome.errors, expected.requests);
+/// Checks the outcome of one block. `as_is`: what the untouched server achieved of the declared reuse; `None` for plain HTTP, which has
+/// no handshakes.
+pub fn verify(outcome: &OutcomeRecord, expected: Expected, server_cpu_ns: u64, as_is: Option<Achieved>) -> Verdict {
+    let mut warnings = error_warnings(outcome, expected.requests);
     let mut valid = warnings.is_empty() && !outcome.stopped;
     if outcome.errors.is_empty() && !outcome.stopped && outcome.hits != expected.requests {
         valid = false;
@@ -60,41 +109,81 @@ pub fn verify(outcome: &OutcomeRecord, expected: Expected, server_cpu_ns: u64, t
             remedy: "This block is left out".to_owned(),
         });
     }
-    if let (true, Some(full)) = (tls, expected.handshakes_full)
-        && differs(outcome.handshakes_full, full, outcome.connections)
+    if let Some(as_is) = as_is
+        && differs(outcome, expected, as_is)
     {
-        warnings.push(Warning::Reuse {
-            intended: outcome.resumed_intended,
-            offered: outcome.resumed_offered,
-            accepted: outcome.resumed_accepted,
-        });
+        // It did other work than the untouched server: the difference of their costs would not be that of the stage.
+        valid = false;
+        warnings.push(reuse_warning(outcome));
     }
     let elapsed = outcome.elapsed_ns.max(1) as f64;
-    let server_busy = server_cpu_ns as f64 / elapsed;
-    let client_busy = outcome.client_cpu_ns as f64 / elapsed;
-    let client_bound = server_busy < SERVER_BUSY_MIN || client_busy >= CLIENT_BUSY_MAX;
-    Verdict { valid, client_bound, warnings }
+    let server_busy = server_cpu_ns as f64 / elapsed >= SERVER_BUSY_MIN;
+    let client_busy = outcome.client_cpu_ns as f64 / elapsed >= CLIENT_BUSY_MAX;
+    Verdict { valid, client_bound: client_busy || !server_busy, unsaturated: !client_busy && !server_busy, warnings }
 }
 
-/// Whether the counts of full handshakes differ by more than the tolerance (and more than two connections).
-pub fn differs(full: u64, expected: u64, connections: u64) -> bool {
-    let tolerance = (connections as f64 * FULL_SHARE_TOLERANCE).max(2.0);
-    (full as f64 - expected as f64).abs() > tolerance
+/// Whether the full handshakes differ by more than the tolerance (and more than two connections) from the declared number and what the
+/// untouched server made beyond it.
+pub fn differs(outcome: &OutcomeRecord, expected: Expected, as_is: Achieved) -> bool {
+    let handshakes = handshakes(outcome);
+    let wanted = expected.full.of(handshakes) + as_is.beyond * handshakes as f64;
+    // Where the untouched server departs from the declaration, it does not do so evenly over the workload.
+    let share = FULL_SHARE_TOLERANCE.max(as_is.beyond.abs() * DEPARTURE_VARIES);
+    let tolerance = (handshakes as f64 * share).max(2.0) + expected.first as f64;
+    (outcome.handshakes_full as f64 - wanted).abs() > tolerance
 }
 
-fn error_warnings(errors: &BTreeMap<String, u64>, requests: u64) -> Vec<Warning> {
-    errors
+/// What to say of reuse that was not as declared.
+pub fn reuse_warning(outcome: &OutcomeRecord) -> Warning {
+    Warning::Reuse {
+        intended: outcome.resumed_intended,
+        offered: outcome.resumed_offered,
+        accepted: outcome.resumed_accepted,
+    }
+}
+
+/// What to say where neither side was saturated.
+pub fn unsaturated_warning() -> Warning {
+    Warning::Other {
+        what: "neither the server nor the client was busy all the time: requests wait for each other (few users at once, or each \
+               user's in strict order), or the machine was shared; hits per second are a lower bound, CPU per hit stays valid"
+            .to_owned(),
+        remedy: "Raise --connections, or use a workload with more users".to_owned(),
+    }
+}
+
+fn handshakes(outcome: &OutcomeRecord) -> u64 {
+    outcome.handshakes_full + outcome.resumed_accepted
+}
+
+fn error_warnings(outcome: &OutcomeRecord, requests: u64) -> Vec<Warning> {
+    let mut warnings: Vec<Warning> = outcome
+        .errors
         .iter()
         .filter(|(_, count)| **count > 0)
         .map(|(kind, count)| Warning::Errors { kind: kind.clone(), count: *count, requests })
-        .collect()
+        .collect();
+    if let Some(what) = tls_faults(outcome) {
+        warnings.push(Warning::Other { what, remedy: "The server's error log tells its side".to_owned() });
+    }
+    warnings
+}
+
+/// The TLS faults of a run with their counts, if there were any.
+pub fn tls_faults(outcome: &OutcomeRecord) -> Option<String> {
+    let named = outcome.tls_faults.iter().take(FAULTS_NAMED);
+    let texts: Vec<String> = named.map(|(fault, count)| format!("{fault} ({count} times)")).collect();
+    (!texts.is_empty()).then(|| format!("TLS failed: {}", texts.join("; ")))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
-    const EXPECTED: Expected = Expected { requests: 1000, handshakes_full: Some(100) };
+    const EXPECTED: Expected = Expected { requests: 1000, full: ExpectedFull::Sessions(100), first: 0 };
+    const AS_DECLARED: Option<Achieved> = Some(Achieved { beyond: 0.0 });
 
     fn outcome() -> OutcomeRecord {
         OutcomeRecord {
@@ -110,36 +199,58 @@ mod tests {
         }
     }
 
+    fn check(outcome: &OutcomeRecord) -> Verdict {
+        verify(outcome, EXPECTED, 990_000_000, AS_DECLARED)
+    }
+
     #[test]
     fn a_good_block_passes_without_a_word() {
-        let verdict = verify(&outcome(), EXPECTED, 990_000_000, true);
-        assert_eq!(verdict, Verdict { valid: true, client_bound: false, warnings: Vec::new() });
+        assert_eq!(check(&outcome()), Verdict { valid: true, ..Verdict::default() });
     }
 
     #[test]
     fn errors_and_missing_hits_make_it_invalid() {
         let failed = OutcomeRecord { errors: BTreeMap::from([("reset".to_owned(), 3)]), hits: 997, ..outcome() };
-        let verdict = verify(&failed, EXPECTED, 990_000_000, true);
+        let verdict = check(&failed);
         assert!(!verdict.valid && verdict.warnings.len() == 1, "{verdict:?}");
-        let missing = OutcomeRecord { hits: 999, ..outcome() };
-        assert!(!verify(&missing, EXPECTED, 990_000_000, true).valid);
-        let stopped = OutcomeRecord { stopped: true, ..outcome() };
-        assert!(!verify(&stopped, EXPECTED, 990_000_000, true).valid);
+        assert!(!check(&OutcomeRecord { hits: 999, ..outcome() }).valid);
+        assert!(!check(&OutcomeRecord { stopped: true, ..outcome() }).valid);
+        let tls_faults = BTreeMap::from([("alert bad_record_mac".to_owned(), 3)]);
+        let named = check(&OutcomeRecord { tls_faults, ..failed });
+        assert!(named.warnings.iter().any(|warning| warning.to_string().contains("alert bad_record_mac (3 times)")));
     }
 
     #[test]
-    fn reuse_that_was_not_achieved_is_reported() {
+    fn a_block_that_reuses_otherwise_than_the_untouched_server_is_invalid() {
         let refused = OutcomeRecord { handshakes_full: 250, resumed_accepted: 150, ..outcome() };
-        let verdict = verify(&refused, EXPECTED, 990_000_000, true);
-        assert!(matches!(verdict.warnings[..], [Warning::Reuse { accepted: 150, .. }]));
-        assert!(verify(&refused, EXPECTED, 990_000_000, false).warnings.is_empty(), "plain HTTP has no handshakes");
+        let verdict = check(&refused);
+        assert!(!verdict.valid && matches!(verdict.warnings[..], [Warning::Reuse { accepted: 150, .. }]));
+        let alike = Some(EXPECTED.achieved(&refused));
+        assert!(verify(&refused, EXPECTED, 990_000_000, alike).valid, "the untouched server did the same");
+        assert!(!verify(&outcome(), EXPECTED, 990_000_000, alike).valid, "it reuses more than the untouched server");
+        assert!(verify(&refused, EXPECTED, 990_000_000, None).valid, "plain HTTP has no handshakes");
+    }
+
+    #[test]
+    fn shares_of_reuse_are_checked_too() {
+        let never = Expected { full: ExpectedFull::Share(1.0), ..EXPECTED };
+        let all_full = OutcomeRecord { handshakes_full: 400, resumed_accepted: 0, ..outcome() };
+        assert!(verify(&all_full, never, 990_000_000, AS_DECLARED).valid);
+        assert!(!verify(&outcome(), never, 990_000_000, AS_DECLARED).valid);
+        let share = Expected { full: ExpectedFull::Share(0.25), ..EXPECTED };
+        assert!(verify(&outcome(), share, 990_000_000, AS_DECLARED).valid);
+        assert!(!verify(&all_full, share, 990_000_000, AS_DECLARED).valid);
     }
 
     #[test]
     fn the_bottleneck_is_named() {
-        assert!(verify(&outcome(), EXPECTED, 700_000_000, true).client_bound, "an idle server");
+        let idle = verify(&outcome(), EXPECTED, 700_000_000, AS_DECLARED);
+        assert!(idle.client_bound && idle.unsaturated, "neither side was busy");
         let busy = OutcomeRecord { client_cpu_ns: 960_000_000, ..outcome() };
-        assert!(verify(&busy, EXPECTED, 990_000_000, true).client_bound, "a busy client");
+        for server_cpu_ns in [990_000_000, 700_000_000] {
+            let verdict = verify(&busy, EXPECTED, server_cpu_ns, AS_DECLARED);
+            assert!(verdict.client_bound && !verdict.unsaturated, "a busy client");
+        }
     }
 
     #[test]
@@ -152,8 +263,12 @@ mod tests {
             requests: vec![plain, plain, anew, plain],
             users: vec![User { requests: 0..3 }, User { requests: 3..4 }],
         };
-        let expected = Expected::of(&workload, 0..2, ReuseSpec::Always);
-        assert_eq!(expected, Expected { requests: 4, handshakes_full: Some(3) });
-        assert_eq!(Expected::of(&workload, 1..2, ReuseSpec::Never).handshakes_full, None);
+        let expected = |reuse_percent| {
+            let load = Load { reuse_percent, connections: 16, ..Load::default() };
+            Expected::of(&workload, 0..2, &load).unwrap()
+        };
+        assert_eq!(expected(None), Expected { requests: 4, full: ExpectedFull::Sessions(3), first: 0 });
+        assert_eq!(expected(Some(0.0)).full, ExpectedFull::Share(1.0));
+        assert_eq!(expected(Some(75.0)), Expected { requests: 4, full: ExpectedFull::Share(0.25), first: 16 });
     }
 }
