@@ -93,6 +93,7 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
         restart: Duration::ZERO,
     };
     let outcome = session.measure(seed, observer);
+    session.say_unsaturated();
     let Session { mut journal, rig, load, .. } = session;
     observer.finished();
     drop((load, rig));
@@ -247,7 +248,7 @@ struct Session<'a> {
     as_is: Achieved,
     /// It was said that the untouched server does not reuse as declared.
     reuse_told: bool,
-    /// Configurations of which it was said that neither side was saturated.
+    /// Configurations with a block in which neither side was saturated.
     unsaturated: BTreeSet<usize>,
     /// The longest restart of a server, with its warm-up, where servers take turns.
     restart: Duration,
@@ -260,6 +261,8 @@ impl Session<'_> {
             (0..self.rig.stands.len()).filter(|index| self.journal.record().configurations[*index].valid).collect();
         observer.step("warming up and calibrating");
         let seconds_per_request = self.calibrate(&valid, budget)?;
+        // The short blocks of the calibration saturate nothing.
+        self.unsaturated.clear();
         let valid: Vec<usize> = seconds_per_request.keys().copied().collect();
         let blocks = self.blocks_of_round(&valid);
         let seconds: Vec<f64> = blocks.iter().map(|index| seconds_per_request[index]).collect();
@@ -464,11 +467,19 @@ impl Session<'_> {
         }
         let as_is = (kind != Kind::PlainHttp).then_some(self.as_is);
         let verdict = verify(outcome, expected, server_cpu_ns, as_is);
-        if verdict.unsaturated && self.unsaturated.insert(index) {
-            let warning = unsaturated_warning();
-            self.journal.change(|record| record.configurations[index].warnings.push(warning));
+        if verdict.unsaturated {
+            self.unsaturated.insert(index);
         }
         verdict
+    }
+
+    fn say_unsaturated(&mut self) {
+        if !self.unsaturated.is_empty() {
+            let names: Vec<&str> =
+                self.unsaturated.iter().map(|index| self.rig.stands[*index].model.name.as_str()).collect();
+            let warning = unsaturated_warning(&names, self.rig.stands.len());
+            self.journal.change(|record| record.warnings.push(warning));
+        }
     }
 
     /// Starts the server of this configuration where it does not run. One that was restarted is not measured cold: it is checked again and
