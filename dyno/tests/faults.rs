@@ -1,9 +1,14 @@
 //! Bad input and bad luck: each gives a clear error, the documented exit code, and loses nothing that was measured.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tlsdyno::store::Store;
 
 /// A private directory with a store of its own.
 struct Place(tempfile::TempDir);
@@ -22,12 +27,77 @@ impl Place {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tlsdyno"));
         command.args(arguments).current_dir(self.0.path()).env("TLSDYNO_STORE", self.0.path().join("store.sqlite"));
-        command.stdin(Stdio::null());
+        command.env("TMPDIR", self.0.path()).stdin(Stdio::null());
         command
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
+    }
+
+    /// Starts an experiment and returns when its first blocks are on disk.
+    fn measure(&self, arguments: &[&str]) -> Running {
+        let mut command = self.command(arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.lines().any(|line| line.starts_with("measuring")) {
+            assert_ne!(stderr.read_line(&mut said).unwrap(), 0, "it never measured: {said}");
+        }
+        let said = std::thread::spawn(move || {
+            let _ = stderr.read_to_string(&mut said);
+            said
+        });
+        await_that("a block of each configuration is in the store", || self.blocks() >= 4);
+        Running { child, said }
+    }
+
+    fn blocks(&self) -> usize {
+        let store = Store::open_for_reading_at(&self.0.path().join("store.sqlite"));
+        store.and_then(|store| store.load("last")).map_or(0, |record| record.blocks.len())
+    }
+
+    /// Command lines of processes that were told of this place: servers, supervisors, the load process.
+    fn processes(&self) -> Vec<String> {
+        let place = text(self.0.path());
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+        lines.map(|line| String::from_utf8_lossy(&line).into_owned()).filter(|line| line.contains(place)).collect()
+    }
+
+    fn run_directories(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.0.path()).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.starts_with("tlsdyno-run-")).collect()
+    }
+}
+
+/// An experiment in the midst of measuring.
+struct Running {
+    child: Child,
+    said: JoinHandle<String>,
+}
+
+impl Running {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// The exit code, the result on standard output, and what was said.
+    fn end(self) -> (Option<i32>, serde_json::Value, String) {
+        let output = self.child.wait_with_output().unwrap();
+        let said = self.said.join().unwrap();
+        let result = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+        (output.status.code(), result, said)
+    }
+}
+
+/// Waits for something that other processes bring about.
+fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < limit, "{what}: not within 20 s");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -93,25 +163,53 @@ fn a_port_that_is_taken() {
     expect(&output, 5, &[&address, "in use"]);
 }
 
+/// Few configurations, and more time than any test waits.
+const LONG: [&str; 7] = ["ablate", "--json", "--no-report", "--stages", "authentication", "--time", "60"];
+
 #[test]
 fn a_server_that_dies_in_mid_run_loses_nothing_measured() {
     let place = Place::new();
     let tlsdyno = env!("CARGO_BIN_EXE_tlsdyno");
+    let pids = place.file("pids", b"");
     let serve = "serve --docroot {docroot} --certificate {certificate} --key {key} --listen 127.0.0.1:{port}";
-    let command = format!("timeout -s KILL 6 {tlsdyno} {serve}");
-    let arguments = ["ablate", "--json", "--no-report", "--stages", "authentication", "--time", "60"];
-    let output = place
-        .command(&arguments)
-        .args(["--server-command", &command, "--address", "127.0.0.1:{port}"])
-        .output()
-        .unwrap();
-    let (code, said) = ended(&output);
-    assert_eq!(code, 5, "{said}");
-    let result: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&said);
+    let command = format!("sh -c 'echo $$ >> {}; exec {tlsdyno} {serve}'", text(&pids));
+    let server = ["--server-command", &command, "--address", "127.0.0.1:{port}"];
+    let running = place.measure(&[&LONG[..], &server[..]].concat());
+    let pids = std::fs::read_to_string(&pids).unwrap();
+    let last: i32 = pids.lines().last().unwrap().parse().unwrap();
+    kill_process(Pid::from_raw(last).unwrap(), Signal::KILL).unwrap();
+    let (code, result, said) = running.end();
+    assert_eq!(code, Some(5), "{said}");
     assert!(result["configurations"][0]["hits_per_second"].as_f64().unwrap() > 0.0, "{result}");
-    assert!(result["warnings"].to_string().contains("died"), "{result}");
+    assert!(result["warnings"].to_string().contains("has died"), "{result}");
     let listed = place.run(&["list"]);
     assert!(listed.status.success() && !listed.stdout.is_empty(), "the record is in the store");
+}
+
+#[test]
+fn ctrl_c_ends_cleanly_with_the_result_so_far() {
+    let place = Place::new();
+    let running = place.measure(&LONG);
+    assert!(!place.processes().is_empty() && !place.run_directories().is_empty());
+    running.signal(Signal::INT);
+    let (code, result, said) = running.end();
+    assert_eq!(code, Some(130), "{said}");
+    assert!(result["configurations"][0]["hits_per_second"].as_f64().unwrap() > 0.0, "{result}");
+    assert!(result["warnings"].to_string().contains("stopped early (Ctrl-C)"), "{result}");
+    assert_eq!(place.processes(), Vec::<String>::new());
+    assert_eq!(place.run_directories(), Vec::<String>::new());
+}
+
+#[test]
+fn a_killed_experiment_leaves_nothing_behind() {
+    let place = Place::new();
+    let mut running = place.measure(&LONG);
+    assert!(!place.processes().is_empty() && !place.run_directories().is_empty());
+    running.signal(Signal::KILL);
+    running.child.wait().unwrap();
+    await_that("all processes have ended", || place.processes().is_empty());
+    await_that("the run directory is gone", || place.run_directories().is_empty());
+    assert!(place.blocks() >= 4, "what was measured is in the store");
 }
 
 #[test]
