@@ -15,7 +15,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Ablate(cmd::ablate::Args),
+    Ablate(Box<cmd::ablate::Args>),
     Run(cmd::run::Args),
     Load(Box<cmd::load::Args>),
     Completions(cmd::completions::Args),

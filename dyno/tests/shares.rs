@@ -262,14 +262,17 @@ fn warnings_are_said_once_with_their_sums() {
         block.warnings.push(Warning::Reuse { intended: 600, offered: 600, accepted });
         block.warnings.push(Warning::Errors { kind: "reset".to_owned(), count: 1 + accepted, requests: 2_400 });
         block.warnings.push(Warning::Errors { kind: "timeout".to_owned(), count: 1, requests: 2_400 });
+        let what = format!("TLS failed: decode_error ({} times)", block.round);
+        block.warnings.push(Warning::Other { what, remedy: "Read the log".to_owned() });
     }
     let summary = Summary::of(&record);
     assert_eq!(summary.configurations[1].warnings.len(), 1);
-    let [reuse, reset, timeout] = &summary.configurations[2].warnings[..] else {
+    let [reuse, reset, timeout, fault] = &summary.configurations[2].warnings[..] else {
         panic!("{:?}", summary.configurations[2].warnings)
     };
     assert!(reuse.contains("of 3600 connections") && reuse.contains("took 15"), "{reuse}");
     assert!(reset.starts_with("21 of 14400 requests") && timeout.starts_with("6 of 14400"), "{reset} {timeout}");
+    assert_eq!(fault, "TLS failed: decode_error (0 times) (and 5 more like it). Read the log");
     assert!(!summary.configurations[2].valid, "not one of its blocks can be used");
     assert!(summary.configurations[3].valid);
 }

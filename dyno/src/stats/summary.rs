@@ -197,7 +197,18 @@ fn configuration_warnings(record: &Record, index: usize) -> Vec<Warning> {
         failed.for_each(|check| add_warning(&mut warnings, &Warning::PreflightFailed { check: check.clone() }));
     }
     let blocks = record.blocks.iter().filter(|block| block.configuration == index);
-    blocks.flat_map(|block| &block.warnings).for_each(|warning| add_warning(&mut warnings, warning));
+    // Texts of one remedy differ from block to block in their numbers only: the first one is said, the others counted.
+    let mut others: BTreeMap<&str, (&str, u32)> = BTreeMap::new();
+    for warning in blocks.flat_map(|block| &block.warnings) {
+        match warning {
+            Warning::Other { what, remedy } => others.entry(remedy).or_insert((what, 0)).1 += 1,
+            warning => add_warning(&mut warnings, warning),
+        }
+    }
+    for (remedy, (what, times)) in others {
+        let what = if times > 1 { format!("{what} (and {} more like it)", times - 1) } else { what.to_owned() };
+        warnings.push(Warning::Other { what, remedy: remedy.to_owned() });
+    }
     warnings
 }
 
