@@ -3,6 +3,10 @@
 
 use std::sync::{Arc, OnceLock};
 
+use tlsdyno_tls::crypto::exchange::rsa_encrypt_premaster;
+use tlsdyno_tls::crypto::kdf::hkdf_expand_label;
+use tlsdyno_tls::crypto::protect::{Opener, Side};
+use tlsdyno_tls::crypto::verify::{public_key, verify_signature};
 use tlsdyno_tls::{Client, Config, Effort, Entropy, Error, Receiver, Session, Settings, Stage, StageSet, Suite};
 use tlsdyno_wire::codec::{put_u16, put_vector8, put_vector16};
 use tlsdyno_wire::handshake::{
@@ -73,6 +77,40 @@ fn survives<'a, M: Body<'a>>(body: &'a [u8]) {
         // The codecs have one form for each value, except that an empty extension block may be left out.
         assert!(again == body || again[..again.len() - 2] == *body);
     }
+}
+
+/// What a server's certificate says, with every stage on and with authentication off.
+pub fn certificate(der: &[u8]) {
+    let Ok(key) = public_key(der) else { return };
+    for off in [StageSet::NONE, StageSet::NONE.with(Stage::Authentication)] {
+        if let Ok(encrypted) = rsa_encrypt_premaster(key.spki_der, &[1; 48], off) {
+            assert!(encrypted.len() <= 1024, "it fits a ClientKeyExchange");
+        }
+        for scheme in [0x0401, 0x0403, 0x0503, 0x0804] {
+            let _ = verify_signature(der, scheme, b"message", &[0x30; 70], off);
+        }
+    }
+}
+
+/// Real primitives at bytes of the server's choice: a ticket's nonce, and records of every suite.
+pub fn real_crypto(data: &[u8]) {
+    let Some((choice, rest)) = data.split_first() else { return };
+    let suite = Suite::ALL[usize::from(*choice) % Suite::ALL.len()];
+    let off = StageSet::NONE;
+    let mut psk = [0; 48];
+    let psk = &mut psk[..suite.hash().digest_bytes()];
+    hkdf_expand_label(suite.hash(), off, &[1; 32], b"resumption", &rest[..rest.len().min(255)], psk);
+    assert!(psk.iter().any(|byte| *byte != 0));
+
+    let tls13 = suite.version() == tlsdyno_tls::Version::Tls13;
+    let mut opener = if tls13 {
+        Opener::tls13(suite, off, psk)
+    } else {
+        let block = vec![2; suite.protection().key_block_bytes()];
+        Opener::tls12(suite, off, &block, Side::Server, *choice >= 128)
+    };
+    let header = record::Header::new(record::APPLICATION_DATA, rest.len() as u16).bytes;
+    assert!(opener.open(header, &mut rest.to_vec()).is_err(), "nobody guesses a tag");
 }
 
 /// A client that receives `data`, whole and in pieces: both must end alike, an error must leave its alert, and nothing may grow

@@ -92,3 +92,33 @@ fn handshake_messages() {
         targets::handshake_messages(&bytes);
     }
 }
+
+#[test]
+fn certificate() {
+    let mut random = Random(4);
+    for algorithm in [&rcgen::PKCS_RSA_SHA256, &rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ECDSA_P384_SHA384] {
+        let key = rcgen::KeyPair::generate_for(algorithm).unwrap();
+        let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let seed = params.self_signed(&key).unwrap().der().to_vec();
+        assert!(tlsdyno_tls::crypto::verify::public_key(&seed).is_ok());
+        targets::certificate(&seed);
+        for _ in 0..1000 {
+            targets::certificate(&random.mutate(&seed));
+        }
+        for length in 0..seed.len() {
+            targets::certificate(&seed[..length]);
+        }
+    }
+}
+
+#[test]
+fn real_crypto() {
+    let mut random = Random(5);
+    for choice in 0..=255 {
+        for length in 0..300 {
+            let mut bytes = vec![choice];
+            bytes.extend((0..length).map(|_| random.next() as u8));
+            targets::real_crypto(&bytes);
+        }
+    }
+}
