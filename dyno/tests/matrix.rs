@@ -155,6 +155,19 @@ impl Bench {
     }
 }
 
+/// Calls per handshake in which the stage occurs; these do not depend on the server or the version of OpenSSL (docs/NOOP.md, call
+/// counters): one signature or decryption; generating, deriving, decoding and validating a key once each.
+const EXACT_CALLS: [(Stage, &str); 2] = [(Stage::Authentication, "1"), (Stage::KeyAgreement, "4")];
+
+/// What is wrong with the number of calls that a check saw, where the number is known exactly.
+fn wrong_number(check: &Check) -> Option<String> {
+    let (_, wanted) = EXACT_CALLS.iter().find(|(stage, _)| check.name.contains(stage.name()))?;
+    let absent = check.name.contains("does not occur");
+    let wanted = if absent { "0" } else { wanted };
+    let calls = check.seen.split(" calls").next()?.rsplit(' ').next()?;
+    (calls != wanted).then(|| format!("{}: {calls} calls, not {wanted} ({})", check.name, check.seen))
+}
+
 /// Runs one row: all of `protocols` with `stages` off; returns the failures as text.
 fn row(bench: &mut Bench, stages: StageSet, protocols: &[Protocol], cells: &mut usize) -> Vec<String> {
     let mut failures = Vec::new();
@@ -177,6 +190,7 @@ fn row(bench: &mut Bench, stages: StageSet, protocols: &[Protocol], cells: &mut 
                 column.name
             );
             *cells += 2;
+            failures.extend(checks.iter().filter_map(wrong_number));
             let failed = checks.into_iter().filter(|check| !check.passed);
             failures.extend(
                 failed.map(|check| {
