@@ -115,11 +115,14 @@ fn shares_table(summary: &Summary, style: Style) -> String {
 fn remarks(summary: &Summary) -> Vec<String> {
     let mut remarks = vec![
         "CPU/hit: share of the server's CPU time per hit. time/hit: share of the time per hit at saturation (1 \
-            / hits per second). 95 %: confidence interval, from {} rounds."
-            .replace("{}", &summary.rounds.to_string()),
+            / hits per second). 95 %: confidence interval, from {} {}."
+            .replacen("{}", &summary.rounds.to_string(), 1)
+            .replacen("{}", if summary.rounds == 1 { "round" } else { "rounds" }, 1),
     ];
     if summary.shares.shares.iter().any(|share| share.bound) {
-        remarks.push("* a bound, not an estimate: the client, not the server, limited a block behind it.".to_owned());
+        remarks.push(
+            "* a bound, not an estimate: something else than the server limited the blocks behind it.".to_owned(),
+        );
     }
     remarks.extend(comparisons(summary));
     remarks

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::bootstrap::Column;
+use super::robust::TRIM;
 use super::shares::Metric;
 use crate::store::{Block, Kind, Record};
 
@@ -67,9 +68,14 @@ impl<'a> Rounds<'a> {
         pairs.map(|(a, b)| Some(value(cost_per_hit(a, metric)?, cost_per_hit(b, metric)?))).collect()
     }
 
-    /// Whether a client-bound block takes part in comparing these configurations.
+    /// Whether something else than the server limited one of these configurations: more of its blocks than a trimmed mean leaves out.
     pub(super) fn client_bound(&self, configurations: &[usize]) -> bool {
-        configurations.iter().any(|&index| self.of_configuration(index).any(|block| block.client_bound))
+        configurations.iter().any(|&index| {
+            let (bound, all) = self
+                .of_configuration(index)
+                .fold((0, 0), |(bound, all), block| (bound + usize::from(block.client_bound), all + 1));
+            bound as f64 > TRIM * all as f64
+        })
     }
 
     /// Rounds in which both configurations have a usable block.

@@ -29,7 +29,7 @@ pub enum Warning {
         /// Rounds measured.
         of: u32,
     },
-    /// The client was the bottleneck.
+    /// The server was not the bottleneck.
     ClientBound {
         /// The configurations in which it was.
         configurations: Vec<String>,
@@ -133,13 +133,16 @@ impl fmt::Display for Warning {
             ),
             Warning::ClientBound { configurations, all, effort } => {
                 let every = configurations.len() as u32 == *all;
-                write!(f, "the load client, not the server, was the bottleneck in ")?;
+                write!(f, "something else than the server was the limit in ")?;
                 if every {
                     f.write_str("every configuration")?
                 } else {
                     Quoted(configurations).fmt(f)?
                 }
-                f.write_str(": hits per second and shares from throughput are bounds there. CPU per hit stays valid.")?;
+                f.write_str(
+                    " (the load client, or requests that wait for each other): hits per second and shares from throughput \
+                        are bounds there. CPU per hit stays valid.",
+                )?;
                 match effort.as_str() {
                     _ if !every => Ok(()),
                     "honest" => f.write_str(" Give the client more CPUs, or --effort lean."),
