@@ -22,7 +22,11 @@ fn the_terminal_answers_first() {
     let answer = plain.lines().find(|line| line.starts_with("  Authentication costs most: ")).expect("the answer");
     assert!(answer.contains(" % [") && answer.contains("of this server's CPU per hit."), "{answer}");
     assert!(plain.find("Authentication costs most") < plain.find("cost of"));
-    assert!(plain.contains("plain HTTP") && plain.contains("undecided") && plain.contains("warning: the load client"));
+    assert!(
+        plain.contains("plain HTTP")
+            && plain.contains("undecided")
+            && plain.contains("warning: something else than the server")
+    );
     assert!(!plain.contains('\x1b'), "no escape sequences outside a terminal");
     assert!(plain.lines().all(|line| line.chars().count() <= Style::PLAIN.width), "{plain}");
     assert!(plain.contains("`tlsdyno report 3fd1c07a92e4`"));
