@@ -149,6 +149,9 @@ pub fn run(args: &Args) -> Result<Exit> {
         pin_to(cpu).or_exit(Exit::Environment)?;
     }
     if let Some(path) = &args.job {
+        // Killed in mid-block, the runner leaves nobody to load for; the end of standard input is only seen between blocks.
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+            .context("failed to tie the load process to its runner")?;
         let job = job::Prepared::read(path).or_exit(Exit::Input)?;
         job::serve(&job, std::io::stdin().lock(), std::io::stdout().lock(), &stop)?;
         return Ok(Exit::Done);
