@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = ServerChoice::Builtin, help_heading = "Server")]
     server: ServerChoice,
     /// Your own server and configuration: a command line that stays in the foreground; {port} {plain_port} {docroot}
-    /// {dir} {certificate} {key} are filled in
+    /// {dir} {certificate} {key} are filled in, also in files that it names (as copies: write absolute paths there)
     #[arg(long, value_name = "COMMAND", requires = "address", conflicts_with = "server", help_heading = "Server")]
     server_command: Option<String>,
     /// Where the server command listens: 127.0.0.1:{port}, or a fixed 127.0.0.1:8443 (then configurations take turns by

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Effort, Group, Stage, StageSet, Suite, Version};
 
 use super::job::{ReuseSpec, WorkloadSpec};
-use crate::servers::CertificateKind;
+use crate::servers::{CertificateKind, CommandSpec};
 
 /// One experiment: a question, a server, a workload and the configurations that are compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -367,7 +367,7 @@ impl Experiment {
         ensure!(self.server.command.is_some(), "server kind `command` needs the command line (--server-command)");
         let address = self.server.address.as_deref();
         let address = address.context("the server command needs its address (--address 127.0.0.1:{port})")?;
-        let serves_ours = self.server.command.as_ref().is_some_and(|command| command.contains("{docroot}"));
+        let serves_ours = self.command_spec().mentions("{docroot}");
         ensure!(
             serves_ours || matches!(self.workload, WorkloadSpec::Url { .. }),
             "the server command must serve the workload's objects: put {{docroot}} where its document root goes, \
@@ -388,15 +388,15 @@ impl Experiment {
     /// Either every port is chosen by us and told to the command, or every port is fixed and servers take turns on it: a mixture would
     /// be waited for at the wrong place, or collide with itself.
     fn check_ports(&self, address: &str) -> Result<()> {
-        let command = self.server.command.as_deref().unwrap_or_default();
+        let command = self.command_spec();
         let ports = ["{port}", "{plain_port}"];
         let chosen = |text: &str| ports.iter().any(|port| text.contains(port));
         for text in [Some(address), self.server.plain_address.as_deref()].into_iter().flatten() {
             for port in ports.iter().filter(|port| text.contains(*port)) {
                 ensure!(
-                    command.contains(port),
-                    "the address `{text}` uses {port}, but the server command does not: put {port} into --server-command where its \
-                     port goes, or give the fixed port that it listens on"
+                    command.mentions(port),
+                    "the address `{text}` uses {port}, but neither the server command nor a file that it names does: put {port} \
+                     where its port goes, or give the fixed port that it listens on"
                 );
             }
             ensure!(
@@ -406,11 +406,21 @@ impl Experiment {
             );
         }
         ensure!(
-            chosen(address) || !chosen(command),
+            chosen(address) || !ports.iter().any(|port| command.mentions(port)),
             "the server command uses {{port}}, but the address `{address}` is fixed: write {{port}} in --address too, or the fixed \
              port in --server-command"
         );
         Ok(())
+    }
+
+    /// The server command as its driver sees it.
+    pub fn command_spec(&self) -> CommandSpec {
+        let server = self.server.clone();
+        CommandSpec {
+            command: server.command.unwrap_or_default(),
+            address: server.address.unwrap_or_default(),
+            plain_address: server.plain_address,
+        }
     }
 
     fn check_configurations(&self) -> Result<()> {
@@ -504,7 +514,7 @@ mod tests {
                 e.server.plain_address = plain.map(str::to_owned);
             })
         };
-        assert!(ports("x", "127.0.0.1:{port}", None).contains("put {port} into --server-command"));
+        assert!(ports("x", "127.0.0.1:{port}", None).contains("put {port} where its port goes"));
         assert!(ports("x {port}", "127.0.0.1:{port}", Some("127.0.0.1:80")).contains("mix a chosen port"));
         assert!(ports("x {port}", "127.0.0.1:{port}", Some("127.0.0.1:{plain_port}")).contains("put {plain_port}"));
         assert!(ports("x {port}", "127.0.0.1:443", None).contains("is fixed: write {port} in --address"));

@@ -18,8 +18,7 @@ use super::model::{ConfigurationModel, Experiment, Load, ServerName};
 use crate::exit::{Exit, OrExit};
 use crate::native::Injection;
 use crate::servers::{
-    self, CertificateFiles, CertificateKind, CommandSpec, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls,
-    certificates,
+    self, CertificateFiles, CertificateKind, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls, certificates,
 };
 use crate::trace::{self, Site};
 
@@ -237,14 +236,7 @@ fn server_kind(experiment: &Experiment) -> ServerKind {
     match experiment.server.kind {
         ServerName::Builtin => ServerKind::BuiltIn,
         ServerName::Nginx => ServerKind::Nginx,
-        ServerName::Command => {
-            let server = experiment.server.clone();
-            ServerKind::Command(CommandSpec {
-                command: server.command.unwrap_or_default(),
-                address: server.address.unwrap_or_default(),
-                plain_address: server.plain_address,
-            })
-        }
+        ServerName::Command => ServerKind::Command(experiment.command_spec()),
     }
 }
 

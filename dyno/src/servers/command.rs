@@ -1,7 +1,9 @@
 //! The user's own server command: words, placeholders, addresses.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -21,28 +23,66 @@ pub struct CommandSpec {
     pub plain_address: Option<String>,
 }
 
+/// The placeholders of a server command and of the files that it names.
+const PLACEHOLDERS: [&str; 7] = ["{port}", "{plain_port}", "{docroot}", "{dir}", "{certificate}", "{key}", "{ca}"];
+
+/// Longest file that is looked through for placeholders.
+const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
+
+/// A file that the command names and that holds placeholders: a configuration to be filled in.
+struct Template {
+    /// Its place among the words of the command.
+    word: usize,
+    path: PathBuf,
+    text: String,
+}
+
 impl CommandSpec {
     /// The command always listens on the same port, so that its configurations must take turns.
     pub fn has_fixed_port(&self) -> bool {
-        let lacks = |template: &str, placeholder: &str| !template.contains(placeholder);
-        let plain_fixed =
-            self.plain_address.as_ref().is_some_and(|plain| lacks(plain, "{plain_port}") && lacks(plain, "{port}"));
-        lacks(&self.address, "{port}") || lacks(&self.command, "{port}") || plain_fixed
+        let plain_fixed = self
+            .plain_address
+            .as_ref()
+            .is_some_and(|plain| !plain.contains("{plain_port}") && !plain.contains("{port}"));
+        !self.address.contains("{port}") || !self.mentions("{port}") || plain_fixed
     }
 
-    /// Whether a placeholder occurs in the command line.
+    /// Whether a placeholder occurs in the command line, or in a file that it names.
     pub fn mentions(&self, placeholder: &str) -> bool {
-        self.command.contains(placeholder)
+        let words = split_words(&self.command).unwrap_or_default();
+        self.command.contains(placeholder) || templates(&words).iter().any(|file| file.text.contains(placeholder))
     }
 
-    /// Program and arguments, placeholders filled in.
+    /// Program and arguments, placeholders filled in. Files with placeholders are filled in as copies in `{dir}`, and named there.
     pub fn words(&self, values: &BTreeMap<&str, String>) -> Result<Vec<String>> {
-        let words = split_words(&self.command).with_context(|| format!("server command `{}`", self.command))?;
+        let mut words = split_words(&self.command).with_context(|| format!("server command `{}`", self.command))?;
         if words.is_empty() {
             bail!("the server command is empty");
         }
+        for template in templates(&words) {
+            let directory = values.get("dir").context("a file with placeholders needs a directory for its copy")?;
+            let copy = Path::new(directory).join(template.path.file_name().unwrap_or_default());
+            let filled = fill(&template.text, values).with_context(|| format!("in {}", template.path.display()))?;
+            fs::write(&copy, filled).with_context(|| format!("write {}", copy.display()))?;
+            words[template.word] = copy.display().to_string();
+        }
         words.iter().map(|word| fill(word, values)).collect()
     }
+}
+
+/// The files with placeholders among the words behind the program. A relative path may also be meant relative to a directory that the
+/// command names (`nginx -p DIRECTORY -c my.conf`).
+fn templates(words: &[String]) -> Vec<Template> {
+    let directories: Vec<&Path> = words.iter().map(Path::new).filter(|path| path.is_dir()).collect();
+    let found = words.iter().enumerate().skip(1).filter_map(|(word, name)| {
+        let beside = directories.iter().map(|directory| directory.join(name));
+        let path = std::iter::once(PathBuf::from(name)).chain(beside).find(|path| path.is_file())?;
+        let short = fs::metadata(&path).is_ok_and(|metadata| metadata.len() <= TEMPLATE_BYTES_MAX);
+        let text = short.then(|| fs::read_to_string(&path).ok()).flatten()?;
+        let holds_any = PLACEHOLDERS.iter().any(|placeholder| text.contains(placeholder));
+        holds_any.then_some(Template { word, path, text })
+    });
+    found.collect()
 }
 
 /// Replaces `{name}` by its value. Braces around anything that is no name of a placeholder (`{}`, JSON, awk) are left alone.
@@ -124,6 +164,31 @@ mod tests {
 
     fn spec(command: &str, address: &str, plain: Option<&str>) -> CommandSpec {
         CommandSpec { command: command.into(), address: address.into(), plain_address: plain.map(Into::into) }
+    }
+
+    #[test]
+    fn files_with_placeholders_are_filled_in_as_copies() {
+        let place = tempfile::tempdir().unwrap();
+        let site = place.path().join("site");
+        let run = place.path().join("run");
+        fs::create_dir(&site).unwrap();
+        fs::create_dir(&run).unwrap();
+        let original = "http { server { listen 127.0.0.1:{port}; root {docroot}; } }";
+        fs::write(site.join("my.conf"), original).unwrap();
+        fs::write(site.join("other.conf"), "nothing to fill in {}").unwrap();
+        let command = format!("nginx -p {} -c my.conf -x other.conf", site.display());
+        let spec = spec(&command, "127.0.0.1:{port}", None);
+        assert!(spec.mentions("{port}") && spec.mentions("{docroot}") && !spec.mentions("{key}"));
+        assert!(!spec.has_fixed_port());
+        let run_text = run.display().to_string();
+        let values = BTreeMap::from([("port", "81".to_owned()), ("docroot", "/d".to_owned()), ("dir", run_text)]);
+        let words = spec.words(&values).unwrap();
+        let copy = run.join("my.conf");
+        assert_eq!(words[4], copy.display().to_string());
+        assert_eq!(words[6], "other.conf");
+        let filled = "http { server { listen 127.0.0.1:81; root /d; } }";
+        assert_eq!(fs::read_to_string(copy).unwrap(), filled);
+        assert_eq!(fs::read_to_string(site.join("my.conf")).unwrap(), original);
     }
 
     #[test]

@@ -204,11 +204,19 @@ fn short_records_are_refused_with_every_stage_off() {
 #[test]
 fn ends_with_different_stages_off_never_understand_each_other() {
     for shape in Shape::all() {
-        let record = shape.seal(&[7; 60]);
+        let content = [7; 60];
+        let record = shape.seal(&content);
         for other in Shape::all() {
             let same_suite = (other.suite, other.encrypt_then_mac) == (shape.suite, shape.encrypt_then_mac);
-            if same_suite && other.off != shape.off && !confuses_only_the_content(&shape, &other) {
-                assert_eq!(other.open(&record).err(), Some(CryptoError::BadRecordMac), "{shape:?} {other:?}");
+            if !same_suite || other.off == shape.off || confuses_only_the_content(&shape, &other) {
+                continue;
+            }
+            match other.open(&record) {
+                Err(fault) => assert_eq!(fault, CryptoError::BadRecordMac, "{shape:?} {other:?}"),
+                // One time in 256 the padding looks right by chance, and then the content is wrong.
+                Ok((_, plain)) => {
+                    assert!(only_the_padding_tells(&shape, &other) && plain != content, "{shape:?} {other:?}");
+                }
             }
         }
     }
@@ -219,6 +227,11 @@ fn ends_with_different_stages_off_never_understand_each_other() {
 fn confuses_only_the_content(shape: &Shape, other: &Shape) -> bool {
     let both = off_has(shape, Stage::Mac) && off_has(other, Stage::Mac);
     both && (!shape.suite.protection().is_cbc() || shape.encrypt_then_mac)
+}
+
+/// The MAC of encrypt-then-MAC covers what was sent, so ends that differ in the cipher alone agree on it.
+fn only_the_padding_tells(shape: &Shape, other: &Shape) -> bool {
+    shape.encrypt_then_mac && off_has(shape, Stage::Mac) == off_has(other, Stage::Mac)
 }
 
 #[test]
