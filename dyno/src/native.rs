@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn a_prepared_record_names_this_process_and_counts_nothing_yet() {
         let dir = tempfile::tempdir().unwrap();
-        let injection = Injection::prepare(dir.path(), StageSet::ALL).unwrap();
+        let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();
         let bytes = fs::read(dir.path().join("record")).unwrap();
         assert_eq!(bytes.len(), layout::SIZE);
         assert_eq!(bytes[layout::OWNER_PID_AT..][..8], u64::from(std::process::id()).to_ne_bytes());
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn counters_are_summed_over_slots_and_subtracted() {
         let dir = tempfile::tempdir().unwrap();
-        let injection = Injection::prepare(dir.path(), StageSet::ALL).unwrap();
+        let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();
         let before = injection.counters().unwrap();
         for slot in [0, layout::SLOTS - 1] {
             let at = layout::SLOTS_AT + slot * layout::SLOT_COUNTERS * 8;

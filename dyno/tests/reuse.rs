@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tlsdyno::servers::{self, CertificateKind, Instance, ServerKind, ServerSpec, ServerTls};
+use tlsdyno::servers::{self, CertificateKind, Instance, ServerKind, ServerSpec, ServerTls, SessionCache};
 use tlsdyno_tls::Version;
 
 const CONNECTIONS: u64 = 10_000;
@@ -29,6 +29,7 @@ fn nginx(version: Version, tickets: bool, session_cache: bool) -> Site {
     fs::write(docroot.join("1k.bin"), [b'x'; 1024]).unwrap();
     let certificate = servers::certificates::create(CertificateKind::P256, directory.path()).unwrap();
     let mut spec = ServerSpec::new(ServerKind::Nginx, docroot);
+    let session_cache = if session_cache { SessionCache::Shared } else { SessionCache::Off };
     spec.tls = Some(ServerTls { versions: vec![version], tickets, session_cache, ..ServerTls::new(certificate) });
     spec.log_sessions = true;
     let server = servers::start(&spec, directory.path()).unwrap();

@@ -9,7 +9,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tlsdyno::servers::{self, CertificateKind, CommandSpec, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls};
+use tlsdyno::servers::{
+    self, CertificateKind, CommandSpec, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls, SessionCache,
+};
 
 /// A private place with a docroot that a server's worker user can read.
 struct Place {
@@ -344,7 +346,8 @@ fn both_servers_serve_both_versions_with_every_resumption() {
     let certificate = servers::certificates::create(CertificateKind::P256, place.directory.path()).unwrap();
     for kind in [ServerKind::BuiltIn, ServerKind::Nginx] {
         for (tickets, session_cache) in [(true, false), (false, true), (false, false)] {
-            let tls = ServerTls { tickets, session_cache, ..ServerTls::new(certificate.clone()) };
+            let kept = if session_cache { SessionCache::Shared } else { SessionCache::Off };
+            let tls = ServerTls { tickets, session_cache: kept, ..ServerTls::new(certificate.clone()) };
             let spec = ServerSpec { tls: Some(tls), log_sessions: true, ..place.spec(kind.clone()) };
             let server = place.start(&spec).unwrap();
             let case = format!("{kind:?}, tickets {tickets}, cache {session_cache}");

@@ -161,7 +161,7 @@ impl Choice {
                     vec![Suite::EcdheRsaAes128Gcm, Suite::EcdheRsaAes256Gcm, Suite::RsaAes128Sha, Suite::Tls13Aes256Gcm]
                 }
             };
-            let stages_off = StageSet::ALL.without(Stage::Authentication);
+            let stages_off = StageSet::PROVIDER.without(Stage::Authentication);
             let alpn = vec!["http/1.1".to_owned()];
             let settings = Settings { suites, stages_off, alpn, effort: Effort::Floor, ..Settings::default() };
             Arc::new(Config::new(settings).expect("valid settings"))

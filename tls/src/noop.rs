@@ -1,9 +1,10 @@
-//! The stages that a provider can replace, and the constants of the wire contract (`docs/NOOP.md`).
+//! The stages that provider and shim can replace, and the constants of the wire contract (`docs/NOOP.md`).
 
 use std::fmt;
 use std::str::FromStr;
 
-/// One TLS processing component that the provider can replace by a no-op (what each means for the wire: `docs/NOOP.md`).
+/// One TLS processing component that can be replaced by a no-op (what each means for the wire: `docs/NOOP.md`). The first seven are
+/// the provider's, the others the shim's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
     /// Private-key signature, or RSA decryption in the static-RSA key exchange.
@@ -20,11 +21,21 @@ pub enum Stage {
     Kdf,
     /// Random bytes drawn by libssl.
     Randomness,
+    /// Session cache: off means a perfect one, whose look-ups always hit and whose inserts cost nothing (Coarfa et al. 2006 section 2.3.4).
+    SessionCache,
+    /// Record marshalling with everything in it: off means that data travel in plain after a real handshake (section 2.3.6).
+    Marshalling,
+    /// The computation of handshakes: off means messages of the right sizes without content (section 2.3.7). Implies `Marshalling`.
+    Handshake,
+    /// The round trip of resumed handshakes: off means that the request travels with the hello (section 2.3.8).
+    RoundTrip,
+    /// Connection set-up as a whole: off means no handshake and zero keys, with real record protection (section 2.3.9).
+    Setup,
 }
 
 impl Stage {
-    /// Every provider stage, in the order of reports.
-    pub const ALL: [Stage; 7] = [
+    /// The stages that the provider replaces, in the order of reports.
+    pub const PROVIDER: [Stage; 7] = [
         Stage::Authentication,
         Stage::KeyAgreement,
         Stage::Cipher,
@@ -33,6 +44,15 @@ impl Stage {
         Stage::Kdf,
         Stage::Randomness,
     ];
+
+    /// The stages that the shim replaces, in the order of reports.
+    pub const SHIM: [Stage; 5] =
+        [Stage::SessionCache, Stage::Marshalling, Stage::Handshake, Stage::RoundTrip, Stage::Setup];
+
+    /// Every stage: those of the provider, then those of the shim.
+    pub fn all() -> impl Iterator<Item = Stage> {
+        Stage::PROVIDER.into_iter().chain(Stage::SHIM)
+    }
 
     /// The name used in experiments, JSON and the provider's configuration.
     pub const fn name(self) -> &'static str {
@@ -44,6 +64,11 @@ impl Stage {
             Stage::Digest => "digest",
             Stage::Kdf => "kdf",
             Stage::Randomness => "randomness",
+            Stage::SessionCache => "session_cache",
+            Stage::Marshalling => "marshalling",
+            Stage::Handshake => "handshake",
+            Stage::RoundTrip => "round_trip",
+            Stage::Setup => "setup",
         }
     }
 }
@@ -56,42 +81,57 @@ impl fmt::Display for Stage {
 
 /// A stage name that nobody knows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown stage `{0}`; stages are authentication, key_agreement, cipher, mac, digest, kdf, randomness")]
+#[error(
+    "unknown stage `{0}`; stages are authentication, key_agreement, cipher, mac, digest, kdf, randomness, session_cache, \
+     marshalling, handshake, round_trip, setup"
+)]
 pub struct UnknownStage(pub String);
 
 impl FromStr for Stage {
     type Err = UnknownStage;
 
     fn from_str(name: &str) -> Result<Stage, UnknownStage> {
-        Stage::ALL.into_iter().find(|stage| stage.name() == name).ok_or_else(|| UnknownStage(name.to_owned()))
+        Stage::all().find(|stage| stage.name() == name).ok_or_else(|| UnknownStage(name.to_owned()))
     }
 }
 
 /// A set of stages: those that are switched off (replaced by no-ops) in one configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct StageSet(u8);
+pub struct StageSet(u16);
 
 impl StageSet {
     /// Nothing replaced: the server as it is.
     pub const NONE: StageSet = StageSet(0);
     /// Every provider stage replaced.
-    pub const ALL: StageSet = StageSet(0x7f);
+    pub const PROVIDER: StageSet = StageSet(0x7f);
+
+    /// The stages in the set that the provider replaces.
+    #[must_use]
+    pub const fn provider(self) -> StageSet {
+        StageSet(self.0 & StageSet::PROVIDER.0)
+    }
+
+    /// The stages in the set that the shim replaces.
+    #[must_use]
+    pub const fn shim(self) -> StageSet {
+        StageSet(self.0 & !StageSet::PROVIDER.0)
+    }
 
     /// Whether `stage` is in the set.
     pub const fn contains(self, stage: Stage) -> bool {
-        self.0 & (1 << stage as u8) != 0
+        self.0 & (1 << stage as u16) != 0
     }
 
     /// This set and `stage`.
     #[must_use]
     pub const fn with(self, stage: Stage) -> StageSet {
-        StageSet(self.0 | (1 << stage as u8))
+        StageSet(self.0 | (1 << stage as u16))
     }
 
     /// This set without `stage`.
     #[must_use]
     pub const fn without(self, stage: Stage) -> StageSet {
-        StageSet(self.0 & !(1 << stage as u8))
+        StageSet(self.0 & !(1 << stage as u16))
     }
 
     /// Whether nothing is replaced.
@@ -101,7 +141,7 @@ impl StageSet {
 
     /// The stages in the set, in the order of reports.
     pub fn iter(self) -> impl Iterator<Item = Stage> {
-        Stage::ALL.into_iter().filter(move |stage| self.contains(*stage))
+        Stage::all().filter(move |stage| self.contains(*stage))
     }
 }
 
@@ -138,12 +178,15 @@ mod tests {
 
     #[test]
     fn names_round_trip_and_sets_print_in_report_order() {
-        for stage in Stage::ALL {
+        for stage in Stage::all() {
             assert_eq!(stage.name().parse(), Ok(stage));
         }
         let set: StageSet = [Stage::Kdf, Stage::Cipher].into_iter().collect();
         assert_eq!(set.to_string(), "cipher,kdf");
-        assert_eq!(StageSet::ALL, Stage::ALL.into_iter().collect());
+        assert_eq!(StageSet::PROVIDER, Stage::PROVIDER.into_iter().collect());
+        let everything: StageSet = Stage::all().collect();
+        assert_eq!(everything.provider(), StageSet::PROVIDER);
+        assert_eq!(everything.shim(), Stage::SHIM.into_iter().collect());
         assert!("rsa".parse::<Stage>().is_err());
     }
 }

@@ -9,6 +9,7 @@ use tlsdyno_tls::Stage;
 use crate::exit::{Exit, OrExit};
 use crate::experiment::job::WorkloadSpec;
 use crate::experiment::model::{Experiment, Load, Measure, Server, ServerName, Tls};
+use crate::servers::SessionCache;
 
 /// Server drivers selectable by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -195,8 +196,9 @@ impl Args {
             group: self.group.clone(),
             certificate: self.cert.clone(),
             tickets: !self.no_tickets,
-            session_cache: !self.no_session_cache,
+            session_cache: if self.no_session_cache { SessionCache::Off } else { SessionCache::Shared },
             encrypt_then_mac: !self.no_encrypt_then_mac,
+            ..Tls::default()
         }
     }
 

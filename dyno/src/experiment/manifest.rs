@@ -39,9 +39,8 @@ pub fn describe(manifest: &mut Manifest, experiment: &Experiment, rig: &mut Rig,
         manifest.cpu_accounting = description.cpu_account;
     }
     manifest.server_name = match experiment.server.kind {
-        ServerName::Builtin => "builtin".to_owned(),
-        ServerName::Nginx => "nginx".to_owned(),
         ServerName::Command => experiment.server.command.clone().unwrap_or_default(),
+        kind => kind.name().to_owned(),
     };
 }
 

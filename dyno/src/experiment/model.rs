@@ -2,6 +2,7 @@
 //!
 //! Every table refuses unknown keys, so that a typing error never silently measures something else.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Effort, Group, Stage, StageSet, Suite, Version};
 
 use super::job::{ReuseSpec, WorkloadSpec};
-use crate::servers::{CertificateKind, CommandSpec};
+use crate::servers::{CertificateKind, CommandSpec, SessionCache, TicketKeys};
 
 /// One experiment: a question, a server, a workload and the configurations that are compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,6 +37,76 @@ pub struct Experiment {
     /// What is compared. Empty: the untouched server, each stage off, all stages off, plain HTTP.
     #[serde(default, rename = "configuration")]
     pub configurations: Vec<ConfigurationModel>,
+    /// Named shares of the cost of a hit, in the order of the report. Empty: what each configuration with one stage off saves.
+    #[serde(default, rename = "share", skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<ShareModel>,
+    /// Questions that two configurations answer.
+    #[serde(default, rename = "comparison", skip_serializing_if = "Vec::is_empty")]
+    pub comparisons: Vec<ComparisonModel>,
+    /// Remedies that are ranked by what they gain over the untouched server.
+    #[serde(default, rename = "remedy", skip_serializing_if = "Vec::is_empty")]
+    pub remedies: Vec<RemedyModel>,
+    /// What a paper published for the same configurations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paper: Option<PaperModel>,
+}
+
+/// A share of the cost of a hit: what the step from one configuration to another saves, relative to the untouched server
+/// (Coarfa et al. 2006 section 3, Amdahl's law): `T_as_is * (1/T_on - 1/T_off)`, and `(c_on - c_off) / c_as_is` for CPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShareModel {
+    /// Name in tables, for example `RSA`.
+    pub name: String,
+    /// The configuration that still has the cost.
+    pub on: String,
+    /// The one that has it no more. `None`: the whole cost of `on` is the share (what is left at the end).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub off: Option<String>,
+}
+
+/// Two configurations that answer a question: which one serves more hits per second?
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ComparisonModel {
+    /// The question, for example `An accelerator or a faster CPU?`.
+    pub question: String,
+    /// One configuration.
+    pub a: String,
+    /// The other.
+    pub b: String,
+}
+
+/// A remedy: a configuration that somebody could really run, or the bound of one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemedyModel {
+    /// What to do, for example `ECDSA certificate`.
+    pub name: String,
+    /// The configuration that has it.
+    pub configuration: String,
+    /// The configuration that it improves; `None`: the untouched server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<String>,
+    /// It cannot be had, it bounds what can: for example plain data for kernel or hardware TLS.
+    #[serde(default)]
+    pub bound: bool,
+}
+
+/// What a paper published, beside which ours is printed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PaperModel {
+    /// Authors, year, figure or table.
+    pub source: String,
+    /// The paper's machines, in the order of the numbers below.
+    pub machines: Vec<String>,
+    /// Hits per second by configuration (our name) for each machine. NaN where illegible.
+    pub hits_per_s: BTreeMap<String, Vec<f64>>,
+    /// Shares in per cent by share (our name) for each machine.
+    pub shares_percent: BTreeMap<String, Vec<f64>>,
+    /// What is not as in the paper, one sentence each.
+    pub differences: Vec<String>,
 }
 
 /// The server under test.
@@ -68,8 +139,33 @@ pub enum ServerName {
     Builtin,
     /// The distribution's nginx with a generated configuration.
     Nginx,
+    /// The distribution's Apache with mod_ssl and the event MPM.
+    #[serde(rename = "apache")]
+    ApacheEvent,
+    /// The same with the prefork MPM.
+    #[serde(rename = "apache-prefork")]
+    ApachePrefork,
+    /// HAProxy, ending TLS in front of a plain server of ours.
+    Haproxy,
+    /// The distribution's lighttpd with mod_openssl.
+    Lighttpd,
     /// The user's own command line.
     Command,
+}
+
+impl ServerName {
+    /// The name in experiments and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ServerName::Builtin => "builtin",
+            ServerName::Nginx => "nginx",
+            ServerName::ApacheEvent => "apache",
+            ServerName::ApachePrefork => "apache-prefork",
+            ServerName::Haproxy => "haproxy",
+            ServerName::Lighttpd => "lighttpd",
+            ServerName::Command => "command",
+        }
+    }
 }
 
 /// TLS settings of an experiment. Names as people type them.
@@ -87,8 +183,12 @@ pub struct Tls {
     pub certificate: String,
     /// Session tickets on the server (TLS 1.3: stateless tickets).
     pub tickets: bool,
+    /// Where the keys of the tickets come from.
+    pub ticket_keys: TicketKeys,
     /// Session cache on the server (TLS 1.2 IDs; TLS 1.3: stateful tickets where tickets are off).
-    pub session_cache: bool,
+    pub session_cache: SessionCache,
+    /// Early data: the client sends its first request with the hello when it resumes (TLS 1.3), and the server takes it.
+    pub early_data: bool,
     /// The client offers encrypt-then-MAC (CBC suites of TLS 1.2).
     pub encrypt_then_mac: bool,
 }
@@ -101,7 +201,9 @@ impl Default for Tls {
             group: "X25519".to_owned(),
             certificate: "rsa-2048".to_owned(),
             tickets: true,
-            session_cache: true,
+            ticket_keys: TicketKeys::Own,
+            session_cache: SessionCache::Shared,
+            early_data: false,
             encrypt_then_mac: true,
         }
     }
@@ -135,6 +237,24 @@ impl Tls {
     /// The key-agreement group, parsed.
     pub fn group(&self) -> Result<Group> {
         Ok(self.group.parse()?)
+    }
+
+    /// The group asked for, and the curve of an ECDSA certificate, which TLS 1.2 needs in the list too: OpenSSL picks a certificate only
+    /// if the client named its curve.
+    pub fn groups(&self) -> Result<Vec<Group>> {
+        let mut groups = vec![self.group()?];
+        if let Some(curve) = self.certificate.strip_prefix("p-") {
+            let curve = format!("P-{curve}").parse()?;
+            if !groups.contains(&curve) {
+                groups.push(curve);
+            }
+        }
+        Ok(groups)
+    }
+
+    /// Whether the server keeps or hands out sessions that can be resumed.
+    pub fn is_resumable(&self) -> bool {
+        self.tickets || self.session_cache != SessionCache::Off
     }
 }
 
@@ -211,6 +331,103 @@ impl Default for Measure {
     }
 }
 
+/// What a configuration changes of [`Tls`]. What is not given stays.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsChange {
+    /// See [`Tls::version`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// See [`Tls::suite`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suite: Option<String>,
+    /// See [`Tls::group`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// See [`Tls::certificate`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
+    /// See [`Tls::tickets`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tickets: Option<bool>,
+    /// See [`Tls::ticket_keys`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ticket_keys: Option<TicketKeys>,
+    /// See [`Tls::session_cache`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_cache: Option<SessionCache>,
+    /// See [`Tls::early_data`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early_data: Option<bool>,
+}
+
+impl TlsChange {
+    /// `tls` with the changes.
+    pub fn applied(&self, tls: &Tls) -> Tls {
+        let change = self.clone();
+        Tls {
+            version: change.version.unwrap_or_else(|| tls.version.clone()),
+            suite: change.suite.or_else(|| tls.suite.clone()),
+            group: change.group.unwrap_or_else(|| tls.group.clone()),
+            certificate: change.certificate.unwrap_or_else(|| tls.certificate.clone()),
+            tickets: change.tickets.unwrap_or(tls.tickets),
+            ticket_keys: change.ticket_keys.unwrap_or(tls.ticket_keys),
+            session_cache: change.session_cache.unwrap_or(tls.session_cache),
+            early_data: change.early_data.unwrap_or(tls.early_data),
+            encrypt_then_mac: tls.encrypt_then_mac,
+        }
+    }
+
+    fn is_none(&self) -> bool {
+        *self == TlsChange::default()
+    }
+}
+
+/// Processors of the server, real or emulated by a quota of CPU time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Processors {
+    /// How many. The server gets as many workers.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// Speed of each as part of a real one, 0 to 1: a quota of CPU time (control groups).
+    #[serde(default = "whole")]
+    pub speed: f64,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn whole() -> f64 {
+    1.0
+}
+
+impl Default for Processors {
+    fn default() -> Processors {
+        Processors { count: 1, speed: 1.0 }
+    }
+}
+
+/// An emulated cryptographic accelerator: private-key operations cost the CPU nothing, but take time in one of its engines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Accelerator {
+    /// Operations it does at the same time.
+    #[serde(default = "one")]
+    pub engines: u32,
+    /// Microseconds of one operation in one engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation_us: Option<f64>,
+    /// Instead: the rate of the whole accelerator as a multiple of the rate of one CPU of the server under test, measured before.
+    /// The AXL300 of Coarfa et al. 2006 did about 4 times what the CPU beside it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_rates: Option<f64>,
+    /// The server goes on while an operation runs, where it can (HAProxy); otherwise its worker waits.
+    #[serde(default)]
+    pub asynchronous: bool,
+}
+
 /// One configuration that is compared with the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -226,12 +443,41 @@ pub struct ConfigurationModel {
     /// Load the provider although no stage is off: what the instrument itself costs.
     #[serde(default)]
     pub idle_provider: bool,
+    /// Preload the shim although no stage is off: what the instrument itself costs.
+    #[serde(default)]
+    pub idle_shim: bool,
+    /// What the paper calls it, where that is another name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// TLS settings that differ from the experiment's.
+    #[serde(default, skip_serializing_if = "TlsChange::is_none")]
+    pub tls: TlsChange,
+    /// Processors of the server, where they differ from one whole real one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processors: Option<Processors>,
+    /// An emulated accelerator for private-key operations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<Accelerator>,
+    /// CPU time burnt in addition by each private-key operation, microseconds: a known cost, to calibrate the instrument with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burn_us: Option<f64>,
 }
 
 impl ConfigurationModel {
     /// The untouched server.
     pub fn as_is() -> ConfigurationModel {
-        ConfigurationModel { name: "as is".to_owned(), noop: Vec::new(), plain_http: false, idle_provider: false }
+        ConfigurationModel {
+            name: "as is".to_owned(),
+            noop: Vec::new(),
+            plain_http: false,
+            idle_provider: false,
+            idle_shim: false,
+            label: None,
+            tls: TlsChange::default(),
+            processors: None,
+            accelerator: None,
+            burn_us: None,
+        }
     }
 
     /// Exactly these stages replaced.
@@ -256,7 +502,21 @@ impl ConfigurationModel {
 
     /// Whether the provider is loaded into the server.
     pub fn needs_provider(&self) -> bool {
-        self.idle_provider || !self.noop.is_empty()
+        self.idle_provider
+            || self.accelerator.is_some()
+            || self.burn_us.is_some()
+            || self.stages().is_ok_and(|stages| !stages.provider().is_empty())
+    }
+
+    /// Whether the shim is preloaded into the server.
+    pub fn needs_shim(&self) -> bool {
+        self.idle_shim || self.stages().is_ok_and(|stages| !stages.shim().is_empty())
+    }
+
+    /// Whether it is the server exactly as the experiment's other tables describe it.
+    pub fn is_untouched(&self) -> bool {
+        let untouched = ConfigurationModel::as_is();
+        ConfigurationModel { name: untouched.name.clone(), label: None, ..self.clone() } == untouched
     }
 }
 
@@ -274,6 +534,10 @@ impl Default for Experiment {
             load: Load::default(),
             measure: Measure::default(),
             configurations: Vec::new(),
+            shares: Vec::new(),
+            comparisons: Vec::new(),
+            remedies: Vec::new(),
+            paper: None,
         }
     }
 }
@@ -313,7 +577,7 @@ impl Experiment {
     /// Fills in the configurations where the experiment names none.
     pub fn fill(&mut self) {
         if self.configurations.is_empty() {
-            self.configurations = Experiment::ablation(&Stage::ALL, self.has_plain_http());
+            self.configurations = Experiment::ablation(&Stage::PROVIDER, self.has_plain_http());
         }
     }
 
@@ -424,16 +688,17 @@ impl Experiment {
     }
 
     fn check_configurations(&self) -> Result<()> {
-        let untouched = |model: &&ConfigurationModel| !model.plain_http && !model.needs_provider();
+        let untouched = |model: &&ConfigurationModel| model.is_untouched();
         ensure!(
             self.configurations.is_empty() || self.configurations.iter().filter(untouched).count() == 1,
             "an experiment needs exactly one configuration without any change (name = \"as is\") to compare the others with"
         );
         for (index, configuration) in self.configurations.iter().enumerate() {
-            let stages = configuration.stages()?;
+            check_combination(configuration.stages()?)
+                .with_context(|| format!("configuration `{}`", configuration.name))?;
             let name = &configuration.name;
             ensure!(
-                !(configuration.plain_http && configuration.needs_provider()),
+                !(configuration.plain_http && (configuration.needs_provider() || configuration.needs_shim())),
                 "configuration `{name}`: plain HTTP has no TLS stages to switch off"
             );
             ensure!(
@@ -441,15 +706,45 @@ impl Experiment {
                 "two configurations are named `{name}`"
             );
             for other in &self.configurations[..index] {
-                // A provider with a stage off is loaded in any case.
-                let same = other.stages()? == stages
-                    && (other.plain_http, other.needs_provider())
-                        == (configuration.plain_http, configuration.needs_provider());
+                let same = setting(other)? == setting(configuration)?;
                 ensure!(!same, "configurations `{}` and `{name}` are the same setting; leave one out", other.name);
             }
         }
         Ok(())
     }
+}
+
+/// A configuration without what does not change what is measured: names, the order of stages, and the idle provider or shim where a
+/// stage that is off loads it in any case.
+fn setting(model: &ConfigurationModel) -> Result<ConfigurationModel> {
+    let stages = model.stages()?;
+    Ok(ConfigurationModel {
+        name: String::new(),
+        label: None,
+        noop: stages.iter().map(|stage| stage.name().to_owned()).collect(),
+        idle_provider: model.needs_provider(),
+        idle_shim: model.needs_shim(),
+        ..model.clone()
+    })
+}
+
+/// Which stages of the shim go together (docs/NOOP.md).
+fn check_combination(off: StageSet) -> Result<()> {
+    let without = |stage| off.contains(stage);
+    ensure!(
+        !without(Stage::Handshake) || without(Stage::Marshalling),
+        "a skeleton handshake agrees on no keys, so its data must travel in plain: switch `marshalling` off too"
+    );
+    ensure!(
+        !without(Stage::RoundTrip)
+            || without(Stage::Marshalling) && (without(Stage::Handshake) || without(Stage::SessionCache)),
+        "fast resumption (`round_trip` off) needs `marshalling` off, and `handshake` or `session_cache`"
+    );
+    ensure!(
+        !without(Stage::Setup) || off.shim() == StageSet::NONE.with(Stage::Setup),
+        "a minimal set-up has neither handshake nor sessions: switch no other stage of the shim off with `setup`"
+    );
+    Ok(())
 }
 
 fn spoken(stage: Stage) -> String {
@@ -466,7 +761,7 @@ mod tests {
         let names: Vec<_> = experiment.configurations.iter().map(|c| c.name.as_str()).collect();
         assert_eq!(names.first(), Some(&"as is"));
         assert_eq!(names.last(), Some(&"plain HTTP"));
-        assert_eq!(names.len(), 2 + Stage::ALL.len() + 1);
+        assert_eq!(names.len(), 2 + Stage::PROVIDER.len() + 1);
         assert!(names.contains(&"no key agreement"));
     }
 

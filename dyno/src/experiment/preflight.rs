@@ -119,7 +119,7 @@ fn counted(
     let after = subject.injection.map(Injection::counters).transpose()?;
     let calls = match (before, after) {
         (Some(before), Some(after)) => {
-            Stage::ALL.into_iter().map(|stage| (stage, (after - before).of(stage))).collect()
+            Stage::PROVIDER.into_iter().map(|stage| (stage, (after - before).of(stage))).collect()
         }
         _ => Vec::new(),
     };

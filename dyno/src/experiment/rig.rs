@@ -1,5 +1,6 @@
 //! The test stand: everything that is started and written before the first block, and taken down after the last.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use super::cpus::Cpus;
 use super::exchange;
 use super::job::{ConnectionsSpec, Job, TargetSpec, TlsSpec};
 use super::load_process::LoadProcess;
-use super::model::{ConfigurationModel, Experiment, Load, ServerName};
+use super::model::{ConfigurationModel, Experiment, Load, ServerName, Tls};
 use crate::exit::{Exit, OrExit};
 use crate::native::Injection;
 use crate::servers::{
@@ -50,6 +51,23 @@ impl Stand {
     }
 }
 
+/// A certificate with the root that clients trust.
+struct Certificate {
+    files: CertificateFiles,
+    /// DER.
+    root: Vec<u8>,
+}
+
+impl Certificate {
+    fn create(kind: &str, directory: &Path) -> Result<Certificate> {
+        let own = directory.join(format!("certificate-{kind}"));
+        servers::run_directory::make_passable(&own)?;
+        let files = certificates::create(kind.parse::<CertificateKind>()?, &own)?;
+        let root = CertificateDer::from_pem_file(&files.ca).context("read the root certificate")?.to_vec();
+        Ok(Certificate { files, root })
+    }
+}
+
 /// All configurations of an experiment, ready to be measured.
 pub struct Rig {
     /// The workload and its files.
@@ -60,9 +78,8 @@ pub struct Rig {
     pub cpus: Cpus,
     /// Only one server can run at a time, because its port is fixed.
     pub take_turns: bool,
-    certificate: CertificateFiles,
-    /// The root of the server's certificate, DER.
-    root: Vec<u8>,
+    /// The certificates that the configurations use, by kind.
+    certificates: BTreeMap<String, Certificate>,
     // Last: servers must be stopped before their directory goes.
     directory: RunDirectory,
 }
@@ -77,10 +94,15 @@ impl Rig {
         say("writing the document root");
         trace::write_docroot(&site, &docroot)?;
         say("making certificates");
-        let kind: CertificateKind = experiment.tls.certificate.parse()?;
-        let certificate = certificates::create(kind, directory.path())?;
-        let root = CertificateDer::from_pem_file(&certificate.ca).context("read the root certificate")?.to_vec();
-        let mut rig = Rig { site, stands: Vec::new(), cpus, take_turns: false, certificate, root, directory };
+        let mut certificates = BTreeMap::new();
+        for model in &experiment.configurations {
+            let kind = model.tls.applied(&experiment.tls).certificate;
+            if !certificates.contains_key(&kind) {
+                let certificate = Certificate::create(&kind, directory.path())?;
+                certificates.insert(kind, certificate);
+            }
+        }
+        let mut rig = Rig { site, stands: Vec::new(), cpus, take_turns: false, certificates, directory };
         for (index, model) in experiment.configurations.iter().enumerate() {
             let stand = rig.stand(experiment, index, model, &docroot)?;
             rig.take_turns |= has_fixed_port(&stand.spec);
@@ -97,18 +119,19 @@ impl Rig {
         docroot: &Path,
     ) -> Result<Stand> {
         let stages = model.stages()?;
+        let tls = model.tls.applied(&experiment.tls);
         let injection = if model.needs_provider() {
             let provider = self.directory.path().join(format!("provider-{index}"));
             servers::run_directory::make_passable(&provider)?;
-            Some(Injection::prepare(&provider, stages)?)
+            Some(Injection::prepare(&provider, stages.provider())?)
         } else {
             None
         };
         // An own command serves TLS and plain HTTP in one process, so it always gets its certificate.
         let plain = model.plain_http && experiment.server.kind != ServerName::Command;
         let spec = ServerSpec {
-            kind: server_kind(experiment),
-            tls: if plain { None } else { Some(self.server_tls(experiment)?) },
+            kind: server_kind(experiment)?,
+            tls: if plain { None } else { Some(self.server_tls(&tls)?) },
             docroot: docroot.to_owned(),
             cpu: Some(self.cpus.server),
             environment: injection.as_ref().map(Injection::environment).unwrap_or_default(),
@@ -116,47 +139,40 @@ impl Rig {
             allow_insecure_listen: experiment.server.allow_insecure_listen,
             workers: 1,
         };
-        let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, stages)?) };
+        let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)?) };
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         Ok(Stand { model: model.clone(), injection, settings, spec, instance: None, address })
     }
 
-    fn server_tls(&self, experiment: &Experiment) -> Result<ServerTls> {
+    fn certificate(&self, tls: &Tls) -> &Certificate {
+        &self.certificates[&tls.certificate]
+    }
+
+    fn server_tls(&self, tls: &Tls) -> Result<ServerTls> {
         Ok(ServerTls {
-            versions: vec![experiment.tls.version()?],
-            suites: experiment.tls.suites()?,
-            groups: self.groups(experiment)?,
-            certificate: self.certificate.clone(),
-            tickets: experiment.tls.tickets,
-            session_cache: experiment.tls.session_cache,
-            encrypt_then_mac: experiment.tls.encrypt_then_mac,
+            versions: vec![tls.version()?],
+            suites: tls.suites()?,
+            groups: tls.groups()?,
+            certificate: self.certificate(tls).files.clone(),
+            tickets: tls.tickets,
+            ticket_keys: tls.ticket_keys,
+            session_cache: tls.session_cache,
+            early_data: tls.early_data,
+            encrypt_then_mac: tls.encrypt_then_mac,
         })
     }
 
-    /// The group asked for, and the curve of an ECDSA certificate, which TLS 1.2 needs in the list too: OpenSSL picks a certificate only
-    /// if the client named its curve.
-    fn groups(&self, experiment: &Experiment) -> Result<Vec<tlsdyno_tls::Group>> {
-        let mut groups = vec![experiment.tls.group()?];
-        if let Some(curve) = experiment.tls.certificate.strip_prefix("p-") {
-            let curve = format!("P-{curve}").parse()?;
-            if !groups.contains(&curve) {
-                groups.push(curve);
-            }
-        }
-        Ok(groups)
-    }
-
-    fn client_settings(&self, experiment: &Experiment, stages: StageSet) -> Result<Settings> {
+    fn client_settings(&self, experiment: &Experiment, tls: &Tls, stages: StageSet) -> Result<Settings> {
         Ok(Settings {
-            versions: vec![experiment.tls.version()?],
-            suites: experiment.tls.suites()?,
-            groups: self.groups(experiment)?,
+            versions: vec![tls.version()?],
+            suites: tls.suites()?,
+            groups: tls.groups()?,
             server_name: Some(HOST.to_owned()),
             effort: experiment.load.effort.parse::<Effort>()?,
             stages_off: stages,
-            encrypt_then_mac: experiment.tls.encrypt_then_mac,
-            tickets: experiment.tls.tickets,
-            trust_anchors: vec![self.root.clone()],
+            encrypt_then_mac: tls.encrypt_then_mac,
+            tickets: tls.tickets,
+            trust_anchors: vec![self.certificate(tls).root.clone()],
             now_unix_s: exchange::now_ms() / 1000,
             ..Settings::default()
         })
@@ -207,7 +223,7 @@ impl Rig {
             noop: stand.model.noop.clone(),
             encrypt_then_mac: settings.encrypt_then_mac,
             tickets: settings.tickets,
-            ca_file: Some(self.certificate.ca.clone()),
+            ca_file: Some(self.certificate(&stand.model.tls.applied(&experiment.tls)).files.ca.clone()),
         });
         Ok(TargetSpec {
             name: stand.model.name.clone(),
@@ -232,12 +248,13 @@ impl Rig {
     }
 }
 
-fn server_kind(experiment: &Experiment) -> ServerKind {
-    match experiment.server.kind {
+fn server_kind(experiment: &Experiment) -> Result<ServerKind> {
+    Ok(match experiment.server.kind {
         ServerName::Builtin => ServerKind::BuiltIn,
         ServerName::Nginx => ServerKind::Nginx,
         ServerName::Command => ServerKind::Command(experiment.command_spec()),
-    }
+        kind => anyhow::bail!("there is no driver for {kind:?} yet"),
+    })
 }
 
 fn has_fixed_port(spec: &ServerSpec) -> bool {

@@ -135,12 +135,24 @@ fn single_stages(experiment: &Experiment) -> BTreeSet<&str> {
     experiment.configurations.iter().filter(|model| alone(model)).map(|model| model.noop[0].as_str()).collect()
 }
 
+/// Whether a configuration differs from the untouched server in its stages only.
+fn is_ablation(model: &ConfigurationModel) -> bool {
+    let stages_only = ConfigurationModel {
+        name: model.name.clone(),
+        label: model.label.clone(),
+        noop: model.noop.clone(),
+        ..ConfigurationModel::as_is()
+    };
+    stages_only == *model
+}
+
 /// What a configuration is for, from what it replaces. `singles`: the stages that the experiment replaces one by one.
 fn kind_of(model: &ConfigurationModel, singles: &BTreeSet<&str>) -> Kind {
     match (&model.noop[..], model.plain_http, model.idle_provider) {
         (_, true, _) => Kind::PlainHttp,
-        ([], _, false) => Kind::AsIs,
+        _ if model.is_untouched() => Kind::AsIs,
         ([], _, true) => Kind::Loaded,
+        _ if !is_ablation(model) => Kind::Several(model.noop.clone()),
         ([stage], ..) => Kind::StageOff(stage.clone()),
         (stages, ..) if stages.iter().map(String::as_str).collect::<BTreeSet<_>>() == *singles => Kind::AllOff,
         (stages, ..) => Kind::Several(stages.to_vec()),
@@ -156,8 +168,7 @@ fn start_and_check(
     observer: &mut dyn Observer,
 ) -> Result<()> {
     let (request, body_bytes) = rig.preflight_request();
-    let resumable =
-        experiment.load.reuse_percent != Some(0.0) && (experiment.tls.tickets || experiment.tls.session_cache);
+    let resumable = experiment.load.reuse_percent != Some(0.0) && experiment.tls.is_resumable();
     let singles = single_stages(experiment);
     for index in 0..rig.stands.len() {
         if stop.load(Ordering::Relaxed) {
@@ -567,13 +578,13 @@ mod tests {
         let mut experiment = Experiment::default();
         experiment.fill();
         let singles = single_stages(&experiment);
-        assert_eq!(singles.len(), Stage::ALL.len());
+        assert_eq!(singles.len(), Stage::PROVIDER.len());
         let kind = |model: &ConfigurationModel| kind_of(model, &singles);
         assert_eq!(kind(&ConfigurationModel::as_is()), Kind::AsIs);
         assert_eq!(kind(&ConfigurationModel::plain_http()), Kind::PlainHttp);
         assert_eq!(kind(&ConfigurationModel { idle_provider: true, ..ConfigurationModel::as_is() }), Kind::Loaded);
         assert_eq!(kind(&ConfigurationModel::without("x", [Stage::Kdf])), Kind::StageOff("kdf".to_owned()));
-        assert_eq!(kind(&ConfigurationModel::without("x", Stage::ALL)), Kind::AllOff);
+        assert_eq!(kind(&ConfigurationModel::without("x", Stage::PROVIDER)), Kind::AllOff);
         let two = ConfigurationModel::without("x", [Stage::Cipher, Stage::Mac]);
         assert_eq!(kind(&two), Kind::Several(vec!["cipher".to_owned(), "mac".to_owned()]));
         assert_eq!(kind_of(&two, &BTreeSet::from(["mac", "cipher"])), Kind::AllOff);

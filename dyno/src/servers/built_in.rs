@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::launch::own_executable;
-use super::{Prepared, SESSION_LOG_FILE, ServerSpec};
+use super::{Prepared, SESSION_LOG_FILE, ServerSpec, SessionCache};
 
 /// Says how to start it on `port`.
 pub(super) fn prepare(spec: &ServerSpec, directory: &Path, port: u16) -> Result<Prepared> {
@@ -31,7 +31,7 @@ pub(super) fn prepare(spec: &ServerSpec, directory: &Path, port: u16) -> Result<
     if let Some(tls) = &spec.tls {
         for (flag, wanted) in [
             ("--no-tickets", !tls.tickets),
-            ("--no-session-cache", !tls.session_cache),
+            ("--no-session-cache", tls.session_cache == SessionCache::Off),
             ("--no-encrypt-then-mac", !tls.encrypt_then_mac),
         ] {
             arguments.extend(wanted.then(|| flag.into()));

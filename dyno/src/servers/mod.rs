@@ -88,6 +88,40 @@ impl ServerSpec {
     }
 }
 
+/// Where the server keeps sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SessionCache {
+    /// Nowhere.
+    Off,
+    /// The server's usual cache, shared by its workers: nginx `shared`, Apache `shmcb`, HAProxy's and the built-in server's own.
+    #[default]
+    Shared,
+    /// nginx: each worker has its own, in OpenSSL.
+    Builtin,
+    /// nginx: each worker's own before the shared one.
+    BuiltinShared,
+    /// Apache: a DBM file.
+    Dbm,
+    /// Apache: a memcached server that the experiment starts.
+    Memcached,
+    /// Apache: a redis server that the experiment starts.
+    Redis,
+}
+
+/// Where the keys come from that protect session tickets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TicketKeys {
+    /// The server draws its own.
+    #[default]
+    Own,
+    /// From a file, which several servers share.
+    Shared,
+    /// From a file with several keys, the first encrypts and the others still decrypt, as after a rotation.
+    Rotating,
+}
+
 /// TLS settings of a server. Empty lists mean the server's defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTls {
@@ -101,8 +135,12 @@ pub struct ServerTls {
     pub certificate: CertificateFiles,
     /// Issue and accept tickets.
     pub tickets: bool,
-    /// Keep sessions (shared among nginx's workers).
-    pub session_cache: bool,
+    /// Where the keys of the tickets come from.
+    pub ticket_keys: TicketKeys,
+    /// Where sessions are kept.
+    pub session_cache: SessionCache,
+    /// Take early data (TLS 1.3).
+    pub early_data: bool,
     /// Accept encrypt-then-MAC (RFC 7366).
     pub encrypt_then_mac: bool,
 }
@@ -116,7 +154,9 @@ impl ServerTls {
             groups: Vec::new(),
             certificate,
             tickets: true,
-            session_cache: true,
+            ticket_keys: TicketKeys::Own,
+            session_cache: SessionCache::Shared,
+            early_data: false,
             encrypt_then_mac: true,
         }
     }

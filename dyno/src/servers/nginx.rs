@@ -10,7 +10,7 @@ use rustix::process::Resource;
 use tlsdyno_tls::Version;
 
 use super::programs;
-use super::{Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls};
+use super::{Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, SessionCache};
 use crate::exit::{Exit, OrExit};
 
 /// The error log, in the instance's directory.
@@ -187,7 +187,10 @@ fn tls_directives(tls: &ServerTls) -> Result<Vec<String>> {
         "ssl_session_timeout 1h".to_owned(),
         format!("ssl_session_tickets {}", switch(tls.tickets)),
         // 40,000 sessions or so. With the cache off nginx issues no session IDs.
-        format!("ssl_session_cache {}", if tls.session_cache { "shared:tlsdyno:10m" } else { "off" }),
+        format!(
+            "ssl_session_cache {}",
+            if tls.session_cache != SessionCache::Off { "shared:tlsdyno:10m" } else { "off" }
+        ),
         format!(
             "ssl_protocols {}",
             tls.versions().iter().map(|version| protocol(*version)).collect::<Vec<_>>().join(" ")

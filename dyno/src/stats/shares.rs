@@ -225,7 +225,7 @@ impl Comparison {
         let measured = |stage: &str| {
             self.quantities.iter().any(|quantity| matches!(&quantity.place, Place::Share(name) if name == stage))
         };
-        Stage::ALL.iter().map(|stage| stage.name()).filter(|name| !measured(name)).map(str::to_owned).collect()
+        Stage::PROVIDER.iter().map(|stage| stage.name()).filter(|name| !measured(name)).map(str::to_owned).collect()
     }
 
     fn column(&mut self, column: Column) -> usize {

@@ -119,8 +119,8 @@ fn check_service(nginx: &Nginx, at_server: &Injection, at_client: &Injection) {
 #[test]
 fn nginx_with_two_workers_and_a_reload() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let at_server = Injection::prepare(dirs[0].path(), StageSet::ALL).unwrap();
-    let at_client = Injection::prepare(dirs[1].path(), StageSet::ALL).unwrap();
+    let at_server = Injection::prepare(dirs[0].path(), StageSet::PROVIDER).unwrap();
+    let at_client = Injection::prepare(dirs[1].path(), StageSet::PROVIDER).unwrap();
     let nginx = Nginx::start(dirs[0].path(), &at_server);
     check_service(&nginx, &at_server, &at_client);
 

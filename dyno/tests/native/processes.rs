@@ -34,7 +34,7 @@ const PROGRAMS: [Program; 3] = [
 fn run(name: &str, program: &Path, library: Option<&Path>, wrap: impl Fn(&Path) -> Command) -> Counters {
     let dir = tempfile::tempdir().unwrap();
     let other_dir = tempfile::tempdir().unwrap();
-    let injection = Injection::prepare(dir.path(), StageSet::ALL).unwrap();
+    let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();
     let _other = Injection::prepare(other_dir.path(), StageSet::NONE.with(Stage::Kdf)).unwrap();
     if let Some(library) = library {
         std::fs::copy(library, injection.library_path()).unwrap();
@@ -131,7 +131,7 @@ fn under_address_and_undefined_behaviour_sanitizers() {
 fn load_unload_and_load_again(library: &Path) {
     let program = build::test_program("clang", "load", "sanitized", SANITIZERS);
     let dir = tempfile::tempdir().unwrap();
-    let injection = Injection::prepare(dir.path(), StageSet::ALL).unwrap();
+    let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();
     std::fs::copy(library, injection.library_path()).unwrap();
     let on_demand = dir.path().join("on-demand.cnf");
     let text = std::fs::read_to_string(dir.path().join("openssl.cnf")).unwrap();

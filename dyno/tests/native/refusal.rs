@@ -27,7 +27,7 @@ fn error_queue(configuration: &Path) -> String {
 /// on the standard error of a server, and that this server does not serve.
 fn expect_refusal(reason: &str, spoil: impl Fn(&Path, &Path)) {
     let dir = tempfile::tempdir().unwrap();
-    let injection = Injection::prepare(dir.path(), StageSet::ALL).unwrap();
+    let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();
     let configuration = dir.path().join("openssl.cnf");
     assert_eq!(error_queue(&configuration), "", "it loads before it is spoiled");
     spoil(&dir.path().join("record"), &configuration);
