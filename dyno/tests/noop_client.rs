@@ -258,6 +258,7 @@ fn shows(stage: Stage, suite: Suite, others: StageSet, off_at_server: bool) -> b
         // The transcript only goes into keys, the Finished and, in TLS 1.3, into the signature.
         Stage::Digest => !secrets_do_not_matter,
         Stage::Cipher | Stage::Mac | Stage::Kdf => true,
+        shim => unreachable!("{shim} is no stage of the provider"),
     }
 }
 
