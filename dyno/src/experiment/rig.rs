@@ -1,6 +1,7 @@
 //! The test stand: everything that is started and written before the first block, and taken down after the last.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -97,9 +98,9 @@ impl Rig {
         let mut certificates = BTreeMap::new();
         for model in &experiment.configurations {
             let kind = model.tls.applied(&experiment.tls).certificate;
-            if !certificates.contains_key(&kind) {
-                let certificate = Certificate::create(&kind, directory.path())?;
-                certificates.insert(kind, certificate);
+            if let Entry::Vacant(place) = certificates.entry(kind) {
+                let certificate = Certificate::create(place.key(), directory.path())?;
+                place.insert(certificate);
             }
         }
         let mut rig = Rig { site, stands: Vec::new(), cpus, take_turns: false, certificates, directory };
