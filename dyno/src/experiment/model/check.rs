@@ -1,0 +1,130 @@
+//! Everything that can be known to be wrong before anything is started, each with its remedy.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, bail, ensure};
+use tlsdyno_tls::suite::KeyExchange;
+use tlsdyno_tls::{Effort, Suite};
+
+use super::configuration::{check_combination, setting};
+use super::{ConfigurationModel, Experiment, ServerName};
+use crate::experiment::job::WorkloadSpec;
+use crate::servers::CertificateKind;
+
+impl Experiment {
+    /// Checks everything that can be known before anything is started.
+    pub fn check(&self) -> Result<()> {
+        self.tls.suites()?;
+        self.tls.group()?;
+        self.load.reuse()?;
+        self.load.effort.parse::<Effort>()?;
+        ensure!(self.load.connections > 0, "at least one connection is needed (--connections)");
+        ensure!(self.load.per_user > 0, "at least one connection per user is needed (--per-user)");
+        ensure!(
+            self.measure.time_s >= 1.0 && self.measure.time_s.is_finite(),
+            "measuring for {} s is too short; give at least 1 s (--time)",
+            self.measure.time_s
+        );
+        self.check_certificate()?;
+        self.check_server()?;
+        self.check_configurations()
+    }
+
+    fn check_certificate(&self) -> Result<()> {
+        let certificate: CertificateKind = self.tls.certificate.parse()?;
+        let rsa_certificate = certificate.is_rsa();
+        let Some(suite) = &self.tls.suite else {
+            return Ok(());
+        };
+        let suite: Suite = suite.parse()?;
+        match suite.key_exchange() {
+            KeyExchange::EcdheEcdsa if rsa_certificate => {
+                bail!("suite {suite} needs an ECDSA certificate; choose --cert p-256 or p-384")
+            }
+            KeyExchange::EcdheRsa | KeyExchange::Rsa if !rsa_certificate => {
+                bail!("suite {suite} needs an RSA certificate; choose --cert rsa-2048, rsa-3072 or rsa-4096")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_server(&self) -> Result<()> {
+        if self.server.kind != ServerName::Command {
+            ensure!(self.server.command.is_none(), "a server command goes with server kind `command`");
+            return Ok(());
+        }
+        ensure!(self.server.command.is_some(), "server kind `command` needs the command line (--server-command)");
+        let address = self.server.address.as_deref();
+        let address = address.context("the server command needs its address (--address 127.0.0.1:{port})")?;
+        let serves_ours = self.command_spec().mentions("{docroot}");
+        ensure!(
+            serves_ours || matches!(self.workload, WorkloadSpec::Url { .. }),
+            "the server command must serve the workload's objects: put {{docroot}} where its document root goes, \
+             or name one of its own objects with --path"
+        );
+        self.check_ports(address)?;
+        for text in [Some(address), self.server.plain_address.as_deref()].into_iter().flatten() {
+            let example = text.replace("{port}", "1").replace("{plain_port}", "2");
+            example.parse::<SocketAddr>().with_context(|| {
+                format!(
+                    "`{text}` is not an address; expected IP:PORT, for example 127.0.0.1:8443 or 127.0.0.1:{{port}}"
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Either every port is chosen by us and told to the command, or every port is fixed and servers take turns on it: a mixture would
+    /// be waited for at the wrong place, or collide with itself.
+    fn check_ports(&self, address: &str) -> Result<()> {
+        let command = self.command_spec();
+        let ports = ["{port}", "{plain_port}"];
+        let chosen = |text: &str| ports.iter().any(|port| text.contains(port));
+        for text in [Some(address), self.server.plain_address.as_deref()].into_iter().flatten() {
+            for port in ports.iter().filter(|port| text.contains(*port)) {
+                ensure!(
+                    command.mentions(port),
+                    "the address `{text}` uses {port}, but neither the server command nor a file that it names does: put {port} \
+                     where its port goes, or give the fixed port that it listens on"
+                );
+            }
+            ensure!(
+                chosen(text) == chosen(address),
+                "`{address}` and `{text}` mix a chosen port with a fixed one: write {{port}} in --address and {{plain_port}} in \
+                 --plain-address (and both in --server-command), or fixed ports in both"
+            );
+        }
+        ensure!(
+            chosen(address) || !ports.iter().any(|port| command.mentions(port)),
+            "the server command uses {{port}}, but the address `{address}` is fixed: write {{port}} in --address too, or the fixed \
+             port in --server-command"
+        );
+        Ok(())
+    }
+
+    fn check_configurations(&self) -> Result<()> {
+        let untouched = |model: &&ConfigurationModel| model.is_untouched();
+        ensure!(
+            self.configurations.is_empty() || self.configurations.iter().filter(untouched).count() == 1,
+            "an experiment needs exactly one configuration without any change (name = \"as is\") to compare the others with"
+        );
+        for (index, configuration) in self.configurations.iter().enumerate() {
+            check_combination(configuration.stages()?)
+                .with_context(|| format!("configuration `{}`", configuration.name))?;
+            let name = &configuration.name;
+            ensure!(
+                !(configuration.plain_http && (configuration.needs_provider() || configuration.needs_shim())),
+                "configuration `{name}`: plain HTTP has no TLS stages to switch off"
+            );
+            ensure!(
+                self.configurations[..index].iter().all(|other| other.name != *name),
+                "two configurations are named `{name}`"
+            );
+            for other in &self.configurations[..index] {
+                let same = setting(other)? == setting(configuration)?;
+                ensure!(!same, "configurations `{}` and `{name}` are the same setting; leave one out", other.name);
+            }
+        }
+        Ok(())
+    }
+}

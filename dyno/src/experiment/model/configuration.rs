@@ -1,0 +1,177 @@
+//! The configurations that are compared: which stages are off, and what else differs.
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+use tlsdyno_tls::{Stage, StageSet};
+
+use super::tls::TlsChange;
+
+/// Processors of the server, real or emulated by a quota of CPU time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Processors {
+    /// How many. The server gets as many workers.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// Speed of each as part of a real one, 0 to 1: a quota of CPU time (control groups).
+    #[serde(default = "whole")]
+    pub speed: f64,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn whole() -> f64 {
+    1.0
+}
+
+impl Default for Processors {
+    fn default() -> Processors {
+        Processors { count: 1, speed: 1.0 }
+    }
+}
+
+/// An emulated cryptographic accelerator: private-key operations cost the CPU nothing, but take time in one of its engines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Accelerator {
+    /// Operations it does at the same time.
+    #[serde(default = "one")]
+    pub engines: u32,
+    /// Microseconds of one operation in one engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation_us: Option<f64>,
+    /// Instead: the rate of the whole accelerator as a multiple of the rate of one CPU of the server under test, measured before.
+    /// The AXL300 of Coarfa et al. 2006 did about 4 times what the CPU beside it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_rates: Option<f64>,
+    /// The server goes on while an operation runs, where it can (HAProxy); otherwise its worker waits.
+    #[serde(default)]
+    pub asynchronous: bool,
+}
+
+/// One configuration that is compared with the others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConfigurationModel {
+    /// Name in tables and records.
+    pub name: String,
+    /// Stages replaced by no-ops.
+    #[serde(default)]
+    pub noop: Vec<String>,
+    /// Plain HTTP instead of TLS.
+    #[serde(default)]
+    pub plain_http: bool,
+    /// Load the provider although no stage is off: what the instrument itself costs.
+    #[serde(default)]
+    pub idle_provider: bool,
+    /// Preload the shim although no stage is off: what the instrument itself costs.
+    #[serde(default)]
+    pub idle_shim: bool,
+    /// What the paper calls it, where that is another name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// TLS settings that differ from the experiment's.
+    #[serde(default, skip_serializing_if = "TlsChange::is_none")]
+    pub tls: TlsChange,
+    /// Processors of the server, where they differ from one whole real one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processors: Option<Processors>,
+    /// An emulated accelerator for private-key operations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<Accelerator>,
+    /// CPU time burnt in addition by each private-key operation, microseconds: a known cost, to calibrate the instrument with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burn_us: Option<f64>,
+}
+
+impl ConfigurationModel {
+    /// The untouched server.
+    pub fn as_is() -> ConfigurationModel {
+        ConfigurationModel {
+            name: "as is".to_owned(),
+            noop: Vec::new(),
+            plain_http: false,
+            idle_provider: false,
+            idle_shim: false,
+            label: None,
+            tls: TlsChange::default(),
+            processors: None,
+            accelerator: None,
+            burn_us: None,
+        }
+    }
+
+    /// Exactly these stages replaced.
+    pub fn without(name: &str, stages: impl IntoIterator<Item = Stage>) -> ConfigurationModel {
+        let noop = stages.into_iter().map(|stage| stage.name().to_owned()).collect();
+        ConfigurationModel { name: name.to_owned(), noop, ..ConfigurationModel::as_is() }
+    }
+
+    /// The same server without TLS.
+    pub fn plain_http() -> ConfigurationModel {
+        ConfigurationModel { name: "plain HTTP".to_owned(), plain_http: true, ..ConfigurationModel::as_is() }
+    }
+
+    /// The replaced stages, parsed.
+    pub fn stages(&self) -> Result<StageSet> {
+        self.noop
+            .iter()
+            .map(|name| name.parse::<Stage>())
+            .collect::<Result<StageSet, _>>()
+            .with_context(|| format!("configuration `{}`", self.name))
+    }
+
+    /// Whether the provider is loaded into the server.
+    pub fn needs_provider(&self) -> bool {
+        self.idle_provider
+            || self.accelerator.is_some()
+            || self.burn_us.is_some()
+            || self.stages().is_ok_and(|stages| !stages.provider().is_empty())
+    }
+
+    /// Whether the shim is preloaded into the server.
+    pub fn needs_shim(&self) -> bool {
+        self.idle_shim || self.stages().is_ok_and(|stages| !stages.shim().is_empty())
+    }
+
+    /// Whether it is the server exactly as the experiment's other tables describe it.
+    pub fn is_untouched(&self) -> bool {
+        let untouched = ConfigurationModel::as_is();
+        ConfigurationModel { name: untouched.name.clone(), label: None, ..self.clone() } == untouched
+    }
+}
+
+/// A configuration without what does not change what is measured: names, the order of stages, and the idle provider or shim where a
+/// stage that is off loads it in any case.
+pub(super) fn setting(model: &ConfigurationModel) -> Result<ConfigurationModel> {
+    let stages = model.stages()?;
+    Ok(ConfigurationModel {
+        name: String::new(),
+        label: None,
+        noop: stages.iter().map(|stage| stage.name().to_owned()).collect(),
+        idle_provider: model.needs_provider(),
+        idle_shim: model.needs_shim(),
+        ..model.clone()
+    })
+}
+
+/// Which stages of the shim go together (docs/NOOP.md).
+pub(super) fn check_combination(off: StageSet) -> Result<()> {
+    let without = |stage| off.contains(stage);
+    ensure!(
+        !without(Stage::Handshake) || without(Stage::Marshalling),
+        "a skeleton handshake agrees on no keys, so its data must travel in plain: switch `marshalling` off too"
+    );
+    ensure!(
+        !without(Stage::RoundTrip)
+            || without(Stage::Marshalling) && (without(Stage::Handshake) || without(Stage::SessionCache)),
+        "fast resumption (`round_trip` off) needs `marshalling` off, and `handshake` or `session_cache`"
+    );
+    ensure!(
+        !without(Stage::Setup) || off.shim() == StageSet::NONE.with(Stage::Setup),
+        "a minimal set-up has neither handshake nor sessions: switch no other stage of the shim off with `setup`"
+    );
+    Ok(())
+}
