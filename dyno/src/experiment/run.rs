@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow};
+use tlsdyno_tls::Stage;
 
 use super::cpus::{self, Cpus};
 use super::job::OutcomeRecord;
@@ -17,7 +18,7 @@ use super::model::{ConfigurationModel, Experiment};
 use super::preflight::{Check, Subject, preflight};
 use super::rig::Rig;
 use super::schedule::{Piece, Schedule, drop_too_long, pieces, schedule, typical_users};
-use super::verify::{Achieved, Expected, Verdict, differs, reuse_warning, unsaturated_warning, verify};
+use super::verify::{Achieved, Expected, ExpectedFull, Verdict, differs, reuse_warning, unsaturated_warning, verify};
 use crate::exit::{Exit, OrExit};
 use crate::servers::{self, Instance};
 use crate::stats::prng::SplitMix64;
@@ -126,37 +127,48 @@ fn empty_record(experiment: &Experiment, cpus: Cpus, seed: u64) -> Record {
         configurations: Vec::new(),
         blocks: Vec::new(),
         warnings,
+        experiment: Some(experiment.clone()),
     }
 }
 
 /// The stages that an experiment replaces one by one.
 fn single_stages(experiment: &Experiment) -> BTreeSet<&str> {
-    let alone = |model: &ConfigurationModel| model.noop.len() == 1 && !model.plain_http;
+    let alone = |model: &ConfigurationModel| model.noop.len() == 1 && !changes_settings(model);
     experiment.configurations.iter().filter(|model| alone(model)).map(|model| model.noop[0].as_str()).collect()
 }
 
-/// Whether a configuration differs from the untouched server in its stages only.
-fn is_ablation(model: &ConfigurationModel) -> bool {
-    let stages_only = ConfigurationModel {
+/// Whether a configuration changes TLS settings, processors, or adds an accelerator or a known cost.
+fn changes_settings(model: &ConfigurationModel) -> bool {
+    let without_settings = ConfigurationModel {
+        noop: model.noop.clone(),
+        plain_http: model.plain_http,
+        idle_provider: model.idle_provider,
+        idle_shim: model.idle_shim,
         name: model.name.clone(),
         label: model.label.clone(),
-        noop: model.noop.clone(),
         ..ConfigurationModel::as_is()
     };
-    stages_only == *model
+    without_settings != *model
 }
 
 /// What a configuration is for, from what it replaces. `singles`: the stages that the experiment replaces one by one.
 fn kind_of(model: &ConfigurationModel, singles: &BTreeSet<&str>) -> Kind {
-    match (&model.noop[..], model.plain_http, model.idle_provider) {
-        (_, true, _) => Kind::PlainHttp,
-        _ if model.is_untouched() => Kind::AsIs,
-        ([], _, true) => Kind::Loaded,
-        _ if !is_ablation(model) => Kind::Several(model.noop.clone()),
-        ([stage], ..) => Kind::StageOff(stage.clone()),
-        (stages, ..) if stages.iter().map(String::as_str).collect::<BTreeSet<_>>() == *singles => Kind::AllOff,
-        (stages, ..) => Kind::Several(stages.to_vec()),
+    if changes_settings(model) {
+        return Kind::Setting;
     }
+    match &model.noop[..] {
+        _ if model.plain_http => Kind::PlainHttp,
+        _ if model.is_untouched() => Kind::AsIs,
+        [] => Kind::Loaded,
+        [stage] => Kind::StageOff(stage.clone()),
+        stages if stages.iter().map(String::as_str).collect::<BTreeSet<_>>() == *singles => Kind::AllOff,
+        stages => Kind::Several(stages.to_vec()),
+    }
+}
+
+/// Whether connections of this configuration can resume sessions.
+fn can_resume(experiment: &Experiment, model: &ConfigurationModel) -> bool {
+    experiment.load.reuse_percent != Some(0.0) && model.tls.applied(&experiment.tls).is_resumable()
 }
 
 /// Starts every server once, checks it, and adds its configuration to the record. A configuration that fails is kept, marked invalid.
@@ -168,7 +180,6 @@ fn start_and_check(
     observer: &mut dyn Observer,
 ) -> Result<()> {
     let (request, body_bytes) = rig.preflight_request();
-    let resumable = experiment.load.reuse_percent != Some(0.0) && experiment.tls.is_resumable();
     let singles = single_stages(experiment);
     for index in 0..rig.stands.len() {
         if stop.load(Ordering::Relaxed) {
@@ -176,6 +187,7 @@ fn start_and_check(
         }
         observer.step(&format!("starting and checking: {}", rig.stands[index].model.name));
         rig.activate(index)?;
+        let resumable = can_resume(experiment, &rig.stands[index].model);
         let checks = checks_of(rig, index, &request, body_bytes, resumable)?;
         let configuration = configuration(&rig.stands[index].model, &singles, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
@@ -435,7 +447,11 @@ impl Session<'_> {
     /// One block of one configuration.
     fn block(&mut self, index: usize, users: std::ops::Range<u32>) -> Result<Block> {
         self.activate(index)?;
-        let expected = Expected::of(&self.rig.site.workload, users.clone(), &self.experiment.load)?;
+        let mut expected = Expected::of(&self.rig.site.workload, users.clone(), &self.experiment.load)?;
+        if !can_resume(self.experiment, &self.rig.stands[index].model) {
+            // No cache and no tickets, whatever the workload's users would resume.
+            expected.full = ExpectedFull::Share(1.0);
+        }
         let steal_before = manifest::steal_ns();
         let started_ns = self.started.elapsed().as_nanos() as u64;
         let cpu_before = self.server_cpu_ns(index)?;
@@ -475,7 +491,8 @@ impl Session<'_> {
 
     /// Verifies a block, and says what deserves to be said only once.
     fn judge(&mut self, index: usize, outcome: &OutcomeRecord, expected: Expected, server_cpu_ns: u64) -> Verdict {
-        let kind = self.journal.record().configurations[index].kind.clone();
+        let configuration = &self.journal.record().configurations[index];
+        let (kind, tls) = (configuration.kind.clone(), configuration.tls);
         if kind == Kind::AsIs && outcome.errors.is_empty() {
             self.as_is = expected.achieved(outcome);
             if self.journal.record().manifest.negotiated.is_empty() {
@@ -487,7 +504,11 @@ impl Session<'_> {
                 self.journal.change(|record| record.configurations[index].warnings.push(reuse_warning(outcome)));
             }
         }
-        let as_is = (kind != Kind::PlainHttp).then_some(self.as_is);
+        let model = &self.rig.stands[index].model;
+        // A minimal set-up has no handshakes to count.
+        let handshakes = tls && model.stages().is_ok_and(|stages| !stages.contains(Stage::Setup));
+        let as_is = if can_resume(self.experiment, model) { self.as_is } else { Achieved::default() };
+        let as_is = handshakes.then_some(as_is);
         let verdict = verify(outcome, expected, server_cpu_ns, as_is);
         if verdict.unsaturated {
             self.unsaturated.insert(index);
@@ -571,7 +592,8 @@ fn shuffled(indices: &[usize], order: &mut SplitMix64) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tlsdyno_tls::Stage;
+    use crate::experiment::model::{Processors, TlsChange};
+    use crate::servers::SessionCache;
 
     #[test]
     fn configurations_are_recognised_by_what_they_replace() {
@@ -589,6 +611,14 @@ mod tests {
         assert_eq!(kind(&two), Kind::Several(vec!["cipher".to_owned(), "mac".to_owned()]));
         assert_eq!(kind_of(&two, &BTreeSet::from(["mac", "cipher"])), Kind::AllOff);
         assert_eq!(kind_of(&two, &BTreeSet::new()), Kind::Several(two.noop.clone()));
+        let burning = ConfigurationModel { burn_us: Some(50.0), ..ConfigurationModel::as_is() };
+        assert_eq!(kind(&burning), Kind::Setting);
+        let no_cache = TlsChange { session_cache: Some(SessionCache::Off), ..TlsChange::default() };
+        let without = ConfigurationModel { tls: no_cache, ..ConfigurationModel::without("x", [Stage::Kdf]) };
+        assert_eq!(kind(&without), Kind::Setting);
+        let slow = ConfigurationModel { processors: Some(Processors::default()), ..ConfigurationModel::plain_http() };
+        assert_eq!(kind(&slow), Kind::Setting);
+        assert_eq!(kind(&ConfigurationModel { idle_shim: true, ..ConfigurationModel::as_is() }), Kind::Loaded);
     }
 
     #[test]

@@ -369,7 +369,7 @@ fn configuration_colour(summary: &Summary, kind: &Kind) -> &'static str {
             .find(|(name, _)| name == stage)
             .map_or(OTHER_COLOUR, |(_, colour)| colour),
         Kind::PlainHttp => PLAIN_COLOUR,
-        Kind::AsIs | Kind::Loaded | Kind::AllOff | Kind::Several(_) => OTHER_COLOUR,
+        Kind::AsIs | Kind::Loaded | Kind::AllOff | Kind::Several(_) | Kind::Setting => OTHER_COLOUR,
     }
 }
 

@@ -144,6 +144,7 @@ mod tests {
             configurations: Vec::new(),
             blocks: Vec::new(),
             warnings: Vec::new(),
+            experiment: None,
         }
     }
 

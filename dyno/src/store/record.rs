@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::warning::Warning;
+use crate::experiment::model::Experiment;
 
 /// Version of the JSON form of a record and of the printed results; it changes when the meaning of a field changes.
 pub const FORMAT: u32 = 1;
@@ -35,6 +36,10 @@ pub struct Record {
     pub blocks: Vec<Block>,
     /// What the reader must know about the experiment as a whole.
     pub warnings: Vec<Warning>,
+    /// The experiment itself: what each configuration changes, named shares, comparisons, remedies, and a paper's numbers. `None` in
+    /// records from before it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experiment: Option<Experiment>,
 }
 
 /// The circumstances of an experiment: what somebody needs to judge it and to repeat it. Unknown texts are empty.
@@ -94,6 +99,8 @@ pub enum Kind {
     /// These stages replaced together, but not all that the experiment also replaces one by one: in no share, only in the
     /// table of configurations.
     Several(Vec<String>),
+    /// More than its stages differ: TLS settings, processors, an accelerator. In no share of a stage.
+    Setting,
     /// The same server without TLS.
     PlainHttp,
 }

@@ -73,6 +73,7 @@ impl Synthetic {
             configurations: configurations.into_iter().map(|(configuration, _)| configuration).collect(),
             blocks,
             warnings: Vec::new(),
+            experiment: None,
         }
     }
 

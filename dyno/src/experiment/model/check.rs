@@ -7,15 +7,14 @@ use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Effort, Suite};
 
 use super::configuration::{check_combination, setting};
-use super::{ConfigurationModel, Experiment, ServerName};
+use super::{ConfigurationModel, Experiment, ServerName, Tls};
 use crate::experiment::job::WorkloadSpec;
 use crate::servers::CertificateKind;
 
 impl Experiment {
     /// Checks everything that can be known before anything is started.
     pub fn check(&self) -> Result<()> {
-        self.tls.suites()?;
-        self.tls.group()?;
+        check_tls(&self.tls)?;
         self.load.reuse()?;
         self.load.effort.parse::<Effort>()?;
         ensure!(self.load.connections > 0, "at least one connection is needed (--connections)");
@@ -25,27 +24,9 @@ impl Experiment {
             "measuring for {} s is too short; give at least 1 s (--time)",
             self.measure.time_s
         );
-        self.check_certificate()?;
         self.check_server()?;
-        self.check_configurations()
-    }
-
-    fn check_certificate(&self) -> Result<()> {
-        let certificate: CertificateKind = self.tls.certificate.parse()?;
-        let rsa_certificate = certificate.is_rsa();
-        let Some(suite) = &self.tls.suite else {
-            return Ok(());
-        };
-        let suite: Suite = suite.parse()?;
-        match suite.key_exchange() {
-            KeyExchange::EcdheEcdsa if rsa_certificate => {
-                bail!("suite {suite} needs an ECDSA certificate; choose --cert p-256 or p-384")
-            }
-            KeyExchange::EcdheRsa | KeyExchange::Rsa if !rsa_certificate => {
-                bail!("suite {suite} needs an RSA certificate; choose --cert rsa-2048, rsa-3072 or rsa-4096")
-            }
-            _ => Ok(()),
-        }
+        self.check_configurations()?;
+        self.check_answers()
     }
 
     fn check_server(&self) -> Result<()> {
@@ -110,6 +91,7 @@ impl Experiment {
         );
         for (index, configuration) in self.configurations.iter().enumerate() {
             check_combination(configuration.stages()?)
+                .and_then(|()| check_tls(&configuration.tls.applied(&self.tls)))
                 .with_context(|| format!("configuration `{}`", configuration.name))?;
             let name = &configuration.name;
             ensure!(
@@ -126,5 +108,26 @@ impl Experiment {
             }
         }
         Ok(())
+    }
+}
+
+/// Versions, suites, groups and certificates that go together.
+fn check_tls(tls: &Tls) -> Result<()> {
+    tls.suites()?;
+    tls.group()?;
+    let certificate: CertificateKind = tls.certificate.parse()?;
+    let rsa_certificate = certificate.is_rsa();
+    let Some(suite) = &tls.suite else {
+        return Ok(());
+    };
+    let suite: Suite = suite.parse()?;
+    match suite.key_exchange() {
+        KeyExchange::EcdheEcdsa if rsa_certificate => {
+            bail!("suite {suite} needs an ECDSA certificate; choose --cert p-256 or p-384")
+        }
+        KeyExchange::EcdheRsa | KeyExchange::Rsa if !rsa_certificate => {
+            bail!("suite {suite} needs an RSA certificate; choose --cert rsa-2048, rsa-3072 or rsa-4096")
+        }
+        _ => Ok(()),
     }
 }

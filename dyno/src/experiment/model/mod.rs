@@ -91,8 +91,9 @@ impl Experiment {
         if let WorkloadSpec::Trace { path, .. } = &mut experiment.workload {
             *path = directory.join(&*path);
         }
-        experiment.check()?;
+        // Shares and comparisons may name the configurations of an ablation.
         experiment.fill();
+        experiment.check()?;
         Ok(experiment)
     }
 
@@ -168,7 +169,12 @@ mod tests {
 
     #[test]
     fn every_table_refuses_unknown_keys() {
-        for table in ["", "[server]\n", "[tls]\n", "[load]\n", "[measure]\n", "[[configuration]]\nname = \"a\"\n"] {
+        let one = "[[configuration]]\nname = \"as is\"\n";
+        let under = ["[configuration.tls]\n", "[configuration.processors]\n", "[configuration.accelerator]\n"];
+        let under = under.map(|table| format!("{one}{table}"));
+        let tables = ["", "[server]\n", "[tls]\n", "[load]\n", "[measure]\n", one, "[paper]\n"];
+        let answers = ["[[share]]\n", "[[comparison]]\n", "[[remedy]]\n"];
+        for table in tables.into_iter().chain(answers).chain(under.iter().map(String::as_str)) {
             let text = format!("question = \"q\"\n{table}surprise = 1\n");
             let error = Experiment::from_toml(&text, Path::new("/")).unwrap_err().to_string();
             assert!(error.contains("surprise"), "{table}: {error}");
@@ -214,5 +220,101 @@ mod tests {
         let renamed = ConfigurationModel { name: "y".into(), idle_provider: true, ..configurations[1].clone() };
         let configurations = [configurations[0].clone(), configurations[1].clone(), renamed];
         assert!(with(&|e| e.configurations = configurations.to_vec()).contains("`x` and `y` are the same"));
+    }
+
+    /// An experiment with every table.
+    const EVERYTHING: &str = r#"
+question = "q?"
+[tls]
+version = "1.2"
+suite = "AES128-SHA"
+[[configuration]]
+name = "as is"
+label = "Apache+TLS"
+[[configuration]]
+name = "no RSA"
+noop = ["authentication"]
+[[configuration]]
+name = "no cache"
+tls = { session_cache = "off", tickets = false }
+burn_us = 20.0
+[[configuration]]
+name = "tomorrow"
+tls = { version = "1.3", certificate = "p-256" }
+processors = { count = 2, speed = 0.5 }
+[[configuration]]
+name = "accelerator"
+accelerator = { cpu_rates = 4.0, asynchronous = true }
+[[configuration]]
+name = "plain HTTP"
+plain_http = true
+[[share]]
+name = "RSA"
+on = "as is"
+off = "no RSA"
+[[share]]
+name = "what is left"
+on = "no RSA"
+[[comparison]]
+question = "An accelerator or a second CPU?"
+a = "accelerator"
+b = "tomorrow"
+paper = "about the same"
+[[remedy]]
+name = "ECDSA certificate"
+configuration = "tomorrow"
+over = "no RSA"
+bound = true
+[paper]
+source = "Somebody 2002"
+machines = ["500 MHz", "933 MHz"]
+differences = ["Another server."]
+[paper.hits_per_s]
+"as is" = [147, nan]
+[paper.shares_percent]
+"RSA" = [58, 57.0]
+"#;
+
+    #[test]
+    fn every_table_survives_the_round_trip() {
+        let experiment = Experiment::from_toml(EVERYTHING, Path::new("/")).unwrap();
+        // NaN equals nothing, so the texts are compared.
+        let text = experiment.to_toml().unwrap();
+        let again = Experiment::from_toml(&text, Path::new("/")).unwrap();
+        assert_eq!(again.to_toml().unwrap(), text);
+        let json = serde_json::to_string(&experiment).unwrap();
+        let again: Experiment = serde_json::from_str(&json).unwrap();
+        assert_eq!(again.to_toml().unwrap(), text, "JSON writes NaN as null, which is read as NaN");
+        assert!(again.paper.unwrap().hits_per_s["as is"][1].is_nan());
+    }
+
+    #[test]
+    fn names_that_nothing_bears_are_refused_with_those_that_there_are() {
+        let refused = |from: &str, to: &str| {
+            assert!(EVERYTHING.contains(from), "{from}");
+            format!("{:#}", Experiment::from_toml(&EVERYTHING.replace(from, to), Path::new("/")).unwrap_err())
+        };
+        let unknown = refused("off = \"no RSA\"", "off = \"no RC4\"");
+        assert!(
+            unknown.contains("share `RSA` names configuration `no RC4`") && unknown.contains("`no cache`"),
+            "{unknown}"
+        );
+        assert!(refused("off = \"no RSA\"", "off = \"as is\"").contains("with itself"));
+        assert!(
+            refused("a = \"accelerator\"", "a = \"card\"").contains("comparison `An accelerator or a second CPU?`")
+        );
+        assert!(refused("a = \"accelerator\"", "a = \"tomorrow\"").contains("with itself"));
+        assert!(
+            refused("configuration = \"tomorrow\"", "configuration = \"today\"").contains("remedy `ECDSA certificate`")
+        );
+        assert!(refused("over = \"no RSA\"", "over = \"tomorrow\"").contains("improves on itself"));
+        assert!(refused("name = \"what is left\"", "name = \"RSA\"").contains("two shares are called `RSA`"));
+        assert!(refused("\"as is\" = [147, nan]", "\"as is\" = [147]").contains("write nan"));
+        assert!(refused("\"RSA\" = [58, 57.0]", "\"RC4\" = [58, 57.0]").contains("none of the experiment's shares"));
+        assert!(refused("[147, nan]", "[-1, nan]").contains("negative"));
+        assert!(
+            refused("version = \"1.3\", certificate", "certificate")
+                .contains("configuration `tomorrow`: suite AES128-SHA needs")
+        );
     }
 }

@@ -127,12 +127,13 @@ pub struct TlsChange {
 }
 
 impl TlsChange {
-    /// `tls` with the changes.
+    /// `tls` with the changes. A suite belongs to one version, so that another version without a suite of its own has its usual ones.
     pub fn applied(&self, tls: &Tls) -> Tls {
         let change = self.clone();
+        let same_version = change.version.as_ref().is_none_or(|version| *version == tls.version);
         Tls {
             version: change.version.unwrap_or_else(|| tls.version.clone()),
-            suite: change.suite.or_else(|| tls.suite.clone()),
+            suite: change.suite.or_else(|| tls.suite.clone().filter(|_| same_version)),
             group: change.group.unwrap_or_else(|| tls.group.clone()),
             certificate: change.certificate.unwrap_or_else(|| tls.certificate.clone()),
             tickets: change.tickets.unwrap_or(tls.tickets),
