@@ -15,10 +15,11 @@
 #include <stdint.h>
 
 #define TLSDYNO_MAGIC "TLSDYNO" /* with its NUL: 8 bytes */
-#define TLSDYNO_ABI_VERSION 1u
+#define TLSDYNO_ABI_VERSION 2u
 #define TLSDYNO_RUN_ID_SIZE 64u
 #define TLSDYNO_SLOTS 512u
 #define TLSDYNO_SLOT_COUNTERS 32u
+#define TLSDYNO_ENGINES_MAX 64u
 
 /*
  * Calls of replaced functions, by stage. Size queries are not counted. An operation that belongs to two stages (one
@@ -46,9 +47,23 @@
     X(HANDSHAKE_HMAC, KDF, "handshake_hmac")                                                                                  \
     X(GENERATE, RANDOMNESS, "generate")
 
+/*
+ * What emulated hardware did; these belong to no stage. Times in nanoseconds.
+ *     X(name in C, name in reports)
+ */
+#define TLSDYNO_HARDWARE_COUNTERS(X)                                                                                           \
+    X(ACCELERATED, "accelerated")             /* private-key operations of the accelerator */                                 \
+    X(ACCELERATED_ASYNC, "accelerated_async") /* those of them during which the server went on */                             \
+    X(ACCELERATOR_WAIT_NS, "accelerator_wait_ns") /* between asking and the end of the operation, as reserved */              \
+    X(BURNS, "burns")                         /* private-key operations that burnt CPU time in addition */                    \
+    X(BURNT_NS, "burnt_ns")                   /* CPU time that they burnt */
+
 enum tlsdyno_counter {
 #define TLSDYNO_COUNTER_ID(id, stage, name) TLSDYNO_COUNT_##id,
     TLSDYNO_COUNTERS(TLSDYNO_COUNTER_ID)
+#undef TLSDYNO_COUNTER_ID
+#define TLSDYNO_COUNTER_ID(id, name) TLSDYNO_COUNT_##id,
+    TLSDYNO_HARDWARE_COUNTERS(TLSDYNO_COUNTER_ID)
 #undef TLSDYNO_COUNTER_ID
     TLSDYNO_COUNTER_TOTAL
 };
@@ -69,7 +84,10 @@ struct tlsdyno_record {
     uint64_t owner_start_ticks; /* clock ticks after boot: field 22 of /proc/PID/stat, proc(5) */
     char run_id[TLSDYNO_RUN_ID_SIZE]; /* NUL-padded; at least one NUL */
     _Atomic uint32_t slots_claimed; /* only ever grows; a thread takes this number modulo slot_count */
-    unsigned char reserved[4096 - 100];
+    unsigned char reserved_1[128 - 100];
+    /* Until when each engine of the emulated accelerator is taken: nanoseconds of CLOCK_MONOTONIC; 0: never used. */
+    _Atomic uint64_t engine_busy_until_ns[TLSDYNO_ENGINES_MAX];
+    unsigned char reserved_2[4096 - 128 - 8 * TLSDYNO_ENGINES_MAX];
     struct tlsdyno_slot slots[TLSDYNO_SLOTS];
 };
 
@@ -81,6 +99,7 @@ static_assert(offsetof(struct tlsdyno_record, owner_pid) == 16, "layout");
 static_assert(offsetof(struct tlsdyno_record, owner_start_ticks) == 24, "layout");
 static_assert(offsetof(struct tlsdyno_record, run_id) == 32, "layout");
 static_assert(offsetof(struct tlsdyno_record, slots_claimed) == 96, "layout");
+static_assert(offsetof(struct tlsdyno_record, engine_busy_until_ns) == 128, "layout");
 static_assert(offsetof(struct tlsdyno_record, slots) == 4096, "layout");
 static_assert(sizeof(struct tlsdyno_record) == 4096 + 512 * 256, "layout");
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "counters are shared between processes, so they must be lock-free");

@@ -27,7 +27,7 @@ pub mod layout {
     /// First bytes of a record file.
     pub const MAGIC: [u8; 8] = *b"TLSDYNO\0";
     /// Raised with every change of the layout.
-    pub const ABI_VERSION: u32 = 1;
+    pub const ABI_VERSION: u32 = 2;
     /// Offset of the layout version, `u32`.
     pub const ABI_VERSION_AT: usize = 8;
     /// Offset of the number of slots, `u32`.
@@ -42,6 +42,10 @@ pub mod layout {
     pub const RUN_ID_SIZE: usize = 64;
     /// Offset of the number of slots claimed so far, `u32`.
     pub const SLOTS_CLAIMED_AT: usize = 96;
+    /// Offset of the times until when the engines of the emulated accelerator are taken, `u64` each.
+    pub const ENGINE_BUSY_UNTIL_NS_AT: usize = 128;
+    /// Most engines of an emulated accelerator.
+    pub const ENGINES_MAX: usize = 64;
     /// Offset of the first slot.
     pub const SLOTS_AT: usize = 4096;
     /// Number of slots; each thread of the server counts in one.
@@ -72,6 +76,28 @@ pub mod layout {
         (Stage::Kdf, "handshake_hmac"),
         (Stage::Randomness, "generate"),
     ];
+    /// What emulated hardware did, after the stages' counters in each slot: operations of the accelerator, those during which the server
+    /// went on, the time that they waited for, operations that burnt CPU time, and that time. Times in nanoseconds.
+    pub const HARDWARE_COUNTERS: [&str; 5] =
+        ["accelerated", "accelerated_async", "accelerator_wait_ns", "burns", "burnt_ns"];
+}
+
+/// What private-key operations (signatures, static-RSA decryption) cost besides their computation: emulated hardware.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hardware {
+    /// They run in an accelerator; the stage `authentication` must be off.
+    pub accelerator: Option<Engines>,
+    /// CPU time that each burns in addition, nanoseconds; 0: none.
+    pub burn_ns: u64,
+}
+
+/// The engines of an emulated accelerator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Engines {
+    /// Operations at the same time, 1 to [`layout::ENGINES_MAX`].
+    pub count: u32,
+    /// Time of one operation in one engine, nanoseconds.
+    pub operation_ns: u64,
 }
 
 /// The provider made ready for the servers of one configuration of one run.
@@ -95,6 +121,14 @@ impl Injection {
     /// # Errors
     /// A file cannot be written; `dir` has a path that an `openssl.cnf` cannot hold.
     pub fn prepare(dir: &Path, stages: StageSet) -> Result<Injection> {
+        Injection::with_hardware(dir, stages, Hardware::default())
+    }
+
+    /// As [`Injection::prepare`], with emulated hardware.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_hardware(dir: &Path, stages: StageSet, hardware: Hardware) -> Result<Injection> {
         let dir = fs::canonicalize(dir).with_context(|| format!("directory for the provider: {}", dir.display()))?;
         let library = dir.join("tlsdyno-provider.so");
         let openssl_cnf = dir.join("openssl.cnf");
@@ -104,7 +138,7 @@ impl Injection {
             write_file(&library, LIBRARY, 0o755)?;
         }
         let record = create_record(&record_path, &run_id)?;
-        let configuration = configuration(&library, &record_path, &run_id, stages)?;
+        let configuration = configuration(&library, &record_path, &run_id, stages, hardware)?;
         write_file(&openssl_cnf, configuration.as_bytes(), 0o644)?;
         Ok(Injection { library, openssl_cnf, record_path, record, stages })
     }
@@ -135,7 +169,8 @@ impl Injection {
             .with_context(|| format!("counters in {}", self.record_path.display()))?;
         let mut counters = Counters::default();
         for slot in slots.chunks_exact(layout::SLOT_COUNTERS * 8) {
-            for (total, calls) in counters.calls.iter_mut().zip(slot.chunks_exact(8)) {
+            let totals = counters.calls.iter_mut().chain(&mut counters.hardware);
+            for (total, calls) in totals.zip(slot.chunks_exact(8)) {
                 *total += u64::from_ne_bytes(calls.try_into().expect("8 bytes"));
             }
         }
@@ -149,6 +184,7 @@ impl Injection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     calls: [u64; layout::COUNTERS.len()],
+    hardware: [u64; layout::HARDWARE_COUNTERS.len()],
 }
 
 impl Counters {
@@ -162,7 +198,13 @@ impl Counters {
         self.iter().filter(|(of, _, _)| *of == stage).map(|(_, _, calls)| calls).sum()
     }
 
-    /// Every counter: stage, name, calls.
+    /// What emulated hardware did, by name (see [`layout::HARDWARE_COUNTERS`]); 0 if there is no such counter.
+    pub fn hardware(&self, name: &str) -> u64 {
+        let found = layout::HARDWARE_COUNTERS.iter().position(|candidate| *candidate == name);
+        found.map_or(0, |index| self.hardware[index])
+    }
+
+    /// Every counter of a stage: stage, name, calls.
     pub fn iter(&self) -> impl Iterator<Item = (Stage, &'static str, u64)> + '_ {
         layout::COUNTERS.iter().zip(self.calls).map(|(&(stage, name), calls)| (stage, name, calls))
     }
@@ -174,7 +216,8 @@ impl Sub for Counters {
     /// The calls after `earlier`. Counters only grow, so this is never negative for snapshots in order.
     fn sub(self, earlier: Counters) -> Counters {
         let mut difference = self;
-        for (calls, before) in difference.calls.iter_mut().zip(earlier.calls) {
+        let now = difference.calls.iter_mut().chain(&mut difference.hardware);
+        for (calls, before) in now.zip(earlier.calls.into_iter().chain(earlier.hardware)) {
             *calls = calls.saturating_sub(before);
         }
         difference
@@ -196,7 +239,7 @@ impl fmt::Display for Counters {
 /// An `openssl.cnf` that loads the provider in place of `default`. `default` is deliberately not activated, so that a
 /// provider that does not load leaves a server without ciphers and never one with real cryptography that is taken for a
 /// no-op.
-fn configuration(library: &Path, record: &Path, run_id: &str, stages: StageSet) -> Result<String> {
+fn configuration(library: &Path, record: &Path, run_id: &str, stages: StageSet, hardware: Hardware) -> Result<String> {
     let stages = if stages.is_empty() { "none".to_owned() } else { stages.to_string() };
     Ok(format!(
         "# Made by tlsdyno for one run: TLS with parts replaced by no-ops, no security whatever. Useless once that tlsdyno has ended.\n\
@@ -210,10 +253,26 @@ fn configuration(library: &Path, record: &Path, run_id: &str, stages: StageSet) 
          activate = 1\n\
          stages = {stages}\n\
          record = {record}\n\
-         acknowledge = {run_id}\n",
+         acknowledge = {run_id}\n\
+         {hardware}",
+        hardware = hardware_settings(hardware),
         library = configuration_value(library)?,
         record = configuration_value(record)?,
     ))
+}
+
+fn hardware_settings(hardware: Hardware) -> String {
+    let mut text = String::new();
+    if let Some(engines) = hardware.accelerator {
+        text.push_str(&format!(
+            "accelerator_engines = {}\naccelerator_operation_ns = {}\n",
+            engines.count, engines.operation_ns
+        ));
+    }
+    if hardware.burn_ns > 0 {
+        text.push_str(&format!("burn_ns = {}\n", hardware.burn_ns));
+    }
+    text
 }
 
 /// A path as value in an `openssl.cnf`, config(5): quotes, backslashes, `$`, `#` and blanks at the ends have meanings
@@ -284,12 +343,21 @@ mod tests {
     #[test]
     fn configuration_names_stages_and_refuses_paths_it_cannot_hold() {
         let stages = StageSet::NONE.with(Stage::Kdf).with(Stage::Cipher);
-        let text = configuration(Path::new("/run/p.so"), Path::new("/run/record"), "abc", stages).unwrap();
+        let text = configuration(Path::new("/run/p.so"), Path::new("/run/record"), "abc", stages, Hardware::default())
+            .unwrap();
         assert!(text.contains("\nstages = cipher,kdf\n"));
         assert!(text.contains("\nacknowledge = abc\n"));
         assert!(!text.contains("default"), "the default provider must not be a fallback");
-        let none = configuration(Path::new("/run/p.so"), Path::new("/run/record"), "abc", StageSet::NONE).unwrap();
+        let none = configuration(
+            Path::new("/run/p.so"),
+            Path::new("/run/record"),
+            "abc",
+            StageSet::NONE,
+            Hardware { accelerator: Some(Engines { count: 2, operation_ns: 5 }), burn_ns: 7 },
+        )
+        .unwrap();
         assert!(none.contains("\nstages = none\n"));
+        assert!(none.ends_with("\naccelerator_engines = 2\naccelerator_operation_ns = 5\nburn_ns = 7\n"), "{none}");
         for path in ["/a$b", "/a#b", "/a\nb", "/a\"b", "/a\\b"] {
             assert!(configuration_value(Path::new(path)).is_err(), "{path:?}");
         }

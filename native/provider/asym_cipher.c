@@ -27,7 +27,8 @@ static int encrypt(void *context, unsigned char *out, size_t *out_length, size_t
 {
     size_t modulus = 0;
 
-    if (out == NULL || length != PREMASTER_SIZE || !pad_mode_is(context, RSA_PKCS1_PADDING))
+    if (!stage_is_off(STAGE_AUTHENTICATION) || out == NULL || length != PREMASTER_SIZE
+        || !pad_mode_is(context, RSA_PKCS1_PADDING))
         return real_encrypt(context, out, out_length, room, in, length);
     if (!real_encrypt(context, NULL, &modulus, 0, in, length))
         return 0;
@@ -52,6 +53,9 @@ static int decrypt(void *context, unsigned char *out, size_t *out_length, size_t
     size_t modulus = 0;
 
     if (out == NULL || !pad_mode_is(context, RSA_PKCS1_WITH_TLS_PADDING))
+        return real_decrypt(context, out, out_length, room, in, length);
+    private_key_operation();
+    if (!stage_is_off(STAGE_AUTHENTICATION))
         return real_decrypt(context, out, out_length, room, in, length);
     /*
      * In this mode the size query of decryption answers 48; that of encryption answers the modulus size from the same
@@ -93,6 +97,8 @@ static const OSSL_DISPATCH *wrap_rsa(const OSSL_ALGORITHM *original, bool *hide)
     const OSSL_DISPATCH *table = original->implementation;
 
     (void)hide;
+    if (!stage_is_off(STAGE_AUTHENTICATION) && settings()->burn_ns == 0)
+        return table;
     real_encrypt = (OSSL_FUNC_asym_cipher_encrypt_fn *)table_find(table, OSSL_FUNC_ASYM_CIPHER_ENCRYPT);
     real_decrypt = (OSSL_FUNC_asym_cipher_decrypt_fn *)table_find(table, OSSL_FUNC_ASYM_CIPHER_DECRYPT);
     real_get_ctx_params

@@ -7,23 +7,49 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const uint64_t NANOSECONDS_MAX = 10000000000; /* 10 s for one operation: more is a slip of the pen */
+
 static const char *const STAGE_NAMES[STAGE_TOTAL] = {
 #define STAGE_NAME(id, name) [STAGE_##id] = name,
     TLSDYNO_STAGES(STAGE_NAME)
 #undef STAGE_NAME
 };
 
-static bool read_parameter(const char **into, const char *name, const OSSL_CORE_HANDLE *core,
-                           OSSL_FUNC_core_get_params_fn *get_params)
+/* NULL where the section has no such parameter. */
+static const char *parameter(const char *name, const OSSL_CORE_HANDLE *core, OSSL_FUNC_core_get_params_fn *get_params)
 {
     char *value = NULL;
     OSSL_PARAM request[2] = {OSSL_PARAM_construct_utf8_ptr(name, &value, 0), OSSL_PARAM_construct_end()};
 
-    if (!get_params(core, request) || value == NULL || value[0] == '\0') {
+    return get_params(core, request) && value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+static bool read_parameter(const char **into, const char *name, const OSSL_CORE_HANDLE *core,
+                           OSSL_FUNC_core_get_params_fn *get_params)
+{
+    *into = parameter(name, core, get_params);
+    if (*into == NULL)
         raise_error(REASON_CONFIGURATION, "`%s` is missing from the provider's section of openssl.cnf", name);
+    return *into != NULL;
+}
+
+/* A whole number up to `most`; 0 where the section has no such parameter. */
+static bool read_number(uint64_t *into, const char *name, uint64_t most, const OSSL_CORE_HANDLE *core,
+                        OSSL_FUNC_core_get_params_fn *get_params)
+{
+    enum { DIGITS_MAX = 18 }; /* so many digits always fit */
+    const char *text = parameter(name, core, get_params);
+
+    *into = 0;
+    if (text == NULL)
+        return true;
+    if (strlen(text) <= DIGITS_MAX && strspn(text, "0123456789") == strlen(text))
+        *into = strtoull(text, NULL, 10);
+    if (*into == 0 || *into > most) {
+        raise_error(REASON_CONFIGURATION, "`%s = %s`: expected a whole number from 1 to %llu", name, text,
+                    (unsigned long long)most);
         return false;
     }
-    *into = value;
     return true;
 }
 
@@ -56,19 +82,42 @@ static bool parse_stages(uint32_t *off, const char *text)
     }
 }
 
+/* Private-key operations of an accelerator cost the server's CPU nothing, so the stage must be off at both ends. */
+static bool read_accelerator(struct configuration *into, const OSSL_CORE_HANDLE *core,
+                             OSSL_FUNC_core_get_params_fn *get_params)
+{
+    uint64_t engines;
+
+    if (!read_number(&engines, "accelerator_engines", TLSDYNO_ENGINES_MAX, core, get_params)
+        || !read_number(&into->accelerator_operation_ns, "accelerator_operation_ns", NANOSECONDS_MAX, core, get_params))
+        return false;
+    into->accelerator_engines = (uint32_t)engines;
+    if ((engines != 0) != (into->accelerator_operation_ns != 0)) {
+        raise_error(REASON_CONFIGURATION, "an accelerator needs both accelerator_engines and accelerator_operation_ns");
+        return false;
+    }
+    if (engines != 0 && (into->off & (1u << STAGE_AUTHENTICATION)) == 0) {
+        raise_error(REASON_CONFIGURATION, "an accelerator needs the stage authentication switched off");
+        return false;
+    }
+    return true;
+}
+
 bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core, OSSL_FUNC_core_get_params_fn *get_params)
 {
     const char *stages;
 
     return read_parameter(&into->run_id, "acknowledge", core, get_params)
            && read_parameter(&into->record_path, "record", core, get_params)
-           && read_parameter(&stages, "stages", core, get_params) && parse_stages(&into->off, stages);
+           && read_parameter(&stages, "stages", core, get_params) && parse_stages(&into->off, stages)
+           && read_accelerator(into, core, get_params)
+           && read_number(&into->burn_ns, "burn_ns", NANOSECONDS_MAX, core, get_params);
 }
 
 /* A copy whose strings live until configuration_drop. */
 bool configuration_keep(struct configuration *into, const struct configuration *from)
 {
-    into->off = from->off;
+    *into = *from;
     into->record_path = strdup(from->record_path);
     into->run_id = strdup(from->run_id);
     if (into->record_path != NULL && into->run_id != NULL)

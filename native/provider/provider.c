@@ -13,26 +13,27 @@
 
 /*
  * Called for one operation id with the wrapped provider's algorithms when one of `stages` is off (always, where
- * `stages` is 0).
+ * `stages` is 0), or with `private_key` when private-key operations burn CPU time.
  */
 struct operation {
     int id;
     uint32_t stages;
+    bool private_key; /* wrapped also where private-key operations cost something in addition */
     const OSSL_ALGORITHM *(*wrap)(const OSSL_ALGORITHM *originals);
 };
 
 #define BIT(stage) (1u << STAGE_##stage)
 
 static const struct operation OPERATIONS[] = {
-    {OSSL_OP_DIGEST, BIT(DIGEST), digest_algorithms},
-    {OSSL_OP_CIPHER, BIT(CIPHER) | BIT(MAC), cipher_algorithms},
-    {OSSL_OP_MAC, BIT(KDF), mac_algorithms},
-    {OSSL_OP_KDF, BIT(KDF), kdf_algorithms},
-    {OSSL_OP_RAND, 0, rand_algorithms},
-    {OSSL_OP_KEYMGMT, BIT(KEY_AGREEMENT), keymgmt_algorithms},
-    {OSSL_OP_KEYEXCH, BIT(KEY_AGREEMENT), keyexch_algorithms},
-    {OSSL_OP_SIGNATURE, BIT(AUTHENTICATION) | BIT(MAC), signature_algorithms},
-    {OSSL_OP_ASYM_CIPHER, BIT(AUTHENTICATION), asym_cipher_algorithms},
+    {OSSL_OP_DIGEST, BIT(DIGEST), false, digest_algorithms},
+    {OSSL_OP_CIPHER, BIT(CIPHER) | BIT(MAC), false, cipher_algorithms},
+    {OSSL_OP_MAC, BIT(KDF), false, mac_algorithms},
+    {OSSL_OP_KDF, BIT(KDF), false, kdf_algorithms},
+    {OSSL_OP_RAND, 0, false, rand_algorithms},
+    {OSSL_OP_KEYMGMT, BIT(KEY_AGREEMENT), false, keymgmt_algorithms},
+    {OSSL_OP_KEYEXCH, BIT(KEY_AGREEMENT), false, keyexch_algorithms},
+    {OSSL_OP_SIGNATURE, BIT(AUTHENTICATION) | BIT(MAC), true, signature_algorithms},
+    {OSSL_OP_ASYM_CIPHER, BIT(AUTHENTICATION), true, asym_cipher_algorithms},
 };
 enum { OPERATION_TOTAL = sizeof(OPERATIONS) / sizeof(OPERATIONS[0]) };
 
@@ -48,6 +49,11 @@ static struct {
 bool stage_is_off(enum stage stage)
 {
     return (state.configuration.off & (1u << stage)) != 0;
+}
+
+const struct configuration *settings(void)
+{
+    return &state.configuration;
 }
 
 static const OSSL_PARAM *gettable_params(void *context)
@@ -153,7 +159,8 @@ static bool build_tables(void)
             raise_error(REASON_WRAPPED_PROVIDER, "operation %d: nothing that could be kept", operation->id);
             return false;
         }
-        if (operation->stages == 0 || (operation->stages & state.configuration.off) != 0)
+        if (operation->stages == 0 || (operation->stages & state.configuration.off) != 0
+            || (operation->private_key && state.configuration.burn_ns != 0))
             originals = operation->wrap(originals);
         if (originals == NULL)
             return false;
@@ -164,7 +171,8 @@ static bool build_tables(void)
 
 static bool same_configuration(const struct configuration *a, const struct configuration *b)
 {
-    return a->off == b->off && strcmp(a->record_path, b->record_path) == 0 && strcmp(a->run_id, b->run_id) == 0;
+    return a->off == b->off && a->accelerator_engines == b->accelerator_engines
+           && a->accelerator_operation_ns == b->accelerator_operation_ns && a->burn_ns == b->burn_ns && strcmp(a->record_path, b->record_path) == 0 && strcmp(a->run_id, b->run_id) == 0;
 }
 
 static bool initialise(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *core_functions)

@@ -65,6 +65,9 @@ enum reason {
  */
 struct configuration {
     uint32_t off; /* bit set of enum stage */
+    uint32_t accelerator_engines; /* 0: no accelerator */
+    uint64_t accelerator_operation_ns; /* of one private-key operation in one engine */
+    uint64_t burn_ns; /* CPU time burnt in addition by each private-key operation; 0: none */
     const char *record_path;
     const char *run_id;
 };
@@ -74,6 +77,7 @@ struct configuration {
  * handed out as ours, so that nothing can hang off it).
  */
 bool stage_is_off(enum stage stage);
+const struct configuration *settings(void);
 
 /* errors.c */
 void errors_load(void);
@@ -92,6 +96,8 @@ struct tlsdyno_record *record_map(const struct configuration *configuration);
 void record_unmap(struct tlsdyno_record *record);
 bool record_use(struct tlsdyno_record *record);
 void count_call(enum tlsdyno_counter counter);
+void count_amount(enum tlsdyno_counter counter, uint64_t amount);
+_Atomic uint64_t *engines_busy_until_ns(void);
 uint64_t next_counter_words(size_t words);
 
 /* table.c */
@@ -117,6 +123,13 @@ bool params_without(OSSL_PARAM filtered[PARAMS_MAX], const OSSL_PARAM *params, c
 bool fill_answer(unsigned char *out, size_t *length, size_t room, size_t size, unsigned char byte);
 bool all_bytes_are(const unsigned char *data, size_t length, unsigned char byte);
 size_t digest_size(const char *name);
+
+/* private_key.c: what a private-key operation costs besides its computation. */
+void private_key_operation(void);
+
+/* accelerator.c, burn.c */
+void accelerator_operate(uint32_t engines, uint64_t operation_ns);
+void burn_cpu(uint64_t wanted_ns);
 
 /* One file per operation: the algorithms to hand out, or NULL on failure (raised). */
 const OSSL_ALGORITHM *signature_algorithms(const OSSL_ALGORITHM *originals);

@@ -146,9 +146,20 @@ static struct tlsdyno_slot *slot(void)
     return own_slot;
 }
 
+void count_amount(enum tlsdyno_counter counter, uint64_t amount)
+{
+    atomic_fetch_add_explicit(&slot()->calls[counter], amount, memory_order_relaxed);
+}
+
 void count_call(enum tlsdyno_counter counter)
 {
-    atomic_fetch_add_explicit(&slot()->calls[counter], 1, memory_order_relaxed);
+    count_amount(counter, 1);
+}
+
+/* Shared by all processes of the server, like the engines of a real accelerator. */
+_Atomic uint64_t *engines_busy_until_ns(void)
+{
+    return area->engine_busy_until_ns;
 }
 
 /*

@@ -19,6 +19,7 @@ static int fill_signature(unsigned char *signature, size_t *length, size_t room,
     if (!fill_answer(signature, length, room, size, SIGNATURE_FILL))
         return 0;
     count_call(TLSDYNO_COUNT_SIGN);
+    private_key_operation();
     return 1;
 }
 
@@ -38,6 +39,10 @@ static int sign(const struct signature_functions *real, void *context, unsigned 
 
     if (signature == NULL)
         return real->sign(context, NULL, length, room, data, data_length);
+    if (!stage_is_off(STAGE_AUTHENTICATION)) {
+        private_key_operation();
+        return real->sign(context, signature, length, room, data, data_length);
+    }
     return real->sign(context, NULL, &size, 0, data, data_length) && fill_signature(signature, length, room, size);
 }
 
@@ -48,6 +53,10 @@ static int digest_sign_final(const struct signature_functions *real, void *conte
 
     if (signature == NULL)
         return real->digest_sign_final(context, NULL, length, room);
+    if (!stage_is_off(STAGE_AUTHENTICATION)) {
+        private_key_operation();
+        return real->digest_sign_final(context, signature, length, room);
+    }
     return real->digest_sign_final(context, NULL, &size, 0) && fill_signature(signature, length, room, size);
 }
 
@@ -91,13 +100,13 @@ static int ecdsa_digest_sign_final(void *context, unsigned char *signature, size
  * The context is the wrapped provider's own. Left out: the one-shot and message functions of later versions, ways round
  * the no-op.
  */
-#define ALLOWED(sign_function, digest_sign_final_function)                                                                     \
+#define ALLOWED(sign_function, digest_sign_final_function, verify_function, digest_verify_final_function)                      \
     {                                                                                                                          \
         {OSSL_FUNC_SIGNATURE_NEWCTX, KEEP},                                                                                    \
         {OSSL_FUNC_SIGNATURE_SIGN_INIT, KEEP},                                                                                 \
         {OSSL_FUNC_SIGNATURE_SIGN, FUNCTION(sign_function)},                                                                   \
         {OSSL_FUNC_SIGNATURE_VERIFY_INIT, KEEP},                                                                               \
-        {OSSL_FUNC_SIGNATURE_VERIFY, FUNCTION(verify)},                                                                        \
+        {OSSL_FUNC_SIGNATURE_VERIFY, verify_function},                                                                         \
         {OSSL_FUNC_SIGNATURE_VERIFY_RECOVER_INIT, KEEP},                                                                       \
         {OSSL_FUNC_SIGNATURE_VERIFY_RECOVER, KEEP},                                                                            \
         {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_INIT, KEEP},                                                                          \
@@ -105,7 +114,7 @@ static int ecdsa_digest_sign_final(void *context, unsigned char *signature, size
         {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_FINAL, FUNCTION(digest_sign_final_function)},                                         \
         {OSSL_FUNC_SIGNATURE_DIGEST_VERIFY_INIT, KEEP},                                                                        \
         {OSSL_FUNC_SIGNATURE_DIGEST_VERIFY_UPDATE, KEEP},                                                                      \
-        {OSSL_FUNC_SIGNATURE_DIGEST_VERIFY_FINAL, FUNCTION(digest_verify_final)},                                              \
+        {OSSL_FUNC_SIGNATURE_DIGEST_VERIFY_FINAL, digest_verify_final_function},                                               \
         {OSSL_FUNC_SIGNATURE_FREECTX, KEEP},                                                                                   \
         {OSSL_FUNC_SIGNATURE_DUPCTX, KEEP},                                                                                    \
         {OSSL_FUNC_SIGNATURE_GET_CTX_PARAMS, KEEP},                                                                            \
@@ -129,20 +138,29 @@ static const OSSL_DISPATCH *wrap(struct signature_functions *real, const OSSL_AL
     return table_allow(table, allowed);
 }
 
+/* With the stage on, signatures are real and only what a private-key operation costs in addition is ours. */
 static const OSSL_DISPATCH *wrap_rsa(const OSSL_ALGORITHM *original, bool *hide)
 {
-    static const OSSL_DISPATCH allowed[] = ALLOWED(rsa_sign, rsa_digest_sign_final);
+    static const OSSL_DISPATCH off[]
+        = ALLOWED(rsa_sign, rsa_digest_sign_final, FUNCTION(verify), FUNCTION(digest_verify_final));
+    static const OSSL_DISPATCH on[] = ALLOWED(rsa_sign, rsa_digest_sign_final, KEEP, KEEP);
 
     (void)hide;
-    return stage_is_off(STAGE_AUTHENTICATION) ? wrap(&rsa, original, allowed) : original->implementation;
+    if (!stage_is_off(STAGE_AUTHENTICATION) && settings()->burn_ns == 0)
+        return original->implementation;
+    return wrap(&rsa, original, stage_is_off(STAGE_AUTHENTICATION) ? off : on);
 }
 
 static const OSSL_DISPATCH *wrap_ecdsa(const OSSL_ALGORITHM *original, bool *hide)
 {
-    static const OSSL_DISPATCH allowed[] = ALLOWED(ecdsa_sign, ecdsa_digest_sign_final);
+    static const OSSL_DISPATCH off[]
+        = ALLOWED(ecdsa_sign, ecdsa_digest_sign_final, FUNCTION(verify), FUNCTION(digest_verify_final));
+    static const OSSL_DISPATCH on[] = ALLOWED(ecdsa_sign, ecdsa_digest_sign_final, KEEP, KEEP);
 
     (void)hide;
-    return stage_is_off(STAGE_AUTHENTICATION) ? wrap(&ecdsa, original, allowed) : original->implementation;
+    if (!stage_is_off(STAGE_AUTHENTICATION) && settings()->burn_ns == 0)
+        return original->implementation;
+    return wrap(&ecdsa, original, stage_is_off(STAGE_AUTHENTICATION) ? off : on);
 }
 
 const OSSL_ALGORITHM *signature_algorithms(const OSSL_ALGORITHM *originals)

@@ -13,6 +13,8 @@ int main(void)
     printf("run_id_at %zu\n", offsetof(struct tlsdyno_record, run_id));
     printf("run_id_size %u\n", TLSDYNO_RUN_ID_SIZE);
     printf("slots_claimed_at %zu\n", offsetof(struct tlsdyno_record, slots_claimed));
+    printf("engine_busy_until_ns_at %zu\n", offsetof(struct tlsdyno_record, engine_busy_until_ns));
+    printf("engines_max %u\n", TLSDYNO_ENGINES_MAX);
     printf("slots_at %zu\n", offsetof(struct tlsdyno_record, slots));
     printf("slots %u\n", TLSDYNO_SLOTS);
     printf("slot_counters %u\n", TLSDYNO_SLOT_COUNTERS);
@@ -20,5 +22,7 @@ int main(void)
     printf("magic %s\n", TLSDYNO_MAGIC);
 #define PRINT_COUNTER(id, stage, name) printf("counter " #stage " " name "\n");
     TLSDYNO_COUNTERS(PRINT_COUNTER)
+#define PRINT_HARDWARE_COUNTER(id, name) printf("hardware counter " name "\n");
+    TLSDYNO_HARDWARE_COUNTERS(PRINT_HARDWARE_COUNTER)
     return 0;
 }

@@ -42,6 +42,8 @@ fn layout_is_mirrored() {
         ("run_id_at", layout::RUN_ID_AT),
         ("run_id_size", layout::RUN_ID_SIZE),
         ("slots_claimed_at", layout::SLOTS_CLAIMED_AT),
+        ("engine_busy_until_ns_at", layout::ENGINE_BUSY_UNTIL_NS_AT),
+        ("engines_max", layout::ENGINES_MAX),
         ("slots_at", layout::SLOTS_AT),
         ("slots", layout::SLOTS),
         ("slot_counters", layout::SLOT_COUNTERS),
@@ -52,6 +54,9 @@ fn layout_is_mirrored() {
     writeln!(mirror, "magic {}", String::from_utf8_lossy(&layout::MAGIC[..7])).unwrap();
     for (stage, name) in layout::COUNTERS {
         writeln!(mirror, "counter {} {name}", stage.name().to_uppercase()).unwrap();
+    }
+    for name in layout::HARDWARE_COUNTERS {
+        writeln!(mirror, "hardware counter {name}").unwrap();
     }
     assert_eq!(build::run(&mut Command::new(program)), mirror);
 }

@@ -5,6 +5,7 @@
 //! installed in DIR; `make test-openssl` does so for other series.
 
 mod build;
+mod hardware;
 mod library;
 mod nginx;
 mod processes;

@@ -73,11 +73,14 @@ fn threads_forks_and_contexts() {
     check_all("cc", "plain", &[], None, |program| Command::new(program));
 }
 
-const SANITIZERS: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
+/// Flags of address and undefined-behaviour sanitizer.
+pub const SANITIZERS: &[&str] =
+    &["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
 
 /// The provider compiled by clang with its warnings as errors, address and undefined-behaviour sanitizer.
-fn sanitized_provider() -> PathBuf {
-    let library = build::out().join(format!("tlsdyno-provider-sanitized-{}.so", std::process::id()));
+/// `label` keeps tests apart that build it at the same time.
+pub fn sanitized_provider(label: &str) -> PathBuf {
+    let library = build::out().join(format!("tlsdyno-provider-sanitized-{label}-{}.so", std::process::id()));
     let sources = build::native().join("provider");
     let files = std::fs::read_dir(&sources).unwrap().map(|entry| entry.unwrap().path());
     build::run(
@@ -104,7 +107,7 @@ fn sanitized_provider() -> PathBuf {
 
 #[test]
 fn under_address_and_undefined_behaviour_sanitizers() {
-    let library = sanitized_provider();
+    let library = sanitized_provider("all");
     check_all("clang", "sanitized", SANITIZERS, Some(&library), |program| Command::new(program));
     load_unload_and_load_again(&library);
     let program = build::test_program("clang", "vectors", "sanitized", SANITIZERS);

@@ -110,3 +110,23 @@ fn refuses_a_wrong_configuration() {
     expect_refusal("unknown stage `rsa`", |_, configuration| replace(configuration, "stages = ", "stages = rsa,"));
     expect_refusal("absolute path", |_, configuration| replace(configuration, "record = /", "record = "));
 }
+
+#[test]
+fn refuses_hardware_that_makes_no_sense() {
+    let add = |line: &'static str| {
+        move |_: &Path, configuration: &Path| {
+            replace(configuration, "activate = 1\n", &format!("activate = 1\n{line}\n"));
+        }
+    };
+    expect_refusal("expected a whole number from 1", add("burn_ns = 20us"));
+    expect_refusal("expected a whole number from 1", add("burn_ns = 99999999999999999999"));
+    expect_refusal("needs both accelerator_engines and accelerator_operation_ns", add("accelerator_engines = 2"));
+    expect_refusal("needs the stage authentication switched off", |_, configuration| {
+        replace(configuration, "authentication,", "");
+        replace(
+            configuration,
+            "activate = 1\n",
+            "activate = 1\naccelerator_engines = 1\naccelerator_operation_ns = 5\n",
+        );
+    });
+}

@@ -1,0 +1,35 @@
+/*
+ * Burns a known amount of CPU time: a cost of which the truth is known, to calibrate the instrument with.
+ */
+#include "provider.h"
+
+#include <time.h>
+
+/* CPU time of this thread, which preemption does not count in. */
+static uint64_t thread_cpu_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/*
+ * Reads the clock until the time is up. Readings are the work: n of them after the first span n times the cost of one,
+ * and what lies before the first and after the last adds up to one more. It ends when one more would miss the wanted
+ * time by more than stopping does, so that the mean over many operations is what was asked for.
+ */
+void burn_cpu(uint64_t wanted_ns)
+{
+    uint64_t start = thread_cpu_ns();
+    uint64_t readings = 0;
+    uint64_t spent, each;
+
+    do {
+        readings++;
+        spent = thread_cpu_ns() - start;
+        each = spent / readings;
+    } while (spent + each + each / 2 < wanted_ns);
+    count_call(TLSDYNO_COUNT_BURNS);
+    count_amount(TLSDYNO_COUNT_BURNT_NS, spent + each);
+}

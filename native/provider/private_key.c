@@ -1,0 +1,15 @@
+/*
+ * What a private-key operation (a signature, the decryption of a static-RSA pre-master secret) costs besides its
+ * computation: its time in an emulated accelerator, and CPU time burnt on purpose. The data path is not touched here.
+ */
+#include "provider.h"
+
+void private_key_operation(void)
+{
+    const struct configuration *configuration = settings();
+
+    if (configuration->accelerator_engines != 0)
+        accelerator_operate(configuration->accelerator_engines, configuration->accelerator_operation_ns);
+    if (configuration->burn_ns != 0)
+        burn_cpu(configuration->burn_ns);
+}
