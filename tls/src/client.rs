@@ -8,9 +8,12 @@ use tlsdyno_wire::record;
 
 use crate::config::Config;
 use crate::error::{Alert, Error};
+use crate::noop::Stage;
 use crate::offer::Offer;
 use crate::records::Records;
+use crate::script::{Flights, From, Script};
 use crate::session::{Session, SessionKind};
+use crate::skeleton::Walk;
 use crate::suite::{Group, Suite, Version};
 use crate::{tls12, tls13};
 
@@ -28,6 +31,19 @@ pub trait Receiver {
     fn session(&mut self, session: Session);
 }
 
+/// What became of data sent with the hello (RFC 9846 section 2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EarlyData {
+    /// The hello did not offer any.
+    NotOffered,
+    /// The server has not answered yet.
+    Offered,
+    /// The server did not take them; they were sent again after the handshake.
+    Rejected,
+    /// The server took them.
+    Accepted,
+}
+
 /// What was negotiated, and what it took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handshake {
@@ -41,6 +57,8 @@ pub struct Handshake {
     pub resumed: Option<SessionKind>,
     /// What kind of session the last ClientHello offered.
     pub offered: Option<SessionKind>,
+    /// Early data. Fast resumption, which sends data with the hello too, has none.
+    pub early_data: EarlyData,
     /// The server asked for a second ClientHello.
     pub hello_retry: bool,
     /// Records are encrypted first, then authenticated (RFC 7366); TLS 1.2 CBC suites only.
@@ -64,10 +82,23 @@ pub struct Client {
     joiner: Joiner,
     state: State,
     summary: Handshake,
+    flights: Flights,
+    early: Option<Box<Early>>,
     ignored: Ignored,
     peer_closed: bool,
     closed: bool,
 }
+
+/// Early data under way.
+struct Early {
+    /// What was sent, in case the server does not take it.
+    sent: Vec<u8>,
+    /// How much more may be sent.
+    room: usize,
+}
+
+/// Most early data of a connection: they are held until the server has taken them.
+const EARLY_DATA_MAX: usize = 16 * 1024;
 
 /// What the client waits for. Handshake states are boxed: they are large, and gone once the connection carries data.
 pub(crate) enum State {
@@ -84,6 +115,12 @@ pub(crate) enum State {
         /// One no_renegotiation was sent.
         renegotiation_refused: bool,
     },
+    /// The rest of a skeleton handshake or fast resumption.
+    Skeleton(Box<Walk>),
+    /// Data in plain.
+    Plain,
+    /// Data protected with keys of zeros, without any handshake.
+    Minimal(Version),
     /// Nothing: the connection has failed.
     Failed,
 }
@@ -120,6 +157,13 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// A session of the server, for the receiver: unless a perfect cache replaces them all.
+    pub fn keep(&mut self, session: Session) {
+        if self.config.settings().universal.is_none() {
+            self.receiver.session(session);
+        }
+    }
+
     /// Keys change after this message: no byte under the old ones may follow it in its record.
     pub fn require_record_end(&self) -> Result<(), Error> {
         if self.at_record_end {
@@ -130,7 +174,7 @@ impl Context<'_> {
 }
 
 impl Client {
-    /// A connection that begins now: appends its ClientHello to `out`. `session` is offered if this configuration can resume it.
+    /// A connection that begins now: appends its first flight to `out`. `session` is offered if this configuration can resume it.
     pub fn new(
         config: &Arc<Config>,
         session: Option<Session>,
@@ -139,28 +183,35 @@ impl Client {
         out: &mut Vec<u8>,
     ) -> Client {
         let before = out.len();
-        let offer = Offer::new(config, session, entropy, now_ms, out);
+        let mut records = Records::default();
+        let (state, offered, early) = begin(config, session, entropy, now_ms, &mut records, out);
+        let bytes_out = out.len() - before;
+        let mut flights = Flights::default();
+        flights.count(From::Client, bytes_out);
         let suite = config.settings().suites[0];
         let summary = Handshake {
             version: suite.version(),
             suite,
             group: None,
             resumed: None,
-            offered: offer.offered(),
+            offered,
+            early_data: if early.is_some() { EarlyData::Offered } else { EarlyData::NotOffered },
             hello_retry: false,
             encrypt_then_mac: false,
             extended_master_secret: false,
             certificate_requested: false,
             alpn: None,
             bytes_in: 0,
-            bytes_out: (out.len() - before) as u32,
+            bytes_out: bytes_out as u32,
         };
         Client {
             config: Arc::clone(config),
-            records: Records::default(),
+            records,
             joiner: Joiner::default(),
-            state: State::Offer(Box::new(offer)),
+            state,
             summary,
+            flights,
+            early,
             ignored: Ignored(0),
             peer_closed: false,
             closed: false,
@@ -192,33 +243,66 @@ impl Client {
         result
     }
 
-    /// Whether the handshake is complete from the client's view: data may be sent.
+    /// Whether the handshake is complete from the client's view: any amount of data may be sent.
     pub fn is_connected(&self) -> bool {
-        matches!(self.state, State::Open13(_) | State::Open12 { .. })
+        match &self.state {
+            State::Open13(_) | State::Open12 { .. } | State::Plain | State::Minimal(_) => true,
+            State::Skeleton(walk) => walk.is_ready(),
+            State::Offer(_) | State::Tls13(_) | State::Tls12(_) | State::Failed => false,
+        }
     }
 
-    /// Appends `plain` as application data records to `out`.
+    /// Bytes of data that may be sent now: any number once connected and with fast resumption, some with the hello as early data.
+    pub fn room(&self) -> usize {
+        match &self.state {
+            _ if self.closed => 0,
+            State::Skeleton(walk) if walk.sends_at_once() => usize::MAX,
+            _ if self.is_connected() => usize::MAX,
+            _ => match (&self.early, self.summary.early_data) {
+                (Some(early), EarlyData::Offered | EarlyData::Accepted) => early.room,
+                _ => 0,
+            },
+        }
+    }
+
+    /// Appends `plain` as application data to `out`, in records where data are protected. Early data that the server does not take are
+    /// sent again by themselves.
     ///
     /// # Errors
-    /// [`Error::NotConnected`] before the handshake is complete and after [`Client::close`].
+    /// [`Error::NotConnected`] where there is no [`Client::room`] for them.
     pub fn send(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-        if !self.is_connected() || self.closed {
+        let room = self.room();
+        if room == 0 || plain.len() > room {
             return Err(Error::NotConnected);
         }
-        if let State::Open13(open) = &mut self.state {
-            open.renew_used_up_key(&self.config, &mut self.records, out);
+        if plain.is_empty() {
+            return Ok(());
         }
-        if !plain.is_empty() {
-            self.records.send(record::APPLICATION_DATA, plain, out);
+        match &mut self.state {
+            State::Plain | State::Skeleton(_) => out.extend_from_slice(plain),
+            State::Open13(_) | State::Open12 { .. } if self.config.is_plain() => out.extend_from_slice(plain),
+            State::Open13(open) => {
+                open.renew_used_up_key(&self.config, &mut self.records, out);
+                self.records.send(record::APPLICATION_DATA, plain, out);
+            }
+            _ => {
+                if let Some(early) = &mut self.early {
+                    early.room -= plain.len();
+                    early.sent.extend_from_slice(plain);
+                }
+                self.records.send(record::APPLICATION_DATA, plain, out);
+            }
         }
         Ok(())
     }
 
-    /// Appends close_notify, once, unless the connection has failed. Receiving goes on.
+    /// Appends close_notify, once, unless the connection has failed or its end is that of TCP. Receiving goes on.
     pub fn close(&mut self, out: &mut Vec<u8>) {
         if !self.closed && !matches!(self.state, State::Failed) {
             self.closed = true;
-            self.records.send_alert(Alert::CLOSE_NOTIFY, out);
+            if !self.ends_with_tcp() {
+                self.records.send_alert(Alert::CLOSE_NOTIFY, out);
+            }
         }
     }
 
@@ -227,15 +311,24 @@ impl Client {
         self.peer_closed
     }
 
+    /// Whether neither end sends close_notify on this connection: data in plain, and minimal set-up.
+    fn ends_with_tcp(&self) -> bool {
+        match self.state {
+            State::Plain | State::Minimal(_) | State::Skeleton(_) => true,
+            State::Open13(_) | State::Open12 { .. } => self.config.is_plain(),
+            _ => false,
+        }
+    }
+
     /// The server closed the TCP connection.
     ///
     /// # Errors
-    /// [`Error::ClosedInHandshake`], or [`Error::Truncated`] where no close_notify came before: whether data is missing is then for
-    /// the protocol above to tell.
+    /// [`Error::ClosedInHandshake`], or [`Error::Truncated`] where no close_notify came before though one was due: whether data is
+    /// missing is then for the protocol above to tell.
     pub fn end_of_input(&mut self) -> Result<(), Error> {
-        let connected = self.is_connected();
+        let (connected, ends_with_tcp) = (self.is_connected(), self.ends_with_tcp());
         let failed = matches!(std::mem::replace(&mut self.state, State::Failed), State::Failed);
-        match (failed, self.peer_closed, connected) {
+        match (failed, self.peer_closed || ends_with_tcp, connected) {
             (true, _, _) => Err(Error::Failed),
             (_, _, false) => Err(Error::ClosedInHandshake),
             (_, true, _) => Ok(()),
@@ -243,9 +336,15 @@ impl Client {
         }
     }
 
-    /// What was negotiated, once the handshake is complete.
+    /// What was negotiated, once the handshake is complete. `None` for a minimal set-up, which negotiates nothing.
     pub fn handshake(&self) -> Option<&Handshake> {
-        self.is_connected().then_some(&self.summary)
+        let negotiates = !matches!(self.state, State::Minimal(_));
+        (negotiates && self.is_connected()).then_some(&self.summary)
+    }
+
+    /// The flights of the handshake, those with tickets included that came before the first data of the server.
+    pub fn script(&self) -> Script {
+        self.flights.script()
     }
 
     fn receive_records(
@@ -258,23 +357,113 @@ impl Client {
     ) -> Result<(), Error> {
         let mut rest = bytes;
         while !rest.is_empty() && !self.peer_closed {
+            if let State::Skeleton(_) = self.state {
+                let used = self.walk(rest, now_ms, out, receiver)?;
+                rest = &mut rest[used..];
+                continue;
+            }
+            if self.is_plain_from(rest) {
+                self.state = State::Plain;
+                self.flights.end();
+                receiver.plaintext(rest);
+                return Ok(());
+            }
             let limit = self.records.body_limit(self.version());
             let (record, after) = self.records.deframer.next(rest, limit)?;
             rest = after;
             let Some((header, mut body)) = record else {
                 return Ok(());
             };
+            let bytes = record::HEADER + header.length();
             if self.is_connected() {
                 self.record(header, body.bytes(), now_ms, entropy, out, receiver)?;
+                self.flights.count(From::Server, bytes);
                 continue;
             }
             let before = out.len();
             self.record(header, body.bytes(), now_ms, entropy, out, receiver)?;
-            let summary = &mut self.summary;
-            summary.bytes_in = summary.bytes_in.saturating_add((record::HEADER + header.length()) as u32);
-            summary.bytes_out = summary.bytes_out.saturating_add((out.len() - before) as u32);
+            self.count(bytes, out.len() - before);
+            if self.is_connected() {
+                self.complete(out, receiver);
+            }
         }
         Ok(())
+    }
+
+    /// Counts bytes of the handshake.
+    fn count(&mut self, bytes_in: usize, bytes_out: usize) {
+        self.flights.count(From::Server, bytes_in);
+        self.flights.count(From::Client, bytes_out);
+        let summary = &mut self.summary;
+        summary.bytes_in = summary.bytes_in.saturating_add(bytes_in as u32);
+        summary.bytes_out = summary.bytes_out.saturating_add(bytes_out as u32);
+    }
+
+    /// Whether the input goes on with data in plain. In front of the first of them TLS 1.3 has tickets, whose records begin in another
+    /// way than HTTP does (docs/NOOP.md, "marshalling").
+    fn is_plain_from(&self, input: &[u8]) -> bool {
+        const TICKET_RECORD: [u8; 3] = [record::APPLICATION_DATA, 3, 3];
+        match self.state {
+            State::Plain => true,
+            State::Open13(_) if self.config.is_plain() && !self.records.deframer.is_partial() => {
+                let told = input.len().min(TICKET_RECORD.len());
+                input[..told] != TICKET_RECORD[..told]
+            }
+            _ => false,
+        }
+    }
+
+    /// Goes on with a skeleton; answers how many bytes belong to it.
+    fn walk(
+        &mut self,
+        bytes: &[u8],
+        now_ms: u64,
+        out: &mut Vec<u8>,
+        receiver: &mut dyn Receiver,
+    ) -> Result<usize, Error> {
+        let State::Skeleton(walk) = &mut self.state else {
+            return Ok(0);
+        };
+        let was_ready = walk.is_ready();
+        let before = out.len();
+        let used = walk.receive(bytes, out)?;
+        let (is_ready, is_over) = (walk.is_ready(), walk.is_over());
+        let (resumed, session) = (walk.resumes(), if is_over { walk.session(now_ms) } else { None });
+        if was_ready {
+            self.flights.count(From::Server, used);
+        } else {
+            self.count(used, out.len() - before);
+        }
+        if is_ready && !was_ready {
+            self.summary.resumed = resumed;
+            self.flights.ready();
+        }
+        if is_over {
+            self.state = State::Plain;
+            if let Some(session) = session {
+                receiver.session(session);
+            }
+        }
+        Ok(used)
+    }
+
+    /// A real handshake is complete: what was sent too early is sent again, and from here data may be plain.
+    fn complete(&mut self, out: &mut Vec<u8>, receiver: &mut dyn Receiver) {
+        self.flights.ready();
+        if self.summary.resumed.is_none()
+            && let Some(universal) = &self.config.settings().universal
+        {
+            receiver.session(universal.clone());
+        }
+        if let Some(early) = self.early.take()
+            && self.summary.early_data == EarlyData::Rejected
+            && !early.sent.is_empty()
+        {
+            self.records.send(record::APPLICATION_DATA, &early.sent, out);
+        }
+        if self.config.is_plain() && matches!(self.state, State::Open12 { .. }) {
+            self.state = State::Plain;
+        }
     }
 
     /// The version, once the server has chosen it.
@@ -282,7 +471,8 @@ impl Client {
         match self.state {
             State::Tls13(_) | State::Open13(_) => Some(Version::Tls13),
             State::Tls12(_) | State::Open12 { .. } => Some(Version::Tls12),
-            State::Offer(_) | State::Failed => None,
+            State::Minimal(version) => Some(version),
+            State::Offer(_) | State::Skeleton(_) | State::Plain | State::Failed => None,
         }
     }
 
@@ -311,6 +501,7 @@ impl Client {
         }
         match content_type {
             record::APPLICATION_DATA if self.is_connected() => {
+                self.flights.end();
                 receiver.plaintext(content);
                 Ok(())
             }
@@ -405,10 +596,48 @@ impl Client {
             State::Offer(_) => "ServerHello",
             State::Tls13(handshaking) => handshaking.expected(),
             State::Tls12(handshaking) => handshaking.expected(),
-            State::Open13(_) | State::Open12 { .. } => "application data",
+            State::Open13(_) | State::Open12 { .. } | State::Plain | State::Minimal(_) => "application data",
+            State::Skeleton(_) => "a flight of a skeleton",
             State::Failed => "nothing",
         }
     }
+}
+
+/// Appends the first flight that the configuration's stages ask for. Answers the state, what was offered, and room for early data.
+fn begin(
+    config: &Arc<Config>,
+    session: Option<Session>,
+    entropy: &mut dyn Entropy,
+    now_ms: u64,
+    records: &mut Records,
+    out: &mut Vec<u8>,
+) -> (State, Option<SessionKind>, Option<Box<Early>>) {
+    let settings = config.settings();
+    let off = |stage| settings.stages_off.contains(stage);
+    if off(Stage::Setup) {
+        let suite = settings.suites[0];
+        records.begin_with_zero_keys(suite, settings.stages_off, settings.encrypt_then_mac);
+        return (State::Minimal(suite.version()), None, None);
+    }
+    if off(Stage::Handshake) {
+        let walk = Walk::begin(config, session.is_some(), off(Stage::RoundTrip), out);
+        let offered = walk.resumes();
+        return (State::Skeleton(Box::new(walk)), offered, None);
+    }
+    if off(Stage::RoundTrip)
+        && config.resumed_script().is_some()
+        && let Some(session) = &session
+    {
+        let walk = Walk::fast(config, session.clone(), entropy, out);
+        return (State::Skeleton(Box::new(walk)), Some(session.kind()), None);
+    }
+    let offer = Offer::new(config, session, entropy, now_ms, out);
+    let offered = offer.offered();
+    let early = offer.early_data().map(|room| Box::new(Early { sent: Vec::new(), room: room.min(EARLY_DATA_MAX) }));
+    if early.is_some() {
+        records.sealer = offer.early_sealer(config);
+    }
+    (State::Offer(Box::new(offer)), offered, early)
 }
 
 /// Whether a record of this type is protected, given that there are keys to open it with.
@@ -417,7 +646,8 @@ impl Client {
 /// alert in plain text. In TLS 1.2 everything after change_cipher_spec is.
 fn is_protected(state: &State, content_type: u8) -> Result<bool, Error> {
     match (state, content_type) {
-        (State::Tls12(_) | State::Open12 { .. }, _) | (_, record::APPLICATION_DATA) => Ok(true),
+        (State::Tls12(_) | State::Open12 { .. } | State::Minimal(Version::Tls12), _) => Ok(true),
+        (_, record::APPLICATION_DATA) => Ok(true),
         (State::Tls13(_), record::CHANGE_CIPHER_SPEC | record::ALERT) => Ok(false),
         _ => Err(Error::UnexpectedMessage { got: "an unprotected record", expected: "a protected record" }),
     }
@@ -430,7 +660,8 @@ fn handle(state: State, message: &Message<'_>, context: &mut Context<'_>) -> Res
         State::Tls12(handshaking) => handshaking.handle(message, context),
         State::Open13(open) => open.handle(message, context),
         State::Open12 { renegotiation_refused } => tls12::handle_when_open(message, renegotiation_refused, context),
-        State::Failed => Err(Error::Failed),
+        State::Minimal(_) => Err(unexpected(message, "application data")),
+        State::Skeleton(_) | State::Plain | State::Failed => Err(Error::Failed),
     }
 }
 

@@ -12,7 +12,9 @@ use crate::crypto::hash::{Digest, digest};
 use crate::crypto::kdf::{derive_secret, hkdf_extract};
 use crate::crypto::verify::{SIGNATURE_SCHEMES, Trust};
 use crate::noop::{Stage, StageSet};
-use crate::session::Origin;
+use crate::script::{Script, Scripts};
+use crate::session::{Origin, Session};
+use crate::skeleton::REPLY_HEAD;
 use crate::suite::{Effort, Group, Hash, Suite, Version};
 
 /// What the client offers and verifies. Plain data; [`Config::new`] checks and compiles it.
@@ -43,6 +45,13 @@ pub struct Settings {
     pub trust_anchors: Vec<Vec<u8>>,
     /// The time at which certificates must be valid, in seconds since 1970 (the client has no clock).
     pub now_unix_s: u64,
+    /// TLS 1.3: send data with the hello when a session allows it (early data, RFC 9846 section 2.3).
+    pub early_data: bool,
+    /// The universal session of a perfect cache: after each full handshake the receiver gets it instead of what the server sent. `None`
+    /// with that stage off: sessions are kept as they come, and the first one becomes the universal session.
+    pub universal: Option<Session>,
+    /// The flights of skeletons and of fast resumption.
+    pub scripts: Option<Scripts>,
     /// Records sent under one TLS 1.3 key before it is updated (RFC 9846 section 5.5: at most 2^24.5 with AES-GCM).
     pub records_per_key: u64,
 }
@@ -63,6 +72,9 @@ impl Default for Settings {
             tickets: true,
             trust_anchors: Vec::new(),
             now_unix_s: 0,
+            early_data: false,
+            universal: None,
+            scripts: None,
             records_per_key: 1 << 24,
         }
     }
@@ -94,6 +106,23 @@ pub enum ConfigError {
     /// Honest effort without anything to verify against.
     #[error("honest effort verifies certificates: it needs {0} (or choose the effort lean)")]
     NothingToVerify(&'static str),
+    /// A skeleton handshake or fast resumption without its script.
+    #[error("stage `{0}` is off, which needs the flights of a real handshake: record them first (Client::script)")]
+    NoScript(Stage),
+    /// A script that cannot be played.
+    #[error("the script of a {kind} handshake cannot be played: {fault}")]
+    BadScript {
+        /// `full` or `resumed`.
+        kind: &'static str,
+        /// What is wrong with it.
+        fault: &'static str,
+    },
+    /// Stages of the shim that contradict each other.
+    #[error("{0}")]
+    Contradiction(&'static str),
+    /// A minimal set-up negotiates nothing.
+    #[error("without any set-up no suite is negotiated: offer exactly one, not {0}")]
+    SuiteNotPinned(usize),
     /// Trust anchors that cannot be read.
     #[error("the trusted certificates cannot be used: {0}")]
     BadTrustAnchors(CryptoError),
@@ -121,8 +150,9 @@ pub struct Config {
 impl Config {
     /// Fills in what was left empty, checks that everything fits together, and prepares what all connections share.
     pub fn new(settings: Settings) -> Result<Config, ConfigError> {
-        let settings = complete(settings);
+        let mut settings = complete(settings);
         check(&settings)?;
+        settings.universal = settings.universal.map(|session| session.without_end());
         let first_hash = settings.suites[0].hash();
         let only_hash = settings.suites.iter().all(|suite| suite.hash() == first_hash).then_some(first_hash);
         let off = settings.stages_off;
@@ -163,6 +193,16 @@ impl Config {
     /// Whether the hello carries a server name: an address is none.
     pub(crate) fn sends_server_name(&self) -> bool {
         sni(&self.settings).is_some()
+    }
+
+    /// The flights of a resumed skeleton or of fast resumption.
+    pub(crate) fn resumed_script(&self) -> Option<&Script> {
+        self.settings.scripts.as_ref().and_then(|scripts| scripts.resumed.as_ref())
+    }
+
+    /// Whether data travel in plain after the handshake.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.settings.stages_off.contains(Stage::Marshalling)
     }
 
     pub(crate) fn template(&self) -> &Template {
@@ -236,6 +276,7 @@ fn check(settings: &Settings) -> Result<(), ConfigError> {
             return Err(ConfigError::VersionWithoutSuite(*version));
         }
     }
+    check_shim_stages(settings)?;
     no_duplicate(&settings.versions)?;
     no_duplicate(&settings.suites)?;
     no_duplicate(&settings.groups)?;
@@ -252,6 +293,43 @@ fn check(settings: &Settings) -> Result<(), ConfigError> {
         Effort::Honest if settings.server_name.is_none() => Err(ConfigError::NothingToVerify("a server name")),
         _ => Ok(()),
     }
+}
+
+/// What the stages of the shim need (docs/NOOP.md).
+fn check_shim_stages(settings: &Settings) -> Result<(), ConfigError> {
+    let off = |stage| settings.stages_off.contains(stage);
+    let contradiction = |what| Err(ConfigError::Contradiction(what));
+    if off(Stage::Setup) && settings.suites.len() != 1 {
+        return Err(ConfigError::SuiteNotPinned(settings.suites.len()));
+    }
+    if off(Stage::Handshake) && !off(Stage::Marshalling) {
+        return contradiction("a skeleton handshake agrees on no keys: switch `marshalling` off too");
+    }
+    if off(Stage::RoundTrip) && !(off(Stage::Marshalling) && (off(Stage::Handshake) || off(Stage::SessionCache))) {
+        return contradiction("`round_trip` needs `marshalling` off, and `handshake` or `session_cache`");
+    }
+    if settings.early_data && (off(Stage::Marshalling) || off(Stage::Setup)) {
+        return contradiction("early data need a real handshake and protected data");
+    }
+    for stage in [Stage::Handshake, Stage::RoundTrip] {
+        if off(stage) && settings.scripts.is_none() {
+            return Err(ConfigError::NoScript(stage));
+        }
+    }
+    let Some(scripts) = &settings.scripts else {
+        return Ok(());
+    };
+    for (kind, script) in [("full", Some(&scripts.full)), ("resumed", scripts.resumed.as_ref())] {
+        if let Some(fault) = script.and_then(Script::fault) {
+            return Err(ConfigError::BadScript { kind, fault });
+        }
+    }
+    let reply = scripts.resumed.as_ref().map(|script| script.flights[1] as usize);
+    if reply.is_some_and(|bytes| bytes <= REPLY_HEAD) {
+        let fault = "the server's flight has no room for a random and verify data";
+        return Err(ConfigError::BadScript { kind: "resumed", fault });
+    }
+    Ok(())
 }
 
 fn no_duplicate<T: PartialEq + ToString>(list: &[T]) -> Result<(), ConfigError> {

@@ -7,11 +7,12 @@ use tlsdyno_wire::handshake::{self, Body, Message};
 use tlsdyno_wire::hello::{self, ServerHello};
 use tlsdyno_wire::limits;
 
-use crate::client::{Context, Entropy, State, unexpected};
+use crate::client::{Context, EarlyData, Entropy, State, unexpected};
 use crate::config::Config;
 use crate::crypto::exchange::KeyShare;
 use crate::crypto::hash::{Digest, Transcript, digest};
 use crate::crypto::kdf::{binder_mac, derive_secret, hkdf_extract};
+use crate::crypto::protect::Sealer;
 use crate::error::{Alert, Error};
 use crate::session::{Session, SessionKind};
 use crate::suite::{Hash, Suite, Version};
@@ -25,6 +26,8 @@ pub(crate) struct Offer {
     pub share: Option<KeyShare>,
     /// The session offered; not one that this configuration cannot resume.
     pub session: Option<Session>,
+    /// The first hello says that early data follow it.
+    early_data: bool,
     transcript: Opening,
     /// The suite of the HelloRetryRequest, once one came.
     retry: Option<Suite>,
@@ -74,11 +77,14 @@ impl Offer {
         let share = config
             .offers(Version::Tls13)
             .then(|| KeyShare::generate(settings.groups[0], settings.effort, settings.stages_off));
+        let takes_early = |session: &Session| session.psk().is_some() && session.max_early_data() > 0;
+        let early_data = settings.early_data && session.as_ref().is_some_and(takes_early);
         let mut offer = Offer {
             random,
             session_id: offered_id(session.as_ref(), entropy),
             share,
             session,
+            early_data,
             transcript: Opening::Held(Vec::new()),
             retry: None,
         };
@@ -96,6 +102,24 @@ impl Offer {
 
     pub fn offered(&self) -> Option<SessionKind> {
         self.session.as_ref().map(Session::kind)
+    }
+
+    /// How many bytes of early data may follow the hello, if any.
+    pub fn early_data(&self) -> Option<usize> {
+        self.session.as_ref().filter(|_| self.early_data).map(|session| session.max_early_data() as usize)
+    }
+
+    /// The keys of early data (RFC 9846 section 7.1). They are bound to the hello, which is complete.
+    pub fn early_sealer(&self, config: &Config) -> Option<Sealer> {
+        let session = self.session.as_ref()?;
+        let (suite, off) = (session.suite(), config.settings().stages_off);
+        let at_hello = match &self.transcript {
+            Opening::Hashed(transcript) => transcript.current(),
+            Opening::Held(hello) => digest(suite.hash(), off, hello),
+        };
+        let early = early_secret(suite.hash(), config, session.psk()?);
+        let secret = derive_secret(suite.hash(), off, early.as_slice(), b"c e traffic", &at_hello);
+        Some(Sealer::tls13(suite, off, secret.as_slice()))
     }
 
     /// Appends the ClientHello; returns where its handshake message starts. `retry`: the transcript so far and the server's cookie.
@@ -127,6 +151,9 @@ impl Offer {
             return writer.finish();
         };
         let hash = session.suite().hash();
+        if self.early_data && retry.is_none() {
+            writer.extension(hello::EARLY_DATA, |_| ());
+        }
         writer.pre_shared_key(session.identity(), session.obfuscated_age(now_ms), hash.digest_bytes() as u8);
         let message = writer.finish();
         put_binder(config, hash, psk, retry.map(|(transcript, _)| transcript), message, out);
@@ -174,6 +201,10 @@ impl Offer {
         if version == Version::Tls12 && self.retry.is_some() {
             return Err(Error::illegal("TLS 1.2 after a HelloRetryRequest"));
         }
+        if version == Version::Tls12 && self.early_data {
+            // RFC 9846 section 4.2.10.
+            return Err(Error::illegal("the server chose TLS 1.2 although the client sent early data"));
+        }
         // RFC 9846 section 4.1.3: the mark of a TLS 1.3 server that was made to choose TLS 1.2.
         let mark = &hello.random[24..];
         if version == Version::Tls12
@@ -217,6 +248,11 @@ impl Offer {
             return Err(Error::illegal("a HelloRetryRequest that changes nothing"));
         }
         context.require_record_end()?;
+        if context.summary.early_data == EarlyData::Offered {
+            // RFC 9846 section 4.2.10: a HelloRetryRequest rejects them, and the second hello goes out unprotected.
+            context.summary.early_data = EarlyData::Rejected;
+            context.records.sealer = None;
+        }
         // RFC 9846 section 4.4.1: the first hello enters the transcript as its hash, in a message_hash message.
         let first = self.take_transcript(suite.hash(), &config).current();
         let mut transcript = Transcript::new(suite.hash(), config.settings().stages_off);

@@ -5,7 +5,8 @@ use tlsdyno_wire::record::{self, Deframer};
 
 use crate::crypto::protect::{Opener, Sealer};
 use crate::error::Alert;
-use crate::suite::Version;
+use crate::noop::StageSet;
+use crate::suite::{Suite, Version};
 
 /// Framing and keys of both directions.
 #[derive(Default)]
@@ -16,6 +17,12 @@ pub(crate) struct Records {
 }
 
 impl Records {
+    /// Keys, fixed IVs and MAC keys of zeros in both directions (docs/NOOP.md, "setup").
+    pub fn begin_with_zero_keys(&mut self, suite: Suite, off: StageSet, encrypt_then_mac: bool) {
+        self.sealer = Some(Sealer::with_zero_keys(suite, off, encrypt_then_mac));
+        self.opener = Some(Opener::with_zero_keys(suite, off, encrypt_then_mac));
+    }
+
     /// Appends records with `content`, protected once there are keys.
     pub fn send(&mut self, content_type: u8, content: &[u8], out: &mut Vec<u8>) {
         match &mut self.sealer {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tlsdyno_wire::codec::{DecodeError, Reader, put_u16, put_vector16};
+
 use crate::crypto::hash::Digest;
 use crate::suite::{Suite, Version};
 
@@ -51,6 +53,11 @@ const LIFETIME_MAX_S: u32 = 7 * 24 * 3600;
 #[derive(Clone)]
 pub struct Session(Arc<Inner>);
 
+/// A session that cannot be read back: written by another version of this program, or damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the bytes are no session that this version wrote")]
+pub struct BadSession;
+
 struct Inner {
     kind: SessionKind,
     /// Session id, ticket, or PSK identity.
@@ -61,6 +68,8 @@ struct Inner {
     created_ms: u64,
     lifetime_s: u32,
     age_add: u32,
+    /// Bytes of early data that the server takes with it; 0: none.
+    max_early_data: u32,
     origin: Origin,
 }
 
@@ -73,6 +82,7 @@ pub(crate) struct Origin {
     pub verified: bool,
 }
 
+#[derive(Clone)]
 enum Secret {
     Master([u8; 48]),
     Psk(Digest),
@@ -98,6 +108,14 @@ pub(crate) struct Established12 {
     pub origin: Origin,
 }
 
+/// What a NewSessionTicket of TLS 1.3 says.
+pub(crate) struct Ticket13<'a> {
+    pub identity: &'a [u8],
+    pub lifetime_s: u32,
+    pub age_add: u32,
+    pub max_early_data: u32,
+}
+
 impl Session {
     /// A TLS 1.2 session kept by the server under `id`.
     pub(crate) fn tls12_id(established: &Established12, id: &[u8], now_ms: u64) -> Session {
@@ -120,31 +138,114 @@ impl Session {
             created_ms: now_ms,
             lifetime_s,
             age_add: 0,
+            max_early_data: 0,
             origin: established.origin.clone(),
         }))
     }
 
     /// A TLS 1.3 ticket with its pre-shared key.
-    pub(crate) fn tls13(
-        suite: Suite,
-        psk: Digest,
-        ticket: &[u8],
-        lifetime_s: u32,
-        age_add: u32,
-        origin: Origin,
-        now_ms: u64,
-    ) -> Session {
+    pub(crate) fn tls13(suite: Suite, psk: Digest, ticket: &Ticket13<'_>, origin: Origin, now_ms: u64) -> Session {
         Session(Arc::new(Inner {
             kind: SessionKind::Tls13Psk,
-            identity: ticket.into(),
+            identity: ticket.identity.into(),
             secret: Secret::Psk(psk),
             suite,
             extended_master_secret: false,
             created_ms: now_ms,
-            lifetime_s: lifetime_s.min(LIFETIME_MAX_S),
-            age_add,
+            lifetime_s: ticket.lifetime_s.min(LIFETIME_MAX_S),
+            age_add: ticket.age_add,
+            max_early_data: ticket.max_early_data,
             origin,
         }))
+    }
+
+    /// What a user holds after a skeleton handshake: it stands for a session, and cannot be resumed but by another skeleton.
+    pub(crate) fn of_skeleton(kind: SessionKind, suite: Suite, origin: Origin, now_ms: u64) -> Session {
+        Session(Arc::new(Inner {
+            kind,
+            identity: Box::default(),
+            secret: Secret::Master([0; 48]),
+            suite,
+            extended_master_secret: false,
+            created_ms: now_ms,
+            lifetime_s: u32::MAX,
+            age_add: 0,
+            max_early_data: 0,
+            origin,
+        }))
+    }
+
+    /// The same session as one that never ends: the perfect cache keeps its universal session for ever.
+    pub(crate) fn without_end(&self) -> Session {
+        let inner = &self.0;
+        Session(Arc::new(Inner {
+            kind: inner.kind,
+            identity: inner.identity.clone(),
+            secret: inner.secret.clone(),
+            suite: inner.suite,
+            extended_master_secret: inner.extended_master_secret,
+            created_ms: inner.created_ms,
+            lifetime_s: u32::MAX,
+            age_add: inner.age_add,
+            max_early_data: inner.max_early_data,
+            origin: inner.origin.clone(),
+        }))
+    }
+
+    /// The session as bytes that [`Session::from_bytes`] reads, in this version of the program. They hold its secret.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let inner = &self.0;
+        let mut out = vec![inner.kind as u8];
+        put_u16(&mut out, inner.suite.code());
+        let (is_psk, secret) = (matches!(inner.secret, Secret::Psk(_)), self.secret());
+        let verified = inner.origin.verified;
+        out.extend([inner.extended_master_secret, verified, inner.origin.server_name.is_some(), is_psk].map(u8::from));
+        for number in [inner.lifetime_s, inner.age_add, inner.max_early_data] {
+            out.extend_from_slice(&number.to_be_bytes());
+        }
+        for field in [&inner.identity, secret, inner.origin.server_name.as_deref().unwrap_or_default().as_bytes()] {
+            put_vector16(&mut out, |out| out.extend_from_slice(field));
+        }
+        out
+    }
+
+    /// Reads what [`Session::to_bytes`] wrote. The session counts as received at `now_ms`: the clocks of two processes may differ.
+    ///
+    /// # Errors
+    /// [`BadSession`].
+    pub fn from_bytes(bytes: &[u8], now_ms: u64) -> Result<Session, BadSession> {
+        Session::read(bytes, now_ms).ok().flatten().ok_or(BadSession)
+    }
+
+    fn read(bytes: &[u8], now_ms: u64) -> Result<Option<Session>, DecodeError> {
+        let mut reader = Reader::new("session", bytes);
+        let kinds = [SessionKind::Tls12Id, SessionKind::Tls12Ticket, SessionKind::Tls13Psk];
+        let kind = kinds.get(usize::from(reader.u8()?));
+        let suite = Suite::from_code(reader.u16()?);
+        let [extended_master_secret, verified, named, is_psk] = reader.array::<4>()?.map(|flag| flag != 0);
+        let (lifetime_s, age_add, max_early_data) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let (identity, secret, name) = (reader.vector16()?, reader.vector16()?, reader.vector16()?);
+        reader.finish()?;
+        let (Some(&kind), Some(suite), Ok(name)) = (kind, suite, std::str::from_utf8(name)) else {
+            return Ok(None);
+        };
+        let secret = match is_psk {
+            true if secret.len() == suite.hash().digest_bytes() => Secret::Psk(Digest::copy_of(secret)),
+            false if secret.len() == 48 => Secret::Master(secret.try_into().expect("48 bytes")),
+            _ => return Ok(None),
+        };
+        Ok(Some(Session(Arc::new(Inner {
+            kind,
+            identity: identity.into(),
+            secret,
+            suite,
+            extended_master_secret,
+            created_ms: now_ms,
+            lifetime_s,
+            age_add,
+            max_early_data,
+            origin: Origin { server_name: named.then(|| Arc::from(name)), verified },
+        }))))
     }
 
     /// How it would be resumed.
@@ -196,6 +297,19 @@ impl Session {
         age_ms.wrapping_add(self.0.age_add)
     }
 
+    /// Bytes of early data that the server announced to take with it (RFC 9846 section 4.6.1); 0: none.
+    pub fn max_early_data(&self) -> u32 {
+        self.0.max_early_data
+    }
+
+    /// Master secret or pre-shared key.
+    pub(crate) fn secret(&self) -> &[u8] {
+        match &self.0.secret {
+            Secret::Master(master) => master,
+            Secret::Psk(psk) => psk.as_slice(),
+        }
+    }
+
     pub(crate) fn psk(&self) -> Option<&Digest> {
         match &self.0.secret {
             Secret::Psk(psk) => Some(psk),
@@ -240,9 +354,14 @@ mod tests {
     #[test]
     fn sessions_end_with_their_lifetime() {
         let psk = Digest::zero(Hash::Sha256);
-        let ticket = Session::tls13(Suite::Tls13Aes128Gcm, psk, b"ticket", 10, 5, origin("localhost", true), 1_000_000);
+        let ticket = |lifetime_s, now_ms| {
+            let ticket = Ticket13 { identity: b"ticket", lifetime_s, age_add: 5, max_early_data: 0 };
+            Session::tls13(Suite::Tls13Aes128Gcm, psk, &ticket, origin("localhost", true), now_ms)
+        };
+        let endless = ticket(u32::MAX, 0);
+        let ticket = ticket(10, 1_000_000);
         assert!(ticket.is_usable(1_000_000) && ticket.is_usable(1_009_999) && !ticket.is_usable(1_010_000));
-        let endless = Session::tls13(Suite::Tls13Aes128Gcm, psk, b"ticket", u32::MAX, 5, origin("localhost", true), 0);
+        assert!(ticket.without_end().is_usable(1_010_000));
         assert_eq!(endless.lifetime_s(), 7 * 24 * 3600);
         let unspecified = Session::tls12_ticket(&established(), b"ticket", 0, 0);
         assert_eq!(unspecified.lifetime_s(), 24 * 3600);
@@ -252,12 +371,34 @@ mod tests {
     #[test]
     fn the_age_is_masked_and_wraps() {
         let psk = Digest::zero(Hash::Sha256);
-        let ticket =
-            Session::tls13(Suite::Tls13Aes128Gcm, psk, b"ticket", 10, u32::MAX, origin("localhost", true), 1000);
+        let ticket = Ticket13 { identity: b"ticket", lifetime_s: 10, age_add: u32::MAX, max_early_data: 0 };
+        let ticket = Session::tls13(Suite::Tls13Aes128Gcm, psk, &ticket, origin("localhost", true), 1000);
         assert_eq!(ticket.obfuscated_age(1000), u32::MAX);
         assert_eq!(ticket.obfuscated_age(1003), 2);
         // A clock that ran backwards makes no age of half a century.
         assert_eq!(ticket.obfuscated_age(500), u32::MAX);
+    }
+
+    #[test]
+    fn sessions_survive_the_way_to_another_process() {
+        let ticket = Ticket13 { identity: b"ticket", lifetime_s: 10, age_add: 77, max_early_data: 16384 };
+        let psk = Digest::filled(Hash::Sha384, 9);
+        let anonymous = Origin { server_name: None, verified: true };
+        for session in [
+            Session::tls12_id(&established(), &[3; 32], 7),
+            Session::tls12_ticket(&established(), b"ticket", 300, 7),
+            Session::tls13(Suite::Tls13Aes256Gcm, psk, &ticket, anonymous, 7),
+        ] {
+            let bytes = session.to_bytes();
+            let read = Session::from_bytes(&bytes, 500).unwrap();
+            assert_eq!(read.to_bytes(), bytes);
+            assert_eq!((read.created_ms(), read.kind(), read.suite()), (500, session.kind(), session.suite()));
+            assert_eq!(read.secret(), session.secret());
+            assert!(read.suits(&session.0.origin) && read.identity() == session.identity());
+            for cut in 0..bytes.len() {
+                assert_eq!(Session::from_bytes(&bytes[..cut], 0).err(), Some(BadSession), "cut at {cut}");
+            }
+        }
     }
 
     #[test]

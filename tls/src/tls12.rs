@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::crypto::exchange::{KeyShare, Secret, rsa_encrypt_premaster};
 use crate::crypto::hash::Transcript;
 use crate::crypto::kdf::prf12;
-use crate::crypto::protect::{Opener, Sealer, Side};
+use crate::crypto::protect::{KEY_BLOCK_MAX, Opener, Sealer, Side};
 use crate::crypto::verify::{KeyKind, public_key};
 use crate::error::{Alert, Error};
 use crate::offer::{Offer, SessionId, unsolicited};
@@ -25,8 +25,6 @@ use crate::tls13::{chosen_protocol, require_empty};
 
 /// Bytes of a Finished (RFC 5246 section 7.4.9).
 const VERIFY_DATA: usize = 12;
-/// Longest key block: AES-256-CBC with HMAC-SHA256 has two keys and two MAC keys of 32 bytes.
-const KEY_BLOCK_MAX: usize = 136;
 
 /// A handshake after its ServerHello.
 pub(crate) struct Handshaking {
@@ -308,7 +306,7 @@ impl Handshaking {
             }
             _ => return,
         };
-        context.receiver.session(session);
+        context.keep(session);
     }
 }
 

@@ -10,7 +10,7 @@ use tlsdyno_wire::hello::{self, ServerHello};
 use tlsdyno_wire::{limits, record};
 
 use crate::authenticate;
-use crate::client::{Context, State, unexpected};
+use crate::client::{Context, EarlyData, State, unexpected};
 use crate::config::Config;
 use crate::crypto::hash::{Digest, Transcript};
 use crate::crypto::kdf::{Prk, finished_mac, hkdf_expand_label, hkdf_extract};
@@ -19,7 +19,7 @@ use crate::crypto::verify::scheme_allowed_in_13;
 use crate::error::{Alert, Error};
 use crate::offer::{Offer, early_secret, unsolicited};
 use crate::records::Records;
-use crate::session::{Session, SessionKind};
+use crate::session::{Session, SessionKind, Ticket13};
 use crate::suite::{Hash, Suite};
 
 /// A handshake after its ServerHello.
@@ -31,6 +31,10 @@ pub(crate) struct Handshaking {
     secret: Prk,
     client_secret: Digest,
     server_secret: Digest,
+    /// The keys of the client's handshake messages, while early data are still sent under others.
+    sealer: Option<Sealer>,
+    /// The server may take the early data: it resumed the session whose suite and key protect them (RFC 9846 section 4.2.10).
+    early_data_fit: bool,
     /// The server's own certificate, where a signature is to be checked by it.
     certificate: Vec<u8>,
     /// The context of the server's CertificateRequest, if there was one.
@@ -85,8 +89,12 @@ impl Handshaking {
         let secret = Prk::new(hash, off, secret.as_slice());
         let client_secret = secret.derive_secret(b"c hs traffic", &at_hello);
         let server_secret = secret.derive_secret(b"s hs traffic", &at_hello);
-        context.records.sealer = Some(Sealer::tls13(suite, off, client_secret.as_slice()));
+        let mut sealer = Some(Sealer::tls13(suite, off, client_secret.as_slice()));
+        if context.summary.early_data != EarlyData::Offered {
+            context.records.sealer = sealer.take();
+        }
         context.records.opener = Some(Opener::tls13(suite, off, server_secret.as_slice()));
+        let same_suite = offer.session.as_ref().is_some_and(|session| session.suite() == suite);
         context.summary.resumed = psk.map(|_| SessionKind::Tls13Psk);
         Ok(State::Tls13(Box::new(Handshaking {
             suite,
@@ -95,6 +103,8 @@ impl Handshaking {
             secret,
             client_secret,
             server_secret,
+            sealer,
+            early_data_fit: psk.is_some() && same_suite,
             certificate: Vec::new(),
             requested: None,
         })))
@@ -113,7 +123,7 @@ impl Handshaking {
     pub fn handle(mut self: Box<Self>, message: &Message<'_>, context: &mut Context<'_>) -> Result<State, Error> {
         self.expect = match (self.expect, message.kind()) {
             (Expect::EncryptedExtensions, handshake::ENCRYPTED_EXTENSIONS) => {
-                encrypted_extensions(message.body(), context)?;
+                self.encrypted_extensions(message.body(), context)?;
                 match context.summary.resumed {
                     Some(_) => Expect::Finished,
                     None => Expect::CertificateOrRequest,
@@ -136,6 +146,24 @@ impl Handshaking {
         };
         self.transcript.update(message.whole());
         Ok(State::Tls13(self))
+    }
+
+    fn encrypted_extensions(&mut self, body: &[u8], context: &mut Context<'_>) -> Result<(), Error> {
+        let offered = context.summary.early_data == EarlyData::Offered;
+        let accepted = encrypted_extensions(body, context)?;
+        match (offered, accepted) {
+            (false, false) => {}
+            (false, true) => return Err(unsolicited("EncryptedExtensions")),
+            (true, true) if !self.early_data_fit => {
+                return Err(Error::illegal("the server took early data without the session that protects them"));
+            }
+            (true, true) => context.summary.early_data = EarlyData::Accepted,
+            (true, false) => {
+                context.summary.early_data = EarlyData::Rejected;
+                context.records.sealer = self.sealer.take();
+            }
+        }
+        Ok(())
     }
 
     fn certificate_request(&mut self, body: &[u8], context: &mut Context<'_>) -> Result<(), Error> {
@@ -205,6 +233,13 @@ impl Handshaking {
     /// The client's last flight: an empty Certificate if one was requested, and Finished.
     fn answer(&mut self, context: &mut Context<'_>) {
         let (hash, off) = (self.suite.hash(), context.config.settings().stages_off);
+        if let Some(sealer) = self.sealer.take() {
+            // RFC 9846 section 4.5: EndOfEarlyData is the last message under the keys of early data.
+            let end = [handshake::END_OF_EARLY_DATA, 0, 0, 0];
+            context.records.send(record::HANDSHAKE, &end, context.out);
+            self.transcript.update(&end);
+            context.records.sealer = Some(sealer);
+        }
         if let Some(request_context) = self.requested.take() {
             let mut certificate = Vec::new();
             handshake::put(&mut certificate, &Certificate13 { context: &request_context, chain: Vec::new() });
@@ -256,19 +291,25 @@ fn derived_secret(config: &Config, hash: Hash, secret: &Prk) -> Digest {
     secret.derive_secret(b"derived", config.empty_hash(hash))
 }
 
-fn encrypted_extensions(body: &[u8], context: &mut Context<'_>) -> Result<(), Error> {
+/// Takes the extensions into the summary; whether the server takes early data.
+fn encrypted_extensions(body: &[u8], context: &mut Context<'_>) -> Result<bool, Error> {
     let settings = context.config.settings();
+    let mut early_data = false;
     for (kind, body) in EncryptedExtensions::decode(body)?.extensions.iter() {
         match kind {
             hello::SERVER_NAME if context.config.sends_server_name() => require_empty(body)?,
             hello::SUPPORTED_GROUPS => (),
+            hello::EARLY_DATA => {
+                require_empty(body)?;
+                early_data = true;
+            }
             hello::ALPN if !settings.alpn.is_empty() => {
                 context.summary.alpn = Some(chosen_protocol(body, &settings.alpn)?)
             }
             _ => return Err(unsolicited("EncryptedExtensions")),
         }
     }
-    Ok(())
+    Ok(early_data)
 }
 
 /// For extensions of a server that only say "yes".
@@ -315,10 +356,14 @@ impl Open {
         let (hash, off) = (self.suite.hash(), context.config.settings().stages_off);
         let mut psk = Digest::zero(hash);
         hkdf_expand_label(hash, off, self.resumption.as_slice(), b"resumption", ticket.nonce, psk.as_mut_slice());
-        let origin = context.config.origin();
-        let (lifetime_s, age_add) = (ticket.lifetime_s, ticket.age_add);
-        let session = Session::tls13(self.suite, psk, ticket.ticket, lifetime_s, age_add, origin, context.now_ms);
-        context.receiver.session(session);
+        let ticket = Ticket13 {
+            identity: ticket.ticket,
+            lifetime_s: ticket.lifetime_s,
+            age_add: ticket.age_add,
+            max_early_data: ticket.max_early_data()?.unwrap_or(0),
+        };
+        let session = Session::tls13(self.suite, psk, &ticket, context.config.origin(), context.now_ms);
+        context.keep(session);
         Ok(())
     }
 

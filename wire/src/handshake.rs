@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::codec::{DecodeError, Problem, Reader, put_u16, put_vector8, put_vector16, put_vector24};
-use crate::hello::Extensions;
+use crate::hello::{self, Extensions};
 use crate::limits;
 
 /// Message type of HelloRequest (TLS 1.2).
@@ -14,6 +14,8 @@ pub const CLIENT_HELLO: u8 = 1;
 pub const SERVER_HELLO: u8 = 2;
 /// Message type of NewSessionTicket.
 pub const NEW_SESSION_TICKET: u8 = 4;
+/// Message type of EndOfEarlyData (TLS 1.3).
+pub const END_OF_EARLY_DATA: u8 = 5;
 /// Message type of EncryptedExtensions.
 pub const ENCRYPTED_EXTENSIONS: u8 = 8;
 /// Message type of Certificate.
@@ -45,6 +47,7 @@ pub const fn name(kind: u8) -> &'static str {
         CLIENT_HELLO => "ClientHello",
         SERVER_HELLO => "ServerHello",
         NEW_SESSION_TICKET => "NewSessionTicket",
+        END_OF_EARLY_DATA => "EndOfEarlyData",
         ENCRYPTED_EXTENSIONS => "EncryptedExtensions",
         CERTIFICATE => "Certificate",
         SERVER_KEY_EXCHANGE => "ServerKeyExchange",
@@ -415,6 +418,19 @@ pub struct NewSessionTicket13<'a> {
     pub ticket: &'a [u8],
     /// The extensions.
     pub extensions: Extensions<'a>,
+}
+
+impl NewSessionTicket13<'_> {
+    /// Bytes of early data that the server takes with this ticket (RFC 9846 section 4.6.1).
+    pub fn max_early_data(&self) -> Result<Option<u32>, DecodeError> {
+        let Some(body) = self.extensions.get(hello::EARLY_DATA) else {
+            return Ok(None);
+        };
+        let mut reader = Reader::new("early_data", body);
+        let bytes = reader.u32()?;
+        reader.finish()?;
+        Ok(Some(bytes))
+    }
 }
 
 impl<'a> Body<'a> for NewSessionTicket13<'a> {

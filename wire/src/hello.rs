@@ -27,6 +27,8 @@ pub const EXTENDED_MASTER_SECRET: u16 = 23;
 pub const SESSION_TICKET: u16 = 35;
 /// Extension pre_shared_key (RFC 9846 section 4.2.11).
 pub const PRE_SHARED_KEY: u16 = 41;
+/// Extension early_data (RFC 9846 section 4.2.10).
+pub const EARLY_DATA: u16 = 42;
 /// Extension supported_versions (RFC 9846 section 4.2.1).
 pub const SUPPORTED_VERSIONS: u16 = 43;
 /// Extension cookie (RFC 9846 section 4.2.2).

@@ -48,7 +48,7 @@ impl Digest {
         &mut self.bytes[..self.length as usize]
     }
 
-    pub(super) fn copy_of(bytes: &[u8]) -> Digest {
+    pub(crate) fn copy_of(bytes: &[u8]) -> Digest {
         let mut digest = Digest { bytes: [0; 48], length: bytes.len() as u8 };
         digest.as_mut_slice().copy_from_slice(bytes);
         digest

@@ -8,5 +8,6 @@ mod openssl_server;
 mod over_sockets;
 mod refusals;
 mod rustls_server;
+mod shim_stages;
 mod with_openssl;
 mod with_rustls;

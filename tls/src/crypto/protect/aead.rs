@@ -60,6 +60,12 @@ impl Aead {
         Aead { mode: Mode::new(suite.protection(), off, key), framing: Framing::Tls13, iv }
     }
 
+    /// Key and static IV are zeros (docs/NOOP.md, "setup").
+    pub(super) fn tls13_with_zero_keys(protection: Protection, off: StageSet) -> Aead {
+        let key = [0; 32];
+        Aead { mode: Mode::new(protection, off, &key[..protection.key_bytes()]), framing: Framing::Tls13, iv: [0; 12] }
+    }
+
     pub(super) fn tls12(protection: Protection, off: StageSet, keys: &Keys12<'_>) -> Aead {
         let mut iv = [0; 12];
         iv[..keys.iv.len()].copy_from_slice(keys.iv);

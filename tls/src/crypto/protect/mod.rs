@@ -13,7 +13,7 @@ use self::aead::Aead;
 use self::cbc::Cbc;
 use super::CryptoError;
 use crate::noop::StageSet;
-use crate::suite::{Protection, Suite};
+use crate::suite::{Protection, Suite, Version};
 
 /// Most bytes of plain text in a record (RFC 9846 section 5.1).
 pub const MAX_PLAIN: usize = 16384;
@@ -23,6 +23,9 @@ pub const HEADER: usize = 5;
 pub const MAX_BODY_13: usize = MAX_PLAIN + 256;
 /// Most bytes of a TLS 1.2 record after its header (RFC 5246 section 6.2.3).
 pub const MAX_BODY_12: usize = MAX_PLAIN + 2048;
+
+/// Longest TLS 1.2 key block: AES-256-CBC with HMAC-SHA256 has two keys and two MAC keys of 32 bytes.
+pub const KEY_BLOCK_MAX: usize = 136;
 
 /// The end whose writing is protected: a client seals with `Client` and opens with `Server`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +108,18 @@ impl Half {
         Half { method, sequence: 0 }
     }
 
+    fn with_zero_keys(suite: Suite, off: StageSet, encrypt_then_mac: bool) -> Half {
+        let protection = suite.protection();
+        match suite.version() {
+            Version::Tls13 => Half { method: Method::Aead(Aead::tls13_with_zero_keys(protection, off)), sequence: 0 },
+            Version::Tls12 => {
+                let zeros = [0; KEY_BLOCK_MAX];
+                let block = &zeros[..protection.key_block_bytes()];
+                Half::tls12(suite, off, block, Side::Client, encrypt_then_mac)
+            }
+        }
+    }
+
     fn next_sequence(&mut self) -> u64 {
         let sequence = self.sequence;
         // 2^64 records never happen (RFC 9846 section 5.3 forbids wrapping).
@@ -147,6 +162,11 @@ impl Sealer {
         Sealer(Half::tls12(suite, off, key_block, side, encrypt_then_mac))
     }
 
+    /// Without any set-up: keys, fixed IVs and MAC keys are zeros (docs/NOOP.md, "setup").
+    pub fn with_zero_keys(suite: Suite, off: StageSet, encrypt_then_mac: bool) -> Sealer {
+        Sealer(Half::with_zero_keys(suite, off, encrypt_then_mac))
+    }
+
     /// Records sealed so far: keys have a limit (RFC 9846 section 5.5).
     pub fn records(&self) -> u64 {
         self.0.sequence
@@ -183,6 +203,11 @@ impl Opener {
     /// If the key block has another length.
     pub fn tls12(suite: Suite, off: StageSet, key_block: &[u8], side: Side, encrypt_then_mac: bool) -> Opener {
         Opener(Half::tls12(suite, off, key_block, side, encrypt_then_mac))
+    }
+
+    /// Without any set-up: keys, fixed IVs and MAC keys are zeros (docs/NOOP.md, "setup").
+    pub fn with_zero_keys(suite: Suite, off: StageSet, encrypt_then_mac: bool) -> Opener {
+        Opener(Half::with_zero_keys(suite, off, encrypt_then_mac))
     }
 
     /// Opens one record in place: `body` is everything after the header. Gives the content type (TLS 1.3: the inner one, padding
