@@ -5,6 +5,7 @@
 
 pub mod cli;
 pub mod cmd;
+pub mod dispatch;
 pub mod exit;
 pub mod experiment;
 pub mod interrupt;
@@ -14,4 +15,5 @@ pub mod report;
 pub mod servers;
 pub mod stats;
 pub mod store;
+pub mod time;
 pub mod trace;

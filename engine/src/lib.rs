@@ -1,8 +1,9 @@
-//! The hot path of tlsdyno: reactor, load engine, built-in server.
+//! The hot path of tlsdyno: reactor, load engine, dispatcher, built-in server.
 //!
 //! Bounded memory, no logging, no locks, no async runtime. Unsafe code only in `sys`.
 #![deny(unsafe_code)]
 
+pub mod dispatch;
 pub mod load;
 pub mod reactor;
 pub mod serve;

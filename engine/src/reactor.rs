@@ -1,7 +1,8 @@
-//! A thin layer over epoll: level-triggered, one registration per connection.
+//! A thin layer over epoll: one registration per descriptor.
 //!
-//! Level-triggered on purpose: a reader may stop after one short read without missing the end of the stream, so that the usual
-//! case costs one `recv` and none that comes back empty. Closing a descriptor takes it out of the set by itself.
+//! The load engine is level-triggered on purpose: a reader may stop after one short read without missing the end of the stream, so that the
+//! usual case costs one `recv` and none that comes back empty. The dispatcher is edge-triggered: it must be able to leave input unread while the
+//! other side cannot take it, without a system call to say so. Closing a descriptor takes it out of the set by itself.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,6 +19,10 @@ pub enum Interest {
     Read,
     /// Input, and room for output or the end of connecting.
     ReadWrite,
+    /// New input or the peer's end of stream, told once: whoever stops reading early must remember it.
+    EdgeRead,
+    /// As `EdgeRead`, and new room for output or the end of connecting.
+    EdgeReadWrite,
 }
 
 impl Interest {
@@ -26,6 +31,8 @@ impl Interest {
         match self {
             Interest::Read => read,
             Interest::ReadWrite => read | epoll::EventFlags::OUT,
+            Interest::EdgeRead => read | epoll::EventFlags::ET,
+            Interest::EdgeReadWrite => read | epoll::EventFlags::OUT | epoll::EventFlags::ET,
         }
     }
 }
@@ -65,6 +72,11 @@ impl Reactor {
     pub fn modify(&self, descriptor: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token);
         Ok(epoll::modify(&self.epoll, descriptor, data, interest.flags())?)
+    }
+
+    /// Stops watching a descriptor that stays open.
+    pub fn remove(&self, descriptor: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.epoll, descriptor)?)
     }
 
     /// Waits at most this long; [`Reactor::event`] then answers what came, up to the number answered here. A signal ends the wait early.

@@ -1,7 +1,10 @@
-//! What the hot path asks of the system: clocks and randomness. The only module of this crate that may hold unsafe code; so far it needs none.
+//! What the hot path asks of the system: clocks, randomness, and how much a socket still has to send. The only module of this crate that may hold
+//! unsafe code.
+#![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -28,6 +31,14 @@ pub fn pause_ns(nanoseconds: u64) {
 /// This many nanoseconds as the system calls want them.
 pub fn timespec(nanoseconds: u64) -> Timespec {
     Timespec { tv_sec: (nanoseconds / 1_000_000_000) as i64, tv_nsec: (nanoseconds % 1_000_000_000) as _ }
+}
+
+/// Bytes written to a TCP socket that its peer has not acknowledged (SIOCOUTQ); 0 where the system does not say.
+pub fn unsent_bytes(socket: impl AsFd) -> usize {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the descriptor is open while it is borrowed, and the call (`TIOCOUTQ` is `SIOCOUTQ`) writes one int to where the pointer says.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
 }
 
 /// The system's randomness, fetched a page at a time: a handshake takes 32 to 96 bytes, and a system call for each would show in its cost.

@@ -9,4 +9,5 @@ pub mod handshake;
 pub mod hello;
 pub mod http;
 pub mod limits;
+pub mod proxy_protocol;
 pub mod record;

@@ -21,6 +21,7 @@ use crate::load::summary::Summary;
 use crate::load::url::Url;
 use crate::load::warning::{Warning, warnings};
 use crate::load::{descriptors, job, report, tls};
+use crate::time::Time;
 
 /// Load a server and measure it: throughput, latency by phase, handshakes by kind
 ///
@@ -346,43 +347,6 @@ fn show(progress: &Progress, done: &AtomicBool) {
         );
     }
     eprint!("\r\x1b[K");
-}
-
-/// A time as people type it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Time(Duration);
-
-impl Time {
-    fn nanoseconds(self) -> Result<u64> {
-        let nanoseconds = self.0.as_nanos() as u64;
-        ensure!(nanoseconds > 0, "the time must be longer than nothing");
-        Ok(nanoseconds)
-    }
-}
-
-impl FromStr for Time {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Time, String> {
-        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let number: f64 =
-            digits.trim_end().parse().map_err(|_| format!("`{text}` is no time; write 10, 10s, 500ms or 2m"))?;
-        let unit = match &text[digits.len()..] {
-            "" | "s" => 1.0,
-            "ms" => 1e-3,
-            "us" => 1e-6,
-            "m" | "min" => 60.0,
-            "h" => 3600.0,
-            unit => {
-                return Err(format!("`{unit}` is no unit of time; known are us, ms, s, m, h"));
-            }
-        };
-        let seconds = number * unit;
-        if !(0.0..=1e7).contains(&seconds) {
-            return Err(format!("`{text}` is out of range; at most 2777h"));
-        }
-        Ok(Time(Duration::from_secs_f64(seconds)))
-    }
 }
 
 /// The value of --reuse.

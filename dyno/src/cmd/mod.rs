@@ -2,6 +2,7 @@
 
 pub mod ablate;
 pub mod completions;
+pub mod dispatch;
 pub mod doctor;
 pub mod list;
 pub mod load;

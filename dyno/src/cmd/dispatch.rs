@@ -1,0 +1,122 @@
+//! `tlsdyno dispatch`: the session-aware dispatcher.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{ArgGroup, Subcommand};
+
+use crate::dispatch::config::{self, Backend, Config, Limits, Policy, ProxyProtocol};
+use crate::dispatch::service::Service;
+use crate::exit::Exit;
+use crate::time::Time;
+
+/// Pass TLS connections through to backends, each to the one that holds its session
+///
+/// It does not decrypt anything and needs nothing from the backends. Ctrl-C ends it once the open connections are done; a second one at once.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    group = ArgGroup::new("what").args(["config", "listen"]).multiple(false),
+    after_help = "\
+Examples:
+  tlsdyno dispatch --listen 127.0.0.1:8443 --backend 127.0.0.1:9001 --backend 127.0.0.1:9002
+  tlsdyno dispatch --config dispatch.toml        SIGHUP reads the file again
+  tlsdyno dispatch validate dispatch.toml"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Check a configuration file, exactly as running it would, without opening a port
+    Validate {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct RunArgs {
+    /// Take everything from this TOML file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["backend", "policy", "proxy_protocol", "loops", "drain_time"])]
+    config: Option<PathBuf>,
+    /// Where clients connect to; port 0: a free one. May be repeated
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_address)]
+    listen: Vec<SocketAddr>,
+    /// Where connections go. May be repeated
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_address)]
+    backend: Vec<SocketAddr>,
+    /// How a backend is chosen
+    #[arg(long, value_enum, default_value_t = config::default_policy())]
+    policy: Policy,
+    /// Tell backends who the client is, in a PROXY protocol header
+    #[arg(long, value_enum, default_value_t = ProxyProtocol::None)]
+    proxy_protocol: ProxyProtocol,
+    /// Loops, each a thread; 0: one for each processor
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    loops: u32,
+    /// How long open connections may go on after the first Ctrl-C
+    #[arg(long, value_name = "TIME", default_value_t = config::default_drain_time())]
+    drain_time: Time,
+    /// Print each address that clients can connect to on standard output, one per line
+    #[arg(long)]
+    print_address: bool,
+}
+
+/// Runs, or checks a file.
+pub fn run(args: &Args) -> Result<Exit> {
+    match &args.action {
+        Some(Action::Validate { file }) => {
+            let config = Config::read(file)?;
+            println!("{} is valid: {} backends, {}", file.display(), config.backends.len(), policy_name(config.policy));
+            Ok(Exit::Done)
+        }
+        None => dispatch(&args.run),
+    }
+}
+
+fn dispatch(args: &RunArgs) -> Result<Exit> {
+    let config = match &args.config {
+        Some(file) => Config::read(file)?,
+        None => from_flags(args),
+    };
+    let backends = config.backends.len();
+    let policy = policy_name(config.policy);
+    let service = Service::new(config)?;
+    for address in service.addresses() {
+        if args.print_address {
+            println!("{address}");
+        } else {
+            eprintln!("dispatching {address} to {backends} backends by {policy}");
+        }
+    }
+    service.run(args.config.as_deref())
+}
+
+fn from_flags(args: &RunArgs) -> Config {
+    Config {
+        listen: args.listen.clone(),
+        policy: args.policy,
+        proxy_protocol: args.proxy_protocol,
+        loops: args.loops,
+        drain_time: args.drain_time,
+        limits: Limits::default(),
+        backends: args.backend.iter().map(|&address| Backend { name: None, address }).collect(),
+    }
+}
+
+fn policy_name(policy: Policy) -> String {
+    use clap::ValueEnum;
+    policy.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// An address, or a name that has one.
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let found = text.to_socket_addrs().map_err(|error| format!("{error}; write ADDRESS:PORT, as in 127.0.0.1:8443"))?;
+    found.into_iter().next().ok_or_else(|| format!("`{text}` has no address"))
+}

@@ -1,0 +1,234 @@
+//! What a dispatcher is told to do, as a TOML file holds it. Flags build the same structure, and `validate` takes the same way as running.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use tlsdyno_engine::dispatch::{self, Settings};
+
+use crate::exit::{Exit, OrExit};
+use crate::time::Time;
+
+/// How a backend is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// One after the other
+    RoundRobin,
+    /// The backend with the fewest open connections
+    LeastConnections,
+    /// By the client's address, always the same backend
+    SourceAddress,
+    /// The backend that holds the offered TLS session; others by load
+    Session,
+    /// As session; where nobody is known to hold it, the backend that this address used last
+    #[serde(rename = "session+address")]
+    #[value(name = "session+address")]
+    SessionAddress,
+}
+
+/// Whether and how backends are told who the client is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProxyProtocol {
+    /// Not at all
+    #[default]
+    None,
+    /// A line of text
+    V1,
+    /// Binary
+    V2,
+}
+
+/// One backend.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Backend {
+    /// What status and errors call it; its address if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// Bounds. Times are written with their unit: "10s", "500ms".
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Most open connections; more wait in the kernel's queue.
+    pub connections: u32,
+    /// Most open connections of one client address; 0: no limit.
+    pub connections_per_address: u32,
+    /// How long connecting to a backend may take before the next one is tried.
+    pub connect_time: Time,
+    /// How long neither side may send anything.
+    pub idle_time: Time,
+    /// How long the other side may be silent after one has ended its direction.
+    pub half_closed_time: Time,
+    /// Most pipes for splicing at the same time.
+    pub pipes: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 8192,
+            connections_per_address: 0,
+            connect_time: Time::seconds(3),
+            idle_time: Time::seconds(300),
+            half_closed_time: Time::seconds(60),
+            pipes: 256,
+        }
+    }
+}
+
+/// A dispatcher.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where clients connect to.
+    pub listen: Vec<SocketAddr>,
+    /// How a backend is chosen.
+    #[serde(default = "default_policy")]
+    pub policy: Policy,
+    /// What backends are told about the client.
+    #[serde(default)]
+    pub proxy_protocol: ProxyProtocol,
+    /// Loops, each a thread; 0: one for each processor.
+    #[serde(default)]
+    pub loops: u32,
+    /// How long open connections may go on after the first Ctrl-C.
+    #[serde(default = "default_drain_time")]
+    pub drain_time: Time,
+    /// Bounds.
+    #[serde(default)]
+    pub limits: Limits,
+    /// The backends.
+    #[serde(rename = "backend", default)]
+    pub backends: Vec<Backend>,
+}
+
+/// The policy unless another is asked for.
+pub const fn default_policy() -> Policy {
+    Policy::SessionAddress
+}
+
+/// See [`Config::drain_time`].
+pub const fn default_drain_time() -> Time {
+    Time::seconds(30)
+}
+
+/// Most loops.
+pub const LOOPS_MAX: u32 = 256;
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// It cannot be read, is no such TOML, or contradicts itself; ends the program with [`Exit::Input`].
+    pub fn read(path: &Path) -> Result<Config> {
+        let read = || -> Result<Config> {
+            let text = std::fs::read_to_string(path)?;
+            let config: Config = toml::from_str(&text)?;
+            config.settings()?;
+            Ok(config)
+        };
+        read()
+            .with_context(|| format!("failed to read the dispatcher's configuration {}", path.display()))
+            .or_exit(Exit::Input)
+    }
+
+    /// Checks everything that can be checked without the network, and puts it as the engine wants it.
+    ///
+    /// # Errors
+    /// What contradicts itself, by its name in the file.
+    pub fn settings(&self) -> Result<Settings> {
+        ensure!(!self.listen.is_empty(), "`listen` names no address for clients to connect to");
+        ensure!(self.loops <= LOOPS_MAX, "`loops` is {}, at most {LOOPS_MAX} make sense", self.loops);
+        let settings = Settings {
+            backends: self.backends.iter().map(Backend::for_engine).collect(),
+            policy: self.policy.for_engine(),
+            proxy_header: self.proxy_protocol.for_engine(),
+            limits: self.limits.for_engine()?,
+            session_timeout_s: 300,
+            fall: 3,
+        };
+        settings.check().context("`backend`")?;
+        for backend in &self.backends {
+            ensure!(backend.address.port() != 0, "backend {} has no port", backend.address);
+            if self.listen.contains(&backend.address) {
+                bail!(
+                    "{} is both an address to listen on and a backend: connections would go round for ever",
+                    backend.address
+                );
+            }
+        }
+        for (index, address) in self.listen.iter().enumerate() {
+            let again = address.port() != 0 && self.listen[..index].contains(address);
+            ensure!(!again, "`listen` names {address} twice");
+        }
+        Ok(settings)
+    }
+
+    /// Loops to run.
+    pub fn loops(&self) -> usize {
+        match self.loops {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            loops => loops as usize,
+        }
+    }
+
+    /// Descriptors that the limits allow to be open at once.
+    pub fn descriptors(&self) -> u32 {
+        // Each loop: epoll, listeners, spare pipes.
+        let loops = (3 + self.listen.len() as u32 + 2 * dispatch::limits::SPARE_PIPES as u32) * self.loops() as u32;
+        2 * self.limits.connections + 2 * self.limits.pipes + loops
+    }
+}
+
+impl Backend {
+    fn for_engine(&self) -> dispatch::Backend {
+        let name = self.name.clone().unwrap_or_else(|| self.address.to_string());
+        dispatch::Backend { name, address: self.address }
+    }
+}
+
+impl Policy {
+    fn for_engine(self) -> dispatch::Policy {
+        match self {
+            Policy::RoundRobin => dispatch::Policy::RoundRobin,
+            Policy::LeastConnections => dispatch::Policy::LeastConnections,
+            Policy::SourceAddress => dispatch::Policy::SourceAddress,
+            Policy::Session => dispatch::Policy::Session,
+            Policy::SessionAddress => dispatch::Policy::SessionAddress,
+        }
+    }
+}
+
+impl ProxyProtocol {
+    fn for_engine(self) -> dispatch::ProxyHeader {
+        match self {
+            ProxyProtocol::None => dispatch::ProxyHeader::None,
+            ProxyProtocol::V1 => dispatch::ProxyHeader::V1,
+            ProxyProtocol::V2 => dispatch::ProxyHeader::V2,
+        }
+    }
+}
+
+impl Limits {
+    fn for_engine(&self) -> Result<dispatch::Limits> {
+        ensure!((1..=1_000_000).contains(&self.connections), "`connections` must be between 1 and 1000000");
+        let time = |time: Time, name| time.nanoseconds().context(format!("`{name}`"));
+        Ok(dispatch::Limits {
+            connections: self.connections,
+            connections_per_address: self.connections_per_address,
+            connect_ns: time(self.connect_time, "connect_time")?,
+            idle_ns: time(self.idle_time, "idle_time")?,
+            half_closed_ns: time(self.half_closed_time, "half_closed_time")?,
+            pipes: self.pipes.min(100_000),
+            ..dispatch::Limits::default()
+        })
+    }
+}

@@ -1,0 +1,4 @@
+//! The control side of the dispatcher: its configuration, and everything around the loops of [`tlsdyno_engine::dispatch`].
+
+pub mod config;
+pub mod service;

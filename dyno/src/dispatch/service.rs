@@ -1,0 +1,210 @@
+//! Runs a dispatcher: listeners, loops, signals.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tlsdyno_engine::dispatch::{self, Phase, Shared};
+
+use super::config::Config;
+use crate::exit::{Exit, OrExit};
+use crate::load::descriptors;
+
+/// A dispatcher that listens and does not run yet.
+pub struct Service {
+    config: Config,
+    shared: Shared,
+    /// Of each loop.
+    listeners: Vec<Vec<TcpListener>>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Service {
+    /// Checks the configuration and binds the addresses.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`] for what contradicts itself, [`Exit::Environment`] for what this machine does not allow.
+    pub fn new(config: Config) -> Result<Service> {
+        let settings = config.settings().or_exit(Exit::Usage)?;
+        descriptors::make_room_for(config.descriptors()).or_exit(Exit::Environment)?;
+        let shared = Shared::new(settings, config.loops()).or_exit(Exit::Usage)?;
+        let mut listeners: Vec<Vec<TcpListener>> = (0..config.loops()).map(|_| Vec::new()).collect();
+        let mut addresses = Vec::new();
+        for address in &config.listen {
+            let mut address = *address;
+            for listeners in &mut listeners {
+                let bound = dispatch::bind(address).with_context(|| format!("failed to listen on {address}"));
+                let listener = bound.or_exit(Exit::Environment)?;
+                // Where the port was left open, the first socket decides it for all.
+                address = listener.local_addr()?;
+                listeners.push(listener);
+            }
+            addresses.push(address);
+        }
+        Ok(Service { config, shared, listeners, addresses })
+    }
+
+    /// Where clients can connect to.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Runs until SIGINT or SIGTERM and the end of the connections that are open then. SIGHUP reads `file` again.
+    ///
+    /// # Errors
+    /// A loop could not go on.
+    pub fn run(mut self, file: Option<&Path>) -> Result<Exit> {
+        let (mut wake, woken) = UnixStream::pair().context("make the loops' wake-up")?;
+        let (ended, mut loops_end) = UnixStream::pair().context("make the loops' end")?;
+        let mut signals = Signals::new()?;
+        for socket in [&wake, &woken, &loops_end] {
+            socket.set_nonblocking(true)?;
+        }
+        let listeners = std::mem::take(&mut self.listeners);
+        std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (number, listeners) in listeners.into_iter().enumerate() {
+                let (shared, woken, ended) = (&self.shared, woken.try_clone()?, ended.try_clone()?);
+                let name = format!("loop {number}");
+                let work = move || {
+                    let result = dispatch::run(shared, number, listeners, woken);
+                    // One for all: what a loop has accepted only it can serve.
+                    shared.end(if result.is_ok() { Phase::Drain } else { Phase::Stop });
+                    drop(ended);
+                    result
+                };
+                threads.push(std::thread::Builder::new().name(name).spawn_scoped(scope, work).context("start a loop")?);
+            }
+            drop(ended);
+            let mut call = || wake_up(&mut wake, &woken);
+            let exit = self.watch(&mut signals, &mut loops_end, file, &mut call);
+            self.shared.end(Phase::Stop);
+            call();
+            for thread in threads {
+                let result =
+                    thread.join().map_err(|_| anyhow!("a loop of the dispatcher panicked; its message is above"))?;
+                result.context("the dispatcher's loop failed")?;
+            }
+            exit
+        })
+    }
+
+    /// Waits for signals until the loops have ended, or have to.
+    fn watch(
+        &self,
+        signals: &mut Signals,
+        loops_end: &mut UnixStream,
+        file: Option<&Path>,
+        call: &mut dyn FnMut(),
+    ) -> Result<Exit> {
+        let mut drain_until: Option<Instant> = None;
+        loop {
+            let left = drain_until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                let open: u64 = self.shared.open_connections();
+                eprintln!(
+                    "tlsdyno dispatch: {open} connections were still open after {}; they are cut",
+                    self.config.drain_time
+                );
+                return Ok(Exit::Interrupted);
+            }
+            let happened = signals.wait(loops_end, left)?;
+            if happened.loops_ended {
+                return Ok(Exit::Done);
+            }
+            if happened.reload {
+                self.reload(file);
+                call();
+            }
+            if happened.end && drain_until.is_some() {
+                return Ok(Exit::Interrupted);
+            }
+            if happened.end {
+                drain_until = Some(Instant::now() + self.config.drain_time.0);
+                let open = self.shared.open_connections();
+                if open > 0 {
+                    eprintln!(
+                        "tlsdyno dispatch: no new connections; {open} open ones may go on for {} (again Ctrl-C cuts them)",
+                        self.config.drain_time
+                    );
+                }
+                self.shared.end(Phase::Drain);
+                call();
+            }
+        }
+    }
+
+    /// Puts a changed file in force. What is wrong with it is said, and the old settings stay.
+    fn reload(&self, file: Option<&Path>) {
+        let Some(file) = file else {
+            eprintln!("tlsdyno dispatch: there is nothing to reload: it was not started from a file");
+            return;
+        };
+        let replaced = Config::read(file).and_then(|config| {
+            if config.listen != self.config.listen || config.loops() != self.config.loops() {
+                eprintln!("tlsdyno dispatch: `listen` and `loops` only change by a restart; the rest is taken");
+            }
+            Ok(self.shared.replace(config.settings()?)?)
+        });
+        match replaced {
+            Ok(()) => eprintln!("tlsdyno dispatch: reloaded {}", file.display()),
+            Err(error) => eprintln!("tlsdyno dispatch: the old settings stay: {error:#}"),
+        }
+    }
+}
+
+/// Wakes all loops: each sees a new byte, though none takes it.
+fn wake_up(wake: &mut UnixStream, mut woken: &UnixStream) {
+    // Bytes of earlier calls are taken out first, so that the buffer never fills.
+    let _ = woken.read(&mut [0; 64]);
+    let _ = wake.write(b"w");
+}
+
+/// Signals as something that can be waited for beside other things.
+struct Signals {
+    end: UnixStream,
+    reload: UnixStream,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Happened {
+    end: bool,
+    reload: bool,
+    loops_ended: bool,
+}
+
+impl Signals {
+    fn new() -> Result<Signals> {
+        let (end, end_tells) = UnixStream::pair().context("make the signals' pipe")?;
+        let (reload, reload_tells) = UnixStream::pair().context("make the signals' pipe")?;
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::low_level::pipe::register(signal, end_tells.try_clone()?).context("handle signals")?;
+        }
+        signal_hook::low_level::pipe::register(SIGHUP, reload_tells).context("handle signals")?;
+        end.set_nonblocking(true)?;
+        reload.set_nonblocking(true)?;
+        Ok(Signals { end, reload })
+    }
+
+    fn wait(&mut self, loops_end: &mut UnixStream, most: Option<Duration>) -> Result<Happened> {
+        let watched = [&self.end, &self.reload, &*loops_end];
+        let mut watched = watched.map(|socket| PollFd::new(socket, PollFlags::IN));
+        let timeout = most.and_then(|most| most.try_into().ok());
+        match poll(&mut watched, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error).context("wait for signals"),
+        }
+        let mut bytes = [0; 64];
+        Ok(Happened {
+            end: self.end.read(&mut bytes).is_ok_and(|count| count > 0),
+            reload: self.reload.read(&mut bytes).is_ok_and(|count| count > 0),
+            loops_ended: loops_end.read(&mut bytes).is_ok_and(|count| count == 0),
+        })
+    }
+}

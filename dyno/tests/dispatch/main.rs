@@ -1,0 +1,4 @@
+//! `tlsdyno dispatch` end to end.
+
+mod relay;
+mod support;

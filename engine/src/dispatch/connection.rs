@@ -1,0 +1,87 @@
+//! One connection through the dispatcher: a client, a backend, and a direction each way.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use super::relay::Direction;
+
+/// Which of the two sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Client,
+    Backend,
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The client has not said enough to choose a backend.
+    Hello,
+    /// Connecting to the backend.
+    Connecting,
+    /// Bytes pass.
+    Relaying,
+}
+
+/// A socket and what the reactor was asked to tell about it.
+#[derive(Debug)]
+pub(super) struct Socket {
+    pub(super) descriptor: OwnedFd,
+    /// Room for output is told too.
+    pub(super) tells_room: bool,
+}
+
+/// The backend's socket, and which backend it is.
+#[derive(Debug)]
+pub(super) struct BackendSocket {
+    pub(super) socket: Socket,
+    pub(super) slot: u8,
+}
+
+/// State of one connection. What it needs only for a while is on the heap, so that an idle one is small.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) client: Socket,
+    pub(super) client_address: SocketAddr,
+    pub(super) backend: Option<BackendSocket>,
+    pub(super) stage: Stage,
+    /// Slots that could not be reached, as a mask.
+    pub(super) tried: u64,
+    /// From the client, to be sent once a backend is connected.
+    pub(super) first_bytes: Vec<u8>,
+    /// From the client to the backend.
+    pub(super) up: Direction,
+    /// From the backend to the client.
+    pub(super) down: Direction,
+    /// Who reset the connection, if anybody.
+    pub(super) reset_by: Option<Side>,
+    /// When this stage began, or something last happened in it.
+    pub(super) since_ns: u64,
+}
+
+impl Connection {
+    pub(super) fn new(client: OwnedFd, client_address: SocketAddr, now_ns: u64) -> Connection {
+        Connection {
+            client: Socket { descriptor: client, tells_room: false },
+            client_address,
+            backend: None,
+            stage: Stage::Hello,
+            tried: 0,
+            first_bytes: Vec::new(),
+            up: Direction::default(),
+            down: Direction::default(),
+            reset_by: None,
+            since_ns: now_ns,
+        }
+    }
+
+    /// Exactly one side has ended its direction.
+    pub(super) fn is_half_closed(&self) -> bool {
+        self.up.is_done() != self.down.is_done()
+    }
+
+    /// Something could move without waiting.
+    pub(super) fn is_ready(&self) -> bool {
+        self.stage == Stage::Relaying && (self.up.is_ready() || self.down.is_ready())
+    }
+}

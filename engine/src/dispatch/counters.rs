@@ -1,0 +1,98 @@
+//! What a loop counts. Each loop has its own, written by it alone and read by whoever reports.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::limits::BACKENDS_MAX;
+
+/// A count with one writer: no locked instruction.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds to the count; only its loop may.
+    pub(super) fn add(&self, more: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+
+    /// The count so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($(#[$about:meta])* $name:ident { $($(#[doc = $doc:literal])+ $field:ident,)+ }) => {
+        $(#[$about])*
+        #[derive(Debug, Default)]
+        pub struct $name {
+            $($(#[doc = $doc])+ pub $field: Count,)+
+        }
+
+        impl $name {
+            /// Names, explanations and values, in the order of declaration.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+                [$((stringify!($field), concat!($($doc),+), self.$field.get())),+].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Counts of one loop. Bytes are bytes, all others numbers of connections unless said.
+    LoopCounts {
+        /// Connections accepted.
+        accepted,
+        /// Connections closed.
+        closed,
+        /// Connections refused because their address has too many.
+        refused_address,
+        /// Connections closed because the client did not send its hello in time.
+        timed_out_hello,
+        /// Connections closed because nothing moved for too long.
+        timed_out_idle,
+        /// Connections closed because no backend could be reached.
+        no_backend,
+        /// Times that another backend was tried, the first choice being unreachable.
+        retried,
+        /// Connections that ended by a reset of the client.
+        reset_by_client,
+        /// Connections that ended by a reset of the backend.
+        reset_by_backend,
+        /// Times that accepting paused because descriptors had run out.
+        accept_pauses,
+        /// Times that bytes were copied because there was no pipe to splice them through.
+        pipes_missing,
+        /// Bytes from clients to backends.
+        bytes_up,
+        /// Bytes from backends to clients.
+        bytes_down,
+    }
+}
+
+counters! {
+    /// Counts of one loop about one backend.
+    BackendCounts {
+        /// Connections made to it.
+        connections,
+        /// Attempts to connect to it that failed.
+        connect_failures,
+        /// Connections that it reset.
+        resets,
+    }
+}
+
+/// All that one loop counts.
+#[derive(Debug)]
+#[repr(align(128))] // Loops do not share cache lines.
+pub struct Counts {
+    /// About the loop.
+    pub all: LoopCounts,
+    /// About each backend, by its slot.
+    pub backends: [BackendCounts; BACKENDS_MAX],
+}
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts { all: LoopCounts::default(), backends: std::array::from_fn(|_| BackendCounts::default()) }
+    }
+}

@@ -1,0 +1,26 @@
+//! Every bound of the dispatcher in one place. Bytes, nanoseconds, counts. Those that a user may set are in [`super::Limits`].
+
+/// Most backends at once: sets of them are 64-bit masks.
+pub const BACKENDS_MAX: usize = 64;
+/// Events taken from the kernel at once.
+pub const EVENTS: usize = 512;
+/// Pending connections the kernel may queue for each loop.
+pub const BACKLOG: i32 = 4096;
+/// Connections accepted in one turn, so that those that are open get theirs.
+pub const ACCEPTS_PER_TURN: u32 = 64;
+/// What is copied at once; a direction that fills it twice in a row is spliced. Also the most that a direction holds in user memory while its receiver cannot take more.
+pub const COPY_BYTES: usize = 16 * 1024;
+/// What is asked of one splice call; a pipe holds less.
+pub const SPLICE_BYTES: usize = 1024 * 1024;
+/// Bytes that one direction may move before others get their turn.
+pub const BYTES_PER_TURN: usize = 512 * 1024;
+/// Empty pipes that a loop keeps for the next transfer.
+pub const SPARE_PIPES: usize = 8;
+/// How long no connection is accepted after descriptors ran out.
+pub const ACCEPT_PAUSE_NS: u64 = 50_000_000;
+/// Longest time between two looks at the time-outs.
+pub const SWEEP_NS_MAX: u64 = 1_000_000_000;
+/// Shortest time between two looks at the time-outs.
+pub const SWEEP_NS_MIN: u64 = 5_000_000;
+/// How long a connection that cannot be sent to in full is kept after both sides ended.
+pub const LINGER_NS: u64 = 30_000_000_000;

@@ -1,0 +1,19 @@
+//! The dispatcher: passes TCP and TLS connections through to backends without terminating them.
+//!
+//! One loop per core, each with listening sockets of its own. What loops know in common is in [`Shared`]: atomics on the fast path, a lock only when
+//! settings change. An idle connection holds two descriptors and no buffer.
+
+mod connection;
+pub mod counters;
+pub mod limits;
+mod pipes;
+mod places;
+mod relay;
+mod route;
+mod run;
+mod settings;
+mod shared;
+
+pub use run::{bind, run};
+pub use settings::{Backend, Limits, Policy, ProxyHeader, Settings, SettingsError};
+pub use shared::{Phase, Shared, Slot, Snapshot, Target};

@@ -1,0 +1,242 @@
+//! One direction of a connection: bytes from one socket to the other, copied while they are few, spliced when they are many.
+//!
+//! Input is only taken when the receiver takes it, so what is held is bounded: [`COPY_BYTES`] in user memory or what fits a pipe.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::pipe::{SpliceFlags, splice};
+
+use super::limits::{BYTES_PER_TURN, COPY_BYTES, SPLICE_BYTES};
+use super::pipes::{Pipe, Pipes};
+
+/// State of one direction.
+#[derive(Debug, Default)]
+pub(super) struct Direction {
+    /// There may be input: no read has come back short since the last event.
+    readable: bool,
+    /// The sender's end of stream was announced: read up to it.
+    ending: bool,
+    /// The receiver did not take all: wait for room.
+    blocked: bool,
+    /// The sender's end of stream was read.
+    ended: bool,
+    /// The end of stream was passed on, or nobody is left to pass anything to.
+    done: bool,
+    /// The last read filled the buffer: splice from now on.
+    bulk: bool,
+    /// Bytes that the receiver did not take, and how many of them it did take since.
+    held: Vec<u8>,
+    taken: usize,
+    pipe: Option<Pipe>,
+    /// Bytes passed on.
+    pub(super) bytes: u64,
+}
+
+/// Which side failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The sender: it reset the connection.
+    Sender,
+    /// The receiver: it takes nothing any more.
+    Receiver,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// Wait for an event.
+    Waits,
+    /// Wait for the receiver to have room.
+    Blocked,
+    /// There is more, but others come first.
+    Unfinished,
+    /// All was passed on, and the end too.
+    Done,
+}
+
+/// What a loop lends to the direction that moves.
+pub(super) struct Tools<'a> {
+    pub(super) buffer: &'a mut [u8; COPY_BYTES],
+    pub(super) pipes: &'a mut Pipes,
+    /// Sees bytes that pass, and says whether it wants to see more.
+    pub(super) watch: &'a mut dyn FnMut(&[u8]) -> bool,
+    /// Times that there was no pipe.
+    pub(super) pipes_missing: u64,
+}
+
+impl Direction {
+    pub(super) fn note_readable(&mut self, ending: bool) {
+        self.readable = true;
+        self.ending |= ending;
+    }
+
+    pub(super) fn note_writable(&mut self) {
+        self.blocked = false;
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.done
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Something could move without waiting.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.done && !self.blocked && (self.readable || self.holds() > 0)
+    }
+
+    /// Nothing more is passed on.
+    pub(super) fn give_up(&mut self, pipes: &mut Pipes) {
+        self.done = true;
+        self.held = Vec::new();
+        if let Some(pipe) = self.pipe.take() {
+            pipes.give(pipe);
+        }
+    }
+
+    /// Bytes received and not passed on.
+    pub(super) fn holds(&self) -> usize {
+        self.held.len() - self.taken + self.pipe.as_ref().map_or(0, |pipe| pipe.bytes)
+    }
+
+    /// Sends bytes that were received elsewhere; what the receiver does not take is held.
+    pub(super) fn send(&mut self, to: BorrowedFd, bytes: &[u8]) -> Result<(), Fault> {
+        debug_assert!(self.holds() == 0);
+        let sent = send(to, bytes)?;
+        self.bytes += sent as u64;
+        if sent < bytes.len() {
+            self.held = bytes[sent..].to_vec();
+            self.taken = 0;
+            self.blocked = true;
+        }
+        Ok(())
+    }
+
+    /// Moves what can be moved now.
+    pub(super) fn pump(&mut self, from: BorrowedFd, to: BorrowedFd, tools: &mut Tools) -> Result<Flow, Fault> {
+        let mut budget = BYTES_PER_TURN;
+        loop {
+            if self.done {
+                return Ok(Flow::Done);
+            }
+            self.flush(to)?;
+            if self.blocked {
+                return Ok(Flow::Blocked);
+            }
+            if self.ended {
+                // Fails where the receiver is gone already, which its own direction will tell.
+                let _ = rustix::net::shutdown(to, Shutdown::Write);
+                self.give_up(tools.pipes);
+                return Ok(Flow::Done);
+            }
+            if !self.readable {
+                self.bulk = false;
+                if let Some(pipe) = self.pipe.take() {
+                    tools.pipes.give(pipe);
+                }
+                return Ok(Flow::Waits);
+            }
+            if budget == 0 {
+                return Ok(Flow::Unfinished);
+            }
+            budget = budget.saturating_sub(self.take_input(from, to, tools)?);
+        }
+    }
+
+    fn take_input(&mut self, from: BorrowedFd, to: BorrowedFd, tools: &mut Tools) -> Result<usize, Fault> {
+        if self.bulk && self.pipe.is_none() {
+            self.pipe = tools.pipes.take();
+            tools.pipes_missing += u64::from(self.pipe.is_none());
+        }
+        if self.pipe.is_some() { self.fill_pipe(from) } else { self.copy(from, to, tools) }
+    }
+
+    fn copy(&mut self, from: BorrowedFd, to: BorrowedFd, tools: &mut Tools) -> Result<usize, Fault> {
+        match rustix::net::recv(from, &mut tools.buffer[..], RecvFlags::empty()) {
+            Ok((0, _)) => {
+                self.ended = true;
+                Ok(0)
+            }
+            Ok((count, _)) => {
+                // A short read took all there was. An end that comes later is a new event.
+                self.readable = count == COPY_BYTES || self.ending;
+                let watched = (tools.watch)(&tools.buffer[..count]);
+                self.bulk = count == COPY_BYTES && !watched;
+                self.send(to, &tools.buffer[..count])?;
+                Ok(count)
+            }
+            Err(Errno::AGAIN) => {
+                self.readable = false;
+                Ok(0)
+            }
+            Err(Errno::INTR) => Ok(0),
+            Err(_) => Err(Fault::Sender),
+        }
+    }
+
+    fn fill_pipe(&mut self, from: BorrowedFd) -> Result<usize, Fault> {
+        let Some(pipe) = &mut self.pipe else { return Ok(0) };
+        match splice(from, None, &pipe.input, None, SPLICE_BYTES, SpliceFlags::MOVE | SpliceFlags::NONBLOCK) {
+            Ok(0) => {
+                self.ended = true;
+                Ok(0)
+            }
+            Ok(count) => {
+                pipe.bytes += count;
+                Ok(count)
+            }
+            // The pipe is empty here, so it is the sender that has no more.
+            Err(Errno::AGAIN) => {
+                self.readable = false;
+                Ok(0)
+            }
+            Err(Errno::INTR) => Ok(0),
+            Err(_) => Err(Fault::Sender),
+        }
+    }
+
+    /// Passes on what is held.
+    fn flush(&mut self, to: BorrowedFd) -> Result<(), Fault> {
+        if self.blocked {
+            return Ok(());
+        }
+        if !self.held.is_empty() {
+            let sent = send(to, &self.held[self.taken..])?;
+            self.taken += sent;
+            self.bytes += sent as u64;
+            self.blocked = self.taken < self.held.len();
+            if !self.blocked {
+                self.held = Vec::new();
+                self.taken = 0;
+            }
+        }
+        while let Some(pipe) = &mut self.pipe
+            && pipe.bytes > 0
+            && !self.blocked
+        {
+            match splice(&pipe.output, None, to, None, pipe.bytes, SpliceFlags::MOVE | SpliceFlags::NONBLOCK) {
+                Ok(count) => {
+                    pipe.bytes -= count;
+                    self.bytes += count as u64;
+                }
+                Err(Errno::AGAIN) => self.blocked = true,
+                Err(Errno::INTR) => {}
+                Err(_) => return Err(Fault::Receiver),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many of the bytes the receiver took.
+fn send(to: impl AsFd, bytes: &[u8]) -> Result<usize, Fault> {
+    match rustix::net::send(to, bytes, SendFlags::NOSIGNAL) {
+        Ok(sent) => Ok(sent),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+        Err(_) => Err(Fault::Receiver),
+    }
+}

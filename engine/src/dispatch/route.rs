@@ -1,0 +1,189 @@
+//! Which backend a connection goes to: decisions only, no sockets and no clock.
+
+use std::net::IpAddr;
+
+use super::limits::BACKENDS_MAX;
+use super::settings::Policy;
+use super::shared::Target;
+
+/// What a choice is made among.
+#[derive(Clone, Copy, Debug)]
+pub struct Choices<'a> {
+    /// The backends.
+    pub targets: &'a [Target],
+    /// Slots that may get the connection, as a mask.
+    pub usable: u64,
+    /// Open connections by slot.
+    pub active: &'a [u32; BACKENDS_MAX],
+}
+
+impl Choices<'_> {
+    /// The slots that may get the connection, in the order of the settings from the `start`th on.
+    fn from(&self, start: usize) -> impl Iterator<Item = u8> + '_ {
+        let (before, after) = self.targets.split_at(start % self.targets.len().max(1));
+        after.iter().chain(before).map(|target| target.slot).filter(|&slot| self.usable >> slot & 1 == 1)
+    }
+}
+
+/// The decisions of one loop.
+#[derive(Debug)]
+pub struct Router {
+    policy: Policy,
+    /// Where round robin goes on, as an index into the targets.
+    next: usize,
+    /// Connections sent to each slot lately: halved now and then.
+    recent: [u32; BACKENDS_MAX],
+}
+
+/// When one slot got so many connections, all counts are halved.
+const RECENT_MAX: u32 = 1024;
+
+impl Router {
+    /// `start`: where round robin begins, different in each loop.
+    pub fn new(policy: Policy, start: usize) -> Router {
+        Router { policy, next: start, recent: [0; BACKENDS_MAX] }
+    }
+
+    /// New settings.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// A backend for a connection without a known session. `None`: no slot is usable.
+    pub fn blind(&mut self, choices: &Choices, address: IpAddr) -> Option<u8> {
+        match self.policy {
+            Policy::RoundRobin => self.round_robin(choices),
+            Policy::LeastConnections => self.least(choices, |slot| (choices.active[slot], 0)),
+            Policy::SourceAddress => choices.from(0).max_by_key(|&slot| affinity(address, choices.targets, slot)),
+            Policy::Session | Policy::SessionAddress => self.by_load(choices),
+        }
+    }
+
+    /// Notes where a connection was sent.
+    pub fn sent_to(&mut self, slot: u8) {
+        let recent = &mut self.recent[usize::from(slot)];
+        *recent += 1;
+        if *recent > RECENT_MAX {
+            self.recent.iter_mut().for_each(|count| *count /= 2);
+        }
+    }
+
+    /// A backend has come (back): it gets its share from now on, not what it missed.
+    pub fn joined(&mut self, slot: u8, targets: &[Target]) {
+        let others = targets.iter().filter(|target| target.slot != slot);
+        self.recent[usize::from(slot)] = others.map(|target| self.recent[usize::from(target.slot)]).max().unwrap_or(0);
+    }
+
+    fn round_robin(&mut self, choices: &Choices) -> Option<u8> {
+        let slot = choices.from(self.next).next()?;
+        let index = choices.targets.iter().position(|target| target.slot == slot)?;
+        self.next = index + 1;
+        Some(slot)
+    }
+
+    /// The one that got the fewest connections lately, so that what sessions upset is evened out; those that hold more than twice as many open
+    /// connections as the average are passed over, because they are slow.
+    fn by_load(&mut self, choices: &Choices) -> Option<u8> {
+        let (sum, count) =
+            choices.from(0).fold((0, 0), |(sum, count), slot| (sum + choices.active[usize::from(slot)], count + 1));
+        let most = 2 * sum / u32::max(count, 1) + 8;
+        let recent = self.recent;
+        self.least(choices, |slot| (u32::from(choices.active[slot] > most), recent[slot]))
+    }
+
+    /// The slot with the least cost; where several have it, round robin.
+    fn least(&mut self, choices: &Choices, cost: impl Fn(usize) -> (u32, u32)) -> Option<u8> {
+        let least = choices.from(0).map(|slot| cost(usize::from(slot))).min()?;
+        let mut usable = 0;
+        choices.from(0).filter(|&slot| cost(usize::from(slot)) == least).for_each(|slot| usable |= 1 << slot);
+        self.round_robin(&Choices { usable, ..*choices })
+    }
+}
+
+/// Rendezvous hashing: the usable backend for which this is highest. When one goes or comes, only its own clients move; and every loop and every
+/// dispatcher decides alike.
+fn affinity(address: IpAddr, targets: &[Target], slot: u8) -> u64 {
+    let backend = targets.iter().find(|target| target.slot == slot).map(|target| target.backend.address);
+    let mut hash = 0xcbf2_9ce4_8422_2325; // FNV-1a
+    let mut take =
+        |bytes: &[u8]| bytes.iter().for_each(|byte| hash = (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    let octets = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    };
+    take(&octets(address));
+    if let Some(backend) = backend {
+        take(&octets(backend.ip()));
+        take(&backend.port().to_be_bytes());
+    }
+    // FNV alone leaves the high bits of similar inputs alike.
+    hash ^= hash >> 32;
+    hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash ^ hash >> 29
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatch::settings::Backend;
+
+    const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn targets(count: u16) -> Vec<Target> {
+        let backend = |port: u16| Backend { name: port.to_string(), address: ([127, 0, 0, 1], port).into() };
+        (0..count).map(|number| Target { slot: number as u8, backend: backend(8000 + number) }).collect()
+    }
+
+    #[test]
+    fn round_robin_passes_over_those_that_are_down() {
+        let (targets, active) = (targets(3), [0; BACKENDS_MAX]);
+        let mut router = Router::new(Policy::RoundRobin, 0);
+        let choices = Choices { targets: &targets, usable: 0b111, active: &active };
+        assert_eq!([0; 4].map(|_| router.blind(&choices, HOME)), [Some(0), Some(1), Some(2), Some(0)]);
+        let choices = Choices { usable: 0b101, ..choices };
+        assert_eq!([0; 3].map(|_| router.blind(&choices, HOME)), [Some(2), Some(0), Some(2)]);
+        assert_eq!(router.blind(&Choices { usable: 0, ..choices }, HOME), None);
+    }
+
+    #[test]
+    fn least_connections_takes_turns_among_equals() {
+        let targets = targets(3);
+        let mut active = [0; BACKENDS_MAX];
+        active[0] = 2;
+        let mut router = Router::new(Policy::LeastConnections, 0);
+        let choices = Choices { targets: &targets, usable: 0b111, active: &active };
+        assert_eq!([0; 3].map(|_| router.blind(&choices, HOME)), [Some(1), Some(2), Some(1)]);
+    }
+
+    #[test]
+    fn a_source_address_keeps_its_backend_when_another_goes() {
+        let (targets, active) = (targets(5), [0; BACKENDS_MAX]);
+        let mut router = Router::new(Policy::SourceAddress, 0);
+        let all = Choices { targets: &targets, usable: 0b11111, active: &active };
+        let mut sent = [0; 5];
+        for number in 0..1000_u32 {
+            let address = IpAddr::V4((0x0a00_0000 + number).into());
+            let first = router.blind(&all, address).unwrap();
+            sent[usize::from(first)] += 1;
+            let without_3 = router.blind(&Choices { usable: 0b10111, ..all }, address).unwrap();
+            assert!(first == 3 || without_3 == first);
+        }
+        assert!(sent.iter().all(|&count| (150..250).contains(&count)), "{sent:?}");
+    }
+
+    #[test]
+    fn load_evens_out_what_sessions_upset() {
+        let (targets, active) = (targets(3), [0; BACKENDS_MAX]);
+        let mut router = Router::new(Policy::Session, 0);
+        (0..10).for_each(|_| router.sent_to(1));
+        let choices = Choices { targets: &targets, usable: 0b111, active: &active };
+        for _ in 0..20 {
+            let slot = router.blind(&choices, HOME).unwrap();
+            router.sent_to(slot);
+        }
+        assert_eq!(router.recent[..3], [10; 3]);
+        router.recent[2] = 0;
+        router.joined(2, &targets);
+        assert_eq!(router.recent[2], 10);
+    }
+}

@@ -1,0 +1,142 @@
+//! What a dispatcher is told to do.
+
+use std::net::SocketAddr;
+
+use super::limits::BACKENDS_MAX;
+
+/// How a backend is chosen for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// One after the other.
+    RoundRobin,
+    /// The one with the fewest open connections.
+    LeastConnections,
+    /// By the client's address: always the same one, as long as it is up.
+    SourceAddress,
+    /// The one that holds the offered session; others by load.
+    Session,
+    /// As `Session`; where nobody is known to hold the offered session, the one that this client address used last.
+    SessionAddress,
+}
+
+impl Policy {
+    /// Whether the policy reads hellos, so that a backend can only be chosen once the client has spoken.
+    pub fn reads_hellos(self) -> bool {
+        matches!(self, Policy::Session | Policy::SessionAddress)
+    }
+}
+
+/// Whether and how backends are told who the client is (the PROXY protocol of HAProxy).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProxyHeader {
+    /// Not at all.
+    #[default]
+    None,
+    /// Version 1, a line of text.
+    V1,
+    /// Version 2, binary.
+    V2,
+}
+
+/// One backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// What status and errors call it.
+    pub name: String,
+    /// Where it listens. It is its identity: a reload keeps the backend whose address stays.
+    pub address: SocketAddr,
+}
+
+/// Bounds that a user may set. Times are in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most open connections of the whole process; more wait in the kernel's queue.
+    pub connections: u32,
+    /// Most open connections of one client address; 0: no limit. More are refused.
+    pub connections_per_address: u32,
+    /// Most bytes of a ClientHello that are held; a longer one is forwarded without being understood.
+    pub hello_bytes: usize,
+    /// How long a client may take for its ClientHello.
+    pub hello_ns: u64,
+    /// How long connecting to a backend may take, before the next one is tried.
+    pub connect_ns: u64,
+    /// How long neither side may send anything.
+    pub idle_ns: u64,
+    /// How long the other side may be silent after one has ended its direction.
+    pub half_closed_ns: u64,
+    /// Most pipes for splicing at the same time in the whole process; beyond, bytes are copied.
+    pub pipes: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        const SECOND_NS: u64 = 1_000_000_000;
+        Limits {
+            connections: 8192,
+            connections_per_address: 0,
+            hello_bytes: 16 * 1024,
+            hello_ns: 10 * SECOND_NS,
+            connect_ns: 3 * SECOND_NS,
+            idle_ns: 300 * SECOND_NS,
+            half_closed_ns: 60 * SECOND_NS,
+            pipes: 256,
+        }
+    }
+}
+
+/// All that may change while the dispatcher runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The backends, at least one, at most [`super::limits::BACKENDS_MAX`].
+    pub backends: Vec<Backend>,
+    /// How one is chosen.
+    pub policy: Policy,
+    /// What they are told about the client.
+    pub proxy_header: ProxyHeader,
+    /// Bounds.
+    pub limits: Limits,
+    /// Seconds for which it is remembered which backend holds a session.
+    pub session_timeout_s: u32,
+    /// Failures to connect in a row after which a backend is taken for down.
+    pub fall: u32,
+}
+
+/// Why settings cannot be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// There is nowhere to send connections.
+    #[error("there is no backend")]
+    NoBackend,
+    /// More than [`BACKENDS_MAX`].
+    #[error("there are more than {BACKENDS_MAX} backends")]
+    TooMany,
+    /// Two of them have the same address.
+    #[error("backend {0} is named twice")]
+    Twice(SocketAddr),
+    /// Removed backends still have connections, and their places are needed.
+    #[error(
+        "backends that were removed still have connections and leave no place for new ones; wait until they are done"
+    )]
+    StillDraining,
+}
+
+impl Settings {
+    /// Checks what every dispatcher needs.
+    ///
+    /// # Errors
+    /// There are no backends, too many, or one twice.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        if self.backends.is_empty() {
+            return Err(SettingsError::NoBackend);
+        }
+        if self.backends.len() > BACKENDS_MAX {
+            return Err(SettingsError::TooMany);
+        }
+        for (index, backend) in self.backends.iter().enumerate() {
+            if self.backends[..index].iter().any(|earlier| earlier.address == backend.address) {
+                return Err(SettingsError::Twice(backend.address));
+            }
+        }
+        Ok(())
+    }
+}

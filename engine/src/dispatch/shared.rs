@@ -1,0 +1,183 @@
+//! What the loops of one dispatcher have in common, and how it is changed while they run.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::counters::Counts;
+use super::limits::BACKENDS_MAX;
+use super::settings::{Backend, Settings, SettingsError};
+
+/// How far the end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Connections are accepted.
+    Run = 0,
+    /// No new ones; those that are open go on to their end.
+    Drain = 1,
+    /// All are closed now.
+    Stop = 2,
+}
+
+/// What is known about a backend, whichever loop found it out.
+#[derive(Debug, Default)]
+pub struct Slot {
+    /// Connections open to it.
+    pub active: AtomicU32,
+    /// It is not taken for up.
+    pub down: AtomicBool,
+    /// It is in the settings.
+    pub wanted: AtomicBool,
+    /// Failures to connect since the last success.
+    pub failures_in_a_row: AtomicU32,
+}
+
+impl Slot {
+    /// A connection to it was made.
+    pub(super) fn connected(&self) {
+        // Written only when it changes: the line stays shared.
+        if self.failures_in_a_row.load(Ordering::Relaxed) != 0 {
+            self.failures_in_a_row.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Connecting to it failed. Whether it is down now and was not before.
+    pub(super) fn failed(&self, fall: u32) -> bool {
+        let failures = self.failures_in_a_row.fetch_add(1, Ordering::Relaxed) + 1;
+        failures >= fall && !self.down.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// A backend and its slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its number while it exists, below [`BACKENDS_MAX`].
+    pub slot: u8,
+    /// Its settings.
+    pub backend: Backend,
+}
+
+/// Settings in force, with the slots given to the backends.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The settings.
+    pub settings: Settings,
+    /// The backends in the order of the settings.
+    pub targets: Vec<Target>,
+}
+
+/// What the loops have in common.
+#[derive(Debug)]
+pub struct Shared {
+    /// By slot.
+    pub slots: [Slot; BACKENDS_MAX],
+    /// By loop.
+    pub counts: Box<[Counts]>,
+    snapshot: Mutex<Arc<Snapshot>>,
+    /// Raised by each new snapshot: loops take the lock only then.
+    generation: AtomicU64,
+    phase: AtomicU8,
+}
+
+impl Shared {
+    /// For so many loops.
+    ///
+    /// # Errors
+    /// The settings cannot be taken.
+    pub fn new(settings: Settings, loops: usize) -> Result<Shared, SettingsError> {
+        let shared = Shared {
+            slots: std::array::from_fn(|_| Slot::default()),
+            counts: (0..loops).map(|_| Counts::default()).collect(),
+            snapshot: Mutex::new(Arc::new(Snapshot { settings: settings.clone(), targets: Vec::new() })),
+            generation: AtomicU64::new(0),
+            phase: AtomicU8::new(Phase::Run as u8),
+        };
+        shared.replace(settings)?;
+        Ok(shared)
+    }
+
+    /// The settings in force and their generation.
+    pub fn snapshot(&self) -> (Arc<Snapshot>, u64) {
+        let snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        (Arc::clone(&snapshot), self.generation.load(Ordering::Acquire))
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Puts new settings in force. Backends whose address stays keep what is known about them; those that are gone get no new connections, and
+    /// their open ones go on.
+    ///
+    /// # Errors
+    /// The settings cannot be taken; the old ones stay in force.
+    pub fn replace(&self, settings: Settings) -> Result<(), SettingsError> {
+        settings.check()?;
+        let mut snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        let targets = self.place(&settings.backends, &snapshot.targets)?;
+        for (number, slot) in self.slots.iter().enumerate() {
+            let wanted = targets.iter().any(|target| usize::from(target.slot) == number);
+            if wanted && !slot.wanted.swap(true, Ordering::Relaxed) {
+                slot.down.store(false, Ordering::Relaxed);
+                slot.failures_in_a_row.store(0, Ordering::Relaxed);
+            } else if !wanted {
+                slot.wanted.store(false, Ordering::Relaxed);
+            }
+        }
+        *snapshot = Arc::new(Snapshot { settings, targets });
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives each backend its slot: the one it had, or else one that nobody uses.
+    fn place(&self, backends: &[Backend], old: &[Target]) -> Result<Vec<Target>, SettingsError> {
+        let had = |backend: &Backend| old.iter().find(|target| target.backend.address == backend.address);
+        let mut taken =
+            old.iter().filter(|target| backends.iter().any(|backend| backend.address == target.backend.address));
+        let mut taken = taken.by_ref().fold(0_u64, |taken, target| taken | 1 << target.slot);
+        let mut targets = Vec::with_capacity(backends.len());
+        for backend in backends {
+            let slot = match had(backend) {
+                Some(target) => target.slot,
+                None => {
+                    let recent = old.iter().fold(0_u64, |recent, target| recent | 1 << target.slot);
+                    let slot = self.free_slot(taken | recent).or_else(|| self.free_slot(taken));
+                    slot.ok_or(SettingsError::StillDraining)?
+                }
+            };
+            taken |= 1 << slot;
+            targets.push(Target { slot, backend: backend.clone() });
+        }
+        Ok(targets)
+    }
+
+    fn free_slot(&self, taken: u64) -> Option<u8> {
+        (0..BACKENDS_MAX as u8)
+            .find(|&slot| taken >> slot & 1 == 0 && self.slots[usize::from(slot)].active.load(Ordering::Relaxed) == 0)
+    }
+
+    /// Connections that are open now.
+    pub fn open_connections(&self) -> u64 {
+        self.counts.iter().map(|counts| counts.all.accepted.get().saturating_sub(counts.all.closed.get())).sum()
+    }
+
+    /// How far the end has come.
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Run,
+            1 => Phase::Drain,
+            _ => Phase::Stop,
+        }
+    }
+
+    /// Asks for the end; never takes it back. The loops notice when they are woken.
+    pub fn end(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+    }
+
+    /// Slots of `targets` that can get connections, as a mask.
+    pub(super) fn usable(&self, targets: &[Target]) -> u64 {
+        let up = targets.iter().filter(|target| !self.slots[usize::from(target.slot)].down.load(Ordering::Relaxed));
+        up.fold(0, |mask, target| mask | 1 << target.slot)
+    }
+}
