@@ -1,84 +1,18 @@
 //! The drivers with real servers: start, ready, account, end, and every way it can go wrong.
 
+mod place;
+
 use std::fs;
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
+use place::{Place, eventually, fetch_twice_with_one_session, get, handshake, is_gone, kill, request};
 use tlsdyno::servers::{
-    self, CertificateKind, CommandSpec, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls, SessionCache,
+    self, CertificateKind, CommandSpec, RunDirectory, ServerKind, ServerSpec, ServerTls, SessionCache,
 };
-
-/// A private place with a docroot that a server's worker user can read.
-struct Place {
-    directory: TempDir,
-}
-
-impl Place {
-    fn new() -> Place {
-        servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
-        let directory = tempfile::tempdir().unwrap();
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).unwrap();
-        let docroot = directory.path().join("docroot");
-        fs::create_dir(&docroot).unwrap();
-        fs::set_permissions(&docroot, fs::Permissions::from_mode(0o755)).unwrap();
-        fs::write(docroot.join("hello.txt"), "hello, world\n").unwrap();
-        Place { directory }
-    }
-
-    fn docroot(&self) -> PathBuf {
-        self.directory.path().join("docroot")
-    }
-
-    fn spec(&self, kind: ServerKind) -> ServerSpec {
-        ServerSpec::new(kind, self.docroot())
-    }
-
-    fn command(&self, command: &str, address: &str) -> ServerSpec {
-        let spec = CommandSpec { command: command.into(), address: address.into(), plain_address: None };
-        self.spec(ServerKind::Command(spec))
-    }
-
-    fn start(&self, spec: &ServerSpec) -> anyhow::Result<Instance> {
-        servers::start(spec, self.directory.path())
-    }
-
-    /// What is left in the place besides the docroot.
-    fn leftovers(&self) -> Vec<String> {
-        let names = fs::read_dir(self.directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
-        names.map(|name| name.to_string_lossy().into_owned()).filter(|name| name.starts_with("server-")).collect()
-    }
-}
-
-fn request(address: SocketAddr, text: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    stream.write_all(text.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
-
-fn get(address: SocketAddr) -> String {
-    request(address, "GET /hello.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-}
-
-/// Waits until `condition` holds; the servers of the tests act within milliseconds.
-fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(10);
-    while !condition() {
-        assert!(Instant::now() < limit, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn is_gone(pid: u32) -> bool {
-    servers::process_tree::stat(pid).is_none_or(|process| process.state == 'Z')
-}
 
 #[test]
 fn nginx_serves_accounts_and_leaves_nothing() {
@@ -279,11 +213,6 @@ fn the_run_directory_lives_as_long_as_its_owner() {
     assert!(!path.exists());
 }
 
-fn kill(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-}
-
 /// Not a test by itself: the process that `nothing_outlives_a_killed_owner` kills. It says what it has started and waits.
 #[test]
 #[ignore = "runs as the victim of another test"]
@@ -368,32 +297,6 @@ fn both_servers_serve_both_versions_with_every_resumption() {
     }
 }
 
-/// Two requests with OpenSSL's client, the second offering the session of the first.
-fn fetch_twice_with_one_session(server: &Instance, version: &str) {
-    let session = server.directory().join("client-session");
-    let _ = fs::remove_file(&session);
-    for option in ["-sess_out", "-sess_in"] {
-        let mut client = Command::new("openssl");
-        client.args(["s_client", "-quiet", "-ign_eof", version]);
-        // A server that gives no session leaves no file to offer.
-        if option == "-sess_out" || session.exists() {
-            client.arg(option).arg(&session);
-        }
-        let mut client = client
-            .arg("-connect")
-            .arg(server.address().to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let request = "GET /hello.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        client.stdin.take().unwrap().write_all(request.as_bytes()).unwrap();
-        let output = client.wait_with_output().unwrap();
-        assert!(String::from_utf8_lossy(&output.stdout).ends_with("hello, world\n"));
-    }
-}
-
 #[test]
 fn settings_reach_both_servers() {
     let place = Place::new();
@@ -420,17 +323,6 @@ fn settings_reach_both_servers() {
         let server = place.start(&spec).unwrap();
         assert!(get(server.address()).ends_with("hello, world\n"));
     }
-}
-
-fn handshake(server: &Instance, options: &[&str]) -> String {
-    let output = Command::new("openssl")
-        .args(["s_client", "-connect"])
-        .arg(server.address().to_string())
-        .args(options)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// `tlsdyno serve` as a person or script runs it.
@@ -501,8 +393,9 @@ fn doctor_looks_at_everything() {
     let of = |name: &str| {
         checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("no {name} in {findings}"))
     };
-    for name in ["OpenSSL", "no-op provider", "nginx", "CPUs", "CPU account", "open files", "ports", "temporary files"]
-    {
+    let servers = ["nginx", "apache", "haproxy", "lighttpd"];
+    let machine = ["OpenSSL", "no-op provider", "CPUs", "CPU account", "open files", "ports", "temporary files"];
+    for name in machine.into_iter().chain(servers) {
         assert!(!of(name)["finding"].as_str().unwrap().is_empty());
     }
     assert_eq!(of("no-op provider")["verdict"], "ok", "{findings}");

@@ -18,6 +18,14 @@ pub enum ServerChoice {
     Builtin,
     /// the installed nginx with a generated minimal configuration
     Nginx,
+    /// the installed Apache with mod_ssl and the event MPM, likewise
+    Apache,
+    /// the same with the prefork MPM
+    ApachePrefork,
+    /// the installed HAProxy, ending TLS in front of a plain server of ours
+    Haproxy,
+    /// the installed lighttpd with mod_openssl, with a generated minimal configuration
+    Lighttpd,
 }
 
 /// Synthetic workloads.
@@ -179,6 +187,10 @@ impl Args {
             (Some(_), _) => ServerName::Command,
             (None, ServerChoice::Builtin) => ServerName::Builtin,
             (None, ServerChoice::Nginx) => ServerName::Nginx,
+            (None, ServerChoice::Apache) => ServerName::ApacheEvent,
+            (None, ServerChoice::ApachePrefork) => ServerName::ApachePrefork,
+            (None, ServerChoice::Haproxy) => ServerName::Haproxy,
+            (None, ServerChoice::Lighttpd) => ServerName::Lighttpd,
         };
         Server {
             kind,

@@ -17,6 +17,12 @@ impl Cpus {
     pub fn shared(self) -> bool {
         self.server == self.load
     }
+
+    /// CPU of servers that the server under test needs beside it (a proxy's backend, a cache): one that is neither the server's nor the
+    /// load's, else the load's, so that the server under test has its own for itself.
+    pub fn companion(self) -> usize {
+        allowed().into_iter().find(|cpu| *cpu != self.server && *cpu != self.load).unwrap_or(self.load)
+    }
 }
 
 /// The CPUs that this process may use.

@@ -135,10 +135,12 @@ impl Rig {
             tls: if plain { None } else { Some(self.server_tls(&tls)?) },
             docroot: docroot.to_owned(),
             cpu: Some(self.cpus.server),
+            companion_cpu: Some(self.cpus.companion()),
             environment: injection.as_ref().map(Injection::environment).unwrap_or_default(),
             log_sessions: false,
             allow_insecure_listen: experiment.server.allow_insecure_listen,
             workers: 1,
+            connections: experiment.load.connections,
         };
         let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)?) };
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -253,8 +255,11 @@ fn server_kind(experiment: &Experiment) -> Result<ServerKind> {
     Ok(match experiment.server.kind {
         ServerName::Builtin => ServerKind::BuiltIn,
         ServerName::Nginx => ServerKind::Nginx,
+        ServerName::ApacheEvent => ServerKind::ApacheEvent,
+        ServerName::ApachePrefork => ServerKind::ApachePrefork,
+        ServerName::Haproxy => ServerKind::Haproxy,
+        ServerName::Lighttpd => ServerKind::Lighttpd,
         ServerName::Command => ServerKind::Command(experiment.command_spec()),
-        kind => anyhow::bail!("there is no driver for {kind:?} yet"),
     })
 }
 

@@ -574,8 +574,8 @@ impl Session<'_> {
 /// read); either way the death is the news.
 fn living_cpu_ns(instance: &mut Instance, name: &str) -> Result<u64> {
     let cpu = instance.cpu_ns();
-    if !instance.is_alive() {
-        return Err(anyhow!("the server of \"{name}\" has died")).or_exit(Exit::Server);
+    if let Some(obituary) = instance.obituary() {
+        return Err(anyhow!("configuration \"{name}\": {obituary}")).or_exit(Exit::Server);
     }
     cpu
 }

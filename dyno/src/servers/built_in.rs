@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::launch::own_executable;
+use super::session_log::SessionLog;
 use super::{Prepared, SESSION_LOG_FILE, ServerSpec, SessionCache};
 
 /// Says how to start it on `port`.
@@ -38,14 +39,13 @@ pub(super) fn prepare(spec: &ServerSpec, directory: &Path, port: u16) -> Result<
         }
     }
     let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
+    let session_log = SessionLog { path: directory.join(SESSION_LOG_FILE), mark: "", resumed: "r", first: "1" };
     Ok(Prepared {
-        program: own_executable()?.get_program().to_owned(),
         config: format!("tlsdyno {}", words.join(" ")),
-        arguments,
         version: format!("tlsdyno {} built-in server, {}", env!("CARGO_PKG_VERSION"), openssl::version::version()),
-        error_log: None,
-        raise_open_files: true,
+        session_log: spec.log_sessions.then_some(session_log),
         grace_ms: 1_000,
+        ..Prepared::new(own_executable()?.get_program(), arguments)
     })
 }
 

@@ -11,11 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
+use super::apache::{self, Mpm};
 use super::command::{self, CommandSpec};
 use super::cpu::CpuAccount;
 use super::launch::{FOREIGN_VARIABLES, Launch, STDERR_FILE, STDOUT_FILE};
+use super::reload::{self, Reload};
+use super::session_log::SessionLog;
 use super::supervised::Supervised;
-use super::{Prepared, SESSION_LOG_FILE, ServerKind, ServerSpec, SessionCounts, built_in, nginx};
+use super::{Companion, Prepared, ServerKind, ServerSpec, SessionCounts, built_in, haproxy, lighttpd, nginx};
 use super::{listening, mapped, process_tree, run_directory};
 
 /// How long a server of ours may take until it listens.
@@ -58,10 +61,16 @@ pub struct Instance {
     version: String,
     config: String,
     error_log: Option<PathBuf>,
+    session_log: Option<SessionLog>,
+    /// It is ready when it has so many.
+    processes: usize,
+    reload: Reload,
     /// How much of each log was already searched for alarms.
     searched: Mutex<BTreeMap<PathBuf, usize>>,
     /// Parts of its cryptography are switched off: nobody else may reach it.
     loopback_only: bool,
+    // After `supervised`: what it needs ends after it.
+    companions: Vec<Companion>,
 }
 
 /// Starts a server in a directory of its own inside `directory` and waits until it is ready.
@@ -75,7 +84,7 @@ pub fn start(spec: &ServerSpec, directory: &Path) -> Result<Instance> {
         let own = directory.join(format!("server-{number}-{attempt}"));
         run_directory::make_passable(&own)?;
         let chosen = Ports::choose(spec)?;
-        let result = start_on(spec, &own, &chosen);
+        let result = start_on(spec, directory, &own, &chosen);
         if result.is_err() {
             let _ = fs::remove_dir_all(&own);
         }
@@ -97,6 +106,9 @@ fn check(spec: &ServerSpec) -> Result<()> {
         bail!(
             "the session log of a user's own server command is not known; drop it or use nginx or the built-in server"
         );
+    }
+    if spec.log_sessions && spec.kind == ServerKind::Lighttpd {
+        bail!("lighttpd has no variable for resumption that it could log; count on the client's side");
     }
     Ok(())
 }
@@ -121,7 +133,7 @@ impl Ports {
         let (first, second) = (free()?, free()?);
         let ours = match &spec.kind {
             ServerKind::Command(command) => !command.has_fixed_port(),
-            ServerKind::BuiltIn | ServerKind::Nginx => true,
+            _ => true,
         };
         Ok(Ports { port: first.local_addr()?.port(), plain_port: second.local_addr()?.port(), ours })
     }
@@ -133,15 +145,15 @@ struct Addresses {
     plain: Option<SocketAddr>,
 }
 
-fn start_on(spec: &ServerSpec, directory: &Path, ports: &Ports) -> Result<Instance> {
-    let loopback = SocketAddr::from(([127, 0, 0, 1], ports.port));
+fn start_on(spec: &ServerSpec, run: &Path, directory: &Path, ports: &Ports) -> Result<Instance> {
+    let ours = |prepared| (prepared, Addresses { address: loopback(ports.port), plain: None });
     let (prepared, addresses) = match &spec.kind {
-        ServerKind::BuiltIn => {
-            (built_in::prepare(spec, directory, ports.port)?, Addresses { address: loopback, plain: None })
-        }
-        ServerKind::Nginx => {
-            (nginx::prepare(spec, directory, ports.port)?, Addresses { address: loopback, plain: None })
-        }
+        ServerKind::BuiltIn => ours(built_in::prepare(spec, directory, ports.port)?),
+        ServerKind::Nginx => ours(nginx::prepare(spec, directory, ports.port)?),
+        ServerKind::ApacheEvent => ours(apache::prepare(spec, Mpm::Event, directory, ports.port)?),
+        ServerKind::ApachePrefork => ours(apache::prepare(spec, Mpm::Prefork, directory, ports.port)?),
+        ServerKind::Haproxy => ours(haproxy::prepare(spec, directory, ports.port, backend(spec, run)?)?),
+        ServerKind::Lighttpd => ours(lighttpd::prepare(spec, directory, ports.port)?),
         ServerKind::Command(command) => prepare_command(command, spec, directory, ports)?,
     };
     refuse_taken(&addresses)?;
@@ -156,11 +168,26 @@ fn start_on(spec: &ServerSpec, directory: &Path, ports: &Ports) -> Result<Instan
         version: prepared.version,
         config: prepared.config,
         error_log: prepared.error_log,
+        session_log: prepared.session_log,
+        processes: prepared.processes,
+        reload: prepared.reload,
         searched: Mutex::new(BTreeMap::new()),
         loopback_only: spec.is_altered() && !spec.allow_insecure_listen,
+        companions: prepared.companions,
     };
     instance.await_ready(spec)?;
     Ok(instance)
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+/// The plain server behind a proxy: the built-in one, untouched.
+fn backend(spec: &ServerSpec, run: &Path) -> Result<Companion> {
+    let plain = ServerSpec { cpu: spec.companion_cpu, ..ServerSpec::new(ServerKind::BuiltIn, spec.docroot.clone()) };
+    let instance = start(&plain, run).context("failed to start the plain server behind the proxy")?;
+    Ok(Companion { name: "backend", instance })
 }
 
 fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cpu: &CpuAccount) -> Launch {
@@ -214,12 +241,10 @@ fn prepare_command(
     let program = words.next().unwrap_or_default();
     let prepared = Prepared {
         version: format!("own command, program {program}"),
-        program: program.into(),
-        arguments: words.map(Into::into).collect(),
         config: command.command.clone(),
-        error_log: None,
         raise_open_files: false,
         grace_ms: 5_000,
+        ..Prepared::new(program, words.map(Into::into).collect())
     };
     Ok((prepared, addresses))
 }
@@ -279,9 +304,38 @@ impl Instance {
         }
     }
 
-    /// Whether any of its processes lives.
+    /// CPU time of each server that it needs beside it (HAProxy's `backend`), by name, in nanoseconds: no part of [`Instance::cpu_ns`].
+    pub fn companions_cpu_ns(&self) -> Result<Vec<(&'static str, u64)>> {
+        self.companions.iter().map(|companion| Ok((companion.name, companion.instance.cpu_ns()?))).collect()
+    }
+
+    /// Whether any of its processes lives, and everything that it needs.
     pub fn is_alive(&mut self) -> bool {
-        self.supervised.ended().is_none()
+        self.obituary().is_none()
+    }
+
+    /// Who has died and how, if anybody has: the server itself or one that it needs.
+    pub fn obituary(&mut self) -> Option<String> {
+        if let Some(status) = self.supervised.ended() {
+            return Some(format!("the server has died ({status})"));
+        }
+        self.companions.iter_mut().find_map(|companion| {
+            let status = companion.instance.supervised.ended()?;
+            Some(format!("its {} has died ({status})", companion.name))
+        })
+    }
+
+    /// Makes it read its configuration anew without dropping connections, and waits until it has.
+    ///
+    /// # Errors
+    /// It knows no reload (the built-in server, a user's own command), or does not do it in time.
+    pub fn reload(&mut self) -> Result<()> {
+        let said = || {
+            let logs = self.logs().into_iter().map(|path| fs::read(path).unwrap_or_default());
+            logs.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect::<Vec<_>>().join("\n")
+        };
+        let subject = reload::Subject { first: self.supervised.pid(), workers: &|| self.worker_pids(), said: &said };
+        reload::reload(self.reload, &subject)
     }
 
     /// Where it listens, by the kernel's word.
@@ -320,7 +374,7 @@ impl Instance {
 
     /// What the server said of its connections; needs `log_sessions`.
     pub fn session_counts(&self) -> Result<SessionCounts> {
-        SessionCounts::read(&self.directory.join(SESSION_LOG_FILE))
+        self.session_log.as_ref().context("this server was not asked to log its sessions")?.read()
     }
 
     /// The last lines of its error log, standard error and standard output.
@@ -356,14 +410,14 @@ impl Instance {
     fn await_ready(&mut self, spec: &ServerSpec) -> Result<()> {
         let patience = match spec.kind {
             ServerKind::Command(_) => COMMAND_READY_WITHIN,
-            ServerKind::BuiltIn | ServerKind::Nginx => OWN_READY_WITHIN,
+            _ => OWN_READY_WITHIN,
         };
         let limit = Instant::now() + patience;
         loop {
             if let Some(status) = self.supervised.ended().map(str::to_owned) {
                 bail!("the server did not start ({status}); it said:\n{}", self.last_words());
             }
-            let ready = self.is_ready(spec);
+            let ready = self.is_ready();
             // In every turn: a server that is not ready yet, or never will be, is open to the network all the same.
             self.refuse_open_listeners()?;
             if ready {
@@ -381,12 +435,10 @@ impl Instance {
         }
     }
 
-    fn is_ready(&self, spec: &ServerSpec) -> bool {
+    fn is_ready(&self) -> bool {
         let listening = self.listening_addresses();
         let serves = |wanted: &SocketAddr| listening.iter().any(|listener| listening::serves(listener, wanted));
-        // nginx listens before it has workers.
-        let expected = if spec.kind == ServerKind::Nginx { spec.workers as usize + 1 } else { 1 };
-        serves(&self.address) && self.plain_address.as_ref().is_none_or(serves) && self.pids().len() >= expected
+        serves(&self.address) && self.plain_address.as_ref().is_none_or(serves) && self.pids().len() >= self.processes
     }
 
     fn why_not_ready(&self, patience: Duration) -> String {
@@ -417,8 +469,24 @@ impl Instance {
     }
 }
 
+/// What servers write when something is badly wrong: nginx; Apache, whose levels stand behind the module's name; HAProxy; lighttpd; Rust.
+const ALARMS: [&str; 12] = [
+    "[crit]",
+    "[alert]",
+    "[emerg]",
+    "exited on signal",
+    ":crit]",
+    ":alert]",
+    ":emerg]",
+    "exit signal",
+    "[ALERT]",
+    "[EMERG]",
+    "child exited with signal",
+    "panicked at",
+];
+
 fn is_alarm(line: &str) -> bool {
-    ["[crit]", "[alert]", "[emerg]", "exited on signal", "panicked at"].iter().any(|mark| line.contains(mark))
+    ALARMS.iter().any(|mark| line.contains(mark))
 }
 
 /// The end of a text file, whole lines, at most [`LOG_TAIL_BYTES`].

@@ -1,21 +1,26 @@
 //! Servers under test: one driver per server, and what is needed to start, watch, account for and end any of them.
 
+mod apache;
 mod built_in;
 pub mod certificates;
 pub mod cgroup;
 pub mod command;
 pub mod cpu;
+mod haproxy;
 pub mod instance;
 pub mod launch;
+mod lighttpd;
 pub mod listening;
 pub mod mapped;
 mod nginx;
 pub mod process_tree;
 pub mod programs;
+mod reload;
 pub mod run_directory;
 pub mod session_log;
 pub mod supervised;
 pub mod supervisor;
+mod worker_user;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -31,6 +36,9 @@ pub use mapped::{MappedLibrary, mapped_libraries, refuse_secure_execution, requi
 pub use run_directory::RunDirectory;
 pub use session_log::SessionCounts;
 
+use reload::Reload;
+use session_log::SessionLog;
+
 /// The log of sessions, in the instance's directory.
 pub const SESSION_LOG_FILE: &str = "sessions.log";
 
@@ -42,6 +50,14 @@ pub enum ServerKind {
     BuiltIn,
     /// The nginx that is installed, with a configuration of ours.
     Nginx,
+    /// The Apache that is installed with mod_ssl and the event MPM, with a configuration of ours.
+    ApacheEvent,
+    /// The same with the prefork MPM: one process for each connection.
+    ApachePrefork,
+    /// The HAProxy that is installed, ending TLS in front of a plain built-in server that is started and ended with it.
+    Haproxy,
+    /// The lighttpd that is installed with mod_openssl, with a configuration of ours.
+    Lighttpd,
     /// The user's own command and configuration.
     Command(CommandSpec),
 }
@@ -57,14 +73,18 @@ pub struct ServerSpec {
     pub docroot: PathBuf,
     /// Processor that all its processes run on.
     pub cpu: Option<usize>,
+    /// Processor of the servers that it needs beside it (HAProxy's backend, memcached, redis), whose CPU time is counted apart.
+    pub companion_cpu: Option<usize>,
     /// Variables for the server only (OPENSSL_CONF, LD_PRELOAD).
     pub environment: Vec<(OsString, OsString)>,
     /// Write the log that [`Instance::session_counts`] reads (not while measuring; not for a user's own command).
     pub log_sessions: bool,
     /// Allow that a server with no-ops can be reached from other hosts.
     pub allow_insecure_listen: bool,
-    /// Worker processes (nginx) or threads (built-in).
+    /// Worker processes (nginx, Apache event, lighttpd) or threads (HAProxy, built-in). Apache prefork has no such number.
     pub workers: u32,
+    /// The most connections that clients hold open at once: Apache prefork needs a process for each of them.
+    pub connections: u32,
 }
 
 impl ServerSpec {
@@ -75,10 +95,12 @@ impl ServerSpec {
             tls: None,
             docroot,
             cpu: None,
+            companion_cpu: None,
             environment: Vec::new(),
             log_sessions: false,
             allow_insecure_listen: false,
             workers: 1,
+            connections: 64,
         }
     }
 
@@ -201,8 +223,43 @@ struct Prepared {
     version: String,
     /// The server's error log, if it has one besides its standard error.
     error_log: Option<PathBuf>,
+    /// Where and how it logs sessions, if it was asked to.
+    session_log: Option<SessionLog>,
     /// Raise the soft limit of open files.
     raise_open_files: bool,
     /// Milliseconds between SIGTERM and SIGKILL.
     grace_ms: u64,
+    /// Processes that it has at least once it is ready: many servers listen before they have workers.
+    processes: usize,
+    /// How it is told to read its configuration anew.
+    reload: Reload,
+    /// Servers that it needs, started before it and ended after it.
+    companions: Vec<Companion>,
+}
+
+impl Prepared {
+    /// A program with its arguments that is one process and does not reload.
+    fn new(program: impl Into<OsString>, arguments: Vec<OsString>) -> Prepared {
+        Prepared {
+            program: program.into(),
+            arguments,
+            config: String::new(),
+            version: String::new(),
+            error_log: None,
+            session_log: None,
+            raise_open_files: true,
+            grace_ms: 2_000,
+            processes: 1,
+            reload: Reload::Unknown,
+            companions: Vec::new(),
+        }
+    }
+}
+
+/// A server that another one needs.
+#[derive(Debug)]
+struct Companion {
+    /// What it is to the other: `backend`, `memcached`.
+    name: &'static str,
+    instance: Instance,
 }

@@ -1,15 +1,17 @@
 //! nginx: a minimal configuration in a private directory. The system's own configuration and service are never touched.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use rustix::process::Resource;
+use rustix::process::{Resource, Signal};
 use tlsdyno_tls::Version;
 
 use super::programs;
+use super::reload::Reload;
+use super::session_log::SessionLog;
+use super::worker_user::{WorkerUser, require_readable, worker_user};
 use super::{Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, SessionCache};
 use crate::exit::{Exit, OrExit};
 
@@ -38,21 +40,23 @@ pub(super) fn prepare(spec: &ServerSpec, directory: &Path, port: u16) -> Result<
     let path = directory.join(CONFIG_FILE);
     fs::write(&path, &config).with_context(|| format!("write {}", path.display()))?;
     let text = |value: &str| value.to_owned().into();
+    let arguments = vec![
+        text("-p"),
+        directory.as_os_str().to_owned(),
+        text("-e"),
+        directory.join(ERROR_LOG_FILE).into_os_string(),
+        text("-c"),
+        path.into_os_string(),
+    ];
+    let session_log = SessionLog { path: directory.join(SESSION_LOG_FILE), mark: "", resumed: "r", first: "1" };
     Ok(Prepared {
-        program: program.clone().into_os_string(),
-        arguments: vec![
-            text("-p"),
-            directory.as_os_str().to_owned(),
-            text("-e"),
-            directory.join(ERROR_LOG_FILE).into_os_string(),
-            text("-c"),
-            path.into_os_string(),
-        ],
         config,
         version: version(&program),
         error_log: Some(directory.join(ERROR_LOG_FILE)),
-        raise_open_files: true,
-        grace_ms: 2_000,
+        session_log: spec.log_sessions.then_some(session_log),
+        processes: 1 + spec.workers as usize,
+        reload: Reload::NewWorkers { signal: Signal::HUP, at_least: spec.workers as usize },
+        ..Prepared::new(program, arguments)
     })
 }
 
@@ -64,57 +68,6 @@ pub fn version(program: &Path) -> String {
     };
     let lines = output.lines().filter(|line| line.starts_with("nginx version") || line.contains("OpenSSL"));
     lines.map(|line| line.trim_start_matches("nginx version: ")).collect::<Vec<_>>().join(", ")
-}
-
-/// Whom the workers run as when started by root: nobody, with its group. `None` for other users, whose workers run as themselves.
-fn worker_user() -> Result<Option<WorkerUser>> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(None);
-    }
-    let passwd = fs::read_to_string("/etc/passwd").context("read /etc/passwd")?;
-    let group = fs::read_to_string("/etc/group").context("read /etc/group")?;
-    let user = find_nobody(&passwd, &group).context(
-        "there is no user `nobody` for nginx's workers to run as; create it, or run tlsdyno as a plain user",
-    )?;
-    Ok(Some(user))
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct WorkerUser {
-    uid: u32,
-    gid: u32,
-    group: String,
-}
-
-fn find_nobody(passwd: &str, groups: &str) -> Option<WorkerUser> {
-    let nobody: Vec<&str> = passwd.lines().find(|line| line.starts_with("nobody:"))?.split(':').collect();
-    let gid = nobody.get(3)?;
-    let group = groups.lines().find(|line| line.split(':').nth(2) == Some(gid))?.split(':').next()?;
-    Some(WorkerUser { uid: nobody.get(2)?.parse().ok()?, gid: gid.parse().ok()?, group: group.to_owned() })
-}
-
-/// Fails early, by name, where nginx would only answer 403.
-fn require_readable(path: &Path, user: &WorkerUser) -> Result<()> {
-    let path = path.canonicalize().with_context(|| format!("{} does not exist", path.display()))?;
-    for ancestor in path.ancestors() {
-        let metadata = fs::metadata(ancestor).with_context(|| format!("look at {}", ancestor.display()))?;
-        let shift = if metadata.uid() == user.uid {
-            6
-        } else if metadata.gid() == user.gid {
-            3
-        } else {
-            0
-        };
-        if metadata.permissions().mode() >> shift & 1 == 0 {
-            bail!(
-                "nginx's workers run as nobody and may not pass through {}, so they cannot read {}; `chmod o+x` it, choose another place \
-                 (TMPDIR), or run tlsdyno as a plain user",
-                ancestor.display(),
-                path.display()
-            );
-        }
-    }
-    Ok(())
 }
 
 /// The whole configuration file. Everything not set here is nginx's default.
@@ -229,29 +182,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_user_nobody_is_found_with_its_group() {
-        let passwd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65533:nobody:/:/bin/false\n";
-        let groups = "root:x:0:\nnogroup:x:65533:\n";
-        let expected = WorkerUser { uid: 65_534, gid: 65_533, group: "nogroup".to_owned() };
-        assert_eq!(find_nobody(passwd, groups), Some(expected));
-        assert_eq!(find_nobody("root:x:0:0::/:/bin/sh\n", groups), None);
-    }
-
-    #[test]
     fn paths_are_quoted_or_refused() {
         assert_eq!(quoted(Path::new("/a b/\"c\"")).unwrap(), "\"/a b/\\\"c\\\"\"");
         assert!(quoted(Path::new("/a$b")).is_err());
-    }
-
-    #[test]
-    fn unreadable_places_are_named() {
-        let directory = tempfile::tempdir().unwrap();
-        let closed = directory.path().join("closed");
-        fs::create_dir(&closed).unwrap();
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
-        let stranger = WorkerUser { uid: 4_000_000, gid: 4_000_000, group: "strangers".to_owned() };
-        let error = require_readable(&closed, &stranger).unwrap_err().to_string();
-        assert!(error.contains("may not pass through"), "{error}");
-        require_readable(Path::new("/usr"), &stranger).unwrap();
     }
 }

@@ -12,17 +12,34 @@ use crate::servers::{self, CertificateKind, RunDirectory, ServerKind, ServerSpec
 
 /// Everything about software.
 pub fn checks() -> Vec<Check> {
-    let mut checks = vec![openssl(), provider(), nginx()];
-    checks.extend(
-        [("apache2", "apache2"), ("httpd", "apache2"), ("haproxy", "haproxy"), ("lighttpd", "lighttpd")]
-            .iter()
-            .filter_map(|&(program, name)| {
-                let path = programs::find(program)?;
-                Some(Check::ok(name, format!("{} (usable with --server-command)", version(&path))))
-            }),
-    );
+    let mut checks = vec![openssl(), provider()];
+    checks.extend(SERVERS.iter().map(server));
     checks
 }
+
+/// A distribution's server.
+struct Distributed {
+    /// Its name, as `--server` has it.
+    name: &'static str,
+    /// What its program is called.
+    programs: &'static [&'static str],
+    /// Debian's packages.
+    packages: &'static str,
+    /// The service that Debian starts with it.
+    service: Option<&'static str>,
+}
+
+const SERVERS: [Distributed; 4] = [
+    Distributed { name: "nginx", programs: &["nginx"], packages: "nginx-light", service: Some("nginx") },
+    Distributed { name: "apache", programs: &["apache2", "httpd"], packages: "apache2-bin", service: None },
+    Distributed { name: "haproxy", programs: &["haproxy"], packages: "haproxy", service: Some("haproxy") },
+    Distributed {
+        name: "lighttpd",
+        programs: &["lighttpd"],
+        packages: "lighttpd lighttpd-mod-openssl",
+        service: Some("lighttpd"),
+    },
+];
 
 /// The libssl that this program, and so the built-in server, runs with.
 fn openssl() -> Check {
@@ -82,16 +99,19 @@ fn try_provider() -> Result<()> {
     server.stop()
 }
 
-fn nginx() -> Check {
-    match programs::find("nginx") {
-        Some(path) => Check::ok("nginx", version(&path)),
-        None => Check::but(
-            "nginx",
+fn server(server: &Distributed) -> Check {
+    let Some(path) = server.programs.iter().find_map(|program| programs::find(program)) else {
+        let service = server.service.map_or_else(String::new, |service| {
+            format!(", then `systemctl disable --now {service}` so that it does not keep running on port 80")
+        });
+        return Check::but(
+            server.name,
             Verdict::Note,
-            "not installed; `--server nginx` will not work",
-            "Debian: `apt-get install nginx`, then `systemctl disable --now nginx` so that it does not keep running on port 80",
-        ),
-    }
+            format!("not installed; `--server {}` will not work", server.name),
+            format!("Debian: `apt-get install {}`{service}", server.packages),
+        );
+    };
+    Check::ok(server.name, version(&path))
 }
 
 /// The first line of what the program says about its version, with its path.

@@ -1,0 +1,276 @@
+//! Apache with mod_ssl: a minimal configuration in a private directory, with the event or the prefork MPM. The system's own configuration
+//! and service are never touched.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use tlsdyno_tls::Version;
+
+use super::programs;
+use super::reload::Reload;
+use super::session_log::SessionLog;
+use super::worker_user::{WorkerUser, require_readable, worker_user};
+use super::{Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, SessionCache};
+use crate::exit::{Exit, OrExit};
+
+/// The error log, in the instance's directory.
+const ERROR_LOG_FILE: &str = "error.log";
+const CONFIG_FILE: &str = "apache.conf";
+/// The program: Debian's name, then everybody else's.
+const PROGRAMS: [&str; 2] = ["apache2", "httpd"];
+/// Where modules are installed.
+const MODULE_DIRECTORIES: [&str; 5] = [
+    "/usr/lib/apache2/modules",
+    "/usr/lib64/httpd/modules",
+    "/usr/lib/httpd/modules",
+    "/usr/local/apache2/modules",
+    "/etc/httpd/modules",
+];
+/// Threads of each worker process of the event MPM: connections that are waited for in a handshake or a request occupy one, idle ones none.
+const THREADS_PER_WORKER: u32 = 128;
+/// Connections of a worker process of the event MPM, as a multiple of its idle threads: all that a test opens are accepted.
+const CONNECTIONS_PER_THREAD: u32 = 100;
+/// Processes of the prefork MPM beyond one for each connection: preflight and late closes.
+const SPARE_PROCESSES: u32 = 16;
+/// Of shared memory, for about 40,000 sessions like nginx's 10 MB.
+const CACHE_BYTES: u32 = 10 << 20;
+
+/// Which multi-processing module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mpm {
+    /// Processes with threads, and a listener thread that holds idle connections.
+    Event,
+    /// A process for each connection.
+    Prefork,
+}
+
+impl Mpm {
+    const fn name(self) -> &'static str {
+        match self {
+            Mpm::Event => "mpm_event",
+            Mpm::Prefork => "mpm_prefork",
+        }
+    }
+
+    /// Processes that serve connections.
+    fn processes(self, spec: &ServerSpec) -> u32 {
+        match self {
+            Mpm::Event => spec.workers,
+            Mpm::Prefork => spec.connections + SPARE_PROCESSES,
+        }
+    }
+}
+
+/// Writes the configuration for a server on `port` and says how to start it.
+pub(super) fn prepare(spec: &ServerSpec, mpm: Mpm, directory: &Path, port: u16) -> Result<Prepared> {
+    let program = PROGRAMS.iter().find_map(|name| programs::find(name)).context(
+        "Apache (apache2 or httpd) was not found in PATH, /usr/sbin or /usr/local/sbin; install it (Debian: `apt-get install apache2-bin`, \
+         which starts no service)",
+    );
+    let program = program.or_exit(Exit::Environment)?;
+    let user = worker_user()?;
+    if let Some(user) = &user {
+        require_readable(&spec.docroot, user)?;
+        require_readable(directory, user)?;
+    }
+    let modules = modules(spec, mpm, &program)?;
+    let config = configuration(spec, mpm, directory, port, user.as_ref(), &modules)?;
+    let path = directory.join(CONFIG_FILE);
+    fs::write(&path, &config).with_context(|| format!("write {}", path.display()))?;
+    let arguments = vec!["-d".into(), directory.into(), "-f".into(), path.into(), "-DFOREGROUND".into()];
+    let session_log = SessionLog { path: directory.join(SESSION_LOG_FILE), mark: "", resumed: "Resumed", first: "0" };
+    Ok(Prepared {
+        config,
+        version: version(&program, mpm),
+        error_log: Some(directory.join(ERROR_LOG_FILE)),
+        session_log: spec.log_sessions.then_some(session_log),
+        processes: 1 + mpm.processes(spec) as usize,
+        reload: Reload::NewWorkers {
+            signal: Signal::USR1,
+            // Prefork replaces its processes one by one, those with a connection when that ends.
+            at_least: if mpm == Mpm::Event { spec.workers as usize } else { 1 },
+        },
+        ..Prepared::new(program, arguments)
+    })
+}
+
+/// What `apache2 -v` says, and the MPM.
+fn version(program: &Path, mpm: Mpm) -> String {
+    let said = programs::output_of(program, &["-v"]);
+    let version =
+        said.lines().find_map(|line| line.strip_prefix("Server version: ")).unwrap_or("Apache of unknown version");
+    format!("{version}, {}", mpm.name())
+}
+
+/// `LoadModule` lines for what is needed and not compiled in.
+fn modules(spec: &ServerSpec, mpm: Mpm, program: &Path) -> Result<Vec<String>> {
+    let compiled_in = programs::output_of(program, &["-l"]);
+    let mut needed = vec![mpm.name(), "unixd", "authz_core", "dir"];
+    if spec.log_sessions {
+        needed.push("log_config");
+    }
+    if let Some(tls) = &spec.tls {
+        needed.extend(cache_provider(tls)?.map(|(module, _)| module));
+        needed.push("ssl");
+    }
+    let missing = needed
+        .into_iter()
+        .filter(|name| !compiled_in.contains(&format!("mod_{name}.c")) && !compiled_in.contains(&format!(" {name}.c")));
+    missing
+        .map(|name| {
+            let file = format!("mod_{name}.so");
+            let path = MODULE_DIRECTORIES.iter().map(|place| Path::new(place).join(&file)).find(|path| path.exists());
+            let path = path.with_context(|| {
+                format!(
+                    "Apache's module {file} was not found in {}; install it (Debian: apache2-bin; Fedora: mod_ssl)",
+                    MODULE_DIRECTORIES.join(", ")
+                )
+            });
+            Ok(format!("LoadModule {name}_module {}", quoted(&path.or_exit(Exit::Environment)?)?))
+        })
+        .collect()
+}
+
+/// Module and name of the provider of the session cache.
+fn cache_provider(tls: &ServerTls) -> Result<Option<(&'static str, &'static str)>> {
+    Ok(match tls.session_cache {
+        SessionCache::Off => None,
+        SessionCache::Shared => Some(("socache_shmcb", "shmcb")),
+        other => bail!("Apache has no session cache {other:?}"),
+    })
+}
+
+/// The whole configuration file. Everything not set here is Apache's default.
+fn configuration(
+    spec: &ServerSpec,
+    mpm: Mpm,
+    directory: &Path,
+    port: u16,
+    user: Option<&WorkerUser>,
+    modules: &[String],
+) -> Result<String> {
+    let own = |name: &str| quoted(&directory.join(name));
+    let mut lines = vec!["# Generated by tlsdyno for one run.".to_owned()];
+    lines.extend_from_slice(modules);
+    lines.push(format!("ServerRoot {}", quoted(directory)?));
+    lines.push(format!("DefaultRuntimeDir {}", quoted(directory)?));
+    lines.push(format!("PidFile {}", own("apache.pid")?));
+    lines.push(format!("ErrorLog {}", own(ERROR_LOG_FILE)?));
+    lines.push("LogLevel warn".to_owned());
+    if let Some(user) = user {
+        lines.extend(["User nobody".to_owned(), format!("Group {}", user.group)]);
+    }
+    lines.push(format!("Listen 127.0.0.1:{port}"));
+    lines.extend(process_directives(spec, mpm));
+    lines.extend(HTTP_DIRECTIVES.map(str::to_owned));
+    if spec.log_sessions {
+        lines.push("LogFormat \"%{SSL_SESSION_RESUMED}x %{SSL_PROTOCOL}x %{SSL_CIPHER}x %k\" sessions".to_owned());
+        lines.push(format!("CustomLog {} sessions", own(SESSION_LOG_FILE)?));
+    }
+    let docroot = quoted(&spec.docroot)?;
+    lines.push(format!("DocumentRoot {docroot}"));
+    lines.push(format!("<Directory {docroot}>"));
+    // Without FollowSymLinks every part of the path is looked at for each request.
+    lines.extend(
+        ["    Options FollowSymLinks", "    AllowOverride None", "    Require all granted", "</Directory>"]
+            .map(str::to_owned),
+    );
+    if let Some(tls) = &spec.tls {
+        lines.extend(tls_directives(tls, directory)?);
+    }
+    Ok(lines.join("\n") + "\n")
+}
+
+const HTTP_DIRECTIVES: [&str; 10] = [
+    "ServerName localhost",
+    "ServerTokens Prod",
+    "ListenBacklog 4096",
+    "KeepAlive On",
+    "MaxKeepAliveRequests 0",
+    "KeepAliveTimeout 600",
+    "Timeout 600",
+    "UseCanonicalName Off",
+    "DirectoryIndex index.html",
+    // As nginx's default_type: there is no mod_mime.
+    "ForceType application/octet-stream",
+];
+
+/// A fixed number of processes and threads, so that nothing is started while measuring.
+fn process_directives(spec: &ServerSpec, mpm: Mpm) -> Vec<String> {
+    let processes = mpm.processes(spec);
+    let mut lines = vec![
+        format!("StartServers {processes}"),
+        format!("ServerLimit {processes}"),
+        "MaxConnectionsPerChild 0".to_owned(),
+    ];
+    match mpm {
+        Mpm::Event => {
+            let threads = processes * THREADS_PER_WORKER;
+            lines.extend([
+                format!("ThreadLimit {THREADS_PER_WORKER}"),
+                format!("ThreadsPerChild {THREADS_PER_WORKER}"),
+                format!("MinSpareThreads {threads}"),
+                format!("MaxSpareThreads {threads}"),
+                format!("MaxRequestWorkers {threads}"),
+                format!("AsyncRequestWorkerFactor {CONNECTIONS_PER_THREAD}"),
+            ]);
+        }
+        Mpm::Prefork => lines.extend([
+            format!("MinSpareServers {processes}"),
+            format!("MaxSpareServers {}", processes + 1),
+            format!("MaxRequestWorkers {processes}"),
+        ]),
+    }
+    lines
+}
+
+fn tls_directives(tls: &ServerTls, directory: &Path) -> Result<Vec<String>> {
+    let versions: Vec<&str> = tls.versions().iter().map(|version| protocol(*version)).collect();
+    let cache = match cache_provider(tls)? {
+        None => "none".to_owned(),
+        Some((_, "shmcb")) => format!("\"shmcb:{}({CACHE_BYTES})\"", plain(&directory.join("session-cache"))?),
+        Some((_, other)) => bail!("Apache has no session cache {other}"),
+    };
+    let mut lines = vec![
+        "SSLEngine on".to_owned(),
+        format!("SSLCertificateFile {}", quoted(&tls.certificate.chain)?),
+        format!("SSLCertificateKeyFile {}", quoted(&tls.certificate.key)?),
+        format!("SSLProtocol -all {}", versions.join(" ")),
+        "SSLHonorCipherOrder on".to_owned(),
+        format!("SSLSessionCache {cache}"),
+        "SSLSessionCacheTimeout 3600".to_owned(),
+        format!("SSLSessionTickets {}", if tls.tickets { "on" } else { "off" }),
+    ];
+    lines.extend(tls.cipher_list().map(|list| format!("SSLCipherSuite {list}")));
+    lines.extend(tls.ciphersuites().map(|list| format!("SSLCipherSuite TLSv1.3 {list}")));
+    lines.extend(tls.groups_list().map(|list| format!("SSLOpenSSLConfCmd Groups {list}")));
+    if !tls.encrypt_then_mac {
+        lines.push("SSLOpenSSLConfCmd Options -EncryptThenMac".to_owned());
+    }
+    Ok(lines)
+}
+
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::Tls12 => "+TLSv1.2",
+        Version::Tls13 => "+TLSv1.3",
+    }
+}
+
+/// A path as an argument.
+fn quoted(path: &Path) -> Result<String> {
+    Ok(format!("\"{}\"", plain(path)?))
+}
+
+/// A path inside quotes. Apache expands `${…}` everywhere and has no way to write it itself.
+fn plain(path: &Path) -> Result<&str> {
+    match path.to_str() {
+        Some(text) if !text.contains(['$', '"', '\\', '\n', '(', ')']) => Ok(text),
+        _ => bail!(
+            "Apache cannot be given the path {} (not UTF-8, or one of $ \" \\ ( ) in it); use another directory",
+            path.display()
+        ),
+    }
+}

@@ -1,0 +1,135 @@
+//! A private place for servers under test, and what every such test asks of them.
+
+// Each test program uses a part of it.
+#![allow(dead_code)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tlsdyno::servers::{self, CommandSpec, Instance, ServerKind, ServerSpec};
+
+/// A private place with a docroot that a server's worker user can read.
+pub struct Place {
+    /// Removed in the end.
+    pub directory: TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).unwrap();
+        let docroot = directory.path().join("docroot");
+        fs::create_dir(&docroot).unwrap();
+        fs::set_permissions(&docroot, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(docroot.join("hello.txt"), "hello, world\n").unwrap();
+        Place { directory }
+    }
+
+    pub fn docroot(&self) -> PathBuf {
+        self.directory.path().join("docroot")
+    }
+
+    pub fn spec(&self, kind: ServerKind) -> ServerSpec {
+        ServerSpec::new(kind, self.docroot())
+    }
+
+    pub fn command(&self, command: &str, address: &str) -> ServerSpec {
+        let spec = CommandSpec { command: command.into(), address: address.into(), plain_address: None };
+        self.spec(ServerKind::Command(spec))
+    }
+
+    pub fn start(&self, spec: &ServerSpec) -> anyhow::Result<Instance> {
+        servers::start(spec, self.directory.path())
+    }
+
+    /// What is left in the place besides the docroot.
+    pub fn leftovers(&self) -> Vec<String> {
+        let names = fs::read_dir(self.directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.map(|name| name.to_string_lossy().into_owned()).filter(|name| name.starts_with("server-")).collect()
+    }
+}
+
+pub fn request(address: SocketAddr, text: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+pub fn get(address: SocketAddr) -> String {
+    request(address, "GET /hello.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+}
+
+/// Waits until `condition` holds; the servers of the tests act within milliseconds.
+pub fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < limit, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub fn is_gone(pid: u32) -> bool {
+    servers::process_tree::stat(pid).is_none_or(|process| process.state == 'Z')
+}
+
+pub fn kill(pid: u32) {
+    signal(pid, rustix::process::Signal::KILL);
+}
+
+pub fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+pub fn handshake(server: &Instance, options: &[&str]) -> String {
+    let output = Command::new("openssl")
+        .args(["s_client", "-connect"])
+        .arg(server.address().to_string())
+        .args(options)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Two requests with OpenSSL's client, the second offering the session of the first; answers whether the server took it.
+pub fn fetch_twice_with_one_session(server: &Instance, version: &str) -> bool {
+    let session = server.directory().join("client-session");
+    let _ = fs::remove_file(&session);
+    assert!(!fetch(server, &[version, "-sess_out", session.to_str().unwrap()]));
+    // A server that gives no session leaves no file to offer.
+    match session.exists() {
+        true => fetch(server, &[version, "-sess_in", session.to_str().unwrap()]),
+        false => fetch(server, &[version]),
+    }
+}
+
+/// A request with OpenSSL's client; answers whether it resumed a session.
+pub fn fetch(server: &Instance, options: &[&str]) -> bool {
+    let mut client = Command::new("openssl")
+        .args(["s_client", "-nocommands", "-ign_eof"])
+        .args(options)
+        .arg("-connect")
+        .arg(server.address().to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let request = "GET /hello.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    client.stdin.take().unwrap().write_all(request.as_bytes()).unwrap();
+    let output = client.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("hello, world\n"), "{said}");
+    said.contains("\nReused, ")
+}
