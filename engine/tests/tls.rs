@@ -93,8 +93,13 @@ fn the_other_connections_of_a_page_resume_the_session_of_the_first() {
         assert_eq!((outcome.hits, outcome.errors.len()), (40, 0), "{:?}", outcome.errors);
         let resumed = outcome.connections - 5;
         assert!(outcome.connections >= 20, "each makes two requests at most");
-        let all =
-            Handshakes { full: 5, resumed_intended: resumed, resumed_offered: resumed, resumed_accepted: resumed };
+        let all = Handshakes {
+            full: 5,
+            resumed_intended: resumed,
+            resumed_offered: resumed,
+            resumed_accepted: resumed,
+            ..Handshakes::default()
+        };
         assert_eq!(outcome.handshakes, all, "{version}");
 
         plan.connections.first_alone = false;

@@ -58,6 +58,9 @@ pub struct Args {
     /// Refuse encrypt-then-MAC (TLS 1.2 CBC suites)
     #[arg(long)]
     no_encrypt_then_mac: bool,
+    /// Take early data (TLS 1.3): requests that come with the hello, and may be replayed
+    #[arg(long)]
+    early_data: bool,
     /// Worker threads
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     workers: u32,
@@ -160,6 +163,7 @@ fn settings(args: &Args, certificate: PathBuf, key: PathBuf) -> TlsSettings {
         tickets: !args.no_tickets,
         session_cache: !args.no_session_cache,
         encrypt_then_mac: !args.no_encrypt_then_mac,
+        early_data: args.early_data,
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) fn prepare(spec: &ServerSpec, directory: &Path, port: u16) -> Result<
             ("--no-tickets", !tls.tickets),
             ("--no-session-cache", tls.session_cache == SessionCache::Off),
             ("--no-encrypt-then-mac", !tls.encrypt_then_mac),
+            ("--early-data", tls.early_data),
         ] {
             arguments.extend(wanted.then(|| flag.into()));
         }

@@ -64,6 +64,10 @@ pub struct Connection {
     pub resumption_intended: bool,
     /// It was given a session to offer.
     pub session_given: bool,
+    /// It carries requests already, though its handshake goes on: they travel with the hello.
+    pub ready_early: bool,
+    /// A request that cannot travel with the hello, and whether it is the connection's last.
+    pub held: Option<(u32, bool)>,
 }
 
 const _: () = assert!(size_of::<Connection>() <= CONNECTION_STATE_BYTES_MAX);
@@ -152,6 +156,8 @@ impl Connection {
             progress_ns: now_ns,
             resumption_intended: false,
             session_given: false,
+            ready_early: false,
+            held: None,
         })
     }
 

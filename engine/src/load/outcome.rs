@@ -100,6 +100,10 @@ pub struct Handshakes {
     pub resumed_offered: u64,
     /// Connections on which the server took the session.
     pub resumed_accepted: u64,
+    /// Connections whose ClientHello offered early data (TLS 1.3).
+    pub early_offered: u64,
+    /// Connections on which the server took them.
+    pub early_accepted: u64,
 }
 
 /// What one run did.

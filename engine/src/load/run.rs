@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tlsdyno_tls::{Client, Entropy, Receiver, Session};
+use tlsdyno_tls::{Client, EarlyData, Entropy, Receiver, Session};
 use tlsdyno_wire::http::Response;
 
 use super::connection::{Connection, Exchange, Found, Read, Stage};
@@ -411,7 +411,10 @@ impl<'p> Run<'p> {
         let connection = self.connection(id);
         if connection.stage == Stage::Handshaking && connection.tls.as_ref().is_some_and(Client::is_connected) {
             self.handshake_complete(id);
-        } else if connection.exchange.is_some() && connection.response.is_complete() {
+        }
+        // Not "else": the answer to a request that travelled with the hello may come with the end of the handshake.
+        let connection = self.connection(id);
+        if connection.exchange.is_some() && connection.response.is_complete() {
             self.response_complete(id);
         }
         self.carry_out();
@@ -424,22 +427,36 @@ impl<'p> Run<'p> {
         let now_ns = sys::monotonic_ns();
         let connection = self.places[id as usize].connection.as_mut().expect("its handshake just completed");
         connection.stage = Stage::Open;
-        let handshake = connection.tls.as_ref().and_then(Client::handshake).expect("its handshake just completed");
+        let Some(handshake) = connection.tls.as_ref().and_then(Client::handshake) else {
+            // A minimal set-up has no handshake, and nothing that others could wait for.
+            return self.users.ready(id, true);
+        };
         let (offered, resumed) = (handshake.offered.is_some(), handshake.resumed.is_some());
         let counts = &mut self.recorder.handshakes;
         counts.resumed_intended += u64::from(connection.resumption_intended);
         counts.resumed_offered += u64::from(offered);
         counts.resumed_accepted += u64::from(resumed);
         counts.full += u64::from(!resumed);
+        counts.early_offered += u64::from(handshake.early_data != EarlyData::NotOffered);
+        counts.early_accepted += u64::from(handshake.early_data == EarlyData::Accepted);
         let phase = if resumed { Phase::ResumedHandshake } else { Phase::FullHandshake };
         self.recorder.latency(phase, now_ns - connection.hello_ns);
         self.recorder.negotiated(handshake);
-        let user = connection.user;
+        let (user, ready_early, held) = (connection.user, connection.ready_early, connection.held.take());
         if offered && !resumed {
             self.sessions.refused(user);
         }
-        let widens = !self.sessions.matter() || self.sessions.holds(user);
-        self.users.ready(id, widens);
+        if !ready_early {
+            self.users.ready(id, self.widens(user));
+        }
+        if let Some((request, last)) = held {
+            self.send_request(id, request, last);
+        }
+    }
+
+    /// Whether a user's other connections need not wait for a session any longer.
+    fn widens(&self, user: ActiveId) -> bool {
+        !self.sessions.matter() || self.sessions.holds(user)
     }
 
     fn response_complete(&mut self, id: ConnectionId) {
@@ -476,7 +493,7 @@ impl<'p> Run<'p> {
             Stage::Open if connection.exchange.is_none() => self.close_finished(id),
             Stage::Open => {
                 // Without close_notify nobody knows whether a body that lasts until the end is whole, RFC 9846 section 6.1.
-                let truncated = connection.tls.as_ref().is_some_and(|client| !client.peer_closed());
+                let truncated = connection.tls.as_mut().is_some_and(|client| client.end_of_input().is_err());
                 if truncated || connection.response.end_of_input().is_err() {
                     return self.fail_or_repeat(id, ErrorKind::Closed);
                 }
@@ -601,6 +618,23 @@ impl<'p> Run<'p> {
         connection.session_given = decision.session.is_some();
         connection.tls = Some(Client::new(config, decision.session, &mut self.entropy, now_ms, &mut self.out));
         connection.stage = Stage::Handshaking;
+        let client = connection.tls.as_ref().expect("it was just made");
+        if client.is_connected() {
+            self.handshake_complete(id);
+        } else if client.room() > 0 {
+            self.send_with_hello(id);
+        }
+    }
+
+    /// Sends the connection's first request in one write with the hello.
+    fn send_with_hello(&mut self, id: ConnectionId) {
+        let connection = self.connection(id);
+        connection.ready_early = true;
+        let user = connection.user;
+        self.users.ready(id, self.widens(user));
+        if let Some((request, last)) = self.users.take_send(id) {
+            self.send_request(id, request, last);
+        }
     }
 
     fn send_request(&mut self, id: ConnectionId, request: u32, last: bool) {
@@ -609,7 +643,11 @@ impl<'p> Run<'p> {
         self.plain.clear();
         let written = self.requests.write(object, last, &mut self.plain);
         let now_ns = sys::monotonic_ns();
-        let connection = self.connection(id);
+        let connection = self.places[id as usize].connection.as_mut().expect("it is to send something");
+        if connection.tls.as_ref().is_some_and(|client| !fits(client.room(), self.plain.len(), written.body_bytes)) {
+            connection.held = Some((request, last));
+            return;
+        }
         connection.response = Response::new(written.to_head);
         connection.exchange = Some(Exchange { sent_ns: now_ns, first_byte_seen: false, expect: written.expect });
         connection.body_left = written.body_bytes;
@@ -642,6 +680,9 @@ impl<'p> Run<'p> {
         }
         self.output_for(id);
         let connection = self.places[id as usize].connection.as_mut().expect("it is to be closed");
+        if connection.stage == Stage::Handshaking {
+            self.sessions.undo(connection.session_given);
+        }
         if let Some(client) = &mut connection.tls {
             client.close(&mut self.out);
         }
@@ -727,4 +768,10 @@ impl<'p> Run<'p> {
             self.fail(id, ErrorKind::Resources);
         }
     }
+}
+
+/// Whether a request may be sent now. Room is limited for early data, which may be replayed (RFC 9846 section 2.3): only a request
+/// without a body travels so, and only whole.
+fn fits(room: usize, head_bytes: usize, body_bytes: u64) -> bool {
+    room == usize::MAX || head_bytes <= room && body_bytes == 0
 }

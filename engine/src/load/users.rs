@@ -175,6 +175,17 @@ impl<'w> Users<'w> {
         self.actions.pop_front()
     }
 
+    /// The request that the connection was just handed, ahead of what else is to be done: it goes out with what the connection is
+    /// about to send.
+    pub fn take_send(&mut self, id: ConnectionId) -> Option<(u32, bool)> {
+        let is_its = |action: &Action| matches!(action, Action::Send { connection, .. } if *connection == id);
+        let at = self.actions.iter().rposition(is_its)?;
+        match self.actions.remove(at) {
+            Some(Action::Send { request, last, .. }) => Some((request, last)),
+            _ => None,
+        }
+    }
+
     /// Whether there is something to do.
     pub fn has_actions(&self) -> bool {
         !self.actions.is_empty()

@@ -86,6 +86,10 @@ enum Phase<'d> {
     /// `100 Continue` is sent; so many bytes of it have gone.
     Continue(usize, Body, Answer<'d>),
     Send(Sending<'d>),
+    /// All is said; the handshake is completed before the connection is closed, where that did not happen yet.
+    Goodbye {
+        linger: bool,
+    },
     /// A refused client may still be sending: closing now could destroy the refusal on its way (RFC 9112 section 9.6).
     Linger {
         until_ns: u64,
@@ -108,7 +112,7 @@ impl<'d> Connection<'d> {
     pub fn new(transport: Transport, now_ns: u64) -> Connection<'d> {
         let phase = match transport {
             Transport::Plain(_) => Phase::Head,
-            Transport::Tls(_) => Phase::Handshake,
+            Transport::Tls { .. } => Phase::Handshake,
         };
         Connection {
             transport,
@@ -136,6 +140,7 @@ impl<'d> Connection<'d> {
                     }
                     self.send(shared)
                 }
+                Phase::Goodbye { .. } => self.end(shared),
                 Phase::Linger { until_ns } if shared.now_ns >= *until_ns => Some(Wish::Close),
                 Phase::Linger { .. } => self.drain(shared),
             };
@@ -317,13 +322,18 @@ impl<'d> Connection<'d> {
             return None;
         }
         let (persists, linger) = (sending.answer.persists, sending.linger);
-        self.after_answer(persists, linger, shared.now_ns)
+        self.phase = if persists { Phase::Head } else { Phase::Goodbye { linger } };
+        None
     }
 
-    fn after_answer(&mut self, persists: bool, linger: bool, now_ns: u64) -> Option<Wish> {
-        if persists {
-            self.phase = Phase::Head;
+    fn end(&mut self, shared: &mut Shared<'d>) -> Option<Wish> {
+        let Phase::Goodbye { linger } = self.phase else {
             return None;
+        };
+        let now_ns = shared.now_ns;
+        let attempt = self.transport.complete(&mut shared.input);
+        if let Err(wish) = self.outcome(attempt) {
+            return Some(wish);
         }
         self.transport.say_goodbye();
         if !linger {
@@ -353,7 +363,7 @@ impl<'d> Connection<'d> {
         };
         let line = match &self.transport {
             Transport::Plain(_) => format!("- - - {}\n", self.requests),
-            Transport::Tls(stream) => {
+            Transport::Tls { stream, .. } => {
                 let ssl = stream.ssl();
                 let reused = if ssl.session_reused() { "r" } else { "." };
                 let cipher = ssl.current_cipher().map_or("-", |cipher| cipher.name());

@@ -62,6 +62,7 @@ impl Site {
             tickets: true,
             session_cache: true,
             encrypt_then_mac: true,
+            early_data: false,
         }
     }
 

@@ -14,6 +14,10 @@ use super::limits::SESSIONS;
 
 /// SSL_OP_NO_ENCRYPT_THEN_MAC of `openssl/ssl.h`, the same in 1.1.1 to 4.0; the crate has no name for it.
 const NO_ENCRYPT_THEN_MAC: u64 = 1 << 19;
+/// SSL_OP_NO_ANTI_REPLAY, likewise. With it OpenSSL does not keep tickets for early data in its cache, to be used once.
+const NO_ANTI_REPLAY: u64 = 1 << 24;
+/// Bytes of early data that a client may send, as nginx has it (its buffer).
+const EARLY_DATA_BYTES: u32 = 16_384;
 
 /// TLS settings of a listener. Empty lists mean OpenSSL's defaults.
 #[derive(Clone, Debug)]
@@ -34,6 +38,8 @@ pub struct TlsSettings {
     pub session_cache: bool,
     /// Accept encrypt-then-MAC (RFC 7366).
     pub encrypt_then_mac: bool,
+    /// Take early data (TLS 1.3, RFC 9846 section 2.3), and so often as they come: tickets stay stateless and reusable, as nginx has it.
+    pub early_data: bool,
 }
 
 /// A setting that OpenSSL refused.
@@ -126,6 +132,10 @@ impl TlsSettings {
         context.set_session_cache_size(SESSIONS);
         if !self.tickets {
             context.set_options(SslOptions::NO_TICKET);
+        }
+        if self.early_data {
+            context.set_options(SslOptions::from_bits_retain(NO_ANTI_REPLAY));
+            context.set_max_early_data(EARLY_DATA_BYTES).refused(|| "early data".to_owned())?;
         }
         if !self.tickets && !self.session_cache {
             // They could never be resumed.

@@ -13,7 +13,12 @@ pub enum Transport {
     /// As they are.
     Plain(Socket),
     /// In TLS records.
-    Tls(SslStream<Socket>),
+    Tls {
+        /// The connection in OpenSSL.
+        stream: SslStream<Socket>,
+        /// Early data may come or are coming: OpenSSL has calls of their own for what is read and written before their end.
+        early: bool,
+    },
 }
 
 /// What came of an attempt.
@@ -37,7 +42,11 @@ impl Transport {
     pub fn new(socket: Socket, context: Option<&SslContext>) -> io::Result<Transport> {
         Ok(match context {
             None => Transport::Plain(socket),
-            Some(context) => Transport::Tls(SslStream::new(Ssl::new(context)?, socket)?),
+            Some(context) => {
+                let mut ssl = Ssl::new(context)?;
+                ssl.set_accept_state();
+                Transport::Tls { stream: SslStream::new(ssl, socket)?, early: context.max_early_data() > 0 }
+            }
         })
     }
 
@@ -45,7 +54,7 @@ impl Transport {
     pub fn socket(&self) -> &Socket {
         match self {
             Transport::Plain(socket) => socket,
-            Transport::Tls(stream) => stream.get_ref(),
+            Transport::Tls { stream, .. } => stream.get_ref(),
         }
     }
 
@@ -53,16 +62,31 @@ impl Transport {
     pub fn socket_mut(&mut self) -> &mut Socket {
         match self {
             Transport::Plain(socket) => socket,
-            Transport::Tls(stream) => stream.get_mut(),
+            Transport::Tls { stream, .. } => stream.get_mut(),
         }
     }
 
-    /// Goes on with the handshake; `Moved(0)` when it is complete.
+    /// Goes on with the handshake; `Moved(0)` when it is complete, or when early data may be read before that.
     pub fn handshake(&mut self) -> Attempt {
         match self {
-            Transport::Plain(_) => Attempt::Moved(0),
-            Transport::Tls(stream) => stream.accept().map_or_else(|error| attempt(&error), |()| Attempt::Moved(0)),
+            Transport::Plain(_) | Transport::Tls { early: true, .. } => Attempt::Moved(0),
+            Transport::Tls { stream, .. } => {
+                stream.accept().map_or_else(|error| attempt(&error), |()| Attempt::Moved(0))
+            }
         }
+    }
+
+    /// Ends early data, of which the rest is dropped into `scratch`, and completes the handshake: `Moved(0)`. A server that closed
+    /// before would destroy its answer by a reset, since the client still has its Finished to send.
+    pub fn complete(&mut self, scratch: &mut [u8]) -> Attempt {
+        while let Transport::Tls { stream, early: early @ true } = self {
+            match stream.read_early_data(scratch) {
+                Ok(0) => *early = false,
+                Ok(_) => {}
+                Err(error) => return attempt(&error),
+            }
+        }
+        self.handshake()
     }
 
     /// Reads some bytes.
@@ -72,7 +96,17 @@ impl Transport {
                 Ok(0) => Attempt::Ended,
                 other => plain_attempt(other, false),
             },
-            Transport::Tls(stream) => stream.ssl_read(buffer).map_or_else(|error| attempt(&error), Attempt::Moved),
+            Transport::Tls { stream, early } => {
+                if *early {
+                    match stream.read_early_data(buffer) {
+                        // Their end: what follows is protected by the handshake.
+                        Ok(0) => *early = false,
+                        Ok(bytes) => return Attempt::Moved(bytes),
+                        Err(error) => return attempt(&error),
+                    }
+                }
+                stream.ssl_read(buffer).map_or_else(|error| attempt(&error), Attempt::Moved)
+            }
         }
     }
 
@@ -85,16 +119,18 @@ impl Transport {
             Transport::Plain(socket) => {
                 plain_attempt(socket.write_vectored(&[IoSlice::new(head), IoSlice::new(body)]), true)
             }
-            Transport::Tls(stream) => {
+            Transport::Tls { stream, early } => {
                 let record = join(head, body, scratch);
-                stream.ssl_write(record).map_or_else(|error| attempt(&error), Attempt::Moved)
+                // Before the end of early data the client is not known to be who it was, but may have its answer.
+                let written = if *early { stream.write_early_data(record) } else { stream.ssl_write(record) };
+                written.map_or_else(|error| attempt(&error), Attempt::Moved)
             }
         }
     }
 
     /// Says goodbye as TLS wants it, once and without waiting; a peer that is gone does not hear it.
     pub fn say_goodbye(&mut self) {
-        if let Transport::Tls(stream) = self
+        if let Transport::Tls { stream, .. } = self
             && !stream.get_shutdown().contains(ShutdownState::SENT)
         {
             let _ = stream.shutdown();

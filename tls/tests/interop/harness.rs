@@ -155,9 +155,13 @@ pub struct Caller {
 
 impl Caller {
     pub fn new(config: &Arc<Config>, session: Option<Session>) -> Caller {
+        Caller::at(config, session, 1_000)
+    }
+
+    /// A caller that begins at this time.
+    pub fn at(config: &Arc<Config>, session: Option<Session>, now_ms: u64) -> Caller {
         let mut entropy = Counter(config as *const _ as u64);
         let mut output = Vec::new();
-        let now_ms = 1_000;
         let client = Client::new(config, session, &mut entropy, now_ms, &mut output);
         Caller { client, taken: Taken::default(), output, entropy, now_ms }
     }

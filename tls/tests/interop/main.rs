@@ -2,6 +2,7 @@
 //! must refuse, and with which alert; and every way in which its input can be cut.
 
 mod cuts;
+mod early_data;
 mod harness;
 mod meddler;
 mod openssl_server;

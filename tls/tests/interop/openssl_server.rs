@@ -131,6 +131,16 @@ pub struct OpensslServer {
 }
 
 impl OpensslServer {
+    /// The connection in OpenSSL, for calls that only some tests make.
+    pub fn stream(&mut self) -> &mut SslStream<impl Read + Write + use<>> {
+        &mut self.stream
+    }
+
+    /// Bytes that arrive, to be read by such calls.
+    pub fn input(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().input.extend_from_slice(bytes);
+    }
+
     fn advance(&mut self) {
         if self.demands_cookie {
             self.demands_cookie = !self.stream.stateless().unwrap();
