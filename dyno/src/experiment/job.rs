@@ -228,6 +228,12 @@ pub struct OutcomeRecord {
     pub resumed_offered: u64,
     /// Connections on which the server took the session.
     pub resumed_accepted: u64,
+    /// Connections whose ClientHello offered early data.
+    #[serde(default)]
+    pub early_offered: u64,
+    /// Connections on which the server took them.
+    #[serde(default)]
+    pub early_accepted: u64,
     /// Duration, nanoseconds.
     pub elapsed_ns: u64,
     /// CPU time of the client, nanoseconds.

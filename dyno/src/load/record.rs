@@ -26,6 +26,8 @@ pub fn record(outcome: &Outcome) -> Result<OutcomeRecord> {
         resumed_intended: outcome.handshakes.resumed_intended,
         resumed_offered: outcome.handshakes.resumed_offered,
         resumed_accepted: outcome.handshakes.resumed_accepted,
+        early_offered: outcome.handshakes.early_offered,
+        early_accepted: outcome.handshakes.early_accepted,
         elapsed_ns: outcome.elapsed_ns,
         client_cpu_ns: outcome.client_cpu_ns,
         phases,

@@ -134,7 +134,7 @@ mod tests {
             hits: 1,
             body_bytes: 0,
             connections: 1,
-            handshakes: Handshakes { full: 0, resumed_intended: 0, resumed_offered: 0, resumed_accepted: 0 },
+            handshakes: Handshakes::default(),
             elapsed_ns: 1,
             client_cpu_ns: 1,
             phases: [(Phase::WholeResponse, histogram)].into_iter().collect(),

@@ -190,7 +190,13 @@ mod tests {
             hits: 1,
             body_bytes: 0,
             connections: full + resumed_accepted,
-            handshakes: Handshakes { full, resumed_intended, resumed_offered, resumed_accepted },
+            handshakes: Handshakes {
+                full,
+                resumed_intended,
+                resumed_offered,
+                resumed_accepted,
+                ..Handshakes::default()
+            },
             elapsed_ns: 100,
             client_cpu_ns: 50,
             phases: Default::default(),
