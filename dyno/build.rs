@@ -1,10 +1,10 @@
-//! Compiles the provider (`native/provider`, C) into one shared library, which `src/native.rs` embeds.
+//! Compiles the provider (`native/provider`, C) and the shim (`native/shim`) into a shared library each, which `src/native` embeds.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Much is warned of: the library runs inside other people's servers.
+/// Much is warned of: they run inside other people's servers.
 const WARNINGS: [&str; 6] =
     ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Wstrict-prototypes", "-Wmissing-prototypes"];
 
@@ -14,13 +14,22 @@ const WARNINGS_ARE_ERRORS: &str = "TLSDYNO_WERROR";
 fn main() {
     let native = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../native");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    println!("cargo::rerun-if-changed={}", native.join("provider").display());
-    println!("cargo::rerun-if-changed={}", native.join("record.h").display());
+    for source in ["provider", "record.h", "shim", "shim_record.h"] {
+        println!("cargo::rerun-if-changed={}", native.join(source).display());
+    }
     println!("cargo::rerun-if-env-changed={WARNINGS_ARE_ERRORS}");
-    build_provider(&native.join("provider"), &out.join("tlsdyno-provider.so"));
+    // Not linked with libcrypto: it takes that of the server that loads it, of whatever series (3.0, 3.5, 4.0); two in
+    // one process crash. `nodelete`: threads and fork handlers may still point into it after it is unloaded.
+    build(&native.join("provider"), &out.join("tlsdyno-provider.so"), &["-Wl,-z,nodelete,-z,relro,-z,now"]);
+    // Linked with libssl: servers that load it late (Apache, lighttpd) then find the shim in front of it.
+    build(
+        &native.join("shim"),
+        &out.join("tlsdyno-shim.so"),
+        &["-Wl,-z,nodelete,-z,relro,-z,now", "-Wl,--no-as-needed", "-lssl", "-lcrypto", "-ldl"],
+    );
 }
 
-fn build_provider(sources: &Path, library: &Path) {
+fn build(sources: &Path, library: &Path, link_arguments: &[&str]) {
     let mut build = cc::Build::new();
     build
         .files(c_files(sources))
@@ -40,17 +49,15 @@ fn build_provider(sources: &Path, library: &Path) {
         build.flag("-Werror");
     }
     let objects = build.try_compile_intermediates().unwrap_or_else(|error| {
-        panic!("the OpenSSL provider does not compile: {error}\nIt needs a C compiler and OpenSSL's headers; Debian: apt install gcc libssl-dev")
+        panic!(
+            "{} does not compile: {error}\nIt needs a C compiler and OpenSSL's headers; Debian: apt install gcc libssl-dev",
+            sources.display()
+        )
     });
-    // Not linked with libcrypto: it takes that of the server that loads it, of whatever series (3.0, 3.5, 4.0); two in
-    // one process crash. `nodelete`: threads and fork handlers may still point into it after it is unloaded.
     let mut link = build.get_compiler().to_command();
-    link.arg("-shared").arg("-o").arg(library).args(&objects).args([
-        "-pthread",
-        &format!("-Wl,--version-script={}", sources.join("exports.map").display()),
-        "-Wl,-z,nodelete,-z,relro,-z,now",
-    ]);
-    run(&mut link);
+    link.arg("-shared").arg("-o").arg(library).args(&objects);
+    link.args(["-pthread", &format!("-Wl,--version-script={}", sources.join("exports.map").display())]);
+    run(link.args(link_arguments));
 }
 
 fn c_files(folder: &Path) -> Vec<PathBuf> {

@@ -2,7 +2,7 @@
  * The record area: one file, made by tlsdyno for one run and mapped (MAP_SHARED) by the provider in every process of
  * the server. It is the provider's acknowledgement (run id, living owner) and the place of its call counters.
  *
- * dyno/src/native.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names. Whoever
+ * dyno/src/native/provider.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names. Whoever
  * changes the layout raises TLSDYNO_ABI_VERSION. Nobody resets the area: init may run twice (haproxy re-executes its
  * master) and teardown runs first in a process that is not serving.
  */

@@ -1,4 +1,4 @@
-/* Prints the layout of native/record.h; the test `layout_is_mirrored` compares it with dyno/src/native.rs. */
+/* Prints the layout of native/record.h; the test `layout_is_mirrored` compares it with dyno/src/native/provider.rs. */
 #include <stdio.h>
 
 #include "../record.h"

@@ -9,13 +9,14 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{Read, Write};
 use std::ops::Sub;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_tls::{Stage, StageSet};
+
+use super::{own_start_ticks, random_run_id, write_file};
 
 /// The provider, an ELF shared library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-provider.so"));
@@ -305,35 +306,6 @@ fn create_record(path: &Path, run_id: &str) -> Result<File> {
     let record = File::options().read(true).write(true).open(path).with_context(context)?;
     record.set_len(layout::SIZE as u64).with_context(context)?;
     Ok(record)
-}
-
-/// Replaces the file, never writes into it: a server of an earlier run may still have the old one mapped.
-fn write_file(path: &Path, content: &[u8], mode: u32) -> Result<()> {
-    let context = || format!("cannot write {}", path.display());
-    if path.exists() {
-        fs::remove_file(path).with_context(context)?;
-    }
-    let mut file = File::options().write(true).create_new(true).mode(mode).open(path).with_context(context)?;
-    file.set_permissions(fs::Permissions::from_mode(mode)).with_context(context)?;
-    file.write_all(content).with_context(context)
-}
-
-fn random_run_id() -> Result<String> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .context("random run id from /dev/urandom")?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-/// When this process started, in clock ticks after boot: field 22 of `/proc/self/stat`, proc(5).
-fn own_start_ticks() -> Result<u64> {
-    let stat = fs::read_to_string("/proc/self/stat").context("start time of this process from /proc")?;
-    let after_name = stat.rsplit_once(") ").map(|(_, fields)| fields);
-    after_name
-        .and_then(|fields| fields.split(' ').nth(19))
-        .and_then(|ticks| ticks.parse().ok())
-        .context("no start time in /proc/self/stat")
 }
 
 #[cfg(test)]

@@ -1,0 +1,229 @@
+/*
+ * What the shim knows of one connection, and how a connection is set up.
+ *
+ * The state is allocated with the SSL and ends with it (application data of the SSL, so that its reference count
+ * decides); nothing is allocated while data flow.
+ */
+#include "shim.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <openssl/err.h>
+#include <openssl/sslerr.h>
+
+static pthread_once_t prepared = PTHREAD_ONCE_INIT;
+static int own_index = -1;
+
+static void connection_free(void *parent, void *own, CRYPTO_EX_DATA *data, int index, long number, void *pointer)
+{
+    struct connection *connection = own;
+
+    (void)parent, (void)data, (void)index, (void)number, (void)pointer;
+    if (connection == NULL)
+        return;
+    records_free(connection->records);
+    free(connection->stamp);
+    free(connection);
+}
+
+/* A copy of an SSL (SSL_dup) is not followed: two owners of one state would free it twice. */
+static int connection_not_copied(CRYPTO_EX_DATA *to, const CRYPTO_EX_DATA *from, void **own, int index, long number,
+                                 void *pointer)
+{
+    (void)to, (void)from, (void)index, (void)number, (void)pointer;
+    *own = NULL;
+    return 1;
+}
+
+/* Not in the constructor: a library that is preloaded does not initialise OpenSSL before its server does. */
+static void prepare(void)
+{
+    if (boundary_prepare())
+        own_index = SSL_get_ex_new_index(0, NULL, NULL, connection_not_copied, connection_free);
+}
+
+bool connection_new(SSL *ssl)
+{
+    bool minimal = stage_is_off(SHIM_STAGE_SETUP);
+    size_t input_size = minimal ? RECORD_SIZE_MAX : shim_moves_data() ? INPUT_SIZE : 0;
+    size_t size = sizeof(struct connection) + input_size + (minimal ? RECORD_SIZE_MAX : 0);
+    struct connection *connection;
+
+    if (pthread_once(&prepared, prepare) != 0 || own_index < 0)
+        return false;
+    connection = malloc(size);
+    if (connection == NULL)
+        return false;
+    memset(connection, 0, sizeof(*connection));
+    connection->input.bytes = connection->buffer;
+    connection->input.size = input_size;
+    connection->sealed = connection->buffer + input_size;
+    if (minimal)
+        connection->records = records_new(area->suite, flag_is_set(SHIM_FLAG_ENCRYPT_THEN_MAC));
+    if (flag_is_set(SHIM_FLAG_TIME_STAMPS))
+        connection->stamp = stamp_new();
+    if ((minimal && connection->records == NULL) || (flag_is_set(SHIM_FLAG_TIME_STAMPS) && connection->stamp == NULL)
+        || SSL_set_ex_data(ssl, own_index, connection) != 1) {
+        connection_free(NULL, connection, NULL, 0, 0, NULL);
+        return false;
+    }
+    return true;
+}
+
+/* The SSL is used again for another connection (SSL_clear). */
+void connection_clear(struct connection *connection)
+{
+    struct connection fresh = {
+        .input = {.bytes = connection->input.bytes, .size = connection->input.size},
+        .sealed = connection->sealed,
+        .records = connection->records,
+        .stamp = connection->stamp,
+    };
+
+    *connection = fresh;
+    if (connection->records != NULL)
+        records_restart(connection->records);
+}
+
+struct connection *connection_of(const SSL *ssl)
+{
+    return SSL_get_ex_data(ssl, own_index);
+}
+
+struct connection *outermost(const SSL *ssl)
+{
+    return depth > 0 || ssl == NULL || !SSL_is_server(ssl) ? NULL : connection_of(ssl);
+}
+
+bool is_shims(const struct connection *connection)
+{
+    return connection->phase > PHASE_REAL;
+}
+
+bool shim_moves_data(void)
+{
+    return stage_is_off(SHIM_STAGE_MARSHALLING) || stage_is_off(SHIM_STAGE_SETUP);
+}
+
+/* Counts a set-up that failed, once. */
+static void failed(struct connection *connection)
+{
+    if (!connection->failed && !connection->set_up)
+        count(SHIM_COUNT_FAILED);
+    connection->failed = true;
+}
+
+int broken(struct connection *connection, const char *why)
+{
+    failed(connection);
+    connection->phase = PHASE_BROKEN;
+    connection->error = SSL_ERROR_SSL;
+    ERR_raise_data(ERR_LIB_SSL, SSL_R_BAD_DATA, "tlsdyno shim: %s", why);
+    return -1;
+}
+
+void is_set_up(struct connection *connection, SSL *ssl, enum tlsdyno_shim_counter kind)
+{
+    int before = errno;
+
+    connection->set_up = true;
+    count(kind);
+    if (stage_is_off(SHIM_STAGE_MARSHALLING)) {
+        count(SHIM_COUNT_PLAIN);
+        connection->phase = PHASE_PLAIN;
+    }
+    stamp_end(connection, ssl, kind);
+    errno = before;
+}
+
+/* After every call of libssl that may have moved its handshake on. */
+void follow_real_handshake(struct connection *connection, SSL *ssl, int result)
+{
+    int before = errno;
+
+    if (connection->set_up)
+        return;
+    stamp_call(connection);
+    if (real.SSL_is_init_finished(ssl)) {
+        is_set_up(connection, ssl, SSL_session_reused(ssl) ? SHIM_COUNT_RESUMED : SHIM_COUNT_FULL);
+    } else if (result <= 0) {
+        int error = real.SSL_get_error(ssl, result);
+
+        if (error == SSL_ERROR_SSL || error == SSL_ERROR_SYSCALL)
+            failed(connection);
+    }
+    errno = before;
+}
+
+/* A handshake by libssl: with plain data after it, libssl must not read beyond it. */
+static int begin_real(struct connection *connection, SSL *ssl)
+{
+    bool filtered = connection->read_ahead || input_left(connection) > 0;
+
+    connection->phase = PHASE_REAL;
+    if (stage_is_off(SHIM_STAGE_SESSION_CACHE))
+        sessions_begin(ssl);
+    if (stage_is_off(SHIM_STAGE_MARSHALLING) && filtered && !boundary_insert(connection, ssl))
+        return broken(connection, "no memory for the record boundary");
+    return 1;
+}
+
+int begin_set_up(struct connection *connection, SSL *ssl)
+{
+    if (connection->phase != PHASE_START)
+        return 1;
+    connection->read_ahead = SSL_get_read_ahead(ssl) != 0;
+    stamp_begin(connection, ssl);
+    if (stage_is_off(SHIM_STAGE_SETUP)) {
+        connection->phase = PHASE_MINIMAL;
+        is_set_up(connection, ssl, SHIM_COUNT_MINIMAL);
+    } else if (stage_is_off(SHIM_STAGE_HANDSHAKE)) {
+        connection->phase = PHASE_SCRIPT;
+    } else if (stage_is_off(SHIM_STAGE_ROUND_TRIP)) {
+        connection->phase = PHASE_CHOOSE;
+    } else {
+        return begin_real(connection, ssl);
+    }
+    return 1;
+}
+
+/* A fast resumption, or a real handshake? */
+static int choose(struct connection *connection, SSL *ssl)
+{
+    int result = read_first_bytes(connection, ssl);
+
+    if (result <= 0)
+        return result;
+    if (is_own_flight(connection)) {
+        connection->phase = PHASE_SCRIPT;
+        return 1;
+    }
+    return begin_real(connection, ssl);
+}
+
+/* Moves the set-up on; 1 when it is complete. `drive` is the function of libssl that the server called. */
+int set_up(struct connection *connection, SSL *ssl, int (*drive)(SSL *))
+{
+    int result;
+
+    if (connection->set_up && is_shims(connection))
+        return 1;
+    result = begin_set_up(connection, ssl);
+    if (result > 0 && connection->phase == PHASE_CHOOSE)
+        result = choose(connection, ssl);
+    if (result > 0 && connection->phase == PHASE_REAL) {
+        REALLY(result, drive(ssl));
+        follow_real_handshake(connection, ssl, result);
+    } else if (result > 0 && connection->phase == PHASE_SCRIPT) {
+        stamp_call(connection);
+        result = script_step(connection, ssl);
+    }
+    if (connection->phase == PHASE_BROKEN)
+        return -1;
+    if (is_shims(connection) && connection->error == SSL_ERROR_SYSCALL)
+        failed(connection);
+    return result;
+}

@@ -1,0 +1,105 @@
+/*
+ * Time stamps: when each connection was set up, how, with how many calls and bytes, and the steps of libssl's handshake.
+ * Drawn up in the connection's own memory, then written into the ring of the area (../shim_record.h).
+ */
+#include "shim.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef void info_callback(const SSL *ssl, int where, int result);
+
+struct stamp {
+    uint64_t start_ns;
+    uint16_t calls;
+    uint32_t step_count;
+    info_callback *servers_own; /* set on the SSL, and so hides that of the context */
+    struct tlsdyno_step steps[TLSDYNO_SHIM_STEPS];
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail with this clock */
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+struct stamp *stamp_new(void)
+{
+    return calloc(1, sizeof(struct stamp));
+}
+
+static void step(struct stamp *stamp, const SSL *ssl)
+{
+    struct tlsdyno_step *next = &stamp->steps[stamp->step_count];
+
+    if (stamp->step_count == TLSDYNO_SHIM_STEPS)
+        return;
+    next->state = (uint16_t)SSL_get_state(ssl);
+    next->after_ns = (uint32_t)(now_ns() - stamp->start_ns);
+    stamp->step_count++;
+}
+
+/* The server's own callback comes after ours, as it would without us. */
+static void on_info(const SSL *ssl, int where, int result)
+{
+    struct connection *connection = connection_of(ssl);
+    info_callback *servers = NULL;
+
+    if (connection != NULL && connection->stamp != NULL) {
+        if (!connection->set_up && (where & SSL_CB_LOOP) != 0)
+            step(connection->stamp, ssl);
+        servers = connection->stamp->servers_own;
+    }
+    if (servers == NULL)
+        servers = SSL_CTX_get_info_callback(SSL_get_SSL_CTX(ssl));
+    if (servers != NULL)
+        servers(ssl, where, result);
+}
+
+void stamp_begin(struct connection *connection, SSL *ssl)
+{
+    struct stamp *stamp = connection->stamp;
+    info_callback *before;
+
+    if (stamp == NULL)
+        return;
+    before = SSL_get_info_callback(ssl);
+    memset(stamp, 0, sizeof(*stamp));
+    stamp->start_ns = now_ns();
+    stamp->servers_own = before == on_info ? NULL : before;
+    SSL_set_info_callback(ssl, on_info);
+}
+
+void stamp_call(struct connection *connection)
+{
+    if (connection->stamp != NULL)
+        connection->stamp->calls++;
+}
+
+/* Should two writers ever meet in one entry (a whole ring apart), a reader may see a mixture of both. */
+void stamp_end(struct connection *connection, SSL *ssl, enum tlsdyno_shim_counter kind)
+{
+    const struct stamp *stamp = connection->stamp;
+    struct tlsdyno_stamp *entry;
+    uint64_t number;
+
+    if (stamp == NULL)
+        return;
+    number = atomic_fetch_add(&area->stamps_written, 1);
+    entry = &area->stamps[number % TLSDYNO_SHIM_STAMPS];
+    atomic_store(&entry->number, 0);
+    entry->start_ns = stamp->start_ns;
+    entry->end_ns = now_ns();
+    entry->bytes_received = BIO_number_read(transport_in(ssl));
+    entry->bytes_sent = BIO_number_written(SSL_get_wbio(ssl));
+    entry->pid = (uint32_t)getpid();
+    entry->kind = (uint16_t)kind;
+    entry->calls = stamp->calls;
+    entry->step_count = stamp->step_count;
+    memcpy(entry->steps, stamp->steps, sizeof(entry->steps));
+    atomic_store_explicit(&entry->number, number + 1, memory_order_release);
+}

@@ -1,0 +1,169 @@
+/*
+ * The shim's area: one file, made by tlsdyno for one configuration and mapped (MAP_SHARED) by the shim in every process
+ * of the server. It is the shim's acknowledgement (run id, living owner), its settings, and the place of the universal
+ * session, the counters and the time stamps.
+ *
+ * dyno/src/native/shim.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names.
+ * Whoever changes the layout raises TLSDYNO_SHIM_ABI_VERSION. Nobody resets the area: a server may load the shim again
+ * (haproxy re-executes its master).
+ */
+#ifndef TLSDYNO_SHIM_RECORD_H
+#define TLSDYNO_SHIM_RECORD_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TLSDYNO_SHIM_MAGIC "TLSSHIM" /* with its NUL: 8 bytes */
+#define TLSDYNO_SHIM_ABI_VERSION 1u
+#define TLSDYNO_SHIM_RUN_ID_SIZE 64u
+#define TLSDYNO_SHIM_FLIGHTS 8u
+#define TLSDYNO_SHIM_SESSION_SIZE 2048u /* DER of a session without certificates has 130 to 300 bytes */
+#define TLSDYNO_SHIM_SESSION_NAME_SIZE 32u
+#define TLSDYNO_SHIM_SLOTS 256u
+#define TLSDYNO_SHIM_SLOT_COUNTERS 32u
+#define TLSDYNO_SHIM_STAMPS 4096u
+#define TLSDYNO_SHIM_STEPS 24u
+
+/* Stages, each a bit of `stages_off`: X(name in C, name in reports), docs/NOOP.md. */
+#define TLSDYNO_SHIM_STAGES(X)                                                                                                 \
+    X(SESSION_CACHE, "session_cache")                                                                                         \
+    X(MARSHALLING, "marshalling")                                                                                             \
+    X(HANDSHAKE, "handshake")                                                                                                 \
+    X(ROUND_TRIP, "round_trip")                                                                                               \
+    X(SETUP, "setup")
+
+/* Bits of `flags`: X(name in C, name in reports). */
+#define TLSDYNO_SHIM_FLAGS(X)                                                                                                  \
+    X(ALLOW_OPEN, "allow_insecure_listen")                                                                                    \
+    X(TIME_STAMPS, "time_stamps")                                                                                             \
+    X(TICKETS, "tickets")                                                                                                     \
+    X(ENCRYPT_THEN_MAC, "encrypt_then_mac")
+
+/* How a connection began: X(name in C, name in reports). Each is also a counter, of the same number and name. */
+#define TLSDYNO_SHIM_KINDS(X)                                                                                                  \
+    X(FULL, "full_handshakes")                  /* real, a new session */                                                     \
+    X(RESUMED, "resumed_handshakes")            /* real, a session resumed */                                                 \
+    X(SKELETON_FULL, "skeleton_full")           /* first flight of kind 0 */                                                  \
+    X(SKELETON_RESUMED, "skeleton_resumed")     /* kind 1 */                                                                  \
+    X(SKELETON_FAST, "skeleton_fast")           /* kind 2 */                                                                  \
+    X(FAST_RESUME, "fast_resume")               /* kind 3 */                                                                  \
+    X(MINIMAL, "minimal")                       /* no handshake at all */
+
+/* Events besides. */
+#define TLSDYNO_SHIM_EVENTS(X)                                                                                                 \
+    X(FAILED, "failed_handshakes")              /* real or skeleton, broken off with an error */                              \
+    X(PLAIN, "plain_connections")               /* data in plain after whatever set-up */                                     \
+    X(UNIVERSAL_HIT, "universal_hits")          /* the universal session was offered, and taken from the perfect cache */     \
+    X(UNIVERSAL_MISS, "universal_misses")       /* another session was offered */                                             \
+    X(REFUSED, "refused_connections")           /* local address not loopback */
+
+enum tlsdyno_shim_stage {
+#define TLSDYNO_SHIM_ID(id, name) SHIM_STAGE_##id,
+    TLSDYNO_SHIM_STAGES(TLSDYNO_SHIM_ID)
+#undef TLSDYNO_SHIM_ID
+};
+
+enum tlsdyno_shim_flag {
+#define TLSDYNO_SHIM_ID(id, name) SHIM_FLAG_##id,
+    TLSDYNO_SHIM_FLAGS(TLSDYNO_SHIM_ID)
+#undef TLSDYNO_SHIM_ID
+};
+
+enum tlsdyno_shim_counter {
+#define TLSDYNO_SHIM_ID(id, name) SHIM_COUNT_##id,
+    TLSDYNO_SHIM_KINDS(TLSDYNO_SHIM_ID)
+    TLSDYNO_SHIM_EVENTS(TLSDYNO_SHIM_ID)
+#undef TLSDYNO_SHIM_ID
+    SHIM_COUNTER_TOTAL
+};
+
+/* Message sizes of a real handshake, recorded by tlsdyno: the client's first flight, then alternating. */
+struct tlsdyno_script {
+    _Atomic uint32_t flight_count; /* 0: there is no such script (yet); written last */
+    uint32_t ready_after;          /* flights after which the client may send data */
+    uint32_t flights[TLSDYNO_SHIM_FLIGHTS]; /* bytes */
+};
+
+enum tlsdyno_session_state { SHIM_SESSION_EMPTY, SHIM_SESSION_CLAIMED, SHIM_SESSION_READY };
+
+/* The session of the perfect cache: claimed by the first full handshake that a server completes, then never changed. */
+struct tlsdyno_universal_session {
+    _Atomic uint32_t state;
+    uint32_t size;                                      /* bytes of `der` */
+    unsigned char name[TLSDYNO_SHIM_SESSION_NAME_SIZE]; /* what a fast resumption names it by: ID, or beginning of the ticket */
+    uint32_t name_size;
+    uint32_t reserved;
+    unsigned char der[TLSDYNO_SHIM_SESSION_SIZE]; /* i2d_SSL_SESSION; TLS 1.2 ticket: the state in the ticket */
+};
+
+/* The counters of one thread. A slot is shared by several threads once all are claimed, so every access is atomic. */
+struct tlsdyno_shim_slot {
+    _Atomic uint64_t counts[TLSDYNO_SHIM_SLOT_COUNTERS];
+};
+
+/* One handshake message or other step of libssl's state machine. */
+struct tlsdyno_step {
+    uint16_t state; /* OSSL_HANDSHAKE_STATE, openssl/ssl.h */
+    uint16_t reserved;
+    uint32_t after_ns; /* since start_ns */
+};
+
+/* The set-up of one connection. */
+struct tlsdyno_stamp {
+    _Atomic uint64_t number; /* from 1, in order of completion over all processes; 0 while it is being written */
+    uint64_t start_ns;       /* CLOCK_MONOTONIC at the server's first call */
+    uint64_t end_ns;         /* the same at completion */
+    uint64_t bytes_received; /* by the transport until completion, what was read ahead included */
+    uint64_t bytes_sent;
+    uint32_t pid;
+    uint16_t kind;  /* one of TLSDYNO_SHIM_KINDS */
+    uint16_t calls; /* of the server that drove the handshake */
+    uint32_t step_count;
+    uint32_t reserved;
+    struct tlsdyno_step steps[TLSDYNO_SHIM_STEPS];
+};
+
+struct tlsdyno_shim_area {
+    char magic[8];
+    uint32_t abi_version;
+    uint32_t slot_count;
+    uint64_t owner_pid;
+    uint64_t owner_start_ticks; /* clock ticks after boot: field 22 of /proc/PID/stat, proc(5) */
+    char run_id[TLSDYNO_SHIM_RUN_ID_SIZE]; /* NUL-padded; at least one NUL */
+    uint32_t stages_off;
+    uint32_t flags;
+    uint16_t suite;   /* IANA code of the experiment's suite; 0: none was named */
+    uint16_t version; /* 0x0303 or 0x0304: of the experiment */
+    _Atomic uint32_t slots_claimed; /* only ever grows; a thread takes this number modulo slot_count */
+    _Atomic uint64_t stamps_written;
+    struct tlsdyno_script full;
+    struct tlsdyno_script resumed;
+    unsigned char reserved[1024 - 200];
+    struct tlsdyno_universal_session session;
+    unsigned char reserved_too[4096 - 1024 - 2096];
+    struct tlsdyno_shim_slot slots[TLSDYNO_SHIM_SLOTS];
+    struct tlsdyno_stamp stamps[TLSDYNO_SHIM_STAMPS];
+};
+
+static_assert(SHIM_COUNTER_TOTAL <= TLSDYNO_SHIM_SLOT_COUNTERS, "a slot is too small");
+static_assert(sizeof(struct tlsdyno_script) == 40, "layout");
+static_assert(sizeof(struct tlsdyno_universal_session) == 2096, "layout");
+static_assert(sizeof(struct tlsdyno_shim_slot) == 256, "slots are multiples of a cache line");
+static_assert(sizeof(struct tlsdyno_step) == 8, "layout");
+static_assert(sizeof(struct tlsdyno_stamp) == 248, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, run_id) == 32, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, stages_off) == 96, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, flags) == 100, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, suite) == 104, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, slots_claimed) == 108, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, stamps_written) == 112, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, full) == 120, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, resumed) == 160, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, session) == 1024, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, slots) == 4096, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, stamps) == 4096 + 256 * 256, "layout");
+static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "shared between processes, so it must be lock-free");
+
+#endif
