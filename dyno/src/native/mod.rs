@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 pub mod provider;
 pub mod shim;
 
-pub use provider::{Counters, Injection, layout};
+pub use provider::{Counters, Engines, Hardware, Injection, layout};
 pub use shim::{Script, ShimCounters, ShimInjection, ShimSettings, TimeStamp};
 
 /// Replaces the file, never writes into it: a server of an earlier run may still have the old one mapped.
