@@ -3,7 +3,6 @@
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,8 +18,9 @@ use crate::experiment::job::TlsSpec;
 use crate::interrupt;
 use crate::load::summary::Summary;
 use crate::load::url::Url;
+use crate::load::values::{ExpectedStatus, Header, Reuse, parse_method};
 use crate::load::warning::{Warning, warnings};
-use crate::load::{descriptors, job, report, tls};
+use crate::load::{descriptors, diagnosis, job, permission, report, tls};
 use crate::time::Time;
 
 /// Load a server and measure it: throughput, latency by phase, handshakes by kind
@@ -44,6 +44,10 @@ pub struct Args {
     /// Run the blocks of an experiment on command (one JSON line each on standard input)
     #[arg(long, value_name = "FILE", conflicts_with = "url")]
     job: Option<PathBuf>,
+
+    /// Load a host that is not this machine: name the one in the URL, and only one that you may load
+    #[arg(long, value_name = "HOST")]
+    i_may_load_this: Vec<String>,
 
     /// How long, for example 10, 500ms, 2m
     #[arg(short, long, default_value = "10s", value_name = "TIME")]
@@ -161,10 +165,11 @@ pub fn run(args: &Args) -> Result<Exit> {
     let url = Url::parse(text).or_exit(Exit::Usage)?;
     let address = url.resolve().or_exit(Exit::Unreachable)?;
     let plan = plan(args, &url, address).or_exit(Exit::Usage)?;
+    permission::check(&url.host, address, &args.i_may_load_this).or_exit(Exit::Usage)?;
     descriptors::make_room_for(args.connections).or_exit(Exit::Environment)?;
     let outcome = load(&plan, &stop)?;
     let asked = args.reuse.and_then(Reuse::percent).filter(|_| url.tls);
-    let warnings = warnings(&outcome, asked, args.expect_status.0);
+    let warnings = warnings(&outcome, address, asked, args.expect_status.0);
     let effort = url.tls.then(|| effort(args).to_owned());
     print(&Summary::new(text.to_owned(), effort, asked, &outcome, &warnings), args.json)?;
     exit(&outcome, &warnings, address)
@@ -188,9 +193,9 @@ fn exit(outcome: &Outcome, warnings: &[Warning], address: SocketAddr) -> Result<
         return Ok(Exit::Interrupted);
     }
     if outcome.hits == 0 {
-        let why = failure(outcome, address);
-        let resources = outcome.errors.contains_key(&ErrorKind::Resources);
-        let exit = if resources { Exit::Environment } else { Exit::Unreachable };
+        let why = diagnosis::of(outcome, address);
+        let local = diagnosis::main_kind(outcome).is_some_and(ErrorKind::is_local);
+        let exit = if local { Exit::Environment } else { Exit::Unreachable };
         return Err(anyhow::anyhow!("not one request succeeded: {why}")).or_exit(exit);
     }
     if !outcome.errors.is_empty() {
@@ -200,35 +205,6 @@ fn exit(outcome: &Outcome, warnings: &[Warning], address: SocketAddr) -> Result<
         return Ok(Exit::Invalid);
     }
     Ok(Exit::Done)
-}
-
-fn failure(outcome: &Outcome, address: SocketAddr) -> String {
-    let Some((kind, _)) = outcome.errors.iter().max_by_key(|(_, count)| **count) else {
-        return format!("{address} answered nothing in the time; give it more (--duration)");
-    };
-    let fault = outcome.tls_faults.iter().max_by_key(|(_, count)| **count);
-    match (kind, fault) {
-        (ErrorKind::Refused, _) => {
-            format!("{address} refuses connections; is the server running, and on that port?")
-        }
-        (ErrorKind::Timeout, _) => {
-            format!("{address} does not answer; is a firewall between, or is --timeout too short?")
-        }
-        (ErrorKind::Tls, Some((fault, _))) if fault.contains("authenticated") => {
-            format!("{fault}; trust its certificate with --ca-file, or do not verify with --insecure")
-        }
-        (ErrorKind::Tls, Some((fault, _))) => fault.clone(),
-        (ErrorKind::Status | ErrorKind::Resources, _) => "see the warning above".to_owned(),
-        (ErrorKind::Http, _) => {
-            format!("{address} does not answer in HTTP/1; does it speak TLS (https) or another protocol?")
-        }
-        (ErrorKind::Closed | ErrorKind::Reset, _) => {
-            format!(
-                "{address} closes connections instead of answering; does it speak TLS where the URL says http, or the reverse?"
-            )
-        }
-        (ErrorKind::Tls | ErrorKind::Length, _) => format!("the errors are `{}`", kind.name()),
-    }
 }
 
 fn effort(args: &Args) -> &str {
@@ -347,138 +323,4 @@ fn show(progress: &Progress, done: &AtomicBool) {
         );
     }
     eprint!("\r\x1b[K");
-}
-
-/// The value of --reuse.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Reuse {
-    Percent(f64),
-    Always,
-}
-
-impl Reuse {
-    fn percent(self) -> Option<f64> {
-        match self {
-            Reuse::Percent(percent) => Some(percent),
-            Reuse::Always => None,
-        }
-    }
-
-    fn resumption(self) -> Resumption {
-        match self {
-            Reuse::Percent(percent) => Resumption::Share(percent / 100.0),
-            Reuse::Always => Resumption::Always,
-        }
-    }
-}
-
-impl FromStr for Reuse {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Reuse, String> {
-        if text.eq_ignore_ascii_case("always") {
-            return Ok(Reuse::Always);
-        }
-        let number = text.strip_suffix('%').unwrap_or(text).trim_end();
-        match number.parse() {
-            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Reuse::Percent(percent)),
-            _ => Err(format!("`{text}` is no share of connections; write 0% to 100%, or always")),
-        }
-    }
-}
-
-/// One header.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Header {
-    name: String,
-    value: String,
-}
-
-impl Header {
-    fn is_host(&self) -> bool {
-        self.name.eq_ignore_ascii_case("host")
-    }
-
-    fn line(&self) -> String {
-        format!("{}: {}\r\n", self.name, self.value)
-    }
-}
-
-impl FromStr for Header {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Header, String> {
-        let (name, value) =
-            text.split_once(':').ok_or_else(|| format!("`{text}` is no header; write 'Name: value'"))?;
-        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-        if name.is_empty() || !name.bytes().all(is_token) {
-            return Err(format!("`{name}` is no header name"));
-        }
-        if value.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
-            return Err(format!("the value of `{name}` holds control characters"));
-        }
-        for owned in ["Connection", "Content-Length", "Transfer-Encoding"] {
-            if name.eq_ignore_ascii_case(owned) {
-                return Err(format!("`{owned}` is made by tlsdyno itself; use --close, --keep-alive or --body"));
-            }
-        }
-        Ok(Header { name: name.to_owned(), value: value.trim().to_owned() })
-    }
-}
-
-fn parse_method(text: &str) -> Result<String, String> {
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_alphabetic()) {
-        return Err(format!("`{text}` is no request method"));
-    }
-    if text.eq_ignore_ascii_case("connect") {
-        return Err("CONNECT opens a tunnel, which is no load".to_owned());
-    }
-    Ok(text.to_ascii_uppercase())
-}
-
-/// The status of a hit; `None`: any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ExpectedStatus(Option<u16>);
-
-impl FromStr for ExpectedStatus {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<ExpectedStatus, String> {
-        match text.parse() {
-            _ if text == "any" => Ok(ExpectedStatus(None)),
-            Ok(status) if (200..=599).contains(&status) => Ok(ExpectedStatus(Some(status))),
-            _ => Err(format!("`{text}` is no status of a response; write 200 to 599, or any")),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_are_read_as_people_type_them() {
-        let time = |text: &str| text.parse().map(|Time(time)| time);
-        assert_eq!(time("10"), Ok(Duration::from_secs(10)));
-        assert_eq!(time("1.5s"), Ok(Duration::from_millis(1500)));
-        assert_eq!(time("4ms"), Ok(Duration::from_millis(4)));
-        assert_eq!(time("2m"), Ok(Duration::from_secs(120)));
-        assert!(time("soon").is_err() && time("1y").is_err() && time("-1").is_err() && time("NaN").is_err());
-        assert_eq!("50%".parse(), Ok(Reuse::Percent(50.0)));
-        assert_eq!("99.5".parse(), Ok(Reuse::Percent(99.5)));
-        assert_eq!("always".parse(), Ok(Reuse::Always));
-        assert!(["101%", "-1%", "half", "", "NaN"].iter().all(|text| text.parse::<Reuse>().is_err()));
-        let header: Header = "accept:  text/html ".parse().unwrap();
-        assert_eq!(header.line(), "accept: text/html\r\n");
-        assert!(
-            ["x", ": y", "a b: c", "a: b\r\nc: d", "Connection: close"]
-                .iter()
-                .all(|text| text.parse::<Header>().is_err())
-        );
-        assert_eq!("any".parse(), Ok(ExpectedStatus(None)));
-        assert_eq!("404".parse(), Ok(ExpectedStatus(Some(404))));
-        assert!(["100", "x"].iter().all(|text| text.parse::<ExpectedStatus>().is_err()));
-        assert_eq!(parse_method("get"), Ok("GET".to_owned()));
-        assert!(parse_method("G T").is_err() && parse_method("connect").is_err());
-    }
 }

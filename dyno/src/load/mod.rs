@@ -1,10 +1,13 @@
 //! The load process: from a URL or a job file to plans of the engine, and from their outcomes to records, tables and JSON.
 
 pub mod descriptors;
+pub mod diagnosis;
 pub mod job;
+pub mod permission;
 pub mod record;
 pub mod report;
 pub mod summary;
 pub mod tls;
 pub mod url;
+pub mod values;
 pub mod warning;

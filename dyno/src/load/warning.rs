@@ -1,8 +1,11 @@
 //! What `tlsdyno load` warns of: each says what happened, why as far as the counts tell, and what to do.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use tlsdyno_engine::load::{ErrorKind, Outcome};
+
+use crate::load::diagnosis;
 
 /// A doubt about a measurement.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,13 +24,18 @@ pub enum Warning {
         /// Why.
         cause: ReuseCause,
     },
-    /// The system ran out of ports, descriptors or memory for connections.
+    /// This machine ran out of ports, descriptors or memory for connections.
     NoResources {
+        /// Of which.
+        kind: ErrorKind,
         /// How often.
         times: u64,
     },
-    /// The run ended early because nothing succeeded any more.
-    GaveUp,
+    /// The run ended early because next to nothing succeeded any more.
+    GaveUp {
+        /// What went wrong, and what to do.
+        why: String,
+    },
     /// Responses had another status than expected.
     UnexpectedStatus {
         /// The status expected.
@@ -70,15 +78,20 @@ const CLIENT_BOUND: f64 = 0.95;
 const REUSE_TOLERANCE: f64 = 0.5;
 
 /// The warnings that an outcome gives rise to.
-pub fn warnings(outcome: &Outcome, reuse_asked_percent: Option<f64>, expected_status: Option<u16>) -> Vec<Warning> {
+pub fn warnings(
+    outcome: &Outcome,
+    address: SocketAddr,
+    reuse_asked_percent: Option<f64>,
+    expected_status: Option<u16>,
+) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let busy = busy_fraction(outcome);
     if busy >= CLIENT_BOUND && outcome.hits > 0 {
         warnings.push(Warning::ClientBound { busy });
     }
     warnings.extend(reuse_asked_percent.and_then(|asked| missed_reuse(outcome, asked)));
-    if let Some(&times) = outcome.errors.get(&ErrorKind::Resources) {
-        warnings.push(Warning::NoResources { times });
+    for (&kind, &times) in outcome.errors.iter().filter(|(kind, _)| kind.is_local()) {
+        warnings.push(Warning::NoResources { kind, times });
     }
     if let (Some(expected), true) = (expected_status, outcome.errors.contains_key(&ErrorKind::Status)) {
         let others = outcome.statuses.iter().filter(|(status, _)| **status != expected);
@@ -87,7 +100,7 @@ pub fn warnings(outcome: &Outcome, reuse_asked_percent: Option<f64>, expected_st
         }
     }
     if outcome.gave_up {
-        warnings.push(Warning::GaveUp);
+        warnings.push(Warning::GaveUp { why: diagnosis::of(outcome, address) });
     }
     warnings
 }
@@ -139,14 +152,10 @@ impl fmt::Display for Warning {
                 write!(f, "{achieved:.1} % of the connections were resumed, not {asked:.1} %: ")?;
                 cause.fmt(f)
             }
-            Warning::NoResources { times } => write!(
-                f,
-                "{times} connections could not be opened for want of local ports or memory. More ports: `sudo sysctl -w \
-                 net.ipv4.ip_local_port_range=\"1024 65535\" net.ipv4.tcp_tw_reuse=1`; fewer connections: --requests-per-connection"
-            ),
-            Warning::GaveUp => {
-                f.write_str("nothing succeeded any more, so the run ended early; is the server still there?")
+            Warning::NoResources { kind, times } => {
+                write!(f, "{times} connections could not be opened: {}", diagnosis::of_kind(*kind))
             }
+            Warning::GaveUp { why } => write!(f, "next to nothing succeeded any more, so the run ended early: {why}"),
             Warning::UnexpectedStatus { expected, came, times } => write!(
                 f,
                 "{times} responses had status {came} instead of {expected} and are no hits; correct the URL, or say --expect-status {came}"
@@ -209,11 +218,17 @@ mod tests {
         }
     }
 
+    const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 443);
+
+    fn raised(outcome: &Outcome, asked: Option<f64>, status: Option<u16>) -> Vec<Warning> {
+        warnings(outcome, ADDRESS, asked, status)
+    }
+
     #[test]
     fn missed_reuse_names_its_cause() {
-        assert_eq!(warnings(&outcome(5000, 5000, 5000, 5000), Some(50.0), None), []);
-        assert_eq!(warnings(&outcome(5049, 4951, 4951, 4951), Some(50.0), None), []);
-        let cause = |full, intended, offered, accepted| match warnings(
+        assert_eq!(raised(&outcome(5000, 5000, 5000, 5000), Some(50.0), None), []);
+        assert_eq!(raised(&outcome(5049, 4951, 4951, 4951), Some(50.0), None), []);
+        let cause = |full, intended, offered, accepted| match raised(
             &outcome(full, intended, offered, accepted),
             Some(50.0),
             None,
@@ -232,16 +247,16 @@ mod tests {
         let mut doubtful = outcome(1, 0, 0, 0);
         doubtful.client_cpu_ns = 99;
         doubtful.gave_up = true;
-        doubtful.errors.extend([(ErrorKind::Resources, 3), (ErrorKind::Status, 4)]);
+        doubtful.errors.extend([(ErrorKind::Ports, 3), (ErrorKind::Status, 4)]);
         doubtful.statuses.extend([(200, 9), (301, 3), (404, 1)]);
-        let raised = warnings(&doubtful, None, Some(200));
+        let raised = raised(&doubtful, None, Some(200));
         assert_eq!(
             raised,
             [
                 Warning::ClientBound { busy: 0.99 },
-                Warning::NoResources { times: 3 },
+                Warning::NoResources { kind: ErrorKind::Ports, times: 3 },
                 Warning::UnexpectedStatus { expected: 200, came: 301, times: 3 },
-                Warning::GaveUp,
+                Warning::GaveUp { why: diagnosis::of(&doubtful, ADDRESS) },
             ]
         );
         assert!(raised.iter().all(|warning| warning.to_string().len() > 40));

@@ -163,8 +163,9 @@ impl fmt::Display for Warning {
                     "refused" | "reset" | "closed" =>
                         "Read the server's error log; it may have run out of \
                         connections or died.",
-                    "timeout" => "The server did not answer in time; lower --connections.",
-                    "resources" =>
+                    "timeout" | "connect_timeout" | "handshake_timeout" =>
+                        "The server did not answer in time; lower --connections.",
+                    "ports" | "descriptors" | "resources" =>
                         "The client ran out of ports or descriptors; raise `ulimit -n` or lower \
                         --connections.",
                     "tls" => "The handshake failed; the server's error log and `tlsdyno load URL` name the alert.",

@@ -169,6 +169,7 @@ impl Connection {
                 Ok((_, bytes)) => return Ok(Read::Bytes(bytes)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(Read::Nothing),
+                Err(Errno::TIMEDOUT) => return Err(self.timeout_kind()),
                 Err(error) => return Err(kind_of(error)),
             }
         }
@@ -222,20 +223,31 @@ impl Connection {
         if self.stage == Stage::Connecting || !self.unsent.is_empty() { Interest::ReadWrite } else { Interest::Read }
     }
 
+    /// What it is called when the time-out passes now.
+    pub fn timeout_kind(&self) -> ErrorKind {
+        match self.stage {
+            Stage::Connecting => ErrorKind::ConnectTimeout,
+            Stage::Handshaking => ErrorKind::HandshakeTimeout,
+            Stage::Open | Stage::Closing => ErrorKind::Timeout,
+        }
+    }
+
     /// Whether it waits for the server, so that a time-out applies.
     pub fn waits_for_server(&self) -> bool {
         self.stage != Stage::Open || self.exchange.is_some()
     }
 }
 
-fn kind_of(error: Errno) -> ErrorKind {
+/// The kind of error that the run counts for an error of the system.
+pub fn kind_of(error: Errno) -> ErrorKind {
     match error {
         Errno::CONNREFUSED => ErrorKind::Refused,
-        Errno::TIMEDOUT => ErrorKind::Timeout,
-        Errno::ADDRNOTAVAIL | Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => {
-            ErrorKind::Resources
-        }
-        Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::PERM => ErrorKind::Refused,
+        Errno::TIMEDOUT => ErrorKind::ConnectTimeout,
+        // `connect` answers AGAIN too when no port is free.
+        Errno::ADDRNOTAVAIL | Errno::ADDRINUSE | Errno::AGAIN => ErrorKind::Ports,
+        Errno::MFILE | Errno::NFILE => ErrorKind::Descriptors,
+        Errno::NOBUFS | Errno::NOMEM => ErrorKind::Resources,
+        Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::PERM => ErrorKind::Unreachable,
         _ => ErrorKind::Reset,
     }
 }

@@ -47,6 +47,16 @@ pub const NEGOTIATED_MAX: usize = 64;
 /// Failures one after another, without a single hit between them, after which a run gives up.
 pub const FAILURES_IN_A_ROW_MAX: u64 = 1000;
 
+/// Failures for want of ports, descriptors or memory one after another until a run gives up. Each costs [`RESOURCE_PAUSE_NS`]: three
+/// seconds in which not one request succeeded.
+pub const RESOURCE_FAILURES_IN_A_ROW_MAX: u64 = 300;
+
+/// So many ends of requests and connections are looked at together for a storm of errors…
+pub const STORM_WINDOW_ENDS: u32 = 1000;
+
+/// … which it is when so many of them failed.
+pub const STORM_FAILURES_PER_WINDOW: u32 = 900;
+
 /// How many time-outs may pass without a byte from the server, on any connection, until a run gives up: a server that hangs would
 /// otherwise cost a time-out for each of its users.
 pub const SILENT_TIMEOUTS_MAX: u64 = 2;

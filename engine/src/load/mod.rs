@@ -11,6 +11,7 @@ mod recorder;
 mod requests;
 mod run;
 mod sessions;
+mod storm;
 mod users;
 
 pub use outcome::{ErrorKind, Handshakes, Outcome, Phase};

@@ -41,13 +41,23 @@ impl Phase {
 pub enum ErrorKind {
     /// `connect` was refused.
     Refused,
+    /// There is no route to the server, or a local rule forbids it.
+    Unreachable,
     /// The connection was reset.
     Reset,
     /// The server closed before the response was complete.
     Closed,
-    /// No progress within the time-out.
+    /// TCP was not connected within the time-out.
+    ConnectTimeout,
+    /// TCP was connected, but the TLS handshake made no progress within the time-out.
+    HandshakeTimeout,
+    /// A request was sent, but its response made no progress within the time-out.
     Timeout,
-    /// No local port, descriptor or buffer was to be had.
+    /// No local port was free.
+    Ports,
+    /// No descriptor was free.
+    Descriptors,
+    /// No memory was to be had for a connection.
     Resources,
     /// TLS failed; the alert or fault is in [`Outcome::tls_faults`].
     Tls,
@@ -61,11 +71,16 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind, in the order of reports.
-    pub const ALL: [ErrorKind; 9] = [
+    pub const ALL: [ErrorKind; 14] = [
         ErrorKind::Refused,
+        ErrorKind::Unreachable,
         ErrorKind::Reset,
         ErrorKind::Closed,
+        ErrorKind::ConnectTimeout,
+        ErrorKind::HandshakeTimeout,
         ErrorKind::Timeout,
+        ErrorKind::Ports,
+        ErrorKind::Descriptors,
         ErrorKind::Resources,
         ErrorKind::Tls,
         ErrorKind::Http,
@@ -77,15 +92,25 @@ impl ErrorKind {
     pub const fn name(self) -> &'static str {
         match self {
             ErrorKind::Refused => "refused",
+            ErrorKind::Unreachable => "unreachable",
             ErrorKind::Reset => "reset",
             ErrorKind::Closed => "closed",
+            ErrorKind::ConnectTimeout => "connect_timeout",
+            ErrorKind::HandshakeTimeout => "handshake_timeout",
             ErrorKind::Timeout => "timeout",
+            ErrorKind::Ports => "ports",
+            ErrorKind::Descriptors => "descriptors",
             ErrorKind::Resources => "resources",
             ErrorKind::Tls => "tls",
             ErrorKind::Http => "http",
             ErrorKind::Status => "status",
             ErrorKind::Length => "length",
         }
+    }
+
+    /// This machine, not the server, lacked something.
+    pub const fn is_local(self) -> bool {
+        matches!(self, ErrorKind::Ports | ErrorKind::Descriptors | ErrorKind::Resources)
     }
 }
 
@@ -131,8 +156,8 @@ pub struct Outcome {
     pub tls_faults: BTreeMap<String, u64>,
     /// Negotiated `version suite group` texts, with counts of handshakes.
     pub negotiated: BTreeMap<String, u64>,
-    /// The run ended early because nothing succeeded any more (`limits::FAILURES_IN_A_ROW_MAX`, `limits::SILENT_TIMEOUTS_MAX`): the
-    /// server is gone, hangs, or never was there.
+    /// The run ended early because next to nothing succeeded any more (`storm`, `limits::SILENT_TIMEOUTS_MAX`): the server is gone,
+    /// hangs, or never was there.
     pub gave_up: bool,
     /// The run was stopped before its end (Ctrl-C).
     pub stopped: bool,

@@ -17,6 +17,7 @@ use super::plan::{Plan, Resumption, Until};
 use super::recorder::Recorder;
 use super::requests::Requests;
 use super::sessions::Sessions;
+use super::storm::StormWatch;
 use super::users::{Action, ActiveId, ConnectionId, Loss, Users};
 use crate::reactor::{Event, Reactor};
 use crate::sys;
@@ -140,7 +141,7 @@ struct Run<'p> {
     now_ns: u64,
     first_connect_ns: Option<u64>,
     last_response_ns: u64,
-    failures_in_a_row: u64,
+    storm: StormWatch,
     /// When the server last sent something, or took more of a request that did not fit its buffers.
     heard_ns: u64,
     opening_paused_until_ns: Option<u64>,
@@ -187,7 +188,7 @@ impl<'p> Run<'p> {
             now_ns: sys::monotonic_ns(),
             first_connect_ns: None,
             last_response_ns: 0,
-            failures_in_a_row: 0,
+            storm: StormWatch::default(),
             heard_ns: sys::monotonic_ns(),
             opening_paused_until_ns: None,
             scan_at_ns: 0,
@@ -223,8 +224,7 @@ impl<'p> Run<'p> {
 
     fn has_given_up(&self) -> bool {
         let silent_ns = self.now_ns.saturating_sub(self.heard_ns);
-        self.failures_in_a_row >= FAILURES_IN_A_ROW_MAX
-            || silent_ns >= self.plan.connections.timeout_ns.saturating_mul(SILENT_TIMEOUTS_MAX)
+        self.storm.is_on() || silent_ns >= self.plan.connections.timeout_ns.saturating_mul(SILENT_TIMEOUTS_MAX)
     }
 
     /// One turn of the loop: waits, handles what happened, then what is due.
@@ -289,7 +289,8 @@ impl<'p> Run<'p> {
                     self.close_finished(id);
                 }
             } else if connection.waits_for_server() && idle_ns >= timeout_ns {
-                self.fail(id, ErrorKind::Timeout);
+                let kind = connection.timeout_kind();
+                self.fail(id, kind);
             }
         }
     }
@@ -475,7 +476,7 @@ impl<'p> Run<'p> {
             self.recorder.hits += 1;
             self.recorder.latency(Phase::WholeResponse, self.now_ns.saturating_sub(exchange.sent_ns));
         }
-        self.failures_in_a_row = 0;
+        self.storm.answered();
         self.last_response_ns = self.now_ns;
         // A server that answers before it has the whole request will not read the rest.
         let persists = head.persists && connection.is_all_sent();
@@ -529,8 +530,8 @@ impl<'p> Run<'p> {
 
     fn lose(&mut self, id: ConnectionId, kind: ErrorKind) {
         self.recorder.error(kind);
-        self.failures_in_a_row += 1;
-        if kind == ErrorKind::Resources {
+        self.storm.failed(kind);
+        if kind.is_local() {
             self.opening_paused_until_ns = Some(self.now_ns + RESOURCE_PAUSE_NS);
             self.users.lost(id, Loss::NoResources);
         } else {

@@ -1,0 +1,47 @@
+//! Nobody loads somebody else's server by a slip of the keyboard: what is not this machine must be named twice.
+
+use std::net::SocketAddr;
+
+use anyhow::{Result, ensure};
+
+/// Whether `host`, found at `address`, may be loaded: it is on loopback, or among the hosts that the user answers for.
+///
+/// # Errors
+/// It is neither; says how to allow it.
+pub fn check(host: &str, address: SocketAddr, allowed: &[String]) -> Result<()> {
+    let named = |name: &String| name.eq_ignore_ascii_case(host) || *name == address.ip().to_string();
+    ensure!(
+        is_this_machine(address) || allowed.iter().any(named),
+        "{host} ({address}) is not this machine, and a load test of a server whose owner has not agreed is an attack; if you may load it, \
+         add --i-may-load-this {host}"
+    );
+    Ok(())
+}
+
+fn is_this_machine(address: SocketAddr) -> bool {
+    match address {
+        SocketAddr::V4(v4) => v4.ip().is_loopback(),
+        // An IPv4 address in its IPv6 form leads to the same host.
+        SocketAddr::V6(v6) => v6.ip().is_loopback() || v6.ip().to_ipv4_mapped().is_some_and(|v4| v4.is_loopback()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn only_this_machine_and_hosts_answered_for_are_loaded() {
+        let check = |host, address: &str, allowed: &[&str]| {
+            let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
+            super::check(host, address.parse().unwrap(), &allowed)
+        };
+        for address in ["127.0.0.1:80", "127.9.9.9:443", "[::1]:443", "[::ffff:127.0.0.1]:80"] {
+            check("localhost", address, &[]).unwrap();
+        }
+        for address in ["192.0.2.1:443", "0.0.0.0:80", "[2001:db8::1]:80", "[::ffff:192.0.2.1]:80"] {
+            let error = check("example.org", address, &["example.com"]).unwrap_err().to_string();
+            assert!(error.contains("--i-may-load-this example.org") && error.contains(address), "{error}");
+        }
+        check("example.org", "192.0.2.1:443", &["Example.ORG"]).unwrap();
+        check("example.org", "192.0.2.1:443", &["192.0.2.1"]).unwrap();
+    }
+}

@@ -1,0 +1,144 @@
+//! Values of the command line as people type them: shares, headers, methods, statuses.
+
+use std::str::FromStr;
+
+use tlsdyno_engine::load::Resumption;
+
+/// The value of --reuse.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reuse {
+    /// This share of connections, 0 to 100.
+    Percent(f64),
+    /// Whenever the user holds a session.
+    Always,
+}
+
+impl Reuse {
+    /// The share, if it is one.
+    pub fn percent(self) -> Option<f64> {
+        match self {
+            Reuse::Percent(percent) => Some(percent),
+            Reuse::Always => None,
+        }
+    }
+
+    /// As the engine has it.
+    pub fn resumption(self) -> Resumption {
+        match self {
+            Reuse::Percent(percent) => Resumption::Share(percent / 100.0),
+            Reuse::Always => Resumption::Always,
+        }
+    }
+}
+
+impl FromStr for Reuse {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Reuse, String> {
+        if text.eq_ignore_ascii_case("always") {
+            return Ok(Reuse::Always);
+        }
+        let number = text.strip_suffix('%').unwrap_or(text).trim_end();
+        match number.parse() {
+            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Reuse::Percent(percent)),
+            _ => Err(format!("`{text}` is no share of connections; write 0% to 100%, or always")),
+        }
+    }
+}
+
+/// One header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    name: String,
+    /// What stands behind the colon.
+    pub value: String,
+}
+
+impl Header {
+    /// It is the Host header.
+    pub fn is_host(&self) -> bool {
+        self.name.eq_ignore_ascii_case("host")
+    }
+
+    /// As it is sent, with CRLF.
+    pub fn line(&self) -> String {
+        format!("{}: {}\r\n", self.name, self.value)
+    }
+}
+
+impl FromStr for Header {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Header, String> {
+        let (name, value) =
+            text.split_once(':').ok_or_else(|| format!("`{text}` is no header; write 'Name: value'"))?;
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        if name.is_empty() || !name.bytes().all(is_token) {
+            return Err(format!("`{name}` is no header name"));
+        }
+        if value.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
+            return Err(format!("the value of `{name}` holds control characters"));
+        }
+        for owned in ["Connection", "Content-Length", "Transfer-Encoding"] {
+            if name.eq_ignore_ascii_case(owned) {
+                return Err(format!("`{owned}` is made by tlsdyno itself; use --close, --keep-alive or --body"));
+            }
+        }
+        Ok(Header { name: name.to_owned(), value: value.trim().to_owned() })
+    }
+}
+
+/// A request method in capitals.
+///
+/// # Errors
+/// It is none, or CONNECT.
+pub fn parse_method(text: &str) -> Result<String, String> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+        return Err(format!("`{text}` is no request method"));
+    }
+    if text.eq_ignore_ascii_case("connect") {
+        return Err("CONNECT opens a tunnel, which is no load".to_owned());
+    }
+    Ok(text.to_ascii_uppercase())
+}
+
+/// The status of a hit; `None`: any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpectedStatus(pub Option<u16>);
+
+impl FromStr for ExpectedStatus {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ExpectedStatus, String> {
+        match text.parse() {
+            _ if text == "any" => Ok(ExpectedStatus(None)),
+            Ok(status) if (200..=599).contains(&status) => Ok(ExpectedStatus(Some(status))),
+            _ => Err(format!("`{text}` is no status of a response; write 200 to 599, or any")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_people_type_them() {
+        assert_eq!("50%".parse(), Ok(Reuse::Percent(50.0)));
+        assert_eq!("99.5".parse(), Ok(Reuse::Percent(99.5)));
+        assert_eq!("always".parse(), Ok(Reuse::Always));
+        assert!(["101%", "-1%", "half", "", "NaN"].iter().all(|text| text.parse::<Reuse>().is_err()));
+        let header: Header = "accept:  text/html ".parse().unwrap();
+        assert_eq!(header.line(), "accept: text/html\r\n");
+        assert!(
+            ["x", ": y", "a b: c", "a: b\r\nc: d", "Connection: close"]
+                .iter()
+                .all(|text| text.parse::<Header>().is_err())
+        );
+        assert_eq!("any".parse(), Ok(ExpectedStatus(None)));
+        assert_eq!("404".parse(), Ok(ExpectedStatus(Some(404))));
+        assert!(["100", "x"].iter().all(|text| text.parse::<ExpectedStatus>().is_err()));
+        assert_eq!(parse_method("get"), Ok("GET".to_owned()));
+        assert!(parse_method("G T").is_err() && parse_method("connect").is_err());
+    }
+}
