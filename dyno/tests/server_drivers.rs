@@ -100,7 +100,7 @@ fn settings_reach_each() {
             encrypt_then_mac: false,
             ..ServerTls::new(certificate.clone())
         };
-        let spec = ServerSpec { tls: Some(tls), workers: 2, cpu: Some(0), ..small(&place, kind.clone()) };
+        let spec = ServerSpec { tls: Some(tls), workers: 2, cpus: vec![0], ..small(&place, kind.clone()) };
         let server = place.start(&spec).unwrap_or_else(|error| panic!("{kind:?}: {error:#}"));
         let said = handshake(&server, &[]);
         assert!(said.contains("Cipher is AES128-SHA") && said.contains("Protocol  : TLSv1.2"), "{kind:?}: {said}");

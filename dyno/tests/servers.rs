@@ -187,14 +187,14 @@ fn the_environment_reaches_the_server_alone() {
 fn servers_run_where_they_are_told() {
     let place = Place::new();
     let mut spec = place.spec(ServerKind::Nginx);
-    spec.cpu = Some(0);
+    spec.cpus = vec![0];
     let nginx = place.start(&spec).unwrap();
     for pid in nginx.pids() {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         assert!(status.lines().any(|line| line == "Cpus_allowed_list:\t0"), "{status}");
     }
     drop(nginx);
-    spec.cpu = Some(1000);
+    spec.cpus = vec![1000];
     let error = format!("{:#}", place.start(&spec).unwrap_err());
     assert!(error.contains("cannot run on CPU 1000"), "{error}");
 }

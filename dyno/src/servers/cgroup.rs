@@ -36,18 +36,7 @@ impl Cgroup {
         let mounts = fs::read_to_string("/proc/self/mounts").context("read /proc/self/mounts")?;
         let (parent, account) =
             locate(&memberships, &mounts).context("no cpuacct or version 2 hierarchy is mounted")?;
-        remove_stale(&parent);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
-        fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        let group = Cgroup { path, account };
-        // Joining needs more rights than making one (cgroups(7), delegation), so a process that ends at once tries it.
-        let procs = group.path.join("cgroup.procs");
-        let joined = std::process::Command::new("sh").args(["-c", "echo 0 > \"$1\"", "sh"]).arg(&procs).output();
-        match joined {
-            Ok(output) if output.status.success() => {}
-            _ => bail!("processes cannot be moved into {}", group.path.display()),
-        }
+        let group = Cgroup { path: make_group(&parent)?, account };
         group.cpu_ns()?;
         Ok(group)
     }
@@ -70,14 +59,34 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // The processes in it are dead by now; the kernel may still be busy letting them go.
-        for _ in 0..50 {
-            match fs::remove_dir(&self.path) {
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                    std::thread::sleep(std::time::Duration::from_millis(2));
-                }
-                _ => return,
+        remove_group(&self.path);
+    }
+}
+
+/// Makes a new, empty group below `parent` that processes can join.
+pub(super) fn make_group(parent: &Path) -> Result<PathBuf> {
+    remove_stale(parent);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
+    fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    // Joining needs more rights than making one (cgroups(7), delegation), so a process that ends at once tries it.
+    let procs = path.join("cgroup.procs");
+    let joined = std::process::Command::new("sh").args(["-c", "echo 0 > \"$1\"", "sh"]).arg(&procs).output();
+    if joined.is_ok_and(|output| output.status.success()) {
+        return Ok(path);
+    }
+    remove_group(&path);
+    bail!("processes cannot be moved into {}", path.display())
+}
+
+/// Removes a group whose processes are dead; the kernel may still be busy letting them go.
+pub(super) fn remove_group(path: &Path) {
+    for _ in 0..50 {
+        match fs::remove_dir(path) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                std::thread::sleep(std::time::Duration::from_millis(2));
             }
+            _ => return,
         }
     }
 }
@@ -94,29 +103,26 @@ fn parse_account(account: Account, text: &str) -> Option<u64> {
 
 /// Own group's directory: version 1's cpuacct if mounted (nanoseconds), else version 2 (microseconds).
 fn locate(memberships: &str, mounts: &str) -> Option<(PathBuf, Account)> {
-    let member = |controller: &str| {
-        memberships.lines().find_map(|line| {
-            let (_, rest) = line.split_once(':')?;
-            let (controllers, path) = rest.split_once(':')?;
-            let found = if controller.is_empty() {
-                controllers.is_empty()
-            } else {
-                controllers.split(',').any(|name| name == controller)
-            };
-            found.then(|| path.trim_start_matches('/').to_owned())
-        })
-    };
-    let mounted = |kind: &str, option: &str| {
-        mounts.lines().find_map(|line| {
-            let fields: Vec<&str> = line.split(' ').collect();
-            let fits = fields.get(2) == Some(&kind)
-                && (option.is_empty() || fields.get(3)?.split(',').any(|name| name == option));
-            fits.then(|| PathBuf::from(fields[1]))
-        })
-    };
-    let version1 = || Some((mounted("cgroup", "cpuacct")?.join(member("cpuacct")?), Account::CpuAcct));
-    let version2 = || Some((mounted("cgroup2", "")?.join(member("")?), Account::CpuStat));
-    version1().or_else(version2)
+    let version1 = directory_of(memberships, mounts, "cpuacct").map(|path| (path, Account::CpuAcct));
+    version1.or_else(|| directory_of(memberships, mounts, "").map(|path| (path, Account::CpuStat)))
+}
+
+/// Directory of the group that we are in, in the version 1 hierarchy of `controller`, or in that of version 2 (empty).
+pub(super) fn directory_of(memberships: &str, mounts: &str, controller: &str) -> Option<PathBuf> {
+    let named = |list: &str| list.split(',').any(|name| name == controller);
+    let member = memberships.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        let found = if controller.is_empty() { controllers.is_empty() } else { named(controllers) };
+        found.then(|| path.trim_start_matches('/'))
+    })?;
+    let kind = if controller.is_empty() { "cgroup2" } else { "cgroup" };
+    let mounted = mounts.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let fits = fields.get(2) == Some(&kind) && (controller.is_empty() || named(fields.get(3)?));
+        fits.then(|| PathBuf::from(fields[1]))
+    })?;
+    Some(mounted.join(member))
 }
 
 /// Removes empty groups of tlsdyno processes that are gone.

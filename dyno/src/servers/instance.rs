@@ -15,11 +15,13 @@ use super::apache::{self, Mpm};
 use super::command::{self, CommandSpec};
 use super::cpu::CpuAccount;
 use super::launch::{FOREIGN_VARIABLES, Launch, STDERR_FILE, STDOUT_FILE};
+use super::quota::Quota;
 use super::reload::{self, Reload};
 use super::session_log::SessionLog;
 use super::supervised::Supervised;
 use super::{Companion, Prepared, ServerKind, ServerSpec, SessionCounts, built_in, haproxy, lighttpd, nginx};
 use super::{listening, mapped, process_tree, run_directory};
+use crate::exit::{Exit, OrExit};
 
 /// How long a server of ours may take until it listens.
 const OWN_READY_WITHIN: Duration = Duration::from_secs(15);
@@ -55,6 +57,7 @@ pub struct Instance {
     supervised: Supervised,
     // After `supervised`: a control group can be removed only when its processes are gone.
     cpu: Mutex<CpuAccount>,
+    quota: Option<Quota>,
     directory: PathBuf,
     address: SocketAddr,
     plain_address: Option<SocketAddr>,
@@ -158,10 +161,18 @@ fn start_on(spec: &ServerSpec, run: &Path, directory: &Path, ports: &Ports) -> R
     };
     refuse_taken(&addresses)?;
     let cpu = CpuAccount::best();
-    let launch = launch(spec, directory, &prepared, &cpu);
+    let account = match &cpu {
+        CpuAccount::Cgroup(group) => Some(group),
+        CpuAccount::Threads(_) => None,
+    };
+    let quota = spec.quota_cpus.map(|cpus| Quota::set(cpus, account)).transpose().or_exit(Exit::Environment)?;
+    let mut cgroups: Vec<PathBuf> = account.iter().map(|group| group.path().to_owned()).collect();
+    cgroups.extend(quota.iter().filter(|quota| quota.is_own_group()).map(|quota| quota.path().to_owned()));
+    let launch = launch(spec, directory, &prepared, cgroups);
     let mut instance = Instance {
         supervised: Supervised::start(&launch)?,
         cpu: Mutex::new(cpu),
+        quota,
         directory: directory.to_owned(),
         address: addresses.address,
         plain_address: addresses.plain,
@@ -185,12 +196,15 @@ fn loopback(port: u16) -> SocketAddr {
 
 /// The plain server behind a proxy: the built-in one, untouched.
 fn backend(spec: &ServerSpec, run: &Path) -> Result<Companion> {
-    let plain = ServerSpec { cpu: spec.companion_cpu, ..ServerSpec::new(ServerKind::BuiltIn, spec.docroot.clone()) };
+    let plain = ServerSpec {
+        cpus: spec.companion_cpu.into_iter().collect(),
+        ..ServerSpec::new(ServerKind::BuiltIn, spec.docroot.clone())
+    };
     let instance = start(&plain, run).context("failed to start the plain server behind the proxy")?;
     Ok(Companion { name: "backend", instance })
 }
 
-fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cpu: &CpuAccount) -> Launch {
+fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec<PathBuf>) -> Launch {
     // A user's own command keeps its environment: `as is` means just that.
     let is_command = matches!(spec.kind, ServerKind::Command(_));
     let without = if is_command { Vec::new() } else { FOREIGN_VARIABLES.iter().map(Into::into).collect() };
@@ -203,11 +217,8 @@ fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cpu: &CpuAcc
         directory: directory.to_owned(),
         // A user's command may name its files relative to where tlsdyno was started.
         working_directory: if is_command { here() } else { directory.to_owned() },
-        cpu: spec.cpu,
-        cgroup: match cpu {
-            CpuAccount::Cgroup(group) => Some(group.path().to_owned()),
-            CpuAccount::Threads(_) => None,
-        },
+        cpus: spec.cpus.clone(),
+        cgroups,
         raise_open_files: prepared.raise_open_files,
         grace_ms: prepared.grace_ms,
     }
@@ -302,6 +313,11 @@ impl Instance {
             CpuAccount::Cgroup(group) => group.cpu_ns(),
             CpuAccount::Threads(_) => account.read_ns(&self.supervised.processes()),
         }
+    }
+
+    /// The quota of CPU time that it runs under.
+    pub fn quota(&self) -> Option<&Quota> {
+        self.quota.as_ref()
     }
 
     /// CPU time of each server that it needs beside it (HAProxy's `backend`), by name, in nanoseconds: no part of [`Instance::cpu_ns`].

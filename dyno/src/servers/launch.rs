@@ -34,10 +34,10 @@ pub struct Launch {
     pub directory: PathBuf,
     /// Working directory.
     pub working_directory: PathBuf,
-    /// Processor to run on; `None`: wherever tlsdyno may run.
-    pub cpu: Option<usize>,
-    /// Control group to join for CPU accounting; removed in the end.
-    pub cgroup: Option<PathBuf>,
+    /// Processors to run on; empty: wherever tlsdyno may run.
+    pub cpus: Vec<usize>,
+    /// Control groups to join for CPU accounting and a quota; removed in the end.
+    pub cgroups: Vec<PathBuf>,
     /// Raise the soft limit of open files to the hard one (our own servers; a user's server keeps what it has).
     pub raise_open_files: bool,
     /// How long the server may take to end after SIGTERM before it is killed, in milliseconds.

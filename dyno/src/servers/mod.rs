@@ -15,6 +15,7 @@ pub mod mapped;
 mod nginx;
 pub mod process_tree;
 pub mod programs;
+pub mod quota;
 mod reload;
 pub mod run_directory;
 pub mod session_log;
@@ -63,7 +64,7 @@ pub enum ServerKind {
 }
 
 /// A server to start.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ServerSpec {
     /// Which server.
     pub kind: ServerKind,
@@ -71,8 +72,10 @@ pub struct ServerSpec {
     pub tls: Option<ServerTls>,
     /// The static objects.
     pub docroot: PathBuf,
-    /// Processor that all its processes run on.
-    pub cpu: Option<usize>,
+    /// Processors that its processes run on; empty: wherever tlsdyno may run.
+    pub cpus: Vec<usize>,
+    /// CPU time that all of it may use, in processors; `None`: no limit.
+    pub quota_cpus: Option<f64>,
     /// Processor of the servers that it needs beside it (HAProxy's backend, memcached, redis), whose CPU time is counted apart.
     pub companion_cpu: Option<usize>,
     /// Variables for the server only (OPENSSL_CONF, LD_PRELOAD).
@@ -94,7 +97,8 @@ impl ServerSpec {
             kind,
             tls: None,
             docroot,
-            cpu: None,
+            cpus: Vec::new(),
+            quota_cpus: None,
             companion_cpu: None,
             environment: Vec::new(),
             log_sessions: false,

@@ -57,7 +57,7 @@ pub fn supervise(note: Option<&Path>, directory: &Path) -> Result<()> {
     watch(&mut server, &mut signals, &stop_signals)?;
     let grace = Duration::from_millis(launch.as_ref().map_or(0, |launch| launch.grace_ms));
     end_descendants(grace);
-    if let Some(cgroup) = launch.as_ref().and_then(|launch| launch.cgroup.as_ref()) {
+    for cgroup in launch.iter().flat_map(|launch| &launch.cgroups) {
         let _ = fs::remove_dir(cgroup);
     }
     remove_directory(directory);
@@ -213,12 +213,13 @@ pub fn become_server(note: &Path) -> Result<()> {
         bail!("the supervisor has died");
     }
     let launch = Launch::read(note)?;
-    if let Some(cpu) = launch.cpu {
+    if !launch.cpus.is_empty() {
         let mut cpus = rustix::thread::CpuSet::new();
-        cpus.set(cpu);
-        rustix::thread::sched_setaffinity(None, &cpus).with_context(|| format!("cannot run on CPU {cpu}"))?;
+        launch.cpus.iter().for_each(|&cpu| cpus.set(cpu));
+        let names = || launch.cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        rustix::thread::sched_setaffinity(None, &cpus).with_context(|| format!("cannot run on CPU {}", names()))?;
     }
-    if let Some(cgroup) = &launch.cgroup {
+    for cgroup in &launch.cgroups {
         let path = cgroup.join("cgroup.procs");
         fs::write(&path, "0").with_context(|| format!("join control group {}", path.display()))?;
     }

@@ -1,0 +1,186 @@
+//! A quota of CPU time around a server: slower or fewer processors than the machine has, emulated by control groups.
+//!
+//! Version 1: `cpu.cfs_quota_us` of each `cpu.cfs_period_us` of the controller `cpu`; version 2: `cpu.max`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::cgroup::{Cgroup, directory_of, make_group};
+
+/// Period of the quota, microseconds. The kernel's default of 100 ms would let a server run for tens of milliseconds and then stand still as
+/// long, and a block of half a second would hold too few periods to be measured; the least that the kernel takes is 1 ms.
+pub const PERIOD_US: u64 = 10_000;
+
+/// Which files hold the quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+/// A control group with a quota of CPU time. A group of its own is removed when dropped (if no process is left in it).
+#[derive(Debug)]
+pub struct Quota {
+    path: PathBuf,
+    version: Version,
+    /// Made here; otherwise it is the group that accounts for the server.
+    own: bool,
+}
+
+impl Quota {
+    /// Limits what joins [`Quota::path`] to the time of `cpus` processors (0.35: 3.5 ms in every 10 ms). A process is in one group of a hierarchy
+    /// only: where the server's `account` lies in the hierarchy of the quota, that group gets it.
+    ///
+    /// # Errors
+    /// No usable hierarchy, or no right to write there; the remedy.
+    pub fn set(cpus: f64, account: Option<&Cgroup>) -> Result<Quota> {
+        Quota::try_set(cpus, account).context(
+            "this machine does not let tlsdyno limit CPU time: processors with a `speed` below 1 need a writable control group with the \
+             controller `cpu`; run as root, or inside `systemd-run --scope -p Delegate=yes`",
+        )
+    }
+
+    fn try_set(cpus: f64, account: Option<&Cgroup>) -> Result<Quota> {
+        ensure!(cpus > 0.0 && cpus.is_finite(), "a quota of {cpus} processors makes no sense");
+        let memberships = fs::read_to_string("/proc/self/cgroup").context("read /proc/self/cgroup")?;
+        let mounts = fs::read_to_string("/proc/self/mounts").context("read /proc/self/mounts")?;
+        let (parent, version) = locate(&memberships, &mounts).context("no hierarchy with the controller `cpu`")?;
+        if version == Version::Two {
+            enable_controller(&parent)?;
+        }
+        let quota = match account.filter(|group| group.path().parent() == Some(&parent)) {
+            Some(group) => Quota { path: group.path().to_owned(), version, own: false },
+            None => Quota { path: make_group(&parent)?, version, own: true },
+        };
+        quota.write((cpus * PERIOD_US as f64).round() as u64)?;
+        let in_force = quota.cpus()?;
+        ensure!((in_force - cpus).abs() < 0.001, "{} holds a quota of {in_force} processors", quota.path.display());
+        Ok(quota)
+    }
+
+    fn write(&self, quota_us: u64) -> Result<()> {
+        let settings = match self.version {
+            Version::One => {
+                vec![("cpu.cfs_period_us", PERIOD_US.to_string()), ("cpu.cfs_quota_us", quota_us.to_string())]
+            }
+            Version::Two => vec![("cpu.max", format!("{quota_us} {PERIOD_US}"))],
+        };
+        for (file, value) in settings {
+            let path = self.path.join(file);
+            fs::write(&path, &value).with_context(|| {
+                format!("write `{value}` to {} (a group above may have a smaller quota)", path.display())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Where it is in the file system.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// It must be joined besides the group that accounts for the server.
+    pub fn is_own_group(&self) -> bool {
+        self.own
+    }
+
+    /// The quota in force, in processors, read back from the kernel.
+    pub fn cpus(&self) -> Result<f64> {
+        let number = |text: &str| text.trim().parse::<f64>().ok();
+        let parsed = match self.version {
+            Version::One => {
+                let quota = number(&self.read("cpu.cfs_quota_us")?);
+                quota.zip(number(&self.read("cpu.cfs_period_us")?))
+            }
+            Version::Two => {
+                let text = self.read("cpu.max")?;
+                text.trim().split_once(' ').and_then(|(quota, period)| number(quota).zip(number(period)))
+            }
+        };
+        match parsed {
+            Some((quota, period)) if quota > 0.0 && period > 0.0 => Ok(quota / period),
+            _ => bail!("{} has no quota in force", self.path.display()),
+        }
+    }
+
+    /// How often the kernel has stopped the group because its time was used up.
+    pub fn throttled(&self) -> Result<u64> {
+        let text = self.read("cpu.stat")?;
+        parse_throttled(&text).with_context(|| format!("{} counts no throttling", self.path.display()))
+    }
+
+    fn read(&self, file: &str) -> Result<String> {
+        let path = self.path.join(file);
+        fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        if self.own {
+            super::cgroup::remove_group(&self.path);
+        }
+    }
+}
+
+fn parse_throttled(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("nr_throttled "))?.trim().parse().ok()
+}
+
+/// Own group's directory in the hierarchy with the controller `cpu`: version 1's if mounted, else version 2.
+fn locate(memberships: &str, mounts: &str) -> Option<(PathBuf, Version)> {
+    let version1 = directory_of(memberships, mounts, "cpu").map(|path| (path, Version::One));
+    version1.or_else(|| directory_of(memberships, mounts, "").map(|path| (path, Version::Two)))
+}
+
+/// Version 2: groups below `parent` have the controller only if `parent` hands it on.
+fn enable_controller(parent: &Path) -> Result<()> {
+    let path = parent.join("cgroup.subtree_control");
+    let enabled = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    if enabled.split_whitespace().any(|controller| controller == "cpu") {
+        return Ok(());
+    }
+    fs::write(&path, "+cpu").with_context(|| {
+        format!("hand the controller `cpu` on in {} (not possible while processes are in that group)", path.display())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_versions_are_located() {
+        let memberships = "3:cpu,cpuacct:/user\n0::/user.slice\n";
+        let both = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n";
+        let only2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
+        assert_eq!(locate(memberships, both), Some(("/sys/fs/cgroup/cpu,cpuacct/user".into(), Version::One)));
+        assert_eq!(locate(memberships, only2), Some(("/sys/fs/cgroup/user.slice".into(), Version::Two)));
+        assert_eq!(locate(memberships, "tmpfs /tmp tmpfs rw 0 0\n"), None);
+    }
+
+    #[test]
+    fn throttling_is_counted() {
+        assert_eq!(parse_throttled("nr_periods 9\nnr_throttled 4\nthrottled_time 77\n"), Some(4));
+        assert_eq!(parse_throttled("nr_periods 9\n"), None);
+    }
+
+    /// A loop that never waits is stopped by the quota; where the machine has no quotas, the error says what is needed.
+    #[test]
+    fn a_quota_is_in_force_and_goes_away() {
+        let quota = match Quota::set(0.3, None) {
+            Ok(quota) => quota,
+            Err(error) => return assert!(format!("{error:#}").contains("controller `cpu`"), "{error:#}"),
+        };
+        assert!((quota.cpus().unwrap() - 0.3).abs() < 1e-9);
+        assert_eq!(quota.throttled().unwrap(), 0);
+        let script = "echo 0 > \"$1/cgroup.procs\" && i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
+        let status = std::process::Command::new("sh").args(["-c", script, "sh"]).arg(quota.path()).status().unwrap();
+        assert!(status.success() && quota.throttled().unwrap() > 0);
+        let path = quota.path().to_owned();
+        drop(quota);
+        assert!(!path.exists());
+    }
+}
