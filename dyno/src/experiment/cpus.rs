@@ -3,6 +3,8 @@
 use anyhow::{Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use super::model::Processors;
+
 /// The choice, with what is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpus {
@@ -23,6 +25,48 @@ impl Cpus {
     pub fn companion(self) -> usize {
         allowed().into_iter().find(|cpu| *cpu != self.server && *cpu != self.load).unwrap_or(self.load)
     }
+}
+
+/// Where the server of one configuration runs, and what that leaves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placement {
+    /// CPUs of the server, as many as it has processors.
+    pub server: Vec<usize>,
+    /// Quota of CPU time for all of the server, in CPUs, where its processors are slower than real ones.
+    pub quota_cpus: Option<f64>,
+    /// CPU time that the server can have, in CPUs.
+    pub server_cpus: f64,
+    /// CPU time that the load can have beside a saturated server, in CPUs.
+    pub load_cpus: f64,
+}
+
+/// Places the server of a configuration. Slow processors may share the load's CPU, which then has the rest of it.
+///
+/// # Errors
+/// This machine has too few CPUs, and the remedy.
+pub fn place(cpus: Cpus, allowed: &[usize], processors: Option<Processors>) -> Result<Placement> {
+    let Processors { count, speed } = processors.unwrap_or_default();
+    let others = allowed.iter().copied().filter(|cpu| ![cpus.server, cpus.load].contains(cpu));
+    let mut server: Vec<usize> = std::iter::once(cpus.server).chain(others).take(count as usize).collect();
+    let slow = speed < 1.0;
+    if slow && server.len() < count as usize && !server.contains(&cpus.load) {
+        server.push(cpus.load);
+    }
+    ensure!(
+        server.len() == count as usize,
+        "{count} processors of {} CPU each{} need more CPUs than the {} that this process may use; give fewer{}",
+        speed,
+        if slow { "" } else { ", and one for the load," },
+        allowed.len(),
+        if slow { "" } else { ", or a `speed` below 1, so that the load can share a CPU with them" }
+    );
+    let shares_load = server.contains(&cpus.load);
+    Ok(Placement {
+        server,
+        quota_cpus: slow.then_some(f64::from(count) * speed),
+        server_cpus: f64::from(count) * speed,
+        load_cpus: if shares_load && slow { 1.0 - speed } else { 1.0 },
+    })
 }
 
 /// The CPUs that this process may use.
@@ -62,5 +106,21 @@ mod tests {
         assert_eq!(cpus(&[0, 1], None, Some(0)).unwrap(), (1, 0));
         assert_eq!(cpus(&[3], None, None).unwrap(), (3, 3));
         assert!(cpus(&[0, 1], Some(9), None).unwrap_err().to_string().contains("--server-cpu 9"));
+    }
+
+    #[test]
+    fn processors_are_real_cpus_or_parts_of_them() {
+        let cpus = Cpus { server: 0, load: 1 };
+        let place = |allowed: &[usize], count, speed| super::place(cpus, allowed, Some(Processors { count, speed }));
+        let whole = super::place(cpus, &[0, 1], None).unwrap();
+        assert_eq!((whole.server, whole.quota_cpus, whole.server_cpus, whole.load_cpus), (vec![0], None, 1.0, 1.0));
+        let slow = place(&[0, 1], 1, 0.25).unwrap();
+        assert_eq!((slow.server, slow.quota_cpus, slow.load_cpus), (vec![0], Some(0.25), 1.0));
+        let two = place(&[0, 1], 2, 0.25).unwrap();
+        assert_eq!((two.server, two.quota_cpus, two.server_cpus, two.load_cpus), (vec![0, 1], Some(0.5), 0.5, 0.75));
+        let enough = place(&[0, 1, 2], 2, 1.0).unwrap();
+        assert_eq!((enough.server, enough.quota_cpus, enough.load_cpus), (vec![0, 2], None, 1.0));
+        assert!(place(&[0, 1], 2, 1.0).unwrap_err().to_string().contains("`speed` below 1"));
+        assert!(place(&[0, 1], 3, 0.1).unwrap_err().to_string().contains("give fewer"));
     }
 }

@@ -31,6 +31,8 @@ pub fn describe(manifest: &mut Manifest, experiment: &Experiment, rig: &mut Rig,
     if let Ok(toml) = experiment.to_toml() {
         manifest.server_config.insert("experiment.toml".to_owned(), toml);
     }
+    manifest.hardware =
+        rig.stands.iter().filter_map(|stand| Some((stand.model.name.clone(), stand.hardware.clone()?))).collect();
     if let Some(instance) = rig.stands.first_mut().and_then(|stand| stand.instance()) {
         let description = instance.description();
         manifest.server_version = description.version;

@@ -12,8 +12,9 @@ use rustls_pki_types::pem::PemObject;
 use tlsdyno_engine::load::Workload;
 use tlsdyno_tls::{Effort, Settings, StageSet};
 
-use super::cpus::Cpus;
+use super::cpus::{self, Cpus, Placement};
 use super::exchange;
+use super::hardware;
 use super::job::{ConnectionsSpec, Job, TargetSpec, TlsSpec};
 use super::load_process::LoadProcess;
 use super::model::{ConfigurationModel, Experiment, Load, ServerName, Tls};
@@ -31,6 +32,10 @@ pub const HOST: &str = "localhost";
 pub struct Stand {
     /// What it is.
     pub model: ConfigurationModel,
+    /// Where its server runs.
+    pub placement: Placement,
+    /// Its emulated hardware in words, if anything is emulated.
+    pub hardware: Option<String>,
     /// The provider in the server.
     pub injection: Option<Injection>,
     /// The matching client's settings; `None` for plain HTTP.
@@ -119,33 +124,50 @@ impl Rig {
         model: &ConfigurationModel,
         docroot: &Path,
     ) -> Result<Stand> {
-        let stages = model.stages()?;
+        let stages = model.stages_on_the_wire()?;
         let tls = model.tls.applied(&experiment.tls);
+        let placement = cpus::place(self.cpus, &cpus::allowed(), model.processors)
+            .with_context(|| format!("configuration \"{}\"", model.name))
+            .or_exit(Exit::Environment)?;
+        let mut emulated = None;
         let injection = if model.needs_provider() {
             let provider = self.directory.path().join(format!("provider-{index}"));
             servers::run_directory::make_passable(&provider)?;
-            Some(Injection::prepare(&provider, stages.provider())?)
+            let hardware = hardware::hardware(model, &self.certificate(&tls).files.key, self.cpus.server)?;
+            emulated = Some(hardware);
+            Some(Injection::with_hardware(&provider, stages.provider(), hardware)?)
         } else {
             None
         };
+        let workers = hardware::workers(model);
+        let emulated = hardware::description(model, &placement, workers, emulated, self.cpus.load);
         // An own command serves TLS and plain HTTP in one process, so it always gets its certificate.
         let plain = model.plain_http && experiment.server.kind != ServerName::Command;
         let spec = ServerSpec {
             kind: server_kind(experiment)?,
             tls: if plain { None } else { Some(self.server_tls(&tls)?) },
             docroot: docroot.to_owned(),
-            cpus: vec![self.cpus.server],
-            quota_cpus: None,
-            companion_cpu: Some(self.cpus.companion()),
+            cpus: placement.server.clone(),
+            quota_cpus: placement.quota_cpus,
             environment: injection.as_ref().map(Injection::environment).unwrap_or_default(),
             log_sessions: false,
             allow_insecure_listen: experiment.server.allow_insecure_listen,
-            workers: 1,
+            workers,
+            companion_cpu: Some(self.cpus.companion()),
             connections: experiment.load.connections,
         };
         let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)?) };
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        Ok(Stand { model: model.clone(), injection, settings, spec, instance: None, address })
+        Ok(Stand {
+            model: model.clone(),
+            placement,
+            hardware: emulated,
+            injection,
+            settings,
+            spec,
+            instance: None,
+            address,
+        })
     }
 
     fn certificate(&self, tls: &Tls) -> &Certificate {
@@ -224,7 +246,7 @@ impl Rig {
             suites: settings.suites.iter().map(ToString::to_string).collect(),
             groups: settings.groups.iter().map(ToString::to_string).collect(),
             effort: settings.effort.to_string(),
-            noop: stand.model.noop.clone(),
+            noop: settings.stages_off.iter().map(|stage| stage.name().to_owned()).collect(),
             encrypt_then_mac: settings.encrypt_then_mac,
             tickets: settings.tickets,
             ca_file: Some(self.certificate(&stand.model.tls.applied(&experiment.tls)).files.ca.clone()),

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow};
 use tlsdyno_tls::Stage;
 
 use super::cpus::{self, Cpus};
+use super::hardware;
 use super::job::OutcomeRecord;
 use super::load_process::LoadProcess;
 use super::manifest;
@@ -18,7 +19,9 @@ use super::model::{ConfigurationModel, Experiment};
 use super::preflight::{Check, Subject, preflight};
 use super::rig::Rig;
 use super::schedule::{Piece, Schedule, drop_too_long, pieces, schedule, typical_users};
-use super::verify::{Achieved, Expected, ExpectedFull, Verdict, differs, reuse_warning, unsaturated_warning, verify};
+use super::verify::{
+    Achieved, Capacity, Expected, ExpectedFull, Verdict, differs, reuse_warning, unsaturated_warning, verify,
+};
 use crate::exit::{Exit, OrExit};
 use crate::servers::{self, Instance};
 use crate::stats::prng::SplitMix64;
@@ -217,6 +220,9 @@ fn checks_of(
         let seen = mapped.as_ref().map_or_else(|error| format!("{error:#}"), |()| "mapped".to_owned());
         checks.push(Check::new("provider is mapped in every worker", mapped.is_ok(), seen));
     }
+    if let Some(quota) = stand.instance().and_then(|instance| instance.quota()) {
+        checks.push(hardware::quota_check(quota));
+    }
     let stand = &rig.stands[index];
     let subject = Subject {
         address,
@@ -227,6 +233,7 @@ fn checks_of(
         resumable,
     };
     checks.extend(preflight(&subject)?);
+    checks.extend(hardware::checks(&stand.model, &subject)?);
     Ok(checks)
 }
 
@@ -509,7 +516,13 @@ impl Session<'_> {
         let handshakes = tls && model.stages().is_ok_and(|stages| !stages.contains(Stage::Setup));
         let as_is = if can_resume(self.experiment, model) { self.as_is } else { Achieved::default() };
         let as_is = handshakes.then_some(as_is);
-        let verdict = verify(outcome, expected, server_cpu_ns, as_is);
+        let placement = &self.rig.stands[index].placement;
+        let capacity = Capacity {
+            server_cpus: placement.server_cpus,
+            load_cpus: placement.load_cpus,
+            waits: model.accelerator.is_some(),
+        };
+        let verdict = verify(outcome, expected, server_cpu_ns, as_is, capacity);
         if verdict.unsaturated {
             self.unsaturated.insert(index);
         }

@@ -84,6 +84,24 @@ pub struct Achieved {
     pub beyond: f64,
 }
 
+/// What limits a configuration besides its own work.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Capacity {
+    /// CPU time that the server can have, in CPUs.
+    pub server_cpus: f64,
+    /// CPU time that the load can have beside a saturated server, in CPUs.
+    pub load_cpus: f64,
+    /// The server also waits for an emulated accelerator: its CPU need not be busy when it is the bottleneck.
+    pub waits: bool,
+}
+
+impl Default for Capacity {
+    /// One processor each.
+    fn default() -> Capacity {
+        Capacity { server_cpus: 1.0, load_cpus: 1.0, waits: false }
+    }
+}
+
 /// The verdict on one block.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
@@ -99,7 +117,13 @@ pub struct Verdict {
 
 /// Checks the outcome of one block. `as_is`: what the untouched server achieved of the declared reuse; `None` for plain HTTP, which has
 /// no handshakes.
-pub fn verify(outcome: &OutcomeRecord, expected: Expected, server_cpu_ns: u64, as_is: Option<Achieved>) -> Verdict {
+pub fn verify(
+    outcome: &OutcomeRecord,
+    expected: Expected,
+    server_cpu_ns: u64,
+    as_is: Option<Achieved>,
+    capacity: Capacity,
+) -> Verdict {
     let mut warnings = error_warnings(outcome, expected.requests);
     let mut valid = warnings.is_empty() && !outcome.stopped;
     if outcome.errors.is_empty() && !outcome.stopped && outcome.hits != expected.requests {
@@ -117,8 +141,9 @@ pub fn verify(outcome: &OutcomeRecord, expected: Expected, server_cpu_ns: u64, a
         warnings.push(reuse_warning(outcome));
     }
     let elapsed = outcome.elapsed_ns.max(1) as f64;
-    let server_busy = server_cpu_ns as f64 / elapsed >= SERVER_BUSY_MIN;
-    let client_busy = outcome.client_cpu_ns as f64 / elapsed >= CLIENT_BUSY_MAX;
+    let client_busy = outcome.client_cpu_ns as f64 / elapsed >= CLIENT_BUSY_MAX * capacity.load_cpus;
+    // In a closed loop somebody is always busy: if it is not the client, an accelerator is the server's business.
+    let server_busy = capacity.waits || server_cpu_ns as f64 / elapsed >= SERVER_BUSY_MIN * capacity.server_cpus;
     Verdict { valid, client_bound: client_busy || !server_busy, unsaturated: !client_busy && !server_busy, warnings }
 }
 
@@ -205,7 +230,7 @@ mod tests {
     }
 
     fn check(outcome: &OutcomeRecord) -> Verdict {
-        verify(outcome, EXPECTED, 990_000_000, AS_DECLARED)
+        verify(outcome, EXPECTED, 990_000_000, AS_DECLARED, Capacity::default())
     }
 
     #[test]
@@ -231,31 +256,55 @@ mod tests {
         let verdict = check(&refused);
         assert!(!verdict.valid && matches!(verdict.warnings[..], [Warning::Reuse { accepted: 150, .. }]));
         let alike = Some(EXPECTED.achieved(&refused));
-        assert!(verify(&refused, EXPECTED, 990_000_000, alike).valid, "the untouched server did the same");
-        assert!(!verify(&outcome(), EXPECTED, 990_000_000, alike).valid, "it reuses more than the untouched server");
-        assert!(verify(&refused, EXPECTED, 990_000_000, None).valid, "plain HTTP has no handshakes");
+        assert!(
+            verify(&refused, EXPECTED, 990_000_000, alike, Capacity::default()).valid,
+            "the untouched server did the same"
+        );
+        assert!(
+            !verify(&outcome(), EXPECTED, 990_000_000, alike, Capacity::default()).valid,
+            "it reuses more than the untouched server"
+        );
+        assert!(
+            verify(&refused, EXPECTED, 990_000_000, None, Capacity::default()).valid,
+            "plain HTTP has no handshakes"
+        );
     }
 
     #[test]
     fn shares_of_reuse_are_checked_too() {
         let never = Expected { full: ExpectedFull::Share(1.0), ..EXPECTED };
         let all_full = OutcomeRecord { handshakes_full: 400, resumed_accepted: 0, ..outcome() };
-        assert!(verify(&all_full, never, 990_000_000, AS_DECLARED).valid);
-        assert!(!verify(&outcome(), never, 990_000_000, AS_DECLARED).valid);
+        assert!(verify(&all_full, never, 990_000_000, AS_DECLARED, Capacity::default()).valid);
+        assert!(!verify(&outcome(), never, 990_000_000, AS_DECLARED, Capacity::default()).valid);
         let share = Expected { full: ExpectedFull::Share(0.25), ..EXPECTED };
-        assert!(verify(&outcome(), share, 990_000_000, AS_DECLARED).valid);
-        assert!(!verify(&all_full, share, 990_000_000, AS_DECLARED).valid);
+        assert!(verify(&outcome(), share, 990_000_000, AS_DECLARED, Capacity::default()).valid);
+        assert!(!verify(&all_full, share, 990_000_000, AS_DECLARED, Capacity::default()).valid);
     }
 
     #[test]
     fn the_bottleneck_is_named() {
-        let idle = verify(&outcome(), EXPECTED, 700_000_000, AS_DECLARED);
+        let idle = verify(&outcome(), EXPECTED, 700_000_000, AS_DECLARED, Capacity::default());
         assert!(idle.client_bound && idle.unsaturated, "neither side was busy");
         let busy = OutcomeRecord { client_cpu_ns: 960_000_000, ..outcome() };
         for server_cpu_ns in [990_000_000, 700_000_000] {
-            let verdict = verify(&busy, EXPECTED, server_cpu_ns, AS_DECLARED);
+            let verdict = verify(&busy, EXPECTED, server_cpu_ns, AS_DECLARED, Capacity::default());
             assert!(verdict.client_bound && !verdict.unsaturated, "a busy client");
         }
+    }
+
+    #[test]
+    fn emulated_processors_are_busy_at_their_own_speed() {
+        let of = |server_cpu_ns, client_cpu_ns, capacity| {
+            let outcome = OutcomeRecord { client_cpu_ns, ..outcome() };
+            verify(&outcome, EXPECTED, server_cpu_ns, AS_DECLARED, capacity)
+        };
+        let slow = Capacity { server_cpus: 0.7, load_cpus: 0.65, waits: false };
+        assert!(!of(690_000_000, 300_000_000, slow).client_bound, "saturated at 0.7 CPUs");
+        assert!(of(500_000_000, 300_000_000, slow).unsaturated);
+        assert!(of(690_000_000, 640_000_000, slow).client_bound, "the load has used up its rest");
+        let waiting = Capacity { waits: true, ..slow };
+        assert!(!of(100_000_000, 300_000_000, waiting).client_bound, "the accelerator is the bottleneck");
+        assert!(of(100_000_000, 640_000_000, waiting).client_bound);
     }
 
     #[test]

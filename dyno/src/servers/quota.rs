@@ -4,6 +4,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -12,6 +14,9 @@ use super::cgroup::{Cgroup, directory_of, make_group};
 /// Period of the quota, microseconds. The kernel's default of 100 ms would let a server run for tens of milliseconds and then stand still as
 /// long, and a block of half a second would hold too few periods to be measured; the least that the kernel takes is 1 ms.
 pub const PERIOD_US: u64 = 10_000;
+
+/// How long a loop may run without being stopped until the quota is taken for ineffective.
+const EXERCISE_MAX: Duration = Duration::from_secs(5);
 
 /// Which files hold the quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +116,27 @@ impl Quota {
         parse_throttled(&text).with_context(|| format!("{} counts no throttling", self.path.display()))
     }
 
+    /// Lets a loop run in the group and answers how often it was stopped: whether the quota does what its files say.
+    ///
+    /// # Errors
+    /// No shell, or the group cannot be joined or read.
+    pub fn exercise(&self) -> Result<u64> {
+        // Bounded, in case that nobody is left to end it.
+        let script = "echo 0 > \"$1/cgroup.procs\" && i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+        let mut command = Command::new("sh");
+        let mut child = command.args(["-c", script, "sh"]).arg(&self.path).spawn().context("run a shell")?;
+        let before = self.throttled()?;
+        let began = Instant::now();
+        let mut times = 0;
+        while times == 0 && began.elapsed() < EXERCISE_MAX && child.try_wait()?.is_none() {
+            std::thread::sleep(Duration::from_micros(PERIOD_US));
+            times = self.throttled()? - before;
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        Ok(times)
+    }
+
     fn read(&self, file: &str) -> Result<String> {
         let path = self.path.join(file);
         fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
@@ -176,9 +202,7 @@ mod tests {
         };
         assert!((quota.cpus().unwrap() - 0.3).abs() < 1e-9);
         assert_eq!(quota.throttled().unwrap(), 0);
-        let script = "echo 0 > \"$1/cgroup.procs\" && i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
-        let status = std::process::Command::new("sh").args(["-c", script, "sh"]).arg(quota.path()).status().unwrap();
-        assert!(status.success() && quota.throttled().unwrap() > 0);
+        assert!(quota.exercise().unwrap() > 0);
         let path = quota.path().to_owned();
         drop(quota);
         assert!(!path.exists());

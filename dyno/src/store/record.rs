@@ -82,6 +82,9 @@ pub struct Manifest {
     pub workload: String,
     /// Seeds of the random choices, by purpose.
     pub seeds: BTreeMap<String, u64>,
+    /// Emulated hardware in words, by configuration: processors under a quota, accelerators, CPU time burnt.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hardware: BTreeMap<String, String>,
 }
 
 /// What a configuration is for.

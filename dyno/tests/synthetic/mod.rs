@@ -185,6 +185,7 @@ fn manifest() -> Manifest {
         effort: "lean".to_owned(),
         workload: "ecommerce: 200 users, 2,400 requests, 12 per full handshake, mean object 7 KB".to_owned(),
         seeds: [("workload".to_owned(), 7), ("order of blocks".to_owned(), 11)].into(),
+        ..Manifest::default()
     }
 }
 

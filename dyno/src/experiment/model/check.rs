@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Effort, Suite};
 
-use super::configuration::{check_combination, setting};
+use super::configuration::{check_combination, check_hardware, setting};
 use super::{ConfigurationModel, Experiment, ServerName, Tls};
 use crate::experiment::job::WorkloadSpec;
 use crate::servers::CertificateKind;
@@ -91,6 +91,7 @@ impl Experiment {
         );
         for (index, configuration) in self.configurations.iter().enumerate() {
             check_combination(configuration.stages()?)
+                .and_then(|()| check_hardware(configuration))
                 .and_then(|()| check_tls(&configuration.tls.applied(&self.tls)))
                 .with_context(|| format!("configuration `{}`", configuration.name))?;
             let name = &configuration.name;
@@ -102,11 +103,27 @@ impl Experiment {
                 self.configurations[..index].iter().all(|other| other.name != *name),
                 "two configurations are named `{name}`"
             );
+            self.check_repeat(configuration)?;
             for other in &self.configurations[..index] {
                 let same = setting(other)? == setting(configuration)?;
                 ensure!(!same, "configurations `{}` and `{name}` are the same setting; leave one out", other.name);
             }
         }
+        Ok(())
+    }
+
+    /// A repetition is a deliberate one: exactly the setting that it names.
+    fn check_repeat(&self, configuration: &ConfigurationModel) -> Result<()> {
+        let Some(repeated) = &configuration.repeat_of else { return Ok(()) };
+        let name = &configuration.name;
+        let original = self.configurations.iter().find(|other| other.name == *repeated && other.name != *name);
+        let original =
+            original.with_context(|| format!("configuration `{name}` repeats `{repeated}`, which is not there"))?;
+        let plain = |model: &ConfigurationModel| setting(&ConfigurationModel { repeat_of: None, ..model.clone() });
+        ensure!(
+            plain(original)? == plain(configuration)?,
+            "configuration `{name}` says that it repeats `{repeated}`, but it is another setting"
+        );
         Ok(())
     }
 }

@@ -5,6 +5,10 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::tls::TlsChange;
+use crate::native::layout;
+
+/// The slowest processor that is emulated: a quota must give each at least a hundredth of its period.
+const SPEED_MIN: f64 = 0.01;
 
 /// Processors of the server, real or emulated by a quota of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,6 +88,9 @@ pub struct ConfigurationModel {
     /// CPU time burnt in addition by each private-key operation, microseconds: a known cost, to calibrate the instrument with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burn_us: Option<f64>,
+    /// The configuration that this one repeats: the same setting in a server of its own, to see what the instrument makes of no difference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeat_of: Option<String>,
 }
 
 impl ConfigurationModel {
@@ -100,6 +107,7 @@ impl ConfigurationModel {
             processors: None,
             accelerator: None,
             burn_us: None,
+            repeat_of: None,
         }
     }
 
@@ -121,6 +129,12 @@ impl ConfigurationModel {
             .map(|name| name.parse::<Stage>())
             .collect::<Result<StageSet, _>>()
             .with_context(|| format!("configuration `{}`", self.name))
+    }
+
+    /// The replaced stages as a client sees them: an accelerator answers as the stage `authentication` does when it is off.
+    pub fn stages_on_the_wire(&self) -> Result<StageSet> {
+        let stages = self.stages()?;
+        Ok(if self.accelerator.is_some() { stages.with(Stage::Authentication) } else { stages })
     }
 
     /// Whether the provider is loaded into the server.
@@ -155,6 +169,46 @@ pub(super) fn setting(model: &ConfigurationModel) -> Result<ConfigurationModel> 
         idle_shim: model.needs_shim(),
         ..model.clone()
     })
+}
+
+/// Emulated hardware that makes sense.
+pub(super) fn check_hardware(model: &ConfigurationModel) -> Result<()> {
+    let positive = |value: f64| value.is_finite() && value > 0.0;
+    if let Some(Processors { count, speed }) = model.processors {
+        ensure!(count > 0, "`processors.count` must be at least 1");
+        ensure!(
+            (SPEED_MIN..=1.0).contains(&speed),
+            "`processors.speed = {speed}`: expected a part of a real processor, {SPEED_MIN} to 1"
+        );
+    }
+    if let Some(accelerator) = &model.accelerator {
+        ensure!(
+            (1..=layout::ENGINES_MAX as u32).contains(&accelerator.engines),
+            "`accelerator.engines = {}`: expected 1 to {}",
+            accelerator.engines,
+            layout::ENGINES_MAX
+        );
+        ensure!(
+            accelerator.operation_us.is_some() != accelerator.cpu_rates.is_some(),
+            "an accelerator needs either `operation_us` (time of one operation) or `cpu_rates` (its rate as a multiple of the CPU's own)"
+        );
+        let speeds = [accelerator.operation_us, accelerator.cpu_rates];
+        ensure!(
+            speeds.into_iter().flatten().all(|value| positive(value) && value < 1e6),
+            "`accelerator`: `operation_us` and `cpu_rates` must lie between 0 and 1,000,000"
+        );
+        ensure!(
+            !model.stages()?.contains(Stage::Authentication),
+            "an accelerator takes the place of `authentication`: leave that out of `noop`"
+        );
+    }
+    if let Some(burn_us) = model.burn_us {
+        ensure!(
+            (0.0..1e6).contains(&burn_us),
+            "`burn_us = {burn_us}`: expected microseconds of CPU time, 0 to 1,000,000"
+        );
+    }
+    Ok(())
 }
 
 /// Which stages of the shim go together (docs/NOOP.md).
