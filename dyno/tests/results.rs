@@ -1,5 +1,6 @@
 //! What people and programs read: the terminal text, the JSON object, the CSV.
 
+mod questions;
 mod synthetic;
 
 use std::collections::BTreeSet;
@@ -46,7 +47,8 @@ fn close_calls_are_not_called() {
 fn keys(value: &Value, at: &str, all: &mut BTreeSet<String>) {
     match value {
         // Maps whose keys are data, not fields, count as one.
-        Value::Object(_) if ["errors", "latency_ns", "server_config", "seeds"].iter().any(|map| at.ends_with(map)) => {}
+        Value::Object(_)
+            if ["errors", "latency_ns", "server_config", "seeds", "kind"].iter().any(|map| at.ends_with(map)) => {}
         Value::Object(fields) => {
             for (name, value) in fields {
                 let path = format!("{at}.{name}");
@@ -73,7 +75,12 @@ fn json_is_as_documented() {
     let mut record = record();
     record.configurations[2].kind = tlsdyno::store::Kind::Loaded;
     let printed: Value = serde_json::from_str(&json::results(&record, &Summary::of(&record))).expect("JSON");
-    assert_eq!(keys_of(&documented), keys_of(&printed));
+    let mut all = keys_of(&printed);
+    for record in [questions::record(6, 0.01), questions::setup_and_data(6, 0.01)] {
+        let printed: Value = serde_json::from_str(&json::results(&record, &Summary::of(&record))).expect("JSON");
+        all.extend(keys_of(&printed));
+    }
+    assert_eq!(keys_of(&documented), all);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! The answer in one sentence or two.
 
-use super::text::{capitalised, difference_with_interval, interval, percent, share_with_interval, stage_label};
+use super::text::{
+    capitalised, difference_with_interval, interval, percent, ratio_gain, ratio_times, share_with_interval, stage_label,
+};
 use crate::stats::shares::{Difference, PLAIN_HTTP};
-use crate::stats::{Metric, Share, Summary, Verdict};
+use crate::stats::{Direction, Metric, Share, Summary, Verdict};
 
 /// Answers the record's question from its CPU shares, without claiming what the intervals do not support.
 pub fn answer(summary: &Summary) -> String {
@@ -13,12 +15,15 @@ pub fn answer(summary: &Summary) -> String {
             difference_with_interval(instrument)
         );
     }
+    if let (true, Some(answer)) = (shares.is_empty(), from_comparisons(summary).or_else(|| from_remedies(summary))) {
+        return answer;
+    }
     if shares.is_empty() {
         return "There is no answer: no round was measured in which the server as is and another configuration \
             could be compared."
             .to_owned();
     }
-    let mut stages: Vec<&Share> = shares.iter().copied().filter(|share| share.is_stage()).collect();
+    let mut stages: Vec<&Share> = shares.iter().copied().filter(|share| share.is_step()).collect();
     stages.sort_by(|a, b| b.percent.total_cmp(&a.percent));
     let resolved: Vec<&Share> =
         stages.into_iter().filter(|share| share.verdict == Verdict::Resolved && share.percent > 0.0).collect();
@@ -28,6 +33,37 @@ pub fn answer(summary: &Summary) -> String {
 
 fn instrument(summary: &Summary) -> Option<&Difference> {
     summary.shares.instrument.iter().find(|difference| difference.metric == Metric::Cpu)
+}
+
+/// The most comparisons that an answer tells.
+const COMPARISONS_TOLD: usize = 3;
+
+/// The first comparisons that were decided.
+fn from_comparisons(summary: &Summary) -> Option<String> {
+    let comparisons = &summary.answers.comparisons;
+    let told = comparisons.iter().filter_map(|answer| {
+        let ratio = answer.ratio.filter(|ratio| ratio.direction != Direction::Undecided)?;
+        Some(format!("\"{}\" serves {} the hits/s of \"{}\"", answer.b, ratio_times(&ratio), answer.a))
+    });
+    let told: Vec<String> = told.take(COMPARISONS_TOLD).collect();
+    match (comparisons.is_empty(), told.is_empty()) {
+        (true, _) => None,
+        (false, true) => Some(
+            "All comparisons are undecided; measure longer (--time) or on a quieter machine, and see the warnings."
+                .to_owned(),
+        ),
+        (false, false) => Some(told.join("; ") + "."),
+    }
+}
+
+/// The remedy that gains most.
+fn from_remedies(summary: &Summary) -> Option<String> {
+    let best = summary.answers.remedies.iter().find(|remedy| !remedy.bound)?;
+    let ratio = best.ratio.filter(|ratio| ratio.direction == Direction::Bigger);
+    Some(match ratio {
+        Some(ratio) => format!("{} gains most: {} hits/s.", capitalised(&best.name), ratio_gain(&ratio)),
+        None => "No remedy was measured to gain anything; measure longer (--time), and see the warnings.".to_owned(),
+    })
 }
 
 fn costliest(resolved: &[&Share]) -> String {
@@ -65,7 +101,7 @@ fn without_tls(plain: &Share) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::Shares;
+    use crate::stats::{Answers, Shares};
 
     /// A summary with these CPU shares: stage, per cent, half the width of the interval.
     fn of(shares: &[(&str, f64, f64)]) -> String {
@@ -78,9 +114,18 @@ mod tests {
             verdict: if percent > half { Verdict::Resolved } else { Verdict::Undecided },
             bound: false,
             without: Vec::new(),
+            left: stage == "plain_http" || stage == "other_tls",
         };
         let shares = Shares { shares: shares.iter().map(share).collect(), ..Shares::default() };
-        answer(&Summary { shares, configurations: vec![], phases: vec![], rounds: 9, warnings: vec![] })
+        answer(&Summary {
+            shares,
+            answers: Answers::default(),
+            beside: None,
+            configurations: vec![],
+            phases: vec![],
+            rounds: 9,
+            warnings: vec![],
+        })
     }
 
     #[test]

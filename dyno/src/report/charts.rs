@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use super::text::{count, duration, percent, share_with_interval, short_share_label, tenths};
-use crate::stats::shares::{OTHER_TLS, PLAIN_HTTP, REST};
+use crate::stats::shares::{MISSING, OTHER_TLS, REST};
 use crate::stats::{Metric, Share, Summary, Verdict};
 use crate::store::Kind;
 
@@ -353,8 +353,8 @@ fn colours(summary: &Summary) -> Value {
 pub(super) fn stage_colours(summary: &Summary) -> Vec<(String, &'static str)> {
     let mut next = STAGE_COLOURS.iter().cycle();
     let colour = |share: &Share| match share.stage.as_str() {
-        OTHER_TLS | REST => OTHER_COLOUR,
-        PLAIN_HTTP => PLAIN_COLOUR,
+        OTHER_TLS | REST | MISSING => OTHER_COLOUR,
+        _ if share.left => PLAIN_COLOUR,
         _ => next.next().expect("a cycle has no end"),
     };
     let shares: Vec<&Share> = summary.shares.by(Metric::Cpu).collect();

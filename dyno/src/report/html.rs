@@ -7,6 +7,7 @@ use askama::Template;
 
 use super::answer::answer;
 use super::charts::{self, Chart};
+use super::sections::{self, Section};
 use super::text::{self, count, duration, interval, share_label, tenths};
 use crate::stats::{ConfigurationSummary, Metric, Share, Summary, Verdict};
 use crate::store::Record;
@@ -30,6 +31,8 @@ struct Page<'a> {
     shares: Vec<ShareRow>,
     any_bound: bool,
     remarks: Vec<String>,
+    sections: Vec<Section>,
+    remedies: Option<Section>,
     configurations: Vec<ConfigurationRow>,
     latencies: Vec<LatencyRow>,
     warnings: Vec<String>,
@@ -97,6 +100,8 @@ pub fn page(record: &Record, summary: &Summary) -> Result<String, askama::Error>
         any_bound: shares.iter().any(|row| row.time_bound),
         shares,
         remarks: super::terminal::comparisons(summary),
+        sections: sections::answers(summary),
+        remedies: sections::remedies(record, summary),
         configurations: record
             .configurations
             .iter()

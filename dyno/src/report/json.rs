@@ -4,8 +4,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::answer::answer;
+use super::{beside, remedies};
+use crate::stats::answers::{ComparisonAnswer, Relative, RemedyAnswer, SetupAndData};
 use crate::stats::shares::{Difference, Share};
-use crate::stats::{ConfigurationSummary, Summary};
+use crate::stats::{Beside, ConfigurationSummary, Summary};
 use crate::store::{Block, Manifest, Record, Warning};
 
 /// What `--json` prints.
@@ -21,6 +23,12 @@ struct Results<'a> {
     shares: &'a [Share],
     interaction: &'a [Difference],
     instrument: &'a [Difference],
+    relative_to_plain_http: &'a [Relative],
+    comparisons: &'a [ComparisonAnswer],
+    setup_and_data: &'a [SetupAndData],
+    remedies: Vec<Remedy<'a>>,
+    paper: Option<&'a Beside>,
+    what_changed: Vec<String>,
     configurations: &'a [ConfigurationSummary],
     warnings: Vec<String>,
     manifest: &'a Manifest,
@@ -40,12 +48,30 @@ pub fn results(record: &Record, summary: &Summary) -> String {
         shares: &summary.shares.shares,
         interaction: &summary.shares.interaction,
         instrument: &summary.shares.instrument,
+        relative_to_plain_http: &summary.answers.relative,
+        comparisons: &summary.answers.comparisons,
+        setup_and_data: &summary.answers.setup_and_data,
+        remedies: summary.answers.remedies.iter().map(|answer| remedy(answer, record)).collect(),
+        paper: summary.beside.as_ref(),
+        what_changed: beside::what_changed(summary),
         configurations: &summary.configurations,
         warnings: summary.warnings.iter().map(Warning::to_string).collect(),
         manifest: &record.manifest,
         blocks: record.blocks.iter().map(without_histograms).collect(),
     };
     serde_json::to_string_pretty(&results).expect("results have string keys only, so that they are always JSON")
+}
+
+/// A remedy with what the server needs for it.
+#[derive(Serialize)]
+struct Remedy<'a> {
+    #[serde(flatten)]
+    answer: &'a RemedyAnswer,
+    configuration_lines: Vec<String>,
+}
+
+fn remedy<'a>(answer: &'a RemedyAnswer, record: &Record) -> Remedy<'a> {
+    Remedy { answer, configuration_lines: remedies::configuration_lines(answer, record) }
 }
 
 fn without_histograms(block: &Block) -> Value {

@@ -1,10 +1,13 @@
 //! Showing records: on the terminal, as JSON and CSV, and as one self-contained HTML file.
 
 pub mod answer;
+pub mod beside;
 pub mod charts;
 pub mod csv;
 mod html;
 pub mod json;
+pub mod remedies;
+pub mod sections;
 pub mod terminal;
 pub mod text;
 

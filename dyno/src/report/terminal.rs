@@ -5,8 +5,11 @@ use std::io::IsTerminal;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, presets};
 
 use super::answer::answer;
-use super::text::{count, difference_with_interval, interval, percent, short_share_label, tenths, whole};
-use crate::stats::shares::Difference;
+use super::sections::{self, Section};
+use super::text::{
+    count, difference_with_interval, interval, percent, share_with_interval, short_share_label, tenths, whole,
+};
+use crate::stats::shares::{Difference, MISSING};
 use crate::stats::{Metric, Share, Summary, Verdict};
 use crate::store::Record;
 
@@ -52,15 +55,51 @@ pub fn results(record: &Record, summary: &Summary, style: Style) -> String {
     } else {
         parts.extend(comparisons(summary).iter().map(|remark| wrapped(remark, style.width, "  ")));
     }
+    parts.extend(sections::answers(summary).iter().map(|section| section_text(section, style)));
     parts.push(configurations_table(summary, style));
     let warnings: Vec<String> = super::warnings(summary).iter().map(|warning| warning_line(warning, style)).collect();
     if !warnings.is_empty() {
         parts.push(warnings.join("\n"));
     }
+    parts.extend(sections::remedies(record, summary).iter().map(|section| section_text(section, style)));
     if !record.id.is_empty() {
         parts.push(format!("Record {id}: `tlsdyno report {id}` writes report.html.", id = record.id));
     }
     parts.join("\n\n") + "\n"
+}
+
+/// A section: heading, introduction, table or list, notes.
+fn section_text(section: &Section, style: Style) -> String {
+    let mut lines = vec![painted(section.title, Paint::Bold, style)];
+    if !section.intro.is_empty() {
+        lines.push(wrapped(&section.intro, style.width, "  "));
+    }
+    if !section.rows.is_empty() {
+        lines.push(section_table(section, style));
+    }
+    for item in &section.items {
+        lines.push(wrapped(&item.head, style.width, "  "));
+        lines.extend(item.text.iter().map(|text| wrapped(text, style.width, "     ")));
+        lines.extend(item.code.iter().map(|line| format!("       {line}")));
+    }
+    lines.extend(section.notes.iter().map(|note| wrapped(note, style.width, "  ")));
+    lines.join("\n")
+}
+
+fn section_table(section: &Section, style: Style) -> String {
+    let shown = |index: &usize| !section.columns[*index].page_only;
+    let columns: Vec<usize> = (0..section.columns.len()).filter(shown).collect();
+    let header: Vec<(&str, bool)> =
+        columns.iter().map(|&index| (section.columns[index].name, section.columns[index].number)).collect();
+    let mut table = table(style, &header);
+    for row in &section.rows {
+        table.add_row(columns.iter().map(|&index| {
+            let cell = Cell::new(&row.cells[index]);
+            let cell = if section.columns[index].number { cell.set_alignment(CellAlignment::Right) } else { cell };
+            if row.muted { cell.fg(Color::DarkGrey) } else { cell }
+        }));
+    }
+    table.trim_fmt()
 }
 
 fn heading(record: &Record, summary: &Summary, style: Style) -> String {
@@ -98,7 +137,7 @@ fn shares_table(summary: &Summary, style: Style) -> String {
             colour(Cell::new(short_share_label(cpu))),
             colour(right(percent(cpu.percent))),
             colour(right(interval(cpu.low, cpu.high))),
-            Cell::new(bar(cpu.percent / largest, bar_width, style)).fg(if cpu.is_stage() {
+            Cell::new(bar(cpu.percent / largest, bar_width, style)).fg(if cpu.is_step() {
                 Color::Cyan
             } else {
                 Color::Grey
@@ -160,7 +199,29 @@ pub(super) fn comparisons(summary: &Summary) -> Vec<String> {
             by_time.unwrap_or_default()
         ));
     }
+    remarks.extend(missing(summary));
     remarks
+}
+
+/// The sum of named shares, and what is missing to 100 %.
+fn missing(summary: &Summary) -> Option<String> {
+    let rest = summary.shares.by(Metric::Cpu).find(|share| share.stage == MISSING)?;
+    let sum = percent(100.0 - rest.percent);
+    let value = share_with_interval(rest);
+    Some(match (rest.verdict, rest.percent > 0.0) {
+        (Verdict::Undecided, _) => {
+            format!(
+                "The named shares add up to {sum} by CPU; whether anything is missing to 100 % is undecided ({value})."
+            )
+        }
+        (Verdict::Resolved, true) => format!(
+            "The named shares add up to {sum} by CPU; {value} is missing: costs between the steps that no pair of configurations shows."
+        ),
+        (Verdict::Resolved, false) => format!(
+            "The named shares add up to {sum} by CPU, which is too much ({value} is missing): the steps overlap, so that together they promise \
+             more than they give."
+        ),
+    })
 }
 
 fn configurations_table(summary: &Summary, style: Style) -> String {

@@ -1,7 +1,7 @@
 //! Numbers and names as people read them. Records never hold these, only reports do.
 
-use crate::stats::Share;
-use crate::stats::shares::{Difference, OTHER_TLS, PLAIN_HTTP};
+use crate::stats::shares::{Difference, MISSING, OTHER_TLS, PLAIN_HTTP};
+use crate::stats::{Ratio, Share};
 
 /// A stage or remainder as words.
 pub fn stage_label(stage: &str) -> String {
@@ -10,6 +10,7 @@ pub fn stage_label(stage: &str) -> String {
         "kdf" => "KDF".to_owned(),
         OTHER_TLS => "other TLS".to_owned(),
         PLAIN_HTTP => "plain HTTP".to_owned(),
+        MISSING => "missing to 100 %".to_owned(),
         other => other.replace('_', " "),
     }
 }
@@ -51,6 +52,39 @@ pub fn share_with_interval(share: &Share) -> String {
 /// `0.2 % [-0.1, 0.5]`.
 pub fn difference_with_interval(difference: &Difference) -> String {
     format!("{} {}", percent(difference.percent), interval(difference.low, difference.high))
+}
+
+/// `1.44 [1.40, 1.48] times`, with the sign of a bound where the client was the limit.
+pub fn ratio_times(ratio: &Ratio) -> String {
+    let ends =
+        if ratio.high.is_finite() { format!("[{:.2}, {:.2}]", ratio.low, ratio.high) } else { "[–]".to_owned() };
+    format!("{}{:.2} {ends} times", bound_sign(ratio), ratio.times)
+}
+
+/// `+44 % [+40, +48]`, what the ratio adds.
+pub fn ratio_gain(ratio: &Ratio) -> String {
+    let gain = |times: f64| format!("{:+.0}", 100.0 * (times - 1.0)).replace("-0", "0").replace("+0", "0");
+    let ends = if ratio.high.is_finite() {
+        format!("[{}, {}]", gain(ratio.low), gain(ratio.high))
+    } else {
+        "[–]".to_owned()
+    };
+    format!("{}{} % {ends}", bound_sign(ratio), gain(ratio.times))
+}
+
+/// `21.3 [20.9, 21.7]`: the ratio in per cent, without the sign.
+pub fn ratio_percent(ratio: &Ratio) -> String {
+    format!("{}{} {}", bound_sign(ratio), tenths(100.0 * ratio.times), interval(100.0 * ratio.low, 100.0 * ratio.high))
+}
+
+/// Something else than the server limited one of the two, so that the ratio is a bound; of both, nothing is known.
+fn bound_sign(ratio: &Ratio) -> &'static str {
+    match (ratio.at_most, ratio.at_least) {
+        (false, false) => "",
+        (true, false) => "≤ ",
+        (false, true) => "≥ ",
+        (true, true) => "? ",
+    }
 }
 
 /// One digit after the point; never `-0.0`; `–` for no value.

@@ -7,6 +7,7 @@ pub mod cgroup;
 pub mod command;
 pub mod cpu;
 mod haproxy;
+pub mod directives;
 pub mod instance;
 pub mod launch;
 mod lighttpd;

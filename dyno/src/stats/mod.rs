@@ -4,6 +4,8 @@
 //! mean over rounds of the relative cost; its interval is a bootstrap over rounds in which all shares use the same
 //! resample, so that what is left over ("other TLS") has an interval of its own and the sum is 100 % by construction.
 
+pub mod answers;
+pub mod beside;
 pub mod bootstrap;
 pub mod distribution;
 pub mod papers;
@@ -13,6 +15,8 @@ mod rounds;
 pub mod shares;
 pub mod summary;
 
+pub use answers::{Answers, Direction, Ratio};
+pub use beside::Beside;
 pub use bootstrap::Estimate;
 pub use shares::{Metric, Share, Shares, Verdict};
 pub use summary::{ConfigurationSummary, Percentiles, Summary};

@@ -52,6 +52,15 @@ impl<'a> Rounds<'a> {
             .filter(|&index| self.of_configuration(index).next().is_some())
     }
 
+    /// Index of the configuration of this name, if it is valid and has at least one usable block.
+    pub(super) fn named(&self, name: &str) -> Option<usize> {
+        let configurations = &self.record.configurations;
+        configurations
+            .iter()
+            .position(|configuration| configuration.name == name && configuration.valid)
+            .filter(|&index| self.of_configuration(index).next().is_some())
+    }
+
     /// The usable blocks of a configuration.
     pub(super) fn of_configuration(&self, index: usize) -> impl Iterator<Item = &'a Block> {
         self.blocks[index].iter().flatten().copied()
@@ -66,6 +75,13 @@ impl<'a> Rounds<'a> {
     pub(super) fn paired(&self, as_is: usize, other: usize, metric: Metric, value: impl Fn(f64, f64) -> f64) -> Column {
         let pairs = self.blocks[as_is].iter().zip(&self.blocks[other]);
         pairs.map(|(a, b)| Some(value(cost_per_hit(a, metric)?, cost_per_hit(b, metric)?))).collect()
+    }
+
+    /// The costs per hit of several configurations in each round in which all of them have a usable block.
+    pub(super) fn costs(&self, configurations: &[usize], metric: Metric) -> Vec<Option<Vec<f64>>> {
+        let cost = |round: usize, index: usize| cost_per_hit(&self.blocks[index][round], metric);
+        let rounds = self.measured() as usize;
+        (0..rounds).map(|round| configurations.iter().map(|&index| cost(round, index)).collect()).collect()
     }
 
     /// Whether something else than the server limited one of these configurations: more of its blocks than a trimmed mean leaves out.

@@ -4,9 +4,10 @@ use serde::Serialize;
 use tlsdyno_tls::Stage;
 
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
-use super::papers::{relative_throughput, share_saved};
+use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
 use super::summary::FEW_ROUNDS;
+use crate::experiment::model::ShareModel;
 use crate::store::{Kind, Record};
 
 /// Name of the share that is left between the stages and plain HTTP.
@@ -15,6 +16,9 @@ pub const OTHER_TLS: &str = "other_tls";
 pub const PLAIN_HTTP: &str = "plain_http";
 /// Name of what the stages leave when there was no plain-HTTP side: other TLS and the server itself.
 pub const REST: &str = "rest";
+
+/// Name of what named shares leave of 100 %: interactions, and shares that could not be measured. Below 0 they overlap.
+pub const MISSING: &str = "missing_to_100";
 
 /// What "cost of a hit" means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -44,7 +48,7 @@ pub enum Verdict {
 /// The part of the cost of a hit that belongs to one stage, in per cent of the server as is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Share {
-    /// A stage, [`OTHER_TLS`], [`PLAIN_HTTP`] or [`REST`].
+    /// A stage, [`OTHER_TLS`], [`PLAIN_HTTP`] or [`REST`]; where the experiment names its shares, such a name or [`MISSING`].
     pub stage: String,
     /// Cost in what.
     pub metric: Metric,
@@ -58,8 +62,10 @@ pub struct Share {
     pub verdict: Verdict,
     /// A block behind it was limited by the client: the percentage is a bound, not an estimate.
     pub bound: bool,
-    /// Of [`OTHER_TLS`] and [`REST`]: the stages without a share of their own, whose cost is in this one.
+    /// Of [`OTHER_TLS`], [`REST`] and [`MISSING`]: the stages or named shares without a share of their own, whose cost is in this one.
     pub without: Vec<String>,
+    /// It is what is left, not what a step saves: no candidate for the costliest operation.
+    pub left: bool,
 }
 
 /// A difference between configurations that is no share, in per cent of the server as is.
@@ -80,8 +86,9 @@ pub struct Difference {
 /// Everything that compares configurations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shares {
-    /// Per metric: the stages in the order of the record, then what is left, then plain HTTP. The sum per metric is 100
-    /// %. Empty where neither a stage nor plain HTTP was compared: then there is nothing to divide.
+    /// Per metric: the stages in the order of the record, then what is left, then plain HTTP; or the experiment's named shares, then
+    /// what is missing. The sum per metric is 100 %. Empty where neither a stage nor plain HTTP was compared: then there is nothing
+    /// to divide.
     pub shares: Vec<Share>,
     /// Per metric: the sum of the stages minus what switching all off saves. Above 0 the stages' costs overlap, so that
     /// the shares together promise more than removing everything gives; below 0 they only show together.
@@ -98,7 +105,12 @@ impl Shares {
         let rounds = Rounds::of(record);
         if let Some(as_is) = rounds.find(&Kind::AsIs) {
             for metric in Metric::ALL {
-                all.add(&Comparison::new(record, &rounds, as_is, metric), &rounds, as_is, metric);
+                let named = record.experiment.as_ref().map_or(&[][..], |experiment| &experiment.shares);
+                let comparison = match named {
+                    [] => Comparison::of_stages(record, &rounds, as_is, metric),
+                    named => Comparison::named(named, &rounds, as_is, metric),
+                };
+                all.add(&comparison, &rounds, as_is, metric);
             }
         }
         all
@@ -116,11 +128,11 @@ impl Shares {
                 if pairs >= FEW_ROUNDS && estimate.excludes_zero() { Verdict::Resolved } else { Verdict::Undecided };
             let difference = Difference { metric, percent, low, high, verdict };
             match &quantity.place {
-                Place::Share(stage) => {
+                Place::Share { name: stage, left } => {
                     let involved = [&[as_is], quantity.configurations.as_slice()].concat();
                     let bound = metric == Metric::Throughput && rounds.client_bound(&involved);
-                    let without =
-                        if [OTHER_TLS, REST].contains(&stage.as_str()) { comparison.unmeasured() } else { Vec::new() };
+                    let collects = [OTHER_TLS, REST, MISSING].contains(&stage.as_str());
+                    let without = if collects { comparison.unmeasured.clone() } else { Vec::new() };
                     self.shares.push(Share {
                         stage: stage.clone(),
                         metric,
@@ -130,6 +142,7 @@ impl Shares {
                         verdict,
                         bound,
                         without,
+                        left: *left,
                     });
                 }
                 Place::Interaction => self.interaction.push(difference),
@@ -145,15 +158,15 @@ impl Shares {
 }
 
 impl Share {
-    /// It is the share of a stage, not of what is left or of plain HTTP.
-    pub fn is_stage(&self) -> bool {
-        ![OTHER_TLS, PLAIN_HTTP, REST].contains(&self.stage.as_str())
+    /// It is what a step saves, not what is left.
+    pub fn is_step(&self) -> bool {
+        !self.left
     }
 }
 
 /// Where an estimate belongs.
 enum Place {
-    Share(String),
+    Share { name: String, left: bool },
     Interaction,
     Instrument,
 }
@@ -170,25 +183,33 @@ struct Quantity {
 struct Comparison {
     columns: Vec<Column>,
     quantities: Vec<Quantity>,
+    /// Stages or named shares that have no share: not selected, or their configuration cannot be used.
+    unmeasured: Vec<String>,
 }
 
 impl Comparison {
-    fn new(record: &Record, rounds: &Rounds, as_is: usize, metric: Metric) -> Comparison {
+    const EMPTY: Comparison = Comparison { columns: Vec::new(), quantities: Vec::new(), unmeasured: Vec::new() };
+
+    /// The stages that the record replaces one by one, what is left, and plain HTTP.
+    fn of_stages(record: &Record, rounds: &Rounds, as_is: usize, metric: Metric) -> Comparison {
         let comparable = |kind: &Kind| rounds.find(kind).filter(|&index| rounds.pairs(as_is, index) > 0);
         // With T = 1/c the saved share is the papers' T_as_is · (1/T_on − 1/T_off), for CPU and for time alike.
         let saved = |index| rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after));
         let relative =
             |index| rounds.paired(as_is, index, metric, |before, after| relative_throughput(1.0 / before, 1.0 / after));
 
-        let mut comparison = Comparison { columns: Vec::new(), quantities: Vec::new() };
+        let mut comparison = Comparison::EMPTY;
         let mut stages = Vec::new();
+        let mut unmeasured: Vec<&str> = Stage::PROVIDER.iter().map(|stage| stage.name()).collect();
         for kind in record.configurations.iter().map(|configuration| &configuration.kind) {
             if let (Kind::StageOff(stage), Some(index)) = (kind, comparable(kind)) {
                 let column = comparison.column(saved(index));
-                comparison.quantity(Place::Share(stage.clone()), Combination::column(column), vec![index]);
+                comparison.share(stage, false, Combination::column(column), vec![index]);
                 stages.push((column, index));
+                unmeasured.retain(|name| name != stage);
             }
         }
+        comparison.unmeasured = unmeasured.into_iter().map(str::to_owned).collect();
         let stage_terms = |weight: f64| stages.iter().map(move |&(column, _)| (column, weight));
         let stage_configurations: Vec<usize> = stages.iter().map(|&(_, index)| index).collect();
 
@@ -198,10 +219,10 @@ impl Comparison {
         let without = stage_configurations.iter().copied().chain(plain.map(|(_, index)| index)).collect();
         let name = if plain.is_some() { OTHER_TLS } else { REST };
         if compared {
-            comparison.quantity(Place::Share(name.to_owned()), Combination { constant: 1.0, terms: left }, without);
+            comparison.share(name, true, Combination { constant: 1.0, terms: left }, without);
         }
         if let Some((column, index)) = plain {
-            comparison.quantity(Place::Share(PLAIN_HTTP.to_owned()), Combination::column(column), vec![index]);
+            comparison.share(PLAIN_HTTP, true, Combination::column(column), vec![index]);
         }
         if let Some(index) = comparable(&Kind::AllOff) {
             let column = comparison.column(saved(index));
@@ -209,28 +230,55 @@ impl Comparison {
             let involved = [stage_configurations.as_slice(), &[index]].concat();
             comparison.quantity(Place::Interaction, Combination { constant: 0.0, terms }, involved);
         }
-        if let Some(index) = comparable(&Kind::Loaded) {
-            let column = comparison.column(saved(index));
-            comparison.quantity(
-                Place::Instrument,
-                Combination { constant: 0.0, terms: vec![(column, -1.0)] },
-                vec![index],
-            );
-        }
+        comparison.instrument(rounds, as_is, metric);
         comparison
     }
 
-    /// The stages that have no share: not selected, or their configuration cannot be used.
-    fn unmeasured(&self) -> Vec<String> {
-        let measured = |stage: &str| {
-            self.quantities.iter().any(|quantity| matches!(&quantity.place, Place::Share(name) if name == stage))
-        };
-        Stage::PROVIDER.iter().map(|stage| stage.name()).filter(|name| !measured(name)).map(str::to_owned).collect()
+    /// The shares that the experiment names, and what is missing to 100 %.
+    fn named(models: &[ShareModel], rounds: &Rounds, as_is: usize, metric: Metric) -> Comparison {
+        let mut comparison = Comparison::EMPTY;
+        let (mut terms, mut all) = (Vec::new(), Vec::new());
+        for model in models {
+            let indices: Option<Vec<usize>> =
+                [Some(&model.on), model.off.as_ref()].into_iter().flatten().map(|name| rounds.named(name)).collect();
+            let values = indices.as_ref().map(|indices| rounds.costs(&[&[as_is], indices.as_slice()].concat(), metric));
+            let Some((indices, values)) = indices.zip(values).filter(|(_, values)| values.iter().any(Option::is_some))
+            else {
+                comparison.unmeasured.push(model.name.clone());
+                continue;
+            };
+            let share = |costs: &Vec<f64>| match costs[..] {
+                [as_is, on, off] => relative_cost(1.0 / as_is, 1.0 / on, 1.0 / off),
+                [as_is, left] => relative_throughput(1.0 / as_is, 1.0 / left),
+                _ => f64::NAN,
+            };
+            let column = comparison.column(values.iter().map(|costs| costs.as_ref().map(share)).collect());
+            comparison.share(&model.name, model.off.is_none(), Combination::column(column), indices.clone());
+            terms.push((column, -1.0));
+            all.extend(indices);
+        }
+        if !terms.is_empty() {
+            comparison.share(MISSING, true, Combination { constant: 1.0, terms }, all);
+        }
+        comparison.instrument(rounds, as_is, metric);
+        comparison
+    }
+
+    fn instrument(&mut self, rounds: &Rounds, as_is: usize, metric: Metric) {
+        if let Some(index) = rounds.find(&Kind::Loaded).filter(|&index| rounds.pairs(as_is, index) > 0) {
+            let saved = rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after));
+            let column = self.column(saved);
+            self.quantity(Place::Instrument, Combination { constant: 0.0, terms: vec![(column, -1.0)] }, vec![index]);
+        }
     }
 
     fn column(&mut self, column: Column) -> usize {
         self.columns.push(column);
         self.columns.len() - 1
+    }
+
+    fn share(&mut self, name: &str, left: bool, combination: Combination, configurations: Vec<usize>) {
+        self.quantity(Place::Share { name: name.to_owned(), left }, combination, configurations);
     }
 
     fn quantity(&mut self, place: Place, combination: Combination, configurations: Vec<usize>) {

@@ -7,6 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::answers::Answers;
+use super::beside::Beside;
 use super::bootstrap::{Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::rounds::Rounds;
 use super::shares::{Metric, Shares};
@@ -91,6 +93,10 @@ pub struct ConfigurationSummary {
 pub struct Summary {
     /// Relative costs.
     pub shares: Shares,
+    /// Comparisons, remedies, and setup against data.
+    pub answers: Answers,
+    /// The paper's numbers beside ours, where the experiment has some.
+    pub beside: Option<Beside>,
     /// The configurations, in the order of the record.
     pub configurations: Vec<ConfigurationSummary>,
     /// Merged phase histograms per configuration, for curves.
@@ -121,7 +127,9 @@ impl Summary {
             configurations.push(summarise(record, &rounds, index, &merged));
             phases.push(merged);
         }
-        Summary { shares, configurations, phases, rounds: rounds.measured(), warnings }
+        let answers = Answers::of(record);
+        let beside = Beside::of(record, &shares, &answers);
+        Summary { shares, answers, beside, configurations, phases, rounds: rounds.measured(), warnings }
     }
 
     /// The configuration of this kind, if its blocks can be used.

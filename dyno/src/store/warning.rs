@@ -84,7 +84,7 @@ pub enum Warning {
     Unmeasured {
         /// The stages.
         stages: Vec<String>,
-        /// The share that holds them: `other_tls` or `rest`.
+        /// The share that holds them: `other_tls`, `rest` or `missing_to_100`.
         share: String,
     },
     /// The record could not be kept in the store.
@@ -212,7 +212,11 @@ impl fmt::Display for Warning {
                     "no share of its own for {}: not selected, or the configuration failed its checks. \"{}\" holds \
                         that cost too. Measure all stages, or see what is said of those configurations.",
                     stages.join(", ").replace('_', " "),
-                    if share == "rest" { "rest" } else { "other TLS" }
+                    match share.as_str() {
+                        "rest" => "rest",
+                        "missing_to_100" => "missing to 100 %",
+                        _ => "other TLS",
+                    }
                 )
             }
             Warning::NotStored { cause, saved_as: Some(file) } => {

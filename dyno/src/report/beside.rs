@@ -1,0 +1,236 @@
+//! A paper's numbers beside ours, and what changed since in a few sentences.
+
+use super::sections::{Column, Row, Section};
+use super::text::{capitalised, interval, percent, ratio_percent, stage_label};
+use crate::stats::answers::{Direction, Relative};
+use crate::stats::beside::BesideShare;
+use crate::stats::{Beside, Metric, Share, Summary, Verdict};
+use crate::store::Kind;
+
+/// The paper's throughputs and shares beside ours, then what changed since. Empty where the experiment names no paper.
+pub fn sections(summary: &Summary) -> Vec<Section> {
+    let Some(beside) = &summary.beside else {
+        return Vec::new();
+    };
+    [shares(summary, beside), throughput(summary, beside), changes(summary, beside)].into_iter().flatten().collect()
+}
+
+/// `21 / – / 37`: published per cent for each machine.
+pub fn slashed(numbers: &[f64]) -> String {
+    let texts = numbers.iter().map(|number| if number.is_finite() { format!("{number:.0}") } else { "–".to_owned() });
+    texts.collect::<Vec<_>>().join(" / ")
+}
+
+fn shares(summary: &Summary, beside: &Beside) -> Option<Section> {
+    let named = |metric: Metric, row: &BesideShare| summary.shares.by(metric).find(|share| share.stage == row.share);
+    let rows = beside.shares.iter().map(|row| {
+        let cells = |share: Option<&Share>| match share {
+            Some(share) => [percent(share.percent), interval(share.low, share.high)],
+            None => ["–".to_owned(), "not measured".to_owned()],
+        };
+        let [cpu, cpu_interval] = cells(named(Metric::Cpu, row));
+        let [time, time_interval] = cells(named(Metric::Throughput, row));
+        let direction = row.by_cpu.unwrap_or(Direction::Undecided);
+        let cells = vec![
+            capitalised(&row.share),
+            cpu,
+            cpu_interval,
+            time,
+            time_interval,
+            slashed(&row.percent),
+            direction_word(direction).to_owned(),
+        ];
+        Row { cells, muted: direction == Direction::Undecided }
+    });
+    let rows: Vec<Row> = rows.collect();
+    let computed = beside.shares.iter().any(|row| row.computed.contains(&true));
+    let mut notes = vec![machines(beside)];
+    if computed {
+        notes.push("Where the paper prints no share, it is computed from the throughputs that it prints.".to_owned());
+    }
+    (!rows.is_empty()).then(|| Section {
+        id: "paper-shares",
+        title: "Shares beside the paper's",
+        intro: beside.source.clone() + ".",
+        columns: vec![
+            Column::words("cost of"),
+            Column::number("CPU"),
+            Column::number("95 %"),
+            Column::number("time"),
+            Column::number("95 %"),
+            Column::number("paper, %"),
+            Column::words("ours (CPU) is"),
+        ],
+        rows,
+        notes,
+        ..Section::default()
+    })
+}
+
+fn throughput(summary: &Summary, beside: &Beside) -> Option<Section> {
+    let plain = summary.configuration(&Kind::PlainHttp);
+    let ours = |name: &str| summary.answers.relative.iter().find(|relative| relative.configuration == name);
+    let rows = beside.configurations.iter().map(|row| {
+        let [time, cpu] = match ours(&row.configuration) {
+            Some(Relative { ratio, by_cpu, .. }) => [ratio_percent(ratio), ratio_percent(by_cpu)],
+            // What the others are measured by.
+            None if plain.is_some_and(|plain| plain.name == row.configuration) => ["100", "100"].map(str::to_owned),
+            None => ["–", "–"].map(str::to_owned),
+        };
+        let label = row.label.clone().unwrap_or_default();
+        let hits =
+            row.hits_per_s.iter().map(|hits| if hits.is_finite() { format!("{hits:.0}") } else { "–".to_owned() });
+        let hits = hits.collect::<Vec<_>>().join(" / ");
+        Row {
+            cells: vec![row.configuration.clone(), label, time, cpu, slashed(&row.percent_of_plain), hits],
+            muted: false,
+        }
+    });
+    let rows: Vec<Row> = rows.collect();
+    let page_only = |column: Column| Column { page_only: true, ..column };
+    (!rows.is_empty()).then(|| Section {
+        id: "paper-throughput",
+        title: "Throughput beside the paper's",
+        intro: "Per cent of plain HTTP's hits per second on the same machine, with 95 % intervals; from CPU per hit beside it."
+            .to_owned(),
+        columns: vec![
+            Column::words("configuration"),
+            page_only(Column::words("in the paper")),
+            Column::number("hits/s, %"),
+            Column::number("from CPU, %"),
+            Column::number("paper, %"),
+            page_only(Column::number("paper, hits/s")),
+        ],
+        rows,
+        notes: vec![machines(beside)],
+        ..Section::default()
+    })
+}
+
+fn machines(beside: &Beside) -> String {
+    format!(
+        "The paper's machines: {}. A dash stands where nothing was published or it is illegible.",
+        beside.machines.join(" / ")
+    )
+}
+
+fn changes(summary: &Summary, beside: &Beside) -> Option<Section> {
+    let sentences = what_changed(summary);
+    if sentences.is_empty() && beside.differences.is_empty() {
+        return None;
+    }
+    let differences =
+        (!beside.differences.is_empty()).then(|| format!("Not as in the paper: {}", beside.differences.join(" ")));
+    Some(Section {
+        id: "what-changed",
+        title: "What changed since",
+        notes: sentences.into_iter().chain(differences).collect(),
+        ..Section::default()
+    })
+}
+
+/// What changed since the paper, as far as the intervals support it. Empty without a paper.
+pub fn what_changed(summary: &Summary) -> Vec<String> {
+    let Some(beside) = &summary.beside else {
+        return Vec::new();
+    };
+    [tls_factor(summary, beside), against_shares(beside), order(summary, beside), setup_against_data(summary, beside)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// By which factor TLS divides throughput, from CPU: plain HTTP is seldom limited by the server.
+fn tls_factor(summary: &Summary, beside: &Beside) -> Option<String> {
+    let as_is = summary.configuration(&Kind::AsIs)?;
+    let ours = summary.answers.relative.iter().find(|relative| relative.configuration == as_is.name)?;
+    let theirs = beside.tls_factors(&as_is.name);
+    let (low, high) = theirs.iter().fold((f64::INFINITY, 0.0f64), |(low, high), &x| (low.min(x), high.max(x)));
+    let factor = |share: f64| 1.0 / share;
+    let cpu = ours.by_cpu;
+    let (from, to) = (factor(cpu.high), factor(cpu.low));
+    let word = match () {
+        () if theirs.is_empty() => return None,
+        () if from > high => "that is bigger",
+        () if to < low => "that is smaller",
+        () if from >= low && to <= high => "that lies between them",
+        () => "whether that is another is undecided",
+    };
+    Some(format!(
+        "TLS divides what this server can do by {:.1} [{from:.1}, {to:.1}] (from CPU per hit), the paper's servers by {low:.1} to {high:.1}: {word}.",
+        factor(cpu.times)
+    ))
+}
+
+fn against_shares(beside: &Beside) -> Option<String> {
+    let named = |wanted: Direction| -> Vec<String> {
+        let rows = beside.shares.iter().filter(|row| row.by_cpu == Some(wanted));
+        rows.map(|row| stage_label(&row.share)).collect()
+    };
+    let lists =
+        [(Direction::Bigger, "bigger"), (Direction::Smaller, "smaller"), (Direction::Undecided, "undecided or alike")];
+    let texts = lists.into_iter().filter_map(|(direction, word)| {
+        let names = named(direction);
+        (!names.is_empty()).then(|| format!("{word}: {}", names.join(", ")))
+    });
+    let texts: Vec<String> = texts.collect();
+    (!texts.is_empty()).then(|| {
+        format!("Shares of the cost of a hit (CPU) against all of the paper's machines – {}.", texts.join("; "))
+    })
+}
+
+/// The order of the components here and in the paper, largest first.
+fn order(summary: &Summary, beside: &Beside) -> Option<String> {
+    let published = |name: &str| beside.shares.iter().find(|row| row.share == name);
+    let steps = || summary.shares.by(Metric::Cpu).filter(|share| share.is_step() && published(&share.stage).is_some());
+    let mut ours: Vec<&Share> = steps().filter(|share| share.verdict == Verdict::Resolved).collect();
+    ours.sort_by(|a, b| b.percent.total_cmp(&a.percent));
+    let undecided: Vec<String> =
+        steps().filter(|share| share.verdict == Verdict::Undecided).map(|share| stage_label(&share.stage)).collect();
+    let mean = |row: &BesideShare| {
+        let numbers: Vec<f64> = row.percent.iter().copied().filter(|number| number.is_finite()).collect();
+        numbers.iter().sum::<f64>() / numbers.len().max(1) as f64
+    };
+    let mut theirs: Vec<(String, f64)> =
+        steps().filter_map(|share| published(&share.stage)).map(|row| (stage_label(&row.share), mean(row))).collect();
+    theirs.sort_by(|a, b| b.1.total_cmp(&a.1));
+    if theirs.len() < 2 || ours.is_empty() {
+        return None;
+    }
+    let ours: Vec<String> = ours.iter().map(|share| stage_label(&share.stage)).collect();
+    let theirs: Vec<String> = theirs.into_iter().map(|(name, _)| name).collect();
+    let rest = if undecided.is_empty() { String::new() } else { format!(" (undecided: {})", undecided.join(", ")) };
+    Some(format!(
+        "Largest first, here: {}{rest}; in the paper, over its machines: {}.",
+        ours.join(", "),
+        theirs.join(", ")
+    ))
+}
+
+fn setup_against_data(summary: &Summary, beside: &Beside) -> Option<String> {
+    let ours = summary.answers.setup_and_data.iter().find(|part| part.metric == Metric::Cpu)?;
+    let theirs = beside.setup_and_data.as_ref()?;
+    let (setup, data) = (&ours.setup, &ours.data);
+    let word = match () {
+        () if setup.low > data.high => "Connection setup costs more than data exchange",
+        () if data.low > setup.high => "Data exchange costs more than connection setup",
+        () => "Which costs more, connection setup or data exchange, is undecided",
+    };
+    Some(format!(
+        "{word}: {} {} against {} {} of the cost of a hit (CPU); in the paper {} against {} %.",
+        percent(setup.percent),
+        interval(setup.low, setup.high),
+        percent(data.percent),
+        interval(data.low, data.high),
+        slashed(&theirs.setup),
+        slashed(&theirs.data)
+    ))
+}
+
+fn direction_word(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Bigger => "bigger",
+        Direction::Smaller => "smaller",
+        Direction::Undecided => "undecided",
+    }
+}

@@ -1,0 +1,90 @@
+//! The ranked list of remedies at the end of a report: what was measured to help, by how much, and what the server needs for it.
+
+use super::sections::{Item, Section};
+use super::text::{capitalised, ratio_gain, ratio_times};
+use crate::experiment::model::{ConfigurationModel, Experiment};
+use crate::servers::directives;
+use crate::stats::answers::{Direction, RemedyAnswer};
+use crate::stats::{Ratio, Summary};
+use crate::store::Record;
+
+/// What the server needs to have what this remedy changes, as lines of its configuration. Empty where no line does it.
+pub fn configuration_lines(remedy: &RemedyAnswer, record: &Record) -> Vec<String> {
+    let Some(experiment) = &record.experiment else {
+        return Vec::new();
+    };
+    let model = |name: &str| experiment.configurations.iter().find(|model| model.name == name);
+    match (model(&remedy.over), model(&remedy.configuration)) {
+        (Some(before), Some(after)) => changed_lines(experiment, before, after),
+        _ => Vec::new(),
+    }
+}
+
+fn changed_lines(experiment: &Experiment, before: &ConfigurationModel, after: &ConfigurationModel) -> Vec<String> {
+    let server = experiment.server.kind;
+    let (old, new) = (before.tls.applied(&experiment.tls), after.tls.applied(&experiment.tls));
+    let mut lines = Vec::new();
+    let mut changed = |is: bool, more: Vec<String>| lines.extend(if is { more } else { Vec::new() });
+    changed(old.version != new.version, directives::version(server, &new.version));
+    changed(old.suite != new.suite, directives::suite(server, &new));
+    changed(old.certificate != new.certificate, directives::certificate(server, &new.certificate));
+    changed(old.session_cache != new.session_cache, directives::session_cache(server, new.session_cache));
+    changed(old.tickets != new.tickets, directives::tickets(server, new.tickets));
+    changed(old.ticket_keys != new.ticket_keys, directives::ticket_keys(server, new.ticket_keys));
+    changed(old.early_data != new.early_data && new.early_data, directives::early_data(server));
+    let count = |model: &ConfigurationModel| model.processors.unwrap_or_default().count;
+    changed(count(before) != count(after), directives::processors(server, count(after)));
+    if let Some(accelerator) = after.accelerator.as_ref().filter(|_| before.accelerator != after.accelerator) {
+        changed(true, directives::accelerator(server, accelerator));
+    }
+    let plain_data = |model: &ConfigurationModel| model.noop.iter().any(|stage| stage == "marshalling");
+    changed(plain_data(after) && !plain_data(before), directives::kernel_tls(server));
+    lines
+}
+
+/// The list. `None` where the experiment names no remedy.
+pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
+    let remedies = &summary.answers.remedies;
+    if remedies.is_empty() {
+        return None;
+    }
+    let server = record.experiment.as_ref().map_or("the server", |experiment| experiment.server.kind.name());
+    let measured = || remedies.iter().filter_map(|remedy| remedy.ratio.map(|ratio| (remedy, ratio)));
+    let items = measured().zip(1..).map(|((remedy, ratio), place)| item(remedy, ratio, place, server, record));
+    let missing: Vec<&str> = remedies.iter().filter(|of| of.ratio.is_none()).map(|of| of.name.as_str()).collect();
+    let mut notes = Vec::new();
+    if !missing.is_empty() {
+        notes.push(format!("Not measured here, so not recommended: {}.", missing.join(", ")));
+    }
+    Some(Section {
+        id: "remedies",
+        title: "What to do about it",
+        intro: "By what each gains in hits per second, the largest first. Nothing is recommended that was not measured in this record."
+            .to_owned(),
+        items: items.collect(),
+        notes,
+        ..Section::default()
+    })
+}
+
+fn item(remedy: &RemedyAnswer, ratio: Ratio, place: usize, server: &str, record: &Record) -> Item {
+    let word = match ratio.direction {
+        Direction::Bigger => "",
+        Direction::Smaller => " – a loss",
+        Direction::Undecided => " – undecided",
+    };
+    let bound = if remedy.bound { " (a bound: it cannot be had itself)" } else { "" };
+    let cpu = remedy.by_cpu.map_or_else(String::new, |cpu| format!("; from CPU per hit {}", ratio_gain(&cpu)));
+    let loss = ratio.direction == Direction::Smaller;
+    let lines = if loss { Vec::new() } else { configuration_lines(remedy, record) };
+    let mut text = vec![format!("{} the hits/s of \"{}\"{cpu}.", capitalised(&ratio_times(&ratio)), remedy.over)];
+    if lines.is_empty() && !loss {
+        text.push(format!("No line of {server}'s configuration does this."));
+    }
+    Item {
+        head: format!("{place}. {}{bound}: {} hits/s{word}", capitalised(&remedy.name), ratio_gain(&ratio)),
+        text,
+        code: lines,
+        muted: ratio.direction != Direction::Bigger,
+    }
+}

@@ -1,0 +1,250 @@
+//! What an experiment answers beside shares: throughput relative to plain HTTP, comparisons of two configurations, remedies,
+//! and connection setup against data exchange.
+//!
+//! Ratios of hits per second are geometric: the trimmed mean over rounds of the logarithm, so that a/b and b/a say the same.
+
+use serde::Serialize;
+
+use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::papers::share_saved;
+use super::rounds::Rounds;
+use super::shares::{Difference, Metric, Verdict};
+use super::summary::FEW_ROUNDS;
+use crate::experiment::model::{ComparisonModel, RemedyModel};
+use crate::store::{Kind, Record};
+
+/// What can be said of a number against the one it is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// The whole interval lies above.
+    Bigger,
+    /// The whole interval lies below.
+    Smaller,
+    /// Neither, or too few rounds to say.
+    Undecided,
+}
+
+/// How many times the hits per second of one configuration another one serves.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    /// Point estimate.
+    pub times: f64,
+    /// Lower end of the 95 % interval; 0 with fewer than two rounds.
+    pub low: f64,
+    /// Upper end; `inf` (JSON: null) with fewer than two rounds.
+    pub high: f64,
+    /// Whether it lies above or below 1.
+    pub direction: Direction,
+    /// Something else than the server limited the configuration in the denominator: the true ratio may be smaller.
+    pub at_most: bool,
+    /// The same of the configuration in the numerator: the true ratio may be larger.
+    pub at_least: bool,
+}
+
+/// Throughput of a configuration as a part of plain HTTP's (Coarfa et al. 2006 figure 10).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Relative {
+    /// The configuration.
+    pub configuration: String,
+    /// Its hits per second by those of plain HTTP.
+    pub ratio: Ratio,
+    /// CPU per hit of plain HTTP by its own: the same from CPU, which stays valid where the client is the limit.
+    pub by_cpu: Ratio,
+}
+
+/// The answer to a comparison.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ComparisonAnswer {
+    /// The question.
+    pub question: String,
+    /// One configuration.
+    pub a: String,
+    /// The other.
+    pub b: String,
+    /// Hits per second of `b` by those of `a`; `None` where one of them was not measured.
+    pub ratio: Option<Ratio>,
+    /// CPU per hit of `a` by that of `b`.
+    pub by_cpu: Option<Ratio>,
+    /// What the paper says.
+    pub paper: Option<String>,
+}
+
+/// What a remedy gains.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RemedyAnswer {
+    /// What to do.
+    pub name: String,
+    /// The configuration that has it.
+    pub configuration: String,
+    /// The configuration that it improves.
+    pub over: String,
+    /// It cannot be had, it bounds what can.
+    pub bound: bool,
+    /// Hits per second with it by those without; `None` where it was not measured.
+    pub ratio: Option<Ratio>,
+    /// CPU per hit without it by that with it.
+    pub by_cpu: Option<Ratio>,
+}
+
+/// Connection setup against data exchange (Coarfa et al. 2006 section 3.10), in per cent of the cost of a hit as is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SetupAndData {
+    /// Cost in what.
+    pub metric: Metric,
+    /// What TLS costs in all: as is less plain HTTP.
+    pub whole: Difference,
+    /// What setting connections up costs: as is less minimal set-up.
+    pub setup: Difference,
+    /// What exchanging data costs: as is less plain data.
+    pub data: Difference,
+    /// The whole less setup and data. Above 0: costs that stay when either is gone; below 0: costs that go with either.
+    pub discrepancy: Difference,
+}
+
+/// Everything that a record answers beside shares.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Answers {
+    /// Configurations against plain HTTP, in the order of the record. Empty without plain HTTP.
+    pub relative: Vec<Relative>,
+    /// In the order of the experiment.
+    pub comparisons: Vec<ComparisonAnswer>,
+    /// Largest proven gain first, then those undecided, then losses, then those that were not measured.
+    pub remedies: Vec<RemedyAnswer>,
+    /// Per metric; empty unless minimal set-up, plain data and plain HTTP were measured.
+    pub setup_and_data: Vec<SetupAndData>,
+}
+
+impl Answers {
+    /// Computes the answers of a record.
+    pub fn of(record: &Record) -> Answers {
+        let rounds = Rounds::of(record);
+        let Some(experiment) = &record.experiment else {
+            return Answers {
+                relative: relative(record, &rounds),
+                setup_and_data: setup_and_data(&rounds),
+                ..Answers::default()
+            };
+        };
+        let as_is = record.configurations.iter().find(|configuration| configuration.kind == Kind::AsIs);
+        let as_is = as_is.map_or("", |configuration| configuration.name.as_str());
+        let mut remedies: Vec<RemedyAnswer> =
+            experiment.remedies.iter().map(|remedy| remedy_answer(remedy, as_is, &rounds)).collect();
+        remedies.sort_by(|a, b| rank(b).partial_cmp(&rank(a)).unwrap_or(std::cmp::Ordering::Equal));
+        Answers {
+            relative: relative(record, &rounds),
+            comparisons: experiment.comparisons.iter().map(|model| comparison_answer(model, &rounds)).collect(),
+            remedies,
+            setup_and_data: setup_and_data(&rounds),
+        }
+    }
+}
+
+fn relative(record: &Record, rounds: &Rounds) -> Vec<Relative> {
+    let Some(plain) = rounds.find(&Kind::PlainHttp) else {
+        return Vec::new();
+    };
+    let others = record.configurations.iter().filter(|configuration| configuration.kind != Kind::PlainHttp);
+    others
+        .filter_map(|configuration| {
+            let index = rounds.named(&configuration.name)?;
+            let [ratio, by_cpu] = [Metric::Throughput, Metric::Cpu].map(|metric| times(rounds, plain, index, metric));
+            Some(Relative { configuration: configuration.name.clone(), ratio: ratio?, by_cpu: by_cpu? })
+        })
+        .collect()
+}
+
+fn comparison_answer(model: &ComparisonModel, rounds: &Rounds) -> ComparisonAnswer {
+    let [ratio, by_cpu] = named_times(rounds, &model.a, &model.b);
+    ComparisonAnswer {
+        question: model.question.clone(),
+        a: model.a.clone(),
+        b: model.b.clone(),
+        ratio,
+        by_cpu,
+        paper: model.paper.clone(),
+    }
+}
+
+fn remedy_answer(model: &RemedyModel, as_is: &str, rounds: &Rounds) -> RemedyAnswer {
+    let over = model.over.clone().unwrap_or_else(|| as_is.to_owned());
+    let [ratio, by_cpu] = named_times(rounds, &over, &model.configuration);
+    RemedyAnswer {
+        name: model.name.clone(),
+        configuration: model.configuration.clone(),
+        over,
+        bound: model.bound,
+        ratio,
+        by_cpu,
+    }
+}
+
+/// Sorts remedies: proven gains, undecided, losses, not measured; within each by size.
+fn rank(remedy: &RemedyAnswer) -> (u8, f64) {
+    match remedy.ratio {
+        None => (0, 0.0),
+        Some(ratio) => match ratio.direction {
+            Direction::Smaller => (1, ratio.times),
+            Direction::Undecided => (2, ratio.times),
+            Direction::Bigger => (3, ratio.times),
+        },
+    }
+}
+
+/// By hits per second and by CPU: `b` by `a`.
+fn named_times(rounds: &Rounds, a: &str, b: &str) -> [Option<Ratio>; 2] {
+    let pair = rounds.named(a).zip(rounds.named(b));
+    [Metric::Throughput, Metric::Cpu].map(|metric| pair.and_then(|(a, b)| times(rounds, a, b, metric)))
+}
+
+/// How many times the work of configuration `a` configuration `b` does for the same cost. `None` without a common round.
+fn times(rounds: &Rounds, a: usize, b: usize, metric: Metric) -> Option<Ratio> {
+    let column = rounds.paired(a, b, metric, |a, b| (a / b).ln());
+    let pairs = rounds.pairs(a, b);
+    if pairs == 0 {
+        return None;
+    }
+    let estimate = estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];
+    let [at_most, at_least] = [a, b].map(|index| metric == Metric::Throughput && rounds.client_bound(&[index]));
+    let (low, high) = (estimate.low.exp(), estimate.high.exp());
+    let direction = match () {
+        () if pairs < FEW_ROUNDS => Direction::Undecided,
+        () if low > 1.0 && !at_most => Direction::Bigger,
+        () if high < 1.0 && !at_least => Direction::Smaller,
+        () => Direction::Undecided,
+    };
+    Some(Ratio { times: estimate.value.exp(), low, high, direction, at_most, at_least })
+}
+
+fn setup_and_data(rounds: &Rounds) -> Vec<SetupAndData> {
+    let find = |stage: &str| rounds.find(&Kind::StageOff(stage.to_owned()));
+    let found = [rounds.find(&Kind::AsIs), rounds.find(&Kind::PlainHttp), find("setup"), find("marshalling")];
+    let [Some(as_is), Some(plain), Some(setup), Some(data)] = found else {
+        return Vec::new();
+    };
+    Metric::ALL.map(|metric| parts(rounds, as_is, [plain, setup, data], metric)).into()
+}
+
+fn parts(rounds: &Rounds, as_is: usize, without: [usize; 3], metric: Metric) -> SetupAndData {
+    let columns: Vec<Column> = without
+        .map(|index| rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after)))
+        .into();
+    let discrepancy = Combination { constant: 0.0, terms: vec![(0, 1.0), (1, -1.0), (2, -1.0)] };
+    let combinations = [Combination::column(0), Combination::column(1), Combination::column(2), discrepancy];
+    let pairs = without.map(|index| rounds.pairs(as_is, index)).into_iter().min().unwrap_or(0);
+    let difference = |estimate: Estimate| {
+        let resolved = pairs >= FEW_ROUNDS && estimate.excludes_zero();
+        let verdict = if resolved { Verdict::Resolved } else { Verdict::Undecided };
+        let Estimate { value: percent, low, high } = estimate.scaled(100.0);
+        Difference { metric, percent, low, high, verdict }
+    };
+    let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);
+    let [whole, setup, data, discrepancy]: [Estimate; 4] = estimates.try_into().expect("one estimate per combination");
+    SetupAndData {
+        metric,
+        whole: difference(whole),
+        setup: difference(setup),
+        data: difference(data),
+        discrepancy: difference(discrepancy),
+    }
+}

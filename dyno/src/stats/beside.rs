@@ -1,0 +1,208 @@
+//! A paper's published numbers beside ours: throughput relative to plain HTTP, shares, setup against data, and the order of the
+//! components. Its shares are those it prints, else computed from its throughputs by the papers' own arithmetic.
+
+use serde::Serialize;
+
+use super::answers::{Answers, Direction};
+use super::papers::{relative_cost, relative_throughput, share_saved};
+use super::shares::{MISSING, Metric, Share, Shares};
+use crate::experiment::model::{ConfigurationModel, Experiment, PaperModel, ShareModel};
+use crate::store::{Kind, Record};
+
+/// Half of the last digit that the papers print of a percentage.
+const HALF_A_DIGIT: f64 = 0.5;
+
+/// What the paper published of one configuration.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BesideConfiguration {
+    /// Our name.
+    pub configuration: String,
+    /// The paper's name, where it is another.
+    pub label: Option<String>,
+    /// Hits per second for each machine; NaN (JSON: null) where not published.
+    pub hits_per_s: Vec<f64>,
+    /// Per cent of plain HTTP's throughput on that machine.
+    pub percent_of_plain: Vec<f64>,
+}
+
+/// A share of the paper beside ours, which is in the record's shares under the same name.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BesideShare {
+    /// The share.
+    pub share: String,
+    /// The paper's, per cent for each machine; NaN (JSON: null) where not published.
+    pub percent: Vec<f64>,
+    /// It is computed from published throughputs, not printed (for each machine).
+    pub computed: Vec<bool>,
+    /// Our interval by time, the papers' metric, against the range of the paper's numbers.
+    pub by_time: Option<Direction>,
+    /// Our interval by CPU, against the same.
+    pub by_cpu: Option<Direction>,
+}
+
+/// Section 3.10's sum from the paper's throughputs, per cent for each machine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BesideSetupAndData {
+    /// What TLS costs in all; NaN (JSON: null) where plain HTTP's throughput was not published.
+    pub whole: Vec<f64>,
+    /// Connection setup.
+    pub setup: Vec<f64>,
+    /// Data exchange.
+    pub data: Vec<f64>,
+    /// The whole less both.
+    pub discrepancy: Vec<f64>,
+}
+
+/// A paper's numbers beside ours.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Beside {
+    /// Authors, year, figures.
+    pub source: String,
+    /// The machines, in the order of all numbers.
+    pub machines: Vec<String>,
+    /// In the order of the experiment: configurations that the paper has numbers of.
+    pub configurations: Vec<BesideConfiguration>,
+    /// In the order of the experiment: shares that the paper has numbers of.
+    pub shares: Vec<BesideShare>,
+    /// Where the experiment has minimal set-up, plain data and plain HTTP.
+    pub setup_and_data: Option<BesideSetupAndData>,
+    /// What is not as in the paper.
+    pub differences: Vec<String>,
+}
+
+impl Beside {
+    /// The paper of a record's experiment. `None` where it names none.
+    pub fn of(record: &Record, shares: &Shares, answers: &Answers) -> Option<Beside> {
+        let experiment = record.experiment.as_ref()?;
+        let paper = experiment.paper.as_ref()?;
+        let published = Published { experiment, paper };
+        Some(Beside {
+            source: paper.source.clone(),
+            machines: paper.machines.clone(),
+            configurations: experiment
+                .configurations
+                .iter()
+                .filter_map(|model| published.configuration(model))
+                .collect(),
+            shares: experiment.shares.iter().filter_map(|model| published.share(model, shares)).collect(),
+            setup_and_data: (!answers.setup_and_data.is_empty()).then(|| published.setup_and_data(record)).flatten(),
+            differences: paper.differences.clone(),
+        })
+    }
+
+    /// The factor by which TLS divides throughput on each machine that it is known of: plain HTTP by as is.
+    pub fn tls_factors(&self, as_is: &str) -> Vec<f64> {
+        let ours = self.configurations.iter().find(|row| row.configuration == as_is);
+        let percents = ours.map_or(&[][..], |row| &row.percent_of_plain);
+        percents.iter().filter(|percent| percent.is_finite()).map(|percent| 100.0 / percent).collect()
+    }
+}
+
+struct Published<'a> {
+    experiment: &'a Experiment,
+    paper: &'a PaperModel,
+}
+
+impl Published<'_> {
+    fn hits(&self, name: &str, machine: usize) -> f64 {
+        self.paper.hits_per_s.get(name).map_or(f64::NAN, |numbers| numbers[machine])
+    }
+
+    fn machines(&self) -> std::ops::Range<usize> {
+        0..self.paper.machines.len()
+    }
+
+    /// The name of the configuration for which `is` holds.
+    fn name(&self, is: impl Fn(&ConfigurationModel) -> bool) -> &str {
+        let found = self.experiment.configurations.iter().find(|model| is(model));
+        found.map_or("", |model| model.name.as_str())
+    }
+
+    fn as_is(&self) -> &str {
+        self.name(ConfigurationModel::is_untouched)
+    }
+
+    fn plain(&self) -> &str {
+        self.name(|model| model.plain_http && model.processors.is_none())
+    }
+
+    fn configuration(&self, model: &ConfigurationModel) -> Option<BesideConfiguration> {
+        let hits_per_s = self.paper.hits_per_s.get(&model.name)?.clone();
+        let plain = self.plain();
+        let percent_of_plain =
+            self.machines().map(|machine| 100.0 * relative_throughput(hits_per_s[machine], self.hits(plain, machine)));
+        Some(BesideConfiguration {
+            configuration: model.name.clone(),
+            label: model.label.clone(),
+            percent_of_plain: percent_of_plain.collect(),
+            hits_per_s,
+        })
+    }
+
+    fn share(&self, model: &ShareModel, ours: &Shares) -> Option<BesideShare> {
+        let printed = self.paper.shares_percent.get(&model.name);
+        let printed: Vec<f64> = self.machines().map(|machine| printed.map_or(f64::NAN, |of| of[machine])).collect();
+        let computed = self.machines().map(|machine| 100.0 * self.computed_share(model, machine));
+        let (percent, computed): (Vec<f64>, Vec<bool>) = printed
+            .iter()
+            .zip(computed)
+            .map(
+                |(&printed, computed)| {
+                    if printed.is_nan() { (computed, computed.is_finite()) } else { (printed, false) }
+                },
+            )
+            .unzip();
+        if percent.iter().all(|percent| percent.is_nan()) {
+            return None;
+        }
+        let of = |metric| ours.by(metric).find(|share| share.stage == model.name && share.stage != MISSING);
+        let against = |metric| of(metric).map(|share| against_range(share, &percent));
+        Some(BesideShare {
+            share: model.name.clone(),
+            by_time: against(Metric::Throughput),
+            by_cpu: against(Metric::Cpu),
+            percent,
+            computed,
+        })
+    }
+
+    fn computed_share(&self, model: &ShareModel, machine: usize) -> f64 {
+        let as_is = self.hits(self.as_is(), machine);
+        let on = self.hits(&model.on, machine);
+        match &model.off {
+            Some(off) => relative_cost(as_is, on, self.hits(off, machine)),
+            None => relative_throughput(as_is, on),
+        }
+    }
+
+    fn setup_and_data(&self, record: &Record) -> Option<BesideSetupAndData> {
+        let off = |stage: &str| {
+            let kind = Kind::StageOff(stage.to_owned());
+            record.configurations.iter().find(|configuration| configuration.kind == kind)
+        };
+        let (setup, data) = (off("setup")?, off("marshalling")?);
+        let saved = |name: &str| -> Vec<f64> {
+            let share = |machine| 100.0 * share_saved(self.hits(self.as_is(), machine), self.hits(name, machine));
+            self.machines().map(share).collect()
+        };
+        let (whole, setup, data) = (saved(self.plain()), saved(&setup.name), saved(&data.name));
+        if setup.iter().chain(&data).all(|share| share.is_nan()) {
+            return None;
+        }
+        let discrepancy = self.machines().map(|machine| whole[machine] - setup[machine] - data[machine]).collect();
+        Some(BesideSetupAndData { whole, setup, data, discrepancy })
+    }
+}
+
+/// Our interval against the range of the paper's numbers, which are printed to a whole per cent.
+fn against_range(share: &Share, published: &[f64]) -> Direction {
+    let numbers = || published.iter().copied().filter(|number| number.is_finite());
+    let low = numbers().fold(f64::INFINITY, f64::min) - HALF_A_DIGIT;
+    let high = numbers().fold(f64::NEG_INFINITY, f64::max) + HALF_A_DIGIT;
+    match () {
+        () if share.bound => Direction::Undecided,
+        () if share.low > high => Direction::Bigger,
+        () if share.high < low => Direction::Smaller,
+        () => Direction::Undecided,
+    }
+}
