@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+pub mod follow;
 pub mod handshake;
 pub mod hello;
 pub mod http;
 pub mod limits;
 pub mod proxy_protocol;
 pub mod record;
+pub mod session_keys;

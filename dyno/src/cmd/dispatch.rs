@@ -43,7 +43,7 @@ enum Action {
 #[derive(Debug, clap::Args)]
 struct RunArgs {
     /// Take everything from this TOML file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["backend", "policy", "proxy_protocol", "loops", "drain_time"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["backend", "policy", "proxy_protocol", "loops", "session_timeout", "table_size", "drain_time"])]
     config: Option<PathBuf>,
     /// Where clients connect to; port 0: a free one. May be repeated
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_address)]
@@ -60,6 +60,12 @@ struct RunArgs {
     /// Loops, each a thread; 0: one for each processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     loops: u32,
+    /// How long it is remembered which backend holds a session: as long as the backends keep theirs
+    #[arg(long, value_name = "TIME", default_value_t = config::default_session_timeout())]
+    session_timeout: Time,
+    /// TLS 1.2 sessions, and client addresses, that are remembered at once; 32 bytes each
+    #[arg(long, value_name = "N", default_value_t = config::default_table_size())]
+    table_size: u32,
     /// How long open connections may go on after the first Ctrl-C
     #[arg(long, value_name = "TIME", default_value_t = config::default_drain_time())]
     drain_time: Time,
@@ -104,6 +110,8 @@ fn from_flags(args: &RunArgs) -> Config {
         policy: args.policy,
         proxy_protocol: args.proxy_protocol,
         loops: args.loops,
+        session_timeout: args.session_timeout,
+        table_size: args.table_size,
         drain_time: args.drain_time,
         limits: Limits::default(),
         backends: args.backend.iter().map(|&address| Backend { name: None, address }).collect(),

@@ -99,6 +99,12 @@ pub struct Config {
     /// Loops, each a thread; 0: one for each processor.
     #[serde(default)]
     pub loops: u32,
+    /// How long it is remembered which backend holds a session: as long as the backends keep theirs.
+    #[serde(default = "default_session_timeout")]
+    pub session_timeout: Time,
+    /// TLS 1.2 sessions, and client addresses, that are remembered at once; 32 bytes each.
+    #[serde(default = "default_table_size")]
+    pub table_size: u32,
     /// How long open connections may go on after the first Ctrl-C.
     #[serde(default = "default_drain_time")]
     pub drain_time: Time,
@@ -118,6 +124,16 @@ pub const fn default_policy() -> Policy {
 /// See [`Config::drain_time`].
 pub const fn default_drain_time() -> Time {
     Time::seconds(30)
+}
+
+/// See [`Config::session_timeout`]: what nginx, Apache, HAProxy and OpenSSL have unless told otherwise.
+pub const fn default_session_timeout() -> Time {
+    Time::seconds(300)
+}
+
+/// See [`Config::table_size`].
+pub const fn default_table_size() -> u32 {
+    131_072
 }
 
 /// Most loops.
@@ -147,12 +163,13 @@ impl Config {
     pub fn settings(&self) -> Result<Settings> {
         ensure!(!self.listen.is_empty(), "`listen` names no address for clients to connect to");
         ensure!(self.loops <= LOOPS_MAX, "`loops` is {}, at most {LOOPS_MAX} make sense", self.loops);
+        ensure!((1..=1 << 26).contains(&self.table_size), "`table_size` must be between 1 and {}", 1 << 26);
         let settings = Settings {
             backends: self.backends.iter().map(Backend::for_engine).collect(),
             policy: self.policy.for_engine(),
             proxy_header: self.proxy_protocol.for_engine(),
             limits: self.limits.for_engine()?,
-            session_timeout_s: 300,
+            session_timeout_s: self.session_timeout_s()?,
             fall: 3,
         };
         settings.check().context("`backend`")?;
@@ -170,6 +187,12 @@ impl Config {
             ensure!(!again, "`listen` names {address} twice");
         }
         Ok(settings)
+    }
+
+    fn session_timeout_s(&self) -> Result<u32> {
+        let seconds = self.session_timeout.0.as_secs();
+        ensure!((1..=10_000_000).contains(&seconds), "`session_timeout` must be at least one second");
+        Ok(seconds as u32)
     }
 
     /// Loops to run.

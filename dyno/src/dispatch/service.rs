@@ -33,7 +33,7 @@ impl Service {
     pub fn new(config: Config) -> Result<Service> {
         let settings = config.settings().or_exit(Exit::Usage)?;
         descriptors::make_room_for(config.descriptors()).or_exit(Exit::Environment)?;
-        let shared = Shared::new(settings, config.loops()).or_exit(Exit::Usage)?;
+        let shared = Shared::new(settings, config.loops(), config.table_size as usize).or_exit(Exit::Usage)?;
         let mut listeners: Vec<Vec<TcpListener>> = (0..config.loops()).map(|_| Vec::new()).collect();
         let mut addresses = Vec::new();
         for address in &config.listen {

@@ -3,6 +3,9 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
+use tlsdyno_wire::session_keys::ClientReader;
+
+use super::learn::Student;
 use super::relay::Direction;
 
 /// Which of the two sockets.
@@ -29,6 +32,8 @@ pub(super) struct Socket {
     pub(super) descriptor: OwnedFd,
     /// Room for output is told too.
     pub(super) tells_room: bool,
+    /// The reactor tells about it.
+    pub(super) watched: bool,
 }
 
 /// The backend's socket, and which backend it is.
@@ -47,6 +52,10 @@ pub(super) struct Connection {
     pub(super) stage: Stage,
     /// Slots that could not be reached, as a mask.
     pub(super) tried: u64,
+    /// Looks for the hello, while it has come in part.
+    pub(super) hello: Option<Box<ClientReader>>,
+    /// What the client offers, and follows what becomes of it; until that is known.
+    pub(super) student: Option<Box<Student>>,
     /// From the client, to be sent once a backend is connected.
     pub(super) first_bytes: Vec<u8>,
     /// From the client to the backend.
@@ -62,11 +71,13 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(client: OwnedFd, client_address: SocketAddr, now_ns: u64) -> Connection {
         Connection {
-            client: Socket { descriptor: client, tells_room: false },
+            client: Socket { descriptor: client, tells_room: false, watched: false },
             client_address,
             backend: None,
             stage: Stage::Hello,
             tried: 0,
+            hello: None,
+            student: None,
             first_bytes: Vec::new(),
             up: Direction::default(),
             down: Direction::default(),

@@ -44,6 +44,34 @@ counters! {
         accepted,
         /// Connections closed.
         closed,
+        /// Handshakes in which a session was offered.
+        sessions_offered,
+        /// Offered sessions that the backend accepted.
+        sessions_accepted,
+        /// Offered sessions that the backend rejected: a full handshake took place.
+        sessions_rejected,
+        /// Connections without a session, sent by load.
+        routed_fresh,
+        /// Connections sent to the backend that is known to hold the session.
+        routed_known,
+        /// Connections whose session nobody is known to hold, sent to a backend that has not rejected it.
+        routed_tried,
+        /// Connections whose session nobody can be known to hold, sent by load.
+        routed_unknown,
+        /// Connections whose session nobody is known to hold, sent to the backend that the address used last.
+        routed_address,
+        /// Hellos offering early data.
+        hellos_early_data,
+        /// Hellos with values without meaning (GREASE).
+        hellos_grease,
+        /// Hellos with an encrypted inner hello, or something that looks like it.
+        hellos_encrypted,
+        /// Connections that began with something else than TLS; sent by load.
+        not_tls,
+        /// Hellos that contradict themselves; sent by load.
+        hellos_malformed,
+        /// Hellos longer than the limit; sent by load.
+        hellos_oversized,
         /// Connections refused because their address has too many.
         refused_address,
         /// Connections closed because the client did not send its hello in time.

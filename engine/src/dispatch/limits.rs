@@ -24,3 +24,15 @@ pub const SWEEP_NS_MAX: u64 = 1_000_000_000;
 pub const SWEEP_NS_MIN: u64 = 5_000_000;
 /// How long a connection that cannot be sent to in full is kept after both sides ended.
 pub const LINGER_NS: u64 = 30_000_000_000;
+/// Names of ticket keys that are remembered: a server has a few at a time.
+pub const NAMES: usize = 4096;
+/// When every backend has rejected a key so many times over, no more is tried until it is forgotten.
+pub const FAILED_ROUNDS_MAX: u8 = 2;
+/// After so many names that nobody had met before, tickets of this length are taken for nameless.
+pub const UNLEARNABLE_AFTER: u32 = 128;
+/// The count of strangers stops here, so that nameless tickets are soon recognised when they get names.
+pub const UNLEARNABLE_MAX: u32 = 256;
+/// A name that is met again makes up for so many strangers.
+pub const UNLEARNABLE_CREDIT: u32 = 8;
+/// Of tickets that are taken for nameless, one in so many is still looked at.
+pub const UNLEARNABLE_SAMPLE: u32 = 8;

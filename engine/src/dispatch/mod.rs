@@ -5,14 +5,17 @@
 
 mod connection;
 pub mod counters;
+pub mod learn;
 pub mod limits;
+pub mod memory;
 mod pipes;
 mod places;
 mod relay;
-mod route;
+pub mod route;
 mod run;
 mod settings;
 mod shared;
+pub mod table;
 
 pub use run::{bind, run};
 pub use settings::{Backend, Limits, Policy, ProxyHeader, Settings, SettingsError};

@@ -116,6 +116,11 @@ impl Direction {
         Ok(())
     }
 
+    /// The sender's end of stream was read elsewhere.
+    pub(super) fn note_end(&mut self) {
+        self.ended = true;
+    }
+
     /// Moves what can be moved now.
     pub(super) fn pump(&mut self, from: BorrowedFd, to: BorrowedFd, tools: &mut Tools) -> Result<Flow, Fault> {
         let mut budget = BYTES_PER_TURN;

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::limits::BACKENDS_MAX;
+use super::limits::{BACKENDS_MAX, UNLEARNABLE_SAMPLE};
+use super::memory::{Memory, Name, Offer, is_hopeless};
 use super::settings::Policy;
 use super::shared::Target;
 
@@ -25,10 +26,38 @@ impl Choices<'_> {
     }
 }
 
+/// Why a connection was sent where it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It offers no session.
+    Fresh,
+    /// That backend is known to hold the session.
+    Known,
+    /// Nobody is known to hold it: one was tried that has not refused it.
+    Tried,
+    /// Who holds it cannot be learned, or is not known.
+    Unknown,
+    /// As `Tried` or `Unknown`, and that backend is the one that this address used last.
+    Address,
+}
+
+/// A decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The backend.
+    pub slot: u8,
+    /// Why.
+    pub reason: Reason,
+    /// What becomes of the session is worth learning.
+    pub learn: bool,
+}
+
 /// The decisions of one loop.
 #[derive(Debug)]
 pub struct Router {
     policy: Policy,
+    /// Sessions of nameless tickets, of which a few are still looked at.
+    nameless: u32,
     /// Where round robin goes on, as an index into the targets.
     next: usize,
     /// Connections sent to each slot lately: halved now and then.
@@ -41,7 +70,7 @@ const RECENT_MAX: u32 = 1024;
 impl Router {
     /// `start`: where round robin begins, different in each loop.
     pub fn new(policy: Policy, start: usize) -> Router {
-        Router { policy, next: start, recent: [0; BACKENDS_MAX] }
+        Router { policy, nameless: 0, next: start, recent: [0; BACKENDS_MAX] }
     }
 
     /// New settings.
@@ -57,6 +86,89 @@ impl Router {
             Policy::SourceAddress => choices.from(0).max_by_key(|&slot| affinity(address, choices.targets, slot)),
             Policy::Session | Policy::SessionAddress => self.by_load(choices),
         }
+    }
+
+    /// A backend for a connection whose hello was read. `None`: no slot is usable.
+    pub fn by_session(
+        &mut self,
+        choices: &Choices,
+        address: IpAddr,
+        offer: &Offer,
+        memory: &Memory,
+        now_s: u32,
+    ) -> Option<Route> {
+        let mut unknown: Option<Name> = None;
+        for name in offer.names() {
+            match memory.known_name(name, now_s) {
+                Some(known) if known.accepted & choices.usable != 0 => {
+                    memory.note_meeting(name, true);
+                    return self.among(choices, known.accepted, Reason::Known, true);
+                }
+                _ => unknown = unknown.or(Some(name)),
+            }
+        }
+        if let Some(id) = offer.id() {
+            let holders = memory.holders_of_id(id, now_s);
+            if holders & choices.usable != 0 {
+                return self.among(choices, holders, Reason::Known, true);
+            }
+        }
+        if let Some(name) = unknown {
+            return self.try_one(choices, address, name, memory, now_s);
+        }
+        match offer.offers_session() {
+            true => self.hinted(choices, address, memory, now_s, Reason::Unknown, true),
+            false => self.among(choices, u64::MAX, Reason::Fresh, true),
+        }
+    }
+
+    /// For a key that nobody is known to hold: one that has not rejected it. The last one left must hold it, if anybody does.
+    fn try_one(
+        &mut self,
+        choices: &Choices,
+        address: IpAddr,
+        name: Name,
+        memory: &Memory,
+        now_s: u32,
+    ) -> Option<Route> {
+        let known = memory.known_name(name, now_s);
+        let nameless = memory.note_meeting(name, known.is_some());
+        if nameless && known.is_none() {
+            self.nameless = self.nameless.wrapping_add(1);
+            let learn = self.nameless.is_multiple_of(UNLEARNABLE_SAMPLE);
+            return self.hinted(choices, address, memory, now_s, Reason::Unknown, learn);
+        }
+        let known = known.unwrap_or_default();
+        let left = choices.usable & !known.rejected;
+        if is_hopeless(&known) || left == 0 {
+            return self.hinted(choices, address, memory, now_s, Reason::Unknown, true);
+        }
+        self.hinted(&Choices { usable: left, ..*choices }, address, memory, now_s, Reason::Tried, true)
+    }
+
+    /// The backend that the address used last, if the policy allows that hint and it is among the choices; else by load.
+    fn hinted(
+        &mut self,
+        choices: &Choices,
+        address: IpAddr,
+        memory: &Memory,
+        now_s: u32,
+        reason: Reason,
+        learn: bool,
+    ) -> Option<Route> {
+        if self.policy == Policy::SessionAddress {
+            let last = memory.last_of_address(address, now_s);
+            if last & choices.usable != 0 {
+                return self.among(choices, last, Reason::Address, learn);
+            }
+        }
+        self.among(choices, u64::MAX, reason, learn)
+    }
+
+    /// By load among some slots.
+    fn among(&mut self, choices: &Choices, slots: u64, reason: Reason, learn: bool) -> Option<Route> {
+        let slot = self.by_load(&Choices { usable: choices.usable & slots, ..*choices })?;
+        Some(Route { slot, reason, learn })
     }
 
     /// Notes where a connection was sent.

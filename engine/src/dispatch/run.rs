@@ -6,18 +6,20 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto};
 use socket2::{Domain, Protocol, Type};
 use tlsdyno_wire::proxy_protocol;
+use tlsdyno_wire::session_keys::{ClientReader, SessionKeys, Unreadable};
 
 use super::connection::{BackendSocket, Connection, Side, Socket, Stage};
-use super::counters::Counts;
+use super::counters::{Counts, LoopCounts};
+use super::learn::{Lesson, Outcome, Student};
 use super::limits::*;
 use super::pipes::Pipes;
 use super::places::{Id, Places};
 use super::relay::{Fault, Flow, Tools};
-use super::route::{Choices, Router};
-use super::settings::ProxyHeader;
+use super::route::{Choices, Reason, Router};
+use super::settings::{Policy, ProxyHeader};
 use super::shared::{Phase, Shared, Snapshot};
 use crate::reactor::{Event, Interest, Reactor};
 use crate::sys;
@@ -207,7 +209,73 @@ impl Loop<'_> {
 
     fn admit(&mut self, client: OwnedFd, address: SocketAddr) {
         let id = self.places.insert(Connection::new(client, address, self.now_ns));
-        self.connect(id);
+        match self.snapshot.settings.policy.reads_hellos() {
+            true => self.read_hello(id),
+            false => self.connect(id),
+        }
+    }
+
+    // --- the hello -----------------------------------------------------------------------------------------------------------------
+
+    /// Reads what there is of the hello; connects as soon as it is whole, or cannot become one.
+    fn read_hello(&mut self, id: Id) {
+        let Some(connection) = self.places.get(id) else { return };
+        let most = self.snapshot.settings.limits.hello_bytes;
+        let mut reader = connection.hello.take().unwrap_or_else(|| Box::new(ClientReader::new(most)));
+        loop {
+            match rustix::net::recv(&connection.client.descriptor, &mut self.buffer[..], RecvFlags::empty()) {
+                Ok((0, _)) if connection.first_bytes.is_empty() => return self.close(id),
+                Ok((0, _)) => {
+                    self.counts.all.not_tls.add(1);
+                    connection.up.note_end();
+                    return self.connect(id);
+                }
+                Ok((count, _)) => {
+                    connection.first_bytes.extend_from_slice(&self.buffer[..count]);
+                    let found = reader.read(&self.buffer[..count]);
+                    // Records of one byte each take six for each byte of the hello: that much is held, no more.
+                    let too_long = connection.first_bytes.len() > most * 6 + COPY_BYTES;
+                    match found {
+                        Ok(None) if !too_long => {}
+                        Ok(Some(keys)) => {
+                            self.understand(id, &keys);
+                            return self.connect(id);
+                        }
+                        Ok(None) => self.counts.all.hellos_oversized.add(1),
+                        Err(Unreadable::Oversized { .. }) => self.counts.all.hellos_oversized.add(1),
+                        Err(Unreadable::Malformed(_)) => self.counts.all.hellos_malformed.add(1),
+                        Err(Unreadable::Records(_) | Unreadable::NoHello) => self.counts.all.not_tls.add(1),
+                    }
+                    if found.is_err() || too_long {
+                        return self.connect(id);
+                    }
+                }
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(_) => {
+                    connection.reset_by = Some(Side::Client);
+                    return self.close(id);
+                }
+            }
+        }
+        connection.hello = Some(reader);
+        if !connection.client.watched {
+            connection.client.watched = true;
+            if self.reactor.add(&connection.client.descriptor, id.token(Side::Client), Interest::EdgeRead).is_err() {
+                self.close(id);
+            }
+        }
+    }
+
+    fn understand(&mut self, id: Id, keys: &SessionKeys) {
+        let counts = &self.counts.all;
+        counts.hellos_early_data.add(keys.early_data.into());
+        counts.hellos_grease.add(keys.grease.into());
+        counts.hellos_encrypted.add(keys.encrypted_hello.into());
+        let offer = self.shared.memory.offer(keys);
+        if let Some(connection) = self.places.get(id) {
+            connection.student = Some(Box::new(Student::new(offer)));
+        }
     }
 
     // --- connecting ----------------------------------------------------------------------------------------------------------------
@@ -246,7 +314,7 @@ impl Loop<'_> {
             self.shared.slots[usize::from(slot)].active.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             connection.stage = Stage::Connecting;
             connection.since_ns = self.now_ns;
-            let socket = Socket { descriptor, tells_room: !connected };
+            let socket = Socket { descriptor, tells_room: !connected, watched: true };
             let interest = if connected { Interest::EdgeRead } else { Interest::EdgeReadWrite };
             let watched = self.reactor.add(&socket.descriptor, id.token(Side::Backend), interest);
             connection.backend = Some(BackendSocket { socket, slot });
@@ -278,7 +346,21 @@ impl Loop<'_> {
             active[slot] = self.shared.slots[slot].active.load(std::sync::atomic::Ordering::Relaxed);
         }
         let choices = Choices { targets, usable: wanted & !connection.tried, active: &active };
-        self.router.blind(&choices, connection.client_address.ip())
+        let address = connection.client_address.ip();
+        let Some(student) = &mut connection.student else { return self.router.blind(&choices, address) };
+        let now_s = seconds(self.now_ns);
+        let route = self.router.by_session(&choices, address, student.offer(), &self.shared.memory, now_s)?;
+        student.set_learn(route.learn);
+        let counts = &self.counts.all;
+        let count = match route.reason {
+            Reason::Fresh => &counts.routed_fresh,
+            Reason::Known => &counts.routed_known,
+            Reason::Tried => &counts.routed_tried,
+            Reason::Unknown => &counts.routed_unknown,
+            Reason::Address => &counts.routed_address,
+        };
+        count.add(1);
+        Some(route.slot)
     }
 
     fn note_failure(&mut self, id: Id, slot: u8) {
@@ -296,6 +378,11 @@ impl Loop<'_> {
         self.shared.slots[usize::from(backend.slot)].connected();
         self.counts.backends[usize::from(backend.slot)].connections.add(1);
         self.router.sent_to(backend.slot);
+        if self.snapshot.settings.policy == Policy::SessionAddress {
+            let (address, slot) = (connection.client_address.ip(), backend.slot);
+            let timeout_s = self.snapshot.settings.session_timeout_s;
+            self.shared.memory.note_address(address, slot, seconds(self.now_ns), timeout_s);
+        }
         let first = std::mem::take(&mut connection.first_bytes);
         let first = with_proxy_header(self.snapshot.settings.proxy_header, connection, first);
         connection.stage = Stage::Relaying;
@@ -304,7 +391,10 @@ impl Loop<'_> {
         let Some(backend) = &connection.backend else { return };
         let sent =
             if first.is_empty() { Ok(()) } else { connection.up.send(backend.socket.descriptor.as_fd(), &first) };
-        let watched = self.reactor.add(&connection.client.descriptor, id.token(Side::Client), Interest::EdgeRead);
+        let watched = match std::mem::replace(&mut connection.client.watched, true) {
+            true => Ok(()),
+            false => self.reactor.add(&connection.client.descriptor, id.token(Side::Client), Interest::EdgeRead),
+        };
         if sent.is_err() {
             // It accepted and reset at once.
             connection.reset_by = Some(Side::Backend);
@@ -364,8 +454,10 @@ impl Loop<'_> {
     /// Moves what can be moved.
     fn drive(&mut self, id: Id) {
         let Some(connection) = self.places.get(id) else { return };
-        if connection.stage != Stage::Relaying {
-            return;
+        match connection.stage {
+            Stage::Hello => return self.read_hello(id),
+            Stage::Connecting => return,
+            Stage::Relaying => {}
         }
         connection.since_ns = self.now_ns;
         let (up, down) = (self.pump(id, Side::Client), self.pump(id, Side::Backend));
@@ -390,8 +482,17 @@ impl Loop<'_> {
             Side::Backend => (&mut connection.down, backend, client),
         };
         let before = direction.bytes;
-        let mut tools =
-            Tools { buffer: &mut self.buffer, pipes: &mut self.pipes, watch: &mut |_| false, pipes_missing: 0 };
+        let lesson = Lesson {
+            memory: &self.shared.memory,
+            slot: connection.backend.as_ref().map_or(0, |backend| backend.slot),
+            all: all(&self.snapshot),
+            now_s: seconds(self.now_ns),
+            timeout_s: self.snapshot.settings.session_timeout_s,
+        };
+        let hello_bytes = self.snapshot.settings.limits.hello_bytes;
+        let (student, counts) = (&mut connection.student, &self.counts.all);
+        let mut watch = |bytes: &[u8]| watch(student, side, bytes, hello_bytes, &lesson, counts);
+        let mut tools = Tools { buffer: &mut self.buffer, pipes: &mut self.pipes, watch: &mut watch, pipes_missing: 0 };
         let flow = direction.pump(from, to, &mut tools);
         self.counts.all.pipes_missing.add(tools.pipes_missing);
         let count = if side == Side::Client { &self.counts.all.bytes_up } else { &self.counts.all.bytes_down };
@@ -494,6 +595,42 @@ impl Loop<'_> {
             }
         }
     }
+}
+
+/// Shows bytes that pass to whoever learns from them; whether that goes on.
+fn watch(
+    student: &mut Option<Box<Student>>,
+    side: Side,
+    bytes: &[u8],
+    hello_bytes: usize,
+    lesson: &Lesson,
+    counts: &LoopCounts,
+) -> bool {
+    let Some(follows) = student else { return false };
+    let outcome = match side {
+        Side::Client => {
+            follows.read_client(bytes, lesson.memory);
+            None
+        }
+        Side::Backend => follows.read_server(bytes, hello_bytes, lesson),
+    };
+    let (offered, accepted) = match outcome {
+        None | Some(Outcome::Fresh) => (0, 0),
+        Some(Outcome::Accepted) => (1, 1),
+        Some(Outcome::Rejected) => (1, 0),
+    };
+    counts.sessions_offered.add(offered);
+    counts.sessions_accepted.add(accepted);
+    counts.sessions_rejected.add(offered - accepted);
+    if follows.is_done() {
+        *student = None;
+    }
+    student.is_some()
+}
+
+/// Whole seconds, never 0.
+fn seconds(now_ns: u64) -> u32 {
+    (now_ns / 1_000_000_000 + 1) as u32
 }
 
 /// Every backend of the settings, as a mask.

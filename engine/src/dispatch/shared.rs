@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::counters::Counts;
 use super::limits::BACKENDS_MAX;
+use super::memory::Memory;
 use super::settings::{Backend, Settings, SettingsError};
 
 /// How far the end has come.
@@ -71,6 +72,8 @@ pub struct Snapshot {
 pub struct Shared {
     /// By slot.
     pub slots: [Slot; BACKENDS_MAX],
+    /// What is known about sessions.
+    pub memory: Memory,
     /// By loop.
     pub counts: Box<[Counts]>,
     snapshot: Mutex<Arc<Snapshot>>,
@@ -80,13 +83,14 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// For so many loops.
+    /// For so many loops, with tables of so many entries.
     ///
     /// # Errors
     /// The settings cannot be taken.
-    pub fn new(settings: Settings, loops: usize) -> Result<Shared, SettingsError> {
+    pub fn new(settings: Settings, loops: usize, table_entries: usize) -> Result<Shared, SettingsError> {
         let shared = Shared {
             slots: std::array::from_fn(|_| Slot::default()),
+            memory: Memory::new(table_entries),
             counts: (0..loops).map(|_| Counts::default()).collect(),
             snapshot: Mutex::new(Arc::new(Snapshot { settings: settings.clone(), targets: Vec::new() })),
             generation: AtomicU64::new(0),
@@ -118,6 +122,7 @@ impl Shared {
         for (number, slot) in self.slots.iter().enumerate() {
             let wanted = targets.iter().any(|target| usize::from(target.slot) == number);
             if wanted && !slot.wanted.swap(true, Ordering::Relaxed) {
+                self.memory.forget_slots(1 << number);
                 slot.down.store(false, Ordering::Relaxed);
                 slot.failures_in_a_row.store(0, Ordering::Relaxed);
             } else if !wanted {
