@@ -14,6 +14,7 @@ use tlsdyno_wire::handshake::{
     EncryptedExtensions, Joiner, KeyUpdate, NewSessionTicket12, NewSessionTicket13, ServerKeyExchange,
 };
 use tlsdyno_wire::hello::{self, ClientHello, Extensions, ServerHello, put_extension};
+use tlsdyno_wire::session_keys::{ClientReader, ServerReader};
 use tlsdyno_wire::{limits, record};
 
 /// Records and a ClientHello in them, as a dispatcher reads them.
@@ -47,6 +48,27 @@ fn look_at_hello(body: &[u8]) {
     let mut again = Vec::new();
     hello.encode(&mut again);
     assert_eq!(ClientHello::decode(&again), Ok(hello));
+}
+
+/// Bytes of both sides as a dispatcher sees them: however they are cut, the answer is the same.
+pub fn session_keys(data: &[u8]) {
+    let Some((&cut, bytes)) = data.split_first() else {
+        return;
+    };
+    for second in [false, true] {
+        let reader = || if second { ClientReader::second(16 * 1024) } else { ClientReader::new(16 * 1024) };
+        let at_once = reader().read(bytes);
+        let mut in_pieces = reader();
+        let answers = bytes.chunks(usize::from(cut) + 1).map(|piece| in_pieces.read(piece));
+        let answer = answers.into_iter().find(|answer| *answer != Ok(None)).unwrap_or(Ok(None));
+        assert_eq!(answer, at_once);
+    }
+    let says = |piece: usize| {
+        let (mut reader, mut said) = (ServerReader::default(), Vec::new());
+        bytes.chunks(piece).for_each(|piece| reader.read(piece, |says| said.push(says)));
+        said
+    };
+    assert_eq!(says(usize::from(cut) + 1), says(bytes.len().max(1)));
 }
 
 /// One handshake message body, its first byte choosing the decoder; what is understood must survive encoding.

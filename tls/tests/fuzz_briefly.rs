@@ -83,6 +83,23 @@ fn hello_parse() {
 }
 
 #[test]
+fn session_keys() {
+    let mut random = Random(6);
+    for seed in targets::conversations() {
+        for _ in 0..1000 {
+            targets::session_keys(&random.mutate(&seed));
+        }
+    }
+    for start in [[40, 22, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3], [9, 22, 3, 3, 0, 90, 2, 0, 0, 86, 3, 3]] {
+        for _ in 0..10_000 {
+            let mut bytes = start.to_vec();
+            bytes.extend(random.bytes(300));
+            targets::session_keys(&bytes);
+        }
+    }
+}
+
+#[test]
 fn handshake_messages() {
     let mut random = Random(3);
     for _ in 0..50_000 {

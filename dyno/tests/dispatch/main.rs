@@ -1,4 +1,6 @@
 //! `tlsdyno dispatch` end to end.
 
+mod cluster;
 mod relay;
+mod sessions;
 mod support;

@@ -1,0 +1,94 @@
+//! Several real servers of one kind, each with sessions of its own, and load through a dispatcher before them.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tlsdyno::servers::{self, CertificateKind, Instance, ServerKind, ServerSpec, ServerTls, SessionCache};
+use tlsdyno_tls::Version;
+
+use crate::support::{Dispatcher, tlsdyno};
+
+/// How sessions are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sessions {
+    Ids,
+    Tickets12,
+    Tickets13,
+}
+
+impl Sessions {
+    fn version(self) -> Version {
+        if self == Sessions::Tickets13 { Version::Tls13 } else { Version::Tls12 }
+    }
+}
+
+pub struct Cluster {
+    // In this order: servers end before their files go.
+    pub servers: Vec<Instance>,
+    _directories: Vec<TempDir>,
+}
+
+impl Cluster {
+    pub fn new(kind: &ServerKind, sessions: Sessions, count: usize) -> Cluster {
+        servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
+        let mut cluster = Cluster { servers: Vec::new(), _directories: Vec::new() };
+        for _ in 0..count {
+            let directory = tempfile::tempdir().unwrap();
+            fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).unwrap();
+            let docroot = directory.path().join("docroot");
+            fs::create_dir(&docroot).unwrap();
+            fs::set_permissions(&docroot, fs::Permissions::from_mode(0o755)).unwrap();
+            fs::write(docroot.join("1k.bin"), [b'x'; 1024]).unwrap();
+            let certificate = servers::certificates::create(CertificateKind::P256, directory.path()).unwrap();
+            let mut spec = ServerSpec::new(kind.clone(), docroot);
+            let (tickets, session_cache) = match sessions {
+                Sessions::Ids => (false, SessionCache::Shared),
+                Sessions::Tickets12 | Sessions::Tickets13 => (true, SessionCache::Off),
+            };
+            let versions = vec![sessions.version()];
+            spec.tls = Some(ServerTls { versions, tickets, session_cache, ..ServerTls::new(certificate) });
+            cluster.servers.push(servers::start(&spec, directory.path()).unwrap());
+            cluster._directories.push(directory);
+        }
+        cluster
+    }
+
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.servers.iter().map(Instance::address).collect()
+    }
+
+    pub fn dispatcher(&self, policy: &str) -> Dispatcher {
+        Dispatcher::new(&self.addresses(), &["--policy", policy])
+    }
+}
+
+/// Handshakes as the client counted them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handshakes {
+    pub connections: u64,
+    pub offered: u64,
+    pub accepted: u64,
+}
+
+/// `tlsdyno load` through the dispatcher; every request must succeed.
+pub fn load(dispatcher: &Dispatcher, sessions: Sessions, arguments: &[&str]) -> Handshakes {
+    let mut command = tlsdyno();
+    command.args(["load", &format!("https://{}/1k.bin", dispatcher.address), "--effort", "floor", "--json"]);
+    if sessions == Sessions::Ids {
+        command.arg("--no-tickets");
+    }
+    let output = command.args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
+    assert_eq!(json["errors"], serde_json::json!({}), "{json:#}");
+    let count = |name: &str| json["handshakes"][name].as_u64().unwrap();
+    Handshakes {
+        connections: json["connections"].as_u64().unwrap(),
+        offered: count("resumed_offered"),
+        accepted: count("resumed_accepted"),
+    }
+}
