@@ -1,4 +1,5 @@
-//! Compiles the provider (`native/provider`, C) and the shim (`native/shim`) into a shared library each, which `src/native` embeds.
+//! Compiles the provider (`native/provider`, C) and the shim (`native/shim`) into a shared library each, which `src/native` embeds, and
+//! lists the repository's experiments, which `src/experiment/files.rs` embeds.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -27,12 +28,28 @@ fn main() {
         &out.join("tlsdyno-shim.so"),
         &["-Wl,-z,nodelete,-z,relro,-z,now", "-Wl,--no-as-needed", "-lssl", "-lcrypto", "-ldl"],
     );
+    list_experiments(&native.join("../experiments"), &out.join("experiments.rs"));
+}
+
+/// Writes a Rust array of name (`papers/coarfa-2006-fig7`) and text of every experiment that a user may want to run by name.
+fn list_experiments(folder: &Path, list: &Path) {
+    let folder = folder.canonicalize().expect("the repository has experiments");
+    let mut entries = String::new();
+    for group in ["modern", "papers"] {
+        let group_folder = folder.join(group);
+        println!("cargo::rerun-if-changed={}", group_folder.display());
+        for path in files_ending(&group_folder, "toml") {
+            let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
+            entries.push_str(&format!("(\"{group}/{name}\", include_str!({:?})),\n", path.display().to_string()));
+        }
+    }
+    std::fs::write(list, format!("[\n{entries}]")).expect("the output directory can be written");
 }
 
 fn build(sources: &Path, library: &Path, link_arguments: &[&str]) {
     let mut build = cc::Build::new();
     build
-        .files(c_files(sources))
+        .files(files_ending(sources, "c"))
         .std("c11")
         .define("_GNU_SOURCE", None)
         // The same code in debug and release builds: it is what gets measured.
@@ -60,11 +77,11 @@ fn build(sources: &Path, library: &Path, link_arguments: &[&str]) {
     run(link.args(link_arguments));
 }
 
-fn c_files(folder: &Path) -> Vec<PathBuf> {
+fn files_ending(folder: &Path, end: &str) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
         .map(|entry| entry.expect("readable entry").path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+        .filter(|path| path.extension().is_some_and(|extension| extension == end))
         .collect();
     files.sort();
     files

@@ -28,6 +28,20 @@ pub enum ServerChoice {
     Lighttpd,
 }
 
+impl ServerChoice {
+    /// The driver.
+    pub fn name(self) -> ServerName {
+        match self {
+            ServerChoice::Builtin => ServerName::Builtin,
+            ServerChoice::Nginx => ServerName::Nginx,
+            ServerChoice::Apache => ServerName::ApacheEvent,
+            ServerChoice::ApachePrefork => ServerName::ApachePrefork,
+            ServerChoice::Haproxy => ServerName::Haproxy,
+            ServerChoice::Lighttpd => ServerName::Lighttpd,
+        }
+    }
+}
+
 /// Synthetic workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WorkloadChoice {
@@ -183,15 +197,7 @@ impl Args {
     }
 
     fn server_model(&self) -> Server {
-        let kind = match (&self.server_command, self.server) {
-            (Some(_), _) => ServerName::Command,
-            (None, ServerChoice::Builtin) => ServerName::Builtin,
-            (None, ServerChoice::Nginx) => ServerName::Nginx,
-            (None, ServerChoice::Apache) => ServerName::ApacheEvent,
-            (None, ServerChoice::ApachePrefork) => ServerName::ApachePrefork,
-            (None, ServerChoice::Haproxy) => ServerName::Haproxy,
-            (None, ServerChoice::Lighttpd) => ServerName::Lighttpd,
-        };
+        let kind = if self.server_command.is_some() { ServerName::Command } else { self.server.name() };
         Server {
             kind,
             command: self.server_command.clone(),

@@ -4,28 +4,44 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::ablate::ServerChoice;
 use crate::exit::{self, Exit, OrExit};
-use crate::experiment::cpus;
-use crate::experiment::model::Experiment;
+use crate::experiment::model::{Experiment, Measure, ServerName};
 use crate::experiment::run::{Finished, Observer, run as run_experiment};
 use crate::experiment::schedule::Schedule;
+use crate::experiment::{cpus, files};
 use crate::interrupt;
 use crate::report;
 use crate::report::terminal::Style;
 use crate::stats::Summary;
 use crate::store::Record;
 
-/// Runs an experiment from a TOML file
+/// Runs an experiment: a TOML file, or one that comes with tlsdyno, by its name
+///
+/// For example `tlsdyno run coarfa-2006-fig7 --server apache-prefork`, or `tlsdyno run remedies`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// The experiment; `tlsdyno ablate --print-experiment` writes one to start from
-    file: PathBuf,
+    /// A file (`tlsdyno ablate --print-experiment` writes one to start from) or a name from --list
+    #[arg(value_name = "EXPERIMENT", required_unless_present = "list")]
+    file: Option<PathBuf>,
+    /// List the experiments that come with tlsdyno, with their questions and times, and run nothing
+    #[arg(long, exclusive = true)]
+    list: bool,
     /// Bound on the measuring time, in seconds, instead of the file's
     #[arg(short, long, value_name = "SECONDS")]
     time: Option<f64>,
+    /// Server under test, instead of the file's
+    #[arg(long, value_enum)]
+    server: Option<ServerChoice>,
+    /// Certificate, instead of the file's: rsa-2048, rsa-3072, rsa-4096, p-256, p-384
+    #[arg(long, value_name = "TYPE")]
+    cert: Option<String>,
+    /// Seed of the order of blocks, instead of the file's
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -47,19 +63,39 @@ pub struct OutputArgs {
     print_experiment: bool,
 }
 
-/// Runs the file's experiment.
+/// Runs the experiment.
 pub fn run(args: &Args) -> Result<Exit> {
-    let text = std::fs::read_to_string(&args.file).with_context(|| format!("failed to read {}", args.file.display()));
-    let text = text.or_exit(Exit::Input)?;
-    let experiment = Experiment::from_toml(&text, args.file.parent().unwrap_or(Path::new(".")))
-        .with_context(|| format!("in {}", args.file.display()));
-    let mut experiment = experiment.or_exit(Exit::Input)?;
-    if let Some(time) = args.time {
-        experiment.measure.time_s = time;
-        experiment.check().or_exit(Exit::Usage)?;
+    let Some(file) = &args.file else {
+        print(&listing()?)?;
+        return Ok(Exit::Done);
+    };
+    let mut experiment = files::find(file).or_exit(Exit::Input)?;
+    if let Some(server) = args.server {
+        ensure!(
+            experiment.server.kind != ServerName::Command,
+            "{} measures a server command of its own; leave --server out",
+            file.display()
+        );
+        experiment.server.kind = server.name();
     }
+    let Measure { time_s, seed, .. } = &mut experiment.measure;
+    *time_s = args.time.unwrap_or(*time_s);
+    *seed = args.seed.or(*seed);
+    experiment.tls.certificate = args.cert.clone().unwrap_or(experiment.tls.certificate);
+    experiment.check().or_exit(Exit::Usage)?;
     check_cpus(&experiment).or_exit(Exit::Input)?;
     perform(&experiment, &args.output)
+}
+
+/// The experiments that come with tlsdyno: name, measuring time, question.
+fn listing() -> Result<String> {
+    let widest = files::EMBEDDED.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (name, toml) in files::EMBEDDED {
+        let experiment = Experiment::from_toml(toml, Path::new(".")).with_context(|| format!("in {name}"))?;
+        text.push_str(&format!("{name:widest$}  {:>4.0} s  {}\n", experiment.measure.time_s, experiment.question));
+    }
+    Ok(text)
 }
 
 /// Refuses CPUs that this process may not use.

@@ -2,6 +2,7 @@
 
 pub mod cpus;
 pub mod exchange;
+pub mod files;
 pub mod hardware;
 pub mod job;
 mod load_process;
