@@ -3,7 +3,7 @@
  * the area. The first full handshake makes it; from then on every look-up of it hits, and nothing is stored any more.
  *
  * Session IDs and the stateful tickets of TLS 1.3 go through the callback that looks sessions up; the tickets of TLS 1.2
- * through the callback that protects them, with a null cipher and a fixed key. Callbacks and options are set when a
+ * through the callback that protects them, with keys of zeros. Callbacks and options are set when a
  * handshake begins, not when the server makes its context: by then it is known to be a server's, and what the server has
  * set itself is overridden.
  */
@@ -17,7 +17,7 @@
 #include <openssl/evp.h>
 #include <openssl/params.h>
 
-enum { TICKET_NAME_SIZE = 16, TEN_YEARS_S = 10 * 365 * 86400, TICKET_KEY_SIZE = 32 };
+enum { TICKET_NAME_SIZE = 16, TICKET_IV_SIZE = 16, TICKET_KEY_SIZE = 32, TEN_YEARS_S = 10 * 365 * 86400 };
 
 static const unsigned char SESSION_CONTEXT[] = "tlsdyno";
 
@@ -114,27 +114,18 @@ static SSL_SESSION *on_look_up(SSL *ssl, const unsigned char *id, int size, int 
     return SSL_SESSION_dup(known);
 }
 
-/* The beginning of the ticket, as it will stand on the wire: key name, then the state in clear. */
-static bool keep_ticket(const SSL *ssl, const unsigned char *key_name)
+/* The beginning of the ticket, as it will stand on the wire: key name and IV. The session is whatever has it sealed now. */
+static bool keep_ticket(const SSL *ssl, const unsigned char *key_name, const unsigned char *iv)
 {
-    SSL_SESSION *session = SSL_SESSION_dup(SSL_get0_session(ssl));
-    unsigned char name[TLSDYNO_SHIM_SESSION_NAME_SIZE];
-    unsigned char der[TLSDYNO_SHIM_SESSION_SIZE];
-    unsigned char *end = der;
-    bool kept = false;
+    unsigned char name[TICKET_NAME_SIZE + TICKET_IV_SIZE];
 
-    /* libssl leaves the ID out of tickets. */
-    if (session != NULL && SSL_SESSION_set1_id(session, key_name, 0) == 1
-        && i2d_SSL_SESSION(session, NULL) <= (int)sizeof(der) && i2d_SSL_SESSION(session, &end) > TICKET_NAME_SIZE) {
-        memcpy(name, key_name, TICKET_NAME_SIZE);
-        memcpy(name + TICKET_NAME_SIZE, der, TICKET_NAME_SIZE);
-        kept = keep(session, name, sizeof(name));
-    }
-    SSL_SESSION_free(session);
-    return kept;
+    memcpy(name, key_name, TICKET_NAME_SIZE);
+    memcpy(name + TICKET_NAME_SIZE, iv, TICKET_IV_SIZE);
+    return keep(SSL_get0_session(ssl), name, sizeof(name));
 }
 
-static int prepare_ticket(EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac, int sealing)
+/* A cipher that pads: libssl refuses a null cipher, whose last step yields no byte. */
+static int prepare_ticket(EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac, const unsigned char *iv, int sealing)
 {
     unsigned char key[TICKET_KEY_SIZE] = {0};
     OSSL_PARAM params[] = {
@@ -143,7 +134,7 @@ static int prepare_ticket(EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac, int sealing)
         OSSL_PARAM_construct_end(),
     };
 
-    if (EVP_CipherInit_ex(cipher, EVP_enc_null(), NULL, NULL, NULL, sealing) != 1
+    if (EVP_CipherInit_ex(cipher, EVP_aes_128_cbc(), NULL, key, iv, sealing) != 1
         || EVP_MAC_CTX_set_params(mac, params) != 1)
         return -1;
     return 1;
@@ -153,17 +144,17 @@ static int prepare_ticket(EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac, int sealing)
 static int on_ticket_key(SSL *ssl, unsigned char *key_name, unsigned char *iv, EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac,
                          int sealing)
 {
-    (void)iv;
     if (sealing) {
         memcpy(key_name, area->run_id, TICKET_NAME_SIZE);
-        return keep_ticket(ssl, key_name) ? prepare_ticket(cipher, mac, sealing) : 0;
+        memset(iv, 0, TICKET_IV_SIZE);
+        return keep_ticket(ssl, key_name, iv) ? prepare_ticket(cipher, mac, iv, sealing) : 0;
     }
     if (memcmp(key_name, area->run_id, TICKET_NAME_SIZE) != 0) {
         count(SHIM_COUNT_UNIVERSAL_MISS);
         return 0;
     }
     count(SHIM_COUNT_UNIVERSAL_HIT);
-    return prepare_ticket(cipher, mac, sealing);
+    return prepare_ticket(cipher, mac, iv, sealing);
 }
 
 /*
