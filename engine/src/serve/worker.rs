@@ -9,7 +9,6 @@ use std::sync::Arc;
 use openssl::ssl::SslContext;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
 use rustix::time::{ClockId, clock_gettime};
 use socket2::{Domain, Protocol, Type};
 
@@ -19,7 +18,7 @@ use super::docroot::Docroot;
 use super::limits::{ACCEPTS_PER_TURN, BACKLOG, EVENTS, IDLE_NS, SWEEP_NS};
 use super::socket::Socket;
 use super::transport::Transport;
-use crate::sys::{monotonic_ns, timespec};
+use crate::sys::{self, monotonic_ns, timespec};
 
 /// Tokens from here on are listeners; below are connections; the last is the stop signal.
 const LISTENERS: u64 = 1 << 32;
@@ -135,7 +134,7 @@ impl<'d> Worker<'d> {
     fn accept(&mut self, listener: usize) -> io::Result<()> {
         let listener = &self.listeners[listener];
         for _ in 0..ACCEPTS_PER_TURN {
-            let accepted = rustix::net::accept_with(&listener.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC);
+            let accepted = sys::accept(&listener.socket);
             let descriptor = match accepted {
                 Ok(descriptor) => descriptor,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
