@@ -9,7 +9,7 @@ use tlsdyno_tls::Stage;
 use crate::exit::{Exit, OrExit};
 use crate::experiment::job::WorkloadSpec;
 use crate::experiment::model::{Experiment, Load, Measure, Server, ServerName, Tls};
-use crate::servers::SessionCache;
+use crate::servers::{SessionCache, TicketKeys};
 
 /// Server drivers selectable by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -87,9 +87,18 @@ pub struct Args {
     /// The server issues no session tickets
     #[arg(long, help_heading = "TLS")]
     no_tickets: bool,
-    /// The server keeps no session cache
-    #[arg(long, help_heading = "TLS")]
+    /// Where the server keeps sessions (resumption by ID in TLS 1.2, stateful tickets in TLS 1.3 with --no-tickets)
+    #[arg(long, value_enum, value_name = "CACHE", default_value_t = SessionCache::Shared, help_heading = "TLS")]
+    session_cache: SessionCache,
+    /// The server keeps no sessions: --session-cache off
+    #[arg(long, conflicts_with = "session_cache", help_heading = "TLS")]
     no_session_cache: bool,
+    /// Where the keys come from that protect the server's session tickets
+    #[arg(long, value_enum, value_name = "KEYS", default_value_t = TicketKeys::Own, help_heading = "TLS")]
+    ticket_keys: TicketKeys,
+    /// Resumed connections send their first request with the hello (TLS 1.3), and the server takes it
+    #[arg(long, help_heading = "TLS")]
+    early_data: bool,
     /// The client does not offer encrypt-then-MAC (CBC suites then use the stitched code)
     #[arg(long, help_heading = "TLS")]
     no_encrypt_then_mac: bool,
@@ -214,9 +223,10 @@ impl Args {
             group: self.group.clone(),
             certificate: self.cert.clone(),
             tickets: !self.no_tickets,
-            session_cache: if self.no_session_cache { SessionCache::Off } else { SessionCache::Shared },
+            session_cache: if self.no_session_cache { SessionCache::Off } else { self.session_cache },
+            ticket_keys: self.ticket_keys,
+            early_data: self.early_data,
             encrypt_then_mac: !self.no_encrypt_then_mac,
-            ..Tls::default()
         }
     }
 

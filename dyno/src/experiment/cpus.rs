@@ -20,10 +20,11 @@ impl Cpus {
         self.server == self.load
     }
 
-    /// CPU of servers that the server under test needs beside it (a proxy's backend, a cache): one that is neither the server's nor the
-    /// load's, else the load's, so that the server under test has its own for itself.
-    pub fn companion(self) -> usize {
-        allowed().into_iter().find(|cpu| *cpu != self.server && *cpu != self.load).unwrap_or(self.load)
+    /// CPU of servers that the server under test needs beside it (a proxy's backend, a cache): one that is neither among the `server`'s nor
+    /// the load's, else the load's, so that the server under test has its own for itself.
+    pub fn companion(self, server: &[usize], allowed: &[usize]) -> usize {
+        let free = allowed.iter().copied().find(|cpu| !server.contains(cpu) && *cpu != self.load);
+        free.unwrap_or(self.load)
     }
 }
 
@@ -106,6 +107,13 @@ mod tests {
         assert_eq!(cpus(&[0, 1], None, Some(0)).unwrap(), (1, 0));
         assert_eq!(cpus(&[3], None, None).unwrap(), (3, 3));
         assert!(cpus(&[0, 1], Some(9), None).unwrap_err().to_string().contains("--server-cpu 9"));
+    }
+
+    #[test]
+    fn a_companion_leaves_the_server_alone() {
+        let cpus = Cpus { server: 0, load: 1 };
+        assert_eq!(cpus.companion(&[0], &[0, 1]), 1);
+        assert_eq!(cpus.companion(&[0, 2], &[0, 1, 2, 3]), 3);
     }
 
     #[test]

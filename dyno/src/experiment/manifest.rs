@@ -38,6 +38,7 @@ pub fn describe(manifest: &mut Manifest, experiment: &Experiment, rig: &mut Rig,
         manifest.server_version = description.version;
         manifest.openssl_version = openssl_of(&description.openssl_libraries);
         manifest.server_config.insert("configuration".to_owned(), description.config);
+        manifest.server_config.extend(description.companions);
         manifest.cpu_accounting = description.cpu_account;
     }
     manifest.server_name = match experiment.server.kind {

@@ -144,7 +144,7 @@ impl Rig {
         // An own command serves TLS and plain HTTP in one process, so it always gets its certificate.
         let plain = model.plain_http && experiment.server.kind != ServerName::Command;
         let spec = ServerSpec {
-            kind: server_kind(experiment)?,
+            kind: experiment.server_kind(),
             tls: if plain { None } else { Some(self.server_tls(&tls)?) },
             docroot: docroot.to_owned(),
             cpus: placement.server.clone(),
@@ -153,7 +153,7 @@ impl Rig {
             log_sessions: false,
             allow_insecure_listen: experiment.server.allow_insecure_listen,
             workers,
-            companion_cpu: Some(self.cpus.companion()),
+            companion_cpu: Some(self.cpus.companion(&placement.server, &cpus::allowed())),
             connections: experiment.load.connections,
         };
         let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)?) };
@@ -272,18 +272,6 @@ impl Rig {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
         (request.into_bytes(), bytes)
     }
-}
-
-fn server_kind(experiment: &Experiment) -> Result<ServerKind> {
-    Ok(match experiment.server.kind {
-        ServerName::Builtin => ServerKind::BuiltIn,
-        ServerName::Nginx => ServerKind::Nginx,
-        ServerName::ApacheEvent => ServerKind::ApacheEvent,
-        ServerName::ApachePrefork => ServerKind::ApachePrefork,
-        ServerName::Haproxy => ServerKind::Haproxy,
-        ServerName::Lighttpd => ServerKind::Lighttpd,
-        ServerName::Command => ServerKind::Command(experiment.command_spec()),
-    })
 }
 
 fn has_fixed_port(spec: &ServerSpec) -> bool {

@@ -1,15 +1,14 @@
 //! The built-in server: `tlsdyno serve` as a separate process.
 
-use std::path::Path;
-
 use anyhow::Result;
 
 use super::launch::own_executable;
 use super::session_log::SessionLog;
-use super::{Prepared, SESSION_LOG_FILE, ServerSpec, SessionCache};
+use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec, SessionCache};
 
-/// Says how to start it on `port`.
-pub(super) fn prepare(spec: &ServerSpec, directory: &Path, port: u16) -> Result<Prepared> {
+/// Says how to start it.
+pub(super) fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
+    let Place { own: directory, port, .. } = place;
     let mut arguments: Vec<std::ffi::OsString> = vec!["serve".into(), "--docroot".into(), spec.docroot.clone().into()];
     let mut option = |name: &str, value: std::ffi::OsString| arguments.extend([name.into(), value]);
     let listen = if spec.tls.is_some() { "--listen" } else { "--listen-plain" };

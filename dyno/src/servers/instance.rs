@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
+use super::abilities::Wanted;
 use super::apache::{self, Mpm};
+use super::cache_server::CacheServer;
 use super::command::{self, CommandSpec};
 use super::cpu::CpuAccount;
 use super::launch::{FOREIGN_VARIABLES, Launch, STDERR_FILE, STDOUT_FILE};
@@ -19,7 +21,7 @@ use super::quota::Quota;
 use super::reload::{self, Reload};
 use super::session_log::SessionLog;
 use super::supervised::Supervised;
-use super::{Companion, Prepared, ServerKind, ServerSpec, SessionCounts, built_in, haproxy, lighttpd, nginx};
+use super::{Companion, Place, Prepared, ServerKind, ServerSpec, SessionCounts, built_in, haproxy, lighttpd, nginx};
 use super::{listening, mapped, process_tree, run_directory};
 use crate::exit::{Exit, OrExit};
 
@@ -49,6 +51,8 @@ pub struct Description {
     pub cpu_account: String,
     /// Its addresses.
     pub listening: Vec<SocketAddr>,
+    /// Configuration of each server that it needs beside it, by name.
+    pub companions: Vec<(String, String)>,
 }
 
 /// A running server. Dropping it ends it.
@@ -81,18 +85,30 @@ pub struct Instance {
 /// The errors say what the server itself said.
 pub fn start(spec: &ServerSpec, directory: &Path) -> Result<Instance> {
     check(spec)?;
+    let ours = match &spec.kind {
+        ServerKind::Command(command) => !command.has_fixed_port(),
+        _ => true,
+    };
+    on_free_ports(directory, ours, |own, ports| start_on(spec, directory, own, ports))
+}
+
+/// Starts something in a directory of its own on free ports; on others (if they are `ours` to choose) if somebody was faster there.
+fn on_free_ports(
+    directory: &Path,
+    ours: bool,
+    mut start: impl FnMut(&Path, &Ports) -> Result<Instance>,
+) -> Result<Instance> {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut attempt = 1;
     loop {
         let own = directory.join(format!("server-{number}-{attempt}"));
         run_directory::make_passable(&own)?;
-        let chosen = Ports::choose(spec)?;
-        let result = start_on(spec, directory, &own, &chosen);
+        let result = start(&own, &Ports::choose()?);
         if result.is_err() {
             let _ = fs::remove_dir_all(&own);
         }
         match result {
-            Err(error) if chosen.ours && attempt < PORT_ATTEMPTS && is_port_taken(&error) => attempt += 1,
+            Err(error) if ours && attempt < PORT_ATTEMPTS && is_port_taken(&error) => attempt += 1,
             other => return other,
         }
     }
@@ -113,7 +129,7 @@ fn check(spec: &ServerSpec) -> Result<()> {
     if spec.log_sessions && spec.kind == ServerKind::Lighttpd {
         bail!("lighttpd has no variable for resumption that it could log; count on the client's side");
     }
-    Ok(())
+    spec.tls.as_ref().map_or(Ok(()), |tls| Wanted::of(tls).refuse_unable(&spec.kind, spec.workers))
 }
 
 /// The server said that its port is taken. All C libraries use this wording for EADDRINUSE.
@@ -125,20 +141,14 @@ fn is_port_taken(error: &anyhow::Error) -> bool {
 struct Ports {
     port: u16,
     plain_port: u16,
-    /// Chosen by us, so that others can be chosen.
-    ours: bool,
 }
 
 impl Ports {
-    fn choose(spec: &ServerSpec) -> Result<Ports> {
+    fn choose() -> Result<Ports> {
         let free = || -> Result<TcpListener> { TcpListener::bind("127.0.0.1:0").context("find a free loopback port") };
         // Both held at once, so that they differ.
         let (first, second) = (free()?, free()?);
-        let ours = match &spec.kind {
-            ServerKind::Command(command) => !command.has_fixed_port(),
-            _ => true,
-        };
-        Ok(Ports { port: first.local_addr()?.port(), plain_port: second.local_addr()?.port(), ours })
+        Ok(Ports { port: first.local_addr()?.port(), plain_port: second.local_addr()?.port() })
     }
 }
 
@@ -149,16 +159,21 @@ struct Addresses {
 }
 
 fn start_on(spec: &ServerSpec, run: &Path, directory: &Path, ports: &Ports) -> Result<Instance> {
+    let place = Place { run, own: directory, port: ports.port };
     let ours = |prepared| (prepared, Addresses { address: loopback(ports.port), plain: None });
     let (prepared, addresses) = match &spec.kind {
-        ServerKind::BuiltIn => ours(built_in::prepare(spec, directory, ports.port)?),
-        ServerKind::Nginx => ours(nginx::prepare(spec, directory, ports.port)?),
-        ServerKind::ApacheEvent => ours(apache::prepare(spec, Mpm::Event, directory, ports.port)?),
-        ServerKind::ApachePrefork => ours(apache::prepare(spec, Mpm::Prefork, directory, ports.port)?),
-        ServerKind::Haproxy => ours(haproxy::prepare(spec, directory, ports.port, backend(spec, run)?)?),
-        ServerKind::Lighttpd => ours(lighttpd::prepare(spec, directory, ports.port)?),
+        ServerKind::BuiltIn => ours(built_in::prepare(spec, place)?),
+        ServerKind::Nginx => ours(nginx::prepare(spec, place)?),
+        ServerKind::ApacheEvent => ours(apache::prepare(spec, Mpm::Event, place, cache_server(spec, run)?)?),
+        ServerKind::ApachePrefork => ours(apache::prepare(spec, Mpm::Prefork, place, cache_server(spec, run)?)?),
+        ServerKind::Haproxy => ours(haproxy::prepare(spec, place, backend(spec, run)?)?),
+        ServerKind::Lighttpd => ours(lighttpd::prepare(spec, place)?),
         ServerKind::Command(command) => prepare_command(command, spec, directory, ports)?,
     };
+    start_prepared(spec, directory, prepared, addresses)
+}
+
+fn start_prepared(spec: &ServerSpec, directory: &Path, prepared: Prepared, addresses: Addresses) -> Result<Instance> {
     refuse_taken(&addresses)?;
     let cpu = CpuAccount::best();
     let account = match &cpu {
@@ -202,6 +217,23 @@ fn backend(spec: &ServerSpec, run: &Path) -> Result<Companion> {
     };
     let instance = start(&plain, run).context("failed to start the plain server behind the proxy")?;
     Ok(Companion { name: "backend", instance })
+}
+
+/// The server that keeps the sessions, where they are kept in one.
+fn cache_server(spec: &ServerSpec, run: &Path) -> Result<Option<Companion>> {
+    let Some(cache) = spec.tls.as_ref().and_then(|tls| CacheServer::of(tls.session_cache)) else {
+        return Ok(None);
+    };
+    // Of the specification only processor and environment count here.
+    let cpus = spec.companion_cpu.into_iter().collect();
+    let plain = ServerSpec { cpus, ..ServerSpec::new(ServerKind::BuiltIn, spec.docroot.clone()) };
+    let start = |own: &Path, ports: &Ports| {
+        let addresses = Addresses { address: loopback(ports.port), plain: None };
+        start_prepared(&plain, own, cache.prepare(own, ports.port)?, addresses)
+    };
+    let instance = on_free_ports(run, true, start)
+        .with_context(|| format!("failed to start {} for the sessions", cache.name()))?;
+    Ok(Some(Companion { name: cache.name(), instance }))
 }
 
 fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec<PathBuf>) -> Launch {
@@ -385,6 +417,13 @@ impl Instance {
                 .collect(),
             cpu_account: self.cpu.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).method().to_owned(),
             listening: self.listening_addresses(),
+            companions: self
+                .companions
+                .iter()
+                .map(|Companion { name, instance }| {
+                    ((*name).to_owned(), format!("{}\n{}", instance.version, instance.config))
+                })
+                .collect(),
         }
     }
 

@@ -1,7 +1,9 @@
 //! Servers under test: one driver per server, and what is needed to start, watch, account for and end any of them.
 
+mod abilities;
 mod apache;
 mod built_in;
+mod cache_server;
 pub mod certificates;
 pub mod cgroup;
 pub mod command;
@@ -22,14 +24,16 @@ pub mod run_directory;
 pub mod session_log;
 pub mod supervised;
 pub mod supervisor;
+mod ticket_keys;
 mod worker_user;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Group, Suite, Version};
 
+pub use abilities::Wanted;
 pub use certificates::{CertificateFiles, CertificateKind};
 pub use command::CommandSpec;
 pub use instance::{Description, Instance, start};
@@ -116,7 +120,7 @@ impl ServerSpec {
 }
 
 /// Where the server keeps sessions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum SessionCache {
     /// Nowhere.
@@ -124,7 +128,7 @@ pub enum SessionCache {
     /// The server's usual cache, shared by its workers: nginx `shared`, Apache `shmcb`, HAProxy's and the built-in server's own.
     #[default]
     Shared,
-    /// nginx: each worker has its own, in OpenSSL.
+    /// nginx, lighttpd: each worker has its own, in OpenSSL.
     Builtin,
     /// nginx: each worker's own before the shared one.
     BuiltinShared,
@@ -136,8 +140,23 @@ pub enum SessionCache {
     Redis,
 }
 
+impl SessionCache {
+    /// The name in experiments and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SessionCache::Off => "off",
+            SessionCache::Shared => "shared",
+            SessionCache::Builtin => "builtin",
+            SessionCache::BuiltinShared => "builtin-shared",
+            SessionCache::Dbm => "dbm",
+            SessionCache::Memcached => "memcached",
+            SessionCache::Redis => "redis",
+        }
+    }
+}
+
 /// Where the keys come from that protect session tickets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum TicketKeys {
     /// The server draws its own.
@@ -147,6 +166,17 @@ pub enum TicketKeys {
     Shared,
     /// From a file with several keys, the first encrypts and the others still decrypt, as after a rotation.
     Rotating,
+}
+
+impl TicketKeys {
+    /// The name in experiments and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            TicketKeys::Own => "own",
+            TicketKeys::Shared => "shared",
+            TicketKeys::Rotating => "rotating",
+        }
+    }
 }
 
 /// TLS settings of a server. Empty lists mean the server's defaults.
@@ -214,6 +244,17 @@ impl ServerTls {
         let names: Vec<_> = self.groups.iter().map(ToString::to_string).collect();
         (!names.is_empty()).then(|| names.join(":"))
     }
+}
+
+/// Where a driver prepares its server.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    /// The directory of the run, common to all its servers.
+    run: &'a Path,
+    /// The directory of this instance.
+    own: &'a Path,
+    /// Where it shall listen on loopback.
+    port: u16,
 }
 
 /// What a driver has prepared.

@@ -4,17 +4,18 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_tls::suite::KeyExchange;
-use tlsdyno_tls::{Effort, Suite};
+use tlsdyno_tls::{Effort, Suite, Version};
 
 use super::configuration::{check_combination, check_hardware, setting};
 use super::{ConfigurationModel, Experiment, ServerName, Tls};
 use crate::experiment::job::WorkloadSpec;
-use crate::servers::CertificateKind;
+use crate::servers::{CertificateKind, Wanted};
 
 impl Experiment {
     /// Checks everything that can be known before anything is started.
     pub fn check(&self) -> Result<()> {
         check_tls(&self.tls)?;
+        self.check_sessions(&self.tls, 1)?;
         self.load.reuse()?;
         self.load.effort.parse::<Effort>()?;
         ensure!(self.load.connections > 0, "at least one connection is needed (--connections)");
@@ -27,6 +28,18 @@ impl Experiment {
         self.check_server()?;
         self.check_configurations()?;
         self.check_answers()
+    }
+
+    /// Sessions as this server with so many workers can have them.
+    fn check_sessions(&self, tls: &Tls, workers: u32) -> Result<()> {
+        let wanted = Wanted {
+            session_cache: tls.session_cache,
+            tickets: tls.tickets,
+            ticket_keys: tls.ticket_keys,
+            early_data: tls.early_data,
+            tls13: tls.version()? == Version::Tls13,
+        };
+        wanted.refuse_unable(&self.server_kind(), workers)
     }
 
     fn check_server(&self) -> Result<()> {
@@ -93,6 +106,10 @@ impl Experiment {
             check_combination(configuration.stages()?)
                 .and_then(|()| check_hardware(configuration))
                 .and_then(|()| check_tls(&configuration.tls.applied(&self.tls)))
+                .and_then(|()| {
+                    let workers = configuration.processors.map_or(1, |processors| processors.count);
+                    self.check_sessions(&configuration.tls.applied(&self.tls), workers)
+                })
                 .with_context(|| format!("configuration `{}`", configuration.name))?;
             let name = &configuration.name;
             ensure!(

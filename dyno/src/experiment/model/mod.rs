@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_tls::Stage;
 
 use super::job::WorkloadSpec;
-use crate::servers::CommandSpec;
+use crate::servers::{CommandSpec, ServerKind};
 
 /// One experiment: a question, a server, a workload and the configurations that are compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -127,6 +127,19 @@ impl Experiment {
     /// Whether the server can serve the same objects without TLS.
     pub fn has_plain_http(&self) -> bool {
         self.server.kind != ServerName::Command || self.server.plain_address.is_some()
+    }
+
+    /// The driver of the server.
+    pub fn server_kind(&self) -> ServerKind {
+        match self.server.kind {
+            ServerName::Builtin => ServerKind::BuiltIn,
+            ServerName::Nginx => ServerKind::Nginx,
+            ServerName::ApacheEvent => ServerKind::ApacheEvent,
+            ServerName::ApachePrefork => ServerKind::ApachePrefork,
+            ServerName::Haproxy => ServerKind::Haproxy,
+            ServerName::Lighttpd => ServerKind::Lighttpd,
+            ServerName::Command => ServerKind::Command(self.command_spec()),
+        }
     }
 
     /// The server command as its driver sees it.
