@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
-use tlsdyno_engine::load::{Connections, Plan, Resumption, Target, Until, Workload, run};
+use tlsdyno_engine::load::{Connections, Pacing, Plan, Resumption, SessionLimits, Target, Until, Workload, run};
 
 use crate::experiment::job::{Command, ConnectionsSpec, Job, Reply, ReuseSpec, TargetSpec};
 use crate::load::{descriptors, record, tls};
@@ -70,6 +70,8 @@ impl Prepared {
             users: users_from..users_to,
             connections: self.connections,
             resumption: *resumption,
+            session_limits: SessionLimits::default(),
+            pacing: Pacing::Closed,
             until: Until::UsersDone,
         };
         let outcome = run(&plan, stop)?;

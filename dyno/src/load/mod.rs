@@ -1,8 +1,10 @@
 //! The load process: from a URL or a job file to plans of the engine, and from their outcomes to records, tables and JSON.
 
+pub mod asked;
 pub mod descriptors;
 pub mod diagnosis;
 pub mod job;
+pub mod options;
 pub mod permission;
 pub mod record;
 pub mod report;

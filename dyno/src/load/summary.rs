@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tlsdyno_engine::load::Outcome;
 
+use crate::load::asked::Asked;
 use crate::load::warning::{Warning, achieved_reuse_percent, busy_fraction};
 use crate::stats::Percentiles;
 use crate::stats::summary::percentiles;
@@ -46,6 +47,12 @@ pub struct Summary {
     pub tls_faults: BTreeMap<String, u64>,
     /// `version suite group` to count of handshakes.
     pub negotiated: BTreeMap<String, u64>,
+    /// Rate of the open loop; `null` in a closed one.
+    pub rate_per_second_asked: Option<f64>,
+    /// Requests of the open loop that were due, but that no user was free for.
+    pub unserved: u64,
+    /// As asked for by --hits-per-handshake; `null` without it.
+    pub hits_per_handshake_asked: Option<u32>,
     /// Stopped by Ctrl-C.
     pub stopped: bool,
     /// Doubts about the measurement, with their remedies.
@@ -67,13 +74,7 @@ pub struct HandshakeCounts {
 
 impl Summary {
     /// Sums up an outcome.
-    pub fn new(
-        url: String,
-        effort: Option<String>,
-        reuse_percent_asked: Option<f64>,
-        outcome: &Outcome,
-        warnings: &[Warning],
-    ) -> Summary {
+    pub fn new(url: String, effort: Option<String>, asked: &Asked, outcome: &Outcome, warnings: &[Warning]) -> Summary {
         let seconds = outcome.elapsed_ns as f64 / 1e9;
         let handshakes = outcome.handshakes;
         Summary {
@@ -92,7 +93,7 @@ impl Summary {
                 resumed_offered: handshakes.resumed_offered,
                 resumed_accepted: handshakes.resumed_accepted,
             },
-            reuse_percent_asked,
+            reuse_percent_asked: asked.reuse_percent,
             reuse_percent_achieved: achieved_reuse_percent(outcome),
             latency_ns: outcome
                 .phases
@@ -103,6 +104,9 @@ impl Summary {
             statuses: outcome.statuses.clone(),
             tls_faults: outcome.tls_faults.clone(),
             negotiated: outcome.negotiated.clone(),
+            rate_per_second_asked: asked.rate_per_second,
+            unserved: outcome.unserved,
+            hits_per_handshake_asked: asked.hits_per_handshake,
             stopped: outcome.stopped,
             warnings: warnings.iter().map(Warning::to_string).collect(),
         }
@@ -143,9 +147,10 @@ mod tests {
             tls_faults: BTreeMap::new(),
             negotiated: BTreeMap::new(),
             gave_up: false,
+            unserved: 0,
             stopped: false,
         };
-        let summary = Summary::new("http://127.0.0.1/".to_owned(), None, None, &outcome, &[]);
+        let summary = Summary::new("http://127.0.0.1/".to_owned(), None, &Asked::default(), &outcome, &[]);
         let object = serde_json::to_value(&summary).unwrap();
         let names: BTreeSet<String> = object.as_object().unwrap().keys().cloned().collect();
         assert_eq!(names, documented("## `tlsdyno load URL --json`"));

@@ -2,7 +2,59 @@
 
 use std::str::FromStr;
 
-use tlsdyno_engine::load::Resumption;
+use tlsdyno_engine::load::{Arrivals, Resumption};
+
+/// The value of --rate: requests a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PerSecond(pub f64);
+
+impl FromStr for PerSecond {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PerSecond, String> {
+        let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
+        let seconds = match unit.trim() {
+            "s" => 1.0,
+            "m" | "min" => 60.0,
+            "h" => 3600.0,
+            unit => return Err(format!("`{unit}` is no unit of time; write 500/s, 30/m or 100/h")),
+        };
+        match number.trim().parse::<f64>() {
+            Ok(number) if number > 0.0 && number / seconds <= 1e7 => Ok(PerSecond(number / seconds)),
+            _ => Err(format!("`{text}` is no rate; write 500/s, 30/m or 100/h (above 0, at most 10,000,000/s)")),
+        }
+    }
+}
+
+/// The value of --arrivals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ArrivalsName {
+    /// At equal distances.
+    #[default]
+    Constant,
+    /// Independent of each other, at exponential distances, as from many users.
+    Poisson,
+}
+
+impl From<ArrivalsName> for Arrivals {
+    fn from(name: ArrivalsName) -> Arrivals {
+        match name {
+            ArrivalsName::Constant => Arrivals::Constant,
+            ArrivalsName::Poisson => Arrivals::Poisson,
+        }
+    }
+}
+
+/// The value of --profile: how a client of Mraz, Witting and Dantzig 2002 (Figure 2) uses connections and sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Profile {
+    /// One connection with one session, never resumed: a purchase. 25 requests each unless said otherwise (section 4, CDnow).
+    OneTime,
+    /// Many short connections that resume the user's session until it is up: an auction.
+    Intermittent,
+    /// A kept connection; when its session is up it closes, and the next begins with a full handshake: a trader's quotes.
+    Continuous,
+}
 
 /// The value of --reuse.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -124,6 +176,9 @@ mod tests {
 
     #[test]
     fn values_are_read_as_people_type_them() {
+        let rate = |text: &str| text.parse().map(|PerSecond(rate)| rate);
+        assert_eq!([rate("500/s"), rate("1.5"), rate("30/m")], [Ok(500.0), Ok(1.5), Ok(0.5)]);
+        assert!(["0", "-1/s", "x/s", "1/y", "1e9/s", "NaN"].iter().all(|text| rate(text).is_err()));
         assert_eq!("50%".parse(), Ok(Reuse::Percent(50.0)));
         assert_eq!("99.5".parse(), Ok(Reuse::Percent(99.5)));
         assert_eq!("always".parse(), Ok(Reuse::Always));

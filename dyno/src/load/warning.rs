@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use tlsdyno_engine::load::{ErrorKind, Outcome};
 
+use crate::load::asked::Asked;
 use crate::load::diagnosis;
 
 /// A doubt about a measurement.
@@ -23,6 +24,22 @@ pub enum Warning {
         achieved: f64,
         /// Why.
         cause: ReuseCause,
+    },
+    /// Fewer requests were sent than the rate asked for.
+    RateMissed {
+        /// Asked for, requests a second.
+        asked: f64,
+        /// Requests due that no user was free for.
+        unserved: u64,
+        /// Requests due in all.
+        due: u64,
+    },
+    /// Another number of requests was made for each full handshake than asked for.
+    HitsPerHandshakeMissed {
+        /// Asked for.
+        asked: u32,
+        /// Achieved.
+        achieved: f64,
     },
     /// This machine ran out of ports, descriptors or memory for connections.
     NoResources {
@@ -77,23 +94,27 @@ const CLIENT_BOUND: f64 = 0.95;
 /// Reuse asked for and achieved may differ by this much, in percentage points.
 const REUSE_TOLERANCE: f64 = 0.5;
 
+/// The same with --strict.
+const STRICT_REUSE_TOLERANCE: f64 = 0.2;
+
+/// Of a thousand requests that were due, so many may remain unsent.
+const UNSERVED_PER_MILLE: u64 = 1;
+
 /// The warnings that an outcome gives rise to.
-pub fn warnings(
-    outcome: &Outcome,
-    address: SocketAddr,
-    reuse_asked_percent: Option<f64>,
-    expected_status: Option<u16>,
-) -> Vec<Warning> {
+pub fn warnings(outcome: &Outcome, address: SocketAddr, asked: &Asked, strict: bool) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let busy = busy_fraction(outcome);
     if busy >= CLIENT_BOUND && outcome.hits > 0 {
         warnings.push(Warning::ClientBound { busy });
     }
-    warnings.extend(reuse_asked_percent.and_then(|asked| missed_reuse(outcome, asked)));
+    let tolerance = if strict { STRICT_REUSE_TOLERANCE } else { REUSE_TOLERANCE };
+    warnings.extend(asked.reuse_percent.and_then(|percent| missed_reuse(outcome, percent, tolerance)));
+    warnings.extend(missed_rate(outcome, asked));
+    warnings.extend(missed_hits_per_handshake(outcome, asked));
     for (&kind, &times) in outcome.errors.iter().filter(|(kind, _)| kind.is_local()) {
         warnings.push(Warning::NoResources { kind, times });
     }
-    if let (Some(expected), true) = (expected_status, outcome.errors.contains_key(&ErrorKind::Status)) {
+    if let (Some(expected), true) = (asked.status, outcome.errors.contains_key(&ErrorKind::Status)) {
         let others = outcome.statuses.iter().filter(|(status, _)| **status != expected);
         if let Some((&came, &times)) = others.max_by_key(|(_, times)| **times) {
             warnings.push(Warning::UnexpectedStatus { expected, came, times });
@@ -121,10 +142,10 @@ pub fn achieved_reuse_percent(outcome: &Outcome) -> Option<f64> {
     (all > 0).then(|| 100.0 * outcome.handshakes.resumed_accepted as f64 / all as f64)
 }
 
-fn missed_reuse(outcome: &Outcome, asked: f64) -> Option<Warning> {
+fn missed_reuse(outcome: &Outcome, asked: f64, tolerance: f64) -> Option<Warning> {
     let achieved = achieved_reuse_percent(outcome)?;
     let all = handshakes(outcome);
-    if (achieved - asked).abs() <= REUSE_TOLERANCE {
+    if (achieved - asked).abs() <= tolerance {
         return None;
     }
     let counts = outcome.handshakes;
@@ -137,6 +158,33 @@ fn missed_reuse(outcome: &Outcome, asked: f64) -> Option<Warning> {
         ReuseCause::TooFew { handshakes: all }
     };
     Some(Warning::ReuseMissed { asked, achieved, cause })
+}
+
+fn missed_rate(outcome: &Outcome, asked: &Asked) -> Option<Warning> {
+    let per_second = asked.rate_per_second?;
+    let due = outcome.hits + outcome.errors.values().sum::<u64>() + outcome.unserved;
+    let missed = outcome.unserved * 1000 > due * UNSERVED_PER_MILLE;
+    missed.then_some(Warning::RateMissed { asked: per_second, unserved: outcome.unserved, due })
+}
+
+fn missed_hits_per_handshake(outcome: &Outcome, asked: &Asked) -> Option<Warning> {
+    let hits = asked.hits_per_handshake?;
+    let full = outcome.handshakes.full;
+    let least = outcome.hits.div_ceil(u64::from(hits));
+    // The session that each user is in when the run ends need not be used up.
+    let fits = (least..=least + u64::from(asked.users)).contains(&full);
+    (!fits && full > 0)
+        .then(|| Warning::HitsPerHandshakeMissed { asked: hits, achieved: outcome.hits as f64 / full as f64 })
+}
+
+impl Warning {
+    /// The run is not what was asked for.
+    pub fn is_a_miss(&self) -> bool {
+        matches!(
+            self,
+            Warning::ReuseMissed { .. } | Warning::RateMissed { .. } | Warning::HitsPerHandshakeMissed { .. }
+        )
+    }
 }
 
 impl fmt::Display for Warning {
@@ -152,6 +200,16 @@ impl fmt::Display for Warning {
                 write!(f, "{achieved:.1} % of the connections were resumed, not {asked:.1} %: ")?;
                 cause.fmt(f)
             }
+            Warning::RateMissed { asked, unserved, due } => write!(
+                f,
+                "{unserved} of {due} requests that were due at {asked} /s could not be sent in the time, and are in no latency: the server \
+                 does not keep up, or these are too few connections for its latency (--connections)"
+            ),
+            Warning::HitsPerHandshakeMissed { asked, achieved } => write!(
+                f,
+                "{achieved:.1} requests were made for each full handshake, not {asked}: the server closed connections early (nginx: \
+                 keepalive_requests) and did not resume the session, or requests failed"
+            ),
             Warning::NoResources { kind, times } => {
                 write!(f, "{times} connections could not be opened: {}", diagnosis::of_kind(*kind))
             }
@@ -214,14 +272,39 @@ mod tests {
             tls_faults: Default::default(),
             negotiated: Default::default(),
             gave_up: false,
+            unserved: 0,
             stopped: false,
         }
     }
 
     const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 443);
 
-    fn raised(outcome: &Outcome, asked: Option<f64>, status: Option<u16>) -> Vec<Warning> {
-        warnings(outcome, ADDRESS, asked, status)
+    fn raised(outcome: &Outcome, reuse_percent: Option<f64>, status: Option<u16>) -> Vec<Warning> {
+        warnings(outcome, ADDRESS, &Asked { reuse_percent, status, ..Asked::default() }, false)
+    }
+
+    #[test]
+    fn rate_and_hits_per_handshake_can_be_missed() {
+        let asked = Asked { rate_per_second: Some(100.0), ..Asked::default() };
+        let mut slow = Outcome { hits: 9_989, unserved: 11, ..outcome(1, 0, 0, 0) };
+        let missed = Warning::RateMissed { asked: 100.0, unserved: 11, due: 10_000 };
+        assert_eq!(warnings(&slow, ADDRESS, &asked, false), [missed]);
+        slow.unserved = 10;
+        assert_eq!(warnings(&slow, ADDRESS, &asked, false), []);
+        let asked = Asked { hits_per_handshake: Some(10), users: 4, ..Asked::default() };
+        let of = |hits, full| warnings(&Outcome { hits, ..outcome(full, 0, 0, 0) }, ADDRESS, &asked, false);
+        assert_eq!(of(1000, 100), []);
+        assert_eq!(of(1000, 104), []);
+        assert_eq!(of(1050, 210), [Warning::HitsPerHandshakeMissed { asked: 10, achieved: 5.0 }]);
+        assert_eq!(of(990, 90), [Warning::HitsPerHandshakeMissed { asked: 10, achieved: 11.0 }]);
+    }
+
+    #[test]
+    fn strict_is_stricter() {
+        let slightly = outcome(5035, 4965, 4965, 4965);
+        let asked = Asked { reuse_percent: Some(50.0), ..Asked::default() };
+        assert_eq!(warnings(&slightly, ADDRESS, &asked, false), []);
+        assert!(warnings(&slightly, ADDRESS, &asked, true)[0].is_a_miss());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `tlsdyno load` as people run it: what it prints, how it exits, and what it says when something is wrong.
 
 mod guards;
+mod pacing;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -33,6 +33,8 @@ pub enum Stage {
 /// A request under way.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange {
+    /// When it was to be sent, by the schedule of an open loop.
+    pub intended_ns: Option<u64>,
     pub sent_ns: u64,
     pub first_byte_seen: bool,
     pub expect: Expect,

@@ -6,6 +6,7 @@
 mod connection;
 pub mod limits;
 mod outcome;
+mod pacing;
 mod plan;
 mod recorder;
 mod requests;
@@ -15,5 +16,8 @@ mod storm;
 mod users;
 
 pub use outcome::{ErrorKind, Handshakes, Outcome, Phase};
-pub use plan::{Connections, Expect, Object, Plan, Request, Resumption, Target, Until, User, Workload};
+pub use plan::{
+    Arrivals, Connections, Expect, Object, Pacing, Plan, Rate, Request, Resumption, SessionLimits, Target, Until, User,
+    Workload,
+};
 pub use run::{LoadError, Progress, run, run_observed};

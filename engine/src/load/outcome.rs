@@ -17,12 +17,21 @@ pub enum Phase {
     FirstByte,
     /// Request sent until its response is complete.
     WholeResponse,
+    /// Open loop only: intended send time until the response is complete, and so including the wait for a free user, connecting and the
+    /// handshake.
+    ScheduledResponse,
 }
 
 impl Phase {
     /// Every phase, in the order of reports.
-    pub const ALL: [Phase; 5] =
-        [Phase::TcpConnect, Phase::FullHandshake, Phase::ResumedHandshake, Phase::FirstByte, Phase::WholeResponse];
+    pub const ALL: [Phase; 6] = [
+        Phase::TcpConnect,
+        Phase::FullHandshake,
+        Phase::ResumedHandshake,
+        Phase::FirstByte,
+        Phase::WholeResponse,
+        Phase::ScheduledResponse,
+    ];
 
     /// The name used in JSON and records.
     pub const fn name(self) -> &'static str {
@@ -32,6 +41,7 @@ impl Phase {
             Phase::ResumedHandshake => "resumed_handshake",
             Phase::FirstByte => "first_byte",
             Phase::WholeResponse => "whole_response",
+            Phase::ScheduledResponse => "scheduled_response",
         }
     }
 }
@@ -159,6 +169,8 @@ pub struct Outcome {
     /// The run ended early because next to nothing succeeded any more (`storm`, `limits::SILENT_TIMEOUTS_MAX`): the server is gone,
     /// hangs, or never was there.
     pub gave_up: bool,
+    /// Open loop: requests that were due before the end, but that no user was free for. They are in no histogram.
+    pub unserved: u64,
     /// The run was stopped before its end (Ctrl-C).
     pub stopped: bool,
 }

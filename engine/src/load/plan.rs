@@ -88,6 +88,45 @@ pub enum Resumption {
     Share(f64),
 }
 
+/// How the arrivals of an open loop are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrivals {
+    /// At equal distances.
+    Constant,
+    /// Independent of each other: exponential distances.
+    Poisson,
+}
+
+/// The rate of an open loop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// Pages that are begun in a second (a page of one request: requests).
+    pub per_second: f64,
+    /// How they are spread.
+    pub arrivals: Arrivals,
+    /// Seed of the random distances.
+    pub seed: u64,
+}
+
+/// When a page is begun.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pacing {
+    /// As soon as the user's last one is complete: a closed loop.
+    Closed,
+    /// When the schedule says so, by a user that is free; latency then counts from the schedule too.
+    Open(Rate),
+}
+
+/// How long a user's TLS session lasts (Mraz et al. 2002, section 1 and Figure 2). When it is up, the user closes its connections and begins
+/// with a full handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// From its first connection, in nanoseconds.
+    pub lifetime_ns: Option<u64>,
+    /// Requests made under it.
+    pub requests: Option<u32>,
+}
+
 /// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
@@ -123,6 +162,10 @@ pub struct Plan {
     pub connections: Connections,
     /// When connections resume sessions.
     pub resumption: Resumption,
+    /// How long a user's session lasts.
+    pub session_limits: SessionLimits,
+    /// When pages are begun.
+    pub pacing: Pacing,
     /// When the run ends.
     pub until: Until,
 }

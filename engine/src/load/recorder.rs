@@ -96,6 +96,7 @@ impl Recorder {
             tls_faults: self.tls_faults,
             negotiated: self.negotiated.iter().map(|(key, count)| (name(key), *count)).collect(),
             gave_up: false,
+            unserved: 0,
             stopped: false,
         }
     }

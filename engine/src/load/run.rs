@@ -13,7 +13,8 @@ use tlsdyno_wire::http::Response;
 use super::connection::{Connection, Exchange, Found, Read, Stage};
 use super::limits::*;
 use super::outcome::{ErrorKind, Outcome, Phase};
-use super::plan::{Plan, Resumption, Until};
+use super::pacing::Pacer;
+use super::plan::{Pacing, Plan, Resumption, Until};
 use super::recorder::Recorder;
 use super::requests::Requests;
 use super::sessions::Sessions;
@@ -98,7 +99,27 @@ fn check(plan: &Plan) -> Result<(), &'static str> {
     {
         return Err("the share of resumed connections must be between 0 and 1");
     }
+    if let Pacing::Open(rate) = plan.pacing
+        && !(rate.per_second > 0.0 && rate.per_second <= RATE_MAX)
+    {
+        return Err("the rate must be above 0 and at most ten million a second");
+    }
+    if plan.session_limits.requests == Some(0) {
+        return Err("a session must be good for at least one request");
+    }
     Ok(())
+}
+
+/// The schedule of an open loop: it ends with the run.
+fn pacer(plan: &Plan) -> Option<Pacer> {
+    let Pacing::Open(rate) = plan.pacing else {
+        return None;
+    };
+    let length_ns = match plan.until {
+        Until::Elapsed(elapsed_ns) => Some(elapsed_ns),
+        Until::UsersDone | Until::ConnectionsMade(_) => None,
+    };
+    Some(Pacer::new(rate, length_ns))
 }
 
 struct SystemEntropy(sys::Random);
@@ -146,6 +167,7 @@ struct Run<'p> {
     heard_ns: u64,
     opening_paused_until_ns: Option<u64>,
     scan_at_ns: u64,
+    unserved: u64,
 }
 
 impl<'p> Run<'p> {
@@ -173,7 +195,9 @@ impl<'p> Run<'p> {
                 plan.connections,
                 connections_max,
                 alone,
-            ),
+            )
+            .with_session_limits(plan.session_limits)
+            .with_pacer(pacer(plan)),
             sessions,
             recorder: Recorder::new(),
             reactor: Reactor::new(EVENTS_MAX).map_err(system("an epoll instance"))?,
@@ -192,6 +216,7 @@ impl<'p> Run<'p> {
             heard_ns: sys::monotonic_ns(),
             opening_paused_until_ns: None,
             scan_at_ns: 0,
+            unserved: 0,
         })
     }
 
@@ -199,6 +224,7 @@ impl<'p> Run<'p> {
         let cpu_before_ns = sys::thread_cpu_ns();
         let mut stopped = false;
         self.scan_at_ns = self.now_ns + self.scan_interval_ns();
+        self.users.tell_time(self.now_ns);
         self.users.start();
         self.carry_out();
         while !self.users.is_done() && !self.has_given_up() {
@@ -214,10 +240,12 @@ impl<'p> Run<'p> {
         let gave_up = self.has_given_up();
         let ended_ns =
             if gave_up || stopped || self.last_response_ns == 0 { sys::monotonic_ns() } else { self.last_response_ns };
+        let unserved = self.unserved;
         let mut outcome = self.recorder.finish();
         outcome.elapsed_ns = ended_ns - self.first_connect_ns.unwrap_or(ended_ns);
         outcome.client_cpu_ns = sys::thread_cpu_ns() - cpu_before_ns;
         outcome.gave_up = gave_up;
+        outcome.unserved = unserved;
         outcome.stopped = stopped;
         Ok(outcome)
     }
@@ -232,10 +260,12 @@ impl<'p> Run<'p> {
         if self.plan.connections.batch_ns > 0 {
             sys::pause_ns(self.plan.connections.batch_ns);
         }
-        let events = self.reactor.wait(self.wait_ns())?;
+        let wait_ns = self.wait_ns();
+        let events = self.reactor.wait(wait_ns)?;
         for index in 0..events {
             let event = self.reactor.event(index);
             self.now_ns = sys::monotonic_ns();
+            self.users.tell_time(self.now_ns);
             self.on_event(event);
         }
         self.now_ns = sys::monotonic_ns();
@@ -250,16 +280,26 @@ impl<'p> Run<'p> {
         }
     }
 
-    fn wait_ns(&self) -> u64 {
-        let due =
-            [Some(self.scan_at_ns), self.opening_paused_until_ns, self.deadline_ns().filter(|&at| at > self.now_ns)];
+    fn wait_ns(&mut self) -> u64 {
+        let scheduled_ns = self.users.next_due_ns(self.now_ns);
+        if scheduled_ns.is_some() {
+            // What was done since the turn began took time too, and a page is to begin when it is due.
+            self.now_ns = sys::monotonic_ns();
+        }
+        let deadline_ns = self.deadline_ns().filter(|&at| at > self.now_ns);
+        let due = [Some(self.scan_at_ns), self.opening_paused_until_ns, deadline_ns, scheduled_ns];
         let next = due.into_iter().flatten().min().unwrap_or(u64::MAX);
         next.saturating_sub(self.now_ns).min(WAIT_NS_MAX)
     }
 
     fn do_what_is_due(&mut self) {
         if self.deadline_ns().is_some_and(|deadline| self.now_ns >= deadline) {
+            self.unserved += self.users.take_unserved(self.now_ns);
             self.users.drain();
+        }
+        if self.users.is_waiting_for_schedule() {
+            // The server has nothing to say, and so is not silent.
+            self.heard_ns = self.now_ns;
         }
         if self.opening_paused_until_ns.is_some_and(|until| self.now_ns >= until) {
             self.opening_paused_until_ns = None;
@@ -475,6 +515,9 @@ impl<'p> Run<'p> {
         } else {
             self.recorder.hits += 1;
             self.recorder.latency(Phase::WholeResponse, self.now_ns.saturating_sub(exchange.sent_ns));
+            if let Some(intended_ns) = exchange.intended_ns {
+                self.recorder.latency(Phase::ScheduledResponse, self.now_ns.saturating_sub(intended_ns));
+            }
         }
         self.storm.answered();
         self.last_response_ns = self.now_ns;
@@ -558,6 +601,7 @@ impl<'p> Run<'p> {
 
     /// Carries out all that the policy wants done, and sends what that wrote.
     fn carry_out(&mut self) {
+        self.users.pace(self.now_ns);
         loop {
             while let Some(action) = self.users.next_action() {
                 // A server that refuses at once would keep this loop busy for ever.
@@ -650,7 +694,8 @@ impl<'p> Run<'p> {
             return;
         }
         connection.response = Response::new(written.to_head);
-        connection.exchange = Some(Exchange { sent_ns: now_ns, first_byte_seen: false, expect: written.expect });
+        let (intended_ns, expect) = (self.users.intended_ns(id), written.expect);
+        connection.exchange = Some(Exchange { intended_ns, sent_ns: now_ns, first_byte_seen: false, expect });
         connection.body_left = written.body_bytes;
         connection.progress_ns = now_ns;
         self.encrypt_with_body(id);

@@ -9,10 +9,13 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::plan::{Connections, Workload};
+use super::pacing::Pacer;
+use super::plan::{Connections, SessionLimits, Workload};
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timed_tests;
 
 /// A connection, by its place in the engine's table. Places are used again.
 pub type ConnectionId = u32;
@@ -104,6 +107,26 @@ struct Active {
     waits: bool,
     /// Takes part; otherwise the place is free.
     active: bool,
+    /// Waits for the schedule of an open loop to begin its next page.
+    held: bool,
+    /// When the page was to begin, by the schedule.
+    intended_ns: Option<u64>,
+    /// Its TLS session.
+    session: SessionUse,
+}
+
+/// What was made of a user's TLS session so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct SessionUse {
+    began_ns: Option<u64>,
+    requests: u32,
+}
+
+impl SessionUse {
+    fn is_up(&self, limits: &SessionLimits, now_ns: u64) -> bool {
+        let old = |lifetime_ns| self.began_ns.is_some_and(|began_ns| now_ns.saturating_sub(began_ns) >= lifetime_ns);
+        limits.lifetime_ns.is_some_and(old) || limits.requests.is_some_and(|most| self.requests >= most)
+    }
 }
 
 impl Active {
@@ -136,6 +159,12 @@ pub struct Users<'w> {
     opening_paused: bool,
     draining: bool,
     actions: VecDeque<Action>,
+    session_limits: SessionLimits,
+    /// The schedule of an open loop; `None`: a closed one.
+    pacer: Option<Pacer>,
+    /// Users that are free to begin a page, in the order in which they became so.
+    held: VecDeque<ActiveId>,
+    now_ns: u64,
 }
 
 impl<'w> Users<'w> {
@@ -167,7 +196,64 @@ impl<'w> Users<'w> {
             opening_paused: false,
             draining: false,
             actions: VecDeque::new(),
+            session_limits: SessionLimits::default(),
+            pacer: None,
+            held: VecDeque::new(),
+            now_ns: 0,
         }
+    }
+
+    /// The same with limits on the users' TLS sessions.
+    pub fn with_session_limits(self, session_limits: SessionLimits) -> Users<'w> {
+        Users { session_limits, ..self }
+    }
+
+    /// The same in an open loop.
+    pub fn with_pacer(self, pacer: Option<Pacer>) -> Users<'w> {
+        Users { pacer, ..self }
+    }
+
+    /// Tells the time, which the users' sessions age by.
+    pub fn tell_time(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    /// Tells the time, and begins the pages that are due by the schedule while there are free users for them.
+    pub fn pace(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        while let Some(&id) = self.held.front() {
+            let Some(intended_ns) = self.pacer.as_mut().and_then(|pacer| pacer.take_due(now_ns)) else {
+                return;
+            };
+            self.held.pop_front();
+            self.users[id as usize].intended_ns = Some(intended_ns);
+            self.open_page(id);
+            self.advance(id);
+        }
+    }
+
+    /// When the next page is to begin, if a user is free for it.
+    pub fn next_due_ns(&mut self, now_ns: u64) -> Option<u64> {
+        if self.held.is_empty() {
+            return None;
+        }
+        self.pacer.as_mut()?.next_due_ns(now_ns)
+    }
+
+    /// Whether all users are free, and so nobody waits for the server.
+    pub fn is_waiting_for_schedule(&self) -> bool {
+        self.pacer.is_some() && self.held.len() as u32 == self.active
+    }
+
+    /// When the request that was just handed to the connection was to be sent, by the schedule.
+    pub fn intended_ns(&self, id: ConnectionId) -> Option<u64> {
+        self.users[self.connections[id as usize].user as usize].intended_ns
+    }
+
+    /// Arrivals that were due by now, but that no user was free for.
+    pub fn take_unserved(&mut self, now_ns: u64) -> u64 {
+        let pacer = self.pacer.as_mut();
+        pacer.map_or(0, |pacer| std::iter::from_fn(|| pacer.take_due(now_ns)).count() as u64)
     }
 
     /// The next thing to do; `None`: wait for something to happen.
@@ -207,6 +293,7 @@ impl<'w> Users<'w> {
             return;
         }
         self.waiting.clear();
+        self.held.clear();
         for id in 0..self.users.len() as ActiveId {
             if self.users[id as usize].active {
                 self.users[id as usize].waits = false;
@@ -405,6 +492,7 @@ impl<'w> Users<'w> {
         active.end = requests.end;
         active.may_widen = false;
         active.reserved = reserved;
+        active.intended_ns = None;
         self.reserved += reserved;
         self.active += 1;
         self.begin_page(id);
@@ -419,15 +507,31 @@ impl<'w> Users<'w> {
         }
         if self.draining {
             self.wind_up(id);
-        } else {
+        } else if self.session_lasts(id) {
             self.hand_out_requests(id);
             self.open_connections_for(id);
         }
     }
 
+    /// Whether the user's session may be used further. When it is up, its connections close, and once they are closed a new one begins.
+    fn session_lasts(&mut self, id: ActiveId) -> bool {
+        if self.session_is_up(id) && self.users[id as usize].open_requests() > 0 {
+            self.close_idle(id);
+            if !self.users[id as usize].connections.is_empty() {
+                return false;
+            }
+            self.forget(id);
+        }
+        true
+    }
+
+    fn session_is_up(&self, id: ActiveId) -> bool {
+        self.users[id as usize].session.is_up(&self.session_limits, self.now_ns)
+    }
+
     fn page_is_done(&self, id: ActiveId) -> bool {
         let user = &self.users[id as usize];
-        user.active && !self.draining && user.open_requests() == 0 && user.under_way == 0
+        user.active && !user.held && !self.draining && user.open_requests() == 0 && user.under_way == 0
     }
 
     /// Goes on to the next page or, at the end, lets the user go. Answers whether it could.
@@ -455,8 +559,20 @@ impl<'w> Users<'w> {
     }
 
     fn begin_page(&mut self, id: ActiveId) {
+        if self.pacer.is_none() {
+            return self.open_page(id);
+        }
+        let user = &mut self.users[id as usize];
+        user.held = true;
+        user.page_end = user.next;
+        user.page_requests = 0;
+        self.held.push_back(id);
+    }
+
+    fn open_page(&mut self, id: ActiveId) {
+        self.users[id as usize].held = false;
         if self.forgets_next(id) {
-            self.actions.push_back(Action::Forget { user: id });
+            self.forget(id);
         }
         let user = &mut self.users[id as usize];
         let rest = &self.workload.requests[user.next as usize..user.end as usize];
@@ -465,8 +581,15 @@ impl<'w> Users<'w> {
         user.page_requests = user.page_end - user.next;
     }
 
+    fn forget(&mut self, id: ActiveId) {
+        self.users[id as usize].session = SessionUse::default();
+        self.actions.push_back(Action::Forget { user: id });
+    }
+
     fn release(&mut self, id: ActiveId) {
         let user = &mut self.users[id as usize];
+        user.held = false;
+        user.session = SessionUse::default();
         user.active = false;
         user.waits = false;
         user.again.clear();
@@ -503,7 +626,7 @@ impl<'w> Users<'w> {
 
     fn hand_out_requests(&mut self, id: ActiveId) {
         for at in 0..self.users[id as usize].connections.len() {
-            if self.users[id as usize].open_requests() == 0 {
+            if self.users[id as usize].open_requests() == 0 || self.session_is_up(id) {
                 break;
             }
             let connection = self.users[id as usize].connections[at];
@@ -520,10 +643,12 @@ impl<'w> Users<'w> {
             user.next - 1
         });
         user.under_way += 1;
+        user.session.requests += 1;
+        let session_ends = self.session_limits.requests == Some(user.session.requests);
         let slot = &mut self.connections[connection as usize];
         slot.used = Use::Busy { request };
         slot.sent += 1;
-        let last = self.draining || self.limits.requests_each == Some(slot.sent);
+        let last = self.draining || session_ends || self.limits.requests_each == Some(slot.sent);
         self.actions.push_back(Action::Send { connection, request, last });
     }
 
@@ -544,6 +669,9 @@ impl<'w> Users<'w> {
     }
 
     fn wants_connection(&self, id: ActiveId) -> bool {
+        if self.session_is_up(id) {
+            return false;
+        }
         let user = &self.users[id as usize];
         let used = |connection: &ConnectionId| self.connections[*connection as usize].used;
         let opening = user.connections.iter().map(used).filter(|used| *used == Use::Opening).count();
@@ -569,6 +697,7 @@ impl<'w> Users<'w> {
         };
         self.open += 1;
         self.users[user as usize].connections.push(connection);
+        self.users[user as usize].session.began_ns.get_or_insert(self.now_ns);
         self.actions.push_back(Action::Open { connection, user });
         if let Some(left) = &mut self.connections_left {
             *left -= 1;

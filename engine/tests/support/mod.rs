@@ -9,7 +9,8 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use tlsdyno_engine::load::{
-    Connections, Expect, Object, Outcome, Plan, Request, Resumption, Target, Until, User, Workload, run,
+    Connections, Expect, Object, Outcome, Pacing, Plan, Request, Resumption, SessionLimits, Target, Until, User,
+    Workload, run,
 };
 
 /// Serves each connection in a thread of its own with `serve`, for as long as the test lasts.
@@ -110,6 +111,8 @@ pub fn plan(address: SocketAddr, workload: Workload, connections: Connections) -
         workload: Arc::new(workload),
         connections,
         resumption: Resumption::Never,
+        session_limits: SessionLimits::default(),
+        pacing: Pacing::Closed,
         until: Until::UsersDone,
     }
 }

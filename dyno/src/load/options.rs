@@ -1,0 +1,369 @@
+//! What load is made: the flags that `tlsdyno load` and its sweeps share, and the plan of the engine that they mean.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use tlsdyno_engine::load::{
+    Connections, Expect, Object, Pacing, Plan, Rate, Request, Resumption, SessionLimits, Target, Until, User, Workload,
+};
+
+use crate::experiment::job::TlsSpec;
+use crate::load::asked::Asked;
+use crate::load::tls;
+use crate::load::url::Url;
+use crate::load::values::{ArrivalsName, ExpectedStatus, Header, PerSecond, Profile, Reuse, parse_method};
+use crate::time::Time;
+
+/// Flags that say what load is made.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Load a host that is not this machine: name the one in the URL, and only one that you may load
+    #[arg(long, value_name = "HOST")]
+    pub i_may_load_this: Vec<String>,
+
+    /// How long, for example 10, 500ms, 2m
+    #[arg(short, long, default_value = "10s", value_name = "TIME")]
+    pub duration: Time,
+
+    /// End after so many connections were made, instead of after a time
+    #[arg(long, value_name = "N", conflicts_with = "duration")]
+    pub total_connections: Option<u64>,
+
+    /// Connections open at once
+    #[arg(short, long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    pub connections: u32,
+
+    /// Open loop: so many requests a second, for example 500/s, each at its intended time however the server does; latency then
+    /// counts from there (scheduled_response). Without it the loop is closed
+    #[arg(long, value_name = "RATE")]
+    pub rate: Option<PerSecond>,
+
+    /// How the requests of --rate are spread
+    #[arg(long, value_enum, default_value_t, requires = "rate")]
+    pub arrivals: ArrivalsName,
+
+    /// Seed of the random distances of --arrivals poisson
+    #[arg(long, default_value_t = 1, value_name = "N", requires = "rate")]
+    pub seed: u64,
+
+    /// Share of connections that resume a session, 0% to 100%; `always`: whenever the user holds a session
+    #[arg(long, value_name = "PERCENT")]
+    pub reuse: Option<Reuse>,
+
+    /// How connections and sessions are used (Mraz et al. 2002, Figure 2); a session is up after 300 s and 500 requests
+    /// unless --session-lifetime and --session-limit say otherwise
+    #[arg(long, value_enum, conflicts_with_all = ["reuse", "close", "keep_alive"])]
+    pub profile: Option<Profile>,
+
+    /// How long a user's session may be resumed; then a full handshake begins a new one (typical: 100s to 300s)
+    #[arg(long, value_name = "TIME")]
+    pub session_lifetime: Option<Time>,
+
+    /// Requests under a user's session, over all its connections; then a full handshake begins a new one (typical: 500)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub session_limit: Option<u32>,
+
+    /// Requests for each full handshake, on a kept connection: 10 is a percent reuse of 90 (Mraz et al. 2002, equation 1)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["session_limit", "reuse", "profile"])]
+    pub hits_per_handshake: Option<u32>,
+
+    /// Requests on each connection [default: no limit; 1 with --reuse]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub requests_per_connection: Option<u32>,
+
+    /// One request on each connection, with `Connection: close`
+    #[arg(long, conflicts_with_all = ["requests_per_connection", "keep_alive"])]
+    pub close: bool,
+
+    /// No limit on requests per connection, also with --reuse
+    #[arg(long, conflicts_with = "requests_per_connection")]
+    pub keep_alive: bool,
+
+    /// Users, each with TLS sessions of its own (they matter with --reuse always) [default: as many as connections]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub users: Option<u32>,
+
+    /// Connections of each user; the first handshake completes before the others open
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub per_user: u32,
+
+    /// How much of TLS the client does: honest verifies the server, lean does not, floor also saves the key agreement (own
+    /// servers on loopback only: such a connection has no secrecy)
+    #[arg(long, default_value = "honest", value_name = "EFFORT", value_parser = ["honest", "lean", "floor"])]
+    pub effort: String,
+
+    /// Do not verify the server: the same as --effort lean
+    #[arg(short = 'k', long, conflicts_with = "effort")]
+    pub insecure: bool,
+
+    /// TLS version [default: both]
+    #[arg(long = "tls", value_name = "VERSION", value_parser = ["1.2", "1.3"])]
+    pub version: Option<String>,
+
+    /// Cipher suites, best first, by OpenSSL or IANA name [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub suite: Vec<String>,
+
+    /// Groups, best first: X25519, P-256, P-384 [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub group: Vec<String>,
+
+    /// Trusted roots in PEM form [default: the system's]
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+
+    /// Offer no TLS 1.2 tickets: sessions are resumed by ID
+    #[arg(long)]
+    pub no_tickets: bool,
+
+    /// A further header, for example 'Accept: text/html' (several times); Host replaces the URL's
+    #[arg(short = 'H', long, value_name = "HEADER")]
+    pub header: Vec<Header>,
+
+    /// Request method
+    #[arg(short = 'X', long, default_value = "GET", value_name = "METHOD", value_parser = parse_method)]
+    pub method: String,
+
+    /// Bytes of request body
+    #[arg(long, default_value_t = 0, value_name = "BYTES")]
+    pub body: u64,
+
+    /// Status of a hit; `any` accepts all
+    #[arg(long, default_value = "200", value_name = "STATUS")]
+    pub expect_status: ExpectedStatus,
+
+    /// How long a connection may go without progress
+    #[arg(long, default_value = "10s", value_name = "TIME")]
+    pub timeout: Time,
+
+    /// Pause before each wait for events, so that they come in batches as in a busy client (for measuring the client itself)
+    #[arg(long, value_name = "TIME")]
+    pub batch: Option<Time>,
+}
+
+/// How much of TLS the client does.
+pub fn effort(options: &Options) -> &str {
+    if options.insecure { "lean" } else { &options.effort }
+}
+
+/// The plan of the engine.
+///
+/// # Errors
+/// Flags that contradict each other or the URL, and TLS settings that cannot work.
+pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
+    let effort = effort(options);
+    ensure!(
+        effort != "floor" || address.ip().is_loopback(),
+        "effort floor sends a key share without a secret, and is for your own servers on this machine only; {address} is not: use lean"
+    );
+    let spec = TlsSpec {
+        versions: options.version.iter().cloned().collect(),
+        suites: options.suite.clone(),
+        groups: options.group.clone(),
+        effort: effort.to_owned(),
+        noop: Vec::new(),
+        encrypt_then_mac: true,
+        tickets: !options.no_tickets,
+        ca_file: options.ca_file.clone(),
+    };
+    let tls = if url.tls { Some(tls::config(&spec, &url.host)?) } else { None };
+    let host =
+        options.header.iter().find(|header| header.is_host()).map_or(url.host_header(), |header| header.value.clone());
+    let users = options.users.unwrap_or(options.connections);
+    let shape = Shape::of(options);
+    shape.check(options, url)?;
+    Ok(Plan {
+        target: Target { address, host, tls },
+        workload: Arc::new(workload(options, url, users)),
+        users: 0..users,
+        connections: Connections {
+            total: options.connections,
+            per_user: options.per_user,
+            first_alone: true,
+            requests_each: shape.requests_each,
+            timeout_ns: options.timeout.nanoseconds()?,
+            batch_ns: options.batch.map_or(0, |batch| batch.0.as_nanos() as u64),
+        },
+        resumption: shape.resumption,
+        session_limits: shape.session_limits,
+        pacing: match options.rate {
+            Some(PerSecond(per_second)) => {
+                Pacing::Open(Rate { per_second, arrivals: options.arrivals.into(), seed: options.seed })
+            }
+            None => Pacing::Closed,
+        },
+        until: match options.total_connections {
+            Some(count) => Until::ConnectionsMade(count),
+            None => Until::Elapsed(options.duration.nanoseconds()?),
+        },
+    })
+}
+
+/// Requests that a user makes before it begins anew. It only has to be long: the users share one sequence.
+const REQUESTS_PER_USER: u32 = 65_536;
+
+fn workload(options: &Options, url: &Url, users: u32) -> Workload {
+    let object = Object {
+        method: options.method.clone(),
+        path: url.path.clone(),
+        headers: options.header.iter().filter(|header| !header.is_host()).map(Header::line).collect(),
+        body_bytes: options.body,
+        expect: Expect { status: options.expect_status.0, body_bytes: None },
+    };
+    let request = |index: u32| Request {
+        object: 0,
+        page_end: (index + 1).is_multiple_of(options.per_user),
+        close_after: false,
+        forget_session: false,
+    };
+    Workload {
+        objects: vec![object],
+        requests: (0..REQUESTS_PER_USER).map(request).collect(),
+        users: vec![User { requests: 0..REQUESTS_PER_USER }; users as usize],
+    }
+}
+
+/// How connections and sessions are used together: what --profile, --reuse, --close and the others amount to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Shape {
+    requests_each: Option<u32>,
+    resumption: Resumption,
+    session_limits: SessionLimits,
+}
+
+/// Requests of a one-time connection: the objects of two pages of a shop (Mraz et al. 2002, section 4).
+const ONE_TIME_REQUESTS: u32 = 25;
+
+/// Typical limits of a session (Mraz et al. 2002, section 1).
+const TYPICAL_LIFETIME_NS: u64 = 300_000_000_000;
+const TYPICAL_REQUESTS: u32 = 500;
+
+/// Shortest lifetime of a session: it must outlast its first handshake.
+const LIFETIME_NS_MIN: u64 = 100_000_000;
+
+impl Shape {
+    fn of(options: &Options) -> Shape {
+        let given = SessionLimits {
+            lifetime_ns: options.session_lifetime.map(|time| time.0.as_nanos() as u64),
+            requests: options.session_limit,
+        };
+        let typical = SessionLimits {
+            lifetime_ns: given.lifetime_ns.or(Some(TYPICAL_LIFETIME_NS)),
+            requests: given.requests.or(Some(TYPICAL_REQUESTS)),
+        };
+        let each = options.requests_per_connection;
+        let shape = |requests_each, resumption, session_limits| Shape { requests_each, resumption, session_limits };
+        if let Some(hits) = options.hits_per_handshake {
+            return shape(each, Resumption::Always, SessionLimits { requests: Some(hits), ..given });
+        }
+        match options.profile {
+            Some(Profile::OneTime) => {
+                shape(each.or(Some(ONE_TIME_REQUESTS)), Resumption::Never, SessionLimits::default())
+            }
+            Some(Profile::Intermittent) => shape(each.or(Some(1)), Resumption::Always, typical),
+            Some(Profile::Continuous) => shape(each, Resumption::Always, typical),
+            None => {
+                let requests_each = match (options.close, options.keep_alive, each) {
+                    (true, _, _) => Some(1),
+                    (_, true, _) => None,
+                    (_, _, None) if options.reuse.is_some() => Some(1),
+                    (_, _, each) => each,
+                };
+                shape(requests_each, options.reuse.map_or(Resumption::Never, Reuse::resumption), given)
+            }
+        }
+    }
+
+    fn check(&self, options: &Options, url: &Url) -> Result<()> {
+        ensure!(url.tls || options.reuse.is_none(), "--reuse is about TLS sessions; the URL is plain http");
+        let limited = self.session_limits != SessionLimits::default();
+        ensure!(
+            url.tls || !limited,
+            "session limits, --hits-per-handshake and --profile are about TLS sessions; the URL is plain http"
+        );
+        ensure!(
+            !limited || !matches!(self.resumption, Resumption::Share(_)),
+            "--reuse PERCENT fixes the share by itself; limits of sessions go with --reuse always, --profile or alone"
+        );
+        ensure!(
+            !(options.profile == Some(Profile::OneTime)
+                && (options.session_lifetime.is_some() || options.session_limit.is_some())),
+            "a one-time connection is its own session; its length is --requests-per-connection"
+        );
+        ensure!(
+            self.session_limits.lifetime_ns.is_none_or(|lifetime_ns| lifetime_ns >= LIFETIME_NS_MIN),
+            "--session-lifetime must be at least 100ms: a session has to outlast its first handshake"
+        );
+        Ok(())
+    }
+}
+
+/// What the flags ask for that a run can miss.
+pub fn asked(options: &Options, url: &Url) -> Asked {
+    Asked {
+        reuse_percent: options.reuse.and_then(Reuse::percent).filter(|_| url.tls),
+        rate_per_second: options.rate.map(|rate| rate.0),
+        hits_per_handshake: options.hits_per_handshake,
+        users: options.users.unwrap_or(options.connections),
+        status: options.expect_status.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Flags {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn shape(flags: &[&str]) -> Result<Shape> {
+        let options = Flags::try_parse_from([&["x"], flags].concat())?.options;
+        let shape = Shape::of(&options);
+        shape.check(&options, &Url::parse("https://localhost/")?)?;
+        Ok(shape)
+    }
+
+    #[test]
+    fn profiles_are_those_of_mraz() {
+        let typical = SessionLimits { lifetime_ns: Some(300_000_000_000), requests: Some(500) };
+        let is = |flags: &[&str], requests_each, resumption, session_limits| {
+            assert_eq!(shape(flags).unwrap(), Shape { requests_each, resumption, session_limits }, "{flags:?}");
+        };
+        is(&["--profile", "one-time"], Some(25), Resumption::Never, SessionLimits::default());
+        is(&["--profile", "intermittent"], Some(1), Resumption::Always, typical);
+        is(&["--profile", "continuous"], None, Resumption::Always, typical);
+        let limits = SessionLimits { lifetime_ns: Some(100_000_000_000), requests: Some(50) };
+        is(
+            &["--profile", "continuous", "--session-lifetime", "100s", "--session-limit", "50"],
+            None,
+            Resumption::Always,
+            limits,
+        );
+        let ten = SessionLimits { lifetime_ns: None, requests: Some(10) };
+        is(&["--hits-per-handshake", "10"], None, Resumption::Always, ten);
+        is(&["--reuse", "50%"], Some(1), Resumption::Share(0.5), SessionLimits::default());
+        is(&["--reuse", "always", "--session-limit", "10"], Some(1), Resumption::Always, ten);
+        is(&["--close"], Some(1), Resumption::Never, SessionLimits::default());
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused() {
+        for (flags, word) in [
+            (&["--reuse", "50%", "--session-limit", "5"][..], "fixes the share"),
+            (&["--profile", "one-time", "--session-limit", "5"], "--requests-per-connection"),
+            (&["--session-lifetime", "1ms"], "at least 100ms"),
+            (&["--profile", "continuous", "--reuse", "always"], "cannot be used with"),
+            (&["--arrivals", "poisson"], "--rate"),
+        ] {
+            let error = shape(flags).unwrap_err().to_string();
+            assert!(error.contains(word), "{flags:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The policy's schedule and session limits in virtual time, against a server that is a formula.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::load::pacing::Pacer;
+use crate::load::plan::{Arrivals, Object, Rate, Request, User};
+
+const MS: u64 = 1_000_000;
+
+/// So many users with pages of one request each.
+fn workload(users: u32, requests: u32) -> Workload {
+    let object = Object {
+        method: "GET".into(),
+        path: "/".into(),
+        headers: String::new(),
+        body_bytes: 0,
+        expect: Default::default(),
+    };
+    let request = Request { object: 0, page_end: true, close_after: false, forget_session: false };
+    Workload {
+        objects: vec![object],
+        requests: vec![request; requests as usize],
+        users: vec![User { requests: 0..requests }; users as usize],
+    }
+}
+
+fn limits(total: u32, requests_each: Option<u32>) -> Connections {
+    Connections { total, per_user: 1, first_alone: true, requests_each, timeout_ns: 1, batch_ns: 0 }
+}
+
+/// What a simulation saw.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Intended, sent and finished, nanoseconds.
+    requests: Vec<(u64, u64, u64)>,
+    opened: u32,
+    /// Requests sent when a session was forgotten.
+    forgotten_at: Vec<usize>,
+    unserved: u64,
+}
+
+/// Runs the users until `end_ns`; `done_ns` tells when a request that is sent now is answered.
+fn simulate(mut users: Users, end_ns: u64, done_ns: impl Fn(u64) -> u64) -> Seen {
+    let mut seen = Seen::default();
+    let mut under_way: BTreeSet<(u64, ConnectionId, bool)> = BTreeSet::new();
+    let mut now = 0;
+    users.start();
+    loop {
+        users.pace(now);
+        while let Some(action) = users.next_action() {
+            match action {
+                Action::Open { connection, .. } => {
+                    seen.opened += 1;
+                    users.ready(connection, true);
+                }
+                Action::Send { connection, last, .. } => {
+                    let done = done_ns(now);
+                    seen.requests.push((users.intended_ns(connection).unwrap_or(now), now, done));
+                    under_way.insert((done, connection, last));
+                }
+                Action::Close { connection, .. } => users.closed(connection),
+                Action::Forget { .. } => seen.forgotten_at.push(seen.requests.len()),
+            }
+        }
+        let next_done = under_way.first().map(|event| event.0);
+        let next = [next_done, users.next_due_ns(now)].into_iter().flatten().min();
+        let Some(next) = next.filter(|&next| next < end_ns) else {
+            seen.unserved = users.take_unserved(end_ns);
+            return seen;
+        };
+        now = now.max(next);
+        if let Some(&event) = under_way.first().filter(|event| event.0 <= now) {
+            under_way.remove(&event);
+            users.tell_time(now);
+            users.finished(event.1, !event.2);
+        }
+    }
+}
+
+fn open_loop(workload: &Workload, per_second: f64, connections: Connections) -> Users<'_> {
+    let rate = Rate { per_second, arrivals: Arrivals::Constant, seed: 0 };
+    let everybody = 0..workload.users.len() as u32;
+    Users::new(workload, everybody, true, connections, None, false).with_pacer(Some(Pacer::new(rate, Some(4000 * MS))))
+}
+
+#[test]
+fn a_stall_is_charged_to_every_request_that_fell_due_in_it() {
+    let workload = workload(4, 2000);
+    // 1 ms for a request, and nothing between 1 s and 2 s.
+    let stalled = |now: u64| if (999 * MS..2000 * MS).contains(&now) { 2000 * MS } else { now + MS };
+    let seen = simulate(open_loop(&workload, 1000.0, limits(4, None)), 4000 * MS, stalled);
+    assert_eq!(seen.unserved, 0);
+    assert_eq!(seen.opened, 4, "connections are kept");
+    let latencies: Vec<u64> = seen.requests.iter().map(|(intended, _, done)| done - intended).collect();
+    // Only four requests were ever in the server's hands at once, but a quarter of all were late.
+    let late = latencies.iter().filter(|latency| **latency > 100 * MS).count();
+    assert!((900..1400).contains(&late), "{late}");
+    assert!((999 * MS..=1001 * MS).contains(latencies.iter().max().unwrap()));
+    let served: Vec<u64> = seen.requests.iter().map(|(_, sent, done)| done - sent).collect();
+    assert!(served.iter().filter(|latency| **latency > 100 * MS).count() <= 4, "what a closed loop would have seen");
+    for pair in seen.requests.windows(2) {
+        assert!(pair[0].0 < pair[1].0 && pair[1].1 >= pair[1].0, "in the order of the schedule, never ahead of it");
+    }
+}
+
+#[test]
+fn what_nobody_was_free_for_is_counted() {
+    let workload = workload(2, 1000);
+    let seen = simulate(open_loop(&workload, 1000.0, limits(2, Some(1))), 4000 * MS, |now| now + 4 * MS);
+    assert_eq!(seen.requests.len() as u64 + seen.unserved, 4000);
+    assert!((1990..2010).contains(&seen.requests.len()), "two users of 4 ms each: {}", seen.requests.len());
+    assert_eq!(seen.opened as usize, seen.requests.len(), "a connection for each request");
+}
+
+fn closed_loop(workload: &Workload, session: SessionLimits, connections: Connections) -> Users<'_> {
+    Users::new(workload, 0..workload.users.len() as u32, true, connections, None, false).with_session_limits(session)
+}
+
+#[test]
+fn a_session_ends_after_its_requests_and_the_next_begins_on_a_new_connection() {
+    let workload = workload(1, 1000);
+    let session = SessionLimits { lifetime_ns: None, requests: Some(5) };
+    for (each, connections_per_session) in [(None, 1), (Some(2), 3), (Some(1), 5)] {
+        let seen = simulate(closed_loop(&workload, session, limits(1, each)), 100 * MS, |now| now + MS);
+        let expected: Vec<usize> = (1..20).map(|session| session * 5).collect();
+        assert_eq!(seen.forgotten_at[..19], expected, "{each:?}");
+        assert!(seen.opened.abs_diff(connections_per_session * 20) <= 2, "{each:?}: {}", seen.opened);
+    }
+}
+
+#[test]
+fn a_session_ends_with_its_lifetime() {
+    let workload = workload(1, 1000);
+    let session = SessionLimits { lifetime_ns: Some(10 * MS), requests: None };
+    for each in [None, Some(1)] {
+        let seen = simulate(closed_loop(&workload, session, limits(1, each)), 100 * MS, |now| now + MS);
+        assert_eq!(seen.forgotten_at, [10, 20, 30, 40, 50, 60, 70, 80, 90], "{each:?}");
+    }
+}
