@@ -78,22 +78,24 @@ fn sessions_are_as_long_as_asked_for_in_every_profile() {
             let measured = json(&output);
             let count = |name: &str| measured["handshakes"][name].as_u64().unwrap();
             let hits = measured["hits"].as_u64().unwrap();
-            (hits, count("full"), count("resumed_accepted"), measured["connections"].as_u64().unwrap())
+            let lifetimes = measured["elapsed_ns"].as_u64().unwrap().div_ceil(100_000_000);
+            let connections = measured["connections"].as_u64().unwrap();
+            (hits, count("full"), count("resumed_accepted"), connections, lifetimes)
         };
         // Two users, each with a session that is not used up at the end.
-        let (hits, full, resumed, connections) = run(&["--hits-per-handshake", "10"]);
+        let (hits, full, resumed, connections, _) = run(&["--hits-per-handshake", "10"]);
         assert!((hits / 10..=hits / 10 + 2).contains(&full) && resumed == 0 && connections == full);
-        let (hits, full, resumed, _) = run(&["--hits-per-handshake", "10", "--requests-per-connection", "2"]);
+        let (hits, full, resumed, _, _) = run(&["--hits-per-handshake", "10", "--requests-per-connection", "2"]);
         assert!((hits / 10..=hits / 10 + 2).contains(&full), "{hits} {full}");
         assert!(resumed.abs_diff(full * 4) <= 8, "{resumed} {full}");
-        let (hits, full, resumed, connections) = run(&["--profile", "intermittent", "--session-limit", "20"]);
+        let (hits, full, resumed, connections, _) = run(&["--profile", "intermittent", "--session-limit", "20"]);
         assert!((hits / 20..=hits / 20 + 2).contains(&full) && connections == hits && resumed == hits - full);
-        let (hits, full, resumed, _) = run(&["--profile", "continuous"]);
+        let (hits, full, resumed, _, _) = run(&["--profile", "continuous"]);
         assert!((hits / 500..=hits / 500 + 2).contains(&full) && resumed == 0, "{hits} {full}");
-        let (hits, full, resumed, _) = run(&["--profile", "one-time"]);
+        let (hits, full, resumed, _, _) = run(&["--profile", "one-time"]);
         assert!((hits / 25..=hits / 25 + 2).contains(&full) && resumed == 0, "{hits} {full}");
-        let (_, full, resumed, _) = run(&["--profile", "continuous", "--session-lifetime", "100ms"]);
-        assert!((4..=8).contains(&full) && resumed == 0, "two users, three lifetimes: {full}");
+        let (_, full, resumed, _, lifetimes) = run(&["--profile", "continuous", "--session-lifetime", "100ms"]);
+        assert!((4..=2 * lifetimes).contains(&full) && resumed == 0, "two users, {lifetimes} lifetimes: {full}");
     }
     server.stop().unwrap();
 }
