@@ -213,17 +213,20 @@ impl ClientReader {
             wanted.then_some(length)
         };
         loop {
-            let met = self.follower.next(&mut bytes, keep).map_err(Unreadable::Records)?;
-            match (refused.get(), met) {
-                (Some((handshake::CLIENT_HELLO, length)), _) => return Err(Unreadable::Oversized { length }),
-                (Some(_), _) => return Err(Unreadable::NoHello),
-                (None, None) => return Ok(None),
-                (None, Some(Met::Message { body, .. })) => {
+            let met = self.follower.next(&mut bytes, keep);
+            match refused.get() {
+                Some((handshake::CLIENT_HELLO, length)) => return Err(Unreadable::Oversized { length }),
+                Some(_) => return Err(Unreadable::NoHello),
+                None => {}
+            }
+            match met.map_err(Unreadable::Records)? {
+                None => return Ok(None),
+                Some(Met::Message { body, .. }) => {
                     let hello = ClientHello::decode(body).map_err(Unreadable::Malformed)?;
                     return SessionKeys::of(&hello).map(Some).map_err(Unreadable::Malformed);
                 }
-                (None, Some(Met::Record(record::CHANGE_CIPHER_SPEC | record::APPLICATION_DATA))) if self.second => {}
-                (None, Some(Met::Record(_))) => return Err(Unreadable::NoHello),
+                Some(Met::Record(record::CHANGE_CIPHER_SPEC | record::APPLICATION_DATA)) if self.second => {}
+                Some(Met::Record(_)) => return Err(Unreadable::NoHello),
             }
         }
     }

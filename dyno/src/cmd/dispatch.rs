@@ -1,13 +1,15 @@
 //! `tlsdyno dispatch`: the session-aware dispatcher.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{ArgGroup, Subcommand};
 
-use crate::dispatch::config::{self, Backend, Config, Limits, Policy, ProxyProtocol};
+use crate::dispatch::config::{self, Backend, Check, CheckKind, Config, Limits, Policy, ProxyProtocol};
+use crate::dispatch::control;
 use crate::dispatch::service::Service;
+use crate::dispatch::status::Status;
 use crate::exit::Exit;
 use crate::time::Time;
 
@@ -38,12 +40,43 @@ enum Action {
         /// The file
         file: PathBuf,
     },
+    /// Print what a running dispatcher says about itself
+    Status {
+        /// Its --control socket
+        #[arg(long, value_name = "PATH")]
+        control: PathBuf,
+        /// As JSON
+        #[arg(long, conflicts_with = "metrics")]
+        json: bool,
+        /// As Prometheus reads it
+        #[arg(long)]
+        metrics: bool,
+    },
 }
+
+/// Flags that the file has instead.
+const IN_FILE: [&str; 15] = [
+    "backend",
+    "policy",
+    "proxy_protocol",
+    "loops",
+    "session_timeout",
+    "table_size",
+    "drain_time",
+    "control",
+    "max_connections",
+    "max_per_address",
+    "hello_time",
+    "connect_time",
+    "idle_time",
+    "check",
+    "check_interval",
+];
 
 #[derive(Debug, clap::Args)]
 struct RunArgs {
     /// Take everything from this TOML file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["backend", "policy", "proxy_protocol", "loops", "session_timeout", "table_size", "drain_time"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = IN_FILE)]
     config: Option<PathBuf>,
     /// Where clients connect to; port 0: a free one. May be repeated
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_address)]
@@ -69,6 +102,30 @@ struct RunArgs {
     /// How long open connections may go on after the first Ctrl-C
     #[arg(long, value_name = "TIME", default_value_t = config::default_drain_time())]
     drain_time: Time,
+    /// Unix socket for status and metrics (`tlsdyno dispatch status`, `curl --unix-socket PATH http://d/metrics`)
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Most open connections; more wait in the kernel's queue
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
+    max_connections: u32,
+    /// Most open connections of one client address; 0: no limit
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_per_address: u32,
+    /// How long a client may take for its ClientHello
+    #[arg(long, value_name = "TIME", default_value_t = Limits::default().hello_time)]
+    hello_time: Time,
+    /// How long connecting to a backend may take before the next one is tried
+    #[arg(long, value_name = "TIME", default_value_t = Limits::default().connect_time)]
+    connect_time: Time,
+    /// How long neither side may send anything
+    #[arg(long, value_name = "TIME", default_value_t = Limits::default().idle_time)]
+    idle_time: Time,
+    /// How backends are checked
+    #[arg(long, value_enum, default_value_t = CheckKind::Tcp)]
+    check: CheckKind,
+    /// From one check to the next
+    #[arg(long, value_name = "TIME", default_value_t = Check::default().interval)]
+    check_interval: Time,
     /// Print each address that clients can connect to on standard output, one per line
     #[arg(long)]
     print_address: bool,
@@ -82,8 +139,24 @@ pub fn run(args: &Args) -> Result<Exit> {
             println!("{} is valid: {} backends, {}", file.display(), config.backends.len(), policy_name(config.policy));
             Ok(Exit::Done)
         }
+        Some(Action::Status { control, json, metrics }) => {
+            print!("{}", status(control, *json, *metrics)?);
+            Ok(Exit::Done)
+        }
         None => dispatch(&args.run),
     }
+}
+
+fn status(control: &Path, json: bool, metrics: bool) -> Result<String> {
+    if metrics {
+        return control::ask(control, "/metrics");
+    }
+    let answer = control::ask(control, "/status")?;
+    if json {
+        return Ok(answer + "\n");
+    }
+    let status: Status = serde_json::from_str(&answer).context("the dispatcher is of another version")?;
+    Ok(status.text())
 }
 
 fn dispatch(args: &RunArgs) -> Result<Exit> {
@@ -113,7 +186,16 @@ fn from_flags(args: &RunArgs) -> Config {
         session_timeout: args.session_timeout,
         table_size: args.table_size,
         drain_time: args.drain_time,
-        limits: Limits::default(),
+        control: args.control.clone(),
+        limits: Limits {
+            connections: args.max_connections,
+            connections_per_address: args.max_per_address,
+            hello_time: args.hello_time,
+            connect_time: args.connect_time,
+            idle_time: args.idle_time,
+            ..Limits::default()
+        },
+        check: Check { kind: args.check, interval: args.check_interval, ..Check::default() },
         backends: args.backend.iter().map(|&address| Backend { name: None, address }).collect(),
     }
 }

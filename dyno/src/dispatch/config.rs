@@ -1,7 +1,7 @@
 //! What a dispatcher is told to do, as a TOML file holds it. Flags build the same structure, and `validate` takes the same way as running.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
@@ -61,6 +61,10 @@ pub struct Limits {
     pub connections: u32,
     /// Most open connections of one client address; 0: no limit.
     pub connections_per_address: u32,
+    /// Most bytes of a ClientHello that are held; a longer one is forwarded without being understood.
+    pub hello_bytes: u32,
+    /// How long a client may take for its ClientHello.
+    pub hello_time: Time,
     /// How long connecting to a backend may take before the next one is tried.
     pub connect_time: Time,
     /// How long neither side may send anything.
@@ -76,11 +80,65 @@ impl Default for Limits {
         Limits {
             connections: 8192,
             connections_per_address: 0,
+            hello_bytes: 16 * 1024,
+            hello_time: Time::seconds(10),
             connect_time: Time::seconds(3),
             idle_time: Time::seconds(300),
             half_closed_time: Time::seconds(60),
             pipes: 256,
         }
+    }
+}
+
+/// What a health check does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckKind {
+    /// Nothing; backends that could not be reached are tried again
+    None,
+    /// Connect
+    #[default]
+    Tcp,
+    /// Connect and wait for the answer to a TLS hello
+    Hello,
+}
+
+/// How backends are checked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Check {
+    /// What is done.
+    pub kind: CheckKind,
+    /// From one check to the next.
+    pub interval: Time,
+    /// A check that takes longer has failed.
+    pub timeout: Time,
+    /// Successes in a row after which a backend is up again.
+    pub rise: u32,
+    /// Failures in a row, of checks or of connections, after which it is down.
+    pub fall: u32,
+}
+
+impl Default for Check {
+    fn default() -> Check {
+        Check { kind: CheckKind::Tcp, interval: Time::seconds(2), timeout: Time::seconds(1), rise: 2, fall: 3 }
+    }
+}
+
+impl Check {
+    fn for_engine(&self) -> Result<dispatch::Check> {
+        ensure!(self.rise > 0 && self.fall > 0, "`rise` and `fall` of `check` must be at least 1");
+        Ok(dispatch::Check {
+            kind: match self.kind {
+                CheckKind::None => dispatch::CheckKind::None,
+                CheckKind::Tcp => dispatch::CheckKind::Tcp,
+                CheckKind::Hello => dispatch::CheckKind::Hello,
+            },
+            interval_ns: self.interval.nanoseconds().context("`interval` of `check`")?,
+            timeout_ns: self.timeout.nanoseconds().context("`timeout` of `check`")?,
+            rise: self.rise,
+            fall: self.fall,
+        })
     }
 }
 
@@ -108,9 +166,15 @@ pub struct Config {
     /// How long open connections may go on after the first Ctrl-C.
     #[serde(default = "default_drain_time")]
     pub drain_time: Time,
+    /// Unix socket for status and metrics; none if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<PathBuf>,
     /// Bounds.
     #[serde(default)]
     pub limits: Limits,
+    /// How backends are checked.
+    #[serde(default)]
+    pub check: Check,
     /// The backends.
     #[serde(rename = "backend", default)]
     pub backends: Vec<Backend>,
@@ -170,7 +234,7 @@ impl Config {
             proxy_header: self.proxy_protocol.for_engine(),
             limits: self.limits.for_engine()?,
             session_timeout_s: self.session_timeout_s()?,
-            fall: 3,
+            check: self.check.for_engine()?,
         };
         settings.check().context("`backend`")?;
         for backend in &self.backends {
@@ -219,6 +283,12 @@ impl Backend {
 }
 
 impl Policy {
+    /// The name of an engine's policy, as flags and files have it.
+    pub fn name_of(policy: dispatch::Policy) -> String {
+        let all = Policy::value_variants().iter().filter(|candidate| candidate.for_engine() == policy);
+        all.filter_map(Policy::to_possible_value).map(|value| value.get_name().to_owned()).collect()
+    }
+
     fn for_engine(self) -> dispatch::Policy {
         match self {
             Policy::RoundRobin => dispatch::Policy::RoundRobin,
@@ -243,15 +313,17 @@ impl ProxyProtocol {
 impl Limits {
     fn for_engine(&self) -> Result<dispatch::Limits> {
         ensure!((1..=1_000_000).contains(&self.connections), "`connections` must be between 1 and 1000000");
+        ensure!((64..=64 * 1024).contains(&self.hello_bytes), "`hello_bytes` must be between 64 and 65536");
         let time = |time: Time, name| time.nanoseconds().context(format!("`{name}`"));
         Ok(dispatch::Limits {
             connections: self.connections,
             connections_per_address: self.connections_per_address,
+            hello_bytes: self.hello_bytes as usize,
+            hello_ns: time(self.hello_time, "hello_time")?,
             connect_ns: time(self.connect_time, "connect_time")?,
             idle_ns: time(self.idle_time, "idle_time")?,
             half_closed_ns: time(self.half_closed_time, "half_closed_time")?,
             pipes: self.pipes.min(100_000),
-            ..dispatch::Limits::default()
         })
     }
 }

@@ -1,4 +1,6 @@
 //! The control side of the dispatcher: its configuration, and everything around the loops of [`tlsdyno_engine::dispatch`].
 
 pub mod config;
+pub mod control;
 pub mod service;
+pub mod status;

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
@@ -12,7 +13,8 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tlsdyno_engine::dispatch::{self, Phase, Shared};
 
-use super::config::Config;
+use super::config::{Config, Policy};
+use super::control::Control;
 use crate::exit::{Exit, OrExit};
 use crate::load::descriptors;
 
@@ -23,6 +25,7 @@ pub struct Service {
     /// Of each loop.
     listeners: Vec<Vec<TcpListener>>,
     addresses: Vec<SocketAddr>,
+    control: Option<Control>,
 }
 
 impl Service {
@@ -47,7 +50,8 @@ impl Service {
             }
             addresses.push(address);
         }
-        Ok(Service { config, shared, listeners, addresses })
+        let control = config.control.as_deref().map(Control::bind).transpose()?;
+        Ok(Service { config, shared, listeners, addresses, control })
     }
 
     /// Where clients can connect to.
@@ -67,25 +71,46 @@ impl Service {
             socket.set_nonblocking(true)?;
         }
         let listeners = std::mem::take(&mut self.listeners);
+        let stopped = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
             for (number, listeners) in listeners.into_iter().enumerate() {
                 let (shared, woken, ended) = (&self.shared, woken.try_clone()?, ended.try_clone()?);
+                let mut wake = wake.try_clone()?;
                 let name = format!("loop {number}");
                 let work = move || {
                     let result = dispatch::run(shared, number, listeners, woken);
                     // One for all: what a loop has accepted only it can serve.
                     shared.end(if result.is_ok() { Phase::Drain } else { Phase::Stop });
+                    let _ = wake.write(b"w");
                     drop(ended);
                     result
                 };
                 threads.push(std::thread::Builder::new().name(name).spawn_scoped(scope, work).context("start a loop")?);
             }
             drop(ended);
+            let (shared, checks_woken) = (&self.shared, woken.try_clone()?);
+            let checks = std::thread::Builder::new().name("health checks".to_owned());
+            let checks = checks
+                .spawn_scoped(scope, move || dispatch::health::check(shared, checks_woken))
+                .context("start the checks")?;
+            let stopped = &stopped;
+            if let Some(control) = &self.control {
+                let name = || Policy::name_of(shared.snapshot().0.settings.policy);
+                let serve = move || control.serve(shared, &name, &|| stopped.load(Ordering::Relaxed));
+                std::thread::Builder::new()
+                    .name("control".to_owned())
+                    .spawn_scoped(scope, serve)
+                    .context("start the control")?;
+            }
             let mut call = || wake_up(&mut wake, &woken);
             let exit = self.watch(&mut signals, &mut loops_end, file, &mut call);
             self.shared.end(Phase::Stop);
             call();
+            stopped.store(true, Ordering::Relaxed);
+            self.control.iter().for_each(Control::wake);
+            let checked = checks.join().map_err(|_| anyhow!("the health checks panicked; the message is above"))?;
+            checked.context("the health checks failed")?;
             for thread in threads {
                 let result =
                     thread.join().map_err(|_| anyhow!("a loop of the dispatcher panicked; its message is above"))?;

@@ -60,10 +60,6 @@ impl Cluster {
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.servers.iter().map(Instance::address).collect()
     }
-
-    pub fn dispatcher(&self, policy: &str) -> Dispatcher {
-        Dispatcher::new(&self.addresses(), &["--policy", policy])
-    }
 }
 
 /// Handshakes as the client counted them.

@@ -24,7 +24,7 @@ fn take_then_answer(mut stream: TcpStream) -> Vec<u8> {
 #[test]
 fn bytes_pass_unchanged_in_both_directions_through_half_closes() {
     let (address, taken) = backend(take_then_answer);
-    let dispatcher = Dispatcher::new(&[address], &["--policy", "round-robin"]);
+    let dispatcher = Dispatcher::new(&[address], &["--policy", "round-robin", "--check", "none"]);
     // Around the sizes at which copying turns to splicing.
     for length in [0, 1, 7_000, 16_383, 16_384, 16_385, 40_000, 5_000_000] {
         let sent = noise(length as u64, length);
@@ -49,7 +49,7 @@ fn both_directions_move_at_the_same_time() {
         writing.join().unwrap();
         taken
     });
-    let dispatcher = Dispatcher::new(&[address], &["--policy", "round-robin"]);
+    let dispatcher = Dispatcher::new(&[address], &["--policy", "round-robin", "--check", "none"]);
     let clients: Vec<_> = (0..4)
         .map(|seed| {
             let client = dispatcher.connect();
@@ -83,7 +83,7 @@ fn round_robin_takes_turns_and_drains_on_ctrl_c() {
     };
     let (one, _one) = backend(serve(b"1"));
     let (two, _two) = backend(serve(b"2"));
-    let dispatcher = Dispatcher::new(&[one, two], &["--policy", "round-robin", "--loops", "1"]);
+    let dispatcher = Dispatcher::new(&[one, two], &["--policy", "round-robin", "--check", "none", "--loops", "1"]);
     let mut clients: Vec<_> = (0..4).map(|_| dispatcher.connect()).collect();
     let mut names = Vec::new();
     for client in &mut clients {
@@ -120,7 +120,7 @@ fn resets_are_passed_on() {
         }
         stream.read(&mut byte).err().map(|error| error.kind())
     });
-    let dispatcher = Dispatcher::new(&[address], &["--policy", "round-robin"]);
+    let dispatcher = Dispatcher::new(&[address], &["--policy", "round-robin", "--check", "none"]);
     let mut client = dispatcher.connect();
     client.write_all(b"r").unwrap();
     assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
@@ -131,4 +131,33 @@ fn resets_are_passed_on() {
     socket2::SockRef::from(&client).set_linger(Some(std::time::Duration::ZERO)).unwrap();
     drop(client);
     assert_eq!(seen.recv().unwrap(), Some(ErrorKind::ConnectionReset));
+}
+
+#[test]
+fn a_receiver_that_takes_nothing_holds_the_sender_back() {
+    let (address, sent) = backend(|mut stream: TcpStream| {
+        stream.set_write_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
+        let piece = noise(3, 1 << 20);
+        let mut sent = 0_usize;
+        // Far more than all the buffers on the way.
+        while sent < 1 << 30 {
+            match stream.write(&piece[sent % piece.len()..]) {
+                Ok(count) => sent += count,
+                Err(_) => break,
+            }
+        }
+        stream.shutdown(Shutdown::Write).unwrap();
+        sent
+    });
+    let dispatcher = Dispatcher::new(&[address], &["--policy", "round-robin", "--check", "none"]);
+    let before = dispatcher.user_memory_bytes();
+    let mut client = dispatcher.connect();
+    let sent = sent.recv().unwrap();
+    assert!(sent < 1 << 28, "{sent} bytes were taken for a client that reads none");
+    let grown = dispatcher.user_memory_bytes().saturating_sub(before);
+    assert!(grown < 1 << 20, "{grown} bytes of user memory");
+    let received = read_all(&mut client);
+    let piece = noise(3, 1 << 20);
+    assert_eq!(received.len(), sent);
+    assert!(received.chunks(piece.len()).all(|chunk| *chunk == piece[..chunk.len()]));
 }

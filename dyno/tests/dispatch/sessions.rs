@@ -1,29 +1,102 @@
 //! Offered sessions are taken, because connections go to the server that holds them.
 
+use std::net::SocketAddr;
+
 use tlsdyno::servers::ServerKind;
 
 use crate::cluster::{Cluster, Sessions, load};
+use crate::rustls_server;
+use crate::support::{Dispatcher, control_path};
 
 const SERVERS: u64 = 3;
-
 /// Connections at a time: so many may be under way when a key is first met.
 const AT_ONCE: u64 = 8;
 
+fn reuse(percent: &'static str) -> [&'static str; 6] {
+    ["--total-connections", "600", "--connections", "8", "--reuse", percent]
+}
+
 fn assert_sessions_are_found(kind: &ServerKind, sessions: Sessions) {
     let cluster = Cluster::new(kind, sessions, SERVERS as usize);
-    let dispatcher = cluster.dispatcher("session");
-    let at_once = AT_ONCE.to_string();
-    let with = |percent| ["--total-connections", "600", "--connections", &at_once, "--reuse", percent];
-    let learning = load(&dispatcher, sessions, &with("50%"));
+    assert_sessions_are_found_at(&cluster.addresses(), sessions);
+}
+
+fn assert_sessions_are_found_at(addresses: &[SocketAddr], sessions: Sessions) {
+    let control = control_path();
+    let dispatcher = Dispatcher::new(addresses, &["--policy", "session", "--loops", "1", "--control", &control]);
+    let learning = load(&dispatcher, sessions, &reuse("50%"));
     let misrouted = learning.offered - learning.accepted;
     // TLS 1.2 shows what it issues; a key of TLS 1.3 is found by trying, N - 1 times at most, and each time by all that are under way.
     let most = if sessions == Sessions::Tickets13 { SERVERS * (SERVERS - 1 + AT_ONCE) } else { 0 };
-    assert!(misrouted <= most, "{kind:?} {sessions:?} while learning: {learning:?}");
+    assert!(misrouted <= most, "{sessions:?} while learning: {learning:?}");
+    let mut offered = learning.offered;
     for percent in ["50%", "80%", "100%"] {
-        let seen = load(&dispatcher, sessions, &with(percent));
-        println!("{kind:?} {sessions:?} {percent}: {seen:?}, {misrouted} misrouted while learning");
+        let seen = load(&dispatcher, sessions, &reuse(percent));
+        println!("{sessions:?} {percent}: {seen:?}, {misrouted} misrouted while learning");
         assert!(seen.connections == 600 && seen.offered > 250, "{seen:?}");
-        assert!(seen.accepted * 100 >= seen.offered * 99, "{kind:?} {sessions:?} {percent}: {seen:?}");
+        assert!(seen.accepted * 100 >= seen.offered * 99, "{sessions:?} {percent}: {seen:?}");
+        offered += seen.offered;
+        // All clients have one address, and yet the load is even. At 100 % the load resumes one and the same session all the time.
+        let spread = dispatcher.spread(&control);
+        let even = spread.iter().sum::<u64>() / SERVERS;
+        let is_even = spread.iter().all(|&count| count.abs_diff(even) * 10 <= even);
+        assert!(is_even || percent == "100%", "{sessions:?} {percent}: {spread:?}");
+    }
+    assert_eq!(dispatcher.count(&control, "sessions_offered"), offered, "the dispatcher sees what the client does");
+}
+
+#[test]
+fn rustls_tls13_tickets() {
+    let servers: Vec<_> = (0..SERVERS).map(|_| rustls_server::start(true)).collect();
+    assert_sessions_are_found_at(&servers, Sessions::Tickets13);
+}
+
+#[test]
+fn a_source_address_sends_everything_to_one() {
+    let servers: Vec<_> = (0..SERVERS).map(|_| rustls_server::start(true)).collect();
+    let control = control_path();
+    let dispatcher = Dispatcher::new(&servers, &["--policy", "source-address", "--control", &control]);
+    let seen = load(&dispatcher, Sessions::Tickets13, &reuse("80%"));
+    assert_eq!(seen.offered, seen.accepted);
+    let mut spread = dispatcher.spread(&control);
+    spread.sort_unstable();
+    assert_eq!(spread, [0, 0, 600]);
+}
+
+#[test]
+fn stateful_tls13_sessions_are_recognised_and_go_by_address_where_that_is_allowed() {
+    let servers: Vec<_> = (0..SERVERS).map(|_| rustls_server::start(false)).collect();
+    let control = control_path();
+    let dispatcher = Dispatcher::new(&servers, &["--policy", "session", "--control", &control]);
+    let blind = load(&dispatcher, Sessions::Tickets13, &reuse("80%"));
+    assert!(blind.accepted * 2 < blind.offered, "{blind:?}");
+    assert_eq!(dispatcher.count(&control, "routed_unknown"), blind.offered);
+    let status = dispatcher.status(&control);
+    assert!(status["advice"].as_str().unwrap().contains("session+address"), "{status:#}");
+    assert_eq!(status["tables"][0]["entries"], 0, "nothing useless is remembered: {status:#}");
+
+    let control = control_path();
+    let dispatcher = Dispatcher::new(&servers, &["--policy", "session+address", "--control", &control]);
+    // All clients of the load share one address, so that only the decision can be looked at, not what it brings (engine/tests/dispatch.rs).
+    let hinted = load(&dispatcher, Sessions::Tickets13, &reuse("80%"));
+    assert_eq!(dispatcher.count(&control, "routed_address"), hinted.offered);
+}
+
+#[test]
+fn sessions_are_found_again_after_keys_change() {
+    let mut cluster = Cluster::new(&ServerKind::Nginx, Sessions::Tickets13, SERVERS as usize);
+    let control = control_path();
+    let dispatcher = Dispatcher::new(&cluster.addresses(), &["--policy", "session", "--control", &control]);
+    load(&dispatcher, Sessions::Tickets13, &reuse("80%"));
+    for server in 0..SERVERS as usize {
+        cluster.servers[server].reload().unwrap();
+        let seen = load(&dispatcher, Sessions::Tickets13, &reuse("80%"));
+        let lost = seen.offered - seen.accepted;
+        println!("key of server {server} changed: {seen:?}");
+        // The new key is found by trying, and the old one may still be given out while old workers end. Each load starts without sessions.
+        assert!(lost <= 2 * (SERVERS - 1 + AT_ONCE), "{seen:?}");
+        let after = load(&dispatcher, Sessions::Tickets13, &reuse("80%"));
+        assert!(after.accepted * 100 >= after.offered * 99, "{after:?}");
     }
 }
 

@@ -55,6 +55,50 @@ impl Dispatcher {
         stream
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// With a configuration file, which lives as long as what is answered beside it.
+    pub fn from_file(config: &str) -> (Dispatcher, tempfile::NamedTempFile) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), config).unwrap();
+        let mut command = tlsdyno();
+        command.args(["dispatch", "--print-address", "--config"]).arg(file.path());
+        (Dispatcher::start(command), file)
+    }
+
+    /// What `dispatch status --json` says.
+    pub fn status(&self, control: &str) -> serde_json::Value {
+        let output = tlsdyno().args(["dispatch", "status", "--json", "--control", control]).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+    }
+
+    /// One of its counts.
+    pub fn count(&self, control: &str, name: &str) -> u64 {
+        let status = self.status(control);
+        let mut counts = status["counts"].as_array().unwrap().iter();
+        counts.find(|count| count[0] == name).unwrap_or_else(|| panic!("no count {name}"))[1].as_u64().unwrap()
+    }
+
+    /// Connections made to each backend so far.
+    pub fn spread(&self, control: &str) -> Vec<u64> {
+        let status = self.status(control);
+        status["backends"].as_array().unwrap().iter().map(|backend| backend["connections"].as_u64().unwrap()).collect()
+    }
+
+    /// Anonymous memory in use.
+    pub fn user_memory_bytes(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+    }
+
+    /// Open descriptors.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
+    }
+
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
@@ -118,4 +162,23 @@ pub fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// A path for a control socket of one test.
+pub struct ControlPath {
+    path: String,
+    _directory: tempfile::TempDir,
+}
+
+impl std::ops::Deref for ControlPath {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.path
+    }
+}
+
+pub fn control_path() -> ControlPath {
+    let directory = tempfile::tempdir().unwrap();
+    ControlPath { path: directory.path().join("control").to_str().unwrap().to_owned(), _directory: directory }
 }

@@ -48,8 +48,12 @@ pub(super) struct BackendSocket {
 pub(super) struct Connection {
     pub(super) client: Socket,
     pub(super) client_address: SocketAddr,
+    /// It is among those of its address.
+    pub(super) counted: bool,
     pub(super) backend: Option<BackendSocket>,
     pub(super) stage: Stage,
+    /// It went to the backend that is known to hold its session: nothing to remember about its address.
+    pub(super) known: bool,
     /// Slots that could not be reached, as a mask.
     pub(super) tried: u64,
     /// Looks for the hello, while it has come in part.
@@ -73,8 +77,10 @@ impl Connection {
         Connection {
             client: Socket { descriptor: client, tells_room: false, watched: false },
             client_address,
+            counted: false,
             backend: None,
             stage: Stage::Hello,
+            known: false,
             tried: 0,
             hello: None,
             student: None,

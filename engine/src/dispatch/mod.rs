@@ -5,9 +5,11 @@
 
 mod connection;
 pub mod counters;
+pub mod health;
 pub mod learn;
 pub mod limits;
 pub mod memory;
+pub mod per_address;
 mod pipes;
 mod places;
 mod relay;
@@ -18,5 +20,5 @@ mod shared;
 pub mod table;
 
 pub use run::{bind, run};
-pub use settings::{Backend, Limits, Policy, ProxyHeader, Settings, SettingsError};
+pub use settings::{Backend, Check, CheckKind, Limits, Policy, ProxyHeader, Settings, SettingsError};
 pub use shared::{Phase, Shared, Slot, Snapshot, Target};

@@ -208,7 +208,18 @@ impl Loop<'_> {
     }
 
     fn admit(&mut self, client: OwnedFd, address: SocketAddr) {
-        let id = self.places.insert(Connection::new(client, address, self.now_ns));
+        let most = self.snapshot.settings.limits.connections_per_address;
+        let mut connection = Connection::new(client, address, self.now_ns);
+        if most > 0 {
+            connection.counted = true;
+            if !self.shared.per_address.enter(address.ip(), most) {
+                self.shared.per_address.leave(address.ip());
+                self.counts.all.refused_address.add(1);
+                self.counts.all.closed.add(1);
+                return;
+            }
+        }
+        let id = self.places.insert(connection);
         match self.snapshot.settings.policy.reads_hellos() {
             true => self.read_hello(id),
             false => self.connect(id),
@@ -351,6 +362,7 @@ impl Loop<'_> {
         let now_s = seconds(self.now_ns);
         let route = self.router.by_session(&choices, address, student.offer(), &self.shared.memory, now_s)?;
         student.set_learn(route.learn);
+        connection.known = route.reason == Reason::Known;
         let counts = &self.counts.all;
         let count = match route.reason {
             Reason::Fresh => &counts.routed_fresh,
@@ -364,7 +376,7 @@ impl Loop<'_> {
     }
 
     fn note_failure(&mut self, id: Id, slot: u8) {
-        self.shared.slots[usize::from(slot)].failed(self.snapshot.settings.fall);
+        self.shared.slots[usize::from(slot)].failed(self.snapshot.settings.check.fall);
         self.counts.backends[usize::from(slot)].connect_failures.add(1);
         if let Some(connection) = self.places.get(id) {
             connection.tried |= 1 << slot;
@@ -378,7 +390,7 @@ impl Loop<'_> {
         self.shared.slots[usize::from(backend.slot)].connected();
         self.counts.backends[usize::from(backend.slot)].connections.add(1);
         self.router.sent_to(backend.slot);
-        if self.snapshot.settings.policy == Policy::SessionAddress {
+        if self.snapshot.settings.policy == Policy::SessionAddress && !connection.known {
             let (address, slot) = (connection.client_address.ip(), backend.slot);
             let timeout_s = self.snapshot.settings.session_timeout_s;
             self.shared.memory.note_address(address, slot, seconds(self.now_ns), timeout_s);
@@ -544,6 +556,9 @@ impl Loop<'_> {
         let Some(mut connection) = self.places.remove(id) else { return };
         connection.up.give_up(&mut self.pipes);
         connection.down.give_up(&mut self.pipes);
+        if connection.counted {
+            self.shared.per_address.leave(connection.client_address.ip());
+        }
         self.counts.all.closed.add(1);
         let backend = connection.backend.as_ref().map(|backend| &backend.socket.descriptor);
         match connection.reset_by {
@@ -638,7 +653,7 @@ fn all(snapshot: &Snapshot) -> u64 {
     snapshot.targets.iter().fold(0, |mask, target| mask | 1 << target.slot)
 }
 
-fn open(address: SocketAddr) -> Result<OwnedFd, Errno> {
+pub(super) fn open(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let descriptor = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;

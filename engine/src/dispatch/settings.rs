@@ -84,6 +84,38 @@ impl Default for Limits {
     }
 }
 
+/// What a health check does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckKind {
+    /// Nothing, but backends that could not be reached are tried again.
+    None,
+    /// Connects.
+    Tcp,
+    /// Connects and waits for the answer to a TLS hello.
+    Hello,
+}
+
+/// How and when backends are checked. Times are in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What is done.
+    pub kind: CheckKind,
+    /// From one check to the next.
+    pub interval_ns: u64,
+    /// A check that takes longer has failed.
+    pub timeout_ns: u64,
+    /// Successes in a row after which a backend is up again.
+    pub rise: u32,
+    /// Failures in a row, of checks or of connections, after which it is down.
+    pub fall: u32,
+}
+
+impl Default for Check {
+    fn default() -> Check {
+        Check { kind: CheckKind::Tcp, interval_ns: 2_000_000_000, timeout_ns: 1_000_000_000, rise: 2, fall: 3 }
+    }
+}
+
 /// All that may change while the dispatcher runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -97,8 +129,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Seconds for which it is remembered which backend holds a session.
     pub session_timeout_s: u32,
-    /// Failures to connect in a row after which a backend is taken for down.
-    pub fall: u32,
+    /// How backends are checked.
+    pub check: Check,
 }
 
 /// Why settings cannot be taken.

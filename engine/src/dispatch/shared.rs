@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::counters::Counts;
 use super::limits::BACKENDS_MAX;
 use super::memory::Memory;
+use super::per_address::PerAddress;
 use super::settings::{Backend, Settings, SettingsError};
 
 /// How far the end has come.
@@ -74,6 +75,8 @@ pub struct Shared {
     pub slots: [Slot; BACKENDS_MAX],
     /// What is known about sessions.
     pub memory: Memory,
+    /// Connections of each client address.
+    pub(super) per_address: PerAddress,
     /// By loop.
     pub counts: Box<[Counts]>,
     snapshot: Mutex<Arc<Snapshot>>,
@@ -91,6 +94,7 @@ impl Shared {
         let shared = Shared {
             slots: std::array::from_fn(|_| Slot::default()),
             memory: Memory::new(table_entries),
+            per_address: PerAddress::default(),
             counts: (0..loops).map(|_| Counts::default()).collect(),
             snapshot: Mutex::new(Arc::new(Snapshot { settings: settings.clone(), targets: Vec::new() })),
             generation: AtomicU64::new(0),
