@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tlsdyno::experiment::model::Experiment;
+use tlsdyno::experiment::model::{ConfigurationModel, Experiment};
+use tlsdyno::servers::SessionCache;
+use tlsdyno_tls::{Stage, StageSet};
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments").join(name)
@@ -20,9 +22,7 @@ fn files(name: &str) -> Vec<PathBuf> {
 #[test]
 fn every_experiment_of_the_repository_is_sound() {
     for path in ["papers", "modern", "smoke"].iter().flat_map(|name| files(name)) {
-        let text = std::fs::read_to_string(&path).unwrap();
-        let experiment = Experiment::from_toml(&text, path.parent().unwrap());
-        let experiment = experiment.unwrap_or_else(|error| panic!("{}: {error:#}", path.display()));
+        let experiment = read(&path);
         assert!(experiment.question.ends_with('?'), "{}: the question is no question", path.display());
     }
 }
@@ -44,19 +44,92 @@ fn smoke_experiments_run_from_end_to_end() {
 }
 
 fn check_result(result: &serde_json::Value, path: &Path) {
+    let place = path.display();
+    let experiment = read(path);
     let configurations = result["configurations"].as_array().unwrap();
-    assert_eq!(configurations.len(), 3, "{}", path.display());
+    assert_eq!(configurations.len(), experiment.configurations.len(), "{place}");
     for configuration in configurations {
-        assert_eq!(configuration["valid"], true, "{}: {configuration}", path.display());
+        assert_eq!(configuration["valid"], true, "{place}: {configuration}");
         for key in ["hits_per_second", "server_cpu_ns_per_hit", "client_cpu_ns_per_hit"] {
-            assert!(configuration[key].as_f64().unwrap() > 0.0, "{}: {key} of {configuration}", path.display());
+            assert!(configuration[key].as_f64().unwrap() > 0.0, "{place}: {key} of {configuration}");
         }
     }
-    assert!(configurations[0]["handshakes_full"].as_u64().unwrap() > 0, "{}", path.display());
-    assert!(configurations[0]["handshakes_resumed"].as_u64().unwrap() > 0, "{}", path.display());
+    let as_is = configurations.iter().find(|configuration| configuration["kind"] == "as_is").unwrap();
+    assert!(as_is["handshakes_full"].as_u64().unwrap() > 0, "{place}");
+    assert!(as_is["handshakes_resumed"].as_u64().unwrap() > 0, "{place}");
     for metric in ["cpu", "throughput"] {
         let shares = result["shares"].as_array().unwrap().iter().filter(|share| share["metric"] == metric);
-        let sum: f64 = shares.map(|share| share["percent"].as_f64().unwrap()).sum();
-        assert!((sum - 100.0).abs() < 0.01, "{}: shares by {metric} sum to {sum} %", path.display());
+        let percents: Vec<f64> = shares.map(|share| share["percent"].as_f64().unwrap()).collect();
+        let sum: f64 = percents.iter().sum();
+        assert!(percents.is_empty() || (sum - 100.0).abs() < 0.01, "{place}: shares by {metric} sum to {sum} %");
+    }
+    let answered =
+        |table: &str| result[table].as_array().unwrap().iter().filter(|answer| !answer["ratio"].is_null()).count();
+    assert_eq!(answered("comparisons"), experiment.comparisons.len(), "{place}");
+    assert_eq!(answered("remedies"), experiment.remedies.len(), "{place}");
+    assert_eq!(result["paper"].is_null(), experiment.paper.is_none(), "{place}");
+}
+
+fn read(path: &Path) -> Experiment {
+    let text = std::fs::read_to_string(path).unwrap();
+    let experiment = Experiment::from_toml(&text, path.parent().unwrap());
+    experiment.unwrap_or_else(|error| panic!("{}: {error:#}", path.display()))
+}
+
+/// The stages off in a configuration, as the paper's setting has them: with static RSA there is no key agreement.
+fn stages_then(configuration: &ConfigurationModel) -> StageSet {
+    configuration.stages().unwrap().iter().filter(|stage| *stage != Stage::KeyAgreement).collect()
+}
+
+#[test]
+fn figures_7_and_8_are_the_papers_fifteen_configurations_and_have_their_modern_twins() {
+    for (then, now) in [("coarfa-2006-fig7", "coarfa-fig7"), ("coarfa-2006-fig8", "coarfa-fig8")] {
+        let then = read(&folder("papers").join(format!("{then}.toml")));
+        let now = read(&folder("modern").join(format!("{now}.toml")));
+        assert_eq!(then.configurations.len(), 15);
+        let labels = |experiment: &Experiment| -> Vec<String> {
+            experiment.configurations.iter().map(|of| of.label.clone().expect("the paper's name")).collect()
+        };
+        assert_eq!(labels(&then), labels(&now));
+        for (then, now) in then.configurations.iter().zip(&now.configurations) {
+            assert_eq!(then.stages().unwrap(), stages_then(now), "{}", then.name);
+            let keys = [Stage::Authentication, Stage::KeyAgreement].map(|stage| now.stages().unwrap().contains(stage));
+            assert_eq!(keys[0], keys[1], "{}: public keys go together", now.name);
+            assert_eq!(then.tls.session_cache, now.tls.session_cache, "{}", then.name);
+            assert_eq!((&then.accelerator, then.plain_http), (&now.accelerator, now.plain_http), "{}", then.name);
+        }
+        let published = then.paper.expect("the paper's numbers").hits_per_s;
+        assert_eq!(published.len(), 15, "one row for each bar");
+        assert!(published.values().all(|numbers| !numbers[0].is_nan() && !numbers[1].is_nan()), "the 2002 figures");
+    }
+}
+
+/// The labels say what is off in the paper's words (legend of Figure 7); the stages must say the same.
+#[test]
+fn the_papers_labels_and_our_stages_say_the_same() {
+    for name in ["coarfa-2006-fig7", "coarfa-2006-fig8"] {
+        let experiment = read(&folder("papers").join(format!("{name}.toml")));
+        for configuration in &experiment.configurations {
+            let label = configuration.label.as_deref().expect("the paper's name");
+            let stages = configuration.stages().unwrap();
+            let says = |word: &str| label.split(", ").any(|part| part == word);
+            let off = |stage| stages.contains(stage);
+            if label.starts_with("Skeleton") {
+                assert!(off(Stage::Handshake) && off(Stage::Marshalling), "{label}");
+            } else {
+                // "no randomness (also: NULL, noMAC)".
+                let none = says("no randomness");
+                assert_eq!(off(Stage::Authentication), says("PKX"), "{label}");
+                assert_eq!(off(Stage::Cipher), says("NULL") || none, "{label}");
+                for stage in [Stage::Mac, Stage::Digest, Stage::Kdf] {
+                    assert_eq!(off(stage), says("noMAC") || none, "{label}");
+                }
+                assert_eq!(off(Stage::Randomness), none, "{label}");
+                assert_eq!(off(Stage::SessionCache), says("perfect cache"), "{label}");
+                assert_eq!(off(Stage::Marshalling), says("plain"), "{label}");
+            }
+            assert_eq!(off(Stage::RoundTrip), says("fast resume"), "{label}");
+            assert_eq!(configuration.tls.session_cache == Some(SessionCache::Off), says("no cache"), "{label}");
+        }
     }
 }
