@@ -23,7 +23,7 @@ const APACHE_CACHES: &[SessionCache] =
 
 impl Abilities {
     /// Of a server with so many workers; `None`: a user's own, whose configuration is the user's.
-    fn of(kind: &ServerKind, workers: u32) -> Option<Abilities> {
+    fn of(kind: &ServerKind, workers: u32, tickets: bool) -> Option<Abilities> {
         use SessionCache::{Builtin, BuiltinShared, Off, Shared};
         Some(match kind {
             ServerKind::BuiltIn => {
@@ -41,15 +41,15 @@ impl Abilities {
             ServerKind::Haproxy => {
                 Abilities { name: "haproxy", caches: &[Off, Shared], ticket_keys: ALL_KEYS, early_data: true }
             }
-            // Its one worker shares its cache with nobody, which is as good.
-            ServerKind::Lighttpd if workers == 1 => Abilities {
+            // Its one worker shares its cache with nobody, which is as good; with tickets on, no session gets there.
+            ServerKind::Lighttpd if workers == 1 || tickets => Abilities {
                 name: "lighttpd",
                 caches: &[Off, Builtin, Shared],
                 ticket_keys: OWN_AND_SHARED,
                 early_data: false,
             },
             ServerKind::Lighttpd => Abilities {
-                name: "lighttpd with several workers",
+                name: "lighttpd with several workers and without tickets",
                 caches: &[Off, Builtin],
                 ticket_keys: OWN_AND_SHARED,
                 early_data: false,
@@ -100,7 +100,7 @@ impl Wanted {
             self.tls13 || !self.early_data,
             "early data belongs to TLS 1.3: choose --tls 1.3, or drop --early-data"
         );
-        let Some(able) = Abilities::of(kind, workers) else {
+        let Some(able) = Abilities::of(kind, workers, self.tickets) else {
             ensure!(
                 self.ticket_keys == TicketKeys::Own,
                 "the ticket keys of your own server command are its own matter: put them into its configuration"
@@ -149,7 +149,8 @@ mod tests {
             refused(dbm, Nginx, 1),
             "nginx has no session cache `dbm`; it has off, builtin, shared, builtin-shared"
         );
-        assert!(refused(USUAL, Lighttpd, 2).contains("it has off, builtin"));
+        USUAL.refuse_unable(&Lighttpd, 2).unwrap();
+        assert!(refused(Wanted { tickets: false, ..USUAL }, Lighttpd, 2).contains("it has off, builtin"));
         let rotating = Wanted { ticket_keys: TicketKeys::Rotating, ..USUAL };
         assert!(refused(rotating, ApacheEvent, 1).contains("it has own, shared; nginx and haproxy"));
         assert!(refused(Wanted { tickets: false, ..rotating }, Nginx, 1).contains("--no-tickets"));
