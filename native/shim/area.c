@@ -21,7 +21,7 @@ struct tlsdyno_shim_area *area;
 
 static uint32_t stages_off;
 static uint32_t flags;
-static _Thread_local struct tlsdyno_shim_slot *own_slot;
+static SHIM_THREAD_LOCAL struct tlsdyno_shim_slot *own_slot;
 
 bool stage_is_off(enum tlsdyno_shim_stage stage)
 {

@@ -150,8 +150,9 @@ void follow_real_handshake(struct connection *connection, SSL *ssl, int result)
     if (real.SSL_is_init_finished(ssl)) {
         is_set_up(connection, ssl, SSL_session_reused(ssl) ? SHIM_COUNT_RESUMED : SHIM_COUNT_FULL);
     } else if (result <= 0) {
-        int error = real.SSL_get_error(ssl, result);
+        int error;
 
+        REALLY(error, real.SSL_get_error(ssl, result));
         if (error == SSL_ERROR_SSL || error == SSL_ERROR_SYSCALL)
             failed(connection);
     }

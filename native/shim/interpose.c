@@ -209,10 +209,12 @@ INTERPOSED int SSL_write_ex(SSL *ssl, const void *data, size_t size, size_t *put
 INTERPOSED int SSL_get_error(const SSL *ssl, int result)
 {
     struct connection *connection = outermost(ssl);
+    int error;
 
-    if (connection == NULL || !is_shims(connection))
-        return real.SSL_get_error(ssl, result);
-    return result > 0 ? SSL_ERROR_NONE : connection->error;
+    if (connection != NULL && is_shims(connection))
+        return result > 0 ? SSL_ERROR_NONE : connection->error;
+    REALLY(error, real.SSL_get_error(ssl, result));
+    return error;
 }
 
 /* Bytes that a read would give without asking the transport. */

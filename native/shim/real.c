@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 struct real_functions real;
-_Thread_local int depth;
+SHIM_THREAD_LOCAL int depth;
 
 enum { EXIT_REFUSED = 78 }; /* EX_CONFIG, sysexits(3) */
 

@@ -55,8 +55,11 @@ struct real_functions {
 
 extern struct real_functions real;
 
+/* Of libraries that are there from the start, such variables are reached without a call; every interposed call reads one. */
+#define SHIM_THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
+
 /* Calls of libssl that are on the stack of this thread: what it calls of itself through the PLT is not the server's. */
-extern _Thread_local int depth;
+extern SHIM_THREAD_LOCAL int depth;
 
 /* One real call that may call other interposed functions. */
 #define REALLY(result, call)                                                                                                   \
