@@ -116,12 +116,13 @@ static void failed(struct connection *connection)
     connection->failed = true;
 }
 
+/* The reason is one that servers know as a client's fault, which they do not raise an alarm for. */
 int broken(struct connection *connection, const char *why)
 {
     failed(connection);
     connection->phase = PHASE_BROKEN;
     connection->error = SSL_ERROR_SSL;
-    ERR_raise_data(ERR_LIB_SSL, SSL_R_BAD_DATA, "tlsdyno shim: %s", why);
+    ERR_raise_data(ERR_LIB_SSL, SSL_R_UNEXPECTED_MESSAGE, "tlsdyno shim: %s", why);
     return -1;
 }
 

@@ -130,6 +130,19 @@ fn under_address_and_undefined_behaviour_sanitizers() {
     }
 }
 
+/// Records too short to be any, and garbage of every length.
+#[test]
+fn garbage_records_under_sanitizers() {
+    let library = sanitized_provider("garbage");
+    let program = build::test_program("clang", "garbage", "sanitized", SANITIZERS);
+    for off in ["cipher", "mac", "cipher,mac"] {
+        let dir = tempfile::tempdir().unwrap();
+        let injection = Injection::prepare(dir.path(), crate::vectors::stages(off)).unwrap();
+        std::fs::copy(&library, injection.library_path()).unwrap();
+        build::run(Command::new(&program).envs(injection.environment()));
+    }
+}
+
 /// The provider's state outlives its unloading; nothing in it may be libcrypto's.
 fn load_unload_and_load_again(library: &Path) {
     let program = build::test_program("clang", "load", "sanitized", SANITIZERS);

@@ -3,4 +3,8 @@
 #[path = "../native/build.rs"]
 mod build;
 mod library;
+mod parts;
+#[path = "../place/mod.rs"]
+mod place;
 mod refusal;
+mod servers;

@@ -1,9 +1,12 @@
 //! Without the acknowledgement of a running tlsdyno the shim ends the process that it is loaded into, at once, and says why.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use tlsdyno::native::shim::layout;
 use tlsdyno::native::{ShimInjection, ShimSettings};
@@ -72,4 +75,71 @@ fn refuses_what_is_no_area_of_this_version() {
     expect_spoiled("another run", layout::RUN_ID_AT, &[b'x'; layout::RUN_ID_SIZE]);
     let shorten = |area: &Path| fs::File::options().write(true).open(area).unwrap().set_len(5000).unwrap();
     expect_refusal("is no area", shorten, |_| {});
+}
+
+/// Python's own HTTP server with the shim, reachable from everywhere; ends with this value.
+struct Open {
+    process: Child,
+    port: u16,
+}
+
+impl Open {
+    fn start(injection: &ShimInjection) -> Open {
+        let mut process = Command::new("python3")
+            .args(["-u", "-m", "http.server", "0", "--bind", "0.0.0.0"])
+            .current_dir(injection.library_path().parent().unwrap())
+            .envs(injection.environment())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let port = line.split(' ').skip_while(|word| *word != "port").nth(1).unwrap_or_else(|| panic!("{line}"));
+        Open { port: port.parse().unwrap(), process }
+    }
+
+    fn serves(&self, address: IpAddr) -> bool {
+        let mut stream = TcpStream::connect((address, self.port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut answer = Vec::new();
+        // A refused connection may be reset before or after the request has gone.
+        let gone = stream.write_all(b"GET / HTTP/1.0\r\n\r\n").and_then(|()| stream.read_to_end(&mut answer));
+        gone.is_ok() && answer.starts_with(b"HTTP/1.0 200")
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // Fails only if it has already ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// An address of this machine that others could use. A socket that sends nothing tells it.
+fn outward_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.connect("192.0.2.1:9").ok()?;
+    let address = socket.local_addr().unwrap().ip();
+    (!address.is_loopback()).then_some(address)
+}
+
+#[test]
+fn refuses_connections_from_elsewhere_unless_allowed() {
+    let loopback = IpAddr::from([127, 0, 0, 1]);
+    for allow_insecure_listen in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = ShimSettings { allow_insecure_listen, ..ShimSettings::new(StageSet::NONE, Version::Tls13) };
+        let injection = ShimInjection::prepare(dir.path(), &settings).unwrap();
+        let server = Open::start(&injection);
+        assert!(server.serves(loopback));
+        let Some(outward) = outward_address() else {
+            eprintln!("this machine has no address but loopback; what comes from elsewhere cannot be tried");
+            return;
+        };
+        assert_eq!(server.serves(outward), allow_insecure_listen);
+        let refused = injection.counters().unwrap().get("refused_connections");
+        assert_eq!(refused, Some(u64::from(!allow_insecure_listen)));
+    }
 }
