@@ -19,19 +19,10 @@
 
 struct tlsdyno_shim_area *area;
 
-static uint32_t stages_off;
-static uint32_t flags;
+uint32_t off_bits;
+uint32_t flag_bits;
+
 static SHIM_THREAD_LOCAL struct tlsdyno_shim_slot *own_slot;
-
-bool stage_is_off(enum tlsdyno_shim_stage stage)
-{
-    return (stages_off & 1u << stage) != 0;
-}
-
-bool flag_is_set(enum tlsdyno_shim_flag flag)
-{
-    return (flags & 1u << flag) != 0;
-}
 
 void count(enum tlsdyno_shim_counter counter)
 {
@@ -132,9 +123,9 @@ const char *area_map(const char *path, const char *run_id)
         return fault;
     }
     area = candidate;
-    stages_off = candidate->stages_off;
+    off_bits = candidate->stages_off;
     if (stage_is_off(SHIM_STAGE_HANDSHAKE)) /* no keys were negotiated */
-        stages_off |= 1u << SHIM_STAGE_MARSHALLING;
-    flags = candidate->flags;
+        off_bits |= 1u << SHIM_STAGE_MARSHALLING;
+    flag_bits = candidate->flags;
     return NULL;
 }

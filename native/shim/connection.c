@@ -95,17 +95,21 @@ struct connection *connection_of(const SSL *ssl)
 
 struct connection *outermost(const SSL *ssl)
 {
-    return depth > 0 || ssl == NULL || !SSL_is_server(ssl) ? NULL : connection_of(ssl);
+    struct connection *connection = depth > 0 || ssl == NULL ? NULL : connection_of(ssl);
+
+    /* One that is set up is known to be a server's. */
+    return connection != NULL && (connection->set_up || SSL_is_server(ssl)) ? connection : NULL;
+}
+
+/* Where libssl moves all data there is nothing that it does not know itself. */
+struct connection *outermost_moved(const SSL *ssl)
+{
+    return shim_moves_data() ? outermost(ssl) : NULL;
 }
 
 bool is_shims(const struct connection *connection)
 {
     return connection->phase > PHASE_REAL;
-}
-
-bool shim_moves_data(void)
-{
-    return stage_is_off(SHIM_STAGE_MARSHALLING) || stage_is_off(SHIM_STAGE_SETUP);
 }
 
 /* Counts a set-up that failed, once. */

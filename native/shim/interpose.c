@@ -112,9 +112,11 @@ static int shim_write(struct connection *connection, SSL *ssl, const void *data,
 /* A call by which libssl moves data, and perhaps its handshake too. */
 #define PASS_ON(result, call)                                                                                                  \
     do {                                                                                                                       \
-        begin_set_up(connection, ssl);                                                                                         \
+        if (!connection->set_up)                                                                                               \
+            begin_set_up(connection, ssl);                                                                                     \
         REALLY(result, call);                                                                                                  \
-        follow_real_handshake(connection, ssl, result);                                                                        \
+        if (!connection->set_up)                                                                                               \
+            follow_real_handshake(connection, ssl, result);                                                                    \
     } while (0)
 
 INTERPOSED int SSL_read(SSL *ssl, void *into, int size)
@@ -208,7 +210,7 @@ INTERPOSED int SSL_write_ex(SSL *ssl, const void *data, size_t size, size_t *put
 
 INTERPOSED int SSL_get_error(const SSL *ssl, int result)
 {
-    struct connection *connection = outermost(ssl);
+    struct connection *connection = outermost_moved(ssl);
     int error;
 
     if (connection != NULL && is_shims(connection))
@@ -227,14 +229,14 @@ static size_t readable(const struct connection *connection)
 
 INTERPOSED int SSL_pending(const SSL *ssl)
 {
-    struct connection *connection = outermost(ssl);
+    struct connection *connection = outermost_moved(ssl);
 
     return connection == NULL || !is_shims(connection) ? real.SSL_pending(ssl) : (int)readable(connection);
 }
 
 INTERPOSED int SSL_has_pending(const SSL *ssl)
 {
-    struct connection *connection = outermost(ssl);
+    struct connection *connection = outermost_moved(ssl);
 
     if (connection == NULL || !is_shims(connection))
         return real.SSL_has_pending(ssl);
@@ -243,14 +245,14 @@ INTERPOSED int SSL_has_pending(const SSL *ssl)
 
 INTERPOSED int SSL_is_init_finished(const SSL *ssl)
 {
-    struct connection *connection = outermost(ssl);
+    struct connection *connection = outermost_moved(ssl);
 
     return connection == NULL || !is_shims(connection) ? real.SSL_is_init_finished(ssl) : connection->set_up;
 }
 
 INTERPOSED int SSL_in_init(const SSL *ssl)
 {
-    struct connection *connection = outermost(ssl);
+    struct connection *connection = outermost_moved(ssl);
 
     return connection == NULL || !is_shims(connection) ? real.SSL_in_init(ssl) : !connection->set_up;
 }
@@ -258,7 +260,7 @@ INTERPOSED int SSL_in_init(const SSL *ssl)
 /* Neither end says goodbye where data are in plain or in records of the shim; the stream just ends. */
 INTERPOSED int SSL_shutdown(SSL *ssl)
 {
-    struct connection *connection = outermost(ssl);
+    struct connection *connection = outermost_moved(ssl);
     int result;
 
     if (connection != NULL && is_shims(connection)) {
@@ -272,7 +274,7 @@ INTERPOSED int SSL_shutdown(SSL *ssl)
 /* The server's own BIO: nginx compares it with the one for writing. */
 INTERPOSED BIO *SSL_get_rbio(const SSL *ssl)
 {
-    struct connection *connection = outermost(ssl);
+    struct connection *connection = outermost_moved(ssl);
 
     return connection == NULL ? real.SSL_get_rbio(ssl) : transport_in(ssl);
 }

@@ -76,8 +76,26 @@ extern struct tlsdyno_shim_area *area; /* never NULL once that the server runs *
 /* Maps the area and takes its settings if it acknowledges this run; else answers why not. */
 const char *area_map(const char *path, const char *run_id);
 
-bool stage_is_off(enum tlsdyno_shim_stage stage);
-bool flag_is_set(enum tlsdyno_shim_flag flag);
+/* The settings, constant once that the server runs. */
+extern uint32_t off_bits;
+extern uint32_t flag_bits;
+
+static inline bool stage_is_off(enum tlsdyno_shim_stage stage)
+{
+    return (off_bits & 1u << stage) != 0;
+}
+
+static inline bool flag_is_set(enum tlsdyno_shim_flag flag)
+{
+    return (flag_bits & 1u << flag) != 0;
+}
+
+/* The shim, not libssl, moves the data of connections. */
+static inline bool shim_moves_data(void)
+{
+    return (off_bits & (1u << SHIM_STAGE_MARSHALLING | 1u << SHIM_STAGE_SETUP)) != 0;
+}
+
 void count(enum tlsdyno_shim_counter counter);
 
 /* ---- connection.c: what the shim knows of one SSL ---- */
@@ -149,7 +167,8 @@ void is_set_up(struct connection *connection, SSL *ssl, enum tlsdyno_shim_counte
 void follow_real_handshake(struct connection *connection, SSL *ssl, int result);
 int broken(struct connection *connection, const char *why);
 bool is_shims(const struct connection *connection); /* the shim, not libssl, moves this connection's bytes now */
-bool shim_moves_data(void);                         /* and will move its data */
+/* The same where the shim moves data; else NULL. */
+struct connection *outermost_moved(const SSL *ssl);
 
 /* ---- boundary.c: transport, input buffer, record boundaries ---- */
 
