@@ -1,7 +1,7 @@
 # Two commands do all set-up: `make demo` runs the main job, `make test` passes the tests. Both install what is missing.
 CARGO ?= cargo
 
-.PHONY: demo test build install bench test-openssl clean
+.PHONY: demo test build install bench papers test-openssl clean
 
 demo: ## run the main job on the built-in server and write report.html
 	scripts/install-packages demo
@@ -29,6 +29,11 @@ bench: ## what the client and the instrument cost (docs/BENCHMARKS.md); a quarte
 	./target/release/tlsdyno run experiments/modern/provider-overhead-keep-alive.toml --no-report
 	./target/release/tlsdyno run experiments/modern/nginx-rsa-full-handshake.toml --no-report
 	$(CARGO) run --release -p xtask -- bench-client
+
+papers: ## one report for each figure and table of the papers, into target/papers; about an hour and a half, goes on where it was stopped
+	scripts/install-packages bench
+	$(CARGO) build --release -p tlsdyno
+	scripts/papers
 
 test-openssl: ## the provider on OpenSSL 3.5 and 4.0, built from source; long
 	scripts/install-packages openssl-series
