@@ -170,3 +170,74 @@ fn what_is_wrong_with_the_input_is_named_and_has_its_exit_code() {
         assert!(!error.contains('\x1b') && output.stdout.is_empty());
     }
 }
+
+/// What a browser would save of two pages of one site, with an object of another.
+const RECORDING: &str = r#"{"log": {"version": "1.2", "entries": [
+    {"pageref": "1", "startedDateTime": "2026-11-20T12:00:00.000Z", "time": 20,
+     "request": {"method": "GET", "url": "https://shop.example/"}, "response": {"status": 200, "bodySize": 5000}},
+    {"pageref": "1", "startedDateTime": "2026-11-20T12:00:00.020Z", "time": 20,
+     "request": {"method": "GET", "url": "https://shop.example/a.png"}, "response": {"status": 200, "bodySize": 300}},
+    {"pageref": "1", "startedDateTime": "2026-11-20T12:00:00.021Z", "time": 20,
+     "request": {"method": "GET", "url": "https://shop.example/b.png?v=2"}, "response": {"status": 304, "bodySize": 0}},
+    {"pageref": "1", "startedDateTime": "2026-11-20T12:00:00.021Z", "time": 20,
+     "request": {"method": "GET", "url": "https://cdn.example/c.js"}, "response": {"status": 200, "bodySize": 9}},
+    {"pageref": "2", "startedDateTime": "2026-11-20T12:00:09.000Z", "time": 20,
+     "request": {"method": "GET", "url": "https://shop.example/gone"}, "response": {"status": 404, "bodySize": 9}}
+]}}"#;
+
+/// Imported, every workload is answered by a real server as it expects: by `load` from the outside.
+#[test]
+fn load_takes_every_kind_of_workload() {
+    servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
+    let place = tempfile::tempdir().unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o711)).unwrap();
+    let har = place.path().join("shop.har");
+    fs::write(&har, RECORDING).unwrap();
+    let har = har.to_str().unwrap();
+    let log = place.path().join("department.log");
+    let log = log.to_str().unwrap();
+    assert!(tlsdyno(&["trace", "synth", "department", "--scale", "0.01", "-o", log]).status.success());
+    // What is imported, the flags of load that request it, and the hits of all its users once.
+    let cases: [(&[&str], &[&str], u64); 4] = [
+        (&["specweb96", "--users", "3"], &["--workload", "specweb96", "--users", "3"], 300),
+        (&["cdnow", "--users", "4"], &["--workload", "cdnow", "--users", "4"], 100),
+        (&[har, "--users", "5"], &["--har", har, "--imported", "--users", "5"], 20),
+        (&[log], &["--trace", log, "--imported"], 1_000),
+    ];
+    for (number, (import, load, hits)) in cases.into_iter().enumerate() {
+        let site = place.path().join(number.to_string());
+        let imported = tlsdyno(&[&["trace", "import", "-o", site.to_str().unwrap()], import].concat());
+        assert!(imported.status.success(), "{}", text(&imported.stderr));
+        let server = servers::start(&ServerSpec::new(ServerKind::BuiltIn, site.join("docroot")), &site).unwrap();
+        let url = format!("http://{}/", server.address());
+        let more: &[&str] = if load.contains(&"--trace") { &[] } else { &["--duration", "100ms"] };
+        let output = tlsdyno(&[&["load", &url, "--json", "-c", "8"], load, more].concat());
+        assert_eq!(output.status.code(), Some(0), "{load:?}: {}{}", text(&output.stdout), text(&output.stderr));
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let made = json["hits"].as_u64().unwrap();
+        if more.is_empty() {
+            assert_eq!(made, hits, "a log is replayed once");
+        } else {
+            assert!(made > 0, "{load:?}");
+        }
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn workload_flags_that_contradict_each_other_are_refused() {
+    let cases: [(&[&str], &str); 5] = [
+        (&["http://127.0.0.1:1/x", "--workload", "cdnow"], "without a path"),
+        (&["http://127.0.0.1:1/", "--workload", "cdnow", "--imported"], "--imported goes with --trace or --har"),
+        (&["http://127.0.0.1:1/", "--workload", "cdnow", "--har", "x"], "cannot be used with"),
+        (&["http://127.0.0.1:1/", "--workload", "cdnow", "--body", "1"], "cannot be used with"),
+        (&["http://127.0.0.1:1/", "--pages"], "--pages means nothing for a load without --trace"),
+    ];
+    for (arguments, message) in cases {
+        let output = tlsdyno(&[&["load"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(text(&output.stderr).contains(message), "{arguments:?}: {}", text(&output.stderr));
+    }
+    let missing = tlsdyno(&["load", "http://127.0.0.1:1/", "--har", "/does/not/exist"]);
+    assert_eq!(missing.status.code(), Some(3), "{}", text(&missing.stderr));
+}

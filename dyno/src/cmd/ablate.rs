@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::ValueEnum;
 use tlsdyno_tls::Stage;
 
+use super::workload::{self, WorkloadChoice};
 use crate::exit::{Exit, OrExit};
-use crate::experiment::job::WorkloadSpec;
+use crate::experiment::job::{HarSpec, NamesSpec, WorkloadSpec};
 use crate::experiment::model::{Experiment, Load, Measure, Server, ServerName, Tls};
 use crate::servers::{SessionCache, TicketKeys};
 
@@ -40,15 +41,6 @@ impl ServerChoice {
             ServerChoice::Lighttpd => ServerName::Lighttpd,
         }
     }
-}
-
-/// Synthetic workloads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum WorkloadChoice {
-    /// short sessions, small objects: one full handshake per 12 requests, 7 KB mean (Coarfa et al. 2006)
-    Ecommerce,
-    /// longer sessions, large objects: about 9 requests per session, 46 KB mean, heavy-tailed (Coarfa et al. 2006)
-    Department,
 }
 
 /// The main job: what each TLS component costs a real server, each with its confidence interval
@@ -104,15 +96,18 @@ pub struct Args {
     no_encrypt_then_mac: bool,
 
     /// Synthetic workload
-    #[arg(long, value_enum, default_value_t = WorkloadChoice::Ecommerce, conflicts_with = "trace", help_heading = "Workload")]
+    #[arg(long, value_enum, default_value_t = WorkloadChoice::Ecommerce, conflicts_with_all = ["trace", "har"], help_heading = "Workload")]
     workload: WorkloadChoice,
     /// Your own traffic: an access log in common or combined format, plain or gzip
     #[arg(long, value_name = "FILE", help_heading = "Workload")]
     trace: Option<PathBuf>,
+    /// Users visit the pages that a browser recorded (HTTP Archive)
+    #[arg(long, value_name = "FILE", conflicts_with = "trace", help_heading = "Workload")]
+    har: Option<PathBuf>,
     #[command(flatten, next_help_heading = "Workload")]
     replay: super::trace::ReplayArgs,
     /// One object over and over, by its path on the server command
-    #[arg(long, value_name = "PATH", requires = "server_command", conflicts_with = "trace", help_heading = "Workload")]
+    #[arg(long, value_name = "PATH", requires = "server_command", conflicts_with_all = ["trace", "har"], help_heading = "Workload")]
     path: Option<String>,
     /// Size of the department workload; 1 is the paper's 100,000 hits over 530 MB
     #[arg(long, value_name = "FACTOR", default_value_t = 0.1, value_parser = factor, help_heading = "Workload")]
@@ -193,7 +188,7 @@ impl Args {
             measure: self.measure_model(),
             ..Experiment::default()
         };
-        experiment.workload = self.workload_spec(experiment.workload)?;
+        experiment.workload = self.workload_spec()?;
         let stages =
             self.stages.iter().map(|name| name.parse()).collect::<Result<Vec<Stage>, _>>().or_exit(Exit::Usage)?;
         if !stages.is_empty() {
@@ -251,21 +246,19 @@ impl Args {
         }
     }
 
-    fn workload_spec(&self, default: WorkloadSpec) -> Result<WorkloadSpec> {
+    fn workload_spec(&self) -> Result<WorkloadSpec> {
         if let Some(path) = &self.trace {
-            let readable =
-                path.canonicalize().with_context(|| format!("failed to read the access log {}", path.display()));
-            let path = readable.or_exit(Exit::Input)?;
-            return Ok(self.replay.workload(path));
+            return Ok(self.replay.workload(workload::input(path, "access log")?, NamesSpec::Files));
         }
         self.replay.ensure_absent("a workload without --trace LOG").or_exit(Exit::Usage)?;
+        if let Some(path) = &self.har {
+            let har = HarSpec { users: 20_000, ..HarSpec::default() };
+            return Ok(WorkloadSpec::Har { path: workload::input(path, "HAR file")?, har });
+        }
         if let Some(path) = &self.path {
             let path = path.clone();
             return Ok(WorkloadSpec::Url { path, bytes: None, users: 20_000, requests_per_user: 12 });
         }
-        Ok(match self.workload {
-            WorkloadChoice::Ecommerce => default,
-            WorkloadChoice::Department => WorkloadSpec::Department { scale: self.scale, seed: 1 },
-        })
+        Ok(self.workload.spec(None, self.scale, 1))
     }
 }

@@ -29,6 +29,8 @@ use crate::load::{descriptors, diagnosis, job, permission, report};
   tlsdyno load https://localhost:8443/ --rate 500/s --arrivals poisson
   tlsdyno load https://localhost:8443/ --profile continuous --session-limit 500
   tlsdyno load http://[::1]:8080/ --connections 16 --requests-per-connection 100
+  tlsdyno load https://shop.example/ --har shop.har --users 500 --duration 1m
+  tlsdyno load https://localhost:8443/ --trace access.log
 
 Phases: tcp_connect (connect called until the first bytes leave), full_handshake and resumed_handshake (ClientHello sent until
 complete), first_byte and whole_response (request sent until then); with --rate also scheduled_response (intended send time until the

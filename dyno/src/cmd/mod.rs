@@ -12,3 +12,4 @@ pub mod run;
 pub mod serve;
 pub mod supervise;
 pub mod trace;
+pub mod workload;

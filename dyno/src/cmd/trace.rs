@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use clap::Subcommand;
 
+use super::workload::WorkloadChoice;
 use crate::exit::{Exit, OrExit};
-use crate::experiment::job::{OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec};
+use crate::experiment::job::{HarSpec, NamesSpec, OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec};
 use crate::trace::{Summary, make, write_docroot, write_log};
 
 /// Look at, import and make workloads
 ///
-/// A workload is the name of a synthetic one (ecommerce, department) or an access log in common or combined format,
-/// plain or gzip. docs/WORKLOADS.md says how logs are read and where the synthetic ones come from.
+/// A workload is the name of a synthetic one (ecommerce, department, specweb96, cdnow), an access log in common or combined
+/// format, plain or gzip, or what a browser recorded (a file whose name ends in .har). docs/WORKLOADS.md says how logs are read and where the synthetic ones come from.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -54,16 +55,16 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 struct WorkloadArgs {
-    /// ecommerce, department, or the path of an access log
-    #[arg(value_name = "WORKLOAD|LOG")]
+    /// ecommerce, department, specweb96, cdnow, or the path of an access log or HAR file
+    #[arg(value_name = "WORKLOAD|FILE")]
     workload: String,
-    /// ecommerce: purchases, of twelve requests each [default: 1000]
+    /// Users: of twelve requests each in ecommerce, 100 in specweb96, 25 in cdnow, all of a HAR file [default: 1000]
     #[arg(long, value_name = "N")]
     users: Option<u32>,
     /// department: 1 is the size in the paper, 100,000 hits and a corpus of 530 MB [default: 1]
     #[arg(long, value_name = "FACTOR")]
     scale: Option<f64>,
-    /// ecommerce, department: seed of the random choices [default: 1]
+    /// ecommerce, department, specweb96: seed of the random choices [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     #[command(flatten)]
@@ -90,12 +91,13 @@ pub struct ReplayArgs {
 
 impl ReplayArgs {
     /// The log at `path`, replayed so.
-    pub fn workload(&self, path: PathBuf) -> WorkloadSpec {
+    pub fn workload(&self, path: PathBuf, names: NamesSpec) -> WorkloadSpec {
         let defaults = ReplaySpec::default();
         let replay = ReplaySpec {
             order: if self.pages { OrderSpec::Pages } else { defaults.order },
             sessions: self.session_lifetime.unwrap_or(defaults.sessions),
             keep_alive_s: self.keep_alive.unwrap_or(defaults.keep_alive_s),
+            names,
             ..defaults
         };
         WorkloadSpec::Trace { path, exclude: self.exclude.clone(), replay }
@@ -130,9 +132,31 @@ fn session_lifetime(text: &str) -> Result<SessionsSpec, String> {
 /// The kinds of workload, to say which flags belong to which.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
-    Ecommerce,
-    Department,
+    Synthetic(WorkloadChoice),
+    Recording,
     Log,
+}
+
+impl Kind {
+    fn of(text: &str) -> Kind {
+        if let Ok(choice) = <WorkloadChoice as clap::ValueEnum>::from_str(text, false) {
+            return Kind::Synthetic(choice);
+        }
+        let extension = Path::new(text).extension();
+        if extension.is_some_and(|extension| extension.eq_ignore_ascii_case("har")) {
+            Kind::Recording
+        } else {
+            Kind::Log
+        }
+    }
+
+    fn has_users(self) -> bool {
+        !matches!(self, Kind::Log | Kind::Synthetic(WorkloadChoice::Department))
+    }
+
+    fn has_seed(self) -> bool {
+        !matches!(self, Kind::Log | Kind::Recording | Kind::Synthetic(WorkloadChoice::Cdnow))
+    }
 }
 
 impl WorkloadArgs {
@@ -141,25 +165,24 @@ impl WorkloadArgs {
     /// # Errors
     /// A flag that means nothing for it: better than silently measuring something else.
     fn spec(&self) -> anyhow::Result<WorkloadSpec> {
-        let kind = match self.workload.as_str() {
-            "ecommerce" => Kind::Ecommerce,
-            "department" => Kind::Department,
-            _ => Kind::Log,
-        };
+        let kind = Kind::of(&self.workload);
         self.ensure_flags_fit(kind).or_exit(Exit::Usage)?;
         let seed = self.seed.unwrap_or(1);
+        let users = self.users.unwrap_or(1_000);
         Ok(match kind {
-            Kind::Ecommerce => WorkloadSpec::Ecommerce { users: self.users.unwrap_or(1_000), seed },
-            Kind::Department => WorkloadSpec::Department { scale: self.scale.unwrap_or(1.0), seed },
-            Kind::Log => self.replay.workload(PathBuf::from(&self.workload)),
+            Kind::Synthetic(choice) => choice.spec(Some(users), self.scale.unwrap_or(1.0), seed),
+            Kind::Recording => {
+                WorkloadSpec::Har { path: PathBuf::from(&self.workload), har: HarSpec { users, ..HarSpec::default() } }
+            }
+            Kind::Log => self.replay.workload(PathBuf::from(&self.workload), NamesSpec::Files),
         })
     }
 
     fn ensure_flags_fit(&self, kind: Kind) -> anyhow::Result<()> {
         let flags = [
-            ("--users", self.users.is_some(), kind == Kind::Ecommerce),
-            ("--scale", self.scale.is_some(), kind == Kind::Department),
-            ("--seed", self.seed.is_some(), kind != Kind::Log),
+            ("--users", self.users.is_some(), kind.has_users()),
+            ("--scale", self.scale.is_some(), kind == Kind::Synthetic(WorkloadChoice::Department)),
+            ("--seed", self.seed.is_some(), kind.has_seed()),
         ];
         for (flag, given, fits) in flags {
             let what = if kind == Kind::Log { "an access log" } else { self.workload.as_str() };

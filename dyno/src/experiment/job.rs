@@ -51,6 +51,26 @@ pub enum WorkloadSpec {
         #[serde(default)]
         replay: ReplaySpec,
     },
+    /// Synthetic: the files of SPECweb96, Apostolopoulos et al. 2000.
+    Specweb96 {
+        /// Number of users, of 100 requests each.
+        users: u32,
+        /// Seed of the random choices.
+        seed: u64,
+    },
+    /// Synthetic: 25 objects in two pages, Mraz et al. 2002 section 4.5.
+    Cdnow {
+        /// Number of users, of 25 requests each.
+        users: u32,
+    },
+    /// What a browser recorded (HTTP Archive).
+    Har {
+        /// The recording.
+        path: PathBuf,
+        /// How it is replayed.
+        #[serde(flatten)]
+        har: HarSpec,
+    },
     /// One object over and over: `tlsdyno load URL`.
     Url {
         /// Path and query.
@@ -64,6 +84,36 @@ pub enum WorkloadSpec {
     },
 }
 
+/// How a browser's recording is replayed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HarSpec {
+    /// Users, each of which visits all its pages.
+    pub users: u32,
+    /// The site whose requests are replayed, `https://HOST[:PORT]`; `None`: that of the first request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// What is requested.
+    pub names: NamesSpec,
+}
+
+impl Default for HarSpec {
+    fn default() -> Self {
+        Self { users: 1_000, origin: None, names: NamesSpec::default() }
+    }
+}
+
+/// Under which names the objects of a log or recording are requested.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NamesSpec {
+    /// Those of files made for them, which `trace::write_docroot` writes.
+    #[default]
+    Files,
+    /// Those recorded, from a server that has such objects; what it answers may differ in length.
+    AsRecorded,
+}
+
 /// How the lines of an access log are read as traffic (docs/WORKLOADS.md gives the reasons for the defaults).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -74,6 +124,9 @@ pub struct ReplaySpec {
     pub sessions: SessionsSpec,
     /// A user's connection closes after this long without a request, seconds. 75 is nginx's default `keepalive_timeout`.
     pub keep_alive_s: u32,
+    /// What is requested.
+    #[serde(skip_serializing_if = "is_default")]
+    pub names: NamesSpec,
     /// Only so many bytes of the file are read; `None`: all there are. A log that a server still writes to is the same for
     /// every process only up to here (`trace::make` fills it in).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,8 +135,18 @@ pub struct ReplaySpec {
 
 impl Default for ReplaySpec {
     fn default() -> Self {
-        Self { order: OrderSpec::Total, sessions: SessionsSpec::LifetimeS(300), keep_alive_s: 75, first_bytes: None }
+        Self {
+            order: OrderSpec::Total,
+            sessions: SessionsSpec::LifetimeS(300),
+            keep_alive_s: 75,
+            names: NamesSpec::Files,
+            first_bytes: None,
+        }
     }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The order within one user's requests.

@@ -25,7 +25,10 @@ pub fn describe(manifest: &mut Manifest, experiment: &Experiment, rig: &mut Rig,
     manifest.effort = experiment.load.effort.clone();
     manifest.workload = workload_line(&rig.site.summary);
     manifest.seeds.insert("order of blocks".to_owned(), seed);
-    if let WorkloadSpec::Ecommerce { seed, .. } | WorkloadSpec::Department { seed, .. } = experiment.workload {
+    if let WorkloadSpec::Ecommerce { seed, .. }
+    | WorkloadSpec::Department { seed, .. }
+    | WorkloadSpec::Specweb96 { seed, .. } = experiment.workload
+    {
         manifest.seeds.insert("workload".to_owned(), seed);
     }
     if let Ok(toml) = experiment.to_toml() {

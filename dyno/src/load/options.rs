@@ -9,12 +9,14 @@ use tlsdyno_engine::load::{
     Connections, Expect, Object, Pacing, Plan, Rate, Request, Resumption, SessionLimits, Target, Until, User, Workload,
 };
 
+use crate::cmd::workload::WorkloadFlags;
 use crate::experiment::job::TlsSpec;
 use crate::load::asked::Asked;
 use crate::load::tls;
 use crate::load::url::Url;
 use crate::load::values::{ArrivalsName, ExpectedStatus, Header, PerSecond, Profile, Reuse, parse_method};
 use crate::time::Time;
+use crate::trace;
 
 /// Flags that say what load is made.
 #[derive(Clone, Debug, clap::Args)]
@@ -23,9 +25,9 @@ pub struct Options {
     #[arg(long, value_name = "HOST")]
     pub i_may_load_this: Vec<String>,
 
-    /// How long, for example 10, 500ms, 2m
-    #[arg(short, long, default_value = "10s", value_name = "TIME")]
-    pub duration: Time,
+    /// How long, for example 10, 500ms, 2m [default: 10s; a log is replayed once]
+    #[arg(short, long, value_name = "TIME")]
+    pub duration: Option<Time>,
 
     /// End after so many connections were made, instead of after a time
     #[arg(long, value_name = "N", conflicts_with = "duration")]
@@ -48,7 +50,8 @@ pub struct Options {
     #[arg(long, default_value_t = 1, value_name = "N", requires = "rate")]
     pub seed: u64,
 
-    /// Share of connections that resume a session, 0% to 100%; `always`: whenever the user holds a session
+    /// Share of connections that resume a session, 0% to 100%; `always`: whenever the user holds a session, which is the rule for
+    /// workloads
     #[arg(long, value_name = "PERCENT")]
     pub reuse: Option<Reuse>,
 
@@ -81,13 +84,17 @@ pub struct Options {
     #[arg(long, conflicts_with = "requests_per_connection")]
     pub keep_alive: bool,
 
-    /// Users, each with TLS sessions of its own (they matter with --reuse always) [default: as many as connections]
+    #[command(flatten, next_help_heading = "Workload")]
+    pub workload: WorkloadFlags,
+
+    /// Users, each with TLS sessions of its own (they matter with --reuse always) [default: as many as connections, or as the
+    /// workload has]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub users: Option<u32>,
 
-    /// Connections of each user; the first handshake completes before the others open
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub per_user: u32,
+    /// Connections of each user; the first handshake completes before the others open [default: 1; of a workload's user 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub per_user: Option<u32>,
 
     /// How much of TLS the client does: honest verifies the server, lean does not, floor also saves the key agreement (own
     /// servers on loopback only: such a connection has no secrecy)
@@ -123,15 +130,15 @@ pub struct Options {
     pub header: Vec<Header>,
 
     /// Request method
-    #[arg(short = 'X', long, default_value = "GET", value_name = "METHOD", value_parser = parse_method)]
+    #[arg(short = 'X', long, default_value = "GET", conflicts_with = "what", value_name = "METHOD", value_parser = parse_method)]
     pub method: String,
 
     /// Bytes of request body
-    #[arg(long, default_value_t = 0, value_name = "BYTES")]
+    #[arg(long, default_value_t = 0, value_name = "BYTES", conflicts_with = "what")]
     pub body: u64,
 
     /// Status of a hit; `any` accepts all
-    #[arg(long, default_value = "200", value_name = "STATUS")]
+    #[arg(long, default_value = "200", value_name = "STATUS", conflicts_with = "what")]
     pub expect_status: ExpectedStatus,
 
     /// How long a connection may go without progress
@@ -171,16 +178,29 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
     let tls = if url.tls { Some(tls::config(&spec, &url.host)?) } else { None };
     let host =
         options.header.iter().find(|header| header.is_host()).map_or(url.host_header(), |header| header.value.clone());
-    let users = options.users.unwrap_or(options.connections);
+    let made = options.workload.spec(options.users)?;
+    ensure!(
+        made.is_none() || url.path == "/",
+        "the workload says what is requested; give the URL without a path, not {}",
+        url.path
+    );
+    let (workload, per_user) = match &made {
+        Some(spec) => (of_site(&trace::make(spec)?, &options.header), options.per_user.unwrap_or(BROWSER_CONNECTIONS)),
+        None => {
+            let per_user = options.per_user.unwrap_or(1);
+            (Arc::new(one_url(options, url, per_user)), per_user)
+        }
+    };
+    let users = workload.users.len() as u32;
     let shape = Shape::of(options);
     shape.check(options, url)?;
     Ok(Plan {
         target: Target { address, host, tls },
-        workload: Arc::new(workload(options, url, users)),
+        workload,
         users: 0..users,
         connections: Connections {
             total: options.connections,
-            per_user: options.per_user,
+            per_user,
             first_alone: true,
             requests_each: shape.requests_each,
             timeout_ns: options.timeout.nanoseconds()?,
@@ -194,17 +214,37 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
             }
             None => Pacing::Closed,
         },
-        until: match options.total_connections {
-            Some(count) => Until::ConnectionsMade(count),
-            None => Until::Elapsed(options.duration.nanoseconds()?),
+        until: match (options.total_connections, options.duration) {
+            (Some(count), _) => Until::ConnectionsMade(count),
+            (None, Some(duration)) => Until::Elapsed(duration.nanoseconds()?),
+            (None, None) if options.workload.is_trace() => Until::UsersDone,
+            (None, None) => Until::Elapsed(DURATION_NS),
         },
     })
+}
+
+/// How long a load lasts if nothing else is said: 10 s, in nanoseconds.
+const DURATION_NS: u64 = 10_000_000_000;
+
+/// Connections of a workload's user: the browsers of the papers had four.
+const BROWSER_CONNECTIONS: u32 = 4;
+
+/// The site's workload with these further headers in each request.
+fn of_site(site: &trace::Site, headers: &[Header]) -> Arc<Workload> {
+    let lines: String = headers.iter().filter(|header| !header.is_host()).map(Header::line).collect();
+    if lines.is_empty() {
+        return Arc::clone(&site.workload);
+    }
+    let mut workload = Workload::clone(&site.workload);
+    workload.objects.iter_mut().for_each(|object| object.headers += &lines);
+    Arc::new(workload)
 }
 
 /// Requests that a user makes before it begins anew. It only has to be long: the users share one sequence.
 const REQUESTS_PER_USER: u32 = 65_536;
 
-fn workload(options: &Options, url: &Url, users: u32) -> Workload {
+fn one_url(options: &Options, url: &Url, per_user: u32) -> Workload {
+    let users = options.users.unwrap_or(options.connections);
     let object = Object {
         method: options.method.clone(),
         path: url.path.clone(),
@@ -214,7 +254,7 @@ fn workload(options: &Options, url: &Url, users: u32) -> Workload {
     };
     let request = |index: u32| Request {
         object: 0,
-        page_end: (index + 1).is_multiple_of(options.per_user),
+        page_end: (index + 1).is_multiple_of(per_user),
         close_after: false,
         forget_session: false,
     };
@@ -271,7 +311,8 @@ impl Shape {
                     (_, _, None) if options.reuse.is_some() => Some(1),
                     (_, _, each) => each,
                 };
-                shape(requests_each, options.reuse.map_or(Resumption::Never, Reuse::resumption), given)
+                let unasked = if options.workload.is_given() { Resumption::Always } else { Resumption::Never };
+                shape(requests_each, options.reuse.map_or(unasked, Reuse::resumption), given)
             }
         }
     }

@@ -5,10 +5,12 @@
 //! its numbers come from.
 
 mod access_log;
+mod cdnow;
 mod department;
 mod docroot;
 mod ecommerce;
 mod exclude;
+mod har;
 mod log_file;
 mod log_summary;
 mod names;
@@ -16,6 +18,7 @@ mod objects;
 mod random;
 mod replay;
 mod sessions;
+mod specweb96;
 mod summary;
 mod summary_text;
 mod synth;
@@ -28,11 +31,11 @@ use tlsdyno_engine::load::Workload;
 
 pub use docroot::{MODIFIED, MODIFIED_UNIX_S, write as write_docroot};
 pub use log_summary::{Busy, Example, Excluded, LogSummary, Malformed};
-pub use summary::{Sizes, Summary};
+pub use summary::{HarSummary, Sizes, Summary};
 pub use synth::write_log;
 
 use crate::exit::{Exit, OrExit};
-use crate::experiment::job::{ReplaySpec, WorkloadSpec};
+use crate::experiment::job::{HarSpec, ReplaySpec, WorkloadSpec};
 use exclude::Exclude;
 
 /// A workload with everything the server needs for it.
@@ -77,6 +80,9 @@ pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
         WorkloadSpec::Url { path, bytes, users, requests_per_user } => {
             ("url", url::make(path, *bytes, *users, *requests_per_user))
         }
+        WorkloadSpec::Specweb96 { users, seed } => ("specweb96", specweb96::make(*users, *seed)),
+        WorkloadSpec::Cdnow { users } => ("cdnow", cdnow::make(*users)),
+        WorkloadSpec::Har { path, har } => return of_recording(path, har),
         WorkloadSpec::Trace { path, exclude, replay } => return of_log(path, exclude, replay),
     };
     Ok(site(name, spec.clone(), made.or_exit(Exit::Usage)?))
@@ -92,6 +98,13 @@ fn of_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::Result
     };
     let mut site = site("trace", spec, made.parts);
     site.summary.log = Some(made.summary);
+    Ok(site)
+}
+
+fn of_recording(path: &Path, spec: &HarSpec) -> anyhow::Result<Site> {
+    let made = har::make(path, spec).or_exit(Exit::Input)?;
+    let mut site = site("har", WorkloadSpec::Har { path: path.to_owned(), har: spec.clone() }, made.parts);
+    site.summary.har = Some(made.summary);
     Ok(site)
 }
 

@@ -7,6 +7,7 @@ use tlsdyno_engine::load::{Expect, Object};
 use super::names::{Names, encode, query_suffix, split_target};
 use super::replay::{Method, Replay, Response, Target};
 use super::{DocrootFile, docroot};
+use crate::experiment::job::NamesSpec;
 
 /// Folder of the files that stand in for other responses, one for each size.
 const STAND_IN_FOLDER: &str = "/stand-in/";
@@ -28,11 +29,18 @@ pub(super) struct Objects {
     pub of_varying_size: u64,
 }
 
-/// Gives each of `replays` its object and the files for it.
-pub(super) fn make(targets: &[Target], replays: &[Replay]) -> Objects {
+/// Gives each of `replays` its object and, unless the server has its own, the files for it.
+pub(super) fn make(targets: &[Target], replays: &[Replay], names: NamesSpec) -> Objects {
     let mut making = Making::new(targets);
-    making.name_files(replays);
-    let objects = replays.iter().map(|replay| making.object(replay)).collect();
+    let objects = match names {
+        NamesSpec::Files => {
+            making.name_files(replays);
+            replays.iter().map(|replay| making.object(replay)).collect()
+        }
+        NamesSpec::AsRecorded => {
+            replays.iter().map(|replay| as_recorded(&targets[replay.target as usize].text, replay)).collect()
+        }
+    };
     let embedded =
         replays.iter().map(|replay| replay.method == Method::Get && is_embedded(&targets[replay.target as usize].text));
     let count = |counted: fn(&Target) -> bool| {
@@ -159,6 +167,31 @@ impl<'log> Making<'log> {
         let mut path = format!("{file}?");
         encode(target, &mut path);
         path
+    }
+}
+
+/// The request as it was made, for the server that was asked then. Its objects may have changed since: any length is accepted, and a
+/// status only expected where it depends on nothing but the request. What had been revalidated is fetched, for what it was compared
+/// with is not recorded.
+fn as_recorded(target: &[u8], replay: &Replay) -> Object {
+    let (headers, status) = match replay.response {
+        Response::Whole | Response::NotModified => (String::new(), Some(200)),
+        Response::Part(bytes) => (format!("Range: bytes=0-{}\r\n", bytes - 1), Some(206)),
+        Response::Missing => (String::new(), Some(404)),
+        Response::StandIn(_) => (String::new(), None),
+    };
+    let (path, query) = split_target(target);
+    let mut text = String::new();
+    encode(path, &mut text);
+    if query.is_some() {
+        text += &query_suffix(target);
+    }
+    Object {
+        method: replay.method.name().to_owned(),
+        path: text,
+        headers,
+        body_bytes: 0,
+        expect: Expect { status, body_bytes: None },
     }
 }
 

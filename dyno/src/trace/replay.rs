@@ -35,7 +35,7 @@ pub(super) fn make(path: &Path, exclude: &[String], excluded: Exclude, rules: &R
     reading.counts.damage = read.damage;
     ensure_usable(path, &reading, exclude)?;
     let Reading { counts, targets, replays, hits, clients, .. } = reading;
-    let objects = objects::make(&targets, &replays);
+    let objects = objects::make(&targets, &replays, rules.names);
     let (requests, users) = sessions::make(&hits, clients.users, &objects.embedded, rules);
     let summary = counts.finish(exclude, &objects, &clients.hits_by_client(&hits), &replays, &hits);
     let workload = Workload { objects: objects.objects, requests, users };
@@ -102,14 +102,18 @@ pub(super) struct Replay {
 
 impl Replay {
     fn of(target: u32, entry: &Entry<'_>) -> Self {
-        let bytes = entry.bytes.unwrap_or(0);
-        let method = match entry.method {
+        Self::new(target, entry.method, entry.status, entry.bytes.unwrap_or(0))
+    }
+
+    /// How a request by `method` is replayed that was answered with `status` and a body of `bytes`.
+    pub(super) fn new(target: u32, method: &[u8], status: u16, bytes: u64) -> Self {
+        let method = match method {
             b"GET" => Some(Method::Get),
             b"HEAD" => Some(Method::Head),
             b"POST" => Some(Method::Post),
             _ => None,
         };
-        let response = match (entry.status, method) {
+        let response = match (status, method) {
             (_, None) => Response::StandIn(bytes),
             (200 | 203, _) => Response::Whole,
             (206, Some(Method::Get)) if bytes > 0 => Response::Part(bytes),
@@ -141,6 +145,22 @@ pub(super) struct Target {
     pub sizes: SizeCounts,
     /// Largest response of another kind that the object must be able to give: POST, or a part. Bytes.
     pub other_bytes: u64,
+}
+
+impl Target {
+    /// A target of which nothing is known yet but its text.
+    pub(super) fn new(text: &[u8]) -> Self {
+        Self { text: text.into(), sizes: SizeCounts::default(), other_bytes: 0 }
+    }
+
+    /// Learns from one response.
+    pub(super) fn note(&mut self, replay: &Replay, bytes: u64) {
+        match (replay.method, replay.response) {
+            (Method::Get, Response::Whole) => self.sizes.add(bytes),
+            (Method::Post, Response::Whole) | (_, Response::Part(_)) => self.other_bytes = self.other_bytes.max(bytes),
+            _ => {}
+        }
+    }
 }
 
 /// How often which size occurred, for a few sizes: real objects have one or two; a page made anew each time has
@@ -258,15 +278,7 @@ impl Reading {
         self.counts.add_entry(entry);
         let target = self.target(entry.target)?;
         let replay = Replay::of(target, entry);
-        let known = &mut self.targets[target as usize];
-        let bytes = entry.bytes.unwrap_or(0);
-        match (replay.method, replay.response) {
-            (Method::Get, Response::Whole) => known.sizes.add(bytes),
-            (Method::Post, Response::Whole) | (_, Response::Part(_)) => {
-                known.other_bytes = known.other_bytes.max(bytes)
-            }
-            _ => {}
-        }
+        self.targets[target as usize].note(&replay, entry.bytes.unwrap_or(0));
         let object = self.object(replay)?;
         let first_s = *self.first_s.get_or_insert(entry.time_s);
         let at_s = (entry.time_s - first_s + MIDDLE_S).clamp(0, i64::from(u32::MAX)) as u32;
@@ -301,7 +313,7 @@ impl Reading {
             return Ok(*number);
         }
         let number = u32::try_from(self.targets.len())?;
-        self.targets.push(Target { text: text.into(), sizes: SizeCounts::default(), other_bytes: 0 });
+        self.targets.push(Target::new(text));
         self.target_numbers.insert(text.into(), number);
         Ok(number)
     }

@@ -35,9 +35,25 @@ pub struct Summary {
     pub response_size_bytes: Sizes,
     /// Sizes of the files, each counted once, bytes.
     pub file_size_bytes: Sizes,
+    /// What was found in the recording, if the workload is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub har: Option<HarSummary>,
     /// What was found in the log, if the workload is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<LogSummary>,
+}
+
+/// What was found in a browser's recording.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HarSummary {
+    /// The site whose requests are replayed.
+    pub origin: String,
+    /// Pages visited there.
+    pub pages: u64,
+    /// Requests to other sites, left out.
+    pub other_origins: u64,
+    /// Entries that no server answered (cache, blocked, `data:`), left out.
+    pub not_requested: u64,
 }
 
 /// A distribution of sizes, bytes.
@@ -108,6 +124,7 @@ impl Summary {
             response_bytes: responses.iter().map(|(bytes, uses)| bytes * uses).sum(),
             response_size_bytes: Sizes::of(responses),
             file_size_bytes: Sizes::of(files.iter().map(|file| (file.bytes, 1)).collect()),
+            har: None,
             log: None,
         }
     }

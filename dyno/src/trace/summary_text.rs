@@ -29,6 +29,11 @@ impl fmt::Display for Summary {
         lines.add("objects", &format!("{}, from {} files", count(self.objects), count(self.files)))?;
         lines.add("responses", &format!("{}: {}", bytes(self.response_bytes), sizes(&self.response_size_bytes)))?;
         lines.add("files", &format!("{}: {}", bytes(self.corpus_bytes), sizes(&self.file_size_bytes)))?;
+        if let Some(har) = &self.har {
+            lines.add("recording", &format!("{} pages of {}", count(har.pages), har.origin))?;
+            lines.add("left out", &format!("{} requests to other sites", count(har.other_origins)))?;
+            lines.add("", &format!("{} entries that no server answered", count(har.not_requested)))?;
+        }
         self.log.as_ref().map_or(Ok(()), |log| write_log(&mut lines, log))
     }
 }

@@ -88,7 +88,7 @@ impl Experiment {
     /// Reads an experiment file, which lies in `directory`: relative paths in it are relative to the file.
     pub fn from_toml(text: &str, directory: &Path) -> Result<Experiment> {
         let mut experiment: Experiment = toml::from_str(text)?;
-        if let WorkloadSpec::Trace { path, .. } = &mut experiment.workload {
+        if let WorkloadSpec::Trace { path, .. } | WorkloadSpec::Har { path, .. } = &mut experiment.workload {
             *path = directory.join(&*path);
         }
         // Shares and comparisons may name the configurations of an ablation.

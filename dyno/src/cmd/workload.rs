@@ -1,0 +1,113 @@
+//! Flags that choose a workload; the same wherever one is taken.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+
+use super::trace::ReplayArgs;
+use crate::exit::{Exit, OrExit};
+use crate::experiment::job::{HarSpec, NamesSpec, WorkloadSpec};
+
+/// Synthetic workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WorkloadChoice {
+    /// short sessions, small objects: one full handshake per 12 requests, 7 KB mean (Coarfa et al. 2006)
+    Ecommerce,
+    /// longer sessions, large objects: about 9 requests per session, 46 KB mean, heavy-tailed (Coarfa et al. 2006)
+    Department,
+    /// 36 files of 0.1 to 900 KB, about 15 KB mean, a connection for each request (Apostolopoulos et al. 2000)
+    Specweb96,
+    /// 25 small objects in two pages over kept connections: 96 % reuse (Mraz et al. 2002)
+    Cdnow,
+}
+
+impl WorkloadChoice {
+    /// The workload for this many users (department: of this size), random choices by `seed`.
+    pub fn spec(self, users: Option<u32>, scale: f64, seed: u64) -> WorkloadSpec {
+        match self {
+            WorkloadChoice::Ecommerce => WorkloadSpec::Ecommerce { users: users.unwrap_or(20_000), seed },
+            WorkloadChoice::Department => WorkloadSpec::Department { scale, seed },
+            WorkloadChoice::Specweb96 => WorkloadSpec::Specweb96 { users: users.unwrap_or(5_000), seed },
+            WorkloadChoice::Cdnow => WorkloadSpec::Cdnow { users: users.unwrap_or(20_000) },
+        }
+    }
+}
+
+/// The absolute path of a log or recording, for it is read again by another process.
+///
+/// # Errors
+/// There is no such file.
+pub fn input(path: &Path, what: &str) -> Result<PathBuf> {
+    path.canonicalize().with_context(|| format!("failed to read the {what} {}", path.display())).or_exit(Exit::Input)
+}
+
+/// `tlsdyno load`: something else than one URL.
+#[derive(Clone, Debug, clap::Args)]
+pub struct WorkloadFlags {
+    /// Users of a synthetic workload; the server must have its files (tlsdyno trace import NAME -o DIR)
+    #[arg(long, value_enum, value_name = "NAME", group = "what")]
+    workload: Option<WorkloadChoice>,
+    /// Replay an access log in common or combined format, plain or gzip, once (or for --duration)
+    #[arg(long, value_name = "LOG", group = "what")]
+    trace: Option<PathBuf>,
+    /// Users visit the pages that a browser recorded (HTTP Archive)
+    #[arg(long, value_name = "FILE", group = "what")]
+    har: Option<PathBuf>,
+    /// Log, recording: the server has the files that `tlsdyno trace import` wrote, not the site's own objects
+    #[arg(long)]
+    imported: bool,
+    /// Recording: the site in it whose requests are made [default: that of its first request]
+    #[arg(long, value_name = "https://HOST")]
+    har_site: Option<String>,
+    /// Department: 1 is the size in the paper, 100,000 hits over 530 MB
+    #[arg(long, value_name = "FACTOR", default_value_t = 0.1)]
+    scale: f64,
+    #[command(flatten)]
+    replay: ReplayArgs,
+}
+
+impl WorkloadFlags {
+    /// The workload, if the load is not just the URL. `users` is what --users says.
+    ///
+    /// # Errors
+    /// There is no such file, or a flag that means nothing for the workload.
+    pub fn spec(&self, users: Option<u32>) -> Result<Option<WorkloadSpec>> {
+        if self.trace.is_none() {
+            self.replay.ensure_absent("a load without --trace LOG").or_exit(Exit::Usage)?;
+        }
+        let recorded = self.trace.is_some() || self.har.is_some();
+        let unused = [
+            ("--imported", self.imported && !recorded, "--trace or --har"),
+            ("--har-site", self.har_site.is_some() && self.har.is_none(), "--har"),
+            (
+                "--users",
+                users.is_some() && self.trace.is_some(),
+                "a workload that is not a log, whose clients are its users",
+            ),
+        ];
+        for (flag, wrong, needs) in unused {
+            ensure!(!wrong, "{flag} goes with {needs}; leave it out");
+        }
+        let names = if self.imported { NamesSpec::Files } else { NamesSpec::AsRecorded };
+        if let Some(path) = &self.trace {
+            return Ok(Some(self.replay.workload(input(path, "access log")?, names)));
+        }
+        if let Some(path) = &self.har {
+            let defaults = HarSpec::default();
+            let har = HarSpec { users: users.unwrap_or(defaults.users), origin: self.har_site.clone(), names };
+            return Ok(Some(WorkloadSpec::Har { path: input(path, "HAR file")?, har }));
+        }
+        Ok(self.workload.map(|choice| choice.spec(users, self.scale, 1)))
+    }
+
+    /// Whether the load is something else than one URL.
+    pub fn is_given(&self) -> bool {
+        self.workload.is_some() || self.trace.is_some() || self.har.is_some()
+    }
+
+    /// Whether the load is a log, which is replayed once unless a time was given.
+    pub fn is_trace(&self) -> bool {
+        self.trace.is_some()
+    }
+}

@@ -1,0 +1,307 @@
+//! A HAR file (HTTP Archive 1.2, what a browser's developer tools save) as the batches of requests that the browser made.
+//!
+//! Files come from many tools and are edited by hand: what is not needed is passed over, what is missing is taken as unknown, and
+//! only what makes a request unknowable (no URL, no time) is an error. The file depends on serde and time alone, so that the
+//! fuzzer can build it.
+
+use serde::Deserialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// One request with its response, as the browser recorded it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exchange {
+    /// `scheme://host[:port]`, lower case.
+    pub origin: String,
+    /// Path and query; begins with a slash.
+    pub target: String,
+    /// Request method.
+    pub method: String,
+    /// Bytes of the request's body; 0 where unknown.
+    pub posted_bytes: u64,
+    /// Status code, 100 to 599.
+    pub status: u16,
+    /// Bytes of the response's body as transferred; of its content where the browser did not say.
+    pub bytes: u64,
+    /// When the request began, milliseconds since 1970.
+    pub began_ms: i64,
+    /// When the response was complete, milliseconds since 1970.
+    pub ended_ms: i64,
+}
+
+/// What a HAR file says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Document {
+    /// The pages visited, in order; each the batches that the browser had outstanding together: the document alone, then what
+    /// follows until all of it has arrived, and so on. No page and no batch is empty.
+    pub pages: Vec<Vec<Vec<Exchange>>>,
+    /// Entries without an answer from a server: from the browser's cache, blocked, aborted, or not http (`data:`).
+    pub not_requested: u64,
+}
+
+#[derive(Deserialize)]
+struct File {
+    log: Log,
+}
+
+#[derive(Deserialize)]
+struct Log {
+    entries: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    pageref: Option<String>,
+    started_date_time: String,
+    time: Option<f64>,
+    request: Request,
+    response: Response,
+    #[serde(rename = "_fromCache")]
+    from_cache: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Request {
+    method: String,
+    url: String,
+    body_size: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Response {
+    status: f64,
+    body_size: Option<f64>,
+    content: Option<Content>,
+}
+
+#[derive(Deserialize)]
+struct Content {
+    size: Option<f64>,
+    compression: Option<f64>,
+}
+
+/// Why a HAR file is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// It is no JSON, or not that of a HAR file.
+    #[error("it is not a HAR file ({0}); save one with the network tab of a browser's developer tools")]
+    Json(#[from] serde_json::Error),
+    /// A time cannot be understood.
+    #[error("its entry {entry} begins at `{text}`, which is no time like 2026-11-20T19:00:00.123Z")]
+    Time {
+        /// Which entry, from 1.
+        entry: usize,
+        /// What stands there.
+        text: String,
+    },
+}
+
+/// Reads a HAR file.
+///
+/// # Errors
+/// See [`Fault`].
+pub fn parse(bytes: &[u8]) -> Result<Document, Fault> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let file: File = serde_json::from_slice(bytes)?;
+    let mut document = Document::default();
+    let mut exchanges: Vec<(Option<String>, Exchange)> = Vec::new();
+    for (index, entry) in file.log.entries.into_iter().enumerate() {
+        let began_ms = milliseconds(&entry.started_date_time).ok_or_else(|| Fault::Time {
+            entry: index + 1,
+            text: entry.started_date_time.chars().take(80).collect(),
+        })?;
+        match exchange(&entry, began_ms) {
+            Some(exchange) => exchanges.push((entry.pageref, exchange)),
+            None => document.not_requested += 1,
+        }
+    }
+    // Stable: entries that begin together keep the order of the file.
+    exchanges.sort_by_key(|(_, exchange)| exchange.began_ms);
+    document.pages = pages(exchanges).into_iter().map(batches).collect();
+    Ok(document)
+}
+
+fn milliseconds(text: &str) -> Option<i64> {
+    let nanoseconds = OffsetDateTime::parse(text, &Rfc3339).ok()?.unix_timestamp_nanos();
+    i64::try_from(nanoseconds / 1_000_000).ok()
+}
+
+fn exchange(entry: &Entry, began_ms: i64) -> Option<Exchange> {
+    let (origin, target) = split_url(&entry.request.url)?;
+    let status = entry.response.status;
+    if entry.from_cache.is_some() || !(100.0..600.0).contains(&status) || entry.request.method.is_empty() {
+        return None;
+    }
+    let took_ms = entry.time.filter(|time| (0.0..MAX_MS).contains(time)).unwrap_or(0.0);
+    Some(Exchange {
+        origin,
+        target,
+        method: entry.request.method.clone(),
+        posted_bytes: size(entry.request.body_size).unwrap_or(0),
+        status: status as u16,
+        bytes: response_bytes(&entry.response),
+        began_ms,
+        ended_ms: began_ms.saturating_add(took_ms as i64),
+    })
+}
+
+/// A day: no response takes longer.
+const MAX_MS: f64 = 86_400_000.0;
+/// 2^50 bytes: no object is larger.
+const MAX_BYTES: f64 = 1_125_899_906_842_624.0;
+
+/// A size in bytes; HAR writes -1 for an unknown one.
+fn size(value: Option<f64>) -> Option<u64> {
+    value.filter(|value| (0.0..=MAX_BYTES).contains(value)).map(|value| value as u64)
+}
+
+fn response_bytes(response: &Response) -> u64 {
+    if let Some(transferred) = size(response.body_size).filter(|bytes| *bytes > 0) {
+        return transferred;
+    }
+    let Some(content) = &response.content else { return 0 };
+    // A revalidated object has content, from the cache, that was not transferred.
+    if response.status == 304.0 {
+        return 0;
+    }
+    size(content.size).unwrap_or(0).saturating_sub(size(content.compression).unwrap_or(0))
+}
+
+/// `scheme://authority` in lower case, and path with query; `None` for what is not requested from a web server.
+fn split_url(url: &str) -> Option<(String, String)> {
+    let (scheme, rest) = url.split_once("://")?;
+    if !scheme.eq_ignore_ascii_case("https") && !scheme.eq_ignore_ascii_case("http") {
+        return None;
+    }
+    let rest = rest.split('#').next().unwrap_or(rest);
+    let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let authority = authority.rsplit('@').next().unwrap_or(authority);
+    if authority.is_empty() {
+        return None;
+    }
+    let slash = if target.starts_with('/') { "" } else { "/" };
+    Some((format!("{scheme}://{authority}").to_ascii_lowercase(), format!("{slash}{target}")))
+}
+
+/// Exchanges by page, pages in the order in which each began.
+fn pages(exchanges: Vec<(Option<String>, Exchange)>) -> Vec<Vec<Exchange>> {
+    let mut numbers = std::collections::HashMap::new();
+    let mut pages: Vec<Vec<Exchange>> = Vec::new();
+    for (page, exchange) in exchanges {
+        let number = *numbers.entry(page).or_insert(pages.len());
+        if number == pages.len() {
+            pages.push(Vec::new());
+        }
+        pages[number].push(exchange);
+    }
+    pages
+}
+
+/// The batches of one page: the document alone, since what it embeds is known when it comes; then a batch ends where a request began
+/// only after everything before it had arrived.
+fn batches(exchanges: Vec<Exchange>) -> Vec<Vec<Exchange>> {
+    let mut batches: Vec<Vec<Exchange>> = Vec::new();
+    let mut ended_ms = i64::MIN;
+    for exchange in exchanges {
+        let began_ms = exchange.began_ms;
+        let ended_before = ended_ms;
+        ended_ms = ended_ms.max(exchange.ended_ms);
+        match batches.as_mut_slice() {
+            [_, .., last] if began_ms < ended_before => last.push(exchange),
+            _ => batches.push(vec![exchange]),
+        }
+    }
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// An entry that begins and ends so many milliseconds after noon.
+    fn entry(page: &str, url: &str, began_ms: u32, took_ms: u32, more: &str) -> String {
+        format!(
+            r#"{{"pageref": "{page}", "startedDateTime": "2026-11-20T12:00:{:02}.{:03}+00:00", "time": {took_ms}, {more}
+            "request": {{"method": "GET", "url": "{url}", "headers": [], "bodySize": -1}},
+            "response": {{"status": 200, "bodySize": 100, "content": {{"size": 300, "text": "x"}}}}}}"#,
+            began_ms / 1000,
+            began_ms % 1000
+        )
+    }
+
+    fn har(entries: &[String]) -> Vec<u8> {
+        format!(r#"{{"log": {{"version": "1.2", "pages": [], "entries": [{}]}}}}"#, entries.join(",")).into_bytes()
+    }
+
+    fn targets(document: &Document) -> Vec<Vec<Vec<&str>>> {
+        document
+            .pages
+            .iter()
+            .map(|page| page.iter().map(|batch| batch.iter().map(|one| one.target.as_str()).collect()).collect())
+            .collect()
+    }
+
+    #[test]
+    fn pages_are_batches_of_what_was_outstanding_together() {
+        let bytes = har(&[
+            entry("p1", "https://Shop.example/a.png", 120, 50, ""),
+            entry("p1", "https://shop.example/?q=1#top", 0, 100, ""),
+            entry("p1", "https://shop.example/b.png", 150, 100, ""),
+            entry("p1", "https://shop.example/late.js", 400, 10, ""),
+            entry("p2", "https://shop.example/next", 900, 10, ""),
+        ]);
+        let document = parse(&bytes).unwrap();
+        assert_eq!(
+            targets(&document),
+            [vec![vec!["/?q=1"], vec!["/a.png", "/b.png"], vec!["/late.js"]], vec![vec!["/next"]]]
+        );
+        assert_eq!(document.pages[0][1][0].origin, "https://shop.example");
+        assert_eq!(document.pages[0][0][0].bytes, 100, "as transferred, not as unpacked");
+    }
+
+    #[test]
+    fn what_no_server_answered_is_left_out_and_counted() {
+        let bytes = har(&[
+            entry("p", "data:image/png;base64,xx", 0, 0, ""),
+            entry("p", "https://a/cached.png", 0, 0, r#""_fromCache": "memory","#),
+            entry("p", "https://a/blocked", 0, 0, "").replace("200", "0"),
+            entry("p", "https://a/", 5, 1, ""),
+        ]);
+        let document = parse(&bytes).unwrap();
+        assert_eq!((document.not_requested, targets(&document)), (3, vec![vec![vec!["/"]]]));
+    }
+
+    #[test]
+    fn what_is_no_har_says_so_with_the_remedy() {
+        for bytes in [&b""[..], b"{}", b"[1]", br#"{"log": {"entries": [{}]}}"#] {
+            assert!(parse(bytes).unwrap_err().to_string().contains("developer tools"));
+        }
+        let undated = har(&[entry("p", "https://a/", 0, 0, "").replace("2026-11-20T", "yesterday ")]);
+        assert!(parse(&undated).unwrap_err().to_string().contains("entry 1 begins at `yesterday"));
+        let marked = [b"\xef\xbb\xbf".to_vec(), har(&[])].concat();
+        assert_eq!(parse(&marked).unwrap(), Document::default());
+    }
+
+    proptest! {
+        #[test]
+        fn every_exchange_is_in_one_batch_and_batches_do_not_overlap(times in proptest::collection::vec((0u32..50_000, 0u32..3_000, 0u8..3), 0..30)) {
+            let entries: Vec<String> =
+                times.iter().map(|(began, took, page)| entry(&page.to_string(), "https://a/x", *began, *took, "")).collect();
+            let document = parse(&har(&entries)).unwrap();
+            let exchanges = document.pages.iter().flatten().flatten().count();
+            prop_assert_eq!(exchanges, times.len());
+            for page in &document.pages {
+                prop_assert!(!page.is_empty() && page.iter().all(|batch| !batch.is_empty()));
+                prop_assert_eq!(page[0].len(), 1);
+                for (index, batch) in page.iter().enumerate().skip(2) {
+                    let before = page[..index].iter().flatten().map(|exchange| exchange.ended_ms).max().unwrap();
+                    prop_assert!(batch[0].began_ms >= before);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+use super::*;
+use crate::experiment::job::{NamesSpec, WorkloadSpec};
+use crate::trace::Site;
+
+fn entry(url: &str, method: &str, status: u16, second: u32, bytes: u64) -> String {
+    format!(
+        r#"{{"pageref": "p{}", "startedDateTime": "2026-11-20T12:0{}:{:02}.000Z", "time": 500,
+        "request": {{"method": "{method}", "url": "{url}", "bodySize": 7}},
+        "response": {{"status": {status}, "bodySize": {bytes}}}}}"#,
+        second / 60,
+        second / 60,
+        second % 60
+    )
+}
+
+fn site(entries: &[String], change: impl FnOnce(&mut HarSpec)) -> Result<Site> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("recording.har");
+    std::fs::write(&path, format!(r#"{{"log": {{"entries": [{}]}}}}"#, entries.join(",")))?;
+    let mut spec = HarSpec { users: 2, ..HarSpec::default() };
+    change(&mut spec);
+    super::super::make(&WorkloadSpec::Har { path, har: spec })
+}
+
+fn shop() -> Vec<String> {
+    vec![
+        entry("https://shop.example/", "GET", 200, 0, 5_000),
+        entry("https://shop.example/view?id=1", "GET", 200, 1, 100),
+        entry("https://cdn.example/lib.js", "GET", 200, 1, 90_000),
+        entry("https://shop.example/buy", "POST", 302, 1, 0),
+        entry("https://shop.example/thanks", "GET", 200, 130, 200),
+    ]
+}
+
+#[test]
+fn each_user_visits_the_recorded_pages() {
+    let site = site(&shop(), |_| ()).unwrap();
+    assert_eq!((site.workload.users.len(), site.workload.requests.len()), (2, 8));
+    let marks: Vec<(bool, bool)> =
+        site.workload.requests[..4].iter().map(|request| (request.page_end, request.close_after)).collect();
+    // The document; a batch of two; the next page after two minutes, longer than a connection is kept.
+    assert_eq!(marks, [(true, false), (false, false), (true, true), (true, true)]);
+    let har = site.summary.har.unwrap();
+    assert_eq!((har.origin.as_str(), har.pages, har.other_origins), ("https://shop.example", 2, 1));
+}
+
+#[test]
+fn files_stand_in_unless_the_servers_own_objects_are_asked_for() {
+    let ours = site(&shop(), |_| ()).unwrap();
+    assert!(ours.files.iter().any(|file| file.path.starts_with("/view~") && file.bytes == 100), "{:?}", ours.files);
+    let theirs = site(&shop(), |spec| spec.names = NamesSpec::AsRecorded).unwrap();
+    assert!(theirs.files.is_empty());
+    let asked: Vec<(&str, &str, u64, Option<u16>)> = theirs
+        .workload
+        .objects
+        .iter()
+        .map(|object| (object.method.as_str(), object.path.as_str(), object.body_bytes, object.expect.status))
+        .collect();
+    assert_eq!(
+        asked,
+        [
+            ("GET", "/", 0, Some(200)),
+            ("GET", "/view?id=1", 0, Some(200)),
+            ("POST", "/buy", 7, Some(302)),
+            ("GET", "/thanks", 0, Some(200))
+        ]
+    );
+}
+
+#[test]
+fn another_site_of_the_recording_can_be_chosen_and_an_absent_one_is_refused() {
+    let cdn = site(&shop(), |spec| spec.origin = Some("https://CDN.example/".to_owned())).unwrap();
+    assert_eq!(cdn.workload.objects.len(), 1);
+    let error = site(&shop(), |spec| spec.origin = Some("https://a".to_owned())).unwrap_err();
+    let error = format!("{error:#}");
+    assert!(error.contains("no request to https://a") && error.contains("https://cdn.example"), "{error}");
+}
