@@ -116,6 +116,31 @@ fn show_prints_text_for_people_and_json_for_programs() {
     assert_eq!(json["hits"], 10_000);
     assert_eq!(json["users"], 1_100);
     assert!(json["log"].is_null());
+    let replayed = tlsdyno(&["trace", "show", "--replay", log.to_str().unwrap()]);
+    for line in ["pages         10,000", "replayed as", "objects       1,721"] {
+        assert!(text(&replayed.stdout).contains(line), "{line:?} is not in\n{}", text(&replayed.stdout));
+    }
+}
+
+#[test]
+fn show_tells_the_reuse_of_a_log_in_a_table_and_a_page_that_works_offline() {
+    let place = tempfile::tempdir().unwrap();
+    let page = place.path().join("reuse.html");
+    let log = semicomplete();
+    let shown = tlsdyno(&["trace", "show", log.to_str().unwrap(), "--html", page.to_str().unwrap()]);
+    assert!(shown.status.success(), "{}", text(&shown.stderr));
+    let shown = text(&shown.stdout);
+    assert!(shown.contains("percent reuse (1 - full handshakes / hits), if a session"), "{shown}");
+    let json = tlsdyno(&["trace", "show", log.to_str().unwrap(), "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let row = json["reuse"]["rows"].as_array().unwrap().iter().find(|row| row["lifetime_s"] == 300).unwrap();
+    let percent = format!("{:.1} %", row["percent_by_limit"][4].as_f64().unwrap());
+    assert!(shown.contains(&percent), "{percent} is not in\n{shown}");
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(html.contains("vega-lite/v6.json") && html.contains("default-src 'none'") && html.contains("vegaEmbed"));
+    assert!(!html.contains("src=\"http") && !html.contains("<link rel=\"stylesheet"));
+    let misused = tlsdyno(&["trace", "show", "cdnow", "--html", page.to_str().unwrap()]);
+    assert_eq!(misused.status.code(), Some(2), "{}", text(&misused.stderr));
 }
 
 #[test]

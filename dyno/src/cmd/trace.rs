@@ -10,7 +10,8 @@ use clap::Subcommand;
 use super::workload::WorkloadChoice;
 use crate::exit::{Exit, OrExit};
 use crate::experiment::job::{HarSpec, NamesSpec, OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec};
-use crate::trace::{Summary, make, write_docroot, write_log};
+use crate::report;
+use crate::trace::{make, scan_log, write_docroot, write_log};
 
 /// Look at, import and make workloads
 ///
@@ -24,13 +25,23 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Print a workload in numbers: hits, users, sessions, sizes, statuses, malformed lines
+    /// Print a workload in numbers: hits, users, sessions, sizes, statuses, malformed lines; of a log also the percent reuse that it
+    /// gives for a range of session lifetimes and limits
+    ///
+    /// A log of any length is read in one pass and in memory for the users of an hour. With --replay (or --pages, --keep-alive) it is
+    /// read as for a load instead, and the pages, connections, objects and files of that are shown.
     Show {
         #[command(flatten)]
         workload: WorkloadArgs,
+        /// Log: show how it is replayed
+        #[arg(long = "replay", conflicts_with = "html")]
+        as_replayed: bool,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
+        /// Log: also write the percent reuse as a chart, a page that works offline
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
     },
     /// Write the files that a workload needs into DIR/docroot, and its numbers into DIR/summary.json
     Import {
@@ -76,17 +87,17 @@ struct WorkloadArgs {
 pub struct ReplayArgs {
     /// Log: leave out a client address, a prefix like 10.0.0.0/8, part of a user agent, or `crawlers`; repeatable
     #[arg(long, value_name = "WHAT")]
-    exclude: Vec<String>,
+    pub(super) exclude: Vec<String>,
     /// Log: fetch a document and what it embeds together, instead of one request after the other
     #[arg(long)]
-    pages: bool,
+    pub(super) pages: bool,
     /// Log: a user forgets its TLS session after so many seconds without a request; `never` makes only the first
     /// handshake of an address full [default: 300]
     #[arg(long, value_name = "SECONDS|never", value_parser = session_lifetime)]
-    session_lifetime: Option<SessionsSpec>,
+    pub(super) session_lifetime: Option<SessionsSpec>,
     /// Log: a user's connection closes after so many seconds without a request [default: 75]
     #[arg(long, value_name = "SECONDS")]
-    keep_alive: Option<u32>,
+    pub(super) keep_alive: Option<u32>,
 }
 
 impl ReplayArgs {
@@ -119,7 +130,8 @@ impl ReplayArgs {
     }
 }
 
-fn session_lifetime(text: &str) -> Result<SessionsSpec, String> {
+/// Parses a number of seconds, or `never`.
+pub(super) fn session_lifetime(text: &str) -> Result<SessionsSpec, String> {
     match text {
         "never" => Ok(SessionsSpec::PerAddress),
         seconds => seconds
@@ -198,14 +210,45 @@ impl WorkloadArgs {
 /// Does what was asked for.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     match &args.action {
-        Action::Show { workload, json } => print(&make(&workload.spec()?)?.summary, *json)?,
+        Action::Show { workload, as_replayed, json, html } => show(workload, *as_replayed, *json, html.as_deref())?,
         Action::Import { workload, output, json } => import(workload, output, *json)?,
         Action::Synth { workload, output } => synth(workload, output.as_deref())?,
     }
     Ok(Exit::Done)
 }
 
-fn print(summary: &Summary, json: bool) -> anyhow::Result<()> {
+fn show(workload: &WorkloadArgs, as_replayed: bool, json: bool, html: Option<&Path>) -> anyhow::Result<()> {
+    let spec = workload.spec()?;
+    let needs_replay = as_replayed || workload.replay.pages || workload.replay.keep_alive.is_some();
+    let WorkloadSpec::Trace { path, exclude, replay } = &spec else {
+        ensure_log(!as_replayed, "--replay")?;
+        ensure_log(html.is_none(), "--html")?;
+        return print(&make(&spec)?.summary, json);
+    };
+    if needs_replay {
+        if html.is_some() {
+            let error =
+                anyhow::anyhow!("--html is about the log, --pages and --keep-alive about its replay; leave one out");
+            return Err(error).or_exit(Exit::Usage);
+        }
+        return print(&make(&spec)?.summary, json);
+    }
+    let scan = scan_log(path, exclude, replay)?;
+    if let Some(path) = html {
+        let page = report::log_page(&scan).context("failed to make the page")?;
+        fs::write(path, page)
+            .with_context(|| format!("failed to write {}", path.display()))
+            .or_exit(Exit::Environment)?;
+    }
+    print(&scan, json)
+}
+
+fn ensure_log(fits: bool, flag: &str) -> anyhow::Result<()> {
+    let error = || anyhow::anyhow!("{flag} is for access logs; leave it out");
+    if fits { Ok(()) } else { Err(error()).or_exit(Exit::Usage) }
+}
+
+fn print(summary: &(impl serde::Serialize + ToString), json: bool) -> anyhow::Result<()> {
     let text = if json { serde_json::to_string_pretty(summary)? + "\n" } else { summary.to_string() };
     std::io::stdout().write_all(text.as_bytes()).context("failed to print")
 }

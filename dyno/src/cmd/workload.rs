@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::trace::ReplayArgs;
 use crate::exit::{Exit, OrExit};
-use crate::experiment::job::{HarSpec, NamesSpec, WorkloadSpec};
+use crate::experiment::job::{HarSpec, NamesSpec, SessionsSpec, WorkloadSpec};
 
 /// Synthetic workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -63,8 +63,19 @@ pub struct WorkloadFlags {
     /// Department: 1 is the size in the paper, 100,000 hits over 530 MB
     #[arg(long, value_name = "FACTOR", default_value_t = 0.1)]
     scale: f64,
-    #[command(flatten)]
-    replay: ReplayArgs,
+    /// Log: leave out a client address, a prefix like 10.0.0.0/8, part of a user agent, or `crawlers`; repeatable
+    #[arg(long, value_name = "WHAT")]
+    exclude: Vec<String>,
+    /// Log: fetch a document and what it embeds together, instead of one request after the other
+    #[arg(long)]
+    pages: bool,
+    /// Log: a user forgets its TLS session after so many seconds without a request; `never` makes only the first handshake of an
+    /// address full [default: 300]
+    #[arg(long, value_name = "SECONDS|never", value_parser = super::trace::session_lifetime)]
+    trace_session_lifetime: Option<SessionsSpec>,
+    /// Log: a user's connection closes after so many seconds without a request [default: 75]
+    #[arg(long, value_name = "SECONDS")]
+    trace_keep_alive: Option<u32>,
 }
 
 impl WorkloadFlags {
@@ -73,8 +84,14 @@ impl WorkloadFlags {
     /// # Errors
     /// There is no such file, or a flag that means nothing for the workload.
     pub fn spec(&self, users: Option<u32>) -> Result<Option<WorkloadSpec>> {
+        let replay = ReplayArgs {
+            exclude: self.exclude.clone(),
+            pages: self.pages,
+            session_lifetime: self.trace_session_lifetime,
+            keep_alive: self.trace_keep_alive,
+        };
         if self.trace.is_none() {
-            self.replay.ensure_absent("a load without --trace LOG").or_exit(Exit::Usage)?;
+            replay.ensure_absent("a load without --trace LOG").or_exit(Exit::Usage)?;
         }
         let recorded = self.trace.is_some() || self.har.is_some();
         let unused = [
@@ -91,7 +108,7 @@ impl WorkloadFlags {
         }
         let names = if self.imported { NamesSpec::Files } else { NamesSpec::AsRecorded };
         if let Some(path) = &self.trace {
-            return Ok(Some(self.replay.workload(input(path, "access log")?, names)));
+            return Ok(Some(replay.workload(input(path, "access log")?, names)));
         }
         if let Some(path) = &self.har {
             let defaults = HarSpec::default();

@@ -335,7 +335,7 @@ fn log_ticks(values: impl Iterator<Item = f64>) -> Vec<f64> {
     powers.flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power))).collect()
 }
 
-fn specification(mut body: Value) -> Value {
+pub(super) fn specification(mut body: Value) -> Value {
     body["$schema"] = json!("https://vega.github.io/schema/vega-lite/v6.json");
     body["width"] = json!("container");
     body["autosize"] = json!({"type": "fit-x", "contains": "padding"});

@@ -18,7 +18,7 @@ const VIEWER: [&str; 3] = [
     include_str!("../../assets/vega/vega-lite.min.js"),
     include_str!("../../assets/vega/vega-embed.min.js"),
 ];
-const VIEWER_LICENCES: &str = include_str!("../../assets/vega/LICENCES.txt");
+pub(super) const VIEWER_LICENCES: &str = include_str!("../../assets/vega/LICENCES.txt");
 
 #[derive(Template)]
 #[template(path = "report.html")]
@@ -47,10 +47,10 @@ struct Page<'a> {
 }
 
 /// A chart ready for the page.
-struct ChartView {
-    id: &'static str,
-    alternative: String,
-    specification: String,
+pub(super) struct ChartView {
+    pub id: &'static str,
+    pub alternative: String,
+    pub specification: String,
 }
 
 /// A line of the table of shares.
@@ -123,7 +123,7 @@ pub fn page(record: &Record, summary: &Summary) -> Result<String, askama::Error>
 }
 
 /// The scripts without their references to source maps, which a browser's developer tools would try to fetch.
-fn viewer() -> String {
+pub(super) fn viewer() -> String {
     let lines =
         VIEWER.iter().flat_map(|script| script.lines()).filter(|line| !line.starts_with("//# sourceMappingURL"));
     lines.fold(String::new(), |mut all, line| {
@@ -133,7 +133,7 @@ fn viewer() -> String {
     })
 }
 
-fn view(chart: Chart) -> ChartView {
+pub(super) fn view(chart: Chart) -> ChartView {
     // In JSON a `<` may be written as an escape; so no text in a chart can end the script element around it.
     let specification = chart.specification.to_string().replace('<', "\\u003c");
     ChartView { id: chart.id, alternative: chart.alternative, specification }

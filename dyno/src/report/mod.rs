@@ -6,11 +6,13 @@ pub mod charts;
 pub mod csv;
 mod html;
 pub mod json;
+mod log_page;
 pub mod remedies;
 pub mod sections;
 pub mod terminal;
 pub mod text;
 
+pub use log_page::log_page;
 pub use terminal::Style;
 
 use crate::stats::Summary;

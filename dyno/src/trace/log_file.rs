@@ -109,7 +109,7 @@ fn is_damage(error: &io::Error) -> bool {
 
 /// Hands on the lines of one buffer; `carried` holds the beginning of a line that the buffer before ended in.
 fn lines_of(mut buffer: &[u8], carried: &mut Vec<u8>, take: &mut impl FnMut(Line<'_>) -> Result<()>) -> Result<()> {
-    while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+    while let Some(end) = memchr::memchr(b'\n', buffer) {
         if carried.is_empty() {
             take(line(&buffer[..end]))?;
         } else {

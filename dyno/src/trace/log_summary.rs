@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::access_log::{Entry, Fault};
 use super::objects::Objects;
 use super::replay::{Hit, Method, Replay, Response};
+use super::scan::LogScan;
 
 /// Examples kept of each kind of malformed line.
 const EXAMPLES: usize = 3;
@@ -15,8 +16,10 @@ const EXAMPLES: usize = 3;
 const EXAMPLE_CHARACTERS: usize = 160;
 /// Distinct methods counted by name; forged ones must not fill the memory.
 const METHODS: usize = 32;
+/// The name under which the others are counted: in lower case, which no method in the table has by chance.
+const OTHER_METHODS: &[u8] = b"other";
 /// Clients shown.
-const BUSIEST: usize = 5;
+pub(super) const BUSIEST: usize = 5;
 
 /// What was found in a log.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -99,28 +102,65 @@ const BUSY_SHARE: f64 = 0.05;
 impl LogSummary {
     /// What a reader of results must know about how the log was read, each with its remedy.
     pub fn warnings(&self) -> Vec<String> {
-        let mut warnings: Vec<String> =
-            self.damage.iter().map(|damage| format!("the log ends early: {damage}")).collect();
-        let malformed: u64 = self.malformed.iter().map(|malformed| malformed.lines).sum();
-        if malformed > 0 {
-            let reasons: Vec<String> = self.malformed.iter().map(ToString::to_string).collect();
-            let reasons = reasons.join("; ");
-            warnings.push(format!("{malformed} of the {} lines of the log could not be used: {reasons}", self.lines));
-        }
-        for excluded in self.excluded.iter().filter(|excluded| excluded.lines == 0) {
-            let reason = if self.with_user_agent == 0 { " (the log does not name user agents)" } else { "" };
-            warnings.push(format!("excluding {} left out no line{reason}", excluded.by));
-        }
-        let hits: u64 = self.statuses.values().sum();
-        for busy in self.busiest_clients.iter().filter(|busy| busy.hits as f64 > BUSY_SHARE * hits as f64) {
-            let percent = 100.0 * busy.hits as f64 / hits as f64;
-            warnings.push(format!(
-                "{percent:.0} % of the requests are by {}; if that is a proxy or a crawler, leave it out (--exclude {})",
-                busy.client, busy.client
-            ));
-        }
-        warnings
+        warnings(&Doubts {
+            lines: self.lines,
+            hits: self.statuses.values().sum(),
+            with_user_agent: self.with_user_agent,
+            malformed: &self.malformed,
+            excluded: &self.excluded,
+            busiest: &self.busiest_clients,
+            damage: self.damage.as_deref(),
+        })
     }
+}
+
+impl LogScan {
+    /// As [`LogSummary::warnings`].
+    pub fn warnings(&self) -> Vec<String> {
+        warnings(&Doubts {
+            lines: self.lines,
+            hits: self.hits,
+            with_user_agent: self.with_user_agent,
+            malformed: &self.malformed,
+            excluded: &self.excluded,
+            busiest: &self.busiest_clients,
+            damage: self.damage.as_deref(),
+        })
+    }
+}
+
+/// What may be wrong with a log.
+struct Doubts<'log> {
+    lines: u64,
+    hits: u64,
+    with_user_agent: u64,
+    malformed: &'log [Malformed],
+    excluded: &'log [Excluded],
+    busiest: &'log [Busy],
+    damage: Option<&'log str>,
+}
+
+fn warnings(doubts: &Doubts<'_>) -> Vec<String> {
+    let mut warnings: Vec<String> =
+        doubts.damage.iter().map(|damage| format!("the log ends early: {damage}")).collect();
+    let malformed: u64 = doubts.malformed.iter().map(|malformed| malformed.lines).sum();
+    if malformed > 0 {
+        let reasons: Vec<String> = doubts.malformed.iter().map(ToString::to_string).collect();
+        let reasons = reasons.join("; ");
+        warnings.push(format!("{malformed} of the {} lines of the log could not be used: {reasons}", doubts.lines));
+    }
+    for excluded in doubts.excluded.iter().filter(|excluded| excluded.lines == 0) {
+        let reason = if doubts.with_user_agent == 0 { " (the log does not name user agents)" } else { "" };
+        warnings.push(format!("excluding {} left out no line{reason}", excluded.by));
+    }
+    for busy in doubts.busiest.iter().filter(|busy| busy.hits as f64 > BUSY_SHARE * doubts.hits as f64) {
+        let percent = 100.0 * busy.hits as f64 / doubts.hits as f64;
+        warnings.push(format!(
+            "{percent:.0} % of the requests are by {}; if that is a proxy or a crawler, leave it out (--exclude {})",
+            busy.client, busy.client
+        ));
+    }
+    warnings
 }
 
 impl fmt::Display for Malformed {
@@ -133,21 +173,41 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// Counts kept while a log is read.
-#[derive(Debug, Default)]
+/// Counts kept while a log is read: by value where there are few, so that a line costs little.
+#[derive(Debug)]
 pub(super) struct Counts {
     pub lines: u64,
     pub damage: Option<String>,
+    pub with_user_agent: u64,
+    pub logged_bytes: u64,
+    pub backward: u64,
+    pub range_s: Option<(i64, i64)>,
     /// By index into the list of what is excluded.
-    pub excluded: Vec<u64>,
+    excluded: Vec<u64>,
     faults: BTreeMap<Fault, (u64, Vec<Example>)>,
-    methods: BTreeMap<String, u64>,
-    statuses: BTreeMap<u16, u64>,
-    with_user_agent: u64,
-    logged_bytes: u64,
-    backward: u64,
+    /// In order of appearance: the first is nearly always the one looked for.
+    methods: Vec<(Box<[u8]>, u64)>,
+    /// By status; the parser lets 100 to 599 pass.
+    statuses: [u64; 600],
     last_s: Option<i64>,
-    range_s: Option<(i64, i64)>,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self {
+            lines: 0,
+            damage: None,
+            with_user_agent: 0,
+            logged_bytes: 0,
+            backward: 0,
+            range_s: None,
+            excluded: Vec::new(),
+            faults: BTreeMap::new(),
+            methods: Vec::new(),
+            statuses: [0; 600],
+            last_s: None,
+        }
+    }
 }
 
 impl Counts {
@@ -168,21 +228,46 @@ impl Counts {
     }
 
     pub(super) fn add_entry(&mut self, entry: &Entry<'_>) {
-        let method = String::from_utf8_lossy(entry.method);
-        match self.methods.get_mut(method.as_ref()) {
-            Some(count) => *count += 1,
-            None => {
-                let name = if self.methods.len() < METHODS { method.into_owned() } else { "other".to_owned() };
-                *self.methods.entry(name).or_default() += 1;
-            }
-        }
-        *self.statuses.entry(entry.status).or_default() += 1;
+        self.add_method(entry.method);
+        self.statuses[usize::from(entry.status)] += 1;
         self.with_user_agent += u64::from(entry.user_agent.is_some());
         self.logged_bytes = self.logged_bytes.saturating_add(entry.bytes.unwrap_or(0));
         self.backward += u64::from(self.last_s.is_some_and(|last| entry.time_s < last));
         self.last_s = Some(entry.time_s);
         let (first, last) = self.range_s.unwrap_or((entry.time_s, entry.time_s));
         self.range_s = Some((first.min(entry.time_s), last.max(entry.time_s)));
+    }
+
+    fn add_method(&mut self, method: &[u8]) {
+        if let Some((_, count)) = self.methods.iter_mut().find(|(known, _)| **known == *method) {
+            *count += 1;
+        } else if self.methods.len() < METHODS {
+            self.methods.push((method.into(), 1));
+        } else {
+            self.add_method(OTHER_METHODS);
+        }
+    }
+
+    /// Requests by method.
+    pub(super) fn methods(&self) -> BTreeMap<String, u64> {
+        let named = |(name, count): &(Box<[u8]>, u64)| (String::from_utf8_lossy(name).into_owned(), *count);
+        self.methods.iter().map(named).collect()
+    }
+
+    /// Requests by status.
+    pub(super) fn statuses(&self) -> BTreeMap<u16, u64> {
+        (0..).zip(self.statuses).filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Lines that were left out, in all.
+    pub(super) fn all_excluded(&self) -> u64 {
+        self.excluded.iter().sum()
+    }
+
+    /// Lines left out by each of `exclude`.
+    pub(super) fn excluded(&self, exclude: &[String]) -> Vec<Excluded> {
+        let lines = |index| self.excluded.get(index).copied().unwrap_or(0);
+        exclude.iter().enumerate().map(|(index, by)| Excluded { by: by.clone(), lines: lines(index) }).collect()
     }
 
     /// The malformed lines by reason, the most frequent first.
@@ -210,13 +295,11 @@ impl Counts {
         replays: &[Replay],
         hits: &[Hit],
     ) -> LogSummary {
-        let excluded = exclude.iter().enumerate().map(|(index, by)| {
-            let lines = self.excluded.get(index).copied().unwrap_or(0);
-            Excluded { by: by.clone(), lines }
-        });
         LogSummary {
             malformed: self.malformed(),
-            excluded: excluded.collect(),
+            excluded: self.excluded(exclude),
+            methods: self.methods(),
+            statuses: self.statuses(),
             replayed_as: replayed_as(replays, hits),
             renamed_files: objects.renamed,
             files_of_varying_size: objects.of_varying_size,
@@ -224,8 +307,6 @@ impl Counts {
             busiest_clients: busiest(clients),
             lines: self.lines,
             with_user_agent: self.with_user_agent,
-            methods: self.methods,
-            statuses: self.statuses,
             logged_bytes: self.logged_bytes,
             backward_time_stamps: self.backward,
             time_range_s: self.range_s,

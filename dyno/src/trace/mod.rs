@@ -17,6 +17,7 @@ mod names;
 mod objects;
 mod random;
 mod replay;
+mod scan;
 mod sessions;
 mod specweb96;
 mod summary;
@@ -31,6 +32,8 @@ use tlsdyno_engine::load::Workload;
 
 pub use docroot::{MODIFIED, MODIFIED_UNIX_S, write as write_docroot};
 pub use log_summary::{Busy, Example, Excluded, LogSummary, Malformed};
+pub use scan::LogScan;
+pub use scan::sessions::{Reuse, Row};
 pub use summary::{HarSummary, Sizes, Summary};
 pub use synth::write_log;
 
@@ -86,6 +89,20 @@ pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
         WorkloadSpec::Trace { path, exclude, replay } => return of_log(path, exclude, replay),
     };
     Ok(site(name, spec.clone(), made.or_exit(Exit::Usage)?))
+}
+
+/// Reads the log at `path` once, in memory that does not grow with it. `rules` gives the session lifetime that is counted.
+///
+/// # Errors
+/// The log cannot be read, holds no usable line, or nothing of it is left over.
+pub fn scan_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::Result<LogScan> {
+    let excluded = Exclude::new(exclude).or_exit(Exit::Usage)?;
+    scan::scan(path, exclude, excluded, rules).or_exit(Exit::Input)
+}
+
+/// A session lifetime in words, in the largest unit that divides it.
+pub(crate) fn lasting(seconds: u32) -> String {
+    scan::lasting(seconds)
 }
 
 fn of_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::Result<Site> {

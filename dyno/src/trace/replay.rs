@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_engine::load::Workload;
 
-use super::access_log::{self, Entry, Fault};
+use super::access_log::{self, Clock, Entry, Fault};
 use super::exclude::Exclude;
 use super::log_file::{self, Line};
 use super::log_summary::{Counts, LogSummary};
@@ -33,7 +33,7 @@ pub(super) fn make(path: &Path, exclude: &[String], excluded: Exclude, rules: &R
     let mut reading = Reading::new(excluded);
     let read = log_file::for_each_line(path, rules.first_bytes, |line| reading.take(line))?;
     reading.counts.damage = read.damage;
-    ensure_usable(path, &reading, exclude)?;
+    ensure_usable(path, &reading.counts, reading.hits.len() as u64, exclude)?;
     let Reading { counts, targets, replays, hits, clients, .. } = reading;
     let objects = objects::make(&targets, &replays, rules.names);
     let (requests, users) = sessions::make(&hits, clients.users, &objects.embedded, rules);
@@ -43,16 +43,16 @@ pub(super) fn make(path: &Path, exclude: &[String], excluded: Exclude, rules: &R
 }
 
 /// Refuses a log of which nothing can be replayed, and says what its lines lack.
-fn ensure_usable(path: &Path, reading: &Reading, exclude: &[String]) -> Result<()> {
-    let (path, counts) = (path.display(), &reading.counts);
-    if !reading.hits.is_empty() {
+pub(super) fn ensure_usable(path: &Path, counts: &Counts, hits: u64, exclude: &[String]) -> Result<()> {
+    let path = path.display();
+    if hits > 0 {
         return Ok(());
     }
     if let Some(damage) = &counts.damage {
         bail!("the log {path} has no usable line: {damage}");
     }
     ensure!(counts.lines > 0, "the log {path} is empty; name one with requests in it");
-    let excluded: u64 = counts.excluded.iter().sum();
+    let excluded = counts.all_excluded();
     ensure!(
         excluded == 0,
         "nothing of the log {path} is left: {excluded} of its {} lines are excluded by {}; exclude less",
@@ -228,6 +228,7 @@ impl Clients {
 struct Reading {
     exclude: Exclude,
     counts: Counts,
+    clock: Clock,
     clients: Clients,
     targets: Vec<Target>,
     target_numbers: HashMap<Box<[u8]>, u32>,
@@ -241,11 +242,17 @@ struct Reading {
 /// The first line's time among the 32 bits of [`Hit::at_s`]: 68 years of log on either side.
 const MIDDLE_S: i64 = 1 << 31;
 
+/// A time among the 32 bits of [`Hit::at_s`], where the first line's is `first_s`.
+pub(super) fn relative_s(time_s: i64, first_s: i64) -> u32 {
+    (time_s - first_s + MIDDLE_S).clamp(0, i64::from(u32::MAX)) as u32
+}
+
 impl Reading {
     fn new(exclude: Exclude) -> Self {
         Self {
             exclude,
             counts: Counts::default(),
+            clock: Clock::default(),
             clients: Clients::default(),
             targets: Vec::new(),
             target_numbers: HashMap::new(),
@@ -259,7 +266,7 @@ impl Reading {
     fn take(&mut self, line: Line<'_>) -> Result<()> {
         self.counts.lines += 1;
         let (line, parsed) = match line {
-            Line::Whole(line) => (line, access_log::parse(line)),
+            Line::Whole(line) => (line, access_log::parse_with(line, &mut self.clock)),
             Line::TooLong(start) => (start, Err(Fault::TooLong)),
         };
         match parsed {
@@ -281,7 +288,7 @@ impl Reading {
         self.targets[target as usize].note(&replay, entry.bytes.unwrap_or(0));
         let object = self.object(replay)?;
         let first_s = *self.first_s.get_or_insert(entry.time_s);
-        let at_s = (entry.time_s - first_s + MIDDLE_S).clamp(0, i64::from(u32::MAX)) as u32;
+        let at_s = relative_s(entry.time_s, first_s);
         ensure!(
             self.hits.len() < u32::MAX as usize,
             "more requests than fit a workload (2^32 - 1); use a part of the log"

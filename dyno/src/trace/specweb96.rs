@@ -1,5 +1,5 @@
-//! `specweb96`: the files and their popularity in SPECweb96, as Apostolopoulos et al. 2000 describe it ("Performance of Secure
-//! Web Servers").
+//! `specweb96`: the files and their popularity in SPECweb96, as Apostolopoulos et al. 2000 describe it (Securing Electronic
+//! Commerce: Reducing the SSL Overhead).
 //!
 //! Published: 36 files in four classes, nine sizes each: 0.1 to 0.9 KB, 1 to 9 KB, 10 to 90 KB, 100 to 900 KB; 35, 50, 14 and 1 %
 //! of the requests go to the classes; within a class they follow a Poisson distribution around the middle. Not published: where

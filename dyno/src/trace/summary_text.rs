@@ -64,20 +64,22 @@ fn write_log(lines: &mut Lines<'_, '_>, log: &LogSummary) -> fmt::Result {
     log.warnings().iter().try_for_each(|warning| lines.add("WARNING", warning))
 }
 
-struct Lines<'borrow, 'output>(&'borrow mut fmt::Formatter<'output>);
+pub(super) struct Lines<'borrow, 'output>(pub &'borrow mut fmt::Formatter<'output>);
 
 impl Lines<'_, '_> {
-    fn add(&mut self, name: &str, value: &str) -> fmt::Result {
+    pub(super) fn add(&mut self, name: &str, value: &str) -> fmt::Result {
         writeln!(self.0, "{name:<13} {value}")
     }
 }
 
 /// `name number` of each, separated by commas.
-fn listed<'items, Name: fmt::Display + 'items>(items: impl Iterator<Item = (&'items Name, &'items u64)>) -> String {
+pub(super) fn listed<'items, Name: fmt::Display + 'items>(
+    items: impl Iterator<Item = (&'items Name, &'items u64)>,
+) -> String {
     items.map(|(name, number)| format!("{name} {}", count(*number))).collect::<Vec<_>>().join(", ")
 }
 
-fn sizes(sizes: &Sizes) -> String {
+pub(super) fn sizes(sizes: &Sizes) -> String {
     format!(
         "mean {}, half up to {}, 90 % up to {}, 99 % up to {}, largest {}",
         bytes(sizes.mean.round() as u64),
@@ -89,7 +91,7 @@ fn sizes(sizes: &Sizes) -> String {
 }
 
 /// A number with commas between thousands.
-fn count(number: u64) -> String {
+pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> =
         digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap_or("")).collect();
@@ -97,7 +99,7 @@ fn count(number: u64) -> String {
 }
 
 /// A size in the unit that leaves it at least 1, with three significant digits; 1 KB is 1024 bytes, as in the papers.
-fn bytes(bytes: u64) -> String {
+pub(super) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
     let mut value = bytes as f64;
     let mut unit = 0;
@@ -115,7 +117,7 @@ fn bytes(bytes: u64) -> String {
     format!("{value:.decimals$} {}", UNITS[unit])
 }
 
-fn date(seconds: i64) -> String {
+pub(super) fn date(seconds: i64) -> String {
     let format = time::macros::format_description!("[day] [month repr:short] [year] [hour]:[minute]");
     time::OffsetDateTime::from_unix_timestamp(seconds)
         .ok()
