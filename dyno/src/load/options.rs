@@ -84,6 +84,7 @@ pub struct Options {
     #[arg(long, conflicts_with = "requests_per_connection")]
     pub keep_alive: bool,
 
+    /// What is requested, if it is not just the URL.
     #[command(flatten, next_help_heading = "Workload")]
     pub workload: WorkloadFlags,
 
