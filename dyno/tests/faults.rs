@@ -65,6 +65,26 @@ impl Place {
         lines.map(|line| String::from_utf8_lossy(&line).into_owned()).filter(|line| line.contains(place)).collect()
     }
 
+    /// Process ids of the servers, in the order of their start.
+    fn servers(&self) -> Vec<i32> {
+        let mut servers: Vec<(u32, i32)> = Vec::new();
+        for process in std::fs::read_dir("/proc").unwrap().flatten() {
+            let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).into_owned();
+            let Some(after) = line.split("/server-").nth(1).filter(|_| line.contains(text(self.0.path()))) else {
+                continue;
+            };
+            if line.contains("supervise") {
+                let number = after.split('-').next().unwrap().parse().unwrap();
+                let children = process.path().join("task").join(process.file_name()).join("children");
+                let children = std::fs::read_to_string(children).unwrap();
+                servers.push((number, children.split(' ').next().unwrap().parse().unwrap()));
+            }
+        }
+        servers.sort_unstable();
+        servers.into_iter().map(|(_, pid)| pid).collect()
+    }
+
     fn run_directories(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).unwrap().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -175,15 +195,39 @@ fn a_server_that_dies_in_mid_run_loses_nothing_measured() {
     let command = format!("sh -c 'echo $$ >> {}; exec {tlsdyno} {serve}'", text(&pids));
     let server = ["--server-command", &command, "--address", "127.0.0.1:{port}"];
     let running = place.measure(&[&LONG[..], &server[..]].concat());
+    // The untouched server's: without it there is nothing to compare with.
     let pids = std::fs::read_to_string(&pids).unwrap();
-    let last: i32 = pids.lines().last().unwrap().parse().unwrap();
-    kill_process(Pid::from_raw(last).unwrap(), Signal::KILL).unwrap();
+    let first: i32 = pids.lines().next().unwrap().parse().unwrap();
+    kill_process(Pid::from_raw(first).unwrap(), Signal::KILL).unwrap();
     let (code, result, said) = running.end();
     assert_eq!(code, Some(5), "{said}");
     assert!(result["configurations"][0]["hits_per_second"].as_f64().unwrap() > 0.0, "{result}");
     assert!(result["warnings"].to_string().contains("has died"), "{result}");
     let listed = place.run(&["list"]);
     assert!(listed.status.success() && !listed.stdout.is_empty(), "the record is in the store");
+}
+
+/// One configuration's server dies, or hangs: it is left out, and the others are measured to the end.
+#[test]
+fn an_altered_server_that_fails_in_mid_run_costs_only_its_own_row() {
+    for signal in [Signal::KILL, Signal::STOP] {
+        let place = Place::new();
+        let stages = ["--stages", "authentication,kdf", "--time", "8", "--all-at-once"];
+        let running = place.measure(&[&["ablate", "--json", "--no-report"], &stages[..]].concat());
+        // The servers are started in order: as is, no authentication, no kdf, all off, plain HTTP.
+        let servers = place.servers();
+        assert_eq!(servers.len(), 5, "{servers:?}");
+        kill_process(Pid::from_raw(servers[2]).unwrap(), signal).unwrap();
+        let (code, result, said) = running.end();
+        assert_eq!(code, Some(0), "{said}");
+        let rows = result["configurations"].as_array().unwrap();
+        let valid: Vec<_> = rows.iter().map(|row| (row["name"].as_str().unwrap(), row["valid"] == true)).collect();
+        let expected =
+            [("as is", true), ("no authentication", true), ("no kdf", false), ("all off", true), ("plain HTTP", true)];
+        assert_eq!(valid, expected, "{said}");
+        assert!(result.to_string().contains("\"no kdf\\\" was left out"), "{result}");
+        assert!(result["shares"].to_string().contains("authentication"), "{result}");
+    }
 }
 
 #[test]

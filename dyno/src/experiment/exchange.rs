@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tlsdyno_tls::{Client, Config, Entropy, Handshake, Receiver, Session};
+use tlsdyno_tls::{Client, Config, Entropy, Handshake, Receiver, Script, Session};
 use tlsdyno_wire::http::Response;
 
 /// How long one exchange may take. A mismatched pair of ends fails at once; only a hanging server takes this long.
@@ -22,6 +22,27 @@ pub struct Answer {
     pub handshake: Option<Handshake>,
     /// Sessions that the server offered for resumption.
     pub sessions: Vec<Session>,
+    /// The response as it came, head and body.
+    pub response: Vec<u8>,
+    /// The flights of the handshake; `None` for plain HTTP.
+    pub script: Option<Script>,
+    /// Bytes received that were no data: with data in plain, those of the handshake.
+    pub overhead_in: u64,
+    /// The same for bytes sent.
+    pub overhead_out: u64,
+}
+
+impl Answer {
+    /// The body, where the response is framed by its length.
+    pub fn body(&self) -> &[u8] {
+        let head = self.response.windows(4).position(|window| window == b"\r\n\r\n");
+        head.map_or(&[], |at| &self.response[at + 4..])
+    }
+
+    /// Whether a session was resumed, be it by a real handshake or a skeleton.
+    pub fn is_resumed(&self) -> bool {
+        self.handshake.as_ref().is_some_and(|handshake| handshake.resumed.is_some())
+    }
 }
 
 /// Why an exchange did not complete.
@@ -67,12 +88,14 @@ impl Entropy for SystemEntropy {
 
 struct Gathered {
     response: Response,
+    bytes: Vec<u8>,
     fault: Option<String>,
     sessions: Vec<Session>,
 }
 
 impl Receiver for Gathered {
     fn plaintext(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
         if let Err(fault) = self.response.receive(bytes) {
             self.fault.get_or_insert(fault.to_string());
         }
@@ -99,16 +122,20 @@ pub fn exchange(
     let mut stream = TcpStream::connect_timeout(&address, TIME_LIMIT)?;
     stream.set_read_timeout(Some(TIME_LIMIT))?;
     stream.set_nodelay(true)?;
-    let mut gathered = Gathered { response: Response::new(false), fault: None, sessions: Vec::new() };
+    let mut gathered =
+        Gathered { response: Response::new(false), bytes: Vec::new(), fault: None, sessions: Vec::new() };
     let mut out = Vec::new();
     let mut client = tls.map(|config| Client::new(config, session, &mut SystemEntropy, now_ms(), &mut out));
-    let mut requested = client.is_none();
-    if requested {
-        out.extend_from_slice(request);
-    }
+    let mut requested = false;
+    let (mut bytes_in, mut bytes_out) = (0, 0);
     let mut buffer = vec![0; 32 * 1024];
     loop {
+        if !requested {
+            // With the hello, where that is possible.
+            requested = send_request(client.as_mut(), request, &mut out)?;
+        }
         stream.write_all(&out)?;
+        bytes_out += out.len() as u64;
         out.clear();
         if gathered.response.is_complete() && requested {
             break;
@@ -131,6 +158,7 @@ pub fn exchange(
             gathered.response.end_of_input().map_err(|_| Failure::Closed)?;
             break;
         }
+        bytes_in += read as u64;
         match &mut client {
             None => gathered.plaintext(&buffer[..read]),
             Some(client) => {
@@ -140,10 +168,6 @@ pub fn exchange(
                     // The alert is a courtesy; the error below is the result.
                     let _ = stream.write_all(&out);
                     return Err(error.into());
-                }
-                if client.is_connected() && !requested {
-                    client.send(request, &mut out)?;
-                    requested = true;
                 }
             }
         }
@@ -156,12 +180,27 @@ pub fn exchange(
         let _ = stream.write_all(&out);
     }
     let head = gathered.response.head().ok_or(Failure::Closed)?;
+    let data_in = gathered.bytes.len() as u64;
     Ok(Answer {
         status: head.status,
         body_bytes: gathered.response.body_bytes(),
         handshake: client.as_ref().and_then(|client| client.handshake().cloned()),
         sessions: gathered.sessions,
+        response: gathered.bytes,
+        script: client.as_ref().map(Client::script),
+        overhead_in: bytes_in - data_in,
+        overhead_out: bytes_out - request.len() as u64,
     })
+}
+
+/// Sends the request if it can be sent now; whether it was.
+fn send_request(client: Option<&mut Client>, request: &[u8], out: &mut Vec<u8>) -> Result<bool, Failure> {
+    match client {
+        None => out.extend_from_slice(request),
+        Some(client) if client.room() >= request.len() => client.send(request, out)?,
+        Some(_) => return Ok(false),
+    }
+    Ok(true)
 }
 
 #[cfg(test)]

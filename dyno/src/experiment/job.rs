@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use tlsdyno_tls::{Script, Scripts};
 
 /// What the load process needs to know once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -205,8 +206,51 @@ pub struct TlsSpec {
     pub encrypt_then_mac: bool,
     /// Offer TLS 1.2 tickets.
     pub tickets: bool,
+    /// Send the first request as early data where a session allows it (TLS 1.3).
+    #[serde(default)]
+    pub early_data: bool,
+    /// The universal session of a perfect cache (`Session::to_bytes`, base64).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub universal: Option<String>,
+    /// Flights of full and resumed handshakes, for skeletons and fast resumption.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scripts: Option<ScriptsSpec>,
     /// PEM file of trusted roots (honest); `None`: the system's.
     pub ca_file: Option<PathBuf>,
+}
+
+/// The scripts of one target; see `tlsdyno_tls::Scripts`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptsSpec {
+    /// Of a full handshake.
+    pub full: ScriptSpec,
+    /// Of a resumed one; `None`: sessions are not resumed.
+    pub resumed: Option<ScriptSpec>,
+}
+
+/// The flights of one kind of handshake.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptSpec {
+    /// Bytes of each flight, the client's first, then alternating.
+    pub flights: Vec<u32>,
+    /// After so many flights the client may send data.
+    pub ready_after: usize,
+}
+
+impl From<&Scripts> for ScriptsSpec {
+    fn from(scripts: &Scripts) -> ScriptsSpec {
+        let spec = |script: &Script| ScriptSpec { flights: script.flights.clone(), ready_after: script.ready_after };
+        ScriptsSpec { full: spec(&scripts.full), resumed: scripts.resumed.as_ref().map(spec) }
+    }
+}
+
+impl From<&ScriptsSpec> for Scripts {
+    fn from(spec: &ScriptsSpec) -> Scripts {
+        let script = |spec: &ScriptSpec| Script { flights: spec.flights.clone(), ready_after: spec.ready_after };
+        Scripts { full: script(&spec.full), resumed: spec.resumed.as_ref().map(script) }
+    }
 }
 
 /// When connections resume sessions.

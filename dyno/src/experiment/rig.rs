@@ -7,6 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tlsdyno_engine::load::Workload;
@@ -198,6 +200,7 @@ impl Rig {
             stages_off: stages,
             encrypt_then_mac: tls.encrypt_then_mac,
             tickets: tls.tickets,
+            early_data: tls.early_data,
             trust_anchors: vec![self.certificate(tls).root.clone()],
             now_unix_s: exchange::now_ms() / 1000,
             ..Settings::default()
@@ -233,6 +236,14 @@ impl Rig {
         Ok(start)
     }
 
+    /// Stops the server of one configuration, if it runs. One that does not stop is killed with its supervisor.
+    pub fn stop(&mut self, index: usize) {
+        if let Some(instance) = self.stands[index].instance.take() {
+            // Dropping it ends what did not end.
+            let _ = instance.stop();
+        }
+    }
+
     /// Starts the load process for these servers (all of them must have been started once, so that their addresses are known).
     pub fn start_load(&self, experiment: &Experiment) -> Result<LoadProcess> {
         let targets = self.stands.iter().map(|stand| self.target(experiment, stand)).collect::<Result<_>>()?;
@@ -249,6 +260,9 @@ impl Rig {
             noop: settings.stages_off.iter().map(|stage| stage.name().to_owned()).collect(),
             encrypt_then_mac: settings.encrypt_then_mac,
             tickets: settings.tickets,
+            early_data: settings.early_data,
+            universal: settings.universal.as_ref().map(|session| STANDARD.encode(session.to_bytes())),
+            scripts: settings.scripts.as_ref().map(Into::into),
             ca_file: Some(self.certificate(&stand.model.tls.applied(&experiment.tls)).files.ca.clone()),
         });
         Ok(TargetSpec {

@@ -20,9 +20,9 @@ use super::preflight::{Check, Subject, preflight};
 use super::rig::Rig;
 use super::schedule::{Piece, Schedule, drop_too_long, pieces, schedule, typical_users};
 use super::verify::{
-    Achieved, Capacity, Expected, ExpectedFull, Verdict, differs, reuse_warning, unsaturated_warning, verify,
+    Achieved, Capacity, Expected, ExpectedFull, Verdict, differs, reuse_warning, tls_faults, unsaturated_warning, verify,
 };
-use crate::exit::{Exit, OrExit};
+use crate::exit::{Exit, OrExit, code_of};
 use crate::servers::{self, Instance};
 use crate::stats::prng::SplitMix64;
 use crate::store::{Block, Configuration, FORMAT, Journal, Kind, Manifest, Preflight, Record, Warning};
@@ -189,9 +189,16 @@ fn start_and_check(
             return Err(anyhow!("stopped before anything was measured")).or_exit(Exit::Interrupted);
         }
         observer.step(&format!("starting and checking: {}", rig.stands[index].model.name));
-        rig.activate(index)?;
+        let untouched = rig.stands[index].model.is_untouched();
         let resumable = can_resume(experiment, &rig.stands[index].model);
-        let checks = checks_of(rig, index, &request, body_bytes, resumable)?;
+        let checks = match rig.activate(index) {
+            Ok(_) => checks_of(rig, index, &request, body_bytes, resumable)?,
+            // The others can do without it.
+            Err(error) if !untouched && code_of(&error) == Exit::Server => {
+                vec![Check::new("the server starts", false, format!("{error:#}"))]
+            }
+            Err(error) => return Err(error),
+        };
         let configuration = configuration(&rig.stands[index].model, &singles, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
         if configuration.kind == Kind::AsIs && !configuration.valid {
@@ -290,7 +297,7 @@ impl Session<'_> {
         let valid: Vec<usize> =
             (0..self.rig.stands.len()).filter(|index| self.journal.record().configurations[*index].valid).collect();
         observer.step("warming up and calibrating");
-        let seconds_per_request = self.calibrate(&valid, budget)?;
+        let seconds_per_request = self.calibrate(&valid, budget, observer)?;
         // The short blocks of the calibration saturate nothing.
         self.unsaturated.clear();
         let valid: Vec<usize> = seconds_per_request.keys().copied().collect();
@@ -310,7 +317,10 @@ impl Session<'_> {
                 break;
             }
             let began = Instant::now();
-            self.round(round, piece, &blocks, &mut order, budget, observer)?;
+            if !self.round(round, piece, &blocks, &mut order, budget, observer)? {
+                // A round with time-outs in it says nothing about the next.
+                continue;
+            }
             let seconds = schedule.seconds_per_request_of(began.elapsed(), piece.requests);
             slowest = Some(slowest.map_or(seconds, |slowest| slowest.max(seconds)));
         }
@@ -359,7 +369,12 @@ impl Session<'_> {
 
     /// Runs every configuration once: warm-up and timing. Returns seconds per request for each that passes; one that fails is marked
     /// invalid, unless it is the untouched server.
-    fn calibrate(&mut self, valid: &[usize], budget: Duration) -> Result<BTreeMap<usize, f64>> {
+    fn calibrate(
+        &mut self,
+        valid: &[usize],
+        budget: Duration,
+        observer: &mut dyn Observer,
+    ) -> Result<BTreeMap<usize, f64>> {
         let requests_of_users = self.requests_of_users();
         let share = budget.mul_f64(CALIBRATION_BUDGET / valid.len().max(1) as f64);
         let wanted = CALIBRATION_MIN.min(share);
@@ -371,7 +386,13 @@ impl Session<'_> {
         for index in as_is.into_iter().chain(others) {
             loop {
                 self.check_stop()?;
-                let block = self.block(index, typical_users(&requests_of_users, users).users)?;
+                let block = match self.block(index, typical_users(&requests_of_users, users).users) {
+                    Ok(block) => block,
+                    Err(error) => {
+                        self.leave_out(index, error, observer)?;
+                        break;
+                    }
+                };
                 if let Some((kind, count)) = block.errors.iter().next() {
                     self.warm_up_failed(index, kind, *count, &block)?;
                     break;
@@ -403,6 +424,25 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// A configuration whose server has died or hangs is left out from now on, with what was measured of it: the others' results stay.
+    /// Without the untouched server there is nothing to compare with, and what is not the server's fault ends everything.
+    fn leave_out(&mut self, index: usize, error: anyhow::Error, observer: &mut dyn Observer) -> Result<()> {
+        let is_server = code_of(&error) == Exit::Server;
+        if !is_server || self.journal.record().configurations[index].kind == Kind::AsIs {
+            return Err(error);
+        }
+        let what = format!("\"{}\" was left out: {error:#}", self.rig.stands[index].model.name);
+        observer.trouble(&what);
+        self.rig.stop(index);
+        let remedy = "The other results stand; read its server's error log".to_owned();
+        self.journal.change(|record| {
+            record.configurations[index].valid = false;
+            record.configurations[index].warnings.push(Warning::Other { what, remedy });
+        });
+        Ok(())
+    }
+
+    /// Measures every configuration once. Whether none had to be left out.
     fn round(
         &mut self,
         round: u32,
@@ -411,12 +451,24 @@ impl Session<'_> {
         order: &mut SplitMix64,
         budget: Duration,
         observer: &mut dyn Observer,
-    ) -> Result<()> {
-        let order_of_round = shuffled(blocks, order);
+    ) -> Result<bool> {
+        let valid = |index: &usize| self.journal.record().configurations[*index].valid;
+        let order_of_round: Vec<usize> = shuffled(blocks, order).into_iter().filter(valid).collect();
         self.refuse_open_listeners(order_of_round[0])?;
+        let mut complete = true;
         for (position, index) in order_of_round.into_iter().enumerate() {
             self.check_stop()?;
-            let mut block = self.block(index, piece.users.clone())?;
+            if !self.journal.record().configurations[index].valid {
+                continue;
+            }
+            let mut block = match self.block(index, piece.users.clone()) {
+                Ok(block) => block,
+                Err(error) => {
+                    self.leave_out(index, error, observer)?;
+                    complete = false;
+                    continue;
+                }
+            };
             block.round = round;
             block.position_in_round = position as u32;
             let trouble = self.journal.failure().is_none();
@@ -432,7 +484,7 @@ impl Session<'_> {
                 &format!("round {}: {}", round + 1, self.rig.stands[index].model.name),
             );
         }
-        Ok(())
+        Ok(complete)
     }
 
     /// A listener that a server opens after its start is found here. One server a round, drawn by the order of blocks: reading the kernel's
@@ -471,6 +523,13 @@ impl Session<'_> {
                 return Err(error.context(format!("measure \"{name}\"{}", self.tail(index))));
             }
         };
+        let nothing_answered = outcome.hits == 0 && !outcome.errors.is_empty() && !outcome.stopped;
+        if outcome.gave_up || nothing_answered {
+            let name = self.rig.stands[index].model.name.clone();
+            let faults = tls_faults(&outcome).map(|faults| format!("; {faults}")).unwrap_or_default();
+            let hangs = anyhow!("the server of \"{name}\" answers no more{faults}{}", self.tail(index));
+            return Err(hangs).or_exit(Exit::Server);
+        }
         let server_cpu_ns = cpu_after.saturating_sub(cpu_before);
         let verdict = self.judge(index, &outcome, expected, server_cpu_ns);
         Ok(Block {

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tlsdyno_tls::suite::UnknownName;
-use tlsdyno_tls::{Config, Effort, Settings, Stage, StageSet};
+use tlsdyno_tls::{Config, Effort, Session, Settings, Stage, StageSet};
 
 use crate::experiment::job::TlsSpec;
 
@@ -30,10 +32,19 @@ pub fn config(spec: &TlsSpec, host: &str) -> Result<Arc<Config>> {
         encrypt_then_mac: spec.encrypt_then_mac,
         tickets: spec.tickets,
         trust_anchors: if effort == Effort::Honest { trust_anchors(spec.ca_file.as_deref())? } else { Vec::new() },
+        early_data: spec.early_data,
+        universal: spec.universal.as_deref().map(session).transpose()?,
+        scripts: spec.scripts.as_ref().map(Into::into),
         now_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs(),
         ..Settings::default()
     };
     Ok(Arc::new(Config::new(settings)?))
+}
+
+/// A session that another process of this version made. It counts as received now, by this process's clock.
+fn session(base64: &str) -> Result<Session> {
+    let bytes = STANDARD.decode(base64).context("the universal session is not base64")?;
+    Ok(Session::from_bytes(&bytes, tlsdyno_engine::sys::monotonic_ns() / 1_000_000)?)
 }
 
 fn parse_all<T: FromStr<Err = UnknownName>>(names: &[String]) -> Result<Vec<T>> {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_tls::suite::KeyExchange;
-use tlsdyno_tls::{Effort, Suite, Version};
+use tlsdyno_tls::{Effort, Stage, StageSet, Suite, Version};
 
 use super::configuration::{check_combination, check_hardware, setting};
 use super::{ConfigurationModel, Experiment, ServerName, Tls};
@@ -112,6 +112,8 @@ impl Experiment {
                 })
                 .with_context(|| format!("configuration `{}`", configuration.name))?;
             let name = &configuration.name;
+            check_shim(configuration.stages()?, &configuration.tls.applied(&self.tls))
+                .with_context(|| format!("configuration `{}`", configuration.name))?;
             ensure!(
                 !(configuration.plain_http && (configuration.needs_provider() || configuration.needs_shim())),
                 "configuration `{name}`: plain HTTP has no TLS stages to switch off"
@@ -143,6 +145,19 @@ impl Experiment {
         );
         Ok(())
     }
+}
+
+/// What the stages of the shim need of the TLS settings.
+fn check_shim(off: StageSet, tls: &Tls) -> Result<()> {
+    ensure!(
+        !off.contains(Stage::Setup) || tls.suite.is_some(),
+        "without any set-up (`setup` off) no suite is negotiated: name one (--suite, or suite in [tls])"
+    );
+    ensure!(
+        !tls.early_data || !off.contains(Stage::Marshalling) && !off.contains(Stage::Setup),
+        "early data need a real handshake and protected data: leave `marshalling` and `setup` on, or early_data out"
+    );
+    Ok(())
 }
 
 /// Versions, suites, groups and certificates that go together.
