@@ -22,6 +22,9 @@ pub enum Occurrence {
 /// What key agreement and transcript hash yield reaches the wire only through the KDF, so with the KDF off too nobody can tell them
 /// from real ones.
 pub fn occurrence(stage: Stage, suite: Suite, resumed: bool, off: StageSet) -> Occurrence {
+    if let Some(occurs) = with_shim(stage, suite, resumed, off) {
+        return if occurs { shown(stage, off) } else { Occurrence::Absent };
+    }
     let exchange = suite.key_exchange();
     let occurs = match stage {
         // A resumed handshake proves the session's secret instead of the certificate (RFC 5246 section 7.3, RFC 9846 section 2.2).
@@ -32,17 +35,32 @@ pub fn occurrence(stage: Stage, suite: Suite, resumed: bool, off: StageSet) -> O
             KeyExchange::EcdheEcdsa | KeyExchange::EcdheRsa => !resumed,
             KeyExchange::Rsa => false,
         },
-        Stage::Randomness => return Occurrence::Hidden,
-        Stage::Cipher | Stage::Mac | Stage::Digest | Stage::Kdf => true,
-        // The shim's: see the preflight.
-        Stage::SessionCache | Stage::Marshalling | Stage::Handshake | Stage::RoundTrip | Stage::Setup => true,
+        Stage::Randomness | Stage::Cipher | Stage::Mac | Stage::Digest | Stage::Kdf => true,
+        Stage::SessionCache | Stage::Marshalling | Stage::Handshake | Stage::RoundTrip | Stage::Setup => {
+            unreachable!("the stages of the shim have checks of their own (preflight/shim.rs)")
+        }
     };
-    let masked = off.contains(Stage::Kdf) && matches!(stage, Stage::KeyAgreement | Stage::Digest);
-    match (occurs, masked) {
-        (false, _) => Occurrence::Absent,
-        (true, true) => Occurrence::Hidden,
-        (true, false) => Occurrence::OnTheWire,
+    if occurs { shown(stage, off) } else { Occurrence::Absent }
+}
+
+/// Whether a stage of the provider occurs where the shim has taken the handshake's place; `None`: there is a real handshake.
+fn with_shim(stage: Stage, suite: Suite, resumed: bool, off: StageSet) -> Option<bool> {
+    if off.contains(Stage::Setup) {
+        // Records only. The provider knows CBC records by parameters that only libssl gives.
+        return Some(matches!(stage, Stage::Cipher | Stage::Mac) && !suite.protection().is_cbc());
     }
+    if off.contains(Stage::Handshake) {
+        return Some(false);
+    }
+    // The proof of a fast resumption: a random, a hash, the PRF.
+    let fast = resumed && off.contains(Stage::RoundTrip);
+    fast.then_some(matches!(stage, Stage::Randomness | Stage::Digest | Stage::Kdf))
+}
+
+/// How a stage that occurs shows.
+fn shown(stage: Stage, off: StageSet) -> Occurrence {
+    let masked = off.contains(Stage::Kdf) && matches!(stage, Stage::KeyAgreement | Stage::Digest);
+    if masked || stage == Stage::Randomness { Occurrence::Hidden } else { Occurrence::OnTheWire }
 }
 
 #[cfg(test)]
@@ -64,6 +82,26 @@ mod tests {
             assert_eq!(occurrence(stage, suite, false, StageSet::NONE.with(stage)), full, "{stage} {suite} full");
             assert_eq!(occurrence(stage, suite, true, StageSet::NONE.with(stage)), resumed, "{stage} {suite} resumed");
         }
+    }
+
+    #[test]
+    fn the_shim_leaves_little_of_a_handshake() {
+        use Occurrence::*;
+        let off = |stages: &[Stage]| StageSet::PROVIDER.without(Stage::Kdf).iter().chain(stages.iter().copied()).collect();
+        let skeleton = off(&[Stage::Handshake, Stage::Marshalling]);
+        let fast = off(&[Stage::SessionCache, Stage::Marshalling, Stage::RoundTrip]);
+        let (aead, cbc) = (Suite::Tls13Aes128Gcm, Suite::RsaAes128Sha);
+        for stage in Stage::PROVIDER {
+            assert_eq!(occurrence(stage, aead, false, skeleton), Absent);
+        }
+        assert_eq!(occurrence(Stage::Digest, cbc, true, fast), OnTheWire);
+        assert_eq!(occurrence(Stage::Randomness, cbc, true, fast), Hidden);
+        assert_eq!(occurrence(Stage::Cipher, cbc, true, fast), Absent);
+        assert_eq!(occurrence(Stage::Cipher, cbc, false, fast), OnTheWire);
+        let minimal = off(&[Stage::Setup]);
+        assert_eq!(occurrence(Stage::Cipher, aead, false, minimal), OnTheWire);
+        assert_eq!(occurrence(Stage::Cipher, cbc, false, minimal), Absent);
+        assert_eq!(occurrence(Stage::Digest, aead, false, minimal), Absent);
     }
 
     #[test]

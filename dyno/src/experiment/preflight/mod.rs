@@ -3,16 +3,18 @@
 //! They catch vacuous no-ops: a stage that was switched off on paper only. Where a stage shows on the wire, a client
 //! without the no-op must fail; where it does not, the provider's call counters must tell.
 
+mod provider;
+mod shim;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use tlsdyno_tls::{Config, Effort, Session, Settings, Stage, Suite};
+use tlsdyno_tls::{Config, EarlyData, Session, Settings, Stage, Suite};
 
 use super::exchange::{Answer, Failure, exchange};
-use super::occurrence::{Occurrence, occurrence};
-use crate::native::Injection;
+use crate::native::{Injection, ShimCounters, ShimInjection};
 
 /// One check and what it found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +42,10 @@ pub struct Subject<'a> {
     pub settings: Option<&'a Settings>,
     /// The provider inside the server, if there is one.
     pub injection: Option<&'a Injection>,
+    /// The shim inside the server, if there is one.
+    pub shim: Option<&'a ShimInjection>,
+    /// A session that this server has never made: a perfect cache must not take it.
+    pub foreign_session: Option<&'a Session>,
     /// A whole GET request.
     pub request: &'a [u8],
     /// Length of the body it must be answered with; `None`: any.
@@ -57,24 +63,58 @@ pub fn preflight(subject: &Subject) -> Result<Vec<Check>> {
         return Ok(checks);
     };
     let config = compile(settings)?;
-    let (full, answer) = counted(subject, &config, None)?;
-    checks.push(response_check("full: matching client passes", &answer, subject.body_bytes));
-    let Ok(answer) = answer else {
+    let full = observed(subject, &config, None)?;
+    checks.push(response_check("full: matching client passes", &full.answer, subject.body_bytes));
+    let Ok(answer) = &full.answer else {
         return Ok(checks);
     };
-    let Some(suite) = answer.handshake.as_ref().map(|handshake| handshake.suite) else {
-        return Ok(checks);
-    };
-    stage_checks(subject, settings, suite, None, &full, &mut checks)?;
-    if subject.resumable {
+    // A minimal set-up negotiates none: it has the one that it was given.
+    let suite = answer.handshake.as_ref().map_or(settings.suites[0], |handshake| handshake.suite);
+    let has_handshakes = !settings.stages_off.contains(Stage::Setup);
+    let attempt = Attempt { subject, settings, config: &config, suite, session: None, observed: &full };
+    attempt.stage_checks(&mut checks)?;
+    if subject.resumable && has_handshakes {
         resumed_checks(subject, settings, &config, suite, answer.sessions.last().cloned(), &mut checks)?;
     }
     if !settings.stages_off.is_empty() {
         // A server that failed the unmatched clients because it went down would fail this one too.
-        let (_, answer) = counted(subject, &config, None)?;
+        let Observed { answer, .. } = observed(subject, &config, None)?;
         checks.push(response_check("afterwards: matching client passes again", &answer, subject.body_bytes));
     }
     Ok(checks)
+}
+
+/// A matching exchange that passed, full or resumed, from which the stages are checked.
+struct Attempt<'a> {
+    subject: &'a Subject<'a>,
+    settings: &'a Settings,
+    config: &'a Arc<Config>,
+    suite: Suite,
+    /// What it resumed; `None`: a full handshake.
+    session: Option<&'a Session>,
+    observed: &'a Observed,
+}
+
+impl Attempt<'_> {
+    fn kind(&self) -> &'static str {
+        if self.session.is_some() { "resumed" } else { "full" }
+    }
+
+    fn stage_checks(&self, checks: &mut Vec<Check>) -> Result<()> {
+        provider::checks(self, checks)?;
+        shim::checks(self, checks)
+    }
+
+    /// How a client with other settings fares: whether TLS failed, and what was seen. A session refused and a full handshake made
+    /// instead would hide the resumed case: that is no failure.
+    fn unmatched(&self, settings: &Settings) -> Result<(bool, String)> {
+        let config = compile(settings)?;
+        let answer = exchange(self.subject.address, Some(&config), self.session.cloned(), self.subject.request);
+        Ok(match &answer {
+            Err(failure) => (failure.is_tls(), failure.to_string()),
+            Ok(answer) => (false, format!("completed with status {}", answer.status)),
+        })
+    }
 }
 
 fn resumed_checks(
@@ -90,89 +130,48 @@ fn resumed_checks(
         checks.push(Check::new("resumed: the server offers a session", false, seen));
         return Ok(());
     };
-    let (calls, answer) = counted(subject, config, Some(session.clone()))?;
-    checks.push(response_check("resumed: matching client passes", &answer, subject.body_bytes));
-    let Ok(answer) = answer else { return Ok(()) };
-    let accepted = answer.handshake.as_ref().is_some_and(|handshake| handshake.resumed.is_some());
-    checks.push(Check::new(
-        "resumed: the server accepts the session",
-        accepted,
-        if accepted { "accepted" } else { "a full handshake instead" },
-    ));
+    let resumed = observed(subject, config, Some(session.clone()))?;
+    checks.push(response_check("resumed: matching client passes", &resumed.answer, subject.body_bytes));
+    let Ok(answer) = &resumed.answer else { return Ok(()) };
+    let accepted = answer.is_resumed();
+    let seen = if accepted { "accepted" } else { "a full handshake instead" };
+    checks.push(Check::new("resumed: the server accepts the session", accepted, seen));
+    if let Some(handshake) = answer.handshake.as_ref().filter(|_| settings.early_data) {
+        let taken = handshake.early_data == EarlyData::Accepted;
+        checks.push(Check::new("resumed: the server takes early data", taken, format!("{:?}", handshake.early_data)));
+    }
     if accepted {
-        stage_checks(subject, settings, suite, Some(session), &calls, checks)?;
+        let attempt = Attempt { subject, settings, config, suite, session: Some(&session), observed: &resumed };
+        attempt.stage_checks(checks)?;
     }
     Ok(())
 }
 
-/// Calls of each stage during one exchange.
-type Calls = Vec<(Stage, u64)>;
+/// One exchange, and what provider and shim counted meanwhile.
+struct Observed {
+    /// Calls of each stage of the provider.
+    calls: Vec<(Stage, u64)>,
+    /// What the shim saw.
+    shim: Option<ShimCounters>,
+    /// How it ended.
+    answer: Result<Answer, Failure>,
+}
 
-/// One exchange with the provider's counters before and after.
-fn counted(
-    subject: &Subject,
-    config: &Arc<Config>,
-    session: Option<Session>,
-) -> Result<(Calls, Result<Answer, Failure>)> {
+/// One exchange with the counters before and after.
+fn observed(subject: &Subject, config: &Arc<Config>, session: Option<Session>) -> Result<Observed> {
     let before = subject.injection.map(Injection::counters).transpose()?;
+    let shim_before = subject.shim.map(ShimInjection::counters).transpose()?;
     let answer = exchange(subject.address, Some(config), session, subject.request);
     let after = subject.injection.map(Injection::counters).transpose()?;
+    let shim_after = subject.shim.map(ShimInjection::counters).transpose()?;
     let calls = match (before, after) {
         (Some(before), Some(after)) => {
             Stage::PROVIDER.into_iter().map(|stage| (stage, (after - before).of(stage))).collect()
         }
         _ => Vec::new(),
     };
-    Ok((calls, answer))
-}
-
-/// For each stage that is off: an unmatched client, or the counters.
-fn stage_checks(
-    subject: &Subject,
-    settings: &Settings,
-    suite: Suite,
-    session: Option<Session>,
-    calls: &Calls,
-    checks: &mut Vec<Check>,
-) -> Result<()> {
-    let kind = if session.is_some() { "resumed" } else { "full" };
-    for stage in settings.stages_off.iter() {
-        let count = calls.iter().find(|(counted, _)| *counted == stage).map_or(0, |(_, count)| *count);
-        let check = match occurrence(stage, suite, session.is_some(), settings.stages_off) {
-            Occurrence::OnTheWire => {
-                let unmatched = unmatched(settings, stage)?;
-                let answer = exchange(subject.address, Some(&unmatched), session.clone(), subject.request);
-                // A session refused and a full handshake made instead would hide the resumed case: that is no failure.
-                let (failed, seen) = match &answer {
-                    Err(failure) => (failure.is_tls(), failure.to_string()),
-                    Ok(answer) => (false, format!("completed with status {}", answer.status)),
-                };
-                let name = format!("{kind}: client without the no-op of {stage} fails");
-                Check::new(name, failed && count > 0, format!("{seen}; {count} calls in the matching handshake"))
-            }
-            Occurrence::Hidden => {
-                Check::new(format!("{kind}: {stage} is replaced (call counter)"), count > 0, format!("{count} calls"))
-            }
-            Occurrence::Absent => Check::new(
-                format!("{kind}: {stage} does not occur (call counter)"),
-                count == 0,
-                format!("{count} calls"),
-            ),
-        };
-        checks.push(check);
-    }
-    Ok(())
-}
-
-/// The client that has `stage` on while the server has it off.
-fn unmatched(settings: &Settings, stage: Stage) -> Result<Arc<Config>> {
-    let mut settings = settings.clone();
-    settings.stages_off = settings.stages_off.without(stage);
-    if stage == Stage::Authentication {
-        // Only an honest client looks at real signatures.
-        settings.effort = Effort::Honest;
-    }
-    compile(&settings)
+    let shim = shim_before.zip(shim_after).map(|(before, after)| after - before);
+    Ok(Observed { calls, shim, answer })
 }
 
 /// Compiles client settings.

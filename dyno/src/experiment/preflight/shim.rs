@@ -1,0 +1,125 @@
+//! The stages of the shim: what its counters say, how many bytes went each way, who resumes, and that unmatched clients fail.
+
+use anyhow::Result;
+use tlsdyno_tls::{Settings, Stage, StageSet};
+
+use super::{Attempt, Check, exchange};
+
+/// Connections that must all resume with a perfect cache: enough for several workers to answer.
+const ATTEMPTS: usize = 8;
+
+/// For the shim as a whole and for each of its stages that is off.
+pub(super) fn checks(attempt: &Attempt, checks: &mut Vec<Check>) -> Result<()> {
+    checks.extend(counted(attempt));
+    for stage in attempt.settings.stages_off.shim().iter() {
+        match stage {
+            Stage::SessionCache => session_cache(attempt, checks),
+            Stage::Marshalling => marshalling(attempt, checks)?,
+            Stage::Handshake => handshake(attempt, checks)?,
+            Stage::RoundTrip => checks.extend(round_trip(attempt)),
+            _ => checks.push(fails(attempt, stage, StageSet::NONE.with(Stage::Setup))?),
+        }
+    }
+    Ok(())
+}
+
+/// How the shim counts a connection of this kind.
+fn counter(off: StageSet, resumed: bool) -> &'static str {
+    match (off.contains(Stage::Handshake), off.contains(Stage::RoundTrip), resumed) {
+        _ if off.contains(Stage::Setup) => "minimal",
+        (true, _, false) => "skeleton_full",
+        (true, false, true) => "skeleton_resumed",
+        (true, true, true) => "skeleton_fast",
+        (false, true, true) => "fast_resume",
+        (false, _, false) => "full_handshakes",
+        (false, false, true) => "resumed_handshakes",
+    }
+}
+
+/// The shim saw the one connection that there was, and as what it was meant; also where no stage is off.
+fn counted(attempt: &Attempt) -> Option<Check> {
+    let counters = attempt.observed.shim?;
+    let counter = counter(attempt.settings.stages_off, attempt.session.is_some());
+    let passed = counters.get(counter) == Some(1) && counters.connections() == 1;
+    let name = format!("{}: the shim counts one connection of {counter}", attempt.kind());
+    Some(Check::new(name, passed, counters.to_string()))
+}
+
+/// A client that has `stages` on, of which `stage` is checked, must fail.
+fn fails(attempt: &Attempt, stage: Stage, stages: StageSet) -> Result<Check> {
+    let on = |settings: &Settings| stages.iter().fold(settings.stages_off, StageSet::without);
+    let settings = Settings { stages_off: on(attempt.settings), ..attempt.settings.clone() };
+    let (failed, seen) = attempt.unmatched(&settings)?;
+    Ok(Check::new(format!("{}: client without the no-op of {stage} fails", attempt.kind()), failed, seen))
+}
+
+fn session_cache(attempt: &Attempt, checks: &mut Vec<Check>) {
+    let subject = attempt.subject;
+    if attempt.settings.stages_off.contains(Stage::Handshake) {
+        // A skeleton has no sessions, only users who would have one.
+        return;
+    }
+    let ask = |session| exchange(subject.address, Some(attempt.config), session, subject.request);
+    let Some(session) = attempt.session else {
+        if let Some(foreign) = subject.foreign_session
+            && !attempt.settings.stages_off.contains(Stage::RoundTrip)
+        {
+            let answer = ask(Some(foreign.clone()));
+            let full = answer.as_ref().is_ok_and(|answer| !answer.is_resumed());
+            let seen = answer.map_or_else(
+                |failure| failure.to_string(),
+                |answer| if answer.is_resumed() { "it was resumed" } else { "a full handshake" }.to_owned(),
+            );
+            checks.push(Check::new("full: a client with another session gets a full handshake", full, seen));
+        }
+        return;
+    };
+    let resumed = (0..ATTEMPTS).filter(|_| ask(Some(session.clone())).is_ok_and(|answer| answer.is_resumed())).count();
+    let name = "resumed: the perfect cache takes the universal session every time";
+    checks.push(Check::new(name, resumed == ATTEMPTS, format!("{resumed} of {ATTEMPTS}")));
+}
+
+fn marshalling(attempt: &Attempt, checks: &mut Vec<Check>) -> Result<()> {
+    let plain = attempt.observed.shim.and_then(|counters| counters.get("plain_connections"));
+    let name = format!("{}: the shim sends data in plain", attempt.kind());
+    checks.push(Check::new(name, plain == Some(1), format!("{} connections", plain.unwrap_or_default())));
+    // With a skeleton the handshake fails before there are data.
+    if !attempt.settings.stages_off.contains(Stage::Handshake) {
+        let stages = [Stage::Marshalling, Stage::RoundTrip].into_iter().collect();
+        checks.push(fails(attempt, Stage::Marshalling, stages)?);
+    }
+    Ok(())
+}
+
+fn handshake(attempt: &Attempt, checks: &mut Vec<Check>) -> Result<()> {
+    let stages = [Stage::Handshake, Stage::RoundTrip].into_iter().collect();
+    checks.push(fails(attempt, Stage::Handshake, stages)?);
+    checks.extend(bytes_as_scripted(attempt));
+    Ok(())
+}
+
+/// A fast resumption has the sizes of the flights that it takes the place of; the shim's counter says that there was one.
+fn round_trip(attempt: &Attempt) -> Option<Check> {
+    attempt.session?;
+    if attempt.settings.stages_off.contains(Stage::Handshake) {
+        return None;
+    }
+    bytes_as_scripted(attempt)
+}
+
+/// What was no data has as many bytes each way as the recorded handshake.
+fn bytes_as_scripted(attempt: &Attempt) -> Option<Check> {
+    let scripts = attempt.settings.scripts.as_ref()?;
+    let answer = attempt.observed.answer.as_ref().ok()?;
+    let resumed = attempt.session.is_some();
+    let script = if resumed { scripts.resumed.as_ref()? } else { &scripts.full };
+    let expected = if resumed && attempt.settings.stages_off.contains(Stage::RoundTrip) {
+        (u64::from(script.flights[0]), u64::from(script.flights[1]))
+    } else {
+        (script.client_bytes(), script.server_bytes())
+    };
+    let seen = (answer.overhead_out, answer.overhead_in);
+    let text = format!("{} bytes out, {} in; a real handshake {} and {}", seen.0, seen.1, expected.0, expected.1);
+    let name = format!("{}: the handshake has the bytes of a real one each way", attempt.kind());
+    Some(Check::new(name, seen == expected, text))
+}
