@@ -2,6 +2,7 @@
 
 mod bench_client;
 mod openssl_series;
+mod stage_matrix;
 
 use std::process::ExitCode;
 
@@ -10,8 +11,9 @@ fn main() -> ExitCode {
     let done = match arguments.first().map(String::as_str) {
         Some("bench" | "bench-client") => bench_client::run(&arguments[1..]),
         Some("openssl-series") => openssl_series::run(),
+        Some("stage-matrix") => stage_matrix::run(&arguments[1..]),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- bench-client [--rounds N] [--seconds N] | openssl-series");
+            eprintln!("usage: cargo run -p xtask -- bench-client [--rounds N] [--seconds N] | openssl-series | stage-matrix [SERVER...]");
             return ExitCode::from(2);
         }
     };

@@ -139,7 +139,8 @@ pub struct Args {
     /// A first look: 20 seconds of measuring
     #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
     quick: bool,
-    /// Only these stages, comma-separated: authentication, key_agreement, cipher, mac, digest, kdf, randomness
+    /// Only these stages, comma-separated: authentication, key_agreement, cipher, mac, digest, kdf, randomness;
+    /// session_cache, marshalling, handshake, round_trip, setup
     #[arg(long, value_name = "STAGES", value_delimiter = ',', help_heading = "Measuring")]
     stages: Vec<String>,
     /// Seed of the order of blocks
@@ -191,6 +192,9 @@ impl Args {
         experiment.workload = self.workload_spec()?;
         let stages =
             self.stages.iter().map(|name| name.parse()).collect::<Result<Vec<Stage>, _>>().or_exit(Exit::Usage)?;
+        if stages.contains(&Stage::Setup) {
+            experiment.pin_suite();
+        }
         if !stages.is_empty() {
             experiment.configurations = Experiment::ablation(&stages, experiment.has_plain_http());
         }

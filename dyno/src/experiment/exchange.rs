@@ -118,6 +118,18 @@ pub fn exchange(
     session: Option<Session>,
     request: &[u8],
 ) -> Result<Answer, Failure> {
+    exchange_with(address, tls, session, request, b"")
+}
+
+/// As [`exchange`], and sends `raw` behind the request, past TLS: a server that takes records for plain HTTP would wait for the end of
+/// the head that they seem to be.
+pub fn exchange_with(
+    address: SocketAddr,
+    tls: Option<&Arc<Config>>,
+    session: Option<Session>,
+    request: &[u8],
+    raw: &[u8],
+) -> Result<Answer, Failure> {
     let deadline = Instant::now() + TIME_LIMIT;
     let mut stream = TcpStream::connect_timeout(&address, TIME_LIMIT)?;
     stream.set_read_timeout(Some(TIME_LIMIT))?;
@@ -133,6 +145,9 @@ pub fn exchange(
         if !requested {
             // With the hello, where that is possible.
             requested = send_request(client.as_mut(), request, &mut out)?;
+            if requested {
+                out.extend_from_slice(raw);
+            }
         }
         stream.write_all(&out)?;
         bytes_out += out.len() as u64;
@@ -189,7 +204,7 @@ pub fn exchange(
         response: gathered.bytes,
         script: client.as_ref().map(Client::script),
         overhead_in: bytes_in - data_in,
-        overhead_out: bytes_out - request.len() as u64,
+        overhead_out: bytes_out - (request.len() + raw.len()) as u64,
     })
 }
 

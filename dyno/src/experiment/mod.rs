@@ -1,5 +1,6 @@
 //! The experiment: its model, how it is planned, run and verified.
 
+mod admission;
 pub mod cpus;
 pub mod exchange;
 pub mod files;
@@ -7,9 +8,11 @@ pub mod hardware;
 pub mod job;
 mod load_process;
 mod manifest;
+pub mod matrix;
 pub mod model;
 pub mod occurrence;
 pub mod preflight;
+pub mod recording;
 mod rig;
 pub mod run;
 pub mod schedule;

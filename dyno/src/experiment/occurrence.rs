@@ -87,7 +87,8 @@ mod tests {
     #[test]
     fn the_shim_leaves_little_of_a_handshake() {
         use Occurrence::*;
-        let off = |stages: &[Stage]| StageSet::PROVIDER.without(Stage::Kdf).iter().chain(stages.iter().copied()).collect();
+        let off =
+            |stages: &[Stage]| StageSet::PROVIDER.without(Stage::Kdf).iter().chain(stages.iter().copied()).collect();
         let skeleton = off(&[Stage::Handshake, Stage::Marshalling]);
         let fast = off(&[Stage::SessionCache, Stage::Marshalling, Stage::RoundTrip]);
         let (aead, cbc) = (Suite::Tls13Aes128Gcm, Suite::RsaAes128Sha);

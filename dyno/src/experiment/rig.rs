@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tlsdyno_engine::load::Workload;
-use tlsdyno_tls::{Effort, Settings, StageSet};
+use tlsdyno_tls::{Effort, Script, Session, Settings, Stage, StageSet};
 
 use super::cpus::{self, Cpus, Placement};
 use super::exchange;
@@ -20,8 +20,9 @@ use super::hardware;
 use super::job::{ConnectionsSpec, Job, TargetSpec, TlsSpec};
 use super::load_process::LoadProcess;
 use super::model::{ConfigurationModel, Experiment, Load, ServerName, Tls};
+use super::recording::{self, Recording};
 use crate::exit::{Exit, OrExit};
-use crate::native::Injection;
+use crate::native::{self, Injection, ShimInjection, ShimSettings};
 use crate::servers::{
     self, CertificateFiles, CertificateKind, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls, certificates,
 };
@@ -40,6 +41,12 @@ pub struct Stand {
     pub hardware: Option<String>,
     /// The provider in the server.
     pub injection: Option<Injection>,
+    /// The shim in the server.
+    pub shim: Option<ShimInjection>,
+    /// A session of another server, which a perfect cache must not take.
+    pub foreign_session: Option<Session>,
+    /// The TLS settings that its handshakes have.
+    tls: Tls,
     /// The matching client's settings; `None` for plain HTTP.
     pub settings: Option<Settings>,
     spec: ServerSpec,
@@ -51,6 +58,20 @@ impl Stand {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What must be mapped in every worker: what it is, and its library.
+    pub fn libraries(&self) -> Vec<(&'static str, PathBuf)> {
+        let provider = self.injection.iter().map(|injection| ("provider", injection.library_path().to_owned()));
+        let shim = self.shim.iter().map(|shim| ("shim", shim.library_path().to_owned()));
+        provider.chain(shim).collect()
+    }
+
+    /// Whether something of real handshakes must be known before it starts.
+    fn needs_recording(&self) -> bool {
+        let stages = self.shim.as_ref().map_or(StageSet::NONE, ShimInjection::stages);
+        [Stage::SessionCache, Stage::Handshake, Stage::RoundTrip].into_iter().any(|stage| stages.contains(stage))
+            && self.settings.as_ref().is_some_and(|settings| settings.scripts.is_none())
     }
 
     /// The running server, if it runs.
@@ -88,6 +109,8 @@ pub struct Rig {
     pub take_turns: bool,
     /// The certificates that the configurations use, by kind.
     certificates: BTreeMap<String, Certificate>,
+    /// What was recorded of untouched servers, by their TLS settings.
+    recordings: Vec<(Tls, Recording)>,
     // Last: servers must be stopped before their directory goes.
     directory: RunDirectory,
 }
@@ -110,7 +133,8 @@ impl Rig {
                 place.insert(certificate);
             }
         }
-        let mut rig = Rig { site, stands: Vec::new(), cpus, take_turns: false, certificates, directory };
+        let mut rig =
+            Rig { site, stands: Vec::new(), cpus, take_turns: false, certificates, recordings: Vec::new(), directory };
         for (index, model) in experiment.configurations.iter().enumerate() {
             let stand = rig.stand(experiment, index, model, &docroot)?;
             rig.take_turns |= has_fixed_port(&stand.spec);
@@ -141,6 +165,9 @@ impl Rig {
         } else {
             None
         };
+        let shim = self.shim(experiment, index, model, &tls)?;
+        let mut environment = injection.as_ref().map(Injection::environment).unwrap_or_default();
+        environment.extend(shim.iter().flat_map(ShimInjection::environment));
         let workers = hardware::workers(model);
         let emulated = hardware::description(model, &placement, workers, emulated, self.cpus.load);
         // An own command serves TLS and plain HTTP in one process, so it always gets its certificate.
@@ -151,7 +178,7 @@ impl Rig {
             docroot: docroot.to_owned(),
             cpus: placement.server.clone(),
             quota_cpus: placement.quota_cpus,
-            environment: injection.as_ref().map(Injection::environment).unwrap_or_default(),
+            environment,
             log_sessions: false,
             allow_insecure_listen: experiment.server.allow_insecure_listen,
             workers,
@@ -165,11 +192,36 @@ impl Rig {
             placement,
             hardware: emulated,
             injection,
+            shim,
+            foreign_session: None,
+            tls,
             settings,
             spec,
             instance: None,
             address,
         })
+    }
+
+    fn shim(
+        &self,
+        experiment: &Experiment,
+        index: usize,
+        model: &ConfigurationModel,
+        tls: &Tls,
+    ) -> Result<Option<ShimInjection>> {
+        if !model.needs_shim() {
+            return Ok(None);
+        }
+        let directory = self.directory.path().join(format!("shim-{index}"));
+        servers::run_directory::make_passable(&directory)?;
+        let settings = ShimSettings {
+            suite: tls.suite.as_ref().map(|suite| suite.parse()).transpose()?,
+            encrypt_then_mac: tls.encrypt_then_mac,
+            tickets: tls.tickets,
+            allow_insecure_listen: experiment.server.allow_insecure_listen,
+            ..ShimSettings::new(model.stages()?, tls.version()?)
+        };
+        ShimInjection::prepare(&directory, &settings).map(Some)
     }
 
     fn certificate(&self, tls: &Tls) -> &Certificate {
@@ -219,6 +271,9 @@ impl Rig {
                 }
             }
         }
+        if self.stands[index].needs_recording() {
+            self.give_recording(index)?;
+        }
         let stand = &mut self.stands[index];
         let start = stand.instance.is_none();
         if start {
@@ -236,6 +291,60 @@ impl Rig {
         Ok(start)
     }
 
+    /// Gives a configuration what its stages need of real handshakes: recorded on an untouched server with the same TLS settings, which
+    /// runs for this only.
+    fn give_recording(&mut self, index: usize) -> Result<()> {
+        let tls = self.stands[index].tls.clone();
+        let known = self.recordings.iter().find(|(of, _)| *of == tls).map(|(_, recording)| recording.clone());
+        let recording = match known {
+            Some(recording) => recording,
+            None => {
+                let recording = self.record(index).or_exit(Exit::Server)?;
+                self.recordings.push((tls, recording.clone()));
+                recording
+            }
+        };
+        let stand = &mut self.stands[index];
+        if let Some(shim) = &stand.shim {
+            let script = |script: &Script| native::Script {
+                flights: script.flights.clone(),
+                ready_after: script.ready_after as u32,
+            };
+            let (full, resumed) = (&recording.scripts.full, recording.scripts.resumed.as_ref());
+            shim.set_scripts(Some(&script(full)), resumed.map(script).as_ref())?;
+        }
+        stand.foreign_session = recording.session;
+        if let Some(settings) = &mut stand.settings {
+            settings.scripts = Some(recording.scripts);
+        }
+        Ok(())
+    }
+
+    fn record(&self, index: usize) -> Result<Recording> {
+        let stand = &self.stands[index];
+        let settings = stand.settings.as_ref().context("plain HTTP has no handshakes to record")?;
+        let untouched = ServerSpec { environment: Vec::new(), ..stand.spec.clone() };
+        let instance = servers::start(&untouched, self.directory.path())
+            .context("failed to start an untouched server to record its handshakes")?;
+        let (request, _) = self.preflight_request();
+        let recording = recording::record(instance.address(), settings, &request)?;
+        instance.stop()?;
+        Ok(recording)
+    }
+
+    /// Makes the universal session of a perfect cache: the first connection that its server has in its life.
+    pub fn make_universal(&mut self, index: usize, request: &[u8], resumable: bool) -> Result<()> {
+        let stand = &mut self.stands[index];
+        let stages = stand.shim.as_ref().map_or(StageSet::NONE, ShimInjection::stages);
+        // A skeleton has none.
+        let wanted = resumable && stages.contains(Stage::SessionCache) && !stages.contains(Stage::Handshake);
+        if let Some(settings) = stand.settings.as_mut().filter(|settings| wanted && settings.universal.is_none()) {
+            let session = recording::universal_session(stand.address, settings, request).or_exit(Exit::Server)?;
+            settings.universal = Some(session);
+        }
+        Ok(())
+    }
+
     /// Stops the server of one configuration, if it runs. One that does not stop is killed with its supervisor.
     pub fn stop(&mut self, index: usize) {
         if let Some(instance) = self.stands[index].instance.take() {
@@ -245,8 +354,13 @@ impl Rig {
     }
 
     /// Starts the load process for these servers (all of them must have been started once, so that their addresses are known).
-    pub fn start_load(&self, experiment: &Experiment) -> Result<LoadProcess> {
-        let targets = self.stands.iter().map(|stand| self.target(experiment, stand)).collect::<Result<_>>()?;
+    /// Configurations that are not `valid` keep their place, but nothing is prepared for them.
+    pub fn start_load(&self, experiment: &Experiment, valid: impl Fn(usize) -> bool) -> Result<LoadProcess> {
+        let target = |(index, stand): (usize, &Stand)| {
+            let target = self.target(experiment, stand)?;
+            Ok(if valid(index) { target } else { TargetSpec { tls: None, ..target } })
+        };
+        let targets = self.stands.iter().enumerate().map(target).collect::<Result<_>>()?;
         let job = Job { workload: self.site.spec.clone(), targets, connections: connections(&experiment.load) };
         LoadProcess::start(&job, self.directory.path(), Some(self.cpus.load))
     }
@@ -272,6 +386,16 @@ impl Rig {
             tls,
             reuse: experiment.load.reuse()?,
         })
+    }
+
+    /// Whether the server of a configuration is the built-in one.
+    pub fn is_built_in(&self, index: usize) -> bool {
+        self.stands[index].spec.kind == ServerKind::BuiltIn
+    }
+
+    /// The files of the workload.
+    pub fn docroot(&self) -> PathBuf {
+        self.directory.path().join("docroot")
     }
 
     /// A whole GET of an object that answers with status 200, and its body length, for the preflight.

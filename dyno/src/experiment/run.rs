@@ -10,22 +10,22 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow};
 use tlsdyno_tls::Stage;
 
+use super::admission::{can_resume, start_and_check};
 use super::cpus::{self, Cpus};
-use super::hardware;
 use super::job::OutcomeRecord;
 use super::load_process::LoadProcess;
 use super::manifest;
-use super::model::{ConfigurationModel, Experiment};
-use super::preflight::{Check, Subject, preflight};
+use super::model::Experiment;
 use super::rig::Rig;
 use super::schedule::{Piece, Schedule, drop_too_long, pieces, schedule, typical_users};
 use super::verify::{
-    Achieved, Capacity, Expected, ExpectedFull, Verdict, differs, reuse_warning, tls_faults, unsaturated_warning, verify,
+    Achieved, Capacity, Expected, ExpectedFull, Verdict, differs, reuse_warning, tls_faults, unsaturated_warning,
+    verify,
 };
 use crate::exit::{Exit, OrExit, code_of};
 use crate::servers::{self, Instance};
 use crate::stats::prng::SplitMix64;
-use crate::store::{Block, Configuration, FORMAT, Journal, Kind, Manifest, Preflight, Record, Warning};
+use crate::store::{Block, FORMAT, Journal, Kind, Manifest, Record, Warning};
 
 /// What the runner tells while it works.
 pub trait Observer {
@@ -79,7 +79,7 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
     manifest::describe(&mut record.manifest, experiment, &mut rig, cpus, seed);
     record.warnings.extend(manifest::governor_warning(&record.manifest));
     observer.step("starting the load process");
-    let load = rig.start_load(experiment)?;
+    let load = rig.start_load(experiment, |index| record.configurations[index].valid)?;
     let journal = Journal::begin(record);
     if let Some(failure) = journal.failure() {
         observer.trouble(&failure.to_string());
@@ -131,135 +131,6 @@ fn empty_record(experiment: &Experiment, cpus: Cpus, seed: u64) -> Record {
         blocks: Vec::new(),
         warnings,
         experiment: Some(experiment.clone()),
-    }
-}
-
-/// The stages that an experiment replaces one by one.
-fn single_stages(experiment: &Experiment) -> BTreeSet<&str> {
-    let alone = |model: &ConfigurationModel| model.noop.len() == 1 && !changes_settings(model);
-    experiment.configurations.iter().filter(|model| alone(model)).map(|model| model.noop[0].as_str()).collect()
-}
-
-/// Whether a configuration changes TLS settings, processors, or adds an accelerator or a known cost.
-fn changes_settings(model: &ConfigurationModel) -> bool {
-    let without_settings = ConfigurationModel {
-        noop: model.noop.clone(),
-        plain_http: model.plain_http,
-        idle_provider: model.idle_provider,
-        idle_shim: model.idle_shim,
-        name: model.name.clone(),
-        label: model.label.clone(),
-        ..ConfigurationModel::as_is()
-    };
-    without_settings != *model
-}
-
-/// What a configuration is for, from what it replaces. `singles`: the stages that the experiment replaces one by one.
-fn kind_of(model: &ConfigurationModel, singles: &BTreeSet<&str>) -> Kind {
-    if changes_settings(model) {
-        return Kind::Setting;
-    }
-    match &model.noop[..] {
-        _ if model.plain_http => Kind::PlainHttp,
-        _ if model.is_untouched() => Kind::AsIs,
-        [] => Kind::Loaded,
-        [stage] => Kind::StageOff(stage.clone()),
-        stages if stages.iter().map(String::as_str).collect::<BTreeSet<_>>() == *singles => Kind::AllOff,
-        stages => Kind::Several(stages.to_vec()),
-    }
-}
-
-/// Whether connections of this configuration can resume sessions.
-fn can_resume(experiment: &Experiment, model: &ConfigurationModel) -> bool {
-    experiment.load.reuse_percent != Some(0.0) && model.tls.applied(&experiment.tls).is_resumable()
-}
-
-/// Starts every server once, checks it, and adds its configuration to the record. A configuration that fails is kept, marked invalid.
-fn start_and_check(
-    experiment: &Experiment,
-    rig: &mut Rig,
-    record: &mut Record,
-    stop: &AtomicBool,
-    observer: &mut dyn Observer,
-) -> Result<()> {
-    let (request, body_bytes) = rig.preflight_request();
-    let singles = single_stages(experiment);
-    for index in 0..rig.stands.len() {
-        if stop.load(Ordering::Relaxed) {
-            return Err(anyhow!("stopped before anything was measured")).or_exit(Exit::Interrupted);
-        }
-        observer.step(&format!("starting and checking: {}", rig.stands[index].model.name));
-        let untouched = rig.stands[index].model.is_untouched();
-        let resumable = can_resume(experiment, &rig.stands[index].model);
-        let checks = match rig.activate(index) {
-            Ok(_) => checks_of(rig, index, &request, body_bytes, resumable)?,
-            // The others can do without it.
-            Err(error) if !untouched && code_of(&error) == Exit::Server => {
-                vec![Check::new("the server starts", false, format!("{error:#}"))]
-            }
-            Err(error) => return Err(error),
-        };
-        let configuration = configuration(&rig.stands[index].model, &singles, &checks);
-        observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
-        if configuration.kind == Kind::AsIs && !configuration.valid {
-            let failed = configuration.preflight.failed.join("; ");
-            return Err(anyhow!("the untouched server does not pass its checks: {failed}")).or_exit(Exit::Server);
-        }
-        record.configurations.push(configuration);
-    }
-    Ok(())
-}
-
-fn checks_of(
-    rig: &mut Rig,
-    index: usize,
-    request: &[u8],
-    body_bytes: Option<u64>,
-    resumable: bool,
-) -> Result<Vec<Check>> {
-    let stand = &mut rig.stands[index];
-    let address = stand.address();
-    let mut checks = Vec::new();
-    if let Some(library) = stand.injection.as_ref().map(|injection| injection.library_path().to_owned())
-        && let Some(instance) = stand.instance()
-    {
-        let mapped = servers::require_mapped(&instance.worker_pids(), &library);
-        let seen = mapped.as_ref().map_or_else(|error| format!("{error:#}"), |()| "mapped".to_owned());
-        checks.push(Check::new("provider is mapped in every worker", mapped.is_ok(), seen));
-    }
-    if let Some(quota) = stand.instance().and_then(|instance| instance.quota()) {
-        checks.push(hardware::quota_check(quota));
-    }
-    let stand = &rig.stands[index];
-    let subject = Subject {
-        address,
-        settings: stand.settings.as_ref(),
-        injection: stand.injection.as_ref(),
-        request,
-        body_bytes,
-        resumable,
-    };
-    checks.extend(preflight(&subject)?);
-    checks.extend(hardware::checks(&stand.model, &subject)?);
-    Ok(checks)
-}
-
-fn configuration(model: &ConfigurationModel, singles: &BTreeSet<&str>, checks: &[Check]) -> Configuration {
-    let texts = |passed: bool| -> Vec<String> {
-        let wanted = checks.iter().filter(|check| check.passed == passed);
-        wanted.map(|check| format!("{} ({})", check.name, check.seen)).collect()
-    };
-    let preflight = Preflight { passed: texts(true), failed: texts(false) };
-    let valid = preflight.failed.is_empty();
-    let warnings = preflight.failed.iter().map(|check| Warning::PreflightFailed { check: check.clone() }).collect();
-    Configuration {
-        name: model.name.clone(),
-        noop: model.noop.clone(),
-        kind: kind_of(model, singles),
-        tls: !model.plain_http,
-        preflight,
-        valid,
-        warnings,
     }
 }
 
@@ -573,7 +444,12 @@ impl Session<'_> {
         let model = &self.rig.stands[index].model;
         // A minimal set-up has no handshakes to count.
         let handshakes = tls && model.stages().is_ok_and(|stages| !stages.contains(Stage::Setup));
-        let as_is = if can_resume(self.experiment, model) { self.as_is } else { Achieved::default() };
+        // Neither a perfect cache nor a skeleton refuses anybody, whatever the untouched server does.
+        let refuses_none = model
+            .stages()
+            .is_ok_and(|stages| stages.contains(Stage::SessionCache) || stages.contains(Stage::Handshake));
+        let as_untouched = can_resume(self.experiment, model) && !refuses_none;
+        let as_is = if as_untouched { self.as_is } else { Achieved::default() };
         let as_is = handshakes.then_some(as_is);
         let placement = &self.rig.stands[index].placement;
         let capacity = Capacity {
@@ -605,9 +481,8 @@ impl Session<'_> {
             return Ok(());
         }
         let stand = &mut self.rig.stands[index];
-        if let Some(library) = stand.injection.as_ref().map(|injection| injection.library_path().to_owned())
-            && let Some(instance) = stand.instance()
-        {
+        for (_, library) in stand.libraries() {
+            let Some(instance) = stand.instance() else { break };
             servers::require_mapped(&instance.worker_pids(), &library).or_exit(Exit::Server)?;
         }
         let users = self.users_min().min(self.load.users);
@@ -664,34 +539,6 @@ fn shuffled(indices: &[usize], order: &mut SplitMix64) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::model::{Processors, TlsChange};
-    use crate::servers::SessionCache;
-
-    #[test]
-    fn configurations_are_recognised_by_what_they_replace() {
-        let mut experiment = Experiment::default();
-        experiment.fill();
-        let singles = single_stages(&experiment);
-        assert_eq!(singles.len(), Stage::PROVIDER.len());
-        let kind = |model: &ConfigurationModel| kind_of(model, &singles);
-        assert_eq!(kind(&ConfigurationModel::as_is()), Kind::AsIs);
-        assert_eq!(kind(&ConfigurationModel::plain_http()), Kind::PlainHttp);
-        assert_eq!(kind(&ConfigurationModel { idle_provider: true, ..ConfigurationModel::as_is() }), Kind::Loaded);
-        assert_eq!(kind(&ConfigurationModel::without("x", [Stage::Kdf])), Kind::StageOff("kdf".to_owned()));
-        assert_eq!(kind(&ConfigurationModel::without("x", Stage::PROVIDER)), Kind::AllOff);
-        let two = ConfigurationModel::without("x", [Stage::Cipher, Stage::Mac]);
-        assert_eq!(kind(&two), Kind::Several(vec!["cipher".to_owned(), "mac".to_owned()]));
-        assert_eq!(kind_of(&two, &BTreeSet::from(["mac", "cipher"])), Kind::AllOff);
-        assert_eq!(kind_of(&two, &BTreeSet::new()), Kind::Several(two.noop.clone()));
-        let burning = ConfigurationModel { burn_us: Some(50.0), ..ConfigurationModel::as_is() };
-        assert_eq!(kind(&burning), Kind::Setting);
-        let no_cache = TlsChange { session_cache: Some(SessionCache::Off), ..TlsChange::default() };
-        let without = ConfigurationModel { tls: no_cache, ..ConfigurationModel::without("x", [Stage::Kdf]) };
-        assert_eq!(kind(&without), Kind::Setting);
-        let slow = ConfigurationModel { processors: Some(Processors::default()), ..ConfigurationModel::plain_http() };
-        assert_eq!(kind(&slow), Kind::Setting);
-        assert_eq!(kind(&ConfigurationModel { idle_shim: true, ..ConfigurationModel::as_is() }), Kind::Loaded);
-    }
 
     #[test]
     fn every_order_is_complete_and_rounds_differ() {

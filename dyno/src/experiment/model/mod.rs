@@ -19,7 +19,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use tlsdyno_tls::Stage;
+use tlsdyno_tls::suite::KeyExchange;
+use tlsdyno_tls::{Stage, Suite};
 
 use super::job::WorkloadSpec;
 use crate::servers::{CommandSpec, ServerKind};
@@ -105,11 +106,13 @@ impl Experiment {
     /// The configurations of `ablate`: the untouched server, each stage off, all off, and plain HTTP where it can be had.
     pub fn ablation(stages: &[Stage], plain_http: bool) -> Vec<ConfigurationModel> {
         let mut configurations = vec![ConfigurationModel::as_is()];
-        configurations.extend(
-            stages.iter().map(|stage| ConfigurationModel::without(&format!("no {}", spoken(*stage)), [*stage])),
-        );
-        if stages.len() > 1 {
-            configurations.push(ConfigurationModel::without("all off", stages.iter().copied()));
+        let without =
+            |stage: &Stage| ConfigurationModel::without(&format!("no {}", spoken(*stage)), with_needed(*stage));
+        configurations.extend(stages.iter().map(without));
+        // Those of the shim overlap with them and with each other.
+        let of_provider: Vec<Stage> = stages.iter().copied().filter(|stage| Stage::PROVIDER.contains(stage)).collect();
+        if of_provider.len() > 1 {
+            configurations.push(ConfigurationModel::without("all off", of_provider));
         }
         if plain_http {
             configurations.push(ConfigurationModel::plain_http());
@@ -120,7 +123,38 @@ impl Experiment {
     /// Fills in the configurations where the experiment names none.
     pub fn fill(&mut self) {
         if self.configurations.is_empty() {
-            self.configurations = Experiment::ablation(&Stage::PROVIDER, self.has_plain_http());
+            let stages: Vec<Stage> = Stage::PROVIDER.into_iter().chain(self.stages_of_shim()).collect();
+            if stages.contains(&Stage::Setup) {
+                self.pin_suite();
+            }
+            self.configurations = Experiment::ablation(&stages, self.has_plain_http());
+        }
+    }
+
+    /// The stages of the shim that make sense beside those of the provider without further thought.
+    fn stages_of_shim(&self) -> Vec<Stage> {
+        let resumes = self.tls.is_resumable() && self.load.reuse_percent != Some(0.0);
+        let protected = !self.tls.early_data;
+        // What suite an own command would choose is not known: it may refuse any that is named here.
+        let pinned = self.tls.suite.is_some() || self.server.kind != ServerName::Command;
+        [(Stage::SessionCache, resumes), (Stage::Marshalling, protected), (Stage::Setup, protected && pinned)]
+            .into_iter()
+            .filter(|(_, sensible)| *sensible)
+            .map(|(stage, _)| stage)
+            .collect()
+    }
+
+    /// Names a suite where none is named: the first that the client would offer and the certificate can serve.
+    pub fn pin_suite(&mut self) {
+        let rsa = self.tls.certificate.starts_with("rsa");
+        let fits = |suite: &Suite| match suite.key_exchange() {
+            KeyExchange::Tls13 => true,
+            KeyExchange::EcdheRsa | KeyExchange::Rsa => rsa,
+            KeyExchange::EcdheEcdsa => !rsa,
+        };
+        if self.tls.suite.is_none() {
+            let suites = self.tls.suites().unwrap_or_default();
+            self.tls.suite = suites.iter().find(|suite| fits(suite)).map(ToString::to_string);
         }
     }
 
@@ -153,6 +187,15 @@ impl Experiment {
     }
 }
 
+/// A stage with those that must be off where it is (docs/NOOP.md).
+fn with_needed(stage: Stage) -> Vec<Stage> {
+    match stage {
+        Stage::Handshake => vec![Stage::Marshalling, Stage::Handshake],
+        Stage::RoundTrip => vec![Stage::SessionCache, Stage::Marshalling, Stage::RoundTrip],
+        stage => vec![stage],
+    }
+}
+
 fn spoken(stage: Stage) -> String {
     stage.name().replace('_', " ")
 }
@@ -167,7 +210,8 @@ mod tests {
         let names: Vec<_> = experiment.configurations.iter().map(|c| c.name.as_str()).collect();
         assert_eq!(names.first(), Some(&"as is"));
         assert_eq!(names.last(), Some(&"plain HTTP"));
-        assert_eq!(names.len(), 2 + Stage::PROVIDER.len() + 1);
+        assert_eq!(names.len(), 2 + Stage::PROVIDER.len() + 3 + 1);
+        assert_eq!(names[8..11], ["no session cache", "no marshalling", "no setup"]);
         assert!(names.contains(&"no key agreement"));
     }
 

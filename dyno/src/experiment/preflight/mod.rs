@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Config, EarlyData, Session, Settings, Stage, Suite};
 
-use super::exchange::{Answer, Failure, exchange};
+use super::exchange::{Answer, Failure, exchange, exchange_with};
 use crate::native::{Injection, ShimCounters, ShimInjection};
 
 /// One check and what it found.
@@ -108,8 +108,11 @@ impl Attempt<'_> {
     /// How a client with other settings fares: whether TLS failed, and what was seen. A session refused and a full handshake made
     /// instead would hide the resumed case: that is no failure.
     fn unmatched(&self, settings: &Settings) -> Result<(bool, String)> {
+        // Ends what a server with data in plain takes for the head of a request, so that it answers at once.
+        const BLANK_LINES: &[u8] = b"\r\n\r\n\r\n";
         let config = compile(settings)?;
-        let answer = exchange(self.subject.address, Some(&config), self.session.cloned(), self.subject.request);
+        let (address, session) = (self.subject.address, self.session.cloned());
+        let answer = exchange_with(address, Some(&config), session, self.subject.request, BLANK_LINES);
         Ok(match &answer {
             Err(failure) => (failure.is_tls(), failure.to_string()),
             Ok(answer) => (false, format!("completed with status {}", answer.status)),

@@ -1,0 +1,193 @@
+//! The stage × server matrix: every stage on a real server, checked as before a measurement, then with many connections at once whose
+//! bodies are compared byte for byte, and again after the server has reloaded its configuration (docs/STAGES.md is made from it).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use tlsdyno_tls::{Config, Session, Settings, Stage};
+
+use super::admission::checks_of;
+use super::cpus;
+use super::exchange::exchange;
+use super::job::WorkloadSpec;
+use super::model::{ConfigurationModel, Experiment, Server, ServerName, Tls};
+use super::preflight::{Check, compile};
+use super::rig::Rig;
+
+/// Connections at once.
+pub const CONNECTIONS: usize = 64;
+/// Bytes of the object: several records, the last of them not full.
+const OBJECT_BYTES: u64 = 40_001;
+
+/// A configuration of a server, and what was checked of it.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// Name of the configuration.
+    pub configuration: String,
+    /// Every check; the cell is good when all of them passed.
+    pub checks: Vec<Check>,
+}
+
+impl Cell {
+    /// The checks that failed.
+    pub fn failures(&self) -> impl Iterator<Item = &Check> {
+        self.checks.iter().filter(|check| !check.passed)
+    }
+}
+
+/// The configurations: the idle shim, each stage alone with those that it needs, and what the papers put together. `tls` names a suite.
+pub fn configurations(tls: &Tls) -> Vec<ConfigurationModel> {
+    let without = |name: &str, stages: &[Stage]| ConfigurationModel::without(name, stages.iter().copied());
+    let mut all = Experiment::ablation(&Stage::all().collect::<Vec<_>>(), false);
+    all.push(ConfigurationModel { name: "idle shim".to_owned(), idle_shim: true, ..ConfigurationModel::as_is() });
+    let idle = "idle shim and provider".to_owned();
+    all.push(ConfigurationModel { name: idle, idle_shim: true, idle_provider: true, ..ConfigurationModel::as_is() });
+    all.push(without("skeleton, no round trip", &[Stage::Marshalling, Stage::Handshake, Stage::RoundTrip]));
+    all.push(without("plain data, perfect cache", &[Stage::Marshalling, Stage::SessionCache]));
+    let everything = || Stage::PROVIDER.into_iter().chain([Stage::SessionCache, Stage::Marshalling]);
+    all.push(ConfigurationModel::without("all off, plain data, perfect cache", everything()));
+    let fast = everything().chain([Stage::RoundTrip]);
+    all.push(ConfigurationModel::without("all off, plain data, perfect cache, no round trip", fast));
+    if tls.suites().is_ok_and(|suites| !suites[0].protection().is_cbc()) {
+        all.push(without("no setup, no cipher, no mac", &[Stage::Setup, Stage::Cipher, Stage::Mac]));
+    }
+    all
+}
+
+/// Checks these configurations of one server. `say` is told of each as it begins.
+///
+/// # Errors
+/// What every configuration needs is missing. A configuration that fails is a cell with failed checks.
+pub fn check(
+    server: ServerName,
+    tls: &Tls,
+    configurations: Vec<ConfigurationModel>,
+    say: &mut dyn FnMut(&str),
+) -> Result<Vec<Cell>> {
+    let experiment = Experiment {
+        server: Server { kind: server, ..Server::default() },
+        tls: tls.clone(),
+        workload: WorkloadSpec::Url {
+            path: "/object".to_owned(),
+            bytes: Some(OBJECT_BYTES),
+            users: 1,
+            requests_per_user: 1,
+        },
+        configurations,
+        ..Experiment::default()
+    };
+    experiment.check()?;
+    let cpus = cpus::choose(&cpus::allowed(), None, None)?;
+    let mut rig = Rig::prepare(&experiment, cpus, &mut |_| ())?;
+    let mut cells = Vec::new();
+    for index in 0..rig.stands.len() {
+        let configuration = rig.stands[index].model.name.clone();
+        say(&configuration);
+        let checks = match checks_of_stand(&mut rig, index, tls.is_resumable()) {
+            Ok(checks) => checks,
+            Err(error) => vec![Check::new("the server starts and answers", false, format!("{error:#}"))],
+        };
+        rig.stop(index);
+        cells.push(Cell { configuration, checks });
+    }
+    Ok(cells)
+}
+
+fn checks_of_stand(rig: &mut Rig, index: usize, resumable: bool) -> Result<Vec<Check>> {
+    let (request, body_bytes) = rig.preflight_request();
+    rig.activate(index)?;
+    rig.make_universal(index, &request, resumable)?;
+    let mut checks = checks_of(rig, index, &request, body_bytes, resumable)?;
+    // The clients that had to fail left their traces in the log; from here on nobody may.
+    let instance = rig.stands[index].instance().context("the server does not run")?;
+    instance.error_log_alarms();
+    let body = std::fs::read(rig.docroot().join("object")).context("failed to read the object")?;
+    checks.push(many(rig, index, &request, &body, "at once"));
+    checks.push(reload(rig, index)?);
+    checks.push(many(rig, index, &request, &body, "after that"));
+    let instance = rig.stands[index].instance().context("the server does not run")?;
+    let alarms = instance.error_log_alarms();
+    checks.push(Check::new("the error log has no alarms of matching clients", alarms.is_empty(), alarms.join("; ")));
+    Ok(checks)
+}
+
+/// Lets the server reload its configuration; the built-in one has none and is started anew.
+fn reload(rig: &mut Rig, index: usize) -> Result<Check> {
+    let (name, reloaded) = if rig.is_built_in(index) {
+        rig.stop(index);
+        ("the server is started anew", rig.activate(index).map(|_| ()))
+    } else {
+        let instance = rig.stands[index].instance().context("the server does not run")?;
+        ("the server reloads its configuration", instance.reload())
+    };
+    let seen = reloaded.as_ref().map_or_else(|error| format!("{error:#}"), |()| "done".to_owned());
+    Ok(Check::new(name, reloaded.is_ok(), seen))
+}
+
+/// Many users at once: each makes a full handshake and then, where there are sessions, a resumed one.
+fn many(rig: &Rig, index: usize, request: &[u8], body: &[u8], when: &str) -> Check {
+    let stand = &rig.stands[index];
+    let name = format!("{CONNECTIONS} connections {when}: every body is right, byte for byte");
+    let Some(settings) = &stand.settings else {
+        return Check::new(name, false, "there is no TLS");
+    };
+    let user = User { address: stand.address(), settings, request, body };
+    let outcomes: Vec<Result<bool>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(|| user.visit())).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.map(|outcome| outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("a client panicked")))).collect()
+    });
+    let failed: Vec<String> =
+        outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).map(|error| format!("{error:#}")).collect();
+    let resumed = outcomes.iter().filter(|outcome| matches!(outcome, Ok(true))).count();
+    // Whoever offers the universal session, or plays a skeleton, is never refused.
+    let must_resume = [Stage::SessionCache, Stage::Handshake].iter().any(|stage| settings.stages_off.contains(*stage));
+    let all_resumed = resumed == CONNECTIONS || !must_resume;
+    let first = failed.first().map_or(String::new(), |first| format!("; {} failed, first: {first}", failed.len()));
+    Check::new(name, failed.is_empty() && all_resumed, format!("{resumed} resumed{first}"))
+}
+
+/// A client with its own sessions.
+struct User<'a> {
+    address: SocketAddr,
+    settings: &'a Settings,
+    request: &'a [u8],
+    body: &'a [u8],
+}
+
+impl User<'_> {
+    /// Whether the second connection resumed.
+    fn visit(&self) -> Result<bool> {
+        let config = compile(self.settings)?;
+        let (_, session) = self.fetch(&config, None)?;
+        let Some(session) = session else {
+            return Ok(false);
+        };
+        Ok(self.fetch(&config, Some(session))?.0)
+    }
+
+    fn fetch(&self, config: &Arc<Config>, session: Option<Session>) -> Result<(bool, Option<Session>)> {
+        let answer = exchange(self.address, Some(config), session, self.request)?;
+        anyhow::ensure!(answer.status == 200, "status {}", answer.status);
+        let same = answer.body() == self.body;
+        anyhow::ensure!(same, "another body, of {} bytes instead of {}", answer.body().len(), self.body.len());
+        Ok((answer.is_resumed(), answer.sessions.last().cloned()))
+    }
+}
+
+/// The TLS settings of the matrix: what each kind of resumption is tried with.
+pub fn tls_variants() -> [(&'static str, Tls); 3] {
+    let tls = |version: &str, suite: &str, tickets| Tls {
+        version: version.to_owned(),
+        suite: Some(suite.to_owned()),
+        tickets,
+        certificate: if version == "1.3" { "p-256" } else { "rsa-2048" }.to_owned(),
+        ..Tls::default()
+    };
+    [
+        ("TLS 1.3", tls("1.3", "TLS_AES_128_GCM_SHA256", true)),
+        ("TLS 1.2 ticket", tls("1.2", "ECDHE-RSA-AES128-GCM-SHA256", true)),
+        ("TLS 1.2 id", tls("1.2", "AES128-SHA", false)),
+    ]
+}
