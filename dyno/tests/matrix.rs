@@ -147,6 +147,8 @@ impl Bench {
             address: instance.address(),
             settings: Some(&settings),
             injection: Some(injection),
+            shim: None,
+            foreign_session: None,
             request: REQUEST,
             body_bytes: Some(OBJECT_BYTES as u64),
             resumable: true,

@@ -13,7 +13,9 @@ fn main() -> ExitCode {
         Some("openssl-series") => openssl_series::run(),
         Some("stage-matrix") => stage_matrix::run(&arguments[1..]),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- bench-client [--rounds N] [--seconds N] | openssl-series | stage-matrix [SERVER...]");
+            eprintln!(
+                "usage: cargo run -p xtask -- bench-client [--rounds N] [--seconds N] | openssl-series | stage-matrix [SERVER...]"
+            );
             return ExitCode::from(2);
         }
     };

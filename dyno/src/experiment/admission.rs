@@ -154,6 +154,7 @@ mod tests {
     use super::*;
     use crate::experiment::model::{Processors, TlsChange};
     use crate::servers::SessionCache;
+    use tlsdyno_tls::Stage;
 
     #[test]
     fn configurations_are_recognised_by_what_they_replace() {

@@ -140,6 +140,15 @@ pub fn verify(
         valid = false;
         warnings.push(reuse_warning(outcome));
     }
+    if outcome.early_accepted < outcome.early_offered {
+        warnings.push(Warning::Other {
+            what: format!(
+                "early data were taken on {} of the {} connections that sent them",
+                outcome.early_accepted, outcome.early_offered
+            ),
+            remedy: "Tickets that are some seconds older than they should be are refused, and so are those of another server".to_owned(),
+        });
+    }
     let elapsed = outcome.elapsed_ns.max(1) as f64;
     let client_busy = outcome.client_cpu_ns as f64 / elapsed >= CLIENT_BUSY_MAX * capacity.load_cpus;
     // In a closed loop somebody is always busy: if it is not the client, an accelerator is the server's business.

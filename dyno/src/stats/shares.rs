@@ -201,8 +201,14 @@ impl Comparison {
         let mut comparison = Comparison::EMPTY;
         let mut stages = Vec::new();
         let mut unmeasured: Vec<&str> = Stage::PROVIDER.iter().map(|stage| stage.name()).collect();
-        for kind in record.configurations.iter().map(|configuration| &configuration.kind) {
-            if let (Kind::StageOff(stage), Some(index)) = (kind, comparable(kind)) {
+        // The stages of the shim contain those of the provider: beside them they would be counted twice.
+        let of_provider = |stage: &str| Stage::PROVIDER.iter().any(|provider| provider.name() == stage);
+        let kinds = || record.configurations.iter().map(|configuration| &configuration.kind);
+        let any_of_provider = kinds().any(|kind| matches!(kind, Kind::StageOff(stage) if of_provider(stage)));
+        for kind in kinds() {
+            if let (Kind::StageOff(stage), Some(index)) = (kind, comparable(kind))
+                && (of_provider(stage) || !any_of_provider)
+            {
                 let column = comparison.column(saved(index));
                 comparison.share(stage, false, Combination::column(column), vec![index]);
                 stages.push((column, index));
