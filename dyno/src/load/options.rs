@@ -174,6 +174,9 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         noop: Vec::new(),
         encrypt_then_mac: true,
         tickets: !options.no_tickets,
+        early_data: false,
+        universal: None,
+        scripts: None,
         ca_file: options.ca_file.clone(),
     };
     let tls = if url.tls { Some(tls::config(&spec, &url.host)?) } else { None };

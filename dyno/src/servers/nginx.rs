@@ -141,7 +141,6 @@ fn tls_directives(tls: &ServerTls, place: Place) -> Result<Vec<String>> {
         "ssl_buffer_size 16k".to_owned(),
         "ssl_prefer_server_ciphers on".to_owned(),
         "ssl_session_timeout 1h".to_owned(),
-        format!("ssl_early_data {}", switch(tls.early_data)),
         format!("ssl_session_tickets {}", switch(tls.tickets)),
         format!("ssl_session_cache {}", session_cache(tls.session_cache)),
         format!(
