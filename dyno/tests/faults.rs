@@ -219,7 +219,7 @@ fn an_altered_server_that_fails_in_mid_run_costs_only_its_own_row() {
         assert_eq!(servers.len(), 5, "{servers:?}");
         kill_process(Pid::from_raw(servers[2]).unwrap(), signal).unwrap();
         let (code, result, said) = running.end();
-        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(code, Some(8), "{said}");
         let rows = result["configurations"].as_array().unwrap();
         let valid: Vec<_> = rows.iter().map(|row| (row["name"].as_str().unwrap(), row["valid"] == true)).collect();
         let expected =
