@@ -29,6 +29,7 @@ bench: ## what the client and the instrument cost (docs/BENCHMARKS.md); a quarte
 	./target/release/tlsdyno run experiments/modern/provider-overhead-keep-alive.toml --no-report
 	./target/release/tlsdyno run experiments/modern/nginx-rsa-full-handshake.toml --no-report
 	$(CARGO) run --release -p xtask -- bench-client
+	$(CARGO) run --release -p xtask -- bench-dispatch
 
 papers: ## one report for each figure and table of the papers, into target/papers; about an hour and a half, goes on where it was stopped
 	scripts/install-packages bench

@@ -1,6 +1,7 @@
 //! Developer tasks: `cargo run -p xtask -- TASK`.
 
 mod bench_client;
+mod bench_dispatch;
 mod openssl_series;
 mod stage_matrix;
 
@@ -10,11 +11,13 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let done = match arguments.first().map(String::as_str) {
         Some("bench" | "bench-client") => bench_client::run(&arguments[1..]),
+        Some("bench-dispatch") => bench_dispatch::run(&arguments[1..]),
         Some("openssl-series") => openssl_series::run(),
         Some("stage-matrix") => stage_matrix::run(&arguments[1..]),
         _ => {
             eprintln!(
-                "usage: cargo run -p xtask -- bench-client [--rounds N] [--seconds N] | openssl-series | stage-matrix [SERVER...]"
+                "usage: cargo run -p xtask -- bench-client [--rounds N] [--seconds N] | bench-dispatch [--rounds N] | openssl-series | \
+                 stage-matrix [SERVER...]"
             );
             return ExitCode::from(2);
         }

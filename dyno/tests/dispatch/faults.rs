@@ -2,14 +2,17 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use tlsdyno::servers::ServerKind;
 use tlsdyno_wire::codec::{put_u16, put_vector8};
 use tlsdyno_wire::hello::{self, Template, put_extension};
 
-use crate::support::{Dispatcher, await_that, backend, noise};
+use crate::cluster::{Cluster, Sessions};
+use crate::support::{Dispatcher, await_that, backend, control_path, noise, tlsdyno};
 
 /// Answers with its name, then with what it was sent.
 fn echo(name: &'static [u8]) -> SocketAddr {
@@ -52,7 +55,7 @@ fn nobody() -> SocketAddr {
 #[test]
 fn a_dead_backend_is_passed_over_and_comes_back() {
     let dead = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, control) = (dead.local_addr().unwrap(), crate::support::control_path());
+    let (address, control) = (dead.local_addr().unwrap(), control_path());
     drop(dead);
     let alive = echo(b"alive ");
     let arguments = ["--policy", "round-robin", "--check-interval", "20ms", "--control", &control];
@@ -67,8 +70,32 @@ fn a_dead_backend_is_passed_over_and_comes_back() {
 }
 
 #[test]
+fn a_real_server_killed_under_load_costs_only_its_own_connections() {
+    let cluster = Cluster::new(&ServerKind::Nginx, Sessions::Tickets13, 3);
+    let control = control_path();
+    let arguments = ["--policy", "session", "--check-interval", "50ms", "--control", &control];
+    let dispatcher = Dispatcher::new(&cluster.addresses(), &arguments);
+    let url = format!("https://{}/1k.bin", dispatcher.address);
+    let mut load = tlsdyno();
+    load.args(["load", &url, "--effort", "floor", "--json", "--total-connections", "3000", "--connections", "8"]);
+    let load = load.args(["--reuse", "80%"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    await_that("the load is under way", || dispatcher.spread(&control).iter().sum::<u64>() > 300);
+    for pid in cluster.servers[0].pids() {
+        let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL);
+    }
+    let output = load.wait_with_output().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let errors: u64 = json["errors"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
+    let hits = json["hits"].as_u64().unwrap();
+    println!("one of three killed: {hits} hits, {errors} errors");
+    assert!(errors <= 16, "only those that were on it: {json:#}");
+    assert_eq!(hits + errors, 3000, "{json:#}");
+    await_that("it is known to be down", || dispatcher.status(&control)["backends"][0]["up"] == false);
+}
+
+#[test]
 fn without_a_backend_the_client_is_told_at_once_and_the_dispatcher_goes_on() {
-    let control = crate::support::control_path();
+    let control = control_path();
     let dispatcher = Dispatcher::new(&[nobody(), nobody()], &["--control", &control, "--policy", "session"]);
     for _ in 0..3 {
         let mut client = dispatcher.connect();
@@ -99,7 +126,7 @@ fn a_full_accept_queue_makes_the_next_backend_be_tried() {
 fn a_frozen_backend_is_found_by_its_silence() {
     // It accepts, or its kernel does, and never says a word.
     let frozen = TcpListener::bind("127.0.0.1:0").unwrap();
-    let control = crate::support::control_path();
+    let control = control_path();
     let (alive, _seen) = backend(|mut stream: TcpStream| {
         let mut bytes = [0; 512];
         let _ = stream.read(&mut bytes);
@@ -132,7 +159,7 @@ fn a_reset_in_mid_handshake_reaches_the_client_and_nobody_else() {
         socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
     });
     let alive = echo(b"");
-    let control = crate::support::control_path();
+    let control = control_path();
     let arguments = ["--policy", "session", "--loops", "1", "--control", &control];
     let dispatcher = Dispatcher::new(&[address, alive], &arguments);
     let (mut reset, mut echoed) = (0, 0);
@@ -154,7 +181,7 @@ fn a_reset_in_mid_handshake_reaches_the_client_and_nobody_else() {
 
 #[test]
 fn a_client_that_does_not_finish_its_hello_in_time_is_let_go() {
-    let control = crate::support::control_path();
+    let control = control_path();
     let dispatcher =
         Dispatcher::new(&[echo(b"")], &["--policy", "session", "--hello-time", "150ms", "--control", &control]);
     let mut slow = dispatcher.connect();
@@ -178,7 +205,7 @@ fn malformed_and_truncated_hellos_arrive_as_they_were_sent() {
             let _ = stream.write_all(&bytes);
         }
     });
-    let control = crate::support::control_path();
+    let control = control_path();
     let dispatcher = Dispatcher::new(&[address], &["--policy", "session", "--control", &control]);
     let hello = client_hello();
     thread::scope(|scope| {
@@ -208,7 +235,7 @@ fn malformed_and_truncated_hellos_arrive_as_they_were_sent() {
 
 #[test]
 fn descriptors_may_run_out_and_come_back() {
-    let control = crate::support::control_path();
+    let control = control_path();
     let dispatcher = Dispatcher::new(&[echo(b"")], &["--policy", "round-robin", "--control", &control]);
     let limit = |current| Rlimit { current: Some(current), maximum: Some(20_000) };
     let pid = Pid::from_raw(dispatcher.pid() as i32);
@@ -216,9 +243,11 @@ fn descriptors_may_run_out_and_come_back() {
     let mut clients: Vec<_> = (0..60).map(|_| dispatcher.connect()).collect();
     await_that("accepting pauses", || dispatcher.count(&control, "accept_pauses") > 0);
     // Those that were let in are served, and when they leave, the others are let in or told.
-    for mut client in clients.drain(..) {
+    for client in &mut clients {
         let _ = client.write_all(b"x");
         let _ = client.shutdown(Shutdown::Write);
+    }
+    for mut client in clients {
         let mut answer = Vec::new();
         if client.read_to_end(&mut answer).is_ok() {
             assert!(answer == b"x" || answer.is_empty());
@@ -230,7 +259,7 @@ fn descriptors_may_run_out_and_come_back() {
 
 #[test]
 fn an_address_gets_no_more_connections_than_allowed() {
-    let control = crate::support::control_path();
+    let control = control_path();
     let arguments = ["--policy", "round-robin", "--max-per-address", "3", "--control", &control];
     let dispatcher = Dispatcher::new(&[echo(b"n")], &arguments);
     let hold = || {

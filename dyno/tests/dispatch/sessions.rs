@@ -114,3 +114,17 @@ fn nginx_tls12_tickets() {
 fn nginx_tls12_ids() {
     assert_sessions_are_found(&ServerKind::Nginx, Sessions::Ids);
 }
+
+#[test]
+fn apache() {
+    for sessions in [Sessions::Tickets13, Sessions::Tickets12, Sessions::Ids] {
+        assert_sessions_are_found(&ServerKind::ApacheEvent, sessions);
+    }
+}
+
+#[test]
+fn haproxy() {
+    for sessions in [Sessions::Tickets13, Sessions::Tickets12, Sessions::Ids] {
+        assert_sessions_are_found(&ServerKind::Haproxy, sessions);
+    }
+}

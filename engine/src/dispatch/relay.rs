@@ -116,6 +116,22 @@ impl Direction {
         Ok(())
     }
 
+    /// Sends the first bytes to a receiver that may not be connected yet; whether it is. What it did not take is for [`Direction::send_rest`].
+    pub(super) fn send_early(&mut self, to: BorrowedFd, first: &[u8]) -> Result<bool, Fault> {
+        if first.is_empty() {
+            return Ok(false);
+        }
+        self.taken = send(to, first)?;
+        Ok(self.taken > 0)
+    }
+
+    /// Sends what of the first bytes was not sent early.
+    pub(super) fn send_rest(&mut self, to: BorrowedFd, first: &[u8]) -> Result<(), Fault> {
+        let early = std::mem::take(&mut self.taken);
+        self.bytes += early as u64;
+        if early == first.len() { Ok(()) } else { self.send(to, &first[early..]) }
+    }
+
     /// The sender's end of stream was read elsewhere.
     pub(super) fn note_end(&mut self) {
         self.ended = true;

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto};
@@ -127,7 +128,9 @@ impl Loop<'_> {
             let event = self.reactor.event(index);
             match event.token {
                 WAKE => {}
-                token if token >= Id::TOKENS => self.accept((token - Id::TOKENS) as usize),
+                token if token >= Id::TOKENS => {
+                    self.accept((token - Id::TOKENS) as usize);
+                }
                 _ => self.on_event(event),
             }
         }
@@ -174,29 +177,34 @@ impl Loop<'_> {
     /// Closes the listeners once what waits in their queues is accepted.
     fn stop_listening(&mut self) -> io::Result<()> {
         for index in 0..self.listeners.len() {
-            self.accept(index);
+            while self.accept(index) {}
         }
         self.listeners.clear();
         Ok(())
     }
 
-    fn accept(&mut self, listener: usize) {
+    /// Accepts some of those that wait; whether there may be more.
+    fn accept(&mut self, listener: usize) -> bool {
         for _ in 0..ACCEPTS_PER_TURN {
             if self.places.open() >= self.connections_max() {
-                return;
+                return false;
             }
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             let (client, address) = match rustix::net::acceptfrom_with(&self.listeners[listener], flags) {
                 Ok(accepted) => accepted,
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => return self.pause_accepting(),
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    self.pause_accepting();
+                    return false;
+                }
                 // Nobody left, or one that gave up while waiting.
-                Err(_) => return,
+                Err(_) => return false,
             };
             if let Some(Ok(address)) = address.map(SocketAddr::try_from) {
                 self.counts.all.accepted.add(1);
                 self.admit(client, address);
             }
         }
+        true
     }
 
     /// Descriptors have run out: those of idle pipes are given back, and others wait until some connection ends.
@@ -222,7 +230,7 @@ impl Loop<'_> {
         let id = self.places.insert(connection);
         match self.snapshot.settings.policy.reads_hellos() {
             true => self.read_hello(id),
-            false => self.connect(id),
+            false => self.connect_first(id),
         }
     }
 
@@ -239,18 +247,18 @@ impl Loop<'_> {
                 Ok((0, _)) => {
                     self.counts.all.not_tls.add(1);
                     connection.up.note_end();
-                    return self.connect(id);
+                    return self.connect_first(id);
                 }
                 Ok((count, _)) => {
                     connection.first_bytes.extend_from_slice(&self.buffer[..count]);
                     let found = reader.read(&self.buffer[..count]);
-                    // Records of one byte each take six for each byte of the hello: that much is held, no more.
-                    let too_long = connection.first_bytes.len() > most * 6 + COPY_BYTES;
+                    // Headers of tiny records count too: nobody may make us hold more than twice what is allowed, and one read.
+                    let too_long = connection.first_bytes.len() > most * 2;
                     match found {
                         Ok(None) if !too_long => {}
                         Ok(Some(keys)) => {
                             self.understand(id, &keys);
-                            return self.connect(id);
+                            return self.connect_first(id);
                         }
                         Ok(None) => self.counts.all.hellos_oversized.add(1),
                         Err(Unreadable::Oversized { .. }) => self.counts.all.hellos_oversized.add(1),
@@ -258,7 +266,7 @@ impl Loop<'_> {
                         Err(Unreadable::Records(_) | Unreadable::NoHello) => self.counts.all.not_tls.add(1),
                     }
                     if found.is_err() || too_long {
-                        return self.connect(id);
+                        return self.connect_first(id);
                     }
                 }
                 Err(Errno::AGAIN) => break,
@@ -291,6 +299,17 @@ impl Loop<'_> {
 
     // --- connecting ----------------------------------------------------------------------------------------------------------------
 
+    /// Connects, now that it is known what to send first.
+    fn connect_first(&mut self, id: Id) {
+        let header = self.snapshot.settings.proxy_header;
+        if let Some(connection) = self.places.get(id) {
+            let first = std::mem::take(&mut connection.first_bytes);
+            connection.first_bytes = with_proxy_header(header, connection, first);
+            connection.hello = None;
+        }
+        self.connect(id);
+    }
+
     /// Chooses a backend and connects to it; where that fails, to the next, until none is left.
     fn connect(&mut self, id: Id) {
         loop {
@@ -314,15 +333,19 @@ impl Loop<'_> {
                     return self.close(id);
                 }
             };
-            let connected = match rustix::net::connect(&descriptor, &address) {
-                Ok(()) => true,
-                Err(Errno::INPROGRESS | Errno::INTR) => false,
-                Err(_) => {
-                    self.note_failure(id, slot);
-                    continue;
+            let connecting = match rustix::net::connect(&descriptor, &address) {
+                Ok(()) => Ok(true),
+                // On the same machine the connection stands already, and takes what the client has said: no event to wait for.
+                Err(Errno::INPROGRESS | Errno::INTR) => {
+                    connection.up.send_early(descriptor.as_fd(), &connection.first_bytes)
                 }
+                Err(_) => Err(Fault::Receiver),
             };
-            self.shared.slots[usize::from(slot)].active.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let Ok(connected) = connecting else {
+                self.note_failure(id, slot);
+                continue;
+            };
+            self.shared.slots[usize::from(slot)].active.fetch_add(1, Relaxed);
             connection.stage = Stage::Connecting;
             connection.since_ns = self.now_ns;
             let socket = Socket { descriptor, tells_room: !connected, watched: true };
@@ -354,7 +377,7 @@ impl Loop<'_> {
         let mut active = [0; BACKENDS_MAX];
         for target in targets {
             let slot = usize::from(target.slot);
-            active[slot] = self.shared.slots[slot].active.load(std::sync::atomic::Ordering::Relaxed);
+            active[slot] = self.shared.slots[slot].active.load(Relaxed);
         }
         let choices = Choices { targets, usable: wanted & !connection.tried, active: &active };
         let address = connection.client_address.ip();
@@ -396,13 +419,12 @@ impl Loop<'_> {
             self.shared.memory.note_address(address, slot, seconds(self.now_ns), timeout_s);
         }
         let first = std::mem::take(&mut connection.first_bytes);
-        let first = with_proxy_header(self.snapshot.settings.proxy_header, connection, first);
         connection.stage = Stage::Relaying;
         connection.since_ns = self.now_ns;
         connection.up.note_readable(false);
         let Some(backend) = &connection.backend else { return };
-        let sent =
-            if first.is_empty() { Ok(()) } else { connection.up.send(backend.socket.descriptor.as_fd(), &first) };
+        let sent = connection.up.send_rest(backend.socket.descriptor.as_fd(), &first);
+        self.counts.all.bytes_up.add(connection.up.bytes);
         let watched = match std::mem::replace(&mut connection.client.watched, true) {
             true => Ok(()),
             false => self.reactor.add(&connection.client.descriptor, id.token(Side::Client), Interest::EdgeRead),
@@ -429,7 +451,7 @@ impl Loop<'_> {
 
     fn leave_backend(&mut self, id: Id) -> Option<u8> {
         let backend = self.places.get(id)?.backend.take()?;
-        self.shared.slots[usize::from(backend.slot)].active.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        self.shared.slots[usize::from(backend.slot)].active.fetch_sub(1, Relaxed);
         Some(backend.slot)
     }
 
@@ -579,7 +601,7 @@ impl Loop<'_> {
 
     fn leave_count(&mut self, id: Id) {
         if let Some(backend) = self.places.get(id).and_then(|connection| connection.backend.as_ref()) {
-            self.shared.slots[usize::from(backend.slot)].active.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            self.shared.slots[usize::from(backend.slot)].active.fetch_sub(1, Relaxed);
         }
     }
 
