@@ -6,7 +6,7 @@ use tlsdyno::servers::ServerKind;
 
 use crate::cluster::{Cluster, Sessions, load};
 use crate::rustls_server;
-use crate::support::{Dispatcher, control_path};
+use crate::support::{Dispatcher, await_that, control_path};
 
 const SERVERS: u64 = 3;
 /// Connections at a time: so many may be under way when a key is first met.
@@ -27,8 +27,11 @@ fn assert_sessions_are_found_at(addresses: &[SocketAddr], sessions: Sessions) {
     let learning = load(&dispatcher, sessions, &reuse("50%"));
     let misrouted = learning.offered - learning.accepted;
     // TLS 1.2 shows what it issues; a key of TLS 1.3 is found by trying, N - 1 times at most, and each time by all that are under way.
+    let unknown = learning.offered - dispatcher.count(&control, "routed_known");
     let most = if sessions == Sessions::Tickets13 { SERVERS * (SERVERS - 1 + AT_ONCE) } else { 0 };
-    assert!(misrouted <= most, "{sessions:?} while learning: {learning:?}");
+    assert!(unknown <= most, "{sessions:?} while learning: {learning:?}, {unknown} unknown");
+    // A server may refuse its own: one that shares its cache among processes stores a session after the client can offer it.
+    assert!(misrouted <= most + 3, "{sessions:?} while learning: {learning:?}");
     let mut offered = learning.offered;
     for percent in ["50%", "80%", "100%"] {
         let seen = load(&dispatcher, sessions, &reuse(percent));
@@ -42,7 +45,10 @@ fn assert_sessions_are_found_at(addresses: &[SocketAddr], sessions: Sessions) {
         let is_even = spread.iter().all(|&count| count.abs_diff(even) * 10 <= even);
         assert!(is_even || percent == "100%", "{sessions:?} {percent}: {spread:?}");
     }
-    assert_eq!(dispatcher.count(&control, "sessions_offered"), offered, "the dispatcher sees what the client does");
+    // The dispatcher sees what the client does, but for connections that a server closed without a word (Apache, when it ends a process) and the client
+    // made anew.
+    let seen = dispatcher.count(&control, "sessions_offered");
+    assert!(seen <= offered && seen * 100 >= offered * 99, "{seen} of {offered}");
 }
 
 #[test]
@@ -89,11 +95,15 @@ fn sessions_are_found_again_after_keys_change() {
     let dispatcher = Dispatcher::new(&cluster.addresses(), &["--policy", "session", "--control", &control]);
     load(&dispatcher, Sessions::Tickets13, &reuse("80%"));
     for server in 0..SERVERS as usize {
+        let old = cluster.servers[server].worker_pids();
         cluster.servers[server].reload().unwrap();
+        // As long as an old worker accepts connections, the server refuses its own tickets now and then.
+        let is_gone = |pid: &u32| !std::path::Path::new(&format!("/proc/{pid}")).exists();
+        await_that("the old workers end", || old.iter().all(is_gone));
         let seen = load(&dispatcher, Sessions::Tickets13, &reuse("80%"));
         let lost = seen.offered - seen.accepted;
         println!("key of server {server} changed: {seen:?}");
-        // The new key is found by trying, and the old one may still be given out while old workers end. Each load starts without sessions.
+        // The new key is found by trying; each load starts without sessions of the old one.
         assert!(lost <= 2 * (SERVERS - 1 + AT_ONCE), "{seen:?}");
         let after = load(&dispatcher, Sessions::Tickets13, &reuse("80%"));
         assert!(after.accepted * 100 >= after.offered * 99, "{after:?}");
