@@ -149,15 +149,18 @@ fn tls_factor(summary: &Summary, beside: &Beside) -> Option<String> {
     let factor = |share: f64| 1.0 / share;
     let cpu = ours.by_cpu;
     let (from, to) = (factor(cpu.high), factor(cpu.low));
+    if theirs.is_empty() || !to.is_finite() {
+        return None;
+    }
     let word = match () {
-        () if theirs.is_empty() => return None,
         () if from > high => "that is bigger",
         () if to < low => "that is smaller",
         () if from >= low && to <= high => "that lies between them",
         () => "whether that is another is undecided",
     };
+    let range = if theirs.len() > 1 { format!("{low:.1} to {high:.1}") } else { format!("{low:.1}") };
     Some(format!(
-        "TLS divides what this server can do by {:.1} [{from:.1}, {to:.1}] (from CPU per hit), the paper's servers by {low:.1} to {high:.1}: {word}.",
+        "TLS divides what this server can do by {:.1} [{from:.1}, {to:.1}] (from CPU per hit), what the paper's could do by {range}: {word}.",
         factor(cpu.times)
     ))
 }

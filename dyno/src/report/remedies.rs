@@ -1,6 +1,6 @@
 //! The ranked list of remedies at the end of a report: what was measured to help, by how much, and what the server needs for it.
 
-use super::sections::{Item, Section};
+use super::sections::{self, Item, Section};
 use super::text::{capitalised, ratio_gain, ratio_times};
 use crate::experiment::model::{ConfigurationModel, Experiment};
 use crate::servers::directives;
@@ -52,7 +52,7 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
     let measured = || remedies.iter().filter_map(|remedy| remedy.ratio.map(|ratio| (remedy, ratio)));
     let items = measured().zip(1..).map(|((remedy, ratio), place)| item(remedy, ratio, place, server, record));
     let missing: Vec<&str> = remedies.iter().filter(|of| of.ratio.is_none()).map(|of| of.name.as_str()).collect();
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = sections::signs(remedies.iter().filter_map(|of| of.ratio)).into_iter().collect();
     if !missing.is_empty() {
         notes.push(format!("Not measured here, so not recommended: {}.", missing.join(", ")));
     }

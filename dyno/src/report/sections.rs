@@ -4,7 +4,7 @@
 use super::text::{difference_with_interval, interval, percent, ratio_times};
 use super::{beside, remedies};
 use crate::stats::answers::{ComparisonAnswer, Direction, SetupAndData};
-use crate::stats::{Metric, Summary, Verdict};
+use crate::stats::{Metric, Ratio, Summary, Verdict};
 use crate::store::Record;
 
 /// A part of a report: an introduction, then a table or a list, then notes. Any of them may be empty.
@@ -89,7 +89,16 @@ fn comparisons(summary: &Summary) -> Option<Section> {
         title: "Comparisons",
         intro: "Hits per second at saturation, with 95 % intervals; in brackets the same from CPU per hit.".to_owned(),
         items: comparisons.iter().map(comparison).collect(),
+        notes: signs(comparisons.iter().filter_map(|answer| answer.ratio)).into_iter().collect(),
         ..Section::default()
+    })
+}
+
+/// What the signs before ratios say, where there are any.
+pub(super) fn signs(mut ratios: impl Iterator<Item = Ratio>) -> Option<String> {
+    ratios.any(|ratio| ratio.at_least || ratio.at_most).then(|| {
+        "≥ and ≤: bounds, as something else than the server limited one of the two; ?: limited both, so that hits per second say nothing."
+            .to_owned()
     })
 }
 
