@@ -47,8 +47,8 @@ static int checked(int descriptor, const struct sockaddr_storage *peer, struct s
     if (descriptor < 0)
         return descriptor;
     if (!may_stay(descriptor, peer)) {
+        count(SHIM_COUNT_REFUSED); /* first: who sees the connection closed may look at the count */
         close(descriptor);
-        count(SHIM_COUNT_REFUSED);
         errno = ECONNABORTED;
         return -1;
     }

@@ -22,8 +22,10 @@ const KINDS: [ServerKind; 6] = [
     ServerKind::Lighttpd,
 ];
 
-/// Connections open at once.
+/// Connections open at once, of skeletons.
 const TOGETHER: usize = 64;
+/// Connections that other servers are made for; prefork starts a process for each.
+const FEW: u32 = 4;
 const BODY_BYTES: usize = 100_000;
 
 struct Stand {
@@ -33,7 +35,7 @@ struct Stand {
 }
 
 impl Stand {
-    fn start(place: &Place, kind: &ServerKind, settings: &ShimSettings) -> Stand {
+    fn start(place: &Place, kind: &ServerKind, settings: &ShimSettings, connections: u32) -> Stand {
         let own = place.directory.path().join(format!("shim-{kind:?}"));
         servers::run_directory::make_passable(&own).unwrap();
         let injection = ShimInjection::prepare(&own, settings).unwrap();
@@ -49,7 +51,7 @@ impl Stand {
             tls: Some(tls),
             environment: injection.environment(),
             workers,
-            connections: TOGETHER as u32,
+            connections,
             ..place.spec(kind.clone())
         };
         let server = place.start(&spec).unwrap_or_else(|error| panic!("{kind:?}: {error:#}"));
@@ -92,8 +94,6 @@ fn off(stages: &[Stage]) -> StageSet {
 /// A client of skeleton handshakes: messages of the script's sizes, then plain HTTP.
 struct Skeleton {
     stream: TcpStream,
-    sent: usize,
-    received: usize,
 }
 
 const REQUEST: &[u8] = b"GET /body.bin HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -103,18 +103,16 @@ impl Skeleton {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream.set_nodelay(true).unwrap();
-        Skeleton { stream, sent: 0, received: 0 }
+        Skeleton { stream }
     }
 
     fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).unwrap();
-        self.sent += bytes.len();
     }
 
     fn receive_flight(&mut self, size: u32) {
         let mut flight = vec![0xff; size as usize];
         self.stream.read_exact(&mut flight).unwrap();
-        self.received += flight.len();
         assert!(flight[0] == 0x16 && flight[1..].iter().all(|byte| *byte == 0), "{flight:?}");
     }
 
@@ -152,22 +150,27 @@ impl Skeleton {
     }
 
     fn receive_body(&mut self, what: &str) {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            let got = self.stream.read(&mut byte).unwrap();
-            assert_eq!(got, 1, "{what}: ended after {}", String::from_utf8_lossy(&head));
-            head.push(byte[0]);
-        }
-        assert!(head.starts_with(b"HTTP/1.1 200"), "{what}: {}", String::from_utf8_lossy(&head));
-        let mut received = vec![0; BODY_BYTES];
-        self.stream.read_exact(&mut received).unwrap();
+        let mut answer = Vec::new();
+        let mut piece = vec![0; 16_384];
+        let body_at = loop {
+            let got = self.stream.read(&mut piece).unwrap();
+            assert!(got > 0, "{what}: ended after {}", String::from_utf8_lossy(&answer));
+            answer.extend(&piece[..got]);
+            if let Some(end) = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+                break end + 4;
+            }
+        };
+        assert!(answer.starts_with(b"HTTP/1.1 200"), "{what}: {}", String::from_utf8_lossy(&answer[..body_at]));
+        let mut received = answer.split_off(body_at);
+        let already = received.len();
+        received.resize(BODY_BYTES, 0);
+        self.stream.read_exact(&mut received[already..]).unwrap();
         assert!(received == body(), "{what}: another body");
     }
 }
 
-/// Many connections at once, of both kinds; answers how many bytes the first of each kind had in its handshake.
-fn skeletons_at_once(stand: &Stand, scripts: [&Script; 2], resumed_kind: u8) {
+/// Many connections at once, half of them resumed, with this many requests each.
+fn skeletons_at_once(stand: &Stand, scripts: [&Script; 2], resumed_kind: u8, requests: usize) {
     let address = stand.server.address();
     std::thread::scope(|scope| {
         for number in 0..TOGETHER {
@@ -176,8 +179,10 @@ fn skeletons_at_once(stand: &Stand, scripts: [&Script; 2], resumed_kind: u8) {
                 let mut client = Skeleton::open(address);
                 client.shake_hands(scripts[usize::from(resumed)], if resumed { resumed_kind } else { 0 });
                 client.receive_body(&stand.name);
-                client.send(REQUEST);
-                client.receive_body(&stand.name);
+                for _ in 1..requests {
+                    client.send(REQUEST);
+                    client.receive_body(&stand.name);
+                }
             });
         }
     });
@@ -192,10 +197,11 @@ fn check_skeletons(stages: StageSet, full: &Script, resumed: &Script, resumed_ki
             time_stamps: true,
             ..ShimSettings::new(stages, Version::Tls13)
         };
-        let mut stand = Stand::start(&place, kind, &settings);
-        skeletons_at_once(&stand, [full, resumed], resumed_kind);
+        let mut stand = Stand::start(&place, kind, &settings, TOGETHER as u32);
+        skeletons_at_once(&stand, [full, resumed], resumed_kind, 2);
         stand.reload();
-        skeletons_at_once(&stand, [full, resumed], resumed_kind);
+        // A worker that ends still answers what it has accepted, but keeps no connection for a second request.
+        skeletons_at_once(&stand, [full, resumed], resumed_kind, 1);
         let counters = stand.counters();
         let half = TOGETHER as u64;
         let get = |name| counters.get(name).unwrap();
@@ -266,7 +272,7 @@ fn check_perfect_cache(version: Version, tickets: bool) {
     for kind in &KINDS {
         let stages = off(&[Stage::SessionCache]);
         let settings = ShimSettings { tickets, ..ShimSettings::new(stages, version) };
-        let mut stand = Stand::start(&place, kind, &settings);
+        let mut stand = Stand::start(&place, kind, &settings, FEW);
         let session = stand.server.directory().join("client-session");
         assert!(!stand.injection.universal_ready().unwrap());
         assert!(!fetch(&stand.server, &["-sess_out", session.to_str().unwrap()]));
@@ -304,7 +310,7 @@ fn idle_it_only_counts() {
     let place = place();
     for kind in &KINDS {
         let settings = ShimSettings { time_stamps: true, ..ShimSettings::new(StageSet::NONE, Version::Tls13) };
-        let stand = Stand::start(&place, kind, &settings);
+        let stand = Stand::start(&place, kind, &settings, FEW);
         let session = stand.server.directory().join("client-session");
         assert!(!fetch(&stand.server, &["-sess_out", session.to_str().unwrap()]));
         resume(&stand, &session, 1);
