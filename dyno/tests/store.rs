@@ -89,6 +89,25 @@ fn what_is_no_store_is_refused_and_left_alone() {
 }
 
 #[test]
+fn a_store_of_version_1_is_upgraded_and_can_be_read_before_that() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("old.sqlite");
+    let mut record = small();
+    let id = Store::open_at(&path).expect("store").begin(&record).expect("begin");
+    let old = rusqlite::Connection::open(&path).expect("database");
+    old.execute_batch("ALTER TABLE blocks DROP COLUMN companion_cpu_ns; PRAGMA user_version = 1").expect("as it was");
+    drop(old);
+    for block in &mut record.blocks {
+        block.companion_cpu_ns = 0;
+    }
+    record.id = id.clone();
+    assert_eq!(Store::open_for_reading_at(&path).expect("read only").load(&id).expect("load"), record);
+    let mut store = Store::open_at(&path).expect("upgrade");
+    assert_eq!(store.load(&id).expect("load"), record);
+    store.begin(&record).expect("a record of today");
+}
+
+#[test]
 fn a_file_of_one_record_comes_back_as_it_was() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("record.json");

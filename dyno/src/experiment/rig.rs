@@ -37,6 +37,8 @@ pub struct Stand {
     pub model: ConfigurationModel,
     /// Where its server runs.
     pub placement: Placement,
+    /// Servers that its server needs beside it run on the load's CPU.
+    pub companion_shares_load: bool,
     /// Its emulated hardware in words, if anything is emulated.
     pub hardware: Option<String>,
     /// The provider in the server.
@@ -172,6 +174,7 @@ impl Rig {
         let emulated = hardware::description(model, &placement, workers, emulated, self.cpus.load);
         // An own command serves TLS and plain HTTP in one process, so it always gets its certificate.
         let plain = model.plain_http && experiment.server.kind != ServerName::Command;
+        let companion = self.cpus.companion(&placement.server, &cpus::allowed());
         let spec = ServerSpec {
             kind: experiment.server_kind(),
             tls: if plain { None } else { Some(self.server_tls(&tls)?) },
@@ -182,7 +185,7 @@ impl Rig {
             log_sessions: false,
             allow_insecure_listen: experiment.server.allow_insecure_listen,
             workers,
-            companion_cpu: Some(self.cpus.companion(&placement.server, &cpus::allowed())),
+            companion_cpu: Some(companion),
             connections: experiment.load.connections,
         };
         let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)?) };
@@ -190,6 +193,7 @@ impl Rig {
         Ok(Stand {
             model: model.clone(),
             placement,
+            companion_shares_load: companion == self.cpus.load,
             hardware: emulated,
             injection,
             shim,

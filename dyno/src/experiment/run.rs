@@ -385,6 +385,7 @@ impl Session<'_> {
         let steal_before = manifest::steal_ns();
         let started_ns = self.started.elapsed().as_nanos() as u64;
         let cpu_before = self.server_cpu_ns(index)?;
+        let beside_before = self.companion_cpu_ns(index)?;
         let outcome = self.load.run(index, users);
         let cpu_after = self.server_cpu_ns(index);
         let (outcome, cpu_after) = match (outcome, cpu_after) {
@@ -402,7 +403,8 @@ impl Session<'_> {
             return Err(hangs).or_exit(Exit::Server);
         }
         let server_cpu_ns = cpu_after.saturating_sub(cpu_before);
-        let verdict = self.judge(index, &outcome, expected, server_cpu_ns);
+        let companion_cpu_ns = self.companion_cpu_ns(index)?.saturating_sub(beside_before);
+        let verdict = self.judge(index, &outcome, expected, server_cpu_ns, companion_cpu_ns);
         Ok(Block {
             configuration: index,
             started_ns,
@@ -411,6 +413,7 @@ impl Session<'_> {
             body_bytes: outcome.body_bytes,
             server_cpu_ns,
             client_cpu_ns: outcome.client_cpu_ns,
+            companion_cpu_ns,
             connections: outcome.connections,
             handshakes_full: outcome.handshakes_full,
             resumed_intended: outcome.resumed_intended,
@@ -427,7 +430,14 @@ impl Session<'_> {
     }
 
     /// Verifies a block, and says what deserves to be said only once.
-    fn judge(&mut self, index: usize, outcome: &OutcomeRecord, expected: Expected, server_cpu_ns: u64) -> Verdict {
+    fn judge(
+        &mut self,
+        index: usize,
+        outcome: &OutcomeRecord,
+        expected: Expected,
+        server_cpu_ns: u64,
+        companion_cpu_ns: u64,
+    ) -> Verdict {
         let configuration = &self.journal.record().configurations[index];
         let (kind, tls) = (configuration.kind.clone(), configuration.tls);
         if kind == Kind::AsIs && outcome.errors.is_empty() {
@@ -455,6 +465,7 @@ impl Session<'_> {
         let capacity = Capacity {
             server_cpus: placement.server_cpus,
             load_cpus: placement.load_cpus,
+            beside_load_ns: if self.rig.stands[index].companion_shares_load { companion_cpu_ns } else { 0 },
             waits: model.accelerator.is_some(),
         };
         let verdict = verify(outcome, expected, server_cpu_ns, as_is, capacity);
@@ -508,6 +519,13 @@ impl Session<'_> {
             last = now;
         }
         Ok(last)
+    }
+
+    /// CPU time of the servers that this one needs beside it.
+    fn companion_cpu_ns(&mut self, index: usize) -> Result<u64> {
+        let costs =
+            self.rig.stands[index].instance().map_or(Ok(Vec::new()), |instance| instance.companions_cpu_ns())?;
+        Ok(costs.iter().map(|(_, ns)| ns).sum())
     }
 
     /// What the server's log says, as the end of an error message.

@@ -91,6 +91,8 @@ pub struct Capacity {
     pub server_cpus: f64,
     /// CPU time that the load can have beside a saturated server, in CPUs.
     pub load_cpus: f64,
+    /// CPU time that servers beside the server under test took on the load's CPU, nanoseconds.
+    pub beside_load_ns: u64,
     /// The server also waits for an emulated accelerator: its CPU need not be busy when it is the bottleneck.
     pub waits: bool,
 }
@@ -98,7 +100,7 @@ pub struct Capacity {
 impl Default for Capacity {
     /// One processor each.
     fn default() -> Capacity {
-        Capacity { server_cpus: 1.0, load_cpus: 1.0, waits: false }
+        Capacity { server_cpus: 1.0, load_cpus: 1.0, beside_load_ns: 0, waits: false }
     }
 }
 
@@ -150,7 +152,8 @@ pub fn verify(
         });
     }
     let elapsed = outcome.elapsed_ns.max(1) as f64;
-    let client_busy = outcome.client_cpu_ns as f64 / elapsed >= CLIENT_BUSY_MAX * capacity.load_cpus;
+    let load_cpu_ns = outcome.client_cpu_ns + capacity.beside_load_ns;
+    let client_busy = load_cpu_ns as f64 / elapsed >= CLIENT_BUSY_MAX * capacity.load_cpus;
     // In a closed loop somebody is always busy: if it is not the client, an accelerator is the server's business.
     let server_busy = capacity.waits || server_cpu_ns as f64 / elapsed >= SERVER_BUSY_MIN * capacity.server_cpus;
     Verdict { valid, client_bound: client_busy || !server_busy, unsaturated: !client_busy && !server_busy, warnings }
@@ -307,13 +310,20 @@ mod tests {
             let outcome = OutcomeRecord { client_cpu_ns, ..outcome() };
             verify(&outcome, EXPECTED, server_cpu_ns, AS_DECLARED, capacity)
         };
-        let slow = Capacity { server_cpus: 0.7, load_cpus: 0.65, waits: false };
+        let slow = Capacity { server_cpus: 0.7, load_cpus: 0.65, ..Capacity::default() };
         assert!(!of(690_000_000, 300_000_000, slow).client_bound, "saturated at 0.7 CPUs");
         assert!(of(500_000_000, 300_000_000, slow).unsaturated);
         assert!(of(690_000_000, 640_000_000, slow).client_bound, "the load has used up its rest");
         let waiting = Capacity { waits: true, ..slow };
         assert!(!of(100_000_000, 300_000_000, waiting).client_bound, "the accelerator is the bottleneck");
         assert!(of(100_000_000, 640_000_000, waiting).client_bound);
+    }
+
+    #[test]
+    fn a_backend_on_the_loads_cpu_makes_it_busy_too() {
+        let beside = Capacity { beside_load_ns: 660_000_000, ..Capacity::default() };
+        let verdict = verify(&outcome(), EXPECTED, 700_000_000, AS_DECLARED, beside);
+        assert!(verdict.client_bound && !verdict.unsaturated);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::store::{Block, Kind, Record};
 /// A number or mark of a block, with the name of its column.
 type Field = (&'static str, fn(&Block) -> u64);
 
-const FIELDS: [Field; 16] = [
+const FIELDS: [Field; 17] = [
     ("position_in_round", |block| u64::from(block.position_in_round)),
     ("started_ns", |block| block.started_ns),
     ("elapsed_ns", |block| block.elapsed_ns),
@@ -13,6 +13,7 @@ const FIELDS: [Field; 16] = [
     ("body_bytes", |block| block.body_bytes),
     ("server_cpu_ns", |block| block.server_cpu_ns),
     ("client_cpu_ns", |block| block.client_cpu_ns),
+    ("companion_cpu_ns", |block| block.companion_cpu_ns),
     ("connections", |block| block.connections),
     ("handshakes_full", |block| block.handshakes_full),
     ("resumed_intended", |block| block.resumed_intended),

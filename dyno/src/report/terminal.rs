@@ -57,6 +57,7 @@ pub fn results(record: &Record, summary: &Summary, style: Style) -> String {
     }
     parts.extend(sections::answers(summary).iter().map(|section| section_text(section, style)));
     parts.push(configurations_table(summary, style));
+    parts.extend(companions(summary).map(|text| wrapped(&text, style.width, "  ")));
     let warnings: Vec<String> = super::warnings(summary).iter().map(|warning| warning_line(warning, style)).collect();
     if !warnings.is_empty() {
         parts.push(warnings.join("\n"));
@@ -221,6 +222,24 @@ fn missing(summary: &Summary) -> Option<String> {
             "The named shares add up to {sum} by CPU, which is too much ({value} is missing): the steps overlap, so that together they promise \
              more than they give."
         ),
+    })
+}
+
+/// What servers beside the server under test cost, where there are any.
+fn companions(summary: &Summary) -> Option<String> {
+    let costs: Vec<String> = summary
+        .configurations
+        .iter()
+        .filter(|configuration| configuration.companion_cpu_ns_per_hit > 0.0)
+        .map(|configuration| {
+            format!("{} {} µs/hit", configuration.name, tenths(configuration.companion_cpu_ns_per_hit / 1e3))
+        })
+        .collect();
+    (!costs.is_empty()).then(|| {
+        format!(
+            "CPU time of the servers beside it (backend, memcached, redis), which is no part of server µs/hit: {}.",
+            costs.join(", ")
+        )
     })
 }
 

@@ -64,6 +64,8 @@ pub struct ConfigurationSummary {
     pub server_cpu_ns_per_hit_high: f64,
     /// Client CPU time per hit, nanoseconds.
     pub client_cpu_ns_per_hit: f64,
+    /// CPU time per hit of servers that the server needs beside it (HAProxy's backend, memcached, redis), nanoseconds; 0 without any.
+    pub companion_cpu_ns_per_hit: f64,
     /// Completed requests.
     pub hits: u64,
     /// Body bytes received.
@@ -176,6 +178,7 @@ fn summarise(
         server_cpu_ns_per_hit_low: server.low,
         server_cpu_ns_per_hit_high: server.high,
         client_cpu_ns_per_hit: client.value,
+        companion_cpu_ns_per_hit: sum(|block| block.companion_cpu_ns) as f64 / sum(|block| block.hits).max(1) as f64,
         hits: sum(|block| block.hits),
         body_bytes: sum(|block| block.body_bytes),
         connections: sum(|block| block.connections),

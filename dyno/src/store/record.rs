@@ -160,6 +160,9 @@ pub struct Block {
     pub server_cpu_ns: u64,
     /// CPU time of the load process, nanoseconds.
     pub client_cpu_ns: u64,
+    /// CPU time of servers that the server needs beside it (HAProxy's backend, memcached, redis), nanoseconds: no part of `server_cpu_ns`.
+    #[serde(default)]
+    pub companion_cpu_ns: u64,
     /// Connections opened.
     pub connections: u64,
     /// Full handshakes completed.

@@ -16,7 +16,7 @@ use super::error::StoreError;
 use super::record::{Block, Record};
 
 /// Version of the tables below; kept in SQLite's `user_version`.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 2;
 /// Marks the file as ours: `tlsd` in ASCII; kept in SQLite's `application_id`.
 const APPLICATION_ID: i64 = 0x746c_7364;
 /// How long to wait for another process that is writing.
@@ -54,6 +54,7 @@ const SCHEMA: &str = "
         valid INTEGER NOT NULL,
         errors TEXT NOT NULL,
         warnings TEXT NOT NULL,
+        companion_cpu_ns INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (record, sequence)
     );
     CREATE TABLE phases (
@@ -65,6 +66,9 @@ const SCHEMA: &str = "
         FOREIGN KEY (record, sequence) REFERENCES blocks (record, sequence) ON DELETE CASCADE
     );
 ";
+
+/// From version 1 of the tables to version 2: servers beside the server under test were not counted before.
+const UPGRADE_FROM_1: &str = "ALTER TABLE blocks ADD COLUMN companion_cpu_ns INTEGER NOT NULL DEFAULT 0";
 
 /// The store of records.
 #[derive(Debug)]
@@ -263,10 +267,21 @@ impl Store {
                 transaction.pragma_update(None, "user_version", SCHEMA_VERSION)
             })?;
         }
-        self.check_version()
+        if self.check_version()? == 1 {
+            self.write(|transaction| {
+                // Another process may have been faster.
+                let found: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
+                if found == 1 {
+                    transaction.execute_batch(UPGRADE_FROM_1)?;
+                }
+                transaction.pragma_update(None, "user_version", SCHEMA_VERSION)
+            })?;
+        }
+        Ok(())
     }
 
-    fn check_version(&self) -> Result<(), StoreError> {
+    /// The version of the tables.
+    fn check_version(&self) -> Result<i64, StoreError> {
         let pragma = |name| self.connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
         let application = pragma("application_id").map_err(|error| self.failure(error))?;
         if application != APPLICATION_ID {
@@ -276,7 +291,7 @@ impl Store {
         if found > SCHEMA_VERSION {
             return Err(StoreError::Newer { path: self.path.clone(), found, known: SCHEMA_VERSION });
         }
-        Ok(())
+        Ok(found)
     }
 
     fn failure(&self, error: rusqlite::Error) -> StoreError {
@@ -334,7 +349,7 @@ fn insert_block(transaction: &Transaction, id: &str, sequence: usize, block: &Bl
     transaction.execute(
         "INSERT INTO blocks VALUES (:record, :sequence, :round, :configuration, :position_in_round, :started_ns, :elapsed_ns, :hits,
          :body_bytes, :server_cpu_ns, :client_cpu_ns, :connections, :handshakes_full, :resumed_intended, :resumed_offered,
-         :resumed_accepted, :steal_ns, :client_bound, :valid, :errors, :warnings)",
+         :resumed_accepted, :steal_ns, :client_bound, :valid, :errors, :warnings, :companion_cpu_ns)",
         rusqlite::named_params! {
             ":record": id, ":sequence": sequence, ":round": block.round, ":configuration": block.configuration,
             ":position_in_round": block.position_in_round, ":started_ns": block.started_ns, ":elapsed_ns": block.elapsed_ns,
@@ -342,7 +357,7 @@ fn insert_block(transaction: &Transaction, id: &str, sequence: usize, block: &Bl
             ":client_cpu_ns": block.client_cpu_ns, ":connections": block.connections, ":handshakes_full": block.handshakes_full,
             ":resumed_intended": block.resumed_intended, ":resumed_offered": block.resumed_offered,
             ":resumed_accepted": block.resumed_accepted, ":steal_ns": block.steal_ns, ":client_bound": block.client_bound,
-            ":valid": block.valid, ":errors": json(&block.errors), ":warnings": json(&block.warnings),
+            ":valid": block.valid, ":errors": json(&block.errors), ":warnings": json(&block.warnings), ":companion_cpu_ns": block.companion_cpu_ns,
         },
     )?;
     let mut statement = transaction.prepare_cached("INSERT INTO phases VALUES (?1, ?2, ?3, ?4)")?;
@@ -363,6 +378,7 @@ fn block_from_row(row: &Row) -> rusqlite::Result<(u64, Block)> {
         body_bytes: row.get("body_bytes")?,
         server_cpu_ns: row.get("server_cpu_ns")?,
         client_cpu_ns: row.get("client_cpu_ns")?,
+        companion_cpu_ns: companion_cpu_ns(row)?,
         connections: row.get("connections")?,
         handshakes_full: row.get("handshakes_full")?,
         resumed_intended: row.get("resumed_intended")?,
@@ -376,6 +392,14 @@ fn block_from_row(row: &Row) -> rusqlite::Result<(u64, Block)> {
         phases: BTreeMap::new(),
     };
     Ok((row.get("sequence")?, block))
+}
+
+/// A store of version 1 that may only be read lacks the column.
+fn companion_cpu_ns(row: &Row) -> rusqlite::Result<u64> {
+    match row.get("companion_cpu_ns") {
+        Err(rusqlite::Error::InvalidColumnName(_)) => Ok(0),
+        other => other,
+    }
 }
 
 fn json_column<T: DeserializeOwned>(row: &Row, name: &str) -> rusqlite::Result<T> {

@@ -85,8 +85,12 @@ impl Users {
 
     /// The users with the most requests, by name where equally busy.
     pub fn busiest(&self) -> Vec<Busy> {
-        let mut users: Vec<(u64, &[u8])> =
-            self.users.iter().filter(|(_, user)| user.hits > 0).map(|(name, user)| (user.hits, name.as_slice())).collect();
+        let mut users: Vec<(u64, &[u8])> = self
+            .users
+            .iter()
+            .filter(|(_, user)| user.hits > 0)
+            .map(|(name, user)| (user.hits, name.as_slice()))
+            .collect();
         users.sort_unstable_by(|one, other| other.0.cmp(&one.0).then(one.1.cmp(other.1)));
         users.truncate(BUSIEST);
         users.iter().map(|(hits, name)| Busy { client: name.escape_ascii().to_string(), hits: *hits }).collect()
