@@ -27,16 +27,6 @@ fn built_in_tls13() {
 }
 
 #[test]
-fn built_in_tls12_id() {
-    all_pass(ServerName::Builtin, 2);
-}
-
-#[test]
-fn nginx_tls13() {
-    all_pass(ServerName::Nginx, 0);
-}
-
-#[test]
 fn nginx_tls12_id() {
     all_pass(ServerName::Nginx, 2);
 }

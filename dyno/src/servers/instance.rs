@@ -36,6 +36,9 @@ const PORT_ATTEMPTS: u32 = 5;
 /// How much of each log goes into messages, in bytes from its end.
 const LOG_TAIL_BYTES: usize = 4096;
 
+/// What is said of an address that another program's process listens on.
+const SERVED_BY: &str = "is served by process";
+
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// What a server is, for the manifest.
@@ -89,7 +92,15 @@ pub fn start(spec: &ServerSpec, directory: &Path) -> Result<Instance> {
         ServerKind::Command(command) => !command.has_fixed_port(),
         _ => true,
     };
-    on_free_ports(directory, ours, |own, ports| start_on(spec, directory, own, ports))
+    on_free_ports(directory, ours, |own, ports| {
+        start_on(spec, directory, own, ports).map_err(|error| match &spec.kind {
+            // Those that we start ourselves have no service manager behind them: somebody was faster at the port.
+            kind if !matches!(kind, ServerKind::Command(_)) && format!("{error:#}").contains(SERVED_BY) => {
+                error.context("address already in use")
+            }
+            _ => error,
+        })
+    })
 }
 
 /// Starts something in a directory of its own on free ports; on others (if they are `ours` to choose) if somebody was faster there.
@@ -505,7 +516,7 @@ impl Instance {
         let owners = listening::owners(&self.address);
         if !owners.is_empty() {
             return format!(
-                "{wanted} is served by process {}, which was not started by the server command; tlsdyno must start the server itself \
+                "{wanted} {SERVED_BY} {}, which was not started by the server command; tlsdyno must start the server itself \
                  (not through a service manager or container daemon) to account for its CPU time",
                 owners.join(" and ")
             );
