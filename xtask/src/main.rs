@@ -2,6 +2,7 @@
 
 mod bench_client;
 mod bench_dispatch;
+mod calibrate_series;
 mod openssl_series;
 mod stage_matrix;
 
@@ -12,11 +13,12 @@ fn main() -> ExitCode {
     let done = match arguments.first().map(String::as_str) {
         Some("bench" | "bench-client") => bench_client::run(&arguments[1..]),
         Some("bench-dispatch") => bench_dispatch::run(&arguments[1..]),
+        Some("calibrate-series") => calibrate_series::run(&arguments[1..]),
         Some("openssl-series") => openssl_series::run(),
         Some("stage-matrix") => stage_matrix::run(&arguments[1..]),
         _ => {
             eprintln!(
-                "usage: cargo run -p xtask -- bench-client [--rounds N] [--seconds N] | bench-dispatch [--rounds N] | openssl-series | \
+                "usage: cargo run -p xtask -- bench-client [--rounds N] [--seconds N] | bench-dispatch [--rounds N] | calibrate-series [--runs N] | openssl-series | \
                  stage-matrix [SERVER...]"
             );
             return ExitCode::from(2);

@@ -247,6 +247,7 @@ impl Args {
             seed: self.seed,
             server_cpu: self.server_cpu,
             load_cpu: self.load_cpu,
+            ..Measure::default()
         }
     }
 

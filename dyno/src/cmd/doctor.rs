@@ -1,5 +1,6 @@
 //! `tlsdyno doctor`: whether this machine can measure, and what to do about what stands in the way.
 
+mod calibrate;
 mod machine;
 mod software;
 
@@ -18,6 +19,8 @@ pub struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    calibrate: calibrate::Args,
 }
 
 /// How bad it is.
@@ -66,6 +69,11 @@ struct Findings {
 
 /// Looks at everything and prints it.
 pub fn run(args: &Args) -> Result<Exit> {
+    if args.calibrate.calibrate {
+        let text = calibrate::run(&args.calibrate, args.json)?;
+        std::io::stdout().write_all(text.as_bytes()).context("failed to print")?;
+        return Ok(Exit::Done);
+    }
     let mut checks = software::checks();
     checks.extend(machine::checks());
     let able = checks.iter().all(|check| check.verdict < Verdict::Fail);

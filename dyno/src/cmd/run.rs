@@ -116,7 +116,7 @@ pub fn perform(experiment: &Experiment, output: &OutputArgs) -> Result<Exit> {
     let stop = interrupt::flag()?;
     let mut progress = Progress::new();
     let result = run_experiment(experiment, &stop, &mut progress);
-    progress.bar.finish_and_clear();
+    progress.clear();
     let finished = result?;
     let record = &finished.record;
     // The file first: who closes the pipe of the table still gets the report. A report that fails does not cost the table.
@@ -178,13 +178,14 @@ fn refuse_unwritable(path: &Path) -> Result<()> {
 }
 
 /// Progress on standard error: a bar on a terminal, one line per step otherwise.
-struct Progress {
+pub struct Progress {
     bar: ProgressBar,
     terminal: bool,
 }
 
 impl Progress {
-    fn new() -> Progress {
+    /// Shows nothing yet.
+    pub fn new() -> Progress {
         let terminal = std::io::stderr().is_terminal();
         let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
@@ -193,6 +194,11 @@ impl Progress {
             ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
         );
         Progress { bar, terminal }
+    }
+
+    /// Takes the bar away.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
     }
 
     fn line(&self, text: &str) {

@@ -295,6 +295,9 @@ pub enum Command {
         users_from: u32,
         /// One past the last user.
         users_to: u32,
+        /// Where the target listens by now, if it was started anew since the job was written.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        address: Option<SocketAddr>,
     },
 }
 

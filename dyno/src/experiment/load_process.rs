@@ -1,6 +1,7 @@
 //! The load process as the runner sees it: one child that lives as long as the experiment and does one block per command.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
@@ -48,9 +49,10 @@ impl LoadProcess {
         }
     }
 
-    /// Runs one block and waits for its outcome.
-    pub fn run(&mut self, target: usize, users: std::ops::Range<u32>) -> Result<OutcomeRecord> {
-        let command = job::Command::Run { target, users_from: users.start, users_to: users.end };
+    /// Runs one block against a target that listens at `address`, and waits for its outcome.
+    pub fn run(&mut self, target: usize, address: SocketAddr, users: std::ops::Range<u32>) -> Result<OutcomeRecord> {
+        let (users_from, users_to) = (users.start, users.end);
+        let command = job::Command::Run { target, users_from, users_to, address: Some(address) };
         let commands = self.commands.as_mut().context("the load process was told to end")?;
         let mut line = serde_json::to_vec(&command)?;
         line.push(b'\n');

@@ -8,7 +8,7 @@ use super::cpus::Cpus;
 use super::job::WorkloadSpec;
 use super::model::{Experiment, ServerName};
 use super::rig::Rig;
-use crate::store::{Manifest, Warning};
+use crate::store::{Calibration, Manifest, Warning};
 use crate::trace::Summary;
 
 /// Fills in what can be known once the servers run. Unknown texts stay empty.
@@ -48,6 +48,7 @@ pub fn describe(manifest: &mut Manifest, experiment: &Experiment, rig: &mut Rig,
         ServerName::Command => experiment.server.command.clone().unwrap_or_default(),
         kind => kind.name().to_owned(),
     };
+    manifest.calibration = Calibration::last(&manifest.server_name);
 }
 
 /// What the machine's frequency governor deserves to be said, if it can be read.

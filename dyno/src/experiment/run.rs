@@ -17,7 +17,7 @@ use super::load_process::LoadProcess;
 use super::manifest;
 use super::model::Experiment;
 use super::rig::Rig;
-use super::schedule::{Piece, Schedule, drop_too_long, pieces, schedule, typical_users};
+use super::schedule::{Piece, Schedule, drop_too_long, pieces, schedule_rounds, typical_users};
 use super::verify::{
     Achieved, Capacity, Expected, ExpectedFull, Verdict, differs, reuse_warning, tls_faults, unsaturated_warning,
     verify,
@@ -94,7 +94,7 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
         as_is: Achieved::default(),
         reuse_told: false,
         unsaturated: BTreeSet::new(),
-        restart: Duration::ZERO,
+        restarts: (Duration::ZERO, 0),
     };
     let outcome = session.measure(seed, observer);
     session.say_unsaturated();
@@ -158,8 +158,8 @@ struct Session<'a> {
     reuse_told: bool,
     /// Configurations with a block in which neither side was saturated.
     unsaturated: BTreeSet<usize>,
-    /// The longest restart of a server, with its warm-up, where servers take turns.
-    restart: Duration,
+    /// Time of restarts of servers, with their warm-up, where servers take turns or are started anew for each block, and how many there were.
+    restarts: (Duration, u32),
 }
 
 impl Session<'_> {
@@ -175,7 +175,13 @@ impl Session<'_> {
         let blocks = self.blocks_of_round(&valid);
         let seconds: Vec<f64> = blocks.iter().map(|index| seconds_per_request[index]).collect();
         let left = budget.saturating_sub(self.started.elapsed());
-        let schedule = schedule(left, &seconds, self.restart, u64::from(self.load.requests));
+        let schedule = schedule_rounds(
+            self.experiment.measure.rounds,
+            left,
+            &seconds,
+            self.restarts.0 / self.restarts.1.max(1),
+            u64::from(self.load.requests),
+        );
         let pieces = self.pieces(&schedule, left);
         observer.measuring(&schedule, valid.len());
         let mut order = SplitMix64::new(seed);
@@ -219,12 +225,13 @@ impl Session<'_> {
     }
 
     /// The configurations of one round. The server as is takes part in every comparison, so where there are several it is measured twice:
-    /// that narrows all intervals for the price of one block.
+    /// that narrows all intervals for the price of one block. An experiment that repeats it by name compares two single ones.
     fn blocks_of_round(&self, valid: &[usize]) -> Vec<usize> {
         const COMPARISONS_WORTH_IT: usize = 3;
         let mut blocks = valid.to_vec();
         let as_is = |index: &&usize| self.journal.record().configurations[**index].kind == Kind::AsIs;
-        if valid.len() > COMPARISONS_WORTH_IT {
+        let repeated = self.experiment.configurations.iter().any(|model| model.repeat_of.is_some());
+        if valid.len() > COMPARISONS_WORTH_IT && !repeated {
             blocks.extend(valid.iter().find(as_is));
         }
         blocks
@@ -376,6 +383,9 @@ impl Session<'_> {
 
     /// One block of one configuration.
     fn block(&mut self, index: usize, users: std::ops::Range<u32>) -> Result<Block> {
+        if self.experiment.measure.fresh_servers {
+            self.rig.stop(index);
+        }
         self.activate(index)?;
         let mut expected = Expected::of(&self.rig.site.workload, users.clone(), &self.experiment.load)?;
         if !can_resume(self.experiment, &self.rig.stands[index].model) {
@@ -386,7 +396,7 @@ impl Session<'_> {
         let started_ns = self.started.elapsed().as_nanos() as u64;
         let cpu_before = self.server_cpu_ns(index)?;
         let beside_before = self.companion_cpu_ns(index)?;
-        let outcome = self.load.run(index, users);
+        let outcome = self.load.run(index, self.rig.stands[index].address(), users);
         let cpu_after = self.server_cpu_ns(index);
         let (outcome, cpu_after) = match (outcome, cpu_after) {
             (Ok(outcome), Ok(cpu)) => (outcome, cpu),
@@ -497,8 +507,12 @@ impl Session<'_> {
             servers::require_mapped(&instance.worker_pids(), &library).or_exit(Exit::Server)?;
         }
         let users = self.users_min().min(self.load.users);
-        self.load.run(index, typical_users(&self.requests_of_users(), users).users)?;
-        self.restart = self.restart.max(began.elapsed());
+        self.load.run(
+            index,
+            self.rig.stands[index].address(),
+            typical_users(&self.requests_of_users(), users).users,
+        )?;
+        self.restarts = (self.restarts.0 + began.elapsed(), self.restarts.1 + 1);
         Ok(())
     }
 

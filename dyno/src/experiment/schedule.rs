@@ -12,6 +12,8 @@ pub const ROUNDS_MIN: u32 = 6;
 pub const ROUNDS_MAX: u32 = 60;
 /// Wanted length of an average block. Long against the 4 ms of a scheduler tick and the filling of the pipeline, short against drift.
 const BLOCK_WANTED: Duration = Duration::from_millis(600);
+/// The least length of a block where many rounds are asked for.
+const BLOCK_LEAST: Duration = Duration::from_millis(80);
 /// Fixed cost of a block besides its work: command, settling, reading counters.
 const BLOCK_OVERHEAD: Duration = Duration::from_millis(12);
 /// A piece of the workload that would take more than this part of the time alone is left out.
@@ -44,11 +46,27 @@ pub struct Piece {
 /// Chooses the block size. `seconds_per_request` holds the calibrated wall time of one request for each block of a round; `restart` is
 /// what each block costs beyond its work where servers take turns.
 pub fn schedule(budget: Duration, seconds_per_request: &[f64], restart: Duration, requests_total: u64) -> Schedule {
+    schedule_rounds(None, budget, seconds_per_request, restart, requests_total)
+}
+
+/// The same, where the number of rounds may be given.
+pub fn schedule_rounds(
+    rounds_wanted: Option<u32>,
+    budget: Duration,
+    seconds_per_request: &[f64],
+    restart: Duration,
+    requests_total: u64,
+) -> Schedule {
     let blocks = seconds_per_request.len().max(1) as f64;
     let per_request: f64 = seconds_per_request.iter().sum::<f64>().max(1e-9);
     let overhead = (BLOCK_OVERHEAD + restart).as_secs_f64() * blocks;
     let rounds = budget.as_secs_f64() / (BLOCK_WANTED.as_secs_f64() * blocks + overhead);
-    let rounds = rounds.clamp(f64::from(ROUNDS_MIN), f64::from(ROUNDS_MAX));
+    // Asked for or not, blocks must be worth their overhead.
+    let fit = budget.as_secs_f64() / (BLOCK_LEAST.as_secs_f64() * blocks + overhead);
+    let rounds = match rounds_wanted {
+        Some(wanted) => f64::from(wanted).min(fit).max(f64::from(ROUNDS_MIN)),
+        None => rounds.clamp(f64::from(ROUNDS_MIN), f64::from(ROUNDS_MAX)),
+    };
     let requests = ((budget.as_secs_f64() / rounds - overhead) / per_request).max(1.0);
     let requests = (requests as u64).min(requests_total).max(1);
     let round = requests as f64 * per_request + overhead;

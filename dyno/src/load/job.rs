@@ -60,12 +60,12 @@ impl Prepared {
     fn carry_out(&self, line: &str, stop: &AtomicBool) -> Result<Reply> {
         let command: Command =
             serde_json::from_str(line).with_context(|| format!("`{}` is no command", line.trim_end()))?;
-        let Command::Run { target, users_from, users_to } = command;
+        let Command::Run { target, users_from, users_to, address } = command;
         let (target, resumption) =
             self.targets.get(target).with_context(|| format!("the job has no target {target}"))?;
         ensure!(users_from < users_to, "the block has no users");
         let plan = Plan {
-            target: target.clone(),
+            target: Target { address: address.unwrap_or(target.address), ..target.clone() },
             workload: Arc::clone(&self.workload),
             users: users_from..users_to,
             connections: self.connections,

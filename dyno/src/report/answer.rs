@@ -125,6 +125,7 @@ mod tests {
             phases: vec![],
             rounds: 9,
             warnings: vec![],
+            detection: crate::stats::calibration::Detection { limit_percent: None, sentence: String::new() },
         })
     }
 

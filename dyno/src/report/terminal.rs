@@ -201,6 +201,7 @@ pub(super) fn comparisons(summary: &Summary) -> Vec<String> {
         ));
     }
     remarks.extend(missing(summary));
+    remarks.push(summary.detection.sentence.clone());
     remarks
 }
 

@@ -7,6 +7,7 @@
 pub mod answers;
 pub mod beside;
 pub mod bootstrap;
+pub mod calibration;
 pub mod distribution;
 pub mod papers;
 pub mod prng;

@@ -15,6 +15,12 @@ pub fn share_saved(before: f64, after: f64) -> f64 {
     relative_cost(before, before, after)
 }
 
+/// Gain of throughput when what takes the share `share` (0 to 1) of the time per hit is done `times` as fast: `1/(1 − f + f/s) − 1` (Amdahl, as
+/// Coarfa et al. 2006 section 3 uses it for ideal hardware, `times` infinite).
+pub fn gain_at_finite_speed(share: f64, times: f64) -> f64 {
+    1.0 / (1.0 - share + share / times) - 1.0
+}
+
 /// Throughput of a configuration relative to plain HTTP (Coarfa et al. 2006 figure 10).
 pub fn relative_throughput(throughput: f64, plain: f64) -> f64 {
     throughput / plain
@@ -65,6 +71,15 @@ mod tests {
             let by_objects = transactions_per_second_with_objects(500.0, 50.0, objects);
             assert!((by_reuse - by_objects).abs() < 1e-9);
         }
+    }
+
+    #[test]
+    fn a_finite_speed_lies_between_nothing_and_a_no_op() {
+        let share = share_saved(151.0, 406.0);
+        assert!(gain_at_finite_speed(share, 1.0).abs() < 1e-12);
+        assert!((gain_at_finite_speed(share, f64::INFINITY) - gain(151.0, 406.0)).abs() < 1e-12);
+        // Half of the time done four times as fast: 0.5 + 0.125 of it is left.
+        assert!((gain_at_finite_speed(0.5, 4.0) - 0.6).abs() < 1e-12);
     }
 
     #[test]

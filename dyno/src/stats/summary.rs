@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::answers::Answers;
 use super::beside::Beside;
 use super::bootstrap::{Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::calibration::Detection;
 use super::rounds::Rounds;
 use super::shares::{Metric, Shares};
 use crate::store::{Kind, Record, Warning};
@@ -107,6 +108,8 @@ pub struct Summary {
     pub rounds: u32,
     /// The record's own warnings and those that follow from its numbers.
     pub warnings: Vec<Warning>,
+    /// What differences could be found.
+    pub detection: Detection,
 }
 
 impl Summary {
@@ -131,7 +134,9 @@ impl Summary {
         }
         let answers = Answers::of(record);
         let beside = Beside::of(record, &shares, &answers);
-        Summary { shares, answers, beside, configurations, phases, rounds: rounds.measured(), warnings }
+        let detection = Detection::of(record);
+        warnings.extend(detection.below(&shares));
+        Summary { shares, answers, beside, configurations, phases, rounds: rounds.measured(), warnings, detection }
     }
 
     /// The configuration of this kind, if its blocks can be used.

@@ -18,6 +18,16 @@ pub enum StoreError {
         /// What the system said.
         cause: String,
     },
+    /// The calibrations cannot be written.
+    #[error(
+        "cannot keep the calibration in {path}: {cause}. Make its directory writable or set TLSDYNO_STORE to a file elsewhere"
+    )]
+    Calibrations {
+        /// The file of calibrations.
+        path: PathBuf,
+        /// What the system said.
+        cause: String,
+    },
     /// The disk is full.
     #[error(
         "the disk of the record store {path} is full. Free some space or set TLSDYNO_STORE to a file on another disk"

@@ -1,11 +1,13 @@
 //! Keeping records: their model, one SQLite file of them, and the journal of a running experiment.
 
+pub mod calibration;
 mod error;
 mod journal;
 pub mod record;
 mod sqlite;
 pub mod warning;
 
+pub use calibration::Calibration;
 pub use error::StoreError;
 pub use journal::{Journal, read_json, write_json};
 pub use record::{Block, Configuration, FORMAT, Kind, Manifest, Preflight, Record};

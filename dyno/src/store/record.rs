@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::calibration::Calibration;
 use super::warning::Warning;
 use crate::experiment::model::Experiment;
 
@@ -85,6 +86,9 @@ pub struct Manifest {
     /// Emulated hardware in words, by configuration: processors under a quota, accelerators, CPU time burnt.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hardware: BTreeMap<String, String>,
+    /// The last calibration of the machine before the run (`tlsdyno doctor --calibrate`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<Calibration>,
 }
 
 /// What a configuration is for.

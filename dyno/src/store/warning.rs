@@ -87,6 +87,13 @@ pub enum Warning {
         /// The share that holds them: `other_tls`, `rest` or `missing_to_100`.
         share: String,
     },
+    /// Shares are smaller than what this machine can tell from no difference.
+    BelowDetectionLimit {
+        /// The shares.
+        shares: Vec<String>,
+        /// The limit, per cent of a hit.
+        limit_percent: f64,
+    },
     /// The record could not be kept in the store.
     NotStored {
         /// What went wrong and the remedy.
@@ -219,6 +226,12 @@ impl fmt::Display for Warning {
                     }
                 )
             }
+            Warning::BelowDetectionLimit { shares, limit_percent } => write!(
+                f,
+                "below the detection limit of {limit_percent:.1} % of a hit: {}. Such a share may be chance, or what two starts of one server \
+                    differ by. Measure longer (--time), and calibrate again if the machine is quieter now (tlsdyno doctor --calibrate).",
+                shares.join(", ")
+            ),
             Warning::NotStored { cause, saved_as: Some(file) } => {
                 write!(
                     f,

@@ -9,6 +9,7 @@ use tlsdyno_tls::{Effort, Stage, StageSet, Suite, Version};
 use super::configuration::{check_combination, check_hardware, setting};
 use super::{ConfigurationModel, Experiment, ServerName, Tls};
 use crate::experiment::job::WorkloadSpec;
+use crate::experiment::schedule::ROUNDS_MIN;
 use crate::servers::{CertificateKind, Wanted};
 
 impl Experiment {
@@ -24,6 +25,15 @@ impl Experiment {
             self.measure.time_s >= 1.0 && self.measure.time_s.is_finite(),
             "measuring for {} s is too short; give at least 1 s (--time)",
             self.measure.time_s
+        );
+        let rounds = self.measure.rounds;
+        ensure!(
+            rounds.is_none_or(|rounds| rounds >= ROUNDS_MIN),
+            "`measure.rounds`: at least {ROUNDS_MIN} are needed for an interval that means something"
+        );
+        ensure!(
+            !self.measure.fresh_servers || !self.configurations.iter().any(ConfigurationModel::needs_shim),
+            "`measure.fresh_servers` does not go with stages of the shim: what the client knows of a server would end with it"
         );
         self.check_server()?;
         self.check_configurations()?;

@@ -65,6 +65,12 @@ pub struct Measure {
     /// Seed of the order of blocks; `None`: drawn, and kept in the record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
+    /// Rounds wanted in that time; `None`: chosen, so that blocks are long. Many short blocks give surer intervals, fewer long ones less overhead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<u32>,
+    /// A server started anew for each block: two starts of one server differ a little (addresses in memory, for example) as long as they live, and
+    /// only so does that become part of the intervals.
+    pub fresh_servers: bool,
     /// CPU of the server; `None`: chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_cpu: Option<usize>,
@@ -75,6 +81,6 @@ pub struct Measure {
 
 impl Default for Measure {
     fn default() -> Measure {
-        Measure { time_s: 180.0, seed: None, server_cpu: None, load_cpu: None }
+        Measure { time_s: 180.0, seed: None, rounds: None, fresh_servers: false, server_cpu: None, load_cpu: None }
     }
 }

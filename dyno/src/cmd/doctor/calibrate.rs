@@ -1,0 +1,193 @@
+//! `tlsdyno doctor --calibrate`: known costs are injected, to see what the instrument makes of them on this machine.
+
+use anyhow::{Context, Result, anyhow};
+use serde::Serialize;
+
+use crate::cmd::run::Progress;
+use crate::exit::{Exit, OrExit};
+use crate::experiment::job::WorkloadSpec;
+use crate::experiment::model::{ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
+use crate::experiment::run::run as run_experiment;
+use crate::interrupt;
+use crate::report::text::interval;
+use crate::stats::calibration::{Names, evaluate};
+use crate::store::calibration::Recovered;
+use crate::store::{Calibration, Record};
+
+/// CPU time injected into each handshake, microseconds.
+const INJECTED_US: [f64; 3] = [20.0, 50.0, 200.0];
+/// The untouched server once more.
+const AGAIN: &str = "as is, again";
+/// Measuring times for which the limit is told, seconds.
+const TIMES_S: [f64; 3] = [10.0, 60.0, 180.0];
+/// Configurations that share the measuring time: of one comparison, and of a whole `ablate`.
+const SHARERS: [(&str, f64); 2] = [("two configurations", 2.0), ("ten (ablate)", 10.0)];
+/// Wanted length of one round, seconds: with six configurations blocks of a tenth of a second and as much to start a server anew.
+const ROUND_S: f64 = 1.5;
+
+/// What to calibrate, and for how long.
+#[derive(Clone, Debug, clap::Args)]
+#[group(id = "calibration")]
+pub struct Args {
+    /// Measure what difference this machine can resolve: the same server twice, and known costs of 20, 50 and 200 µs of CPU per handshake
+    #[arg(long)]
+    pub calibrate: bool,
+    /// Bound on the measuring time of the calibration, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, requires = "calibrate")]
+    time: f64,
+    /// Server of the calibration: builtin, nginx, apache, apache-prefork, haproxy, lighttpd
+    #[arg(long, value_name = "NAME", default_value = "nginx", requires = "calibrate")]
+    server: String,
+    /// Certificate of that server
+    #[arg(long, value_name = "TYPE", default_value = "p-256", requires = "calibrate")]
+    cert: String,
+    /// Do not keep the result for later reports
+    #[arg(long, requires = "calibrate")]
+    dry: bool,
+}
+
+/// A limit as the JSON object holds it.
+#[derive(Serialize)]
+struct Limit {
+    time_s: f64,
+    configurations: f64,
+    /// `null`: too short to say.
+    limit_us: f64,
+    limit_percent: f64,
+}
+
+#[derive(Serialize)]
+struct Outcome<'a> {
+    calibration: &'a Calibration,
+    limits: Vec<Limit>,
+}
+
+/// Runs the calibration, keeps it and answers what to print.
+pub fn run(args: &Args, json: bool) -> Result<String> {
+    let experiment = experiment(args).or_exit(Exit::Usage)?;
+    experiment.check().or_exit(Exit::Usage)?;
+    let stop = interrupt::flag()?;
+    let mut progress = Progress::new();
+    let finished = run_experiment(&experiment, &stop, &mut progress);
+    progress.clear();
+    let finished = finished?;
+    if let Some(error) = finished.cut_short {
+        return Err(error.context("the calibration was cut short; nothing is kept"));
+    }
+    let burning = INJECTED_US.iter().map(|us| (*us, burn_name(*us))).collect();
+    let Some(calibration) = evaluate(&finished.record, &Names { again: AGAIN.to_owned(), burning }) else {
+        return Err(why_nothing(&finished.record)).or_exit(Exit::Invalid);
+    };
+    let kept = if args.dry { None } else { Some(calibration.keep()?) };
+    if json {
+        let limits = limits(&calibration);
+        return Ok(serde_json::to_string_pretty(&Outcome { calibration: &calibration, limits })? + "\n");
+    }
+    let mut text = table(&calibration);
+    if let Some(path) = kept {
+        text += &format!("\nKept in {}: later reports of this machine carry it.\n", path.display());
+    }
+    Ok(text)
+}
+
+/// Why there is nothing to evaluate.
+fn why_nothing(record: &Record) -> anyhow::Error {
+    let failed = record.configurations.iter().filter(|one| !one.valid);
+    let said: Vec<String> = failed.map(|one| format!("{}: {}", one.name, one.preflight.failed.join("; "))).collect();
+    match said.is_empty() {
+        true => anyhow!("too few rounds were measured; give it more time (--time)"),
+        false => anyhow!("configurations failed their checks: {}", said.join(". ")),
+    }
+}
+
+fn burn_name(us: f64) -> String {
+    format!("burn {us} µs")
+}
+
+/// One connection with a full handshake for each request, so that what is injected into a handshake is injected into a hit.
+fn experiment(args: &Args) -> Result<Experiment> {
+    let kind: ServerName = serde_json::from_value(args.server.clone().into())
+        .ok()
+        .filter(|kind| *kind != ServerName::Command)
+        .with_context(|| {
+            format!("--server {}: expected builtin, nginx, apache, apache-prefork, haproxy or lighttpd", args.server)
+        })?;
+    let as_is = ConfigurationModel::as_is();
+    let named = |name: &str| ConfigurationModel { name: name.to_owned(), ..as_is.clone() };
+    let mut configurations = vec![
+        as_is.clone(),
+        ConfigurationModel { repeat_of: Some(as_is.name.clone()), ..named(AGAIN) },
+        ConfigurationModel { idle_provider: true, ..named("idle provider") },
+    ];
+    configurations
+        .extend(INJECTED_US.iter().map(|us| ConfigurationModel { burn_us: Some(*us), ..named(&burn_name(*us)) }));
+    Ok(Experiment {
+        question: "What is the smallest difference that this machine can resolve?".to_owned(),
+        server: Server { kind, ..Server::default() },
+        tls: Tls { certificate: args.cert.clone(), ..Tls::default() },
+        workload: WorkloadSpec::Url {
+            path: "/object".to_owned(),
+            bytes: Some(1024),
+            users: 20_000,
+            requests_per_user: 1,
+        },
+        load: Load { reuse_percent: Some(0.0), requests_per_connection: Some(1), ..Load::default() },
+        measure: Measure {
+            time_s: args.time,
+            rounds: Some(((args.time / ROUND_S) as u32).clamp(6, 60)),
+            fresh_servers: true,
+            ..Measure::default()
+        },
+        configurations,
+        ..Experiment::default()
+    })
+}
+
+fn limits(calibration: &Calibration) -> Vec<Limit> {
+    let of = |time_s: f64, configurations: f64| {
+        let seconds = time_s / configurations;
+        let (limit_us, limit_percent) = (calibration.limit_us(seconds), calibration.limit_percent(seconds));
+        Limit { time_s, configurations, limit_us, limit_percent }
+    };
+    TIMES_S.iter().flat_map(|time| SHARERS.iter().map(move |(_, sharers)| of(*time, *sharers))).collect()
+}
+
+fn table(calibration: &Calibration) -> String {
+    let mut text = format!(
+        "Calibration of {} (certificate {}) on {}: {} rounds; a hit with its full handshake costs {:.1} µs of server CPU.\n\n",
+        calibration.server, calibration.certificate, calibration.machine, calibration.rounds, calibration.hit_us
+    );
+    text += &format!("{:>14}  {:>10}  {:>16}  {:>9}  {:>10}\n", "injected", "measured", "95 %", "bias", "half-width");
+    for recovered in &calibration.recovered {
+        let Recovered { injected_us, measured_us, low_us, high_us } = *recovered;
+        let injected = if injected_us == 0.0 { "nothing (A/A)".to_owned() } else { format!("{injected_us} µs") };
+        text += &format!(
+            "{injected:>14}  {:>10}  {:>16}  {:>9}  {:>10}\n",
+            format!("{measured_us:.1} µs"),
+            interval(low_us, high_us),
+            format!("{:+.1} µs", recovered.bias_us()),
+            format!("{:.1} µs", recovered.half_width_us()),
+        );
+    }
+    text += "\nSmallest difference that is found 19 times in 20, by measuring time and configurations that share it:\n";
+    text += &format!("{:>14}  {:>20}  {:>20}\n", "", SHARERS[0].0, SHARERS[1].0);
+    for (time, pair) in TIMES_S.iter().zip(limits(calibration).chunks(SHARERS.len())) {
+        let cells: Vec<String> = pair.iter().map(|limit| format!("{:>20}", words(limit))).collect();
+        text += &format!("{:>14}  {}\n", format!("{time:.0} s"), cells.join("  "));
+    }
+    text += &format!(
+        "\n(t₀.₉₇₅ + t₀.₉₅) · spread / √n, where n rounds of {:.0} ms a block fit into the time, and the paired differences of rounds spread by \
+         {:.1} µs.\n",
+        calibration.block_s * 1e3,
+        calibration.spread_us
+    );
+    text
+}
+
+fn words(limit: &Limit) -> String {
+    if limit.limit_us.is_finite() {
+        format!("{:.1} µs ({:.1} %)", limit.limit_us, limit.limit_percent)
+    } else {
+        "too short".to_owned()
+    }
+}

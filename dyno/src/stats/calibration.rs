@@ -1,0 +1,160 @@
+//! From the record of a calibration experiment to what the instrument can resolve.
+
+use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::robust::{TRIM, sorted, trimmed_each_end, trimmed_mean};
+use super::rounds::Rounds;
+use super::shares::{Metric, Share, Shares, Verdict};
+use crate::store::calibration::{Calibration, Recovered, this_machine};
+use crate::store::{Kind, Record, Warning};
+
+/// The configurations of a calibration by name: the repetition of the untouched server and, with what they inject, the burning ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Names {
+    /// The untouched server again.
+    pub again: String,
+    /// Microseconds burnt by each handshake, and the configuration.
+    pub burning: Vec<(f64, String)>,
+}
+
+/// Evaluates a calibration: differences of server CPU per hit, paired within rounds. `None` where a configuration has no usable block, or fewer
+/// than three rounds are complete.
+pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
+    let rounds = Rounds::of(record);
+    let as_is = rounds.find(&Kind::AsIs)?;
+    let loaded = rounds.find(&Kind::Loaded)?;
+    let index = |name: &str| record.configurations.iter().position(|one| one.name == name && one.valid);
+    let cost_us = |index: usize| -> Column {
+        let ratios = rounds.ratio(index, |block| block.server_cpu_ns, |block| block.hits);
+        ratios.into_iter().map(|ns| ns.map(|ns| ns / 1e3)).collect()
+    };
+    let mut pairs = vec![(0.0, as_is, index(&names.again)?)];
+    for (us, name) in &names.burning {
+        pairs.push((*us, loaded, index(name)?));
+    }
+    let columns: Vec<Column> =
+        pairs.iter().map(|(_, before, after)| difference(&cost_us(*before), &cost_us(*after))).collect();
+    let combinations: Vec<Combination> = (0..columns.len()).map(Combination::column).collect();
+    let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);
+    let recovered = pairs.iter().zip(&estimates).map(|((injected_us, ..), estimate)| {
+        let Estimate { value, low, high } = *estimate;
+        Recovered { injected_us: *injected_us, measured_us: value, low_us: low, high_us: high }
+    });
+    let spreads: Vec<f64> = columns.iter().map(spread).collect::<Option<_>>()?;
+    // The variances of all pairs have the same cause, so that their mean is the best estimate.
+    let spread_us = (spreads.iter().map(|spread| spread * spread).sum::<f64>() / spreads.len() as f64).sqrt();
+    let blocks: Vec<f64> = record.blocks.iter().map(|block| block.elapsed_ns as f64 / 1e9).collect();
+    let hits: Vec<f64> = cost_us(as_is).into_iter().flatten().collect();
+    Some(Calibration {
+        created_unix_s: record.created_unix_s,
+        machine: this_machine(),
+        server: record.manifest.server_name.clone(),
+        certificate: record.manifest.certificate.clone(),
+        rounds: rounds.pairs(as_is, pairs[0].2),
+        block_s: blocks.iter().sum::<f64>() / blocks.len().max(1) as f64,
+        hit_us: trimmed_mean(&hits)?,
+        spread_us,
+        recovered: recovered.collect(),
+    })
+}
+
+fn difference(before: &Column, after: &Column) -> Column {
+    before.iter().zip(after).map(|(before, after)| Some((*after)? - (*before)?)).collect()
+}
+
+/// The spread whose part by √n is the standard error of the 20 % trimmed mean: the Winsorised standard deviation divided by what is left after
+/// trimming (Tukey and McLaughlin 1963). `None` for fewer than three values.
+fn spread(column: &Column) -> Option<f64> {
+    let values = sorted(&column.iter().flatten().copied().collect::<Vec<f64>>());
+    let count = values.len();
+    if count < 3 {
+        return None;
+    }
+    let cut = trimmed_each_end(count);
+    let (low, high) = (values[cut], values[count - 1 - cut]);
+    let winsorised: Vec<f64> = values.iter().map(|value| value.clamp(low, high)).collect();
+    let mean = winsorised.iter().sum::<f64>() / count as f64;
+    let variance = winsorised.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1) as f64;
+    let left = if cut == 0 { 1.0 } else { 1.0 - 2.0 * TRIM };
+    Some(variance.sqrt() / left)
+}
+
+/// The detection limit of a record: what its machine's last calibration says of the time that each configuration was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Detection {
+    /// The smallest difference that is found 19 times in 20, per cent of a hit; `None`: the machine was never calibrated.
+    pub limit_percent: Option<f64>,
+    /// What reports say of it.
+    pub sentence: String,
+}
+
+impl Detection {
+    /// From the calibration in the record's manifest.
+    pub fn of(record: &Record) -> Detection {
+        let Some(calibration) = &record.manifest.calibration else {
+            let sentence = "The detection limit is not known: this machine was never calibrated; run `tlsdyno doctor --calibrate`.".to_owned();
+            return Detection { limit_percent: None, sentence };
+        };
+        let seconds = seconds_each(record);
+        let limit = calibration.limit_percent(seconds);
+        let sentence = if limit.is_finite() {
+            format!(
+                "Detection limit: a difference of {limit:.1} % of a hit's CPU is found 19 times in 20 after {seconds:.0} s of each configuration                  (calibrated on {} {}).",
+                calibration.server,
+                ago(record.created_unix_s, calibration.created_unix_s),
+            )
+        } else {
+            format!("Each configuration was measured for {seconds:.1} s: too short for a detection limit.")
+        };
+        Detection { limit_percent: limit.is_finite().then_some(limit), sentence }
+    }
+
+    /// The shares that lie below the limit although their interval excludes zero: they may be what two starts of one server differ by.
+    pub fn below(&self, shares: &Shares) -> Option<Warning> {
+        let limit = self.limit_percent?;
+        let small = |share: &&Share| share.verdict == Verdict::Resolved && share.percent.abs() < limit;
+        let names: Vec<String> =
+            shares.by(Metric::Cpu).filter(small).map(|share| share.stage.replace('_', " ")).collect();
+        (!names.is_empty()).then(|| Warning::BelowDetectionLimit { shares: names, limit_percent: limit })
+    }
+}
+
+/// Median time that a configuration was measured, seconds.
+fn seconds_each(record: &Record) -> f64 {
+    let mut seconds: Vec<f64> = (0..record.configurations.len())
+        .map(|index| record.blocks.iter().filter(move |block| block.configuration == index && block.valid))
+        .map(|blocks| blocks.map(|block| block.elapsed_ns as f64 / 1e9).sum())
+        .filter(|seconds| *seconds > 0.0)
+        .collect();
+    seconds.sort_by(f64::total_cmp);
+    seconds.get(seconds.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn ago(now_s: u64, then_s: u64) -> String {
+    match now_s.saturating_sub(then_s) / 86_400 {
+        0 => "within a day before".to_owned(),
+        1 => "a day before".to_owned(),
+        days => format!("{days} days before"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::prng::SplitMix64;
+
+    #[test]
+    fn the_spread_is_that_of_the_trimmed_mean() {
+        // 2,000 samples of 20 normal values: the standard deviation of their trimmed means is the spread by √20.
+        let mut random = SplitMix64::new(3);
+        let (mut means, mut spreads) = (Vec::new(), Vec::new());
+        for _ in 0..2_000 {
+            let values: Vec<f64> = (0..20).map(|_| 7.0 * random.normal()).collect();
+            means.push(trimmed_mean(&values).unwrap());
+            spreads.push(spread(&values.into_iter().map(Some).collect()).unwrap());
+        }
+        let truth = (means.iter().map(|mean| mean * mean).sum::<f64>() / 2_000.0).sqrt() * 20f64.sqrt();
+        let said = spreads.iter().sum::<f64>() / 2_000.0;
+        assert!((said / truth - 1.0).abs() < 0.07, "{said} {truth}");
+        assert_eq!(spread(&vec![Some(1.0), None, Some(2.0)]), None);
+    }
+}

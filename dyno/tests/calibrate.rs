@@ -1,0 +1,47 @@
+//! `tlsdyno doctor --calibrate` from end to end, briefly: known costs are seen, the result is kept, and later reports carry it.
+
+use std::path::Path;
+use std::process::Command;
+
+fn tlsdyno(place: &Path, arguments: &[&str]) -> (bool, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tlsdyno"));
+    let output =
+        command.args(arguments).current_dir(place).env("TLSDYNO_STORE", place.join("store.sqlite")).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.success(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_calibration_is_kept_and_later_reports_carry_its_limit() {
+    let place = tempfile::tempdir().unwrap();
+    let ablate = ["ablate", "--time", "2", "--stages", "kdf", "--json", "--no-report"];
+    let (_, result, said) = tlsdyno(place.path(), &ablate);
+    let result: serde_json::Value = serde_json::from_str(&result).unwrap_or_else(|_| panic!("{said}"));
+    assert!(result["detection_limit_percent"].is_null(), "never calibrated");
+
+    let calibrate = ["doctor", "--calibrate", "--time", "4", "--server", "builtin", "--json"];
+    let (done, result, said) = tlsdyno(place.path(), &calibrate);
+    assert!(done, "{said}");
+    let result: serde_json::Value = serde_json::from_str(&result).unwrap();
+    let recovered = result["calibration"]["recovered"].as_array().unwrap();
+    let number = |index: usize, key: &str| recovered[index][key].as_f64().unwrap();
+    let injected: Vec<f64> = (0..recovered.len()).map(|index| number(index, "injected_us")).collect();
+    assert_eq!(injected, [0.0, 20.0, 50.0, 200.0]);
+    // However busy the machine is, 200 us are seen beside a handshake of some hundred.
+    assert!(number(3, "measured_us") > 100.0, "{recovered:?}");
+    assert!(place.path().join("calibrations.json").exists());
+
+    let (_, result, said) = tlsdyno(place.path(), &ablate);
+    let result: serde_json::Value = serde_json::from_str(&result).unwrap_or_else(|_| panic!("{said}"));
+    assert_eq!(result["manifest"]["calibration"]["server"], "builtin");
+    assert!(result["detection_limit_percent"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn a_server_that_is_none_of_ours_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let (done, _, said) = tlsdyno(place.path(), &["doctor", "--calibrate", "--server", "iis"]);
+    assert!(!done && said.contains("expected builtin, nginx"), "{said}");
+    let (done, _, said) = tlsdyno(place.path(), &["doctor", "--time", "3"]);
+    assert!(!done && said.contains("--calibrate"), "{said}");
+}

@@ -1,0 +1,172 @@
+//! `calibrate-series`: how often calibrations are right. Runs `tlsdyno doctor --calibrate` many times and holds A/A and the injected costs
+//! against what must be shown: intervals that hold the truth, are narrow, and are not biased.
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+/// How many calibrations of how many seconds, on which server.
+struct Series {
+    runs: usize,
+    seconds: f64,
+    server: String,
+    certificate: String,
+}
+
+/// What one calibration says of one injected cost, microseconds.
+#[derive(Clone, Copy)]
+struct Recovered {
+    injected: f64,
+    measured: f64,
+    low: f64,
+    high: f64,
+}
+
+/// The bars: of 40 intervals at least 36 hold the truth, whose median half-width is at most 15 µs, and whose mean bias is at most the larger of
+/// 3 % and two standard errors.
+const HOLD_SHARE: f64 = 0.9;
+const HALF_WIDTH_MAX_US: f64 = 15.0;
+const BIAS_SHARE_MAX: f64 = 0.03;
+const STANDARD_ERRORS: f64 = 2.0;
+
+/// Runs the series and prints a Markdown table. `--runs N` (40), `--seconds S` (20), `--server NAME` (nginx), `--cert TYPE` (p-256).
+///
+/// # Errors
+/// A calibration fails, or a bar is missed.
+pub fn run(arguments: &[String]) -> Result<()> {
+    let series = parse(arguments)?;
+    let tlsdyno = std::env::current_exe()?.with_file_name("tlsdyno");
+    ensure!(tlsdyno.exists(), "{} is missing; build it first: cargo build --release -p tlsdyno", tlsdyno.display());
+    // Not the user's store: these are no experiments of his.
+    let place = tempfile::tempdir()?;
+    let mut rows: Vec<Vec<Recovered>> = Vec::new();
+    for number in 0..series.runs {
+        eprint!("\r\x1b[Kcalibration {} of {}", number + 1, series.runs);
+        let seconds = series.seconds.to_string();
+        let output = Command::new(&tlsdyno)
+            .args(["doctor", "--calibrate", "--dry", "--json", "--time", &seconds])
+            .args(["--server", &series.server, "--cert", &series.certificate])
+            .env("TLSDYNO_STORE", place.path().join("store.sqlite"))
+            .output()
+            .context("run tlsdyno")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "calibration {} failed: {said}", number + 1);
+        rows.push(recovered(&serde_json::from_slice(&output.stdout)?)?);
+    }
+    eprintln!("\r\x1b[K");
+    let (text, missed) = table(&rows, &series);
+    print!("{text}");
+    ensure!(missed == 0, "{missed} bars missed");
+    Ok(())
+}
+
+fn parse(arguments: &[String]) -> Result<Series> {
+    let mut series = Series { runs: 40, seconds: 20.0, server: "nginx".to_owned(), certificate: "p-256".to_owned() };
+    for pair in arguments.chunks(2) {
+        match pair {
+            [flag, value] if flag == "--runs" => series.runs = value.parse().context("--runs wants a number")?,
+            [flag, value] if flag == "--seconds" => {
+                series.seconds = value.parse().context("--seconds wants a number")?
+            }
+            [flag, value] if flag == "--server" => series.server = value.clone(),
+            [flag, value] if flag == "--cert" => series.certificate = value.clone(),
+            _ => bail!(
+                "unknown argument {pair:?}; usage: calibrate-series [--runs N] [--seconds S] [--server NAME] [--cert TYPE]"
+            ),
+        }
+    }
+    ensure!(series.runs > 1 && series.seconds >= 1.0, "at least two runs of a second each");
+    Ok(series)
+}
+
+fn recovered(result: &Value) -> Result<Vec<Recovered>> {
+    let list = result["calibration"]["recovered"].as_array().context("no calibration in what tlsdyno printed")?;
+    list.iter()
+        .map(|one| {
+            let number = |key: &str| one[key].as_f64().with_context(|| format!("no {key}"));
+            Ok(Recovered {
+                injected: number("injected_us")?,
+                measured: number("measured_us")?,
+                low: number("low_us")?,
+                high: number("high_us")?,
+            })
+        })
+        .collect()
+}
+
+/// The table, a row for each injected cost, and how many bars are missed.
+fn table(rows: &[Vec<Recovered>], series: &Series) -> (String, usize) {
+    let mut text = format!(
+        "{} calibrations of {} s on {}, certificate {}\n\n",
+        rows.len(),
+        series.seconds,
+        series.server,
+        series.certificate
+    );
+    text += "| injected µs | intervals that hold it | mean µs | mean bias µs | standard error µs | median half-width µs | |\n";
+    text += "|---:|---:|---:|---:|---:|---:|---|\n";
+    let mut missed = 0;
+    let most_misses = ((1.0 - HOLD_SHARE) * rows.len() as f64 + 1e-9).floor() as usize;
+    for column in 0..rows[0].len() {
+        let of: Vec<Recovered> = rows.iter().map(|row| row[column]).collect();
+        let injected = of[0].injected;
+        let held = of.iter().filter(|one| one.low <= one.injected && one.injected <= one.high).count();
+        let (mean, error) = mean_and_error(&of.iter().map(|one| one.measured).collect::<Vec<_>>());
+        let half_width = median(of.iter().map(|one| (one.high - one.low) / 2.0).collect());
+        let bias = mean - injected;
+        let misses = [
+            rows.len() - held > most_misses,
+            injected > 0.0 && half_width > HALF_WIDTH_MAX_US,
+            injected > 0.0 && bias.abs() > (BIAS_SHARE_MAX * injected).max(STANDARD_ERRORS * error),
+        ];
+        let count = misses.iter().filter(|missed| **missed).count();
+        missed += count;
+        let verdict = if count == 0 { "met" } else { "MISSED" };
+        let name = if injected == 0.0 { "0 (A/A)".to_owned() } else { injected.to_string() };
+        writeln!(
+            text,
+            "| {name} | {held} of {} | {mean:.1} | {bias:+.1} | {error:.1} | {half_width:.1} | {verdict} |",
+            rows.len()
+        )
+        .expect("writing to a string succeeds");
+    }
+    (text, missed)
+}
+
+fn mean_and_error(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    (mean, (variance / count).sqrt())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len().is_multiple_of(2) { (values[middle - 1] + values[middle]) / 2.0 } else { values[middle] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_held_and_missed() {
+        let series = parse(&[]).unwrap();
+        let row = |bias: f64| {
+            [0.0, 50.0].map(|injected| Recovered {
+                injected,
+                measured: injected + bias,
+                low: injected + bias - 4.0,
+                high: injected + bias + 4.0,
+            })
+        };
+        let of = |biases: &[f64]| table(&biases.iter().map(|bias| row(*bias).to_vec()).collect::<Vec<_>>(), &series).1;
+        assert_eq!(of(&[1.0, -1.0, 2.0, -2.0]), 0);
+        // Intervals that miss the truth count for both costs, the bias for the injected one.
+        assert_eq!(of(&[5.0, 5.1, 5.2, 5.3]), 3);
+        assert_eq!(median(vec![3.0, 1.0, 2.0, 10.0]), 2.5);
+    }
+}
