@@ -15,7 +15,7 @@ use crate::load::options::{self, Options};
 use crate::load::summary::Summary;
 use crate::load::url::Url;
 use crate::load::warning::{Warning, warnings};
-use crate::load::{descriptors, diagnosis, job, permission, report};
+use crate::load::{descriptors, diagnosis, job, permission, report, window_search};
 
 /// Load a server and measure it: throughput, latency by phase, handshakes by kind
 ///
@@ -81,7 +81,10 @@ pub fn run(args: &Args) -> Result<Exit> {
     let plan = options::plan(options, &url, address).or_exit(Exit::Usage)?;
     permission::check(&url.host, address, &options.i_may_load_this).or_exit(Exit::Usage)?;
     descriptors::make_room_for(options.connections).or_exit(Exit::Environment)?;
-    let outcome = load(&plan, &stop)?;
+    let outcome = match options.workload.searches_window() {
+        true => window_search::smallest(plan, |plan| load(plan, &stop))?,
+        false => load(&plan, &stop)?,
+    };
     let asked = options::asked(options, &url);
     let warnings = warnings(&outcome, address, &asked, args.strict);
     let effort = url.tls.then(|| options::effort(options).to_owned());

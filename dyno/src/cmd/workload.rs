@@ -34,6 +34,30 @@ impl WorkloadChoice {
     }
 }
 
+/// The value of --window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowFlag {
+    /// No bound.
+    None,
+    /// So many places.
+    Places(u32),
+    /// The smallest without stalls is looked for.
+    Search,
+}
+
+impl std::str::FromStr for WindowFlag {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<WindowFlag, String> {
+        match (text, text.parse()) {
+            ("none", _) => Ok(WindowFlag::None),
+            ("search", _) => Ok(WindowFlag::Search),
+            (_, Ok(places)) if places > 0 => Ok(WindowFlag::Places(places)),
+            _ => Err(format!("`{text}` is no window; write a number of requests from 1, none, or search")),
+        }
+    }
+}
+
 /// The absolute path of a log or recording, for it is read again by another process.
 ///
 /// # Errors
@@ -73,6 +97,13 @@ pub struct WorkloadFlags {
     /// address full [default: 300]
     #[arg(long, value_name = "SECONDS|never", value_parser = super::trace::session_lifetime)]
     trace_session_lifetime: Option<SessionsSpec>,
+    /// Log: how far requests may get ahead of each other in its order; `none`: as far as their users come; `search`: replays it again
+    /// and again until the smallest window is found that lets no connection stall
+    #[arg(long, value_name = "N|none|search", default_value = "10000")]
+    window: WindowFlag,
+    /// Log: each request carries its place in it, from 0, in the header Trace-Index
+    #[arg(long)]
+    number_requests: bool,
     /// Log: a user's connection closes after so many seconds without a request [default: 75]
     #[arg(long, value_name = "SECONDS")]
     trace_keep_alive: Option<u32>,
@@ -95,6 +126,8 @@ impl WorkloadFlags {
         }
         let recorded = self.trace.is_some() || self.har.is_some();
         let unused = [
+            ("--window", self.window != WindowFlag::Places(10_000) && self.trace.is_none(), "--trace"),
+            ("--number-requests", self.number_requests && self.trace.is_none(), "--trace"),
             ("--imported", self.imported && !recorded, "--trace or --har"),
             ("--har-site", self.har_site.is_some() && self.har.is_none(), "--har"),
             (
@@ -121,6 +154,21 @@ impl WorkloadFlags {
     /// Whether the load is something else than one URL.
     pub fn is_given(&self) -> bool {
         self.workload.is_some() || self.trace.is_some() || self.har.is_some()
+    }
+
+    /// How far requests may get ahead of each other, and whether they carry their places: both only of a log.
+    pub fn window(&self) -> (Option<u32>, bool) {
+        let places = match self.window {
+            WindowFlag::Places(places) => Some(places),
+            // So wide a window bounds nothing, but its use is reported.
+            WindowFlag::None | WindowFlag::Search => Some(u32::MAX),
+        };
+        (places.filter(|_| self.is_trace()), self.number_requests && self.is_trace())
+    }
+
+    /// Whether the smallest window without stalls is to be found.
+    pub fn searches_window(&self) -> bool {
+        self.is_trace() && self.window == WindowFlag::Search
     }
 
     /// Whether the load is a log, which is replayed once unless a time was given.

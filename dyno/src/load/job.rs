@@ -16,6 +16,7 @@ use crate::trace;
 #[derive(Debug)]
 pub struct Prepared {
     workload: Arc<Workload>,
+    window: Option<u32>,
     connections: Connections,
     targets: Vec<(Target, Resumption)>,
 }
@@ -41,7 +42,8 @@ impl Prepared {
         descriptors::make_room_for(job.connections.total)?;
         let site = trace::make(&job.workload).context("failed to make the workload")?;
         let targets = job.targets.iter().map(target).collect::<Result<_>>()?;
-        Ok(Prepared { workload: site.workload, connections: connections(&job.connections), targets })
+        let window = job.workload.window();
+        Ok(Prepared { workload: site.workload, window, connections: connections(&job.connections), targets })
     }
 
     /// What is written before the first command.
@@ -73,6 +75,8 @@ impl Prepared {
             session_limits: SessionLimits::default(),
             pacing: Pacing::Closed,
             until: Until::UsersDone,
+            window: self.window,
+            numbered: false,
         };
         let outcome = run(&plan, stop)?;
         Ok(Reply::Outcome(Box::new(record::record(&outcome)?)))

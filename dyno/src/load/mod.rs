@@ -13,3 +13,4 @@ pub mod tls;
 pub mod url;
 pub mod values;
 pub mod warning;
+pub mod window_search;

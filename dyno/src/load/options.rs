@@ -198,6 +198,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
     let users = workload.users.len() as u32;
     let shape = Shape::of(options);
     shape.check(options, url)?;
+    let (window, numbered) = options.workload.window();
     Ok(Plan {
         target: Target { address, host, tls },
         workload,
@@ -218,6 +219,9 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
             }
             None => Pacing::Closed,
         },
+        // At a rate, the schedule and not the window says how far users get.
+        window: window.filter(|_| options.rate.is_none()),
+        numbered,
         until: match (options.total_connections, options.duration) {
             (Some(count), _) => Until::ConnectionsMade(count),
             (None, Some(duration)) => Until::Elapsed(duration.nanoseconds()?),
@@ -266,6 +270,7 @@ fn one_url(options: &Options, url: &Url, per_user: u32) -> Workload {
         objects: vec![object],
         requests: (0..REQUESTS_PER_USER).map(request).collect(),
         users: vec![User { requests: 0..REQUESTS_PER_USER }; users as usize],
+        order: Vec::new(),
     }
 }
 

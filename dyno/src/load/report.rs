@@ -29,6 +29,11 @@ fn write_all(out: &mut String, summary: &Summary) -> std::fmt::Result {
     line(out, "body", &bytes(summary.body_bytes as f64), &format!("{}/s", bytes(rate)))?;
     line(out, "connections", &grouped(summary.connections), "")?;
     write_handshakes(out, summary)?;
+    if let Some(window) = summary.window {
+        let limit = window.limit.map_or("no bound".to_owned(), |limit| format!("window {}", grouped(u64::from(limit))));
+        let detail = format!("requests apart at most ({limit}), {} stalls", grouped(window.stalls));
+        line(out, "order", &grouped(window.largest_distance), &detail)?;
+    }
     let per_hit = summary.client_cpu_ns_per_hit.map_or("-".to_owned(), |cpu| format!("{}/hit", duration(cpu)));
     line(out, "client CPU", &per_hit, &format!("{:.0} % of a core", summary.client_busy_fraction * 100.0))?;
     let errors: Vec<String> =

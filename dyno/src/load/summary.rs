@@ -53,10 +53,23 @@ pub struct Summary {
     pub unserved: u64,
     /// As asked for by --hits-per-handshake; `null` without it.
     pub hits_per_handshake_asked: Option<u32>,
+    /// How the window over a replayed log was used; `null` for other loads.
+    pub window: Option<Window>,
     /// Stopped by Ctrl-C.
     pub stopped: bool,
     /// Doubts about the measurement, with their remedies.
     pub warnings: Vec<String>,
+}
+
+/// How the window over a replayed log was used.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Window {
+    /// The distance from the oldest request not served to the newest presented stayed below this; `null`: no bound.
+    pub limit: Option<u32>,
+    /// The largest distance that occurred.
+    pub largest_distance: u64,
+    /// How often connections began to have nothing to do because all requests left were outside.
+    pub stalls: u64,
 }
 
 /// Completed handshakes.
@@ -107,6 +120,11 @@ impl Summary {
             rate_per_second_asked: asked.rate_per_second,
             unserved: outcome.unserved,
             hits_per_handshake_asked: asked.hits_per_handshake,
+            window: outcome.window.map(|window| Window {
+                limit: u32::try_from(window.limit).ok().filter(|limit| *limit < u32::MAX),
+                largest_distance: window.largest_distance,
+                stalls: window.stalls,
+            }),
             stopped: outcome.stopped,
             warnings: warnings.iter().map(Warning::to_string).collect(),
         }

@@ -224,7 +224,7 @@ fn assemble(sizes: &[u64], order: &[u32], lengths: &[u64]) -> Parts {
             User { requests: first..next }
         })
         .collect();
-    Parts { workload: Workload { objects, requests, users }, files }
+    Parts { workload: Workload { objects, requests, users, order: Vec::new() }, files }
 }
 
 #[cfg(test)]

@@ -36,9 +36,9 @@ pub(super) fn make(path: &Path, exclude: &[String], excluded: Exclude, rules: &R
     ensure_usable(path, &reading.counts, reading.hits.len() as u64, exclude)?;
     let Reading { counts, targets, replays, hits, clients, .. } = reading;
     let objects = objects::make(&targets, &replays, rules.names);
-    let (requests, users) = sessions::make(&hits, clients.users, &objects.embedded, rules);
+    let (requests, users, order) = sessions::make(&hits, clients.users, &objects.embedded, rules);
     let summary = counts.finish(exclude, &objects, &clients.hits_by_client(&hits), &replays, &hits);
-    let workload = Workload { objects: objects.objects, requests, users };
+    let workload = Workload { objects: objects.objects, requests, users, order };
     Ok(Made { parts: Parts { workload, files: objects.files }, summary, file_bytes: read.file_bytes })
 }
 

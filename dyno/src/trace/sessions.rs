@@ -9,47 +9,54 @@ use crate::experiment::job::{OrderSpec, ReplaySpec, SessionsSpec};
 /// whole seconds, so 2 means: more than one second and less than three.
 const PAGE_GAP_S: u32 = 2;
 
-/// Requests and users from hits in the order of the log. `embedded` says of each object whether a page would embed it.
+/// Requests and users from hits in the order of the log, and the place of each request there. `embedded` says of each object whether
+/// a page would embed it.
 ///
 /// A user's requests keep the order of the log. The time between two of them is counted from the latest seen of that
 /// user, so that stamps running backwards (a log is written as requests end, but stamped as they begin) are no gap at
 /// all.
-pub(super) fn make(hits: &[Hit], users: u32, embedded: &[bool], rules: &ReplaySpec) -> (Vec<Request>, Vec<User>) {
-    let by_user = group_by_user(hits, users);
+pub(super) fn make(
+    hits: &[Hit],
+    users: u32,
+    embedded: &[bool],
+    rules: &ReplaySpec,
+) -> (Vec<Request>, Vec<User>, Vec<u32>) {
+    let order = group_by_user(hits, users);
     let mut requests = Vec::with_capacity(hits.len());
     let mut ranges = Vec::with_capacity(users as usize);
-    for hits in by_user.chunk_by(|one, other| one.user == other.user) {
+    for places in order.chunk_by(|one, other| hits[*one as usize].user == hits[*other as usize].user) {
         let first = requests.len() as u32;
-        add_user(hits, embedded, rules, &mut requests);
+        add_user(hits, places, embedded, rules, &mut requests);
         ranges.push(User { requests: first..requests.len() as u32 });
     }
-    (requests, ranges)
+    (requests, ranges, order)
 }
 
-/// The hits sorted by user, otherwise in the order of the log.
-fn group_by_user(hits: &[Hit], users: u32) -> Vec<Hit> {
+/// The places of the hits sorted by user, otherwise in the order of the log.
+fn group_by_user(hits: &[Hit], users: u32) -> Vec<u32> {
     let mut next = vec![0_u32; users as usize + 1];
     hits.iter().for_each(|hit| next[hit.user as usize + 1] += 1);
     for user in 0..users as usize {
         next[user + 1] += next[user];
     }
-    let mut sorted = vec![Hit { user: 0, object: 0, at_s: 0 }; hits.len()];
-    for hit in hits {
-        let place = &mut next[hit.user as usize];
-        sorted[*place as usize] = *hit;
-        *place += 1;
+    let mut sorted = vec![0; hits.len()];
+    for (place, hit) in (0..).zip(hits) {
+        let at = &mut next[hit.user as usize];
+        sorted[*at as usize] = place;
+        *at += 1;
     }
     sorted
 }
 
-/// Appends the requests of one user.
-fn add_user(hits: &[Hit], embedded: &[bool], rules: &ReplaySpec, requests: &mut Vec<Request>) {
+/// Appends the requests of one user, whose hits are at these places.
+fn add_user(hits: &[Hit], places: &[u32], embedded: &[bool], rules: &ReplaySpec, requests: &mut Vec<Request>) {
     let lifetime_s = match rules.sessions {
         SessionsSpec::PerAddress => u32::MAX,
         SessionsSpec::LifetimeS(seconds) => seconds,
     };
     let mut latest_s = 0;
-    for (index, hit) in hits.iter().enumerate() {
+    for (index, place) in places.iter().enumerate() {
+        let hit = &hits[*place as usize];
         let gap_s = if index == 0 { 0 } else { hit.at_s.saturating_sub(latest_s) };
         latest_s = latest_s.max(hit.at_s);
         let forget_session = gap_s > lifetime_s;
@@ -58,7 +65,7 @@ fn add_user(hits: &[Hit], embedded: &[bool], rules: &ReplaySpec, requests: &mut 
             before.close_after = gap_s > rules.keep_alive_s || forget_session;
             before.page_end = before.close_after || !same_page;
         }
-        let last = index + 1 == hits.len();
+        let last = index + 1 == places.len();
         requests.push(Request { object: hit.object, page_end: last, close_after: last, forget_session });
     }
 }
@@ -75,7 +82,8 @@ mod tests {
             .enumerate()
             .map(|(object, at_s)| Hit { user: 0, object: object as u32, at_s: *at_s })
             .collect();
-        let (requests, users) = make(&hits, 1, embedded, rules);
+        let (requests, users, order) = make(&hits, 1, embedded, rules);
+        assert!(order.iter().copied().eq(0..times.len() as u32));
         assert_eq!(users, [User { requests: 0..times.len() as u32 }]);
         requests
             .iter()
@@ -119,9 +127,10 @@ mod tests {
     fn users_are_in_order_of_appearance_and_keep_their_own_order() {
         let hit = |user, object| Hit { user, object, at_s: 0 };
         let hits = [hit(0, 5), hit(1, 6), hit(0, 7), hit(2, 8), hit(1, 9)];
-        let (requests, users) = make(&hits, 3, &[false; 10], &ReplaySpec::default());
+        let (requests, users, order) = make(&hits, 3, &[false; 10], &ReplaySpec::default());
         let objects: Vec<u32> = requests.iter().map(|request| request.object).collect();
         assert_eq!(objects, [5, 7, 6, 9, 8]);
+        assert_eq!(order, [0, 2, 1, 4, 3], "where each was in the log");
         let ranges: Vec<_> = users.into_iter().map(|user| user.requests).collect();
         assert_eq!(ranges, [0..2, 2..4, 4..5]);
     }

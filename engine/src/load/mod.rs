@@ -14,8 +14,9 @@ mod run;
 mod sessions;
 mod storm;
 mod users;
+mod window;
 
-pub use outcome::{ErrorKind, Handshakes, Outcome, Phase};
+pub use outcome::{ErrorKind, Handshakes, Outcome, Phase, WindowUse};
 pub use plan::{
     Arrivals, Connections, Expect, Object, Pacing, Plan, Rate, Request, Resumption, SessionLimits, Target, Until, User,
     Workload,

@@ -141,6 +141,17 @@ pub struct Handshakes {
     pub early_accepted: u64,
 }
 
+/// How the window of a replayed trace was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowUse {
+    /// The distance that was allowed: that from the oldest request that was not served to the newest presented was less.
+    pub limit: u64,
+    /// The largest distance that occurred.
+    pub largest_distance: u64,
+    /// How often connections began to have nothing to do because all requests left were outside.
+    pub stalls: u64,
+}
+
 /// What one run did.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -173,4 +184,6 @@ pub struct Outcome {
     pub unserved: u64,
     /// The run was stopped before its end (Ctrl-C).
     pub stopped: bool,
+    /// How the window was used, if the plan had one.
+    pub window: Option<WindowUse>,
 }

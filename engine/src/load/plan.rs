@@ -57,6 +57,9 @@ pub struct Workload {
     pub requests: Vec<Request>,
     /// The users, in order of first appearance.
     pub users: Vec<User>,
+    /// The place of each request in the trace that the workload was made of, all different and ascending within a user; empty if the
+    /// workload is no trace.
+    pub order: Vec<u32>,
 }
 
 /// How connections are used.
@@ -168,4 +171,9 @@ pub struct Plan {
     pub pacing: Pacing,
     /// When the run ends.
     pub until: Until,
+    /// How far requests may get ahead of each other in the order of the workload's trace: the newest presented is less than so many places
+    /// from the oldest unserved (Coarfa et al. 2006 section 2.2.2). `None`: users know nothing of each other.
+    pub window: Option<u32>,
+    /// Each request carries its place in the trace, in the header `Trace-Index`.
+    pub numbered: bool,
 }

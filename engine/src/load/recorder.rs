@@ -98,6 +98,7 @@ impl Recorder {
             gave_up: false,
             unserved: 0,
             stopped: false,
+            window: None,
         }
     }
 }

@@ -57,12 +57,33 @@ impl Requests {
         Some(Requests { bytes, objects })
     }
 
-    /// Appends the head of a request for `object` to `out`. `last`: the connection closes after the response.
-    pub fn write(&self, object: u32, last: bool, out: &mut Vec<u8>) -> Written {
+    /// Appends the head of a request for `object` to `out`. `last`: the connection closes after the response. `number`: the place in the
+    /// trace that it carries.
+    pub fn write(&self, object: u32, last: bool, number: Option<u32>, out: &mut Vec<u8>) -> Written {
         let prepared = self.objects[object as usize];
         out.extend_from_slice(&self.bytes[prepared.from as usize..prepared.to as usize]);
+        if let Some(number) = number {
+            let (digits, length) = decimal(number);
+            out.extend_from_slice(b"Trace-Index: ");
+            out.extend_from_slice(&digits[10 - length..]);
+            out.extend_from_slice(b"\r\n");
+        }
         out.extend_from_slice(if last { b"Connection: close\r\n\r\n" } else { b"\r\n" });
         Written { body_bytes: prepared.body_bytes, to_head: prepared.to_head, expect: prepared.expect }
+    }
+}
+
+/// The decimal digits of a number, at the end of the array, and how many there are: without allocating.
+fn decimal(mut number: u32) -> ([u8; 10], usize) {
+    let mut digits = [b'0'; 10];
+    let mut length = 0;
+    loop {
+        digits[9 - length] = b'0' + (number % 10) as u8;
+        length += 1;
+        number /= 10;
+        if number == 0 {
+            return (digits, length);
+        }
     }
 }
 
@@ -97,11 +118,14 @@ mod tests {
         for (index, object) in workload.objects.iter().enumerate() {
             for last in [false, true] {
                 let mut out = Vec::new();
-                let written = requests.write(index as u32, last, &mut out);
+                let number = last.then_some(4_294_967_295 / (index as u32 + 1));
+                let written = requests.write(index as u32, last, number, &mut out);
                 let head = request_head(&out).unwrap().unwrap();
                 assert_eq!(head.bytes, out.len());
                 assert_eq!(head.method, object.method.as_bytes());
                 assert_eq!(head.target, b"/a?b");
+                let text = number.map(|number| number.to_string().into_bytes());
+                assert_eq!(head.headers.get("trace-index"), text.as_deref());
                 assert_eq!(head.headers.get("host"), Some(&b"example.org:8443"[..]));
                 assert_eq!(head.persists, !last);
                 assert_eq!(head.body, Body::Length(object.body_bytes));

@@ -84,6 +84,15 @@ fn check(plan: &Plan) -> Result<(), &'static str> {
     if workload.requests.iter().any(|request| request.object as usize >= workload.objects.len()) {
         return Err("a request is for an object that the workload does not have");
     }
+    if (plan.window.is_some() || plan.numbered) && workload.order.len() != workload.requests.len() {
+        return Err("its workload is no trace, and so has no order to keep to or to number by");
+    }
+    if plan.window == Some(0) {
+        return Err("the window must let at least one request in");
+    }
+    if plan.window.is_some() && plan.pacing != Pacing::Closed {
+        return Err("a window over the order of a trace is for a closed loop");
+    }
     let connections = &plan.connections;
     if connections.total == 0 || connections.per_user == 0 || connections.requests_each == Some(0) {
         return Err("numbers of connections and of requests on each must be at least 1");
@@ -197,7 +206,8 @@ impl<'p> Run<'p> {
                 alone,
             )
             .with_session_limits(plan.session_limits)
-            .with_pacer(pacer(plan)),
+            .with_pacer(pacer(plan))
+            .within_window(plan.window),
             sessions,
             recorder: Recorder::new(),
             reactor: Reactor::new(EVENTS_MAX).map_err(system("an epoll instance"))?,
@@ -244,6 +254,7 @@ impl<'p> Run<'p> {
         let mut outcome = self.recorder.finish();
         outcome.elapsed_ns = ended_ns - self.first_connect_ns.unwrap_or(ended_ns);
         outcome.client_cpu_ns = sys::thread_cpu_ns() - cpu_before_ns;
+        outcome.window = self.users.window_use();
         outcome.gave_up = gave_up;
         outcome.unserved = unserved;
         outcome.stopped = stopped;
@@ -686,7 +697,8 @@ impl<'p> Run<'p> {
         self.output_for(id);
         let object = self.plan.workload.requests[request as usize].object;
         self.plain.clear();
-        let written = self.requests.write(object, last, &mut self.plain);
+        let number = self.plan.numbered.then(|| self.plan.workload.order[request as usize]);
+        let written = self.requests.write(object, last, number, &mut self.plain);
         let now_ns = sys::monotonic_ns();
         let connection = self.places[id as usize].connection.as_mut().expect("it is to send something");
         if connection.tls.as_ref().is_some_and(|client| !fits(client.room(), self.plain.len(), written.body_bytes)) {

@@ -5,15 +5,20 @@
 //! them. A new user starts only when there is room for all the connections that its widest page can use. So how many connections a
 //! page gets does not depend on how fast the server is: two servers given the same users make the same handshakes, which comparing
 //! their costs needs. Where a single user could use more connections than the run has, it waits in a queue for its next one.
+//!
+//! A replayed trace has an order beyond its users (`follow`): requests wait until they are in a window of it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use super::pacing::Pacer;
 use super::plan::{Connections, SessionLimits, Workload};
 
+mod follow;
 #[cfg(test)]
 mod tests;
+
+use follow::Follow;
 #[cfg(test)]
 mod timed_tests;
 
@@ -105,6 +110,10 @@ struct Active {
     may_widen: bool,
     /// Is in the queue for a connection.
     waits: bool,
+    /// In a replay: how often all users had had their turn when it began.
+    lap: u64,
+    /// The place in the trace of the request that waits for the window.
+    stalled_at: Option<u64>,
     /// Takes part; otherwise the place is free.
     active: bool,
     /// Waits for the schedule of an open loop to begin its next page.
@@ -153,7 +162,12 @@ pub struct Users<'w> {
     users: Vec<Active>,
     free_users: Vec<ActiveId>,
     active: u32,
-    waiting: VecDeque<ActiveId>,
+    /// Who waits for a connection, by [`Users::turn`].
+    waiting: BTreeSet<(u64, ActiveId)>,
+    /// How often somebody began to wait.
+    arrivals: u64,
+    /// The order that a replayed trace keeps to.
+    follow: Option<Follow>,
     /// Only one connection may be open: see [`Users::new`], `first_alone`.
     alone: bool,
     opening_paused: bool,
@@ -191,7 +205,9 @@ impl<'w> Users<'w> {
             users: Vec::new(),
             free_users: Vec::new(),
             active: 0,
-            waiting: VecDeque::new(),
+            waiting: BTreeSet::new(),
+            arrivals: 0,
+            follow: None,
             alone,
             opening_paused: false,
             draining: false,
@@ -321,6 +337,7 @@ impl<'w> Users<'w> {
         let user = self.set_use(id, Use::Opening, Use::Idle);
         self.users[user as usize].may_widen |= widens;
         self.advance(user);
+        self.follow();
     }
 
     /// A session arrived on the connection: the user's other connections need not wait any longer.
@@ -334,7 +351,7 @@ impl<'w> Users<'w> {
     /// The response on the connection is complete, whether it was as expected or not. `persists`: the connection can carry another request.
     pub fn finished(&mut self, id: ConnectionId, persists: bool) {
         let connection = &mut self.connections[id as usize];
-        assert!(matches!(connection.used, Use::Busy { .. }), "a response without a request");
+        let Use::Busy { request } = connection.used else { panic!("a response without a request") };
         let user = connection.user;
         let last = self.limits.requests_each.is_some_and(|each| connection.sent >= each);
         let active = &mut self.users[user as usize];
@@ -347,7 +364,9 @@ impl<'w> Users<'w> {
             let server_first = !persists || last;
             self.actions.push_back(Action::Close { connection: id, server_first });
         }
+        self.note_served(user, request);
         self.advance(user);
+        self.follow();
     }
 
     /// The connection is closed, as agreed or (an idle one) by the server.
@@ -360,6 +379,7 @@ impl<'w> Users<'w> {
     /// The connection is lost. Answers whether a request failed with it.
     pub fn lost(&mut self, id: ConnectionId, loss: Loss) -> bool {
         let Connection { user, used, .. } = self.connections[id as usize];
+        let presentable = self.presentable(user) > 0;
         let active = &mut self.users[user as usize];
         let request_failed = match (used, loss) {
             (Use::Busy { request }, Loss::Stale) => {
@@ -367,8 +387,9 @@ impl<'w> Users<'w> {
                 active.again.push(request);
                 false
             }
-            (Use::Busy { .. }, _) => {
+            (Use::Busy { request }, _) => {
                 active.under_way -= 1;
+                self.note_served(user, request);
                 true
             }
             (Use::Opening, Loss::NoResources) => {
@@ -379,10 +400,12 @@ impl<'w> Users<'w> {
                 false
             }
             // The request that the connection was opened for, unless the user's other connections took it in the meantime.
-            (Use::Opening, _) if active.open_requests() > 0 => {
-                if active.again.pop().is_none() {
+            (Use::Opening, _) if presentable => {
+                let request = active.again.pop().unwrap_or_else(|| {
                     active.next += 1;
-                }
+                    active.next - 1
+                });
+                self.note_served(user, request);
                 true
             }
             (Use::Opening | Use::Idle | Use::Closing, _) => false,
@@ -422,21 +445,40 @@ impl<'w> Users<'w> {
         if active.connections.is_empty() {
             active.may_widen = false;
         }
+        self.note_closed(id);
         self.advance(user);
         self.fill();
+        self.follow();
     }
 
     /// Gives free connections to those who wait, then to new users.
     fn fill(&mut self) {
         while self.may_open() {
-            if let Some(user) = self.waiting.pop_front() {
+            if self.next_user_is_first() {
+                self.start_user();
+            } else if let Some((_, user)) = self.waiting.pop_first() {
                 self.users[user as usize].waits = false;
                 self.advance(user);
-            } else if self.users_left() && self.has_room_for_next_user() {
-                self.start_user();
             } else {
                 break;
             }
+        }
+        if self.open == self.limits.total && (!self.waiting.is_empty() || self.next_user_is_first()) {
+            self.take_unused_connection();
+        }
+    }
+
+    /// Whether a new user is to begin, before any that waits: in a replay by the order of the trace, else when nobody waits and there is
+    /// room.
+    fn next_user_is_first(&self) -> bool {
+        if !self.users_left() {
+            return false;
+        }
+        match self.next_user_place() {
+            Some(place) => {
+                self.next_user_may_begin() && self.waiting.first().is_none_or(|(waiting, _)| place < *waiting)
+            }
+            None => self.waiting.is_empty() && (self.follow.is_some() || self.has_room_for_next_user()),
         }
     }
 
@@ -475,8 +517,12 @@ impl<'w> Users<'w> {
         let requests = self.workload.users[self.next_user as usize].requests.clone();
         let reserved = self.width(self.next_user);
         self.next_user += 1;
+        let lap = self.follow.as_ref().map_or(0, |follow| follow.lap);
         if self.next_user == self.range.end && self.over_and_over {
             self.next_user = self.range.start;
+            if let Some(follow) = &mut self.follow {
+                follow.lap += 1;
+            }
         }
         if requests.is_empty() {
             return;
@@ -492,6 +538,7 @@ impl<'w> Users<'w> {
         active.end = requests.end;
         active.may_widen = false;
         active.reserved = reserved;
+        active.lap = lap;
         active.intended_ns = None;
         self.reserved += reserved;
         self.active += 1;
@@ -511,6 +558,7 @@ impl<'w> Users<'w> {
             self.hand_out_requests(id);
             self.open_connections_for(id);
         }
+        self.note_waiting(id);
     }
 
     /// Whether the user's session may be used further. When it is up, its connections close, and once they are closed a new one begins.
@@ -609,12 +657,18 @@ impl<'w> Users<'w> {
         }
     }
 
+    /// Closes a connection that is idle.
+    fn close(&mut self, connection: ConnectionId) {
+        self.connections[connection as usize].used = Use::Closing;
+        self.actions.push_back(Action::Close { connection, server_first: false });
+    }
+
     /// A user while draining: what just opened makes its first request, the rest closes.
     fn wind_up(&mut self, id: ActiveId) {
         for at in 0..self.users[id as usize].connections.len() {
             let connection = self.users[id as usize].connections[at];
             let Connection { used, sent, .. } = self.connections[connection as usize];
-            if used == Use::Idle && sent == 0 && self.users[id as usize].open_requests() > 0 {
+            if used == Use::Idle && sent == 0 && self.presentable(id) > 0 {
                 self.hand_out(id, connection);
             }
         }
@@ -626,7 +680,7 @@ impl<'w> Users<'w> {
 
     fn hand_out_requests(&mut self, id: ActiveId) {
         for at in 0..self.users[id as usize].connections.len() {
-            if self.users[id as usize].open_requests() == 0 || self.session_is_up(id) {
+            if self.users[id as usize].open_requests() == 0 || self.session_is_up(id) || !self.may_present(id) {
                 break;
             }
             let connection = self.users[id as usize].connections[at];
@@ -649,6 +703,7 @@ impl<'w> Users<'w> {
         slot.used = Use::Busy { request };
         slot.sent += 1;
         let last = self.draining || session_ends || self.limits.requests_each == Some(slot.sent);
+        self.note_presented(id, request);
         self.actions.push_back(Action::Send { connection, request, last });
     }
 
@@ -658,9 +713,9 @@ impl<'w> Users<'w> {
                 return;
             }
             if !self.may_open() {
-                let user = &mut self.users[id as usize];
-                if !std::mem::replace(&mut user.waits, true) {
-                    self.waiting.push_back(id);
+                if !std::mem::replace(&mut self.users[id as usize].waits, true) {
+                    let turn = self.turn(id);
+                    self.waiting.insert((turn, id));
                 }
                 return;
             }
@@ -678,7 +733,8 @@ impl<'w> Users<'w> {
         let open = user.connections.len() as u32;
         // A page gets its connections also when the first ones were fast enough to do without: see the module's documentation.
         let page_wants = self.limits.requests_each.is_none() && open < user.page_requests && !self.page_is_done(id);
-        (user.open_requests() > opening as u32 || page_wants)
+        let presentable = self.presentable(id);
+        (presentable > opening as u32 || page_wants && (presentable > 0 || self.follow.is_none()))
             && open < self.limits.per_user
             && (open == 0 || user.may_widen || !self.limits.first_alone)
     }

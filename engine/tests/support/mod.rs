@@ -112,6 +112,8 @@ pub fn plan(address: SocketAddr, workload: Workload, connections: Connections) -
         connections,
         resumption: Resumption::Never,
         session_limits: SessionLimits::default(),
+        window: None,
+        numbered: false,
         pacing: Pacing::Closed,
         until: Until::UsersDone,
     }

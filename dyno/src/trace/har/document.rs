@@ -287,6 +287,27 @@ mod tests {
     }
 
     proptest! {
+        /// What the fuzz target does for long.
+        #[test]
+        fn damaged_recordings_are_a_fault_or_a_recording(changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6), cut: prop::sample::Index) {
+            let mut bytes = har(&[
+                entry("p", "https://a/", 0, 5, ""),
+                entry("p", "http://b:1?x", 1, 5, r#""_fromCache": null,"#),
+                entry("q", "https://[::1]/y", 9, 5, ""),
+            ]);
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            let whole = cut.index(4) > 0;
+            let end = if whole { bytes.len() } else { cut.index(bytes.len()) };
+            if let Ok(document) = parse(&bytes[..end]) {
+                for exchange in document.pages.iter().flatten().flatten() {
+                    prop_assert!(exchange.target.starts_with('/') && exchange.ended_ms >= exchange.began_ms);
+                }
+            }
+        }
+
         #[test]
         fn every_exchange_is_in_one_batch_and_batches_do_not_overlap(times in proptest::collection::vec((0u32..50_000, 0u32..3_000, 0u8..3), 0..30)) {
             let entries: Vec<String> =

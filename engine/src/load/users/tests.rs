@@ -78,6 +78,8 @@ struct Simulation<'w> {
     opened: u64,
     most_open: u32,
     most_active: u32,
+    /// Of a replay: the window, and which places are served.
+    window: Option<(u32, Vec<bool>)>,
 }
 
 impl<'w> Simulation<'w> {
@@ -110,6 +112,19 @@ impl<'w> Simulation<'w> {
             opened: 0,
             most_open: 0,
             most_active: 0,
+            window: None,
+        }
+    }
+
+    /// The workload's order is kept to within a window.
+    fn within(self, window: u32) -> Self {
+        let served = vec![false; self.workload.requests.len()];
+        Simulation { users: self.users.within_window(Some(window)), window: Some((window, served)), ..self }
+    }
+
+    fn served(&mut self, request: u32) {
+        if let Some((_, served)) = &mut self.window {
+            served[self.workload.order[request as usize] as usize] = true;
         }
     }
 
@@ -172,6 +187,14 @@ impl<'w> Simulation<'w> {
                     assert!(*count <= each);
                     assert!(last || *count < each);
                 }
+                if let Some((window, served)) = &self.window {
+                    let oldest = served.iter().position(|served| !served).unwrap() as u32;
+                    let place = self.workload.order[request as usize];
+                    assert!(
+                        place < oldest.saturating_add(*window),
+                        "{place} was presented while {oldest} was not served"
+                    );
+                }
                 self.sent.push((self.owner[&connection], request));
                 self.later(Happening::Finished(connection));
             }
@@ -214,9 +237,11 @@ impl<'w> Simulation<'w> {
                     self.users.lost(id, Loss::Stale);
                 } else if self.percent(self.trouble.response_fails) {
                     self.gone(id);
+                    self.served(request);
                     self.failed += u32::from(self.users.lost(id, Loss::Failed));
                     self.users.end_of_alone();
                 } else {
+                    self.served(request);
                     self.finished.push(request);
                     let persists = !self.percent(self.trouble.server_closes);
                     self.users.finished(id, persists);
@@ -388,4 +413,85 @@ fn draining_finishes_what_is_under_way_and_begins_nothing() {
     assert_eq!(end.opened, opened, "no connection was opened while draining");
     assert!(end.sent.len() <= sent + 4);
     assert_eq!(end.finished.len(), end.sent.len());
+}
+
+/// Gives the requests places in a trace: users' requests merged at random, each user's in their order.
+fn merge(workload: &mut Workload, seed: u64) {
+    let mut dice = Dice(seed);
+    let mut next: Vec<u32> = workload.users.iter().map(|user| user.requests.start).collect();
+    workload.order = vec![0; workload.requests.len()];
+    for place in 0..workload.requests.len() as u32 {
+        let left: Vec<usize> =
+            (0..next.len()).filter(|user| next[*user] < workload.users[*user].requests.end).collect();
+        let user = left[dice.roll(left.len() as u64) as usize];
+        workload.order[next[user] as usize] = place;
+        next[user] += 1;
+    }
+    // Users are in order of their first appearance.
+    let order = workload.order.clone();
+    workload
+        .users
+        .sort_by_key(|user| order.get(user.requests.start as usize).filter(|_| !user.requests.is_empty()).copied());
+}
+
+proptest! {
+    /// The simulation asserts of every request that it is in the window, and at the end that nothing is left over.
+    #[test]
+    fn a_replay_keeps_to_its_window_and_comes_to_an_end(
+        users in any_users(), limits in any_limits(), trouble in any_trouble(), window in 1u32..40, seed: u64
+    ) {
+        let mut workload = workload(&users);
+        merge(&mut workload, seed);
+        // A connection that never opened takes a request with it of which the simulation does not know which it was.
+        let trouble = Trouble { connect_fails: 0, ..trouble };
+        let end = Simulation::new(&workload, limits, None, false, trouble, seed).within(window).run();
+        end.assert_complete();
+        let used = end.users.window_use().unwrap();
+        prop_assert!(used.largest_distance < u64::from(window));
+        prop_assert!(end.most_open <= limits.total);
+        let without_bound = Simulation::new(&workload, limits, None, false, trouble, seed).within(u32::MAX).run();
+        prop_assert_eq!(without_bound.users.window_use().unwrap().stalls, 0);
+    }
+
+    #[test]
+    fn a_replay_comes_to_an_end_whatever_fails(
+        users in any_users(), limits in any_limits(), trouble in any_trouble(), window in 1u32..40, seed: u64
+    ) {
+        let mut workload = workload(&users);
+        merge(&mut workload, seed);
+        let simulation = Simulation::new(&workload, limits, None, false, trouble, seed);
+        let end = Simulation { users: simulation.users.within_window(Some(window)), ..simulation }.run();
+        prop_assert_eq!(end.finished.len() as u32 + end.failed, workload.requests.len() as u32);
+    }
+
+    #[test]
+    fn a_replay_over_and_over_goes_on(window in 1u32..40, number in 1u64..200, seed: u64) {
+        let mut workload = workload(&[vec![(true, true, false); 3], vec![(true, false, false); 5], vec![(true, true, false); 2]]);
+        merge(&mut workload, seed);
+        let simulation = Simulation::new(&workload, limits(3, 1, true, None), Some(number), false, Trouble::default(), seed);
+        let end = Simulation { users: simulation.users.within_window(Some(window)), ..simulation }.run();
+        prop_assert_eq!(end.opened, number);
+    }
+}
+
+#[test]
+fn a_window_of_one_is_the_order_of_the_trace() {
+    let mut workload = workload(&vec![vec![(true, false, false); 4]; 5]);
+    merge(&mut workload, 11);
+    let end = Simulation::new(&workload, limits(8, 1, true, None), None, false, Trouble::default(), 1).within(1).run();
+    let places: Vec<u32> = end.sent.iter().map(|(_, request)| workload.order[*request as usize]).collect();
+    assert_eq!(places, (0..20).collect::<Vec<_>>());
+    assert!(end.users.window_use().unwrap().stalls > 0);
+}
+
+#[test]
+fn users_outside_the_window_give_up_connections_that_others_need() {
+    // User 0 asks first and last; on one connection, all others must come between.
+    let mut workload =
+        workload(&[vec![(true, false, false); 2], vec![(true, false, false); 1], vec![(true, false, false); 1]]);
+    workload.order = vec![0, 3, 1, 2];
+    let end = Simulation::new(&workload, limits(1, 1, true, None), None, false, Trouble::default(), 1).within(2).run();
+    let sent: Vec<u32> = end.sent.iter().map(|(_, request)| *request).collect();
+    assert_eq!(sent, [0, 2, 3, 1]);
+    assert_eq!(end.opened, 4);
 }

@@ -22,6 +22,7 @@ fn workload(users: u32, requests: u32) -> Workload {
         objects: vec![object],
         requests: vec![request; requests as usize],
         users: vec![User { requests: 0..requests }; users as usize],
+        order: Vec::new(),
     }
 }
 
