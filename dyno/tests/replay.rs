@@ -157,7 +157,7 @@ fn the_smallest_window_without_stalls_is_found() {
     assert_eq!((&json["hits"], &json["window"]["stalls"]), (&2_000.into(), &0.into()));
     let stalled = tlsdyno(&["load", &url, "--trace", path, "--imported", "--window", "1", "-c", "8", "--json"]);
     let json: serde_json::Value = serde_json::from_slice(&stalled.stdout).unwrap();
-    assert!(json["window"]["stalls"].as_u64().unwrap() > 1_000, "{json}");
+    assert!(json["window"]["stalls"].as_u64().unwrap() > 0, "{json}");
 }
 
 /// A million requests: `cargo test --release -p tlsdyno --test replay -- --ignored`, half a minute.

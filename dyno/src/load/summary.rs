@@ -167,6 +167,7 @@ mod tests {
             gave_up: false,
             unserved: 0,
             stopped: false,
+            window: None,
         };
         let summary = Summary::new("http://127.0.0.1/".to_owned(), None, &Asked::default(), &outcome, &[]);
         let object = serde_json::to_value(&summary).unwrap();

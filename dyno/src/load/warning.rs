@@ -274,6 +274,7 @@ mod tests {
             gave_up: false,
             unserved: 0,
             stopped: false,
+            window: None,
         }
     }
 
