@@ -74,14 +74,18 @@ pub fn run(arguments: &[String]) -> Result<()> {
         println!("| {} | {:.1} | {:.0} |", subject.name, median(&subject.connection_us), median(&subject.mebibyte_us));
     }
     let [session, _, stick, _] = &subjects;
+    let mut missed = Vec::new();
     for (what, ours, theirs) in [
         ("connection", &session.connection_us, &stick.connection_us),
         ("MiB", &session.mebibyte_us, &stick.mebibyte_us),
     ] {
         let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
         println!("\nper {what}: {:.2} of HAProxy's with stick table, median of paired rounds", median(&ratios));
-        ensure!(median(&ratios) <= 1.0, "the dispatcher costs more per {what} than HAProxy");
+        if median(&ratios) > 1.0 {
+            missed.push(what);
+        }
     }
+    ensure!(missed.is_empty(), "the dispatcher costs more than HAProxy per {}", missed.join(" and per "));
     Ok(())
 }
 
@@ -144,7 +148,7 @@ fn haproxy(name: &'static str, sticks: bool, backends: &[&str], directory: &Temp
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let stick = "    stick-table type binary len 32 size 100k expire 5m
     acl client_hello req.ssl_hello_type 1
-    acl server_hello rep.ssl_hello_type 2
+    acl server_hello res.ssl_hello_type 2
     tcp-request inspect-delay 5s
     tcp-request content accept if client_hello
     tcp-response inspect-delay 5s
