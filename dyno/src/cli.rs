@@ -17,7 +17,9 @@ pub struct Cli {
 enum Command {
     Ablate(Box<cmd::ablate::Args>),
     Run(cmd::run::Args),
+    Reuse(Box<cmd::reuse::Args>),
     Load(Box<cmd::load::Args>),
+    Compare(cmd::compare::Args),
     Completions(cmd::completions::Args),
     Dispatch(Box<cmd::dispatch::Args>),
     Doctor(cmd::doctor::Args),
@@ -33,8 +35,10 @@ enum Command {
 pub fn run() -> anyhow::Result<Exit> {
     match Cli::parse().command {
         Command::Ablate(args) => cmd::ablate::run(&args),
+        Command::Reuse(args) => cmd::reuse::run(&args),
         Command::Run(args) => cmd::run::run(&args),
         Command::Load(args) => cmd::load::run(&args),
+        Command::Compare(args) => cmd::compare::run(&args),
         Command::Completions(args) => cmd::completions::run(&args),
         Command::Dispatch(args) => cmd::dispatch::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),

@@ -27,6 +27,10 @@ pub enum Exit {
     Invalid = 8,
     /// The record could not be written; what was measured was printed.
     Store = 9,
+    /// `compare`: the second result is slower.
+    Slower = 10,
+    /// `compare --strict`: the difference is undecided.
+    Undecided = 11,
     /// Stopped by Ctrl-C; what was measured until then was printed and kept.
     Interrupted = 130,
 }
@@ -44,6 +48,8 @@ Exit codes:
     7  measured and printed, but with failed requests
     8  measured and printed, but a check failed: it is not what was asked for
     9  the record could not be written; what was measured was printed
+   10  compare: the second result is slower
+   11  compare --strict: undecided
   130  stopped by Ctrl-C; what was measured until then was printed and kept";
 
 impl From<Exit> for ExitCode {
@@ -138,8 +144,21 @@ mod tests {
     #[test]
     fn every_code_is_documented() {
         use Exit::*;
-        for exit in [Done, Failed, Usage, Input, Unreachable, Server, Environment, Errors, Invalid, Store, Interrupted]
-        {
+        for exit in [
+            Done,
+            Failed,
+            Usage,
+            Input,
+            Unreachable,
+            Server,
+            Environment,
+            Errors,
+            Invalid,
+            Store,
+            Slower,
+            Undecided,
+            Interrupted,
+        ] {
             let line = format!("\n{:5}  ", exit as u8);
             assert!(HELP.contains(&line), "{exit:?} is missing from the help text");
         }

@@ -9,6 +9,23 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+/// Lets `bind` name an address without taking a port for it: `connect` then takes one that is free for its destination.
+pub fn bind_address_no_port(socket: &OwnedFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    let length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the descriptor is open as long as `socket` is borrowed, and the option's value is a whole `int` that outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            std::ptr::from_ref(&on).cast(),
+            length,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Nanoseconds on the monotonic clock, from an arbitrary start.
 pub fn monotonic_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))

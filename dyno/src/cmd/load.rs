@@ -1,10 +1,9 @@
 //! `tlsdyno load`: load on anybody's server, or the load process of an experiment.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{ErrorKind, Outcome, Plan, Progress, run_observed};
@@ -13,9 +12,11 @@ use crate::exit::{Exit, OrExit};
 use crate::interrupt;
 use crate::load::options::{self, Options};
 use crate::load::summary::Summary;
+use crate::load::sweep::{Point, RateRange};
 use crate::load::url::Url;
 use crate::load::warning::{Warning, warnings};
-use crate::load::{descriptors, diagnosis, job, permission, report, window_search};
+use crate::load::{descriptors, diagnosis, job, output, permission, report, screen, sweep, window_search};
+use crate::stats::Percentiles;
 
 /// Load a server and measure it: throughput, latency by phase, handshakes by kind
 ///
@@ -55,6 +56,19 @@ pub struct Args {
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
 
+    /// Also write the result to a file (several times): .json, .csv, .prom (Prometheus text), .html, or .hdr (percentiles of
+    /// every phase, as HdrHistogram plots them); .json is what `tlsdyno compare` reads
+    #[arg(short, long, value_name = "FILE")]
+    output: Vec<PathBuf>,
+
+    /// Rates one after the other, for example 100..5000, until the server is saturated: latency against throughput
+    #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["rate", "output", "total_connections", "strict"])]
+    sweep: Option<RateRange>,
+
+    /// Each rate of --sweep is so many times the last
+    #[arg(long, default_value_t = 1.5, value_name = "FACTOR", requires = "sweep")]
+    factor: f64,
+
     /// Print one JSON object instead of the table
     #[arg(long)]
     json: bool,
@@ -76,11 +90,15 @@ pub fn run(args: &Args) -> Result<Exit> {
     }
     let text = args.url.as_deref().expect("clap requires the URL where there is no job");
     let url = Url::parse(text).or_exit(Exit::Usage)?;
-    let address = url.resolve().or_exit(Exit::Unreachable)?;
     let options = &args.options;
+    let address = options::address(options, &url).or_exit(Exit::Unreachable)?;
     let plan = options::plan(options, &url, address).or_exit(Exit::Usage)?;
+    output::check(&args.output).or_exit(Exit::Usage)?;
     permission::check(&url.host, address, &options.i_may_load_this).or_exit(Exit::Usage)?;
     descriptors::make_room_for(options.connections).or_exit(Exit::Environment)?;
+    if let Some(range) = args.sweep {
+        return sweep(args, range, &url, address, &stop);
+    }
     let outcome = match options.workload.searches_window() {
         true => window_search::smallest(plan, |plan| load(plan, &stop))?,
         false => load(&plan, &stop)?,
@@ -88,8 +106,48 @@ pub fn run(args: &Args) -> Result<Exit> {
     let asked = options::asked(options, &url);
     let warnings = warnings(&outcome, address, &asked, args.strict);
     let effort = url.tls.then(|| options::effort(options).to_owned());
-    print(&Summary::new(text.to_owned(), effort, &asked, &outcome, &warnings), args.json)?;
+    let summary = Summary::new(text.to_owned(), effort, &asked, &outcome, &warnings);
+    print(&summary, args.json)?;
+    for path in &args.output {
+        output::write(path, &summary).or_exit(Exit::Store)?;
+    }
     exit(&outcome, &warnings, address, args.strict)
+}
+
+/// Runs the rates of --sweep and prints them.
+fn sweep(args: &Args, range: RateRange, url: &Url, address: SocketAddr, stop: &AtomicBool) -> Result<Exit> {
+    ensure!(args.factor > 1.0, "--factor must be above 1");
+    let mut out = std::io::stdout().lock();
+    if !args.json {
+        writeln!(out, "latency from the intended send time; {}\n", sweep::RATE_RULE)?;
+        writeln!(out, "{:>14}{:>14}{:>12}{:>12}{:>12}", "asked", "achieved", "p50", "p90", "p99")?;
+    }
+    let points = sweep::by_rate(&args.options, url, address, range.rates(args.factor), stop, |point| {
+        if !args.json {
+            // Nobody is helped by ending the sweep because its display went away; the last write tells.
+            let _ = writeln!(out, "{}", sweep_line(point)).and_then(|()| out.flush());
+        }
+    })?;
+    if args.json {
+        let object = serde_json::json!({"format": 1, "rule": sweep::RATE_RULE, "points": points});
+        writeln!(out, "{object:#}").context("failed to print")?;
+    }
+    ensure!(
+        points.iter().any(|point| point.hits_per_second > 0.0),
+        "not one request succeeded; without --sweep the cause is named"
+    );
+    Ok(if stop.load(Ordering::Relaxed) { Exit::Interrupted } else { Exit::Done })
+}
+
+fn sweep_line(point: &Point) -> String {
+    let rate = |per_second: f64| format!("{} /s", report::grouped(per_second.round() as u64));
+    let asked = rate(point.rate_per_second_asked.unwrap_or(0.0));
+    let latency = |of: fn(&Percentiles) -> u64| {
+        point.latency_ns.as_ref().map_or("-".to_owned(), |latency| report::duration(of(latency) as f64))
+    };
+    let (p50, p90, p99) = (latency(|of| of.p50), latency(|of| of.p90), latency(|of| of.p99));
+    let end = if point.saturated { "   saturated" } else { "" };
+    format!("{asked:>14}{:>14}{p50:>12}{p90:>12}{p99:>12}{end}", rate(point.hits_per_second))
 }
 
 fn print(summary: &Summary, json: bool) -> Result<()> {
@@ -137,32 +195,9 @@ fn load(plan: &Plan, stop: &AtomicBool) -> Result<Outcome> {
     let progress = Progress::default();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        if std::io::stderr().is_terminal() {
-            scope.spawn(|| show(&progress, &done));
-        }
+        scope.spawn(|| screen::show(&progress, &done));
         let outcome = run_observed(plan, stop, &progress);
         done.store(true, Ordering::Relaxed);
         Ok(outcome?)
     })
-}
-
-fn show(progress: &Progress, done: &AtomicBool) {
-    let began = Instant::now();
-    let mut shown = Instant::now();
-    while !done.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(20));
-        if shown.elapsed() < Duration::from_millis(500) {
-            continue;
-        }
-        shown = Instant::now();
-        let (hits, errors) = (progress.hits.load(Ordering::Relaxed), progress.errors.load(Ordering::Relaxed));
-        let seconds = began.elapsed().as_secs_f64();
-        let rate = report::grouped((hits as f64 / seconds) as u64);
-        eprint!(
-            "\r\x1b[K{seconds:6.1} s   {} hits   {rate} /s   {} errors",
-            report::grouped(hits),
-            report::grouped(errors)
-        );
-    }
-    eprint!("\r\x1b[K");
 }

@@ -1,6 +1,7 @@
 //! The subcommands, one file each: `Args` (clap) and `run`, which answers the exit code.
 
 pub mod ablate;
+pub mod compare;
 pub mod completions;
 pub mod dispatch;
 pub mod doctor;
@@ -8,6 +9,7 @@ pub mod list;
 pub mod load;
 pub mod man;
 pub mod report;
+pub mod reuse;
 pub mod run;
 pub mod serve;
 pub mod supervise;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
-use tlsdyno_engine::load::{Connections, Pacing, Plan, Resumption, SessionLimits, Target, Until, Workload, run};
+use tlsdyno_engine::load::{Connections, Pacing, Plan, Resumption, Route, SessionLimits, Target, Until, Workload, run};
 
 use crate::experiment::job::{Command, ConnectionsSpec, Job, Reply, ReuseSpec, TargetSpec};
 use crate::load::{descriptors, record, tls};
@@ -68,6 +68,8 @@ impl Prepared {
         ensure!(users_from < users_to, "the block has no users");
         let plan = Plan {
             target: Target { address: address.unwrap_or(target.address), ..target.clone() },
+            route: Route::default(),
+            body: None,
             workload: Arc::clone(&self.workload),
             users: users_from..users_to,
             connections: self.connections,
@@ -77,6 +79,7 @@ impl Prepared {
             until: Until::UsersDone,
             window: self.window,
             numbered: false,
+            slice_ns: None,
         };
         let outcome = run(&plan, stop)?;
         Ok(Reply::Outcome(Box::new(record::record(&outcome)?)))

@@ -1,14 +1,19 @@
 //! The load process: from a URL or a job file to plans of the engine, and from their outcomes to records, tables and JSON.
 
 pub mod asked;
+pub mod compare;
 pub mod descriptors;
 pub mod diagnosis;
 pub mod job;
 pub mod options;
+pub mod output;
 pub mod permission;
+pub mod places;
 pub mod record;
 pub mod report;
+pub mod screen;
 pub mod summary;
+pub mod sweep;
 pub mod tls;
 pub mod url;
 pub mod values;

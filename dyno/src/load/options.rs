@@ -4,14 +4,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use tlsdyno_engine::load::limits::CONNECTIONS_MAX;
 use tlsdyno_engine::load::{
-    Connections, Expect, Object, Pacing, Plan, Rate, Request, Resumption, SessionLimits, Target, Until, User, Workload,
+    Connections, Expect, Object, Pacing, Plan, Rate, Request, Resumption, Route, SessionLimits, Target, Until, User,
+    Workload,
 };
 
 use crate::cmd::workload::WorkloadFlags;
 use crate::experiment::job::TlsSpec;
 use crate::load::asked::Asked;
+use crate::load::places::{self, Sources};
 use crate::load::tls;
 use crate::load::url::Url;
 use crate::load::values::{ArrivalsName, ExpectedStatus, Header, PerSecond, Profile, Reuse, parse_method};
@@ -34,7 +37,7 @@ pub struct Options {
     pub total_connections: Option<u64>,
 
     /// Connections open at once
-    #[arg(short, long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    #[arg(short, long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub connections: u32,
 
     /// Open loop: so many requests a second, for example 500/s, each at its intended time however the server does; latency then
@@ -134,6 +137,38 @@ pub struct Options {
     #[arg(short = 'X', long, default_value = "GET", conflicts_with = "what", value_name = "METHOD", value_parser = parse_method)]
     pub method: String,
 
+    /// More URLs of the same server, each requested as often as its weight says (see --weights)
+    #[arg(long, value_name = "URL", conflicts_with = "what")]
+    pub also: Vec<String>,
+
+    /// Weights of the URL and those of --also, in this order, for example 3,1 [default: all 1]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1000), requires = "also")]
+    pub weights: Vec<u32>,
+
+    /// Connect there, whatever the URL says; Host and server name stay those of the URL
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "unix")]
+    pub connect_to: Option<String>,
+
+    /// Connect to this Unix socket
+    #[arg(long, value_name = "PATH")]
+    pub unix: Option<PathBuf>,
+
+    /// Local addresses to connect from, for example 127.0.0.2-127.0.0.9: each has ports of its own
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with = "unix")]
+    pub source: Vec<Sources>,
+
+    /// Server name sent and verified [default: the URL's host]
+    #[arg(long, value_name = "NAME")]
+    pub sni: Option<String>,
+
+    /// Application protocols to offer, best first (the requests are HTTP/1.1 in any case)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub alpn: Vec<String>,
+
+    /// File that is sent as body of every request
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["body", "what"])]
+    pub body_file: Option<PathBuf>,
+
     /// Bytes of request body
     #[arg(long, default_value_t = 0, value_name = "BYTES", conflicts_with = "what")]
     pub body: u64,
@@ -179,9 +214,16 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         scripts: None,
         ca_file: options.ca_file.clone(),
     };
-    let tls = if url.tls { Some(tls::config(&spec, &url.host)?) } else { None };
+    let tls = if url.tls {
+        Some(tls::config_with_alpn(&spec, options.sni.as_deref().unwrap_or(&url.host), &options.alpn)?)
+    } else {
+        None
+    };
     let host =
         options.header.iter().find(|header| header.is_host()).map_or(url.host_header(), |header| header.value.clone());
+    let read = |path: &PathBuf| std::fs::read(path).with_context(|| format!("failed to read {}", path.display()));
+    let body: Option<Arc<[u8]>> = options.body_file.as_ref().map(read).transpose()?.map(Arc::from);
+    let body_bytes = body.as_ref().map_or(options.body, |body| body.len() as u64);
     let made = options.workload.spec(options.users)?;
     ensure!(
         made.is_none() || url.path == "/",
@@ -192,15 +234,25 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         Some(spec) => (of_site(&trace::make(spec)?, &options.header), options.per_user.unwrap_or(BROWSER_CONNECTIONS)),
         None => {
             let per_user = options.per_user.unwrap_or(1);
-            (Arc::new(one_url(options, url, per_user)), per_user)
+            (Arc::new(urls(options, url, per_user, body_bytes)?), per_user)
         }
     };
     let users = workload.users.len() as u32;
     let shape = Shape::of(options);
     shape.check(options, url)?;
     let (window, numbered) = options.workload.window();
+    let route = Route {
+        unix_path: options.unix.clone(),
+        sources: options.source.iter().flat_map(|sources| sources.0.iter().copied()).collect(),
+    };
+    ensure!(
+        options.connections <= route.connections_max(CONNECTIONS_MAX),
+        "an address has no more than {CONNECTIONS_MAX} ports, and so connections to one server; name more addresses (--source)"
+    );
     Ok(Plan {
         target: Target { address, host, tls },
+        route,
+        body,
         workload,
         users: 0..users,
         connections: Connections {
@@ -228,6 +280,9 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
             (None, None) if options.workload.is_trace() => Until::UsersDone,
             (None, None) => Until::Elapsed(DURATION_NS),
         },
+        slice_ns: Some(
+            (options.duration.map_or(Ok(DURATION_NS), Time::nanoseconds)? / SLICES).clamp(SLICE_NS_MIN, SLICE_NS_MAX),
+        ),
     })
 }
 
@@ -248,29 +303,77 @@ fn of_site(site: &trace::Site, headers: &[Header]) -> Arc<Workload> {
     Arc::new(workload)
 }
 
+/// Slices that a run is cut into, unless they would be shorter or longer than what follows, in nanoseconds.
+const SLICES: u64 = 50;
+const SLICE_NS_MIN: u64 = 50_000_000;
+const SLICE_NS_MAX: u64 = 10_000_000_000;
+
 /// Requests that a user makes before it begins anew. It only has to be long: the users share one sequence.
 const REQUESTS_PER_USER: u32 = 65_536;
 
-fn one_url(options: &Options, url: &Url, per_user: u32) -> Workload {
+fn urls(options: &Options, url: &Url, per_user: u32, body_bytes: u64) -> Result<Workload> {
     let users = options.users.unwrap_or(options.connections);
-    let object = Object {
+    let mut paths = vec![url.path.clone()];
+    for text in &options.also {
+        let other = Url::parse(text)?;
+        ensure!(
+            (other.tls, &other.host, other.port) == (url.tls, &url.host, url.port),
+            "{text} is on another server; load each by a `tlsdyno load` of its own"
+        );
+        paths.push(other.path);
+    }
+    let weights = if options.weights.is_empty() { vec![1; paths.len()] } else { options.weights.clone() };
+    ensure!(
+        weights.len() == paths.len(),
+        "--weights has {} numbers for {} URLs (the first one included)",
+        weights.len(),
+        paths.len()
+    );
+    let headers: String = options.header.iter().filter(|header| !header.is_host()).map(Header::line).collect();
+    let object = |path| Object {
         method: options.method.clone(),
-        path: url.path.clone(),
-        headers: options.header.iter().filter(|header| !header.is_host()).map(Header::line).collect(),
-        body_bytes: options.body,
+        path,
+        headers: headers.clone(),
+        body_bytes,
         expect: Expect { status: options.expect_status.0, body_bytes: None },
     };
-    let request = |index: u32| Request {
-        object: 0,
-        page_end: (index + 1).is_multiple_of(per_user),
+    let request = |(index, object)| Request {
+        object,
+        page_end: (index as u32 + 1).is_multiple_of(per_user),
         close_after: false,
         forget_session: false,
     };
-    Workload {
-        objects: vec![object],
-        requests: (0..REQUESTS_PER_USER).map(request).collect(),
+    Ok(Workload {
+        objects: paths.into_iter().map(object).collect(),
+        requests: interleaved(&weights, REQUESTS_PER_USER).into_iter().enumerate().map(request).collect(),
         users: vec![User { requests: 0..REQUESTS_PER_USER }; users as usize],
         order: Vec::new(),
+    })
+}
+
+/// Indices of `weights`, each as often as its weight says and spread evenly: always the one that is furthest behind (smooth weighted
+/// round robin, as in nginx).
+fn interleaved(weights: &[u32], count: u32) -> Vec<u32> {
+    let total: i64 = weights.iter().map(|weight| i64::from(*weight)).sum();
+    let mut credit = vec![0i64; weights.len()];
+    let mut next = || {
+        credit.iter_mut().zip(weights).for_each(|(credit, weight)| *credit += i64::from(*weight));
+        let best = (0..weights.len()).rev().max_by_key(|index| credit[*index]).unwrap_or(0);
+        credit[best] -= total;
+        best as u32
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Where the connections go: --connect-to, or what the URL's host resolves to. A Unix socket has no address; it is on this machine.
+///
+/// # Errors
+/// A name is not known.
+pub fn address(options: &Options, url: &Url) -> Result<SocketAddr> {
+    match (&options.unix, &options.connect_to) {
+        (Some(_), _) => Ok(SocketAddr::new(std::net::Ipv4Addr::LOCALHOST.into(), url.port)),
+        (None, Some(text)) => places::resolve(text),
+        (None, None) => url.resolve(),
     }
 }
 
@@ -401,6 +504,13 @@ mod tests {
         is(&["--reuse", "50%"], Some(1), Resumption::Share(0.5), SessionLimits::default());
         is(&["--reuse", "always", "--session-limit", "10"], Some(1), Resumption::Always, ten);
         is(&["--close"], Some(1), Resumption::Never, SessionLimits::default());
+    }
+
+    #[test]
+    fn urls_are_interleaved_by_their_weights() {
+        assert_eq!(interleaved(&[3, 1], 8), [0, 0, 1, 0, 0, 0, 1, 0]);
+        assert_eq!(interleaved(&[1, 1, 1], 6), [0, 1, 2, 0, 1, 2]);
+        assert_eq!(interleaved(&[1], 2), [0, 0]);
     }
 
     #[test]

@@ -2,17 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-use tlsdyno_engine::load::Outcome;
+use serde::{Deserialize, Serialize};
+use tlsdyno_engine::load::{Outcome, Slice};
 
 use crate::load::asked::Asked;
+use crate::load::record;
 use crate::load::warning::{Warning, achieved_reuse_percent, busy_fraction};
 use crate::stats::Percentiles;
 use crate::stats::summary::percentiles;
 
+/// Version of the object; it changes when the meaning of a field changes.
+pub const FORMAT: u32 = 1;
+
 /// What one load run measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Summary {
+    /// Version of this object: [`FORMAT`].
+    pub format: u32,
     /// The URL.
     pub url: String,
     /// `honest`, `lean`, `floor`; `null` over plain HTTP.
@@ -55,6 +61,10 @@ pub struct Summary {
     pub hits_per_handshake_asked: Option<u32>,
     /// How the window over a replayed log was used; `null` for other loads.
     pub window: Option<Window>,
+    /// The run in slices of equal time.
+    pub slices: Vec<SliceSummary>,
+    /// Phase name to histogram (nanoseconds), V2 serialisation of HdrHistogram in base64.
+    pub histograms: BTreeMap<String, String>,
     /// Stopped by Ctrl-C.
     pub stopped: bool,
     /// Doubts about the measurement, with their remedies.
@@ -62,7 +72,7 @@ pub struct Summary {
 }
 
 /// How the window over a replayed log was used.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Window {
     /// The distance from the oldest request not served to the newest presented stayed below this; `null`: no bound.
     pub limit: Option<u32>,
@@ -72,8 +82,30 @@ pub struct Window {
     pub stalls: u64,
 }
 
+/// A slice of the run.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SliceSummary {
+    /// Its length.
+    pub elapsed_ns: u64,
+    /// Hits in it.
+    pub hits: u64,
+    /// Errors in it.
+    pub errors: u64,
+    /// Median latency of its hits (of an open loop: from the intended send time).
+    pub latency_ns_p50: u64,
+    /// The 99th percentile of the same.
+    pub latency_ns_p99: u64,
+}
+
+impl SliceSummary {
+    fn of(slice: &Slice) -> SliceSummary {
+        let Slice { elapsed_ns, hits, errors, latency_ns_p50, latency_ns_p99 } = *slice;
+        SliceSummary { elapsed_ns, hits, errors, latency_ns_p50, latency_ns_p99 }
+    }
+}
+
 /// Completed handshakes.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct HandshakeCounts {
     /// Full ones.
     pub full: u64,
@@ -91,6 +123,7 @@ impl Summary {
         let seconds = outcome.elapsed_ns as f64 / 1e9;
         let handshakes = outcome.handshakes;
         Summary {
+            format: FORMAT,
             url,
             effort,
             hits: outcome.hits,
@@ -125,6 +158,9 @@ impl Summary {
                 largest_distance: window.largest_distance,
                 stalls: window.stalls,
             }),
+            slices: outcome.slices.iter().map(SliceSummary::of).collect(),
+            // The engine's own histograms can always be serialised.
+            histograms: record::record(outcome).map(|record| record.phases).unwrap_or_default(),
             stopped: outcome.stopped,
             warnings: warnings.iter().map(Warning::to_string).collect(),
         }
@@ -166,6 +202,7 @@ mod tests {
             negotiated: BTreeMap::new(),
             gave_up: false,
             unserved: 0,
+            slices: Vec::new(),
             stopped: false,
             window: None,
         };

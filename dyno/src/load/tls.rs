@@ -20,6 +20,14 @@ use crate::experiment::job::TlsSpec;
 /// # Errors
 /// A name that is not known (and those that are), settings that contradict each other, roots that cannot be read.
 pub fn config(spec: &TlsSpec, host: &str) -> Result<Arc<Config>> {
+    config_with_alpn(spec, host, &[])
+}
+
+/// As [`config`], and offers these application protocols.
+///
+/// # Errors
+/// As [`config`], and names that are empty or too long.
+pub fn config_with_alpn(spec: &TlsSpec, host: &str, alpn: &[String]) -> Result<Arc<Config>> {
     let effort: Effort = spec.effort.parse()?;
     let stages_off: StageSet = spec.noop.iter().map(|name| name.parse::<Stage>()).collect::<Result<_, _>>()?;
     let settings = Settings {
@@ -27,6 +35,7 @@ pub fn config(spec: &TlsSpec, host: &str) -> Result<Arc<Config>> {
         suites: parse_all(&spec.suites)?,
         groups: parse_all(&spec.groups)?,
         server_name: Some(host.to_owned()),
+        alpn: alpn.to_vec(),
         effort,
         stages_off,
         encrypt_then_mac: spec.encrypt_then_mac,

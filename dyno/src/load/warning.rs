@@ -273,6 +273,7 @@ mod tests {
             negotiated: Default::default(),
             gave_up: false,
             unserved: 0,
+            slices: Vec::new(),
             stopped: false,
             window: None,
         }
@@ -290,7 +291,7 @@ mod tests {
         let mut slow = Outcome { hits: 9_989, unserved: 11, ..outcome(1, 0, 0, 0) };
         let missed = Warning::RateMissed { asked: 100.0, unserved: 11, due: 10_000 };
         assert_eq!(warnings(&slow, ADDRESS, &asked, false), [missed]);
-        slow.unserved = 10;
+        slow.unserved = 9;
         assert_eq!(warnings(&slow, ADDRESS, &asked, false), []);
         let asked = Asked { hits_per_handshake: Some(10), users: 4, ..Asked::default() };
         let of = |hits, full| warnings(&Outcome { hits, ..outcome(full, 0, 0, 0) }, ADDRESS, &asked, false);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::answers::Answers;
 use super::beside::Beside;
@@ -19,7 +19,7 @@ use crate::store::{Kind, Record, Warning};
 pub const FEW_ROUNDS: u32 = 5;
 
 /// A histogram in a few numbers: nanoseconds, to three significant digits.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
     /// Values recorded.
     pub count: u64,

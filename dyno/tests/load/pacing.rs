@@ -94,7 +94,8 @@ fn sessions_are_as_long_as_asked_for_in_every_profile() {
         assert!((hits / 500..=hits / 500 + 2).contains(&full) && resumed == 0, "{hits} {full}");
         let (hits, full, resumed, _, _) = run(&["--profile", "one-time"]);
         assert!((hits / 25..=hits / 25 + 2).contains(&full) && resumed == 0, "{hits} {full}");
-        let (_, full, resumed, _, lifetimes) = run(&["--profile", "continuous", "--session-lifetime", "100ms"]);
+        let (_, full, resumed, _, lifetimes) =
+            run(&["--reuse", "always", "--keep-alive", "--session-lifetime", "100ms"]);
         assert!((4..=2 * lifetimes).contains(&full) && resumed == 0, "two users, {lifetimes} lifetimes: {full}");
     }
     server.stop().unwrap();

@@ -3,11 +3,10 @@
 //! Connections are closed in the normal way, never by a reset, because that would spare the server work. Whoever closes first keeps the
 //! port pair in TIME_WAIT: the server where the request said `Connection: close`, the client where a kept connection is given up.
 
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{RecvFlags, SendFlags};
 use tlsdyno_tls::{Client, Receiver, Session};
 use tlsdyno_wire::http::{Fault, Response};
 
@@ -129,19 +128,9 @@ impl Receiver for Found<'_> {
 }
 
 impl Connection {
-    /// A socket that begins to connect. Fails with the kind of error that the run counts.
-    pub fn open(address: &SocketAddr, user: ActiveId, now_ns: u64) -> Result<Connection, ErrorKind> {
-        let family = match address {
-            SocketAddr::V4(_) => AddressFamily::INET,
-            SocketAddr::V6(_) => AddressFamily::INET6,
-        };
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(kind_of)?;
-        match rustix::net::connect(&socket, address) {
-            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
-            Err(error) => return Err(kind_of(error)),
-        }
-        Ok(Connection {
+    /// A connection on a socket that begins to connect.
+    pub fn open(socket: OwnedFd, user: ActiveId, now_ns: u64) -> Connection {
+        Connection {
             socket,
             user,
             stage: Stage::Connecting,
@@ -160,7 +149,7 @@ impl Connection {
             session_given: false,
             ready_early: false,
             held: None,
-        })
+        }
     }
 
     /// Reads once.

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   RECEIVE_BUFFER_BYTES + SEND_CHUNK_BYTES + EVENTS_MAX events       (once)
-//! + histograms, 6 of about 270 KiB                                   (once)
+//! + histograms, 7 of about 270 KiB                                   (once)
 //! + the requests in wire form: one line, Host and headers per object (once, by the workload's objects)
 //! + total × (CONNECTION_BYTES_MAX + per-user stock of SESSIONS_PER_USER_MAX sessions)
 //! + SESSIONS_SHARED_MAX sessions                                     (only with `Resumption::Share`)
@@ -75,6 +75,9 @@ pub const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// Most connections of a run: what one source address has ports for.
 pub const CONNECTIONS_MAX: u32 = 65_535;
+
+/// Most slices of a run; what comes later is in the totals only.
+pub const SLICES_MAX: usize = 4096;
 
 /// Highest rate of an open loop, pages a second: far beyond what one core sends.
 pub const RATE_MAX: f64 = 1e7;

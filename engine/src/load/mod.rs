@@ -10,8 +10,10 @@ mod pacing;
 mod plan;
 mod recorder;
 mod requests;
+mod route;
 mod run;
 mod sessions;
+mod slices;
 mod storm;
 mod users;
 mod window;
@@ -21,4 +23,6 @@ pub use plan::{
     Arrivals, Connections, Expect, Object, Pacing, Plan, Rate, Request, Resumption, SessionLimits, Target, Until, User,
     Workload,
 };
+pub use route::Route;
 pub use run::{LoadError, Progress, run, run_observed};
+pub use slices::Slice;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
+use super::slices::Slice;
+
 /// A timed part of a connection or request. Histograms are kept apart because lumping them hides what resumption buys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
@@ -182,6 +184,8 @@ pub struct Outcome {
     pub gave_up: bool,
     /// Open loop: requests that were due before the end, but that no user was free for. They are in no histogram.
     pub unserved: u64,
+    /// The run in slices, if the plan asked for them.
+    pub slices: Vec<Slice>,
     /// The run was stopped before its end (Ctrl-C).
     pub stopped: bool,
     /// How the window was used, if the plan had one.

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::route::Route;
+
 /// What a response must look like to count as a hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expect {
@@ -157,6 +159,10 @@ pub struct Target {
 pub struct Plan {
     /// Where the load goes.
     pub target: Target,
+    /// How connections get there.
+    pub route: Route,
+    /// The content of every request body, as long as the objects with a body say; `None`: zeros.
+    pub body: Option<Arc<[u8]>>,
     /// What is requested.
     pub workload: Arc<Workload>,
     /// Which of the workload's users take part.
@@ -176,4 +182,6 @@ pub struct Plan {
     pub window: Option<u32>,
     /// Each request carries its place in the trace, in the header `Trace-Index`.
     pub numbered: bool,
+    /// Cut the run into slices of this length, in nanoseconds.
+    pub slice_ns: Option<u64>,
 }

@@ -7,6 +7,7 @@ use tlsdyno_tls::{Group, Handshake, Suite, Version};
 
 use super::limits::{LATENCY_NS_MAX, NEGOTIATED_MAX, TLS_FAULT_TEXTS_MAX};
 use super::outcome::{ErrorKind, Handshakes, Outcome, Phase};
+use super::slices::Slices;
 
 /// Everything an [`Outcome`] is made of, in a form that is cheap to update.
 pub struct Recorder {
@@ -20,6 +21,8 @@ pub struct Recorder {
     statuses: [u64; STATUSES],
     tls_faults: BTreeMap<String, u64>,
     negotiated: Vec<(Negotiated, u64)>,
+    /// The run over time, if the plan wants it.
+    pub slices: Option<Slices>,
 }
 
 type Negotiated = (Version, Suite, Option<Group>);
@@ -31,7 +34,8 @@ const STATUSES: usize = 1000;
 const OTHER_FAULTS: &str = "other faults";
 
 impl Recorder {
-    pub fn new() -> Recorder {
+    /// `slice_ns`: cut the run into slices of this length.
+    pub fn new(slice_ns: Option<u64>) -> Recorder {
         let histogram = || {
             // Three significant digits and these bounds are valid: this cannot fail, whatever the run.
             Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("bounds and precision of the histograms are valid")
@@ -46,11 +50,24 @@ impl Recorder {
             statuses: [0; STATUSES],
             tls_faults: BTreeMap::new(),
             negotiated: Vec::with_capacity(NEGOTIATED_MAX),
+            slices: slice_ns.map(|length_ns| Slices::new(length_ns, histogram())),
         }
     }
 
     pub fn latency(&mut self, phase: Phase, nanoseconds: u64) {
         self.phases[phase as usize].saturating_record(nanoseconds);
+    }
+
+    /// How long a hit took, from when it was sent and, in an open loop, from when it was to be sent.
+    pub fn hit(&mut self, nanoseconds: u64, scheduled_ns: Option<u64>) {
+        self.hits += 1;
+        self.latency(Phase::WholeResponse, nanoseconds);
+        if let Some(scheduled_ns) = scheduled_ns {
+            self.latency(Phase::ScheduledResponse, scheduled_ns);
+        }
+        if let Some(slices) = &mut self.slices {
+            slices.latency(scheduled_ns.unwrap_or(nanoseconds));
+        }
     }
 
     pub fn status(&mut self, status: u16) {
@@ -97,6 +114,7 @@ impl Recorder {
             negotiated: self.negotiated.iter().map(|(key, count)| (name(key), *count)).collect(),
             gave_up: false,
             unserved: 0,
+            slices: self.slices.map_or(Vec::new(), Slices::finish),
             stopped: false,
             window: None,
         }

@@ -48,6 +48,18 @@ pub struct Progress {
     pub errors: AtomicU64,
     /// Connections opened so far.
     pub connections: AtomicU64,
+    /// Full handshakes so far.
+    pub full: AtomicU64,
+    /// Resumed handshakes so far.
+    pub resumed: AtomicU64,
+    /// Hits of the last slice.
+    pub slice_hits: AtomicU64,
+    /// Length of the last slice, in nanoseconds; 0: there was none yet.
+    pub slice_ns: AtomicU64,
+    /// Median latency in the last slice, in nanoseconds.
+    pub latency_ns_p50: AtomicU64,
+    /// The 99th percentile of the same.
+    pub latency_ns_p99: AtomicU64,
 }
 
 /// Runs a plan on the calling thread until it is done, or `stop` is set: then what was measured so far is answered.
@@ -97,8 +109,15 @@ fn check(plan: &Plan) -> Result<(), &'static str> {
     if connections.total == 0 || connections.per_user == 0 || connections.requests_each == Some(0) {
         return Err("numbers of connections and of requests on each must be at least 1");
     }
-    if connections.total > CONNECTIONS_MAX {
-        return Err("one source address has no more than 65,535 ports, and so connections");
+    if connections.total > plan.route.connections_max(CONNECTIONS_MAX) {
+        return Err(
+            "one source address has no more than 65,535 ports, and so connections; name more of them (--source)",
+        );
+    }
+    if let Some(body) = &plan.body
+        && workload.objects.iter().any(|object| object.body_bytes > 0 && object.body_bytes != body.len() as u64)
+    {
+        return Err("a request body has another length than its content");
     }
     if connections.timeout_ns == 0 {
         return Err("the time-out must not be zero");
@@ -209,7 +228,7 @@ impl<'p> Run<'p> {
             .with_pacer(pacer(plan))
             .within_window(plan.window),
             sessions,
-            recorder: Recorder::new(),
+            recorder: Recorder::new(plan.slice_ns),
             reactor: Reactor::new(EVENTS_MAX).map_err(system("an epoll instance"))?,
             places: Vec::new(),
             entropy: SystemEntropy(sys::Random::new().map_err(system("randomness (/dev/urandom)"))?),
@@ -218,7 +237,7 @@ impl<'p> Run<'p> {
             out_of: None,
             plain: Vec::with_capacity(SEND_CHUNK_BYTES),
             found_sessions: Vec::new(),
-            loopback: plan.target.address.ip().is_loopback(),
+            loopback: plan.route.is_local(&plan.target.address),
             now_ns: sys::monotonic_ns(),
             first_connect_ns: None,
             last_response_ns: 0,
@@ -243,9 +262,7 @@ impl<'p> Run<'p> {
                 break;
             }
             self.turn().map_err(|error| LoadError::System { what: "waiting for events", error })?;
-            progress.hits.store(self.recorder.hits, Ordering::Relaxed);
-            progress.errors.store(self.recorder.errors(), Ordering::Relaxed);
-            progress.connections.store(self.recorder.connections, Ordering::Relaxed);
+            self.tell(progress);
         }
         let gave_up = self.has_given_up();
         let ended_ns =
@@ -259,6 +276,22 @@ impl<'p> Run<'p> {
         outcome.unserved = unserved;
         outcome.stopped = stopped;
         Ok(outcome)
+    }
+
+    fn tell(&mut self, progress: &Progress) {
+        let recorder = &mut self.recorder;
+        let (hits, errors) = (recorder.hits, recorder.errors());
+        progress.hits.store(hits, Ordering::Relaxed);
+        progress.errors.store(errors, Ordering::Relaxed);
+        progress.connections.store(recorder.connections, Ordering::Relaxed);
+        progress.full.store(recorder.handshakes.full, Ordering::Relaxed);
+        progress.resumed.store(recorder.handshakes.resumed_accepted, Ordering::Relaxed);
+        if let Some(slice) = recorder.slices.as_mut().and_then(|slices| slices.advance(self.now_ns, hits, errors)) {
+            progress.slice_hits.store(slice.hits, Ordering::Relaxed);
+            progress.slice_ns.store(slice.elapsed_ns, Ordering::Relaxed);
+            progress.latency_ns_p50.store(slice.latency_ns_p50, Ordering::Relaxed);
+            progress.latency_ns_p99.store(slice.latency_ns_p99, Ordering::Relaxed);
+        }
     }
 
     fn has_given_up(&self) -> bool {
@@ -524,11 +557,8 @@ impl<'p> Run<'p> {
         } else if exchange.expect.body_bytes.is_some_and(|expected| expected != body_bytes) {
             self.recorder.error(ErrorKind::Length);
         } else {
-            self.recorder.hits += 1;
-            self.recorder.latency(Phase::WholeResponse, self.now_ns.saturating_sub(exchange.sent_ns));
-            if let Some(intended_ns) = exchange.intended_ns {
-                self.recorder.latency(Phase::ScheduledResponse, self.now_ns.saturating_sub(intended_ns));
-            }
+            let since = |then_ns| self.now_ns.saturating_sub(then_ns);
+            self.recorder.hit(since(exchange.sent_ns), exchange.intended_ns.map(since));
         }
         self.storm.answered();
         self.last_response_ns = self.now_ns;
@@ -644,11 +674,11 @@ impl<'p> Run<'p> {
         while self.places.len() <= id as usize {
             self.places.push(Place::default());
         }
-        match Connection::open(&self.plan.target.address, user, now_ns) {
-            Ok(connection) => {
+        match self.plan.route.connect(&self.plan.target.address, self.recorder.connections) {
+            Ok(socket) => {
                 let place = &mut self.places[id as usize];
                 place.number = place.number.wrapping_add(1);
-                place.connection = Some(connection);
+                place.connection = Some(Connection::open(socket, user, now_ns));
                 self.recorder.connections += 1;
             }
             Err(kind) => return self.lose(id, kind),
@@ -718,8 +748,15 @@ impl<'p> Run<'p> {
         let connection = self.places[id as usize].connection.as_mut().expect("it has something to send");
         let room = SEND_CHUNK_BYTES.saturating_sub(self.plain.len()) as u64;
         let piece = connection.body_left.min(room);
+        match self.plan.body.as_deref() {
+            // The end of the content is the end of the body.
+            Some(content) if !content.is_empty() => {
+                let from = content.len() - (connection.body_left as usize).min(content.len());
+                self.plain.extend_from_slice(&content[from..from + piece as usize]);
+            }
+            _ => self.plain.resize(self.plain.len() + piece as usize, b'0'),
+        }
         connection.body_left -= piece;
-        self.plain.resize(self.plain.len() + piece as usize, b'0');
         match &mut connection.tls {
             Some(client) => {
                 client.send(&self.plain, &mut self.out).expect("requests are sent on connections that are ready")

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use tlsdyno_engine::load::{
-    Connections, Expect, Object, Outcome, Pacing, Plan, Request, Resumption, SessionLimits, Target, Until, User,
+    Connections, Expect, Object, Outcome, Pacing, Plan, Request, Resumption, Route, SessionLimits, Target, Until, User,
     Workload, run,
 };
 
@@ -107,6 +107,8 @@ pub fn connections(total: u32, per_user: u32, requests_each: Option<u32>) -> Con
 pub fn plan(address: SocketAddr, workload: Workload, connections: Connections) -> Plan {
     Plan {
         target: Target { address, host: "localhost".into(), tls: None },
+        route: Route::default(),
+        body: None,
         users: 0..workload.users.len() as u32,
         workload: Arc::new(workload),
         connections,
@@ -116,6 +118,7 @@ pub fn plan(address: SocketAddr, workload: Workload, connections: Connections) -
         numbered: false,
         pacing: Pacing::Closed,
         until: Until::UsersDone,
+        slice_ns: None,
     }
 }
 

@@ -1,0 +1,118 @@
+//! `tlsdyno compare`: whether one load run was faster than another, for people and for gates in continuous integration.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::exit::{Exit, OrExit};
+use crate::load::compare::{Comparison, Word, compare};
+use crate::load::report::{duration, grouped};
+use crate::load::summary::{FORMAT, Summary};
+
+/// Compare two results of `tlsdyno load --output FILE.json`: faster, slower or undecided
+///
+/// The slices of the runs are compared; the interval (95 %) is that of the second run by the first. Exit code 10: the second is slower in
+/// hits/s or in a latency; 0 otherwise, or with --strict 11 where nothing is decided.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  tlsdyno load https://localhost:8443/ -k --output before.json   # then change something
+  tlsdyno load https://localhost:8443/ -k --output after.json
+  tlsdyno compare before.json after.json --tolerance 2")]
+pub struct Args {
+    /// The earlier result
+    first: PathBuf,
+
+    /// The later result
+    second: PathBuf,
+
+    /// Changes up to so many percent are no difference
+    #[arg(long, default_value_t = 0.0, value_name = "PERCENT")]
+    tolerance: f64,
+
+    /// Exit code 11 where nothing is decided
+    #[arg(long)]
+    strict: bool,
+
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Compares and prints.
+pub fn run(args: &Args) -> Result<Exit> {
+    ensure!(args.tolerance >= 0.0, "--tolerance must not be negative");
+    let (first, second) = (read(&args.first).or_exit(Exit::Input)?, read(&args.second).or_exit(Exit::Input)?);
+    let comparisons = compare(&first, &second, args.tolerance).or_exit(Exit::Input)?;
+    let remarks = differences(&first, &second);
+    let verdict = verdict(&comparisons);
+    if args.json {
+        let object =
+            serde_json::json!({"format": 1, "verdict": verdict, "comparisons": comparisons, "warnings": remarks});
+        println!("{object:#}");
+    } else {
+        println!("{:<14}{:>14}{:>14}{:>10}   {:<22}", "", "first", "second", "change", "95 % interval");
+        comparisons.iter().for_each(|comparison| println!("{}", line(comparison)));
+        remarks.iter().for_each(|remark| println!("\nwarning: {remark}"));
+        println!("\nthe second is: {verdict}");
+    }
+    Ok(match verdict {
+        Word::Slower => Exit::Slower,
+        Word::Undecided if args.strict => Exit::Undecided,
+        Word::Faster | Word::Undecided => Exit::Done,
+    })
+}
+
+fn read(path: &Path) -> Result<Summary> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
+    let summary: Summary = serde_json::from_str(&text)
+        .with_context(|| format!("{} is no result of `tlsdyno load --output FILE.json`", path.display()))?;
+    ensure!(summary.format == FORMAT, "{} has format {}, this tlsdyno reads {FORMAT}", path.display(), summary.format);
+    Ok(summary)
+}
+
+/// Slower in anything is slower: a gate should not let a latency through for a gain in throughput.
+fn verdict(comparisons: &[Comparison]) -> Word {
+    let any = |word| comparisons.iter().any(|comparison| comparison.word == word);
+    match (any(Word::Slower), any(Word::Faster)) {
+        (true, _) => Word::Slower,
+        (false, true) => Word::Faster,
+        (false, false) => Word::Undecided,
+    }
+}
+
+/// What makes the two runs different loads, or one of them doubtful.
+fn differences(first: &Summary, second: &Summary) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let asked = |summary: &Summary| {
+        (
+            summary.effort.clone(),
+            summary.reuse_percent_asked,
+            summary.rate_per_second_asked,
+            summary.hits_per_handshake_asked,
+        )
+    };
+    if asked(first) != asked(second) {
+        remarks.push("effort, reuse or rate differ: these are different loads".to_owned());
+    }
+    if !first.negotiated.keys().eq(second.negotiated.keys()) {
+        remarks.push("other TLS parameters were negotiated: version, suite or group changed".to_owned());
+    }
+    for (which, summary) in [("first", first), ("second", second)] {
+        if !summary.errors.is_empty() {
+            remarks.push(format!("the {which} run had errors"));
+        }
+        remarks.extend(summary.warnings.iter().map(|warning| format!("the {which} run: {warning}")));
+    }
+    remarks
+}
+
+fn line(comparison: &Comparison) -> String {
+    let value = |value: f64| match comparison.quantity {
+        "hits/s" => format!("{} /s", grouped(value.round() as u64)),
+        _ => duration(value),
+    };
+    let interval = format!("[{:+.1} %, {:+.1} %]", comparison.low_percent, comparison.high_percent);
+    let change = format!("{:+.1} %", comparison.change_percent);
+    let (first, second) = (value(comparison.first), value(comparison.second));
+    format!("{:<14}{first:>14}{second:>14}{change:>10}   {interval:<22}{}", comparison.quantity, comparison.word)
+}

@@ -1,0 +1,164 @@
+//! `tlsdyno reuse`: how sensitive a server is to its traffic's percentage of session reuse.
+
+use std::io::Write;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+
+use crate::exit::{Exit, OrExit};
+use crate::interrupt;
+use crate::load::options::{self, Options};
+use crate::load::report::{duration, grouped};
+use crate::load::sweep::{self, Point};
+use crate::load::url::Url;
+use crate::load::{descriptors, permission};
+
+/// Sweep the share of resumed connections: throughput at saturation for each
+///
+/// For each percentage the connections are doubled from --connections until twice as many bring less than 5 % more hits/s: that is
+/// saturation. Each step takes --duration; one request for each connection unless --requests-per-connection says otherwise. With --plain
+/// also the half serving point of Mraz et al. 2002: the smallest percent reuse at which half of the plain-text hits/s are reached.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tlsdyno reuse https://localhost:8443/1k.bin --insecure --duration 3s
+  tlsdyno reuse https://localhost:8443/ --levels 0,50,90,98 --plain http://localhost:8080/ --json")]
+pub struct Args {
+    /// What to request, for example https://localhost:8443/1k.bin
+    url: String,
+
+    /// Percentages of connections that resume, ascending
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "0,10,33,50,80,96,98,100")]
+    levels: Vec<f64>,
+
+    /// The same objects in plain HTTP: gives the half serving point
+    #[arg(long, value_name = "URL")]
+    plain: Option<String>,
+
+    /// Most connections to saturate the server with
+    #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    connections_max: u32,
+
+    #[command(flatten)]
+    options: Options,
+
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is printed with --json.
+#[derive(Debug, Serialize)]
+struct Sweep {
+    format: u32,
+    url: String,
+    rule: &'static str,
+    points: Vec<Point>,
+    plain: Option<Point>,
+    half_serving_point_percent: Option<f64>,
+}
+
+/// Runs the sweep and prints it.
+pub fn run(args: &Args) -> Result<Exit> {
+    let stop = interrupt::flag()?;
+    let options = &args.options;
+    let permitted = |url: &Url, address| permission::check(&url.host, address, &options.i_may_load_this);
+    check(args).or_exit(Exit::Usage)?;
+    let url = Url::parse(&args.url).or_exit(Exit::Usage)?;
+    ensure_tls(&url).or_exit(Exit::Usage)?;
+    let address = options::address(options, &url).or_exit(Exit::Unreachable)?;
+    permitted(&url, address).or_exit(Exit::Usage)?;
+    let mut plain = None;
+    if let Some(text) = &args.plain {
+        let url = Url::parse(text).or_exit(Exit::Usage)?;
+        let address = url.resolve().or_exit(Exit::Unreachable)?;
+        permitted(&url, address).or_exit(Exit::Usage)?;
+        plain = Some((url, address));
+    }
+    descriptors::make_room_for(args.connections_max.max(options.connections)).or_exit(Exit::Environment)?;
+    if !args.json {
+        println!("{}\n{}\n", args.url, sweep::REUSE_RULE);
+        println!("{:>12}{:>12}{:>14}{:>14}{:>12}{:>12}", "reuse", "achieved", "hits", "connections", "p50", "p99");
+    }
+    let mut points = Vec::new();
+    for level in &args.levels {
+        let share = Some(level / 100.0);
+        let point = sweep::saturated_at(options, &url, address, share, args.connections_max, &stop)?;
+        if !args.json {
+            println!("{}", line(&format!("{level} %"), &point));
+        }
+        points.push(point);
+        if stop.load(std::sync::atomic::Ordering::Relaxed) {
+            break;
+        }
+    }
+    let plain = match plain {
+        Some((url, address)) => Some(sweep::saturated_at(options, &url, address, None, args.connections_max, &stop)?),
+        None => None,
+    };
+    finish(args, points, plain)
+}
+
+fn check(args: &Args) -> Result<()> {
+    ensure!(args.levels.iter().all(|level| (0.0..=100.0).contains(level)), "--levels are percentages, 0 to 100");
+    ensure!(args.levels.is_sorted(), "--levels must ascend");
+    let own = args.options.reuse.is_none() && args.options.profile.is_none() && args.options.rate.is_none();
+    ensure!(
+        own,
+        "the sweep sets the reuse itself, in a closed loop: --reuse, --profile and --rate are for `tlsdyno load`"
+    );
+    Ok(())
+}
+
+fn ensure_tls(url: &Url) -> Result<()> {
+    ensure!(url.tls, "reuse is about TLS sessions; the URL is plain http (--plain takes such a one)");
+    Ok(())
+}
+
+fn finish(args: &Args, points: Vec<Point>, plain: Option<Point>) -> Result<Exit> {
+    let achieved: Vec<(f64, f64)> =
+        points.iter().filter_map(|point| Some((point.reuse_percent_achieved?, point.hits_per_second))).collect();
+    let half = plain.as_ref().and_then(|plain| sweep::half_serving_point(&achieved, plain.hits_per_second));
+    let missed = points
+        .iter()
+        .zip(&args.levels)
+        .any(|(point, level)| point.reuse_percent_achieved.is_none_or(|achieved| (achieved - level).abs() > 0.5));
+    let stopped = points.len() < args.levels.len();
+    let none = points.iter().all(|point| point.hits_per_second == 0.0);
+    if args.json {
+        let url = args.url.clone();
+        let sweep = Sweep { format: 1, url, rule: sweep::REUSE_RULE, points, plain, half_serving_point_percent: half };
+        let mut text = serde_json::to_vec_pretty(&sweep).context("failed to encode the result")?;
+        text.push(b'\n');
+        std::io::stdout().write_all(&text).context("failed to print")?;
+    } else if let Some(plain) = &plain {
+        println!("{}", line("plain HTTP", plain));
+        match half {
+            Some(percent) => println!("\nhalf serving point: {percent:.1} % reuse"),
+            None => println!("\nhalf serving point: none, half of the plain-text throughput is not reached"),
+        }
+    }
+    ensure!(!none, "not one request succeeded; `tlsdyno load {}` tells why", args.url);
+    Ok(match (stopped, missed) {
+        (true, _) => Exit::Interrupted,
+        (false, true) => {
+            eprintln!(
+                "warning: at least one percentage was missed by more than 0.5 points; `tlsdyno load --reuse` tells why"
+            );
+            Exit::Invalid
+        }
+        (false, false) => Exit::Done,
+    })
+}
+
+/// A line of the table: units on every number.
+fn line(name: &str, point: &Point) -> String {
+    let achieved = point.reuse_percent_achieved.map_or("-".to_owned(), |percent| format!("{percent:.1} %"));
+    let hits = format!("{} /s", grouped(point.hits_per_second.round() as u64));
+    let connections = format!("{}{}", if point.saturated { "" } else { "≥ " }, point.connections);
+    let latency = |of: fn(&crate::stats::Percentiles) -> u64| {
+        point.latency_ns.as_ref().map_or("-".to_owned(), |latency| duration(of(latency) as f64))
+    };
+    let (p50, p99) = (latency(|latency| latency.p50), latency(|latency| latency.p99));
+    let client = if point.client_busy_fraction >= 0.95 { "   client-bound" } else { "" };
+    format!("{name:>12}{achieved:>12}{hits:>14}{connections:>14}{p50:>12}{p99:>12}{client}")
+}

@@ -1,0 +1,79 @@
+//! How connections reach the server: over TCP, from which addresses, or over a Unix socket.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::connection::kind_of;
+use super::outcome::ErrorKind;
+use crate::sys;
+
+/// How connections reach the server, where that is not simply its address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Route {
+    /// A Unix socket in place of TCP.
+    pub unix_path: Option<PathBuf>,
+    /// Local addresses that connections come from, in turn: each has ports of its own for the server's address.
+    pub sources: Vec<IpAddr>,
+}
+
+impl Route {
+    /// Connections to one server that it has ports for.
+    pub fn connections_max(&self, per_source: u32) -> u32 {
+        match self.unix_path {
+            Some(_) => u32::MAX,
+            None => per_source.saturating_mul(self.sources.len().max(1) as u32),
+        }
+    }
+
+    /// Whether connecting completes at once.
+    pub fn is_local(&self, address: &SocketAddr) -> bool {
+        self.unix_path.is_some() || address.ip().is_loopback()
+    }
+
+    /// A socket that begins to connect; `serial` chooses among the sources. Fails with the kind of error that the run counts.
+    pub fn connect(&self, address: &SocketAddr, serial: u64) -> Result<OwnedFd, ErrorKind> {
+        match &self.unix_path {
+            Some(path) => connect_unix(path),
+            None => self.connect_tcp(address, serial),
+        }
+    }
+
+    fn connect_tcp(&self, address: &SocketAddr, serial: u64) -> Result<OwnedFd, ErrorKind> {
+        let family = match address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let socket = socket(family)?;
+        if !self.sources.is_empty() {
+            let source = self.sources[(serial % self.sources.len() as u64) as usize];
+            // Without this `bind` would take the port from all of the source's connections, not only from those to this server.
+            sys::bind_address_no_port(&socket).map_err(|_| ErrorKind::Ports)?;
+            rustix::net::bind(&socket, &SocketAddr::new(source, 0)).map_err(kind_of)?;
+        }
+        match rustix::net::connect(&socket, address) {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
+            Err(error) => Err(kind_of(error)),
+        }
+    }
+}
+
+fn connect_unix(path: &std::path::Path) -> Result<OwnedFd, ErrorKind> {
+    let socket = socket(AddressFamily::UNIX)?;
+    let address = SocketAddrUnix::new(path).map_err(|_| ErrorKind::Unreachable)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => Ok(socket),
+        // The backlog of a Unix socket is full; unlike TCP's it makes nobody wait.
+        Err(Errno::AGAIN) => Err(ErrorKind::Refused),
+        Err(Errno::NOENT) => Err(ErrorKind::Unreachable),
+        Err(error) => Err(kind_of(error)),
+    }
+}
+
+fn socket(family: AddressFamily) -> Result<OwnedFd, ErrorKind> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(kind_of)
+}
