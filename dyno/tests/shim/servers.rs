@@ -11,7 +11,7 @@ use tlsdyno::native::{Script, ShimCounters, ShimInjection, ShimSettings};
 use tlsdyno::servers::{self, CertificateKind, Instance, ServerKind, ServerSpec, ServerTls, SessionCache};
 use tlsdyno_tls::{Stage, StageSet, Version};
 
-use crate::place::{Place, fetch};
+use crate::place::{Place, eventually, fetch};
 
 const KINDS: [ServerKind; 6] = [
     ServerKind::BuiltIn,
@@ -66,7 +66,10 @@ impl Stand {
     /// Where the server knows how; not so the built-in one.
     fn reload(&mut self) {
         match self.server.reload() {
-            Ok(()) => servers::require_mapped(&self.server.worker_pids(), self.injection.library_path()).unwrap(),
+            // Workers of before may be ending just now.
+            Ok(()) => eventually("it is mapped in every worker", || {
+                servers::require_mapped(&self.server.worker_pids(), self.injection.library_path()).is_ok()
+            }),
             Err(error) => assert!(self.name.starts_with("BuiltIn"), "{}: {error:#}", self.name),
         }
     }
