@@ -71,6 +71,24 @@ fn accelerator_quota_and_burn_pass_their_checks_and_are_described() {
     assert!(hardware["burn"].as_str().unwrap().contains("300.0 us of CPU time burnt"), "{hardware}");
 }
 
+/// The preflight holds the provider's counter against the declaration: HAProxy must have gone on while the accelerator worked.
+#[test]
+fn haproxy_goes_on_while_the_accelerator_works() {
+    let [before, after] = EXPERIMENT.split("[[configuration]]\nname = \"half a processor\"").collect::<Vec<_>>()[..]
+    else {
+        panic!("the experiment has changed");
+    };
+    let accelerator =
+        after.split("[[configuration]]").nth(1).unwrap().replace("= 200.0", "= 200.0, asynchronous = true");
+    let experiment = format!("{before}[[configuration]]{accelerator}");
+    let (done, _, said) = run(&experiment);
+    assert!(!done && said.contains("choose --server haproxy"), "{said}");
+    let (done, result, said) = run(&experiment.replace("\"nginx\"", "\"haproxy\""));
+    assert!(done, "{said}");
+    assert_eq!(result["configurations"][1]["valid"], true, "{result}");
+    assert!(result["configurations"][1]["handshakes_full"].as_u64().unwrap() > 100, "{result}");
+}
+
 #[test]
 fn hardware_that_makes_no_sense_is_refused_with_the_remedy() {
     for (from, to, expected) in [

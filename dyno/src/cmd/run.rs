@@ -114,7 +114,7 @@ pub fn perform(experiment: &Experiment, output: &OutputArgs) -> Result<Exit> {
         refuse_unwritable(path)?;
     }
     let stop = interrupt::flag()?;
-    let mut progress = Progress::new();
+    let mut progress = Progress::default();
     let result = run_experiment(experiment, &stop, &mut progress);
     progress.clear();
     let finished = result?;
@@ -183,9 +183,8 @@ pub struct Progress {
     terminal: bool,
 }
 
-impl Progress {
-    /// Shows nothing yet.
-    pub fn new() -> Progress {
+impl Default for Progress {
+    fn default() -> Progress {
         let terminal = std::io::stderr().is_terminal();
         let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
@@ -195,7 +194,9 @@ impl Progress {
         );
         Progress { bar, terminal }
     }
+}
 
+impl Progress {
     /// Takes the bar away.
     pub fn clear(&self) {
         self.bar.finish_and_clear();

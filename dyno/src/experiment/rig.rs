@@ -185,6 +185,7 @@ impl Rig {
             log_sessions: false,
             allow_insecure_listen: experiment.server.allow_insecure_listen,
             workers,
+            asynchronous: model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),
             companion_cpu: Some(companion),
             connections: experiment.load.connections,
         };

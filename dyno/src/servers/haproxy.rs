@@ -80,6 +80,7 @@ fn configuration(spec: &ServerSpec, place: Place, backend: SocketAddr, user: Opt
         global.extend([format!("tune.ssl.cachesize {cached}"), "tune.ssl.lifetime 3600".to_owned()]);
         bind += &tls_parameters(tls, place)?;
     }
+    global.extend(spec.asynchronous.then(|| "ssl-mode-async".to_owned()));
     lines.extend(global.into_iter().map(|line| format!("    {line}")));
     lines.push("defaults".to_owned());
     lines.extend(DEFAULTS.map(|line| format!("    {line}")));

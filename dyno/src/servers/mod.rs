@@ -91,6 +91,8 @@ pub struct ServerSpec {
     pub allow_insecure_listen: bool,
     /// Worker processes (nginx, Apache event, lighttpd) or threads (HAProxy, built-in). Apache prefork has no such number.
     pub workers: u32,
+    /// Go on with other connections while a private-key operation runs elsewhere (HAProxy's `ssl-mode-async`).
+    pub asynchronous: bool,
     /// The most connections that clients hold open at once: Apache prefork needs a process for each of them.
     pub connections: u32,
 }
@@ -109,6 +111,7 @@ impl ServerSpec {
             log_sessions: false,
             allow_insecure_listen: false,
             workers: 1,
+            asynchronous: false,
             connections: 64,
         }
     }

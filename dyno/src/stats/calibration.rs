@@ -98,12 +98,12 @@ impl Detection {
         let limit = calibration.limit_percent(seconds);
         let sentence = if limit.is_finite() {
             format!(
-                "Detection limit: a difference of {limit:.1} % of a hit's CPU is found 19 times in 20 after {seconds:.0} s of each configuration                  (calibrated on {} {}).",
+                "Detection limit: a difference of {limit:.1} % of a hit's CPU is found 19 times in 20 after {seconds:.1} s of each configuration                  (calibrated on {} {}).",
                 calibration.server,
                 ago(record.created_unix_s, calibration.created_unix_s),
             )
         } else {
-            format!("Each configuration was measured for {seconds:.1} s: too short for a detection limit.")
+            "Nothing was measured that a detection limit could be told for.".to_owned()
         };
         Detection { limit_percent: limit.is_finite().then_some(limit), sentence }
     }
@@ -114,7 +114,7 @@ impl Detection {
         let small = |share: &&Share| share.verdict == Verdict::Resolved && share.percent.abs() < limit;
         let names: Vec<String> =
             shares.by(Metric::Cpu).filter(small).map(|share| share.stage.replace('_', " ")).collect();
-        (!names.is_empty()).then(|| Warning::BelowDetectionLimit { shares: names, limit_percent: limit })
+        (!names.is_empty()).then_some(Warning::BelowDetectionLimit { shares: names, limit_percent: limit })
     }
 }
 

@@ -71,16 +71,16 @@ pub struct Calibration {
 
 impl Calibration {
     /// The smallest difference between two configurations that is found 19 times in 20 when each is measured for `seconds`, in microseconds:
-    /// `(t₀.₉₇₅ + t₀.₉₅) · spread / √n` with `n = seconds / block` rounds (the detection limit of Currie, Analytical Chemistry 40(3), 1968, with a
-    /// two-sided decision at 5 %). It assumes that differences of rounds are independent. Infinite for fewer than three rounds.
+    /// `(t₀.₉₇₅ + t₀.₉₅) · spread / √n` with `n = seconds / block` and the degrees of freedom of the calibration (the detection limit of Currie,
+    /// Analytical Chemistry 40(3), 1968, with a two-sided decision at 5 %). It assumes that differences of blocks are independent. Infinite where
+    /// nothing was measured.
     pub fn limit_us(&self, seconds: f64) -> f64 {
-        let rounds = (seconds / self.block_s).floor();
-        if rounds.is_nan() || rounds < 3.0 {
+        if seconds.is_nan() || seconds <= 0.0 {
             return f64::INFINITY;
         }
-        let degrees = (rounds as usize - 1).min(self.rounds.max(3) as usize - 1);
+        let degrees = self.rounds.max(2) as usize - 1;
         let t = student_t_two_sided(COVERAGE, degrees) + student_t_two_sided(2.0 * COVERAGE - 1.0, degrees);
-        t * self.spread_us / rounds.sqrt()
+        t * self.spread_us * (self.block_s / seconds).sqrt()
     }
 
     /// [`Calibration::limit_us`] in per cent of a hit.
@@ -163,7 +163,7 @@ mod tests {
         // t(0.975, 15) = 2.131, t(0.95, 15) = 1.753; 100 rounds.
         assert!((short - (2.131 + 1.753)).abs() < 0.01, "{short}");
         assert!((calibration.limit_percent(10.0) - short / 4.0).abs() < 1e-9);
-        assert_eq!(calibration.limit_us(0.2), f64::INFINITY);
+        assert_eq!(calibration.limit_us(0.0), f64::INFINITY);
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub fn run(args: &Args, json: bool) -> Result<String> {
     let experiment = experiment(args).or_exit(Exit::Usage)?;
     experiment.check().or_exit(Exit::Usage)?;
     let stop = interrupt::flag()?;
-    let mut progress = Progress::new();
+    let mut progress = Progress::default();
     let finished = run_experiment(&experiment, &stop, &mut progress);
     progress.clear();
     let finished = finished?;

@@ -132,6 +132,11 @@ impl Experiment {
                 self.configurations[..index].iter().all(|other| other.name != *name),
                 "two configurations are named `{name}`"
             );
+            ensure!(
+                configuration.accelerator.as_ref().is_none_or(|accelerator| !accelerator.asynchronous)
+                    || matches!(self.server.kind, ServerName::Haproxy | ServerName::Command),
+                "configuration `{name}`: only haproxy goes on while an accelerator works; leave `asynchronous` out, or choose --server haproxy"
+            );
             self.check_repeat(configuration)?;
             for other in &self.configurations[..index] {
                 let same = setting(other)? == setting(configuration)?;
