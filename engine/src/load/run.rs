@@ -191,6 +191,8 @@ struct Run<'p> {
     first_connect_ns: Option<u64>,
     last_response_ns: u64,
     storm: StormWatch,
+    /// It was decided to give up: what the policy still wants is not carried out any more.
+    gave_up: bool,
     /// When the server last sent something, or took more of a request that did not fit its buffers.
     heard_ns: u64,
     opening_paused_until_ns: Option<u64>,
@@ -242,6 +244,7 @@ impl<'p> Run<'p> {
             first_connect_ns: None,
             last_response_ns: 0,
             storm: StormWatch::default(),
+            gave_up: false,
             heard_ns: sys::monotonic_ns(),
             opening_paused_until_ns: None,
             scan_at_ns: 0,
@@ -296,7 +299,9 @@ impl<'p> Run<'p> {
 
     fn has_given_up(&self) -> bool {
         let silent_ns = self.now_ns.saturating_sub(self.heard_ns);
-        self.storm.is_on() || silent_ns >= self.plan.connections.timeout_ns.saturating_mul(SILENT_TIMEOUTS_MAX)
+        self.gave_up
+            || self.storm.is_on()
+            || silent_ns >= self.plan.connections.timeout_ns.saturating_mul(SILENT_TIMEOUTS_MAX)
     }
 
     /// One turn of the loop: waits, handles what happened, then what is due.
@@ -635,7 +640,10 @@ impl<'p> Run<'p> {
 
     fn close_finished(&mut self, id: ConnectionId) {
         self.remove(id);
-        self.users.closed(id);
+        // After giving up the policy is ahead of what was done: it may think that a request is under way here.
+        if !self.gave_up {
+            self.users.closed(id);
+        }
     }
 
     // --- what is to be done ------------------------------------------------------------------------------------------------
@@ -647,6 +655,7 @@ impl<'p> Run<'p> {
             while let Some(action) = self.users.next_action() {
                 // A server that refuses at once would keep this loop busy for ever.
                 if self.has_given_up() {
+                    self.gave_up = true;
                     return;
                 }
                 match action {
