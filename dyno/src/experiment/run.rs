@@ -461,7 +461,10 @@ impl Session<'_> {
                 let negotiated = manifest::negotiated_text(&outcome.negotiated);
                 self.journal.change(|record| record.manifest.negotiated = negotiated);
             }
-            if differs(outcome, expected, Achieved::default()) && !self.reuse_told {
+            // Connections that open at once by order are no surprise.
+            let ordered = self.experiment.load.all_at_once;
+            let declared = if ordered { self.as_is.without_refusals() } else { Achieved::default() };
+            if differs(outcome, expected, declared) && !self.reuse_told {
                 self.reuse_told = true;
                 self.journal.change(|record| record.configurations[index].warnings.push(reuse_warning(outcome)));
             }
@@ -473,8 +476,11 @@ impl Session<'_> {
         let refuses_none = model
             .stages()
             .is_ok_and(|stages| stages.contains(Stage::SessionCache) || stages.contains(Stage::Handshake));
-        let as_untouched = can_resume(self.experiment, model) && !refuses_none;
-        let as_is = if as_untouched { self.as_is } else { Achieved::default() };
+        let as_is = match (can_resume(self.experiment, model), refuses_none) {
+            (false, _) => Achieved::default(),
+            (true, true) => self.as_is.without_refusals(),
+            (true, false) => self.as_is,
+        };
         let as_is = handshakes.then_some(as_is);
         let placement = &self.rig.stands[index].placement;
         let capacity = Capacity {

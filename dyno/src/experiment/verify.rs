@@ -73,7 +73,9 @@ impl Expected {
     pub fn achieved(&self, outcome: &OutcomeRecord) -> Achieved {
         let handshakes = handshakes(outcome);
         let declared = self.full.of(handshakes);
-        Achieved { beyond: (outcome.handshakes_full as f64 - declared) / handshakes.max(1) as f64 }
+        let refused = outcome.resumed_intended.saturating_sub(outcome.resumed_accepted);
+        let of_all = |full: f64| full / handshakes.max(1) as f64;
+        Achieved { beyond: of_all(outcome.handshakes_full as f64 - declared), refused: of_all(refused as f64) }
     }
 }
 
@@ -82,6 +84,16 @@ impl Expected {
 pub struct Achieved {
     /// Full handshakes beyond the declared ones, as a share of all handshakes.
     pub beyond: f64,
+    /// Those of them that were meant to be resumed: the server refused the session, or had issued none.
+    pub refused: f64,
+}
+
+impl Achieved {
+    /// The same where the server refuses nobody: what is left is the client's, such as connections that open at once, before
+    /// there is a session.
+    pub fn without_refusals(self) -> Achieved {
+        Achieved { beyond: self.beyond - self.refused, refused: 0.0 }
+    }
 }
 
 /// What limits a configuration besides its own work.
@@ -225,7 +237,7 @@ mod tests {
     use super::*;
 
     const EXPECTED: Expected = Expected { requests: 1000, full: ExpectedFull::Sessions(100), first: 0 };
-    const AS_DECLARED: Option<Achieved> = Some(Achieved { beyond: 0.0 });
+    const AS_DECLARED: Option<Achieved> = Some(Achieved { beyond: 0.0, refused: 0.0 });
 
     fn outcome() -> OutcomeRecord {
         OutcomeRecord {
@@ -344,5 +356,18 @@ mod tests {
         assert_eq!(expected(None), Expected { requests: 4, full: ExpectedFull::Sessions(3), first: 0 });
         assert_eq!(expected(Some(0.0)).full, ExpectedFull::Share(1.0));
         assert_eq!(expected(Some(75.0)), Expected { requests: 4, full: ExpectedFull::Share(0.25), first: 16 });
+    }
+
+    #[test]
+    fn what_the_client_does_by_itself_is_expected_of_servers_that_refuse_nobody_too() {
+        let expected = Expected { requests: 300, full: ExpectedFull::Sessions(25), first: 0 };
+        let outcome =
+            OutcomeRecord { handshakes_full: 100, resumed_intended: 220, resumed_accepted: 200, ..Default::default() };
+        let achieved = expected.achieved(&outcome);
+        assert!((achieved.beyond - 0.25).abs() < 1e-9, "{achieved:?}");
+        let others = achieved.without_refusals();
+        let perfect = OutcomeRecord { handshakes_full: 80, resumed_accepted: 220, ..outcome };
+        assert!(!differs(&perfect, expected, others));
+        assert!(differs(&perfect, expected, Achieved::default()));
     }
 }
