@@ -8,6 +8,7 @@ mod shim;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -82,6 +83,22 @@ pub fn preflight(subject: &Subject) -> Result<Vec<Check>> {
         checks.push(response_check("afterwards: matching client passes again", &answer, subject.body_bytes));
     }
     Ok(checks)
+}
+
+/// The counters once they stand still: the server may still be busy with the end of an earlier connection.
+fn settled<C: PartialEq>(read: impl Fn() -> Result<C>) -> Result<C> {
+    const PAUSE: Duration = Duration::from_millis(5);
+    const PAUSES_MAX: u32 = 40;
+    let mut counters = read()?;
+    for _ in 0..PAUSES_MAX {
+        std::thread::sleep(PAUSE);
+        let later = read()?;
+        if later == counters {
+            break;
+        }
+        counters = later;
+    }
+    Ok(counters)
 }
 
 /// A matching exchange that passed, full or resumed, from which the stages are checked.
@@ -162,8 +179,8 @@ struct Observed {
 
 /// One exchange with the counters before and after.
 fn observed(subject: &Subject, config: &Arc<Config>, session: Option<Session>) -> Result<Observed> {
-    let before = subject.injection.map(Injection::counters).transpose()?;
-    let shim_before = subject.shim.map(ShimInjection::counters).transpose()?;
+    let before = subject.injection.map(|injection| settled(|| injection.counters())).transpose()?;
+    let shim_before = subject.shim.map(|shim| settled(|| shim.counters())).transpose()?;
     let answer = exchange(subject.address, Some(config), session, subject.request);
     let after = subject.injection.map(Injection::counters).transpose()?;
     let shim_after = subject.shim.map(ShimInjection::counters).transpose()?;
