@@ -1,7 +1,7 @@
 //! The test stand: everything that is started and written before the first block, and taken down after the last.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,6 +53,8 @@ pub struct Stand {
     pub settings: Option<Settings>,
     spec: ServerSpec,
     instance: Option<Instance>,
+    /// More servers like it.
+    spares: VecDeque<Instance>,
     address: SocketAddr,
 }
 
@@ -74,6 +76,18 @@ impl Stand {
         let stages = self.shim.as_ref().map_or(StageSet::NONE, ShimInjection::stages);
         [Stage::SessionCache, Stage::Handshake, Stage::RoundTrip].into_iter().any(|stage| stages.contains(stage))
             && self.settings.as_ref().is_some_and(|settings| settings.scripts.is_none())
+    }
+
+    fn start(&self, directory: &Path) -> Result<Instance> {
+        servers::start(&self.spec, directory)
+            .with_context(|| format!("failed to start the server of configuration \"{}\"", self.model.name))
+            .or_exit(Exit::Server)
+    }
+
+    /// Where `instance` serves what this configuration measures.
+    fn address_of(&self, instance: &Instance) -> SocketAddr {
+        let plain = self.model.plain_http.then(|| instance.plain_address()).flatten();
+        plain.unwrap_or_else(|| instance.address())
     }
 
     /// The running server, if it runs.
@@ -115,6 +129,19 @@ pub struct Rig {
     recordings: Vec<(Tls, Recording)>,
     // Last: servers must be stopped before their directory goes.
     directory: RunDirectory,
+}
+
+impl Drop for Rig {
+    /// Ends the servers of the stock all at once: one after the other would take seconds.
+    fn drop(&mut self) {
+        let spares: Vec<Instance> = self.stands.iter_mut().flat_map(|stand| stand.spares.drain(..)).collect();
+        std::thread::scope(|scope| {
+            for spare in spares {
+                // One that does not stop in order is ended when it is dropped.
+                scope.spawn(|| spare.stop().ok());
+            }
+        });
+    }
 }
 
 impl Rig {
@@ -203,6 +230,7 @@ impl Rig {
             settings,
             spec,
             instance: None,
+            spares: VecDeque::new(),
             address,
         })
     }
@@ -282,18 +310,31 @@ impl Rig {
         let stand = &mut self.stands[index];
         let start = stand.instance.is_none();
         if start {
-            let name = &stand.model.name;
-            let instance = servers::start(&stand.spec, self.directory.path())
-                .with_context(|| format!("failed to start the server of configuration \"{name}\""))
-                .or_exit(Exit::Server)?;
-            stand.address = if stand.model.plain_http {
-                instance.plain_address().unwrap_or_else(|| instance.address())
-            } else {
-                instance.address()
-            };
+            let instance = stand.start(self.directory.path())?;
+            stand.address = stand.address_of(&instance);
             stand.instance = Some(instance);
         }
         Ok(start)
+    }
+
+    /// Starts `count` more servers of each configuration of `indices`, which [`Rig::renew`] takes in turn; idle, they cost nothing.
+    pub fn stock(&mut self, indices: &[usize], count: u32) -> Result<()> {
+        let directory = self.directory.path();
+        for &index in indices {
+            let stand = &self.stands[index];
+            let started: Result<VecDeque<Instance>> = (0..count).map(|_| stand.start(directory)).collect();
+            self.stands[index].spares = started?;
+        }
+        Ok(())
+    }
+
+    /// Puts the next server of the stock into the place of the one that runs, which goes to the end of the queue. Returns whether there was one.
+    pub fn renew(&mut self, index: usize) -> bool {
+        let stand = &mut self.stands[index];
+        let Some(next) = stand.spares.pop_front() else { return false };
+        stand.address = stand.address_of(&next);
+        stand.spares.extend(stand.instance.replace(next));
+        true
     }
 
     /// Gives a configuration what its stages need of real handshakes: recorded on an untouched server with the same TLS settings, which

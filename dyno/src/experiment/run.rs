@@ -17,7 +17,7 @@ use super::load_process::LoadProcess;
 use super::manifest;
 use super::model::Experiment;
 use super::rig::Rig;
-use super::schedule::{Piece, Schedule, drop_too_long, pieces, schedule_rounds, typical_users};
+use super::schedule::{Piece, ROUNDS_MIN, Schedule, drop_too_long, pieces, schedule_rounds, typical_users};
 use super::verify::{
     Achieved, Capacity, Expected, ExpectedFull, Verdict, differs, reuse_warning, tls_faults, unsaturated_warning,
     verify,
@@ -49,6 +49,8 @@ const CALIBRATION_FACTOR: u32 = 2;
 const CALIBRATION_MIN: Duration = Duration::from_millis(120);
 /// Where the details of a log's troubles are.
 const LOG_REMEDY: &str = "`tlsdyno trace show LOG` tells more";
+/// Most servers of one configuration that are started in advance where blocks want fresh ones.
+const STOCK_MAX: u32 = 16;
 /// Where a number of rounds is asked for, so many are measured whatever time they take.
 const ROUNDS_LEAST: u32 = 3;
 /// Part of the time budget that calibration may take.
@@ -81,6 +83,11 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
     manifest::describe(&mut record.manifest, experiment, &mut rig, cpus, seed);
     record.warnings.extend(manifest::governor_warning(&record.manifest));
     observer.step("starting the load process");
+    let valid: Vec<usize> = (0..rig.stands.len()).filter(|index| record.configurations[*index].valid).collect();
+    if experiment.measure.fresh_servers {
+        observer.step("starting more servers of each configuration");
+        rig.stock(&valid, experiment.measure.rounds.unwrap_or(ROUNDS_MIN).min(STOCK_MAX))?;
+    }
     let load = rig.start_load(experiment, |index| record.configurations[index].valid)?;
     let journal = Journal::begin(record);
     if let Some(failure) = journal.failure() {
@@ -388,9 +395,6 @@ impl Session<'_> {
 
     /// One block of one configuration.
     fn block(&mut self, index: usize, users: std::ops::Range<u32>) -> Result<Block> {
-        if self.experiment.measure.fresh_servers {
-            self.rig.stop(index);
-        }
         self.activate(index)?;
         let mut expected = Expected::of(&self.rig.site.workload, users.clone(), &self.experiment.load)?;
         if !can_resume(self.experiment, &self.rig.stands[index].model) {
@@ -509,7 +513,8 @@ impl Session<'_> {
     /// does one piece of work untimed.
     fn activate(&mut self, index: usize) -> Result<()> {
         let began = Instant::now();
-        if !self.rig.activate(index)? {
+        let renewed = self.experiment.measure.fresh_servers && self.rig.renew(index);
+        if !self.rig.activate(index)? && !renewed {
             return Ok(());
         }
         let stand = &mut self.rig.stands[index];

@@ -1,8 +1,8 @@
 //! Which addresses a process listens on, as the kernel tells it, not as a configuration claims.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -14,6 +14,9 @@ use super::process_tree;
 const LISTEN: &str = "0A";
 /// State code of a UDP socket that is bound and takes datagrams from everybody (TCP_CLOSE there; connected ones have another).
 const UNCONNECTED: &str = "07";
+
+/// Bytes of a table that are read at once.
+const TABLE_PIECE: usize = 4096;
 
 /// Every TCP address that one of these processes listens on, in its own network namespace, without duplicates.
 ///
@@ -55,7 +58,7 @@ fn addresses_of(pid: u32) -> std::io::Result<Vec<SocketAddr>> {
     let inodes = try_socket_inodes(pid)?;
     let mut found = Vec::new();
     for (table, state) in [("tcp", LISTEN), ("tcp6", LISTEN), ("udp", UNCONNECTED), ("udp6", UNCONNECTED)] {
-        let text = match fs::read_to_string(format!("/proc/{pid}/net/{table}")) {
+        let text = match table_of(pid, table) {
             // No IPv6 in this kernel.
             Err(error) if error.kind() == ErrorKind::NotFound && table.ends_with('6') => continue,
             other => other?,
@@ -64,6 +67,25 @@ fn addresses_of(pid: u32) -> std::io::Result<Vec<SocketAddr>> {
         found.extend(entries.filter(|(inode, _)| inodes.contains(inode)).map(|(_, address)| address));
     }
     Ok(found)
+}
+
+/// A table of sockets; of TCP only the listening ones, which the kernel lists first (Documentation/networking/proc_net_tcp.rst). What follows may be
+/// tens of thousands of closed connections that linger, each of which costs the kernel a line.
+fn table_of(pid: u32, table: &str) -> std::io::Result<String> {
+    let path = format!("/proc/{pid}/net/{table}");
+    if table.starts_with("udp") {
+        return fs::read_to_string(path);
+    }
+    let mut text = String::new();
+    for line in BufReader::with_capacity(TABLE_PIECE, File::open(path)?).lines().skip(1) {
+        let line = line?;
+        if line.split_ascii_whitespace().nth(3) != Some(LISTEN) {
+            break;
+        }
+        text.push_str(&line);
+        text.push('\n');
+    }
+    Ok(text)
 }
 
 /// Listening sockets by inode, for each network namespace: the kernel walks its whole hash table for each reading, which takes milliseconds.
@@ -77,7 +99,7 @@ impl ListeningTables {
     fn of(&mut self, pid: u32) -> &HashMap<u64, SocketAddr> {
         let namespace = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default();
         self.by_namespace.entry(namespace).or_insert_with(|| {
-            let read = |table| fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+            let read = |table| table_of(pid, table).unwrap_or_default();
             let (tcp, tcp6) = (read("tcp"), read("tcp6"));
             tcp.lines().chain(tcp6.lines()).filter_map(|line| entry_in_state(line, LISTEN)).collect()
         })

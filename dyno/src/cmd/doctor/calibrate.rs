@@ -8,6 +8,7 @@ use crate::exit::{Exit, OrExit};
 use crate::experiment::job::WorkloadSpec;
 use crate::experiment::model::{ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
 use crate::experiment::run::run as run_experiment;
+use crate::experiment::schedule::ROUNDS_MIN;
 use crate::interrupt;
 use crate::report::text::interval;
 use crate::stats::calibration::{Names, evaluate};
@@ -22,8 +23,10 @@ const AGAIN: &str = "as is, again";
 const TIMES_S: [f64; 3] = [10.0, 60.0, 180.0];
 /// Configurations that share the measuring time: of one comparison, and of a whole `ablate`.
 const SHARERS: [(&str, f64); 2] = [("two configurations", 2.0), ("ten (ablate)", 10.0)];
-/// Wanted length of one round, seconds: with six configurations blocks of a tenth of a second and as much to start a server anew.
-const ROUND_S: f64 = 1.5;
+/// Wanted length of one round, seconds: with six configurations blocks of a tenth of a second and as much to warm a server up.
+const ROUND_S: f64 = 1.2;
+/// More rounds than servers of each configuration would count what two starts differ by more than once; longer blocks are better then.
+const ROUNDS_MAX: u32 = 16;
 
 /// What to calibrate, and for how long.
 #[derive(Clone, Debug, clap::Args)]
@@ -134,7 +137,7 @@ fn experiment(args: &Args) -> Result<Experiment> {
         load: Load { reuse_percent: Some(0.0), requests_per_connection: Some(1), ..Load::default() },
         measure: Measure {
             time_s: args.time,
-            rounds: Some(((args.time / ROUND_S) as u32).clamp(6, 60)),
+            rounds: Some(((args.time / ROUND_S) as u32).clamp(ROUNDS_MIN, ROUNDS_MAX)),
             fresh_servers: true,
             ..Measure::default()
         },

@@ -35,6 +35,10 @@ impl Experiment {
             !self.measure.fresh_servers || !self.configurations.iter().any(ConfigurationModel::needs_shim),
             "`measure.fresh_servers` does not go with stages of the shim: what the client knows of a server would end with it"
         );
+        ensure!(
+            !self.measure.fresh_servers || self.server.kind != ServerName::Command,
+            "`measure.fresh_servers` needs servers that tlsdyno configures, not a command of your own"
+        );
         self.check_server()?;
         self.check_configurations()?;
         self.check_answers()

@@ -301,7 +301,7 @@ tls = { version = "1.3", certificate = "p-256" }
 processors = { count = 2, speed = 0.5 }
 [[configuration]]
 name = "accelerator"
-accelerator = { cpu_rates = 4.0, asynchronous = true }
+accelerator = { engines = 2, cpu_rates = 4.0 }
 [[configuration]]
 name = "plain HTTP"
 plain_http = true
