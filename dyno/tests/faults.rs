@@ -212,14 +212,18 @@ fn a_server_that_dies_in_mid_run_loses_nothing_measured() {
 fn an_altered_server_that_fails_in_mid_run_costs_only_its_own_row() {
     for signal in [Signal::KILL, Signal::STOP] {
         let place = Place::new();
-        let stages = ["--stages", "authentication,kdf", "--time", "8", "--all-at-once"];
-        let running = place.measure(&[&["ablate", "--json", "--no-report"], &stages[..]].concat());
+        let experiment = "question = \"q\"\nload = { timeout_ms = 500 }\nmeasure = { time_s = 12 }\n\
+             configuration = [{ name = \"as is\" }, { name = \"no authentication\", noop = [\"authentication\"] }, \
+             { name = \"no kdf\", noop = [\"kdf\"] }, { name = \"all off\", noop = [\"authentication\", \"kdf\"] }, \
+             { name = \"plain HTTP\", plain_http = true }]\n";
+        let file = place.file("experiment.toml", experiment.as_bytes());
+        let running = place.measure(&["run", text(&file), "--json", "--no-report"]);
         // The servers are started in order: as is, no authentication, no kdf, all off, plain HTTP.
         let servers = place.servers();
         assert_eq!(servers.len(), 5, "{servers:?}");
         kill_process(Pid::from_raw(servers[2]).unwrap(), signal).unwrap();
         let (code, result, said) = running.end();
-        assert_eq!(code, Some(8), "{said}");
+        assert_eq!(code, Some(8), "{signal:?}: {said}");
         let rows = result["configurations"].as_array().unwrap();
         let valid: Vec<_> = rows.iter().map(|row| (row["name"].as_str().unwrap(), row["valid"] == true)).collect();
         let expected =
