@@ -41,7 +41,8 @@ fn results_are_kept_in_every_form_and_can_be_compared() {
     let output = load(&[&url, "-k", "--connections", "4", "--duration", "1500ms", "--output", &fast]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let output = run(&["compare", &files[0], &fast, "--json"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    // A busier server may well answer each single request later, and slower in anything is slower.
+    assert!(matches!(output.status.code(), Some(0 | 10)), "{}", stderr(&output));
     let comparison = &json(&output)["comparisons"][0];
     assert_eq!((&comparison["quantity"], &comparison["word"]), (&"hits/s".into(), &"faster".into()), "{comparison}");
     let output = run(&["compare", &fast, &files[0]]);
