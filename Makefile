@@ -1,12 +1,13 @@
 # Two commands do all set-up: `make demo` runs the main job, `make test` passes the tests. Both install what is missing.
 CARGO ?= cargo
+TLSDYNO = $(or $(CARGO_TARGET_DIR),./target)/release/tlsdyno
 
 .PHONY: demo test build install bench papers test-openssl clean
 
 demo: ## run the main job on the built-in server and write report.html
 	scripts/install-packages demo
 	$(CARGO) build --release -p tlsdyno
-	./target/release/tlsdyno ablate --quick --report report.html
+	$(TLSDYNO) ablate --quick --report report.html
 
 test: ## everything that continuous integration runs
 	scripts/install-packages test
@@ -25,9 +26,9 @@ install: ## for good, in cargo's bin directory
 bench: ## what the client and the instrument cost (docs/BENCHMARKS.md); a quarter of an hour, wants a quiet machine
 	scripts/install-packages bench
 	$(CARGO) build --release -p tlsdyno
-	./target/release/tlsdyno run experiments/modern/provider-overhead-full-handshake.toml --no-report
-	./target/release/tlsdyno run experiments/modern/provider-overhead-keep-alive.toml --no-report
-	./target/release/tlsdyno run experiments/modern/nginx-rsa-full-handshake.toml --no-report
+	$(TLSDYNO) run experiments/modern/provider-overhead-full-handshake.toml --no-report
+	$(TLSDYNO) run experiments/modern/provider-overhead-keep-alive.toml --no-report
+	$(TLSDYNO) run experiments/modern/nginx-rsa-full-handshake.toml --no-report
 	$(CARGO) run --release -p xtask -- bench-client
 	$(CARGO) run --release -p xtask -- bench-dispatch
 

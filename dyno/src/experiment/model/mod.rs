@@ -282,8 +282,6 @@ mod tests {
     /// An experiment with every table.
     const EVERYTHING: &str = r#"
 question = "q?"
-[server]
-kind = "haproxy"
 [tls]
 version = "1.2"
 suite = "AES128-SHA"
