@@ -15,7 +15,7 @@ const WARNINGS_ARE_ERRORS: &str = "TLSDYNO_WERROR";
 fn main() {
     let native = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../native");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    for source in ["provider", "record.h", "shim", "shim_record.h"] {
+    for source in ["owner.h", "provider", "record.h", "shim", "shim_record.h"] {
         println!("cargo::rerun-if-changed={}", native.join(source).display());
     }
     println!("cargo::rerun-if-env-changed={WARNINGS_ARE_ERRORS}");

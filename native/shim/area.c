@@ -6,12 +6,11 @@
  * line of its own.
  */
 #include "shim.h"
+#include "../owner.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -35,45 +34,6 @@ void count(enum tlsdyno_shim_counter counter)
 static void forget_slot_after_fork(void)
 {
     own_slot = NULL;
-}
-
-/* Reads /proc/PID/stat into `text`, which is then terminated. */
-static bool read_process_status(char *text, size_t size, uint64_t pid)
-{
-    char path[64];
-    ssize_t length;
-    int descriptor;
-
-    snprintf(path, sizeof(path), "/proc/%llu/stat", (unsigned long long)pid);
-    descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0)
-        return false;
-    length = read(descriptor, text, size - 1);
-    close(descriptor);
-    text[length > 0 ? length : 0] = '\0';
-    return length > 0;
-}
-
-/* Whether the process lives and is the one that started at `start_ticks`: a pid alone may have been given to another. */
-static bool process_lives(uint64_t pid, uint64_t start_ticks)
-{
-    enum { STATE_TO_START_FIELDS = 19 }; /* proc(5): state is field 3, start time field 22 */
-    char text[1024];
-    char *field;
-
-    if (!read_process_status(text, sizeof(text), pid))
-        return false;
-    field = strrchr(text, ')'); /* the command name before it may hold spaces and brackets */
-    if (field == NULL || field[1] != ' ' || field[2] == 'Z' || field[2] == 'X')
-        return false;
-    field += 2;
-    for (int i = 0; i < STATE_TO_START_FIELDS; i++) {
-        field = strchr(field, ' ');
-        if (field == NULL)
-            return false;
-        field++;
-    }
-    return strtoull(field, NULL, 10) == start_ticks;
 }
 
 static const char *fault_of(const struct tlsdyno_shim_area *candidate, const char *run_id)

@@ -13,10 +13,10 @@ use std::ops::Sub;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::{own_start_ticks, random_run_id, write_file};
+use super::{SharedHead, create_shared_file, random_run_id, write_file};
 
 /// The provider, an ELF shared library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-provider.so"));
@@ -289,23 +289,10 @@ fn configuration_value(path: &Path) -> Result<&str> {
     }
 }
 
+/// Writable by whoever the workers become: a server may load its OpenSSL configuration only after it has dropped its privileges.
 fn create_record(path: &Path, run_id: &str) -> Result<File> {
-    ensure!(run_id.len() < layout::RUN_ID_SIZE, "run id of {} bytes is too long", run_id.len());
-    let mut header = vec![0; layout::SLOTS_AT];
-    let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, &layout::MAGIC);
-    put(layout::ABI_VERSION_AT, &layout::ABI_VERSION.to_ne_bytes());
-    put(layout::SLOT_COUNT_AT, &(layout::SLOTS as u32).to_ne_bytes());
-    put(layout::OWNER_PID_AT, &u64::from(std::process::id()).to_ne_bytes());
-    put(layout::OWNER_START_TICKS_AT, &own_start_ticks()?.to_ne_bytes());
-    put(layout::RUN_ID_AT, run_id.as_bytes());
-    // Writable by whoever the workers become: a server may load its OpenSSL configuration only after it has dropped its
-    // privileges.
-    let context = || format!("record file {}", path.display());
-    write_file(path, &header, 0o666)?;
-    let record = File::options().read(true).write(true).open(path).with_context(context)?;
-    record.set_len(layout::SIZE as u64).with_context(context)?;
-    Ok(record)
+    let head = SharedHead { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS };
+    create_shared_file(path, &head.bytes(run_id, layout::SLOTS_AT)?, layout::SIZE)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use tlsdyno_tls::{Stage, StageSet, Suite, Version};
 
-use super::{own_start_ticks, random_run_id, write_file};
+use super::{SharedHead, create_shared_file, random_run_id, write_file};
 
 /// The shim, an ELF shared library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-shim.so"));
@@ -24,22 +24,14 @@ static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-shim.s
 pub mod layout {
     use tlsdyno_tls::Stage;
 
+    pub use super::super::provider::layout::{
+        ABI_VERSION_AT, OWNER_PID_AT, OWNER_START_TICKS_AT, RUN_ID_AT, RUN_ID_SIZE, SLOT_COUNT_AT,
+    };
+
     /// First bytes of an area.
     pub const MAGIC: [u8; 8] = *b"TLSSHIM\0";
     /// Raised with every change of the layout.
     pub const ABI_VERSION: u32 = 1;
-    /// Offset of the layout version, `u32`.
-    pub const ABI_VERSION_AT: usize = 8;
-    /// Offset of the number of slots, `u32`.
-    pub const SLOT_COUNT_AT: usize = 12;
-    /// Offset of the owner's process id, `u64`.
-    pub const OWNER_PID_AT: usize = 16;
-    /// Offset of the owner's start time in clock ticks after boot, `u64`.
-    pub const OWNER_START_TICKS_AT: usize = 24;
-    /// Offset of the run id.
-    pub const RUN_ID_AT: usize = 32;
-    /// Size of the run id in bytes, at least one NUL included.
-    pub const RUN_ID_SIZE: usize = 64;
     /// Offset of the stages that are off, `u32`: bits in the order of [`STAGES`].
     pub const STAGES_OFF_AT: usize = 96;
     /// Offset of the flags, `u32`: bits in the order of [`FLAGS`].
@@ -345,26 +337,16 @@ impl ShimInjection {
     }
 }
 
+/// Writable by whoever the workers become: a process may load the shim only after it has dropped its privileges.
 fn create_area(path: &Path, run_id: &str, settings: &ShimSettings) -> Result<File> {
-    ensure!(run_id.len() < layout::RUN_ID_SIZE, "run id of {} bytes is too long", run_id.len());
-    let mut header = vec![0; layout::SLOTS_AT];
+    let head = SharedHead { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS };
+    let mut header = head.bytes(run_id, layout::SLOTS_AT)?;
     let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, &layout::MAGIC);
-    put(layout::ABI_VERSION_AT, &layout::ABI_VERSION.to_ne_bytes());
-    put(layout::SLOT_COUNT_AT, &(layout::SLOTS as u32).to_ne_bytes());
-    put(layout::OWNER_PID_AT, &u64::from(std::process::id()).to_ne_bytes());
-    put(layout::OWNER_START_TICKS_AT, &own_start_ticks()?.to_ne_bytes());
-    put(layout::RUN_ID_AT, run_id.as_bytes());
     put(layout::STAGES_OFF_AT, &settings.stage_bits().to_ne_bytes());
     put(layout::FLAGS_AT, &settings.flag_bits().to_ne_bytes());
     put(layout::SUITE_AT, &settings.suite.map_or(0, Suite::code).to_ne_bytes());
     put(layout::VERSION_AT, &settings.version.code().to_ne_bytes());
-    let context = || format!("shim's area {}", path.display());
-    // Writable by whoever the workers become: a process may load the shim only after it has dropped its privileges.
-    write_file(path, &header, 0o666)?;
-    let area = File::options().read(true).write(true).open(path).with_context(context)?;
-    area.set_len(layout::SIZE as u64).with_context(context)?;
-    Ok(area)
+    create_shared_file(path, &header, layout::SIZE)
 }
 
 /// What the server's connections were, by the shim's count. Subtract two snapshots to get those between them.
