@@ -7,7 +7,6 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Signal};
-use tlsdyno_tls::Version;
 
 use super::launch::STDOUT_FILE;
 use super::programs;
@@ -15,7 +14,7 @@ use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::ticket_keys::Keys;
 use super::worker_user::{WorkerUser, create_for_workers, worker_user};
-use super::{Companion, Place, Prepared, ServerSpec, ServerTls, SessionCache};
+use super::{Companion, Place, Prepared, ServerSpec, ServerTls, SessionCache, protocol};
 use crate::exit::{Exit, OrExit};
 
 const CONFIG_FILE: &str = "haproxy.cfg";
@@ -140,13 +139,6 @@ fn tls_parameters(tls: &ServerTls, place: Place) -> Result<String> {
         text += " allow-0rtt";
     }
     Ok(text)
-}
-
-fn protocol(version: Version) -> &'static str {
-    match version {
-        Version::Tls12 => "TLSv1.2",
-        Version::Tls13 => "TLSv1.3",
-    }
 }
 
 /// A path as a word in strong quotes, in which nothing is expanded.

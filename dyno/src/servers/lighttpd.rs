@@ -5,13 +5,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Signal};
-use tlsdyno_tls::Version;
 
 use super::programs;
 use super::reload::Reload;
 use super::ticket_keys::Keys;
 use super::worker_user::{WorkerUser, create_for_workers, require_readable, worker_user};
-use super::{Place, Prepared, ServerSpec, ServerTls, SessionCache};
+use super::{Place, Prepared, ServerSpec, ServerTls, SessionCache, protocol};
 use crate::exit::{Exit, OrExit};
 
 /// The error log, in the instance's directory.
@@ -146,13 +145,6 @@ fn tls_settings(tls: &ServerTls, directory: &Path) -> Result<Vec<String>> {
         format!("ssl.privkey = {}", quoted(&directory.join(KEY_FILE))?),
         format!("ssl.openssl.ssl-conf-cmd = ( {} )", commands.join(", ")),
     ])
-}
-
-fn protocol(version: Version) -> &'static str {
-    match version {
-        Version::Tls12 => "TLSv1.2",
-        Version::Tls13 => "TLSv1.3",
-    }
 }
 
 /// A path as a string.

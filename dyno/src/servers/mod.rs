@@ -249,6 +249,14 @@ impl ServerTls {
     }
 }
 
+/// The name of a version in the configurations of nginx, HAProxy and lighttpd.
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::Tls12 => "TLSv1.2",
+        Version::Tls13 => "TLSv1.3",
+    }
+}
+
 /// Where a driver prepares its server.
 #[derive(Clone, Copy)]
 struct Place<'a> {

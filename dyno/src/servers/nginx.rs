@@ -6,14 +6,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Signal};
-use tlsdyno_tls::Version;
 
 use super::programs;
 use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::ticket_keys::Keys;
 use super::worker_user::{WorkerUser, require_readable, worker_user};
-use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, SessionCache};
+use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, SessionCache, protocol};
 use crate::exit::{Exit, OrExit};
 
 /// The error log, in the instance's directory.
@@ -172,13 +171,6 @@ fn session_cache(cache: SessionCache) -> &'static str {
         SessionCache::BuiltinShared => "builtin shared:tlsdyno:10m",
         SessionCache::Shared => "shared:tlsdyno:10m",
         SessionCache::Off | SessionCache::Dbm | SessionCache::Memcached | SessionCache::Redis => "off",
-    }
-}
-
-fn protocol(version: Version) -> &'static str {
-    match version {
-        Version::Tls12 => "TLSv1.2",
-        Version::Tls13 => "TLSv1.3",
     }
 }
 
