@@ -5,7 +5,7 @@
 //! of it the document.
 
 use anyhow::{Result, ensure};
-use tlsdyno_engine::load::{Expect, Object, Request, User, Workload};
+use tlsdyno_engine::load::{Request, User, Workload};
 
 use super::{DocrootFile, Parts};
 
@@ -25,14 +25,7 @@ const MAX_USERS: u32 = u32::MAX / OBJECTS;
 pub(super) fn make(users: u32) -> Result<Parts> {
     ensure!((1..=MAX_USERS).contains(&users), "the cdnow workload is made for 1 to {MAX_USERS} users, not {users}");
     let files = files();
-    let object = |file: &DocrootFile| Object {
-        method: "GET".to_owned(),
-        path: file.path.clone(),
-        headers: String::new(),
-        body_bytes: 0,
-        expect: Expect { status: Some(200), body_bytes: Some(file.bytes) },
-    };
-    let mut workload = Workload { objects: files.iter().map(object).collect(), ..Workload::default() };
+    let mut workload = Workload { objects: files.iter().map(DocrootFile::object).collect(), ..Workload::default() };
     for user in 0..users {
         for object in 0..OBJECTS {
             let last = object + 1 == OBJECTS;

@@ -14,7 +14,7 @@
 //! seed decides which file is popular, which is large, and who requests what.
 
 use anyhow::{Result, ensure};
-use tlsdyno_engine::load::{Expect, Object, Request, User, Workload};
+use tlsdyno_engine::load::{Request, User, Workload};
 
 use super::random::Random;
 use super::{DocrootFile, Parts};
@@ -201,16 +201,7 @@ fn assemble(sizes: &[u64], order: &[u32], lengths: &[u64]) -> Parts {
         .enumerate()
         .map(|(file, bytes)| DocrootFile { path: format!("/{:02}/{:05}.html", file % 100, file), bytes: *bytes })
         .collect();
-    let objects = files
-        .iter()
-        .map(|file| Object {
-            method: "GET".to_owned(),
-            path: file.path.clone(),
-            headers: String::new(),
-            body_bytes: 0,
-            expect: Expect { status: Some(200), body_bytes: Some(file.bytes) },
-        })
-        .collect();
+    let objects = files.iter().map(DocrootFile::object).collect();
     let requests = order
         .iter()
         .map(|file| Request { object: *file, page_end: true, close_after: true, forget_session: false })

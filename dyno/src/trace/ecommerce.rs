@@ -13,7 +13,7 @@
 //!   server is, and the published gain of the session cache implies it.
 
 use anyhow::{Result, ensure};
-use tlsdyno_engine::load::{Expect, Object, Request, User, Workload};
+use tlsdyno_engine::load::{Request, User, Workload};
 
 use super::random::Random;
 use super::{DocrootFile, Parts};
@@ -68,16 +68,7 @@ const MAX_USERS: u32 = 10_000_000;
 pub(super) fn make(users: u32, seed: u64) -> Result<Parts> {
     ensure!((1..=MAX_USERS).contains(&users), "the ecommerce workload is made for 1 to {MAX_USERS} users, not {users}");
     let files = files();
-    let objects = files
-        .iter()
-        .map(|file| Object {
-            method: "GET".to_owned(),
-            path: file.path.clone(),
-            headers: String::new(),
-            body_bytes: 0,
-            expect: Expect { status: Some(200), body_bytes: Some(file.bytes) },
-        })
-        .collect();
+    let objects = files.iter().map(DocrootFile::object).collect();
     let mut random = Random::new(seed);
     let mut deck = [false; DECK];
     let mut workload = Workload { objects, ..Workload::default() };

@@ -28,7 +28,7 @@ mod url;
 use std::path::Path;
 use std::sync::Arc;
 
-use tlsdyno_engine::load::Workload;
+use tlsdyno_engine::load::{Expect, Object, Workload};
 
 pub use docroot::{MODIFIED, MODIFIED_UNIX_S, write as write_docroot};
 pub use log_summary::{Busy, Example, Excluded, LogSummary, Malformed};
@@ -62,6 +62,19 @@ pub struct DocrootFile {
     pub path: String,
     /// Size, bytes.
     pub bytes: u64,
+}
+
+impl DocrootFile {
+    /// A request for the whole file.
+    fn object(&self) -> Object {
+        Object {
+            method: "GET".to_owned(),
+            path: self.path.clone(),
+            headers: String::new(),
+            body_bytes: 0,
+            expect: Expect { status: Some(200), body_bytes: Some(self.bytes) },
+        }
+    }
 }
 
 /// What every kind of workload is made of.

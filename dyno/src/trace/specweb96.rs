@@ -12,7 +12,7 @@
 //!   users must be equal work.
 
 use anyhow::{Result, ensure};
-use tlsdyno_engine::load::{Expect, Object, Request, User, Workload};
+use tlsdyno_engine::load::{Request, User, Workload};
 
 use super::random::Random;
 use super::{DocrootFile, Parts};
@@ -36,14 +36,7 @@ const MAX_USERS: u32 = u32::MAX / REQUESTS_PER_USER as u32;
 pub(super) fn make(users: u32, seed: u64) -> Result<Parts> {
     ensure!((1..=MAX_USERS).contains(&users), "the specweb96 workload is made for 1 to {MAX_USERS} users, not {users}");
     let files = files();
-    let object = |file: &DocrootFile| Object {
-        method: "GET".to_owned(),
-        path: file.path.clone(),
-        headers: String::new(),
-        body_bytes: 0,
-        expect: Expect { status: Some(200), body_bytes: Some(file.bytes) },
-    };
-    let mut workload = Workload { objects: files.iter().map(object).collect(), ..Workload::default() };
+    let mut workload = Workload { objects: files.iter().map(DocrootFile::object).collect(), ..Workload::default() };
     let mut random = Random::new(seed);
     let mut classes: Vec<usize> = (0..4).flat_map(|class| std::iter::repeat_n(class, PER_CLASS[class])).collect();
     let mut choices: [Even; 4] = std::array::from_fn(|_| Even { state: random.next_u64() });
