@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::limits::{CONNECTIONS_MAX, RATE_MAX};
 use super::route::Route;
 
 /// What a response must look like to count as a hit.
@@ -184,4 +185,69 @@ pub struct Plan {
     pub numbered: bool,
     /// Cut the run into slices of this length, in nanoseconds.
     pub slice_ns: Option<u64>,
+}
+
+impl Plan {
+    /// Whether the plan can be run.
+    ///
+    /// # Errors
+    /// What contradicts itself or is out of bounds.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let workload = &self.workload;
+        let Some(users) = workload.users.get(self.users.start as usize..self.users.end as usize) else {
+            return Err("it names users that the workload does not have");
+        };
+        if users.iter().all(|user| user.requests.is_empty()) {
+            return Err("its users have no requests");
+        }
+        if users
+            .iter()
+            .any(|user| workload.requests.get(user.requests.start as usize..user.requests.end as usize).is_none())
+        {
+            return Err("a user has requests that the workload does not have");
+        }
+        if workload.requests.iter().any(|request| request.object as usize >= workload.objects.len()) {
+            return Err("a request is for an object that the workload does not have");
+        }
+        if (self.window.is_some() || self.numbered) && workload.order.len() != workload.requests.len() {
+            return Err("its workload is no trace, and so has no order to keep to or to number by");
+        }
+        if self.window == Some(0) {
+            return Err("the window must let at least one request in");
+        }
+        if self.window.is_some() && self.pacing != Pacing::Closed {
+            return Err("a window over the order of a trace is for a closed loop");
+        }
+        let connections = &self.connections;
+        if connections.total == 0 || connections.per_user == 0 || connections.requests_each == Some(0) {
+            return Err("numbers of connections and of requests on each must be at least 1");
+        }
+        if connections.total > self.route.connections_max(CONNECTIONS_MAX) {
+            return Err(
+                "one source address has no more than 65,535 ports, and so connections; name more of them (--source)",
+            );
+        }
+        if let Some(body) = &self.body
+            && workload.objects.iter().any(|object| object.body_bytes > 0 && object.body_bytes != body.len() as u64)
+        {
+            return Err("a request body has another length than its content");
+        }
+        if connections.timeout_ns == 0 {
+            return Err("the time-out must not be zero");
+        }
+        if let Resumption::Share(share) = self.resumption
+            && !(0.0..=1.0).contains(&share)
+        {
+            return Err("the share of resumed connections must be between 0 and 1");
+        }
+        if let Pacing::Open(rate) = self.pacing
+            && !(rate.per_second > 0.0 && rate.per_second <= RATE_MAX)
+        {
+            return Err("the rate must be above 0 and at most ten million a second");
+        }
+        if self.session_limits.requests == Some(0) {
+            return Err("a session must be good for at least one request");
+        }
+        Ok(())
+    }
 }

@@ -1,0 +1,273 @@
+//! What happened to connections, told to the policy: input, the end of handshakes and responses, closes and failures.
+
+use tlsdyno_tls::{Client, EarlyData, Receiver};
+
+use super::Run;
+use crate::load::connection::{Connection, Found, Read, Stage};
+use crate::load::limits::{READS_PER_EVENT_MAX, RESOURCE_PAUSE_NS};
+use crate::load::outcome::{ErrorKind, Phase};
+use crate::load::users::{ActiveId, ConnectionId, Loss};
+use crate::reactor::Event;
+use crate::sys;
+
+impl Run<'_> {
+    pub(super) fn on_event(&mut self, event: Event) {
+        let (id, number) = (event.token as ConnectionId, (event.token >> 32) as u32);
+        if self.is_current(id, number) && event.writable {
+            self.on_writable(id);
+            self.carry_out();
+        }
+        if self.is_current(id, number) && event.readable {
+            self.on_readable(id, number, event.peer_ended);
+            self.carry_out();
+        }
+    }
+
+    /// Whether the place still holds that connection: handling one event may close it and give its place to another.
+    fn is_current(&self, id: ConnectionId, number: u32) -> bool {
+        let place = &self.places[id as usize];
+        place.connection.is_some() && place.number == number
+    }
+
+    pub(super) fn connection(&mut self, id: ConnectionId) -> &mut Connection {
+        self.places[id as usize].connection.as_mut().expect("who calls this knows that the connection is open")
+    }
+
+    fn on_writable(&mut self, id: ConnectionId) {
+        let now_ns = self.now_ns;
+        let connection = self.connection(id);
+        connection.progress_ns = now_ns;
+        if connection.stage == Stage::Connecting {
+            return self.connected(id);
+        }
+        self.heard_ns = now_ns;
+        match self.connection(id).send_unsent() {
+            Ok(sent) => {
+                self.sent(id, sent);
+                self.continue_body(id);
+                self.flush();
+            }
+            Err(kind) => self.fail_or_repeat(id, kind),
+        }
+    }
+
+    fn on_readable(&mut self, id: ConnectionId, number: u32, peer_ended: bool) {
+        for _ in 0..READS_PER_EVENT_MAX {
+            let connection = self.places[id as usize].connection.as_mut().expect("the connection is current");
+            match connection.read(&mut self.input) {
+                Ok(Read::Bytes(bytes)) => {
+                    connection.progress_ns = self.now_ns;
+                    self.heard_ns = self.now_ns;
+                    self.receive(id, bytes);
+                    let more = bytes == self.input.len();
+                    if !self.is_current(id, number) {
+                        return;
+                    }
+                    // A short read has emptied the socket, and if the peer had ended the stream before, that was all.
+                    match (more, peer_ended) {
+                        (true, _) => continue,
+                        (false, true) => return self.peer_ended(id),
+                        (false, false) => return,
+                    }
+                }
+                Ok(Read::Nothing) => return,
+                Ok(Read::End) => return self.peer_ended(id),
+                Err(kind) => return self.fail_or_repeat(id, kind),
+            }
+        }
+    }
+
+    /// Handles the first `bytes` of the input buffer.
+    fn receive(&mut self, id: ConnectionId, bytes: usize) {
+        self.output_for(id);
+        let connection = self.places[id as usize].connection.as_mut().expect("it was just read from");
+        let Connection { tls, response, exchange, .. } = connection;
+        let mut found = Found::new(response, exchange, &mut self.found_sessions);
+        let input = &mut self.input[..bytes];
+        let result = match tls {
+            Some(client) => {
+                client.receive(input, self.now_ns / 1_000_000, &mut self.entropy, &mut self.out, &mut found)
+            }
+            None => {
+                found.plaintext(input);
+                Ok(())
+            }
+        };
+        let (first_byte, bad) = (found.first_byte, found.excess || found.fault.is_some());
+        if first_byte && let Some(exchange) = exchange {
+            self.recorder.latency(Phase::FirstByte, self.now_ns.saturating_sub(exchange.sent_ns));
+        }
+        let user = connection.user;
+        self.keep_sessions(id, user);
+        if let Err(error) = result {
+            self.recorder.tls_fault(error.to_string());
+            self.send_last_words(id);
+            self.fail(id, ErrorKind::Tls);
+        } else if bad {
+            self.fail(id, ErrorKind::Http);
+        } else {
+            self.after_receive(id);
+        }
+    }
+
+    fn keep_sessions(&mut self, id: ConnectionId, user: ActiveId) {
+        if self.found_sessions.is_empty() {
+            return;
+        }
+        for session in self.found_sessions.drain(..) {
+            self.sessions.store(user, session);
+        }
+        self.users.session_arrived(id);
+        self.users.end_of_alone();
+    }
+
+    fn after_receive(&mut self, id: ConnectionId) {
+        let number = self.places[id as usize].number;
+        let connection = self.connection(id);
+        if connection.stage == Stage::Handshaking && connection.tls.as_ref().is_some_and(Client::is_connected) {
+            self.handshake_complete(id);
+        }
+        // Not "else": the answer to a request that travelled with the hello may come with the end of the handshake.
+        let connection = self.connection(id);
+        if connection.exchange.is_some() && connection.response.is_complete() {
+            self.response_complete(id);
+        }
+        self.carry_out();
+        if self.is_current(id, number) && self.connection(id).tls.as_ref().is_some_and(Client::peer_closed) {
+            self.peer_ended(id);
+        }
+    }
+
+    pub(super) fn handshake_complete(&mut self, id: ConnectionId) {
+        let now_ns = sys::monotonic_ns();
+        let connection = self.places[id as usize].connection.as_mut().expect("its handshake just completed");
+        connection.stage = Stage::Open;
+        let Some(handshake) = connection.tls.as_ref().and_then(Client::handshake) else {
+            // A minimal set-up has no handshake, and nothing that others could wait for.
+            return self.users.ready(id, true);
+        };
+        let (offered, resumed) = (handshake.offered.is_some(), handshake.resumed.is_some());
+        let counts = &mut self.recorder.handshakes;
+        counts.resumed_intended += u64::from(connection.resumption_intended);
+        counts.resumed_offered += u64::from(offered);
+        counts.resumed_accepted += u64::from(resumed);
+        counts.full += u64::from(!resumed);
+        counts.early_offered += u64::from(handshake.early_data != EarlyData::NotOffered);
+        counts.early_accepted += u64::from(handshake.early_data == EarlyData::Accepted);
+        let phase = if resumed { Phase::ResumedHandshake } else { Phase::FullHandshake };
+        self.recorder.latency(phase, now_ns - connection.hello_ns);
+        self.recorder.negotiated(handshake);
+        let (user, ready_early, held) = (connection.user, connection.ready_early, connection.held.take());
+        if offered && !resumed {
+            self.sessions.refused(user);
+        }
+        if !ready_early {
+            self.users.ready(id, self.widens(user));
+        }
+        if let Some((request, last)) = held {
+            self.send_request(id, request, last);
+        }
+    }
+
+    /// Whether a user's other connections need not wait for a session any longer.
+    pub(super) fn widens(&self, user: ActiveId) -> bool {
+        !self.sessions.matter() || self.sessions.holds(user)
+    }
+
+    fn response_complete(&mut self, id: ConnectionId) {
+        let connection = self.places[id as usize].connection.as_mut().expect("its response is complete");
+        let exchange = connection.exchange.take().expect("a response belongs to a request");
+        let head = connection.response.head().expect("a complete response has a head");
+        let body_bytes = connection.response.body_bytes();
+        connection.served += 1;
+        self.recorder.body_bytes += body_bytes;
+        self.recorder.status(head.status);
+        if exchange.expect.status.is_some_and(|status| status != head.status) {
+            self.recorder.error(ErrorKind::Status);
+        } else if exchange.expect.body_bytes.is_some_and(|expected| expected != body_bytes) {
+            self.recorder.error(ErrorKind::Length);
+        } else {
+            let since = |then_ns| self.now_ns.saturating_sub(then_ns);
+            self.recorder.hit(since(exchange.sent_ns), exchange.intended_ns.map(since));
+        }
+        self.storm.answered();
+        self.last_response_ns = self.now_ns;
+        // A server that answers before it has the whole request will not read the rest.
+        let persists = head.persists && connection.is_all_sent();
+        self.users.finished(id, persists);
+        self.users.end_of_alone();
+    }
+
+    /// The server closed, by close_notify or end of stream.
+    fn peer_ended(&mut self, id: ConnectionId) {
+        let number = self.places[id as usize].number;
+        let connection = self.connection(id);
+        match connection.stage {
+            Stage::Closing => self.close_finished(id),
+            Stage::Connecting | Stage::Handshaking => self.fail(id, ErrorKind::Closed),
+            Stage::Open if connection.exchange.is_none() => self.close_finished(id),
+            Stage::Open => {
+                // Without close_notify nobody knows whether a body that lasts until the end is whole, RFC 9846 section 6.1.
+                let truncated = connection.tls.as_mut().is_some_and(|client| client.end_of_input().is_err());
+                if truncated || connection.response.end_of_input().is_err() {
+                    return self.fail_or_repeat(id, ErrorKind::Closed);
+                }
+                self.response_complete(id);
+                self.carry_out();
+                if self.is_current(id, number) {
+                    self.close_finished(id);
+                }
+            }
+        }
+    }
+
+    pub(super) fn fail_or_repeat(&mut self, id: ConnectionId, kind: ErrorKind) {
+        let connection = self.connection(id);
+        if connection.is_stale() {
+            self.remove(id);
+            self.users.lost(id, Loss::Stale);
+        } else if connection.waits_for_server() && connection.stage != Stage::Closing {
+            self.fail(id, kind);
+        } else {
+            // A reset in place of the close that was expected, or that a server may do any time.
+            self.close_finished(id);
+        }
+    }
+
+    pub(super) fn fail(&mut self, id: ConnectionId, kind: ErrorKind) {
+        let connection = self.remove(id);
+        if connection.stage == Stage::Handshaking {
+            self.sessions.undo(connection.session_given);
+        }
+        self.lose(id, kind);
+    }
+
+    pub(super) fn lose(&mut self, id: ConnectionId, kind: ErrorKind) {
+        self.recorder.error(kind);
+        self.storm.failed(kind);
+        if kind.is_local() {
+            self.opening_paused_until_ns = Some(self.now_ns + RESOURCE_PAUSE_NS);
+            self.users.lost(id, Loss::NoResources);
+        } else {
+            self.users.lost(id, Loss::Failed);
+        }
+        self.users.end_of_alone();
+    }
+
+    /// Takes a connection out of the table; dropping it closes its socket, which ends its registration too.
+    fn remove(&mut self, id: ConnectionId) -> Connection {
+        if self.out_of == Some(id) {
+            self.out.clear();
+            self.out_of = None;
+        }
+        self.places[id as usize].connection.take().expect("a connection is removed once")
+    }
+
+    pub(super) fn close_finished(&mut self, id: ConnectionId) {
+        self.remove(id);
+        // After giving up the policy is ahead of what was done: it may think that a request is under way here.
+        if !self.gave_up {
+            self.users.closed(id);
+        }
+    }
+}
