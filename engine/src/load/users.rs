@@ -6,7 +6,8 @@
 //! page gets does not depend on how fast the server is: two servers given the same users make the same handshakes, which comparing
 //! their costs needs. Where a single user could use more connections than the run has, it waits in a queue for its next one.
 //!
-//! A replayed trace has an order beyond its users (`follow`): requests wait until they are in a window of it.
+//! `admission` says who begins, `pages` what a user does next. A replayed trace has an order beyond its users (`follow`): requests wait
+//! until they are in a window of it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -14,13 +15,15 @@ use std::ops::Range;
 use super::pacing::Pacer;
 use super::plan::{Connections, SessionLimits, Workload};
 
+mod admission;
 mod follow;
+mod pages;
 #[cfg(test)]
 mod tests;
-
-use follow::Follow;
 #[cfg(test)]
 mod timed_tests;
+
+use follow::Follow;
 
 /// A connection, by its place in the engine's table. Places are used again.
 pub type ConnectionId = u32;
@@ -234,42 +237,9 @@ impl<'w> Users<'w> {
         self.now_ns = now_ns;
     }
 
-    /// Tells the time, and begins the pages that are due by the schedule while there are free users for them.
-    pub fn pace(&mut self, now_ns: u64) {
-        self.now_ns = now_ns;
-        while let Some(&id) = self.held.front() {
-            let Some(intended_ns) = self.pacer.as_mut().and_then(|pacer| pacer.take_due(now_ns)) else {
-                return;
-            };
-            self.held.pop_front();
-            self.users[id as usize].intended_ns = Some(intended_ns);
-            self.open_page(id);
-            self.advance(id);
-        }
-    }
-
-    /// When the next page is to begin, if a user is free for it.
-    pub fn next_due_ns(&mut self, now_ns: u64) -> Option<u64> {
-        if self.held.is_empty() {
-            return None;
-        }
-        self.pacer.as_mut()?.next_due_ns(now_ns)
-    }
-
-    /// Whether all users are free, and so nobody waits for the server.
-    pub fn is_waiting_for_schedule(&self) -> bool {
-        self.pacer.is_some() && self.held.len() as u32 == self.active
-    }
-
     /// When the request that was just handed to the connection was to be sent, by the schedule.
     pub fn intended_ns(&self, id: ConnectionId) -> Option<u64> {
         self.users[self.connections[id as usize].user as usize].intended_ns
-    }
-
-    /// Arrivals that were due by now, but that no user was free for.
-    pub fn take_unserved(&mut self, now_ns: u64) -> u64 {
-        let pacer = self.pacer.as_mut();
-        pacer.map_or(0, |pacer| std::iter::from_fn(|| pacer.take_due(now_ns)).count() as u64)
     }
 
     /// The next thing to do; `None`: wait for something to happen.
@@ -451,101 +421,6 @@ impl<'w> Users<'w> {
         self.follow();
     }
 
-    /// Gives free connections to those who wait, then to new users.
-    fn fill(&mut self) {
-        while self.may_open() {
-            if self.next_user_is_first() {
-                self.start_user();
-            } else if let Some((_, user)) = self.waiting.pop_first() {
-                self.users[user as usize].waits = false;
-                self.advance(user);
-            } else {
-                break;
-            }
-        }
-        if self.open == self.limits.total && (!self.waiting.is_empty() || self.next_user_is_first()) {
-            self.take_unused_connection();
-        }
-    }
-
-    /// Whether a new user is to begin, before any that waits: in a replay by the order of the trace, else when nobody waits and there is
-    /// room.
-    fn next_user_is_first(&self) -> bool {
-        if !self.users_left() {
-            return false;
-        }
-        match self.next_user_place() {
-            Some(place) => {
-                self.next_user_may_begin() && self.waiting.first().is_none_or(|(waiting, _)| place < *waiting)
-            }
-            None => self.waiting.is_empty() && (self.follow.is_some() || self.has_room_for_next_user()),
-        }
-    }
-
-    fn users_left(&self) -> bool {
-        !self.draining && self.next_user < self.range.end
-    }
-
-    fn may_open(&self) -> bool {
-        let room = if self.alone { 1 } else { self.limits.total };
-        self.open < room && !self.opening_paused && !self.draining
-    }
-
-    /// Whether the next user's widest page fits beside what is set aside for the others. A single user always has room.
-    fn has_room_for_next_user(&self) -> bool {
-        self.active == 0 || self.reserved + self.width(self.next_user) <= self.limits.total
-    }
-
-    /// Connections that the widest page of a user can use.
-    fn width(&self, user: u32) -> u32 {
-        let mut widest = 0;
-        let mut page = 0;
-        for request in self.workload.users[user as usize].requests.clone() {
-            page += 1;
-            widest = page.max(widest);
-            if widest >= self.limits.per_user {
-                return self.limits.per_user;
-            }
-            if self.workload.requests[request as usize].page_end {
-                page = 0;
-            }
-        }
-        widest
-    }
-
-    fn start_user(&mut self) {
-        let requests = self.workload.users[self.next_user as usize].requests.clone();
-        let reserved = self.width(self.next_user);
-        self.next_user += 1;
-        let lap = self.follow.as_ref().map_or(0, |follow| follow.lap);
-        if self.next_user == self.range.end && self.over_and_over {
-            self.next_user = self.range.start;
-            if let Some(follow) = &mut self.follow {
-                follow.lap += 1;
-            }
-        }
-        if requests.is_empty() {
-            return;
-        }
-        let id = self.free_users.pop().unwrap_or_else(|| {
-            self.users.push(Active::default());
-            self.users.len() as ActiveId - 1
-        });
-        let active = &mut self.users[id as usize];
-        active.active = true;
-        active.next = requests.start;
-        active.page_end = requests.start;
-        active.end = requests.end;
-        active.may_widen = false;
-        active.reserved = reserved;
-        active.lap = lap;
-        active.intended_ns = None;
-        self.reserved += reserved;
-        self.active += 1;
-        self.begin_page(id);
-        self.advance(id);
-    }
-
     /// Does for a user whatever can be done now.
     fn advance(&mut self, id: ActiveId) {
         while self.page_is_done(id) && self.end_page(id) {}
@@ -559,92 +434,6 @@ impl<'w> Users<'w> {
             self.open_connections_for(id);
         }
         self.note_waiting(id);
-    }
-
-    /// Whether the user's session may be used further. When it is up, its connections close, and once they are closed a new one begins.
-    fn session_lasts(&mut self, id: ActiveId) -> bool {
-        if self.session_is_up(id) && self.users[id as usize].open_requests() > 0 {
-            self.close_idle(id);
-            if !self.users[id as usize].connections.is_empty() {
-                return false;
-            }
-            self.forget(id);
-        }
-        true
-    }
-
-    fn session_is_up(&self, id: ActiveId) -> bool {
-        self.users[id as usize].session.is_up(&self.session_limits, self.now_ns)
-    }
-
-    fn page_is_done(&self, id: ActiveId) -> bool {
-        let user = &self.users[id as usize];
-        user.active && !user.held && !self.draining && user.open_requests() == 0 && user.under_way == 0
-    }
-
-    /// Goes on to the next page or, at the end, lets the user go. Answers whether it could.
-    fn end_page(&mut self, id: ActiveId) -> bool {
-        let user = &self.users[id as usize];
-        let done = user.next == user.end;
-        if done || self.workload.requests[user.next as usize - 1].close_after || self.forgets_next(id) {
-            self.close_idle(id);
-            // The next page, or user, begins on a clean table.
-            if !self.users[id as usize].connections.is_empty() {
-                return false;
-            }
-        }
-        if done {
-            self.release(id);
-        } else {
-            self.begin_page(id);
-        }
-        true
-    }
-
-    fn forgets_next(&self, id: ActiveId) -> bool {
-        let user = &self.users[id as usize];
-        self.workload.requests[user.next as usize].forget_session
-    }
-
-    fn begin_page(&mut self, id: ActiveId) {
-        if self.pacer.is_none() {
-            return self.open_page(id);
-        }
-        let user = &mut self.users[id as usize];
-        user.held = true;
-        user.page_end = user.next;
-        user.page_requests = 0;
-        self.held.push_back(id);
-    }
-
-    fn open_page(&mut self, id: ActiveId) {
-        self.users[id as usize].held = false;
-        if self.forgets_next(id) {
-            self.forget(id);
-        }
-        let user = &mut self.users[id as usize];
-        let rest = &self.workload.requests[user.next as usize..user.end as usize];
-        let length = rest.iter().position(|request| request.page_end);
-        user.page_end = length.map_or(user.end, |last| user.next + last as u32 + 1);
-        user.page_requests = user.page_end - user.next;
-    }
-
-    fn forget(&mut self, id: ActiveId) {
-        self.users[id as usize].session = SessionUse::default();
-        self.actions.push_back(Action::Forget { user: id });
-    }
-
-    fn release(&mut self, id: ActiveId) {
-        let user = &mut self.users[id as usize];
-        user.held = false;
-        user.session = SessionUse::default();
-        user.active = false;
-        user.waits = false;
-        user.again.clear();
-        self.reserved -= user.reserved;
-        self.active -= 1;
-        self.free_users.push(id);
-        self.actions.push_back(Action::Forget { user: id });
     }
 
     fn close_idle(&mut self, id: ActiveId) {
