@@ -6,11 +6,11 @@ use anyhow::Result;
 use clap::ValueEnum;
 use tlsdyno_tls::Stage;
 
-use super::workload::{self, WorkloadChoice};
 use crate::exit::{Exit, OrExit};
 use crate::experiment::job::{HarSpec, NamesSpec, WorkloadSpec};
 use crate::experiment::model::{Experiment, Load, Measure, Server, ServerName, Tls};
 use crate::servers::{SessionCache, TicketKeys};
+use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
 /// Server drivers selectable by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -105,7 +105,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "trace", help_heading = "Workload")]
     har: Option<PathBuf>,
     #[command(flatten, next_help_heading = "Workload")]
-    replay: super::trace::ReplayArgs,
+    replay: ReplayArgs,
     /// One object over and over, by its path on the server command
     #[arg(long, value_name = "PATH", requires = "server_command", conflicts_with_all = ["trace", "har"], help_heading = "Workload")]
     path: Option<String>,
@@ -253,12 +253,12 @@ impl Args {
 
     fn workload_spec(&self) -> Result<WorkloadSpec> {
         if let Some(path) = &self.trace {
-            return Ok(self.replay.workload(workload::input(path, "access log")?, NamesSpec::Files));
+            return Ok(self.replay.workload(flags::input(path, "access log")?, NamesSpec::Files));
         }
         self.replay.ensure_absent("a workload without --trace LOG").or_exit(Exit::Usage)?;
         if let Some(path) = &self.har {
             let har = HarSpec { users: 20_000, ..HarSpec::default() };
-            return Ok(WorkloadSpec::Har { path: workload::input(path, "HAR file")?, har });
+            return Ok(WorkloadSpec::Har { path: flags::input(path, "HAR file")?, har });
         }
         if let Some(path) = &self.path {
             let path = path.clone();

@@ -14,4 +14,3 @@ pub mod run;
 pub mod serve;
 pub mod supervise;
 pub mod trace;
-pub mod workload;

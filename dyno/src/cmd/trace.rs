@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use clap::Subcommand;
 
-use super::workload::WorkloadChoice;
 use crate::exit::{Exit, OrExit};
-use crate::experiment::job::{HarSpec, NamesSpec, OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec};
+use crate::experiment::job::{HarSpec, NamesSpec, WorkloadSpec};
 use crate::report;
+use crate::trace::flags::{ReplayArgs, WorkloadChoice};
 use crate::trace::{make, scan_log, write_docroot, write_log};
 
 /// Look at, import and make workloads
@@ -80,65 +80,6 @@ struct WorkloadArgs {
     seed: Option<u64>,
     #[command(flatten)]
     replay: ReplayArgs,
-}
-
-/// How an access log is replayed; the same flags wherever a log is taken.
-#[derive(Clone, Debug, clap::Args)]
-pub struct ReplayArgs {
-    /// Log: leave out a client address, a prefix like 10.0.0.0/8, part of a user agent, or `crawlers`; repeatable
-    #[arg(long, value_name = "WHAT")]
-    pub(super) exclude: Vec<String>,
-    /// Log: fetch a document and what it embeds together, instead of one request after the other
-    #[arg(long)]
-    pub(super) pages: bool,
-    /// Log: a user forgets its TLS session after so many seconds without a request; `never` makes only the first
-    /// handshake of an address full [default: 300]
-    #[arg(long, value_name = "SECONDS|never", value_parser = session_lifetime)]
-    pub(super) session_lifetime: Option<SessionsSpec>,
-    /// Log: a user's connection closes after so many seconds without a request [default: 75]
-    #[arg(long, value_name = "SECONDS")]
-    pub(super) keep_alive: Option<u32>,
-}
-
-impl ReplayArgs {
-    /// The log at `path`, replayed so.
-    pub fn workload(&self, path: PathBuf, names: NamesSpec) -> WorkloadSpec {
-        let defaults = ReplaySpec::default();
-        let replay = ReplaySpec {
-            order: if self.pages { OrderSpec::Pages } else { defaults.order },
-            sessions: self.session_lifetime.unwrap_or(defaults.sessions),
-            keep_alive_s: self.keep_alive.unwrap_or(defaults.keep_alive_s),
-            names,
-            ..defaults
-        };
-        WorkloadSpec::Trace { path, exclude: self.exclude.clone(), replay }
-    }
-
-    /// # Errors
-    /// One of the flags was given: without a log, `what` would not be what was asked for.
-    pub fn ensure_absent(&self, what: &str) -> anyhow::Result<()> {
-        let flags = [
-            ("--exclude", !self.exclude.is_empty()),
-            ("--pages", self.pages),
-            ("--session-lifetime", self.session_lifetime.is_some()),
-            ("--keep-alive", self.keep_alive.is_some()),
-        ];
-        for (flag, given) in flags {
-            ensure!(!given, "{flag} means nothing for {what}; leave it out");
-        }
-        Ok(())
-    }
-}
-
-/// Parses a number of seconds, or `never`.
-pub(super) fn session_lifetime(text: &str) -> Result<SessionsSpec, String> {
-    match text {
-        "never" => Ok(SessionsSpec::PerAddress),
-        seconds => seconds
-            .parse()
-            .map(SessionsSpec::LifetimeS)
-            .map_err(|_| "neither a number of seconds nor `never`".to_owned()),
-    }
 }
 
 /// The kinds of workload, to say which flags belong to which.

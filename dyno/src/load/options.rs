@@ -6,18 +6,17 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::limits::CONNECTIONS_MAX;
-use tlsdyno_engine::load::{
-    Connections, Expect, Object, Pacing, Plan, Rate, Request, Resumption, Route, SessionLimits, Target, Until, User,
-    Workload,
-};
+use tlsdyno_engine::load::{Connections, Pacing, Plan, Rate, Route, Target, Until, Workload};
 
-use crate::cmd::workload::WorkloadFlags;
 use crate::experiment::job::TlsSpec;
 use crate::load::asked::Asked;
 use crate::load::places::{self, Sources};
+use crate::load::shape::Shape;
 use crate::load::tls;
 use crate::load::url::Url;
+use crate::load::urls;
 use crate::load::values::{ArrivalsName, ExpectedStatus, Header, PerSecond, Profile, Reuse, parse_method};
+use crate::load::workload::WorkloadFlags;
 use crate::time::Time;
 use crate::trace;
 
@@ -234,7 +233,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         Some(spec) => (of_site(&trace::make(spec)?, &options.header), options.per_user.unwrap_or(BROWSER_CONNECTIONS)),
         None => {
             let per_user = options.per_user.unwrap_or(1);
-            (Arc::new(urls(options, url, per_user, body_bytes)?), per_user)
+            (Arc::new(urls::workload(options, url, per_user, body_bytes)?), per_user)
         }
     };
     let users = workload.users.len() as u32;
@@ -308,63 +307,6 @@ const SLICES: u64 = 50;
 const SLICE_NS_MIN: u64 = 50_000_000;
 const SLICE_NS_MAX: u64 = 10_000_000_000;
 
-/// Requests that a user makes before it begins anew. It only has to be long: the users share one sequence.
-const REQUESTS_PER_USER: u32 = 65_536;
-
-fn urls(options: &Options, url: &Url, per_user: u32, body_bytes: u64) -> Result<Workload> {
-    let users = options.users.unwrap_or(options.connections);
-    let mut paths = vec![url.path.clone()];
-    for text in &options.also {
-        let other = Url::parse(text)?;
-        ensure!(
-            (other.tls, &other.host, other.port) == (url.tls, &url.host, url.port),
-            "{text} is on another server; load each by a `tlsdyno load` of its own"
-        );
-        paths.push(other.path);
-    }
-    let weights = if options.weights.is_empty() { vec![1; paths.len()] } else { options.weights.clone() };
-    ensure!(
-        weights.len() == paths.len(),
-        "--weights has {} numbers for {} URLs (the first one included)",
-        weights.len(),
-        paths.len()
-    );
-    let headers: String = options.header.iter().filter(|header| !header.is_host()).map(Header::line).collect();
-    let object = |path| Object {
-        method: options.method.clone(),
-        path,
-        headers: headers.clone(),
-        body_bytes,
-        expect: Expect { status: options.expect_status.0, body_bytes: None },
-    };
-    let request = |(index, object)| Request {
-        object,
-        page_end: (index as u32 + 1).is_multiple_of(per_user),
-        close_after: false,
-        forget_session: false,
-    };
-    Ok(Workload {
-        objects: paths.into_iter().map(object).collect(),
-        requests: interleaved(&weights, REQUESTS_PER_USER).into_iter().enumerate().map(request).collect(),
-        users: vec![User { requests: 0..REQUESTS_PER_USER }; users as usize],
-        order: Vec::new(),
-    })
-}
-
-/// Indices of `weights`, each as often as its weight says and spread evenly: always the one that is furthest behind (smooth weighted
-/// round robin, as in nginx).
-fn interleaved(weights: &[u32], count: u32) -> Vec<u32> {
-    let total: i64 = weights.iter().map(|weight| i64::from(*weight)).sum();
-    let mut credit = vec![0i64; weights.len()];
-    let mut next = || {
-        credit.iter_mut().zip(weights).for_each(|(credit, weight)| *credit += i64::from(*weight));
-        let best = (0..weights.len()).rev().max_by_key(|index| credit[*index]).unwrap_or(0);
-        credit[best] -= total;
-        best as u32
-    };
-    (0..count).map(|_| next()).collect()
-}
-
 /// Where the connections go: --connect-to, or what the URL's host resolves to. A Unix socket has no address; it is on this machine.
 ///
 /// # Errors
@@ -377,82 +319,6 @@ pub fn address(options: &Options, url: &Url) -> Result<SocketAddr> {
     }
 }
 
-/// How connections and sessions are used together: what --profile, --reuse, --close and the others amount to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Shape {
-    requests_each: Option<u32>,
-    resumption: Resumption,
-    session_limits: SessionLimits,
-}
-
-/// Requests of a one-time connection: the objects of two pages of a shop (Mraz et al. 2002, section 4).
-const ONE_TIME_REQUESTS: u32 = 25;
-
-/// Typical limits of a session (Mraz et al. 2002, section 1).
-const TYPICAL_LIFETIME_NS: u64 = 300_000_000_000;
-const TYPICAL_REQUESTS: u32 = 500;
-
-/// Shortest lifetime of a session: it must outlast its first handshake.
-const LIFETIME_NS_MIN: u64 = 100_000_000;
-
-impl Shape {
-    fn of(options: &Options) -> Shape {
-        let given = SessionLimits {
-            lifetime_ns: options.session_lifetime.map(|time| time.0.as_nanos() as u64),
-            requests: options.session_limit,
-        };
-        let typical = SessionLimits {
-            lifetime_ns: given.lifetime_ns.or(Some(TYPICAL_LIFETIME_NS)),
-            requests: given.requests.or(Some(TYPICAL_REQUESTS)),
-        };
-        let each = options.requests_per_connection;
-        let shape = |requests_each, resumption, session_limits| Shape { requests_each, resumption, session_limits };
-        if let Some(hits) = options.hits_per_handshake {
-            return shape(each, Resumption::Always, SessionLimits { requests: Some(hits), ..given });
-        }
-        match options.profile {
-            Some(Profile::OneTime) => {
-                shape(each.or(Some(ONE_TIME_REQUESTS)), Resumption::Never, SessionLimits::default())
-            }
-            Some(Profile::Intermittent) => shape(each.or(Some(1)), Resumption::Always, typical),
-            Some(Profile::Continuous) => shape(each, Resumption::Always, typical),
-            None => {
-                let requests_each = match (options.close, options.keep_alive, each) {
-                    (true, _, _) => Some(1),
-                    (_, true, _) => None,
-                    (_, _, None) if options.reuse.is_some() => Some(1),
-                    (_, _, each) => each,
-                };
-                let unasked = if options.workload.is_given() { Resumption::Always } else { Resumption::Never };
-                shape(requests_each, options.reuse.map_or(unasked, Reuse::resumption), given)
-            }
-        }
-    }
-
-    fn check(&self, options: &Options, url: &Url) -> Result<()> {
-        ensure!(url.tls || options.reuse.is_none(), "--reuse is about TLS sessions; the URL is plain http");
-        let limited = self.session_limits != SessionLimits::default();
-        ensure!(
-            url.tls || !limited,
-            "session limits, --hits-per-handshake and --profile are about TLS sessions; the URL is plain http"
-        );
-        ensure!(
-            !limited || !matches!(self.resumption, Resumption::Share(_)),
-            "--reuse PERCENT fixes the share by itself; limits of sessions go with --reuse always, --profile or alone"
-        );
-        ensure!(
-            !(options.profile == Some(Profile::OneTime)
-                && (options.session_lifetime.is_some() || options.session_limit.is_some())),
-            "a one-time connection is its own session; its length is --requests-per-connection"
-        );
-        ensure!(
-            self.session_limits.lifetime_ns.is_none_or(|lifetime_ns| lifetime_ns >= LIFETIME_NS_MIN),
-            "--session-lifetime must be at least 100ms: a session has to outlast its first handshake"
-        );
-        Ok(())
-    }
-}
-
 /// What the flags ask for that a run can miss.
 pub fn asked(options: &Options, url: &Url) -> Asked {
     Asked {
@@ -461,69 +327,5 @@ pub fn asked(options: &Options, url: &Url) -> Asked {
         hits_per_handshake: options.hits_per_handshake,
         users: options.users.unwrap_or(options.connections),
         status: options.expect_status.0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Flags {
-        #[command(flatten)]
-        options: Options,
-    }
-
-    fn shape(flags: &[&str]) -> Result<Shape> {
-        let options = Flags::try_parse_from([&["x"], flags].concat())?.options;
-        let shape = Shape::of(&options);
-        shape.check(&options, &Url::parse("https://localhost/")?)?;
-        Ok(shape)
-    }
-
-    #[test]
-    fn profiles_are_those_of_mraz() {
-        let typical = SessionLimits { lifetime_ns: Some(300_000_000_000), requests: Some(500) };
-        let is = |flags: &[&str], requests_each, resumption, session_limits| {
-            assert_eq!(shape(flags).unwrap(), Shape { requests_each, resumption, session_limits }, "{flags:?}");
-        };
-        is(&["--profile", "one-time"], Some(25), Resumption::Never, SessionLimits::default());
-        is(&["--profile", "intermittent"], Some(1), Resumption::Always, typical);
-        is(&["--profile", "continuous"], None, Resumption::Always, typical);
-        let limits = SessionLimits { lifetime_ns: Some(100_000_000_000), requests: Some(50) };
-        is(
-            &["--profile", "continuous", "--session-lifetime", "100s", "--session-limit", "50"],
-            None,
-            Resumption::Always,
-            limits,
-        );
-        let ten = SessionLimits { lifetime_ns: None, requests: Some(10) };
-        is(&["--hits-per-handshake", "10"], None, Resumption::Always, ten);
-        is(&["--reuse", "50%"], Some(1), Resumption::Share(0.5), SessionLimits::default());
-        is(&["--reuse", "always", "--session-limit", "10"], Some(1), Resumption::Always, ten);
-        is(&["--close"], Some(1), Resumption::Never, SessionLimits::default());
-    }
-
-    #[test]
-    fn urls_are_interleaved_by_their_weights() {
-        assert_eq!(interleaved(&[3, 1], 8), [0, 0, 1, 0, 0, 0, 1, 0]);
-        assert_eq!(interleaved(&[1, 1, 1], 6), [0, 1, 2, 0, 1, 2]);
-        assert_eq!(interleaved(&[1], 2), [0, 0]);
-    }
-
-    #[test]
-    fn what_does_not_fit_together_is_refused() {
-        for (flags, word) in [
-            (&["--reuse", "50%", "--session-limit", "5"][..], "fixes the share"),
-            (&["--profile", "one-time", "--session-limit", "5"], "--requests-per-connection"),
-            (&["--session-lifetime", "1ms"], "at least 100ms"),
-            (&["--profile", "continuous", "--reuse", "always"], "cannot be used with"),
-            (&["--arrivals", "poisson"], "--rate"),
-        ] {
-            let error = shape(flags).unwrap_err().to_string();
-            assert!(error.contains(word), "{flags:?}: {error}");
-        }
     }
 }

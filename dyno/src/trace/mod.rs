@@ -10,6 +10,7 @@ mod department;
 mod docroot;
 mod ecommerce;
 mod exclude;
+pub mod flags;
 mod har;
 mod log_file;
 mod log_summary;

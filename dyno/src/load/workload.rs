@@ -1,38 +1,12 @@
-//! Flags that choose a workload; the same wherever one is taken.
+//! Flags of `tlsdyno load` for something else than one URL.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
-use clap::ValueEnum;
+use anyhow::{Result, ensure};
 
-use super::trace::ReplayArgs;
 use crate::exit::{Exit, OrExit};
 use crate::experiment::job::{HarSpec, NamesSpec, SessionsSpec, WorkloadSpec};
-
-/// Synthetic workloads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum WorkloadChoice {
-    /// short sessions, small objects: one full handshake per 12 requests, 7 KB mean (Coarfa et al. 2006)
-    Ecommerce,
-    /// longer sessions, large objects: about 9 requests per session, 46 KB mean, heavy-tailed (Coarfa et al. 2006)
-    Department,
-    /// 36 files of 0.1 to 900 KB, about 15 KB mean, a connection for each request (Apostolopoulos et al. 2000)
-    Specweb96,
-    /// 25 small objects in two pages over kept connections: 96 % reuse (Mraz et al. 2002)
-    Cdnow,
-}
-
-impl WorkloadChoice {
-    /// The workload for this many users (department: of this size), random choices by `seed`.
-    pub fn spec(self, users: Option<u32>, scale: f64, seed: u64) -> WorkloadSpec {
-        match self {
-            WorkloadChoice::Ecommerce => WorkloadSpec::Ecommerce { users: users.unwrap_or(20_000), seed },
-            WorkloadChoice::Department => WorkloadSpec::Department { scale, seed },
-            WorkloadChoice::Specweb96 => WorkloadSpec::Specweb96 { users: users.unwrap_or(5_000), seed },
-            WorkloadChoice::Cdnow => WorkloadSpec::Cdnow { users: users.unwrap_or(20_000) },
-        }
-    }
-}
+use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
 /// The value of --window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,15 +32,7 @@ impl std::str::FromStr for WindowFlag {
     }
 }
 
-/// The absolute path of a log or recording, for it is read again by another process.
-///
-/// # Errors
-/// There is no such file.
-pub fn input(path: &Path, what: &str) -> Result<PathBuf> {
-    path.canonicalize().with_context(|| format!("failed to read the {what} {}", path.display())).or_exit(Exit::Input)
-}
-
-/// `tlsdyno load`: something else than one URL.
+/// What is requested, if it is not just the URL.
 #[derive(Clone, Debug, clap::Args)]
 pub struct WorkloadFlags {
     /// Users of a synthetic workload; the server must have its files (tlsdyno trace import NAME -o DIR)
@@ -95,7 +61,7 @@ pub struct WorkloadFlags {
     pages: bool,
     /// Log: a user forgets its TLS session after so many seconds without a request; `never` makes only the first handshake of an
     /// address full [default: 300]
-    #[arg(long, value_name = "SECONDS|never", value_parser = super::trace::session_lifetime)]
+    #[arg(long, value_name = "SECONDS|never", value_parser = flags::session_lifetime)]
     trace_session_lifetime: Option<SessionsSpec>,
     /// Log: how far requests may get ahead of each other in its order; `none`: as far as their users come; `search`: replays it again
     /// and again until the smallest window is found that lets no connection stall
@@ -141,12 +107,12 @@ impl WorkloadFlags {
         }
         let names = if self.imported { NamesSpec::Files } else { NamesSpec::AsRecorded };
         if let Some(path) = &self.trace {
-            return Ok(Some(replay.workload(input(path, "access log")?, names)));
+            return Ok(Some(replay.workload(flags::input(path, "access log")?, names)));
         }
         if let Some(path) = &self.har {
             let defaults = HarSpec::default();
             let har = HarSpec { users: users.unwrap_or(defaults.users), origin: self.har_site.clone(), names };
-            return Ok(Some(WorkloadSpec::Har { path: input(path, "HAR file")?, har }));
+            return Ok(Some(WorkloadSpec::Har { path: flags::input(path, "HAR file")?, har }));
         }
         Ok(self.workload.map(|choice| choice.spec(users, self.scale, 1)))
     }

@@ -1,0 +1,147 @@
+//! How connections and sessions are used together.
+
+use anyhow::{Result, ensure};
+use tlsdyno_engine::load::{Resumption, SessionLimits};
+
+use crate::load::options::Options;
+use crate::load::url::Url;
+use crate::load::values::{Profile, Reuse};
+
+/// Requests of a one-time connection: the objects of two pages of a shop (Mraz et al. 2002, section 4).
+const ONE_TIME_REQUESTS: u32 = 25;
+
+/// Typical limits of a session (Mraz et al. 2002, section 1).
+const TYPICAL_LIFETIME_NS: u64 = 300_000_000_000;
+const TYPICAL_REQUESTS: u32 = 500;
+
+/// Shortest lifetime of a session: it must outlast its first handshake.
+const LIFETIME_NS_MIN: u64 = 100_000_000;
+
+/// How connections and sessions are used together: what --profile, --reuse, --close and the others amount to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// Requests on each connection.
+    pub requests_each: Option<u32>,
+    /// When a connection resumes a session.
+    pub resumption: Resumption,
+    /// How long a user's session lasts.
+    pub session_limits: SessionLimits,
+}
+
+impl Shape {
+    /// What the flags amount to.
+    pub fn of(options: &Options) -> Shape {
+        let given = SessionLimits {
+            lifetime_ns: options.session_lifetime.map(|time| time.0.as_nanos() as u64),
+            requests: options.session_limit,
+        };
+        let typical = SessionLimits {
+            lifetime_ns: given.lifetime_ns.or(Some(TYPICAL_LIFETIME_NS)),
+            requests: given.requests.or(Some(TYPICAL_REQUESTS)),
+        };
+        let each = options.requests_per_connection;
+        let shape = |requests_each, resumption, session_limits| Shape { requests_each, resumption, session_limits };
+        if let Some(hits) = options.hits_per_handshake {
+            return shape(each, Resumption::Always, SessionLimits { requests: Some(hits), ..given });
+        }
+        match options.profile {
+            Some(Profile::OneTime) => {
+                shape(each.or(Some(ONE_TIME_REQUESTS)), Resumption::Never, SessionLimits::default())
+            }
+            Some(Profile::Intermittent) => shape(each.or(Some(1)), Resumption::Always, typical),
+            Some(Profile::Continuous) => shape(each, Resumption::Always, typical),
+            None => {
+                let requests_each = match (options.close, options.keep_alive, each) {
+                    (true, _, _) => Some(1),
+                    (_, true, _) => None,
+                    (_, _, None) if options.reuse.is_some() => Some(1),
+                    (_, _, each) => each,
+                };
+                let unasked = if options.workload.is_given() { Resumption::Always } else { Resumption::Never };
+                shape(requests_each, options.reuse.map_or(unasked, Reuse::resumption), given)
+            }
+        }
+    }
+
+    /// # Errors
+    /// Flags that do not go together, or not with the URL.
+    pub fn check(&self, options: &Options, url: &Url) -> Result<()> {
+        ensure!(url.tls || options.reuse.is_none(), "--reuse is about TLS sessions; the URL is plain http");
+        let limited = self.session_limits != SessionLimits::default();
+        ensure!(
+            url.tls || !limited,
+            "session limits, --hits-per-handshake and --profile are about TLS sessions; the URL is plain http"
+        );
+        ensure!(
+            !limited || !matches!(self.resumption, Resumption::Share(_)),
+            "--reuse PERCENT fixes the share by itself; limits of sessions go with --reuse always, --profile or alone"
+        );
+        ensure!(
+            !(options.profile == Some(Profile::OneTime)
+                && (options.session_lifetime.is_some() || options.session_limit.is_some())),
+            "a one-time connection is its own session; its length is --requests-per-connection"
+        );
+        ensure!(
+            self.session_limits.lifetime_ns.is_none_or(|lifetime_ns| lifetime_ns >= LIFETIME_NS_MIN),
+            "--session-lifetime must be at least 100ms: a session has to outlast its first handshake"
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Flags {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn shape(flags: &[&str]) -> Result<Shape> {
+        let options = Flags::try_parse_from([&["x"], flags].concat())?.options;
+        let shape = Shape::of(&options);
+        shape.check(&options, &Url::parse("https://localhost/")?)?;
+        Ok(shape)
+    }
+
+    #[test]
+    fn profiles_are_those_of_mraz() {
+        let typical = SessionLimits { lifetime_ns: Some(300_000_000_000), requests: Some(500) };
+        let is = |flags: &[&str], requests_each, resumption, session_limits| {
+            assert_eq!(shape(flags).unwrap(), Shape { requests_each, resumption, session_limits }, "{flags:?}");
+        };
+        is(&["--profile", "one-time"], Some(25), Resumption::Never, SessionLimits::default());
+        is(&["--profile", "intermittent"], Some(1), Resumption::Always, typical);
+        is(&["--profile", "continuous"], None, Resumption::Always, typical);
+        let limits = SessionLimits { lifetime_ns: Some(100_000_000_000), requests: Some(50) };
+        is(
+            &["--profile", "continuous", "--session-lifetime", "100s", "--session-limit", "50"],
+            None,
+            Resumption::Always,
+            limits,
+        );
+        let ten = SessionLimits { lifetime_ns: None, requests: Some(10) };
+        is(&["--hits-per-handshake", "10"], None, Resumption::Always, ten);
+        is(&["--reuse", "50%"], Some(1), Resumption::Share(0.5), SessionLimits::default());
+        is(&["--reuse", "always", "--session-limit", "10"], Some(1), Resumption::Always, ten);
+        is(&["--close"], Some(1), Resumption::Never, SessionLimits::default());
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused() {
+        for (flags, word) in [
+            (&["--reuse", "50%", "--session-limit", "5"][..], "fixes the share"),
+            (&["--profile", "one-time", "--session-limit", "5"], "--requests-per-connection"),
+            (&["--session-lifetime", "1ms"], "at least 100ms"),
+            (&["--profile", "continuous", "--reuse", "always"], "cannot be used with"),
+            (&["--arrivals", "poisson"], "--rate"),
+        ] {
+            let error = shape(flags).unwrap_err().to_string();
+            assert!(error.contains(word), "{flags:?}: {error}");
+        }
+    }
+}

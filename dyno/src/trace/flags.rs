@@ -1,0 +1,101 @@
+//! Flags that choose a workload and say how a log is replayed; the same wherever one is taken.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+
+use crate::exit::{Exit, OrExit};
+use crate::experiment::job::{NamesSpec, OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec};
+
+/// Synthetic workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WorkloadChoice {
+    /// short sessions, small objects: one full handshake per 12 requests, 7 KB mean (Coarfa et al. 2006)
+    Ecommerce,
+    /// longer sessions, large objects: about 9 requests per session, 46 KB mean, heavy-tailed (Coarfa et al. 2006)
+    Department,
+    /// 36 files of 0.1 to 900 KB, about 15 KB mean, a connection for each request (Apostolopoulos et al. 2000)
+    Specweb96,
+    /// 25 small objects in two pages over kept connections: 96 % reuse (Mraz et al. 2002)
+    Cdnow,
+}
+
+impl WorkloadChoice {
+    /// The workload for this many users (department: of this size), random choices by `seed`.
+    pub fn spec(self, users: Option<u32>, scale: f64, seed: u64) -> WorkloadSpec {
+        match self {
+            WorkloadChoice::Ecommerce => WorkloadSpec::Ecommerce { users: users.unwrap_or(20_000), seed },
+            WorkloadChoice::Department => WorkloadSpec::Department { scale, seed },
+            WorkloadChoice::Specweb96 => WorkloadSpec::Specweb96 { users: users.unwrap_or(5_000), seed },
+            WorkloadChoice::Cdnow => WorkloadSpec::Cdnow { users: users.unwrap_or(20_000) },
+        }
+    }
+}
+
+/// The absolute path of a log or recording, for it is read again by another process.
+///
+/// # Errors
+/// There is no such file.
+pub fn input(path: &Path, what: &str) -> Result<PathBuf> {
+    path.canonicalize().with_context(|| format!("failed to read the {what} {}", path.display())).or_exit(Exit::Input)
+}
+
+/// How an access log is replayed; the same flags wherever a log is taken.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ReplayArgs {
+    /// Log: leave out a client address, a prefix like 10.0.0.0/8, part of a user agent, or `crawlers`; repeatable
+    #[arg(long, value_name = "WHAT")]
+    pub exclude: Vec<String>,
+    /// Log: fetch a document and what it embeds together, instead of one request after the other
+    #[arg(long)]
+    pub pages: bool,
+    /// Log: a user forgets its TLS session after so many seconds without a request; `never` makes only the first
+    /// handshake of an address full [default: 300]
+    #[arg(long, value_name = "SECONDS|never", value_parser = session_lifetime)]
+    pub session_lifetime: Option<SessionsSpec>,
+    /// Log: a user's connection closes after so many seconds without a request [default: 75]
+    #[arg(long, value_name = "SECONDS")]
+    pub keep_alive: Option<u32>,
+}
+
+impl ReplayArgs {
+    /// The log at `path`, replayed so.
+    pub fn workload(&self, path: PathBuf, names: NamesSpec) -> WorkloadSpec {
+        let defaults = ReplaySpec::default();
+        let replay = ReplaySpec {
+            order: if self.pages { OrderSpec::Pages } else { defaults.order },
+            sessions: self.session_lifetime.unwrap_or(defaults.sessions),
+            keep_alive_s: self.keep_alive.unwrap_or(defaults.keep_alive_s),
+            names,
+            ..defaults
+        };
+        WorkloadSpec::Trace { path, exclude: self.exclude.clone(), replay }
+    }
+
+    /// # Errors
+    /// One of the flags was given: without a log, `what` would not be what was asked for.
+    pub fn ensure_absent(&self, what: &str) -> Result<()> {
+        let flags = [
+            ("--exclude", !self.exclude.is_empty()),
+            ("--pages", self.pages),
+            ("--session-lifetime", self.session_lifetime.is_some()),
+            ("--keep-alive", self.keep_alive.is_some()),
+        ];
+        for (flag, given) in flags {
+            ensure!(!given, "{flag} means nothing for {what}; leave it out");
+        }
+        Ok(())
+    }
+}
+
+/// Parses a number of seconds, or `never`.
+pub fn session_lifetime(text: &str) -> Result<SessionsSpec, String> {
+    match text {
+        "never" => Ok(SessionsSpec::PerAddress),
+        seconds => seconds
+            .parse()
+            .map(SessionsSpec::LifetimeS)
+            .map_err(|_| "neither a number of seconds nor `never`".to_owned()),
+    }
+}
