@@ -23,6 +23,8 @@ pub(super) const VIEWER_LICENCES: &str = include_str!("../../assets/vega/LICENCE
 #[derive(Template)]
 #[template(path = "report.html")]
 struct Page<'a> {
+    title: &'a str,
+    version: &'a str,
     question: &'a str,
     answer: String,
     date: String,
@@ -92,6 +94,8 @@ struct LatencyRow {
 pub fn page(record: &Record, summary: &Summary) -> Result<String, askama::Error> {
     let shares = share_rows(summary);
     Page {
+        title: &record.question,
+        version: &record.manifest.tool_version,
         question: &record.question,
         answer: unbroken(&answer(summary)),
         date: text::date(record.created_unix_s),

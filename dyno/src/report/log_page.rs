@@ -15,6 +15,7 @@ const RENEWED: &str = "renewed by each hit (TLS 1.3 tickets)";
 #[derive(Template)]
 #[template(path = "log.html")]
 struct Page<'a> {
+    title: String,
     version: &'static str,
     log: &'a str,
     answer: String,
@@ -31,6 +32,7 @@ struct Page<'a> {
 /// The template cannot be filled, which no log can bring about.
 pub fn log_page(scan: &LogScan) -> Result<String, askama::Error> {
     Page {
+        title: format!("Percent reuse of {}", scan.workload),
         version: env!("CARGO_PKG_VERSION"),
         log: &scan.workload,
         answer: answer(scan),
