@@ -2,6 +2,7 @@
 //! supervisor and built-in server are used. `cargo run -p xtask -- stage-matrix` calls it and writes docs/STAGES.md.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -25,37 +26,50 @@ fn main() -> Result<()> {
     let names: Vec<String> = arguments.collect();
     let wanted = |server: &ServerName| names.is_empty() || names.iter().any(|name| name == server.name());
     let servers: Vec<ServerName> = SERVERS.into_iter().filter(wanted).collect();
+    // In order of appearance; known once a server has run, and said before the tables.
+    let mut versions: Vec<String> = Vec::new();
+    let mut notes: Vec<String> = Vec::new();
+    let mut text = String::new();
+    for (variant, tls) in tls_variants() {
+        writeln!(text, "\n## {variant}, {}, {}\n", tls.suite.as_deref().unwrap_or_default(), tls.certificate)?;
+        let names: Vec<&str> = servers.iter().map(|server| server.name()).collect();
+        writeln!(text, "| configuration | {} |", names.join(" | "))?;
+        writeln!(text, "|---|{}", "---|".repeat(servers.len()))?;
+        let mut rows: BTreeMap<usize, (String, Vec<String>)> = BTreeMap::new();
+        for server in &servers {
+            let mut say = |name: &str| eprintln!("{variant}, {}: {name}", server.name());
+            let column = check(*server, &tls, configurations(&tls), &mut say)?;
+            for (index, cell) in column.cells.iter().enumerate() {
+                let row = rows.entry(index).or_insert_with(|| (cell.configuration.clone(), Vec::new()));
+                row.1.push(mark(cell, &format!("{}, {variant}", server.name()), &mut notes));
+            }
+            if !versions.contains(&column.version) {
+                versions.push(column.version);
+            }
+        }
+        for (configuration, marks) in rows.values() {
+            writeln!(text, "| {configuration} | {} |", marks.join(" | "))?;
+        }
+    }
+    print_page(&versions, &text, &notes);
+    Ok(())
+}
+
+fn print_page(versions: &[String], tables: &str, notes: &[String]) {
     println!("# Stages on real servers\n");
     println!(
         "Made by `cargo run -p xtask -- stage-matrix`. A check mark: the configuration passed its preflight (docs/NOOP.md), {CONNECTIONS} \
          connections at once with every body compared byte for byte, and the same again after the server had reloaded its \
-         configuration (the built-in one: after a restart). Otherwise the number of the note that says what failed."
+         configuration (the built-in one: after a restart). Otherwise the number of the note that says what failed.\n"
     );
-    let mut notes: Vec<String> = Vec::new();
-    for (variant, tls) in tls_variants() {
-        println!("\n## {variant}, {}, {}\n", tls.suite.as_deref().unwrap_or_default(), tls.certificate);
-        println!("| configuration | {} |", servers.iter().map(|server| server.name()).collect::<Vec<_>>().join(" | "));
-        println!("|---|{}", "---|".repeat(servers.len()));
-        let mut rows: BTreeMap<usize, (String, Vec<String>)> = BTreeMap::new();
-        for server in &servers {
-            let mut say = |name: &str| eprintln!("{variant}, {}: {name}", server.name());
-            let cells = check(*server, &tls, configurations(&tls), &mut say)?;
-            for (index, cell) in cells.iter().enumerate() {
-                let row = rows.entry(index).or_insert_with(|| (cell.configuration.clone(), Vec::new()));
-                row.1.push(mark(cell, &format!("{}, {variant}", server.name()), &mut notes));
-            }
-        }
-        for (configuration, marks) in rows.values() {
-            println!("| {configuration} | {} |", marks.join(" | "));
-        }
-    }
+    println!("Run with: {}.", versions.join("; "));
+    print!("{tables}");
     if !notes.is_empty() {
         println!("\n## Notes\n");
     }
-    for (index, note) in notes.iter().enumerate() {
-        println!("{}. {note}", index + 1);
+    for (number, note) in (1..).zip(notes) {
+        println!("{number}. {note}");
     }
-    Ok(())
 }
 
 /// A check mark, or the number of a note.

@@ -10,7 +10,7 @@ fn all_pass(server: ServerName, variant: usize) {
     let (name, tls) = &tls_variants()[variant];
     let mut wanted = configurations(tls);
     wanted.retain(|model| model.is_untouched() || model.needs_shim());
-    let cells = check(server, tls, wanted, &mut |name| println!("{name}")).unwrap();
+    let cells = check(server, tls, wanted, &mut |name| println!("{name}")).unwrap().cells;
     let failures: Vec<String> = cells
         .iter()
         .flat_map(|cell| {

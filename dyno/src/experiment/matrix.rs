@@ -36,6 +36,15 @@ impl Cell {
     }
 }
 
+/// A server's configurations.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// Name and version of the server and its OpenSSL; empty if it never ran.
+    pub version: String,
+    /// In the order of the configurations.
+    pub cells: Vec<Cell>,
+}
+
 /// The configurations: the idle shim, each stage alone with those that it needs, and what the papers put together. `tls` names a suite.
 pub fn configurations(tls: &Tls) -> Vec<ConfigurationModel> {
     let without = |name: &str, stages: &[Stage]| ConfigurationModel::without(name, stages.iter().copied());
@@ -64,7 +73,7 @@ pub fn check(
     tls: &Tls,
     configurations: Vec<ConfigurationModel>,
     say: &mut dyn FnMut(&str),
-) -> Result<Vec<Cell>> {
+) -> Result<Column> {
     let experiment = Experiment {
         server: Server { kind: server, ..Server::default() },
         tls: tls.clone(),
@@ -80,7 +89,7 @@ pub fn check(
     experiment.check()?;
     let cpus = cpus::choose(&cpus::allowed(), None, None)?;
     let mut rig = Rig::prepare(&experiment, cpus, &mut |_| ())?;
-    let mut cells = Vec::new();
+    let mut column = Column { version: String::new(), cells: Vec::new() };
     for index in 0..rig.stands.len() {
         let configuration = rig.stands[index].model.name.clone();
         say(&configuration);
@@ -88,10 +97,13 @@ pub fn check(
             Ok(checks) => checks,
             Err(error) => vec![Check::new("the server starts and answers", false, format!("{error:#}"))],
         };
+        if let Some(instance) = rig.stands[index].instance() {
+            column.version = instance.description().version;
+        }
         rig.stop(index);
-        cells.push(Cell { configuration, checks });
+        column.cells.push(Cell { configuration, checks });
     }
-    Ok(cells)
+    Ok(column)
 }
 
 fn checks_of_stand(rig: &mut Rig, index: usize, resumable: bool) -> Result<Vec<Check>> {
