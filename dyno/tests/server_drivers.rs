@@ -4,7 +4,7 @@ mod place;
 
 use std::net::TcpStream;
 
-use place::{Place, eventually, fetch_twice_with_one_session, get, handshake, is_gone, kill, request, signal};
+use place::{Place, assert_serves_hello, eventually, fetch_twice_with_one_session, handshake, is_gone, kill, signal};
 use rustix::process::Signal;
 use tlsdyno::servers::{self, CertificateKind, Instance, ServerKind, ServerSpec, ServerTls, SessionCache};
 
@@ -30,13 +30,7 @@ fn each_serves_plain_http_accounts_and_leaves_nothing() {
         assert!(server.is_alive());
         assert_eq!(server.listening_addresses(), [server.address()], "{kind:?}");
         let before = server.cpu_ns().unwrap();
-        let answer = get(server.address());
-        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello, world\n"), "{kind:?}: {answer}");
-        let posted = request(
-            server.address(),
-            "POST /hello.txt HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc",
-        );
-        assert!(posted.starts_with("HTTP/1.1 200") && posted.ends_with("hello, world\n"), "{kind:?}: {posted}");
+        assert_serves_hello(server.address(), &format!("{kind:?}"));
         eventually("CPU time was used", || server.cpu_ns().unwrap() > before);
         assert_eq!(server.error_log_alarms(), Vec::<String>::new(), "{kind:?}");
         let description = server.description();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use place::{Place, eventually, fetch_twice_with_one_session, get, handshake, is_gone, kill, request};
+use place::{Place, assert_serves_hello, eventually, fetch_twice_with_one_session, get, handshake, is_gone, kill};
 use tlsdyno::servers::{
     self, CertificateKind, CommandSpec, RunDirectory, ServerKind, ServerSpec, ServerTls, SessionCache,
 };
@@ -22,13 +22,7 @@ fn nginx_serves_accounts_and_leaves_nothing() {
     assert_eq!(nginx.worker_pids().len(), 1);
     assert_eq!(nginx.listening_addresses(), [nginx.address()]);
     let before = nginx.cpu_ns().unwrap();
-    let answer = get(nginx.address());
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello, world\n"), "{answer}");
-    let posted = request(
-        nginx.address(),
-        "POST /hello.txt HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc",
-    );
-    assert!(posted.starts_with("HTTP/1.1 200") && posted.ends_with("hello, world\n"), "{posted}");
+    assert_serves_hello(nginx.address(), "nginx");
     assert!(nginx.cpu_ns().unwrap() > before);
     assert_eq!(nginx.error_log_alarms(), Vec::<String>::new());
     let description = nginx.description();

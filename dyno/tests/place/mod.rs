@@ -69,6 +69,15 @@ pub fn get(address: SocketAddr) -> String {
     request(address, "GET /hello.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 }
 
+/// Asks for the file, and posts to it, which a static file is an answer to as well.
+pub fn assert_serves_hello(address: SocketAddr, name: &str) {
+    let answer = get(address);
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello, world\n"), "{name}: {answer}");
+    let post = "POST /hello.txt HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc";
+    let posted = request(address, post);
+    assert!(posted.starts_with("HTTP/1.1 200") && posted.ends_with("hello, world\n"), "{name}: {posted}");
+}
+
 /// Waits until `condition` holds; the servers of the tests act within milliseconds.
 pub fn eventually(what: &str, condition: impl Fn() -> bool) {
     let limit = Instant::now() + Duration::from_secs(10);
