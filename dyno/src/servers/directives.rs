@@ -1,6 +1,7 @@
 //! What an operator writes into the configuration of a server to have a setting: the lines under a remedy.
 //!
-//! Paths are examples. Directives were read in the manuals of nginx 1.22, Apache httpd 2.4, HAProxy 2.6 and lighttpd 1.4.
+//! Paths are examples. A test (`tests/directives.rs`) has each server that is installed check these lines: nginx 1.22, Apache httpd 2.4,
+//! HAProxy 2.6 and lighttpd 1.4 on Debian 12.
 
 use super::{SessionCache, TicketKeys};
 use crate::experiment::model::{Accelerator, ServerName, Tls};
@@ -24,7 +25,10 @@ pub fn session_cache(server: ServerName, cache: SessionCache) -> Vec<String> {
         },
         (ServerName::Haproxy, SessionCache::Off) => lines(&["global", "    tune.ssl.cachesize 0"]),
         (ServerName::Haproxy, _) => lines(&["global", "    tune.ssl.cachesize 20000", "    tune.ssl.lifetime 300"]),
-        (ServerName::Lighttpd, _) => lines(&["# lighttpd has no session cache; session tickets are on by default"]),
+        (ServerName::Lighttpd, cache) => {
+            let state = if cache == SessionCache::Off { "disable" } else { "enable" };
+            vec![format!("server.feature-flags += (\"ssl.session-cache\" => \"{state}\")")]
+        }
         (ServerName::Builtin, SessionCache::Off) => lines(&["tlsdyno serve --no-session-cache"]),
         (ServerName::Builtin, _) => lines(&["tlsdyno serve    # has a session cache"]),
         (ServerName::Command, _) => Vec::new(),
@@ -156,7 +160,7 @@ pub fn processors(server: ServerName, count: u32) -> Vec<String> {
     }
 }
 
-/// Lines for an accelerator, which comes as a provider of OpenSSL 3 or as an engine.
+/// Lines for an accelerator, which comes as a provider of OpenSSL 3.
 pub fn accelerator(server: ServerName, accelerator: &Accelerator) -> Vec<String> {
     let openssl = lines(&[
         "# in the openssl.cnf that the server reads; CARD is what the maker calls its provider",
@@ -166,13 +170,9 @@ pub fn accelerator(server: ServerName, accelerator: &Accelerator) -> Vec<String>
         "[card_sect]",
         "activate = 1",
     ]);
-    match server {
-        ServerName::Haproxy if accelerator.asynchronous => {
-            lines(&["global", "    ssl-engine CARD algo RSA,EC", "    ssl-mode-async"])
-        }
-        ServerName::Haproxy => lines(&["global", "    ssl-provider CARD", "    ssl-provider default"]),
-        _ => openssl,
-    }
+    let mut haproxy = lines(&["global", "    ssl-provider CARD", "    ssl-provider default"]);
+    haproxy.extend(accelerator.asynchronous.then(|| "    ssl-mode-async".to_owned()));
+    if server == ServerName::Haproxy { haproxy } else { openssl }
 }
 
 /// Lines for kernel TLS, which plain data bounds.
