@@ -15,6 +15,8 @@ use crate::exit::{Exit, OrExit};
 
 /// How long a client may take to ask or to listen.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Pause when nobody can be let in, because descriptors have run out.
+const RETRY_ACCEPTING: Duration = Duration::from_millis(50);
 /// Longest request that is read; the path is at its beginning.
 const REQUEST_BYTES: usize = 4096;
 
@@ -54,8 +56,12 @@ impl Control {
             if ended() {
                 return;
             }
-            // A client that goes away or is slow loses its answer, nothing else.
-            let _ = stream.and_then(|stream| answer(stream, shared, policy));
+            match stream {
+                // A client that goes away or is slow loses its answer, nothing else.
+                Ok(stream) => drop(answer(stream, shared, policy)),
+                // Without a descriptor the next attempt would fail at once, again and again.
+                Err(_) => std::thread::sleep(RETRY_ACCEPTING),
+            }
         }
     }
 

@@ -5,11 +5,13 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use tlsdyno::servers::{self, CertificateKind, Instance, ServerKind, ServerSpec, ServerTls, SessionCache};
 use tlsdyno_tls::Version;
 
+use crate::crowd::{LARGE, SMALL};
 use crate::support::{Dispatcher, tlsdyno};
 
 /// How sessions are kept.
@@ -21,6 +23,17 @@ pub enum Sessions {
 }
 
 impl Sessions {
+    pub const ALL: [Sessions; 3] = [Sessions::Ids, Sessions::Tickets12, Sessions::Tickets13];
+
+    /// As tables call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Sessions::Ids => "TLS 1.2 ID",
+            Sessions::Tickets12 => "TLS 1.2 ticket",
+            Sessions::Tickets13 => "TLS 1.3 ticket",
+        }
+    }
+
     fn version(self) -> Version {
         if self == Sessions::Tickets13 { Version::Tls13 } else { Version::Tls12 }
     }
@@ -42,7 +55,9 @@ impl Cluster {
             let docroot = directory.path().join("docroot");
             fs::create_dir(&docroot).unwrap();
             fs::set_permissions(&docroot, fs::Permissions::from_mode(0o755)).unwrap();
-            fs::write(docroot.join("1k.bin"), [b'x'; 1024]).unwrap();
+            for object in [&SMALL, &LARGE] {
+                fs::write(docroot.join(&object.path[1..]), &object.content).unwrap();
+            }
             let certificate = servers::certificates::create(CertificateKind::P256, directory.path()).unwrap();
             let mut spec = ServerSpec::new(kind.clone(), docroot);
             let (tickets, session_cache) = match sessions {
@@ -59,6 +74,36 @@ impl Cluster {
 
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.servers.iter().map(Instance::address).collect()
+    }
+
+    /// Kills every process of one server at once.
+    pub fn kill(&self, server: usize) {
+        signal(&self.servers[server].pids(), Signal::KILL);
+    }
+
+    /// Stops every process of one server until what is answered is dropped.
+    pub fn freeze(&self, server: usize) -> Frozen {
+        let pids = self.servers[server].pids();
+        signal(&pids, Signal::STOP);
+        Frozen { pids }
+    }
+}
+
+/// A server that does nothing: its kernel accepts connections, and nobody answers.
+pub struct Frozen {
+    pids: Vec<u32>,
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        signal(&self.pids, Signal::CONT);
+    }
+}
+
+/// Processes that have just ended are no fault.
+fn signal(pids: &[u32], signal: Signal) {
+    for pid in pids.iter().filter_map(|&pid| Pid::from_raw(pid as i32)) {
+        let _ = kill_process(pid, signal);
     }
 }
 

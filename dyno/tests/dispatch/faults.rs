@@ -2,55 +2,18 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::process::Stdio;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
-use tlsdyno::servers::ServerKind;
-use tlsdyno_wire::codec::{put_u16, put_vector8};
-use tlsdyno_wire::hello::{self, Template, put_extension};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustls::ServerConnection;
 
-use crate::cluster::{Cluster, Sessions};
-use crate::support::{Dispatcher, await_that, backend, control_path, noise, tlsdyno};
-
-/// Answers with its name, then with what it was sent.
-fn echo(name: &'static [u8]) -> SocketAddr {
-    let (address, _) = backend(move |mut stream: TcpStream| {
-        let _ = stream.write_all(name);
-        let mut bytes = [0; 4096];
-        while let Ok(count @ 1..) = stream.read(&mut bytes) {
-            if stream.write_all(&bytes[..count]).is_err() {
-                return;
-            }
-        }
-    });
-    address
-}
-
-fn client_hello() -> Vec<u8> {
-    let template = Template::new(&[0x1301, 0xc02b], |out| {
-        put_extension(out, hello::SUPPORTED_VERSIONS, |out| put_vector8(out, |out| put_u16(out, hello::TLS13)));
-    });
-    let mut out = Vec::new();
-    template.write(&mut out, 0x0301, &[5; 32], &[]).finish();
-    out
-}
-
-/// What comes back for these bytes, up to the end.
-fn exchange(dispatcher: &Dispatcher, bytes: &[u8]) -> Vec<u8> {
-    let mut client = dispatcher.connect();
-    client.write_all(bytes).unwrap();
-    client.shutdown(Shutdown::Write).unwrap();
-    let mut answer = Vec::new();
-    client.read_to_end(&mut answer).unwrap();
-    answer
-}
-
-/// A port on which nobody listens.
-fn nobody() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
+use crate::bytes::{assert_echoed, client_hello, digest, echo, exchange, nobody};
+use crate::client_faults::garbled;
+use crate::crowd::Member;
+use crate::rustls_server;
+use crate::support::{Dispatcher, PATIENCE, await_that, backend, control_path, many_descriptors, noise};
 
 #[test]
 fn a_dead_backend_is_passed_over_and_comes_back() {
@@ -67,30 +30,6 @@ fn a_dead_backend_is_passed_over_and_comes_back() {
     await_that("the dead one is taken for down", || !up());
     let _back = TcpListener::bind(address).unwrap();
     await_that("it is up again", up);
-}
-
-#[test]
-fn a_real_server_killed_under_load_costs_only_its_own_connections() {
-    let cluster = Cluster::new(&ServerKind::Nginx, Sessions::Tickets13, 3);
-    let control = control_path();
-    let arguments = ["--policy", "session", "--check-interval", "50ms", "--control", &control];
-    let dispatcher = Dispatcher::new(&cluster.addresses(), &arguments);
-    let url = format!("https://{}/1k.bin", dispatcher.address);
-    let mut load = tlsdyno();
-    load.args(["load", &url, "--effort", "floor", "--json", "--total-connections", "3000", "--connections", "8"]);
-    let load = load.args(["--reuse", "80%"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    await_that("the load is under way", || dispatcher.spread(&control).iter().sum::<u64>() > 300);
-    for pid in cluster.servers[0].pids() {
-        let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL);
-    }
-    let output = load.wait_with_output().unwrap();
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let errors: u64 = json["errors"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
-    let hits = json["hits"].as_u64().unwrap();
-    println!("one of three killed: {hits} hits, {errors} errors");
-    assert!(errors <= 16, "only those that were on it: {json:#}");
-    assert_eq!(hits + errors, 3000, "{json:#}");
-    await_that("it is known to be down", || dispatcher.status(&control)["backends"][0]["up"] == false);
 }
 
 #[test]
@@ -116,8 +55,8 @@ fn a_full_accept_queue_makes_the_next_backend_be_tried() {
     let alive = echo(b"");
     let arguments = ["--policy", "round-robin", "--loops", "1", "--connect-time", "50ms", "--check", "none"];
     let dispatcher = Dispatcher::new(&[address, alive], &arguments);
-    for _ in 0..4 {
-        assert_eq!(exchange(&dispatcher, b"x"), b"x");
+    for length in [1, 1_000, 100_000, 1_000_000] {
+        assert_echoed(&dispatcher, &noise(length as u64, length));
     }
     drop(filling);
 }
@@ -152,31 +91,74 @@ fn a_frozen_backend_is_found_by_its_silence() {
 }
 
 #[test]
-fn a_reset_in_mid_handshake_reaches_the_client_and_nobody_else() {
-    let (address, _seen) = backend(|mut stream: TcpStream| {
-        let mut bytes = [0; 512];
-        let _ = stream.read(&mut bytes);
+fn a_reset_in_mid_handshake_reaches_the_client_behind_what_was_sent_and_nobody_else() {
+    let config = rustls_server::config(true, rustls::ALL_VERSIONS);
+    // Its first flight, then, when the client has it, a reset.
+    let (address, sent) = backend(move |mut stream: TcpStream| {
+        let mut tls = ServerConnection::new(Arc::clone(&config)).unwrap();
+        while !tls.wants_write() {
+            tls.read_tls(&mut stream).unwrap();
+            tls.process_new_packets().unwrap();
+        }
+        let mut flight = Vec::new();
+        while tls.wants_write() {
+            tls.write_tls(&mut flight).unwrap();
+        }
+        stream.write_all(&flight).unwrap();
+        stream.read_exact(&mut [0]).unwrap();
         socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+        flight
     });
     let alive = echo(b"");
     let control = control_path();
-    let arguments = ["--policy", "session", "--loops", "1", "--control", &control];
+    let arguments = ["--policy", "session", "--loops", "1", "--check", "none", "--control", &control];
     let dispatcher = Dispatcher::new(&[address, alive], &arguments);
+    let before = dispatcher.holdings();
+    let member = Member::new(dispatcher.address, std::net::Ipv4Addr::LOCALHOST);
     let (mut reset, mut echoed) = (0, 0);
     for _ in 0..10 {
+        let (_, hello) = member.hello();
         let mut client = dispatcher.connect();
-        client.write_all(&client_hello()).unwrap();
-        let mut bytes = vec![0; client_hello().len()];
-        match client.read_exact(&mut bytes) {
-            Ok(()) => echoed += 1,
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-                reset += 1;
-            }
+        client.write_all(&hello).unwrap();
+        let mut first = vec![0; 5];
+        client.read_exact(&mut first).unwrap();
+        if first == hello[..5] {
+            echoed += 1;
+            client.shutdown(Shutdown::Write).unwrap();
+            client.read_to_end(&mut first).unwrap();
+            assert_eq!(digest(&first), digest(&hello));
+            continue;
         }
+        reset += 1;
+        // The flight is there; how long it is, the server says only afterwards.
+        client.write_all(b"x").unwrap();
+        assert_eq!(client.read_to_end(&mut first).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        let flight = sent.recv().unwrap();
+        assert_eq!(digest(&first), digest(&flight[..first.len()]));
     }
     assert_eq!((reset, echoed), (5, 5));
     assert_eq!(dispatcher.count(&control, "reset_by_backend"), 5);
+    dispatcher.assert_at_rest(&control, &before);
+}
+
+#[test]
+fn a_client_that_sends_a_byte_and_waits_for_it_loses_none() {
+    let control = control_path();
+    let dispatcher = Dispatcher::new(&[echo(b"")], &["--policy", "session", "--control", &control]);
+    let hello = client_hello();
+    let mut client = dispatcher.connect();
+    client.set_nodelay(true).unwrap();
+    // The hello comes back once it is whole; from then on each byte by itself.
+    hello.iter().for_each(|byte| client.write_all(&[*byte]).unwrap());
+    let mut back = vec![0; hello.len()];
+    client.read_exact(&mut back).unwrap();
+    assert_eq!(digest(&back), digest(&hello));
+    for byte in noise(1, 500) {
+        let mut back = [0];
+        client.write_all(&[byte]).unwrap();
+        client.read_exact(&mut back).unwrap();
+        assert_eq!(back, [byte]);
+    }
 }
 
 #[test]
@@ -208,53 +190,100 @@ fn malformed_and_truncated_hellos_arrive_as_they_were_sent() {
     let control = control_path();
     let dispatcher = Dispatcher::new(&[address], &["--policy", "session", "--control", &control]);
     let hello = client_hello();
+    let before = dispatcher.holdings();
     thread::scope(|scope| {
-        for part in 0..4_usize {
+        for part in 0..4 {
             let (dispatcher, hello) = (&dispatcher, &hello);
             scope.spawn(move || {
                 for number in (part..10_000).step_by(4) {
-                    let mut bytes = hello.clone();
-                    let random = noise(number as u64, 8);
-                    bytes[usize::from(random[0]) % hello.len()] = random[1];
-                    bytes.truncate(usize::from(random[2]) % (hello.len() * 2) + 1);
-                    bytes.extend_from_slice(&random[3..]);
-                    let mut client = dispatcher.connect();
+                    let bytes = garbled(hello, number);
                     // The half-close tells a truncated hello; reading to the end tells that nothing is stuck.
-                    client.write_all(&bytes).unwrap();
-                    client.shutdown(Shutdown::Write).unwrap();
-                    let mut back = Vec::new();
-                    client.read_to_end(&mut back).unwrap();
-                    assert_eq!(back, bytes);
+                    assert_eq!(digest(&exchange(dispatcher, &bytes)), digest(&bytes));
                 }
             });
         }
     });
     assert!(dispatcher.count(&control, "hellos_malformed") > 100 && dispatcher.count(&control, "not_tls") > 100);
-    await_that("all are closed", || dispatcher.status(&control)["open"] == 0);
+    dispatcher.assert_at_rest(&control, &before);
+}
+
+/// Lets the dispatcher open no descriptor above this number.
+fn limit_descriptors(dispatcher: &Dispatcher, most: u64) {
+    let limit = Rlimit { current: Some(most), maximum: Some(20_000) };
+    prlimit(Pid::from_raw(dispatcher.pid() as i32), Resource::Nofile, limit).unwrap();
 }
 
 #[test]
 fn descriptors_may_run_out_and_come_back() {
     let control = control_path();
     let dispatcher = Dispatcher::new(&[echo(b"")], &["--policy", "round-robin", "--control", &control]);
-    let limit = |current| Rlimit { current: Some(current), maximum: Some(20_000) };
-    let pid = Pid::from_raw(dispatcher.pid() as i32);
-    prlimit(pid, Resource::Nofile, limit(60)).unwrap();
+    let before = dispatcher.holdings();
+    limit_descriptors(&dispatcher, 60);
     let mut clients: Vec<_> = (0..60).map(|_| dispatcher.connect()).collect();
     await_that("accepting pauses", || dispatcher.count(&control, "accept_pauses") > 0);
     // Those that were let in are served, and when they leave, the others are let in or told.
+    let sent = noise(60, 10_000);
     for client in &mut clients {
-        let _ = client.write_all(b"x");
-        let _ = client.shutdown(Shutdown::Write);
+        let _ = client.write_all(&sent).and_then(|()| client.shutdown(Shutdown::Write));
     }
+    let mut served = 0;
     for mut client in clients {
         let mut answer = Vec::new();
-        if client.read_to_end(&mut answer).is_ok() {
-            assert!(answer == b"x" || answer.is_empty());
+        match client.read_to_end(&mut answer) {
+            Ok(_) => served += u32::from(!answer.is_empty()),
+            Err(error) => assert_ne!(error.kind(), ErrorKind::WouldBlock, "it is stuck"),
         }
+        assert_eq!(digest(&answer), digest(&sent[..answer.len()]));
     }
-    prlimit(pid, Resource::Nofile, limit(20_000)).unwrap();
-    await_that("it serves again", || exchange(&dispatcher, b"back") == b"back");
+    assert!(served > 10, "{served} of 60 were served with 60 descriptors");
+    limit_descriptors(&dispatcher, 20_000);
+    for _ in 0..60 {
+        assert_echoed(&dispatcher, &sent);
+    }
+    dispatcher.assert_at_rest(&control, &before);
+}
+
+#[test]
+fn without_descriptors_nothing_spins() {
+    let control = control_path();
+    let arguments = ["--policy", "round-robin", "--loops", "1", "--control", &control];
+    let dispatcher = Dispatcher::new(&[echo(b"e")], &arguments);
+    assert_eq!(exchange(&dispatcher, b"cho"), b"echo");
+    assert_eq!(dispatcher.status(&control)["phase"], "running");
+    limit_descriptors(&dispatcher, 3);
+    // Both ways in are used up: the control socket's and the listener's.
+    let _ = std::os::unix::net::UnixStream::connect(&*control).unwrap().write_all(b"GET /status HTTP/1.0\r\n\r\n");
+    let mut client = dispatcher.connect();
+    client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let before = dispatcher.cpu_time();
+    let early = client.read(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(early, Err(ErrorKind::WouldBlock), "nobody can serve it yet");
+    let used = dispatcher.cpu_time() - before;
+    assert!(used < Duration::from_millis(100), "{used:?} of 500 ms");
+    limit_descriptors(&dispatcher, 20_000);
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.read_exact(&mut [0]).unwrap();
+}
+
+#[test]
+fn without_descriptors_for_pipes_bytes_are_copied() {
+    let control = control_path();
+    let dispatcher = Dispatcher::new(&[echo(b"e")], &["--policy", "round-robin", "--control", &control]);
+    let before = dispatcher.holdings();
+    let mut client = dispatcher.connect();
+    client.read_exact(&mut [0]).unwrap();
+    limit_descriptors(&dispatcher, 3);
+    let sent = noise(3, 8 << 20);
+    let mut sender = client.try_clone().unwrap();
+    let mut back = Vec::new();
+    thread::scope(|scope| {
+        scope.spawn(|| sender.write_all(&sent).and_then(|()| sender.shutdown(Shutdown::Write)).unwrap());
+        client.read_to_end(&mut back).unwrap();
+    });
+    assert_eq!(digest(&back), digest(&sent));
+    limit_descriptors(&dispatcher, 20_000);
+    assert!(dispatcher.count(&control, "pipes_missing") > 0);
+    dispatcher.assert_at_rest(&control, &before);
 }
 
 #[test]
@@ -294,9 +323,7 @@ fn proxy_headers_tell_the_client_and_the_bytes_follow() {
 #[test]
 fn idle_connections_are_small() {
     const CONNECTIONS: usize = 9_000;
-    let hard = rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    assert!(hard >= 20_000, "this test needs 20,000 open files, the hard limit is {hard}");
-    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(hard), maximum: Some(hard) }).unwrap();
+    let _turn = many_descriptors();
     // Both ends are in this process: no threads for the backend's.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let arguments = ["--policy", "session", "--max-connections", "9500", "--check", "none", "--loops", "1"];

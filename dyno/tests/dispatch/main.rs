@@ -1,9 +1,16 @@
 //! `tlsdyno dispatch` end to end.
 
+mod backend_faults;
+mod bytes;
+mod client_faults;
 mod cluster;
 mod config;
+mod crowd;
 mod faults;
+mod go_server;
 mod relay;
+mod reloads;
 mod rustls_server;
 mod sessions;
 mod support;
+mod unlearnable;

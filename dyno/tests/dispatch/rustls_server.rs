@@ -6,30 +6,32 @@ use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::{ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion};
 
+use crate::crowd::SMALL;
 use crate::support::backend;
 
 /// Starts one; `tickets`: stateless tickets, else rustls' default, which is stateful.
-pub fn start(tickets: bool) -> SocketAddr {
+pub fn start(tickets: bool, versions: &[&'static SupportedProtocolVersion]) -> SocketAddr {
+    let config = config(tickets, versions);
+    let (address, _) = backend(move |stream: TcpStream| serve(stream, Arc::clone(&config)));
+    address
+}
+
+/// Its settings, with a certificate and ticket keys of its own.
+pub fn config(tickets: bool, versions: &[&'static SupportedProtocolVersion]) -> Arc<ServerConfig> {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     let certificate = params.self_signed(&key).unwrap();
     let chain = vec![CertificateDer::from(certificate.der().to_vec())];
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
     let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
-    let mut config = config
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .unwrap();
+    let mut config =
+        config.with_protocol_versions(versions).unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
     if tickets {
         config.ticketer = aws_lc_rs::Ticketer::new().unwrap();
     }
-    let config = Arc::new(config);
-    let (address, _) = backend(move |stream: TcpStream| serve(stream, Arc::clone(&config)));
-    address
+    Arc::new(config)
 }
 
 fn serve(stream: TcpStream, config: Arc<ServerConfig>) {
@@ -45,8 +47,9 @@ fn serve(stream: TcpStream, config: Arc<ServerConfig>) {
             }
             close |= line == "Connection: close\r\n";
         }
-        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
-        if reader.get_mut().write_all(answer).and_then(|()| reader.get_mut().flush()).is_err() {
+        let mut answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", SMALL.content.len()).into_bytes();
+        answer.extend_from_slice(&SMALL.content);
+        if reader.get_mut().write_all(&answer).and_then(|()| reader.get_mut().flush()).is_err() {
             return;
         }
         if close {

@@ -1,19 +1,29 @@
 //! A dispatcher as people run it, and backends that do what a test wants.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use tlsdyno_engine::dispatch::limits::SPARE_PIPES;
 
 /// Long enough for a loaded machine; nothing waits this long unless it is broken.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn tlsdyno() -> Command {
     Command::new(env!("CARGO_BIN_EXE_tlsdyno"))
+}
+
+/// What a dispatcher holds at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Holdings {
+    pub user_memory_bytes: usize,
+    pub descriptors: usize,
 }
 
 /// A running dispatcher; ended with the test.
@@ -68,10 +78,20 @@ impl Dispatcher {
         (Dispatcher::start(command), file)
     }
 
-    /// What `dispatch status --json` says.
+    /// What `dispatch status --json` says, asked for without a process of its own: tests ask often.
     pub fn status(&self, control: &str) -> serde_json::Value {
-        let output = tlsdyno().args(["dispatch", "status", "--json", "--control", control]).output().unwrap();
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+        let mut socket = UnixStream::connect(control).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.write_all(b"GET /status HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no status but `{answer}`"));
+        serde_json::from_str(body).unwrap()
+    }
+
+    /// Whether it takes this backend for up.
+    pub fn is_up(&self, control: &str, backend: usize) -> bool {
+        self.status(control)["backends"][backend]["up"].as_bool().unwrap()
     }
 
     /// One of its counts.
@@ -97,6 +117,34 @@ impl Dispatcher {
     /// Open descriptors.
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
+    }
+
+    /// CPU time of all its threads so far.
+    pub fn cpu_time(&self) -> Duration {
+        let of_thread = |thread: std::io::Result<std::fs::DirEntry>| {
+            let text = std::fs::read_to_string(thread.unwrap().path().join("schedstat")).unwrap();
+            text.split(' ').next().unwrap().parse::<u64>().unwrap()
+        };
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        Duration::from_nanos(threads.map(of_thread).sum())
+    }
+
+    /// What it holds now.
+    pub fn holdings(&self) -> Holdings {
+        Holdings { user_memory_bytes: self.user_memory_bytes(), descriptors: self.descriptors() }
+    }
+
+    /// Nothing is left of what went on since: no connection is stuck, and it holds no more than `before`.
+    pub fn assert_at_rest(&self, control: &str, before: &Holdings) {
+        let is_open = |of: &serde_json::Value| of["open"] != 0;
+        await_that("every connection ends", || {
+            let status = self.status(control);
+            !is_open(&status) && !status["backends"].as_array().unwrap().iter().any(is_open)
+        });
+        let pipes = 2 * SPARE_PIPES * thread::available_parallelism().unwrap().get();
+        await_that("descriptors are given back", || self.descriptors() <= before.descriptors + pipes);
+        let grown = self.user_memory_bytes().saturating_sub(before.user_memory_bytes);
+        assert!(grown < 4 << 20, "{grown} bytes of user memory are kept");
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -153,6 +201,16 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     }
     bytes.truncate(length);
     bytes
+}
+
+/// Lets this process open as many descriptors as it may. They do not suffice for two tests that need thousands: such tests wait for each other.
+pub fn many_descriptors() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    assert!(hard >= 20_000, "this test needs 20,000 open files, the hard limit is {hard}; raise it with `ulimit -Hn`");
+    setrlimit(Resource::Nofile, Rlimit { current: Some(hard), maximum: Some(hard) }).unwrap();
+    turn
 }
 
 /// Waits until something holds.
