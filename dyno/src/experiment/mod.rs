@@ -11,6 +11,7 @@ mod manifest;
 pub mod matrix;
 pub mod model;
 pub mod occurrence;
+mod pace;
 pub mod preflight;
 pub mod recording;
 mod rig;

@@ -1,7 +1,7 @@
 //! The test stand: everything that is started and written before the first block, and taken down after the last.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -397,6 +397,13 @@ impl Rig {
             // Dropping it ends what did not end.
             let _ = instance.stop();
         }
+    }
+
+    /// Every CPU that the server of some configuration has.
+    pub fn server_cpus(&self) -> Vec<usize> {
+        let cpus: BTreeSet<usize> =
+            self.stands.iter().flat_map(|stand| stand.placement.server.iter().copied()).collect();
+        cpus.into_iter().collect()
     }
 
     /// Starts the load process for these servers (all of them must have been started once, so that their addresses are known).

@@ -16,6 +16,7 @@ use super::job::OutcomeRecord;
 use super::load_process::LoadProcess;
 use super::manifest;
 use super::model::Experiment;
+use super::pace::Pace;
 use super::rig::Rig;
 use super::schedule::{Piece, ROUNDS_MIN, Schedule, drop_too_long, pieces, schedule_rounds, typical_users};
 use super::verify::{
@@ -95,6 +96,7 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
     }
     let mut session = Session {
         experiment,
+        pace: Pace::start(&rig.server_cpus()),
         rig,
         load,
         journal,
@@ -159,6 +161,8 @@ struct Session<'a> {
     rig: Rig,
     load: LoadProcess,
     journal: Journal,
+    /// The pace of every CPU that one of the servers has.
+    pace: Pace,
     stop: &'a AtomicBool,
     started: Instant,
     /// What the untouched server achieved of the declared reuse when it last ran.
@@ -405,7 +409,9 @@ impl Session<'_> {
         let started_ns = self.started.elapsed().as_nanos() as u64;
         let cpu_before = self.server_cpu_ns(index)?;
         let beside_before = self.companion_cpu_ns(index)?;
+        let pace_before = self.pace.read(&self.rig.stands[index].placement.server);
         let outcome = self.load.run(index, self.rig.stands[index].address(), users);
+        let pace_after = self.pace.read(&self.rig.stands[index].placement.server);
         let cpu_after = self.server_cpu_ns(index);
         let (outcome, cpu_after) = match (outcome, cpu_after) {
             (Ok(outcome), Ok(cpu)) => (outcome, cpu),
@@ -440,6 +446,7 @@ impl Session<'_> {
             resumed_accepted: outcome.resumed_accepted,
             errors: outcome.errors,
             steal_ns: manifest::steal_ns().saturating_sub(steal_before),
+            pace_ps: pace_after.since(&pace_before),
             client_bound: verdict.client_bound,
             valid: verdict.valid,
             warnings: verdict.warnings,

@@ -126,6 +126,7 @@ mod tests {
             rounds: 9,
             warnings: vec![],
             detection: crate::stats::calibration::Detection { limit_percent: None, sentence: String::new() },
+            pace: None,
         })
     }
 

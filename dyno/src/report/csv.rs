@@ -5,7 +5,7 @@ use crate::store::{Block, Kind, Record};
 /// A number or mark of a block, with the name of its column.
 type Field = (&'static str, fn(&Block) -> u64);
 
-const FIELDS: [Field; 17] = [
+const FIELDS: [Field; 18] = [
     ("position_in_round", |block| u64::from(block.position_in_round)),
     ("started_ns", |block| block.started_ns),
     ("elapsed_ns", |block| block.elapsed_ns),
@@ -21,6 +21,7 @@ const FIELDS: [Field; 17] = [
     ("resumed_accepted", |block| block.resumed_accepted),
     ("errors", |block| block.errors.values().sum()),
     ("steal_ns", |block| block.steal_ns),
+    ("pace_ps", |block| block.pace_ps),
     ("client_bound", |block| u64::from(block.client_bound)),
     ("valid", |block| u64::from(block.valid)),
 ];

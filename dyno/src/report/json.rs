@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::answer::answer;
 use super::{beside, remedies};
 use crate::stats::answers::{ComparisonAnswer, Relative, RemedyAnswer, SetupAndData};
+use crate::stats::pace::Pace;
 use crate::stats::shares::{Difference, Share};
 use crate::stats::{Beside, ConfigurationSummary, Summary};
 use crate::store::{Block, Manifest, Record, Warning};
@@ -23,6 +24,7 @@ struct Results<'a> {
     shares: &'a [Share],
     interaction: &'a [Difference],
     instrument: &'a [Difference],
+    pace: Option<&'a Pace>,
     detection_limit_percent: Option<f64>,
     relative_to_plain_http: &'a [Relative],
     comparisons: &'a [ComparisonAnswer],
@@ -49,6 +51,7 @@ pub fn results(record: &Record, summary: &Summary) -> String {
         shares: &summary.shares.shares,
         interaction: &summary.shares.interaction,
         instrument: &summary.shares.instrument,
+        pace: summary.pace.as_ref(),
         detection_limit_percent: summary.detection.limit_percent,
         relative_to_plain_http: &summary.answers.relative,
         comparisons: &summary.answers.comparisons,

@@ -9,6 +9,7 @@ use super::sections::{self, Section};
 use super::text::{
     count, difference_with_interval, interval, percent, share_with_interval, short_share_label, tenths, whole,
 };
+use crate::stats::pace::Pace;
 use crate::stats::shares::{Difference, MISSING};
 use crate::stats::{Metric, Share, Summary, Verdict};
 use crate::store::Record;
@@ -201,6 +202,7 @@ pub(super) fn comparisons(summary: &Summary) -> Vec<String> {
         ));
     }
     remarks.extend(missing(summary));
+    remarks.extend(summary.pace.as_ref().map(Pace::sentence));
     remarks.push(summary.detection.sentence.clone());
     remarks
 }

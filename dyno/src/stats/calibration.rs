@@ -24,7 +24,7 @@ pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
     let loaded = rounds.find(&Kind::Loaded)?;
     let index = |name: &str| record.configurations.iter().position(|one| one.name == name && one.valid);
     let cost_us = |index: usize| -> Column {
-        let ratios = rounds.ratio(index, |block| block.server_cpu_ns, |block| block.hits);
+        let ratios = rounds.cost(index, Metric::Cpu);
         ratios.into_iter().map(|ns| ns.map(|ns| ns / 1e3)).collect()
     };
     let mut pairs = vec![(0.0, as_is, index(&names.again)?)];
@@ -98,7 +98,8 @@ impl Detection {
         let limit = calibration.limit_percent(seconds);
         let sentence = if limit.is_finite() {
             format!(
-                "Detection limit: a difference of {limit:.1} % of a hit's CPU is found 19 times in 20 after {seconds:.1} s of each configuration                  (calibrated on {} {}).",
+                "Detection limit: a difference of {limit:.1} % of a hit's CPU is found 19 times in 20 after {seconds:.1} s of each configuration \
+                 (calibrated on {} {}).",
                 calibration.server,
                 ago(record.created_unix_s, calibration.created_unix_s),
             )

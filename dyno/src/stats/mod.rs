@@ -9,6 +9,7 @@ pub mod beside;
 pub mod bootstrap;
 pub mod calibration;
 pub mod distribution;
+pub mod pace;
 pub mod papers;
 pub mod prng;
 pub mod robust;

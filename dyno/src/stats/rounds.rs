@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::bootstrap::Column;
+use super::pace::{self, Pace};
 use super::robust::TRIM;
 use super::shares::Metric;
 use crate::store::{Block, Kind, Record};
@@ -14,6 +15,8 @@ pub(super) struct Rounds<'a> {
     /// as is takes part in every comparison, so that measuring it more than once per round narrows all intervals. They
     /// count as one longer block.
     blocks: Vec<Vec<Vec<&'a Block>>>,
+    /// How costs go with the machine's pace, where it was sampled.
+    pace: Option<Pace>,
 }
 
 impl<'a> Rounds<'a> {
@@ -40,7 +43,13 @@ impl<'a> Rounds<'a> {
                 table[block.configuration][column].push(block);
             }
         }
-        Rounds { record, blocks: table }
+        let pace = Pace::of(table.iter().flatten().flatten().copied());
+        Rounds { record, blocks: table, pace }
+    }
+
+    /// How costs go with the machine's pace, where it was sampled.
+    pub(super) fn pace(&self) -> Option<&Pace> {
+        self.pace.as_ref()
     }
 
     /// Index of the first valid configuration of this kind that has at least one usable block.
@@ -66,22 +75,41 @@ impl<'a> Rounds<'a> {
         self.blocks[index].iter().flatten().copied()
     }
 
-    /// One ratio per round from a configuration alone: the sums of two counts over its blocks, divided.
-    pub(super) fn ratio(&self, index: usize, of: fn(&Block) -> u64, by: fn(&Block) -> u64) -> Column {
-        self.blocks[index].iter().map(|blocks| ratio(blocks, of, by)).collect()
+    /// The cost per hit of a configuration in each round, nanoseconds at the machine's mean pace.
+    pub(super) fn cost(&self, index: usize, metric: Metric) -> Column {
+        self.blocks[index].iter().map(|blocks| self.cost_per_hit(blocks, metric)).collect()
+    }
+
+    /// CPU time of the load per hit in each round, nanoseconds.
+    pub(super) fn client_cost(&self, index: usize) -> Column {
+        let per_hit = |blocks: &Vec<&Block>| {
+            let sum = |field: fn(&Block) -> u64| blocks.iter().map(|block| field(block)).sum::<u64>() as f64;
+            (!blocks.is_empty()).then(|| sum(|block| block.client_cpu_ns) / sum(|block| block.hits))
+        };
+        self.blocks[index].iter().map(per_hit).collect()
     }
 
     /// One value per round from a configuration and the server as is, each by its cost per hit.
     pub(super) fn paired(&self, as_is: usize, other: usize, metric: Metric, value: impl Fn(f64, f64) -> f64) -> Column {
         let pairs = self.blocks[as_is].iter().zip(&self.blocks[other]);
-        pairs.map(|(a, b)| Some(value(cost_per_hit(a, metric)?, cost_per_hit(b, metric)?))).collect()
+        pairs.map(|(a, b)| Some(value(self.cost_per_hit(a, metric)?, self.cost_per_hit(b, metric)?))).collect()
     }
 
     /// The costs per hit of several configurations in each round in which all of them have a usable block.
     pub(super) fn costs(&self, configurations: &[usize], metric: Metric) -> Vec<Option<Vec<f64>>> {
-        let cost = |round: usize, index: usize| cost_per_hit(&self.blocks[index][round], metric);
+        let cost = |round: usize, index: usize| self.cost_per_hit(&self.blocks[index][round], metric);
         let rounds = self.measured() as usize;
         (0..rounds).map(|round| configurations.iter().map(|&index| cost(round, index)).collect()).collect()
+    }
+
+    /// Cost per hit of the blocks of one configuration in one round, which count as one longer block.
+    fn cost_per_hit(&self, blocks: &[&Block], metric: Metric) -> Option<f64> {
+        let cost = |block: &&Block| {
+            let correction = self.pace.as_ref().map_or(1.0, |pace| pace.correction(block, metric));
+            pace::per_hit(block, metric) * correction * block.hits as f64
+        };
+        let hits: u64 = blocks.iter().map(|block| block.hits).sum();
+        (!blocks.is_empty()).then(|| blocks.iter().map(cost).sum::<f64>() / hits as f64)
     }
 
     /// Whether something else than the server limited one of these configurations: more of its blocks than a trimmed mean leaves out.
@@ -109,16 +137,4 @@ fn usable(record: &Record, block: &Block) -> bool {
     let valid_configuration =
         record.configurations.get(block.configuration).is_some_and(|configuration| configuration.valid);
     valid_configuration && block.valid && block.hits > 0 && block.elapsed_ns > 0 && block.server_cpu_ns > 0
-}
-
-fn cost_per_hit(blocks: &[&Block], metric: Metric) -> Option<f64> {
-    match metric {
-        Metric::Cpu => ratio(blocks, |block| block.server_cpu_ns, |block| block.hits),
-        Metric::Throughput => ratio(blocks, |block| block.elapsed_ns, |block| block.hits),
-    }
-}
-
-fn ratio(blocks: &[&Block], of: fn(&Block) -> u64, by: fn(&Block) -> u64) -> Option<f64> {
-    let sum = |field: fn(&Block) -> u64| blocks.iter().map(|block| field(block)).sum::<u64>() as f64;
-    (!blocks.is_empty()).then(|| sum(of) / sum(by))
 }

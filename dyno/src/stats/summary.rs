@@ -11,6 +11,7 @@ use super::answers::Answers;
 use super::beside::Beside;
 use super::bootstrap::{Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::calibration::Detection;
+use super::pace::Pace;
 use super::rounds::Rounds;
 use super::shares::{Metric, Shares};
 use crate::store::{Kind, Record, Warning};
@@ -110,6 +111,8 @@ pub struct Summary {
     pub warnings: Vec<Warning>,
     /// What differences could be found.
     pub detection: Detection,
+    /// What the machine's pace explains, where it was sampled.
+    pub pace: Option<Pace>,
 }
 
 impl Summary {
@@ -136,7 +139,18 @@ impl Summary {
         let beside = Beside::of(record, &shares, &answers);
         let detection = Detection::of(record);
         warnings.extend(detection.below(&shares));
-        Summary { shares, answers, beside, configurations, phases, rounds: rounds.measured(), warnings, detection }
+        let pace = rounds.pace().cloned();
+        Summary {
+            shares,
+            answers,
+            beside,
+            configurations,
+            phases,
+            rounds: rounds.measured(),
+            warnings,
+            detection,
+            pace,
+        }
     }
 
     /// The configuration of this kind, if its blocks can be used.
@@ -155,9 +169,9 @@ fn summarise(
 ) -> ConfigurationSummary {
     let configuration = &record.configurations[index];
     let columns = [
-        rounds.ratio(index, |block| block.hits, |block| block.elapsed_ns),
-        rounds.ratio(index, |block| block.server_cpu_ns, |block| block.hits),
-        rounds.ratio(index, |block| block.client_cpu_ns, |block| block.hits),
+        rounds.cost(index, Metric::Throughput).into_iter().map(|ns| ns.map(f64::recip)).collect(),
+        rounds.cost(index, Metric::Cpu),
+        rounds.client_cost(index),
     ];
     let combinations: Vec<Combination> = (0..columns.len()).map(Combination::column).collect();
     let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);

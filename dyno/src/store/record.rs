@@ -181,6 +181,9 @@ pub struct Block {
     pub errors: BTreeMap<String, u64>,
     /// CPU time that the hypervisor took from this machine, nanoseconds, summed over its CPUs.
     pub steal_ns: u64,
+    /// Mean time of a step of fixed work that was done now and then on the server's CPUs, picoseconds; 0: not sampled.
+    #[serde(default)]
+    pub pace_ps: u64,
     /// The client, not the server, was the bottleneck: hits per second are a lower bound. CPU per hit stays valid.
     pub client_bound: bool,
     /// Whether the block may be used.

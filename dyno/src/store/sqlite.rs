@@ -16,7 +16,7 @@ use super::error::StoreError;
 use super::record::{Block, Record};
 
 /// Version of the tables below; kept in SQLite's `user_version`.
-const SCHEMA_VERSION: i64 = 2;
+const SCHEMA_VERSION: i64 = 3;
 /// Marks the file as ours: `tlsd` in ASCII; kept in SQLite's `application_id`.
 const APPLICATION_ID: i64 = 0x746c_7364;
 /// How long to wait for another process that is writing.
@@ -55,6 +55,7 @@ const SCHEMA: &str = "
         errors TEXT NOT NULL,
         warnings TEXT NOT NULL,
         companion_cpu_ns INTEGER NOT NULL DEFAULT 0,
+        pace_ps INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (record, sequence)
     );
     CREATE TABLE phases (
@@ -67,8 +68,12 @@ const SCHEMA: &str = "
     );
 ";
 
-/// From version 1 of the tables to version 2: servers beside the server under test were not counted before.
-const UPGRADE_FROM_1: &str = "ALTER TABLE blocks ADD COLUMN companion_cpu_ns INTEGER NOT NULL DEFAULT 0";
+/// What brings the tables of version 1, 2, … to the next: servers beside the server under test were not counted before version 2, nor the
+/// pace of the machine before version 3.
+const UPGRADES: [&str; SCHEMA_VERSION as usize - 1] = [
+    "ALTER TABLE blocks ADD COLUMN companion_cpu_ns INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE blocks ADD COLUMN pace_ps INTEGER NOT NULL DEFAULT 0",
+];
 
 /// The store of records.
 #[derive(Debug)]
@@ -267,12 +272,13 @@ impl Store {
                 transaction.pragma_update(None, "user_version", SCHEMA_VERSION)
             })?;
         }
-        if self.check_version()? == 1 {
+        if self.check_version()? < SCHEMA_VERSION {
             self.write(|transaction| {
                 // Another process may have been faster.
                 let found: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
-                if found == 1 {
-                    transaction.execute_batch(UPGRADE_FROM_1)?;
+                let done = usize::try_from(found - 1).unwrap_or(0);
+                for upgrade in UPGRADES.iter().skip(done) {
+                    transaction.execute_batch(upgrade)?;
                 }
                 transaction.pragma_update(None, "user_version", SCHEMA_VERSION)
             })?;
@@ -349,7 +355,7 @@ fn insert_block(transaction: &Transaction, id: &str, sequence: usize, block: &Bl
     transaction.execute(
         "INSERT INTO blocks VALUES (:record, :sequence, :round, :configuration, :position_in_round, :started_ns, :elapsed_ns, :hits,
          :body_bytes, :server_cpu_ns, :client_cpu_ns, :connections, :handshakes_full, :resumed_intended, :resumed_offered,
-         :resumed_accepted, :steal_ns, :client_bound, :valid, :errors, :warnings, :companion_cpu_ns)",
+         :resumed_accepted, :steal_ns, :client_bound, :valid, :errors, :warnings, :companion_cpu_ns, :pace_ps)",
         rusqlite::named_params! {
             ":record": id, ":sequence": sequence, ":round": block.round, ":configuration": block.configuration,
             ":position_in_round": block.position_in_round, ":started_ns": block.started_ns, ":elapsed_ns": block.elapsed_ns,
@@ -358,6 +364,7 @@ fn insert_block(transaction: &Transaction, id: &str, sequence: usize, block: &Bl
             ":resumed_intended": block.resumed_intended, ":resumed_offered": block.resumed_offered,
             ":resumed_accepted": block.resumed_accepted, ":steal_ns": block.steal_ns, ":client_bound": block.client_bound,
             ":valid": block.valid, ":errors": json(&block.errors), ":warnings": json(&block.warnings), ":companion_cpu_ns": block.companion_cpu_ns,
+            ":pace_ps": block.pace_ps,
         },
     )?;
     let mut statement = transaction.prepare_cached("INSERT INTO phases VALUES (?1, ?2, ?3, ?4)")?;
@@ -378,7 +385,7 @@ fn block_from_row(row: &Row) -> rusqlite::Result<(u64, Block)> {
         body_bytes: row.get("body_bytes")?,
         server_cpu_ns: row.get("server_cpu_ns")?,
         client_cpu_ns: row.get("client_cpu_ns")?,
-        companion_cpu_ns: companion_cpu_ns(row)?,
+        companion_cpu_ns: later_column(row, "companion_cpu_ns")?,
         connections: row.get("connections")?,
         handshakes_full: row.get("handshakes_full")?,
         resumed_intended: row.get("resumed_intended")?,
@@ -386,6 +393,7 @@ fn block_from_row(row: &Row) -> rusqlite::Result<(u64, Block)> {
         resumed_accepted: row.get("resumed_accepted")?,
         errors: json_column(row, "errors")?,
         steal_ns: row.get("steal_ns")?,
+        pace_ps: later_column(row, "pace_ps")?,
         client_bound: row.get("client_bound")?,
         valid: row.get("valid")?,
         warnings: json_column(row, "warnings")?,
@@ -394,9 +402,9 @@ fn block_from_row(row: &Row) -> rusqlite::Result<(u64, Block)> {
     Ok((row.get("sequence")?, block))
 }
 
-/// A store of version 1 that may only be read lacks the column.
-fn companion_cpu_ns(row: &Row) -> rusqlite::Result<u64> {
-    match row.get("companion_cpu_ns") {
+/// A column that a store of an earlier version lacks, which may only be read.
+fn later_column(row: &Row, name: &str) -> rusqlite::Result<u64> {
+    match row.get(name) {
         Err(rusqlite::Error::InvalidColumnName(_)) => Ok(0),
         other => other,
     }
