@@ -127,7 +127,7 @@ impl Site {
             self.memory.note_address(address, route.slot, self.now_s, TIMEOUT_S);
         }
         let mut student = Student::new(offer);
-        student.set_learn(route.learn);
+        student.set_route(&route);
         (route.slot, route.reason, student)
     }
 

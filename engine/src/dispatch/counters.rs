@@ -50,6 +50,8 @@ counters! {
         sessions_accepted,
         /// Offered sessions that the backend rejected: a full handshake took place.
         sessions_rejected,
+        /// Those of the rejected sessions that went to the backend known to hold them: it had forgotten them, or changed its keys.
+        sessions_refused_by_holder,
         /// Connections without a session, sent by load.
         routed_fresh,
         /// Connections sent to the backend that is known to hold the session.

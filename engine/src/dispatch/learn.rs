@@ -4,6 +4,7 @@ use tlsdyno_wire::hello::{TLS12, TLS13};
 use tlsdyno_wire::session_keys::{ClientReader, ServerReader, ServerSays, SessionId};
 
 use super::memory::{Memory, Name, Offer};
+use super::route::{Reason, Route};
 
 /// What a handshake came to, for the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub struct Student {
     offer: Offer,
     /// Rejections and acceptances of names are remembered.
     learn: bool,
+    /// The backend is known to hold the session.
+    sent_to_holder: bool,
     server: ServerReader,
     /// Reads the second hello, after a HelloRetryRequest.
     second: Option<ClientReader>,
@@ -51,6 +54,7 @@ impl Student {
         Student {
             offer,
             learn: true,
+            sent_to_holder: false,
             server: ServerReader::default(),
             second: None,
             issued_id: None,
@@ -63,9 +67,15 @@ impl Student {
         &self.offer
     }
 
-    /// Whether keys of the offered tickets are to be learned.
-    pub fn set_learn(&mut self, learn: bool) {
-        self.learn = learn;
+    /// Where the connection is sent, and whether keys of the offered tickets are to be learned.
+    pub fn set_route(&mut self, route: &Route) {
+        self.learn = route.learn;
+        self.sent_to_holder = route.reason == Reason::Known;
+    }
+
+    /// The backend is known to hold the session: a rejection is its own decision.
+    pub fn sent_to_holder(&self) -> bool {
+        self.sent_to_holder
     }
 
     /// Nothing more can be learned.

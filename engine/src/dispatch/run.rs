@@ -384,7 +384,7 @@ impl Loop<'_> {
         let Some(student) = &mut connection.student else { return self.router.blind(&choices, address) };
         let now_s = seconds(self.now_ns);
         let route = self.router.by_session(&choices, address, student.offer(), &self.shared.memory, now_s)?;
-        student.set_learn(route.learn);
+        student.set_route(&route);
         connection.known = route.reason == Reason::Known;
         let counts = &self.counts.all;
         let count = match route.reason {
@@ -659,6 +659,7 @@ fn watch(
     counts.sessions_offered.add(offered);
     counts.sessions_accepted.add(accepted);
     counts.sessions_rejected.add(offered - accepted);
+    counts.sessions_refused_by_holder.add((outcome == Some(Outcome::Rejected) && follows.sent_to_holder()).into());
     if follows.is_done() {
         *student = None;
     }
