@@ -65,7 +65,7 @@ pub struct Handshake {
     pub encrypt_then_mac: bool,
     /// The TLS 1.2 master secret is bound to the transcript (RFC 7627). False in TLS 1.3, where the question does not arise.
     pub extended_master_secret: bool,
-    /// The server asked for a client certificate (and got none).
+    /// The server asked for a client certificate; it got [`crate::Settings::client_certificate`], or an empty one.
     pub certificate_requested: bool,
     /// Index in [`crate::Settings::alpn`] of the protocol that the server chose.
     pub alpn: Option<u8>,

@@ -10,6 +10,7 @@ use tlsdyno_wire::limits;
 use crate::crypto::CryptoError;
 use crate::crypto::hash::{Digest, digest};
 use crate::crypto::kdf::{derive_secret, hkdf_extract};
+use crate::crypto::sign::ClientCertificate;
 use crate::crypto::verify::{SIGNATURE_SCHEMES, Trust};
 use crate::noop::{Stage, StageSet};
 use crate::script::{Script, Scripts};
@@ -43,6 +44,8 @@ pub struct Settings {
     pub tickets: bool,
     /// DER certificates trusted as roots at honest effort.
     pub trust_anchors: Vec<Vec<u8>>,
+    /// What a server gets that asks for a certificate; `None`: an empty one, and it decides.
+    pub client_certificate: Option<Arc<ClientCertificate>>,
     /// The time at which certificates must be valid, in seconds since 1970 (the client has no clock).
     pub now_unix_s: u64,
     /// TLS 1.3: send data with the hello when a session allows it (early data, RFC 9846 section 2.3).
@@ -71,6 +74,7 @@ impl Default for Settings {
             extended_master_secret: true,
             tickets: true,
             trust_anchors: Vec::new(),
+            client_certificate: None,
             now_unix_s: 0,
             early_data: false,
             universal: None,
@@ -200,6 +204,11 @@ impl Config {
         self.settings.scripts.as_ref().and_then(|scripts| scripts.resumed.as_ref())
     }
 
+    /// Whether a transcript keeps the messages: a client certificate's TLS 1.2 signature is over them.
+    pub(crate) fn keeps_messages(&self) -> bool {
+        self.settings.client_certificate.is_some() && self.offers(Version::Tls12)
+    }
+
     /// Whether data travel in plain after the handshake.
     pub(crate) fn is_plain(&self) -> bool {
         self.settings.stages_off.contains(Stage::Marshalling)
@@ -310,6 +319,9 @@ fn check_shim_stages(settings: &Settings) -> Result<(), ConfigError> {
     }
     if settings.early_data && (off(Stage::Marshalling) || off(Stage::Setup)) {
         return contradiction("early data need a real handshake and protected data");
+    }
+    if settings.client_certificate.is_some() && off(Stage::Authentication) {
+        return contradiction("a client certificate needs its signature: leave `authentication` on");
     }
     for stage in [Stage::Handshake, Stage::RoundTrip] {
         if off(stage) && settings.scripts.is_none() {

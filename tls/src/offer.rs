@@ -91,7 +91,7 @@ impl Offer {
         let message = offer.write(config, now_ms, None, out);
         offer.transcript = match config.only_hash() {
             Some(hash) => {
-                let mut transcript = Transcript::new(hash, settings.stages_off);
+                let mut transcript = Transcript::new(hash, settings.stages_off).keeping(config.keeps_messages());
                 transcript.update(&out[message..]);
                 Opening::Hashed(transcript)
             }
@@ -220,7 +220,8 @@ impl Offer {
         match std::mem::replace(&mut self.transcript, Opening::Held(Vec::new())) {
             Opening::Hashed(transcript) => transcript,
             Opening::Held(hello) => {
-                let mut transcript = Transcript::new(hash, config.settings().stages_off);
+                let mut transcript =
+                    Transcript::new(hash, config.settings().stages_off).keeping(config.keeps_messages());
                 transcript.update(&hello);
                 transcript
             }

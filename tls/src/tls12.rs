@@ -3,7 +3,7 @@
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use tlsdyno_wire::codec::{put_vector8, put_vector16, put_vector24};
 use tlsdyno_wire::handshake::{
-    self, Body, Certificate12, CertificateRequest12, Message, NewSessionTicket12, ServerKeyExchange,
+    self, Body, Certificate12, CertificateRequest12, CertificateVerify, Message, NewSessionTicket12, ServerKeyExchange,
 };
 use tlsdyno_wire::hello::{self, ServerHello};
 use tlsdyno_wire::{limits, record};
@@ -20,7 +20,7 @@ use crate::error::{Alert, Error};
 use crate::offer::{Offer, SessionId, unsolicited};
 use crate::records::Records;
 use crate::session::{Established12, Session, SessionKind};
-use crate::suite::{KeyExchange, Suite};
+use crate::suite::{KeyExchange, Suite, Version};
 use crate::tls13::{chosen_protocol, require_empty};
 
 /// Bytes of a Finished (RFC 5246 section 7.4.9).
@@ -42,7 +42,8 @@ pub(crate) struct Handshaking {
     certificate: Vec<u8>,
     /// Our share and the secret shared with the server's.
     exchange: Option<(KeyShare, Secret)>,
-    certificate_requested: bool,
+    /// The server's CertificateRequest, if there was one: the scheme that the client's certificate can answer it with.
+    requested: Option<Option<u16>>,
     master: [u8; 48],
     /// The server's keys, in force after its change_cipher_spec.
     opener: Option<Opener>,
@@ -85,7 +86,7 @@ impl Handshaking {
             ticket_promised,
             certificate: Vec::new(),
             exchange: None,
-            certificate_requested: false,
+            requested: None,
             master: [0; 48],
             opener: None,
             sealer: None,
@@ -123,9 +124,10 @@ impl Handshaking {
                 self.server_key_exchange(message.body(), context)?
             }
             (Expect::RequestOrDone, handshake::CERTIFICATE_REQUEST) => {
-                CertificateRequest12::decode(message.body())?;
+                let request = CertificateRequest12::decode(message.body())?;
                 context.summary.certificate_requested = true;
-                self.certificate_requested = true;
+                let own = context.config.settings().client_certificate.as_ref();
+                self.requested = Some(own.and_then(|own| own.scheme(Version::Tls12, request.schemes)));
                 self.expect = Expect::Done;
             }
             (Expect::RequestOrDone | Expect::Done, handshake::SERVER_HELLO_DONE) => {
@@ -196,11 +198,14 @@ impl Handshaking {
         Ok(())
     }
 
-    /// The client's flight of a full handshake: Certificate (empty, if requested), ClientKeyExchange, change_cipher_spec, Finished.
+    /// The client's flight of a full handshake: Certificate (if requested; it may be empty), ClientKeyExchange, CertificateVerify (unless
+    /// it is), change_cipher_spec, Finished.
     fn answer(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
         let mut flight = Vec::with_capacity(128);
-        if self.certificate_requested {
-            handshake::put(&mut flight, &Certificate12 { chain: Vec::new() });
+        let own = context.config.settings().client_certificate.as_ref().zip(self.requested.flatten());
+        if self.requested.is_some() {
+            let chain = own.iter().flat_map(|(own, _)| own.chain_der()).map(Vec::as_slice).collect();
+            handshake::put(&mut flight, &Certificate12 { chain });
         }
         let mut premaster_rsa = [0; 48];
         flight.push(handshake::CLIENT_KEY_EXCHANGE);
@@ -220,7 +225,14 @@ impl Handshaking {
             }
         };
         self.transcript.update(&flight);
+        // RFC 7627 section 3: the session hash ends with the ClientKeyExchange.
         self.master = self.master_secret(premaster, context);
+        if let Some((own, scheme)) = own {
+            let signature = own.sign(scheme, self.transcript.kept())?;
+            let start = flight.len();
+            handshake::put(&mut flight, &CertificateVerify { scheme, signature: &signature });
+            self.transcript.update(&flight[start..]);
+        }
         context.records.send(record::HANDSHAKE, &flight, context.out);
         self.derive_keys(context, true);
         self.send_finished(context);

@@ -1,12 +1,12 @@
 //! TLS 1.3 after the ServerHello (RFC 9846): the rest of the handshake, and what follows it.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use tlsdyno_wire::codec::Problem;
+use tlsdyno_wire::codec::{Problem, Reader};
 use tlsdyno_wire::handshake::{
     self, Body, Certificate13, CertificateRequest13, CertificateVerify, EncryptedExtensions, KeyUpdate, Message,
     NewSessionTicket13,
 };
-use tlsdyno_wire::hello::{self, ServerHello};
+use tlsdyno_wire::hello::{self, Extensions, ServerHello};
 use tlsdyno_wire::{limits, record};
 
 use crate::authenticate;
@@ -20,7 +20,7 @@ use crate::error::{Alert, Error};
 use crate::offer::{Offer, early_secret, unsolicited};
 use crate::records::Records;
 use crate::session::{Session, SessionKind, Ticket13};
-use crate::suite::{Hash, Suite};
+use crate::suite::{Hash, Suite, Version};
 
 /// A handshake after its ServerHello.
 pub(crate) struct Handshaking {
@@ -37,8 +37,8 @@ pub(crate) struct Handshaking {
     early_data_fit: bool,
     /// The server's own certificate, where a signature is to be checked by it.
     certificate: Vec<u8>,
-    /// The context of the server's CertificateRequest, if there was one.
-    requested: Option<Vec<u8>>,
+    /// The server's CertificateRequest, if there was one: the scheme that the client's certificate can answer it with.
+    requested: Option<Option<u16>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -171,12 +171,16 @@ impl Handshaking {
         if !request.context.is_empty() {
             return Err(Error::illegal("a CertificateRequest of the handshake has a context"));
         }
-        if request.extensions.get(hello::SIGNATURE_ALGORITHMS).is_none() {
+        let Some(algorithms) = request.extensions.get(hello::SIGNATURE_ALGORITHMS) else {
             let what = "CertificateRequest lacks signature_algorithms";
             return Err(Error::PeerMisbehaved { what, alert: Alert::MISSING_EXTENSION });
-        }
+        };
+        let mut reader = Reader::new("signature_algorithms", algorithms);
+        let schemes = reader.vector16()?;
+        reader.finish()?;
         context.summary.certificate_requested = true;
-        self.requested = Some(request.context.to_vec());
+        let own = context.config.settings().client_certificate.as_ref();
+        self.requested = Some(own.and_then(|own| own.scheme(Version::Tls13, schemes)));
         Ok(())
     }
 
@@ -198,13 +202,10 @@ impl Handshaking {
     fn certificate_verify(&mut self, body: &[u8], config: &Config) -> Result<(), Error> {
         let verify = CertificateVerify::decode(body)?;
         let digest = self.transcript.current();
-        let mut signed = Vec::new();
-        if config.checks_signatures() {
-            // RFC 9846 section 4.4.3.
-            signed.extend_from_slice(&[0x20; 64]);
-            signed.extend_from_slice(b"TLS 1.3, server CertificateVerify\0");
-            signed.extend_from_slice(digest.as_slice());
-        }
+        let signed = match config.checks_signatures() {
+            true => signed_content(b"TLS 1.3, server CertificateVerify\0", &digest),
+            false => Vec::new(),
+        };
         let signature = authenticate::Signature { scheme: verify.scheme, bytes: verify.signature, message: &signed };
         authenticate::signature(config, &self.certificate, &signature, scheme_allowed_in_13)
     }
@@ -223,15 +224,15 @@ impl Handshaking {
         let at_finished = self.transcript.current();
         let client_secret = main.derive_secret(b"c ap traffic", &at_finished);
         let server_secret = main.derive_secret(b"s ap traffic", &at_finished);
-        self.answer(context);
+        self.answer(context)?;
         let resumption = main.derive_secret(b"res master", &self.transcript.current());
         context.records.sealer = Some(Sealer::tls13(self.suite, off, client_secret.as_slice()));
         context.records.opener = Some(Opener::tls13(self.suite, off, server_secret.as_slice()));
         Ok(State::Open13(Box::new(Open { suite: self.suite, client_secret, server_secret, resumption })))
     }
 
-    /// The client's last flight: an empty Certificate if one was requested, and Finished.
-    fn answer(&mut self, context: &mut Context<'_>) {
+    /// The client's last flight: a Certificate if one was requested, with its CertificateVerify unless it is empty, and Finished.
+    fn answer(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
         let (hash, off) = (self.suite.hash(), context.config.settings().stages_off);
         if let Some(sealer) = self.sealer.take() {
             // RFC 9846 section 4.5: EndOfEarlyData is the last message under the keys of early data.
@@ -240,11 +241,8 @@ impl Handshaking {
             self.transcript.update(&end);
             context.records.sealer = Some(sealer);
         }
-        if let Some(request_context) = self.requested.take() {
-            let mut certificate = Vec::new();
-            handshake::put(&mut certificate, &Certificate13 { context: &request_context, chain: Vec::new() });
-            context.records.send(record::HANDSHAKE, &certificate, context.out);
-            self.transcript.update(&certificate);
+        if let Some(scheme) = self.requested.take() {
+            self.send_certificate(scheme, context)?;
         }
         let verify_data = finished_mac(hash, off, self.client_secret.as_slice(), &self.transcript.current());
         let length = hash.digest_bytes();
@@ -255,7 +253,33 @@ impl Handshaking {
         let finished = &finished[..handshake::HEADER + length];
         context.records.send(record::HANDSHAKE, finished, context.out);
         self.transcript.update(finished);
+        Ok(())
     }
+
+    /// Without a scheme the Certificate is empty: the client has none that the server could verify (RFC 9846 section 4.4.2).
+    fn send_certificate(&mut self, scheme: Option<u16>, context: &mut Context<'_>) -> Result<(), Error> {
+        let own = context.config.settings().client_certificate.as_ref();
+        let own = own.zip(scheme);
+        let none = Extensions::default();
+        let chain = own.iter().flat_map(|(own, _)| own.chain_der()).map(|der| (der.as_slice(), none));
+        let mut flight = Vec::new();
+        handshake::put(&mut flight, &Certificate13 { context: &[], chain: chain.collect() });
+        self.transcript.update(&flight);
+        if let Some((own, scheme)) = own {
+            let signed = signed_content(b"TLS 1.3, client CertificateVerify\0", &self.transcript.current());
+            let signature = own.sign(scheme, &signed)?;
+            let start = flight.len();
+            handshake::put(&mut flight, &CertificateVerify { scheme, signature: &signature });
+            self.transcript.update(&flight[start..]);
+        }
+        context.records.send(record::HANDSHAKE, &flight, context.out);
+        Ok(())
+    }
+}
+
+/// What a CertificateVerify signs (RFC 9846 section 4.4.3).
+fn signed_content(label: &[u8], transcript: &Digest) -> Vec<u8> {
+    [&[0x20; 64], label, transcript.as_slice()].concat()
 }
 
 /// The pre-shared key, if the server took the one that was offered.

@@ -63,7 +63,11 @@ impl AsRef<[u8]> for Digest {
 
 /// The running hash over the handshake messages.
 #[derive(Clone, Debug)]
-pub struct Transcript(State);
+pub struct Transcript {
+    state: State,
+    /// The messages themselves, where they were asked for.
+    kept: Option<Vec<u8>>,
+}
 
 #[derive(Clone, Debug)]
 enum State {
@@ -75,16 +79,31 @@ enum State {
 impl Transcript {
     /// An empty transcript; stage `digest` off makes it the contract's checksum.
     pub fn new(hash: Hash, off: StageSet) -> Transcript {
-        Transcript(match hash {
+        let state = match hash {
             _ if off.contains(Stage::Digest) => State::Checksum(hash, Checksum::new()),
             Hash::Sha256 => State::Sha256(Sha256::new()),
             Hash::Sha384 => State::Sha384(Sha384::new()),
-        })
+        };
+        Transcript { state, kept: None }
+    }
+
+    /// The same, and it keeps the messages if `keep`: a client's TLS 1.2 signature covers them, with a hash of its own (RFC 5246
+    /// section 7.4.8).
+    pub fn keeping(self, keep: bool) -> Transcript {
+        Transcript { kept: keep.then(Vec::new), ..self }
+    }
+
+    /// The messages so far; empty if they are not kept.
+    pub fn kept(&self) -> &[u8] {
+        self.kept.as_deref().unwrap_or_default()
     }
 
     /// Appends a piece; how the input is cut into pieces does not matter.
     pub fn update(&mut self, data: &[u8]) {
-        match &mut self.0 {
+        if let Some(kept) = &mut self.kept {
+            kept.extend_from_slice(data);
+        }
+        match &mut self.state {
             State::Sha256(state) => state.update(data),
             State::Sha384(state) => state.update(data),
             State::Checksum(_, state) => state.update(data),
@@ -93,7 +112,7 @@ impl Transcript {
 
     /// The digest of everything so far; the transcript goes on.
     pub fn current(&self) -> Digest {
-        match &self.0 {
+        match &self.state {
             State::Sha256(state) => Digest::copy_of(&state.clone().finalize()),
             State::Sha384(state) => Digest::copy_of(&state.clone().finalize()),
             State::Checksum(hash, state) => state.digest(*hash),

@@ -8,6 +8,7 @@ pub mod exchange;
 pub mod hash;
 pub mod kdf;
 pub mod protect;
+pub mod sign;
 pub mod verify;
 
 #[cfg(test)]
@@ -39,7 +40,7 @@ pub enum CryptoError {
     #[error("the certificate cannot be read: {0}")]
     MalformedCertificate(&'static str),
     /// The certificate's key does not fit what was negotiated.
-    #[error("the certificate's public key cannot be used: {0}")]
+    #[error("a certificate's key cannot be used: {0}")]
     UnsuitableKey(&'static str),
     /// The chain ends at nobody who is trusted.
     #[error(

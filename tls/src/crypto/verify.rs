@@ -145,14 +145,14 @@ pub fn scheme_allowed_in_13(scheme: u16, kind: KeyKind) -> bool {
 pub const SIGNATURE_SCHEMES: [u16; 8] =
     [ECDSA_SHA256, ECDSA_SHA384, PSS_SHA256, PSS_SHA384, PSS_SHA512, PKCS1_SHA256, PKCS1_SHA384, PKCS1_SHA512];
 
-const PKCS1_SHA256: u16 = 0x0401;
-const PKCS1_SHA384: u16 = 0x0501;
-const PKCS1_SHA512: u16 = 0x0601;
-const ECDSA_SHA256: u16 = 0x0403;
-const ECDSA_SHA384: u16 = 0x0503;
-const PSS_SHA256: u16 = 0x0804;
-const PSS_SHA384: u16 = 0x0805;
-const PSS_SHA512: u16 = 0x0806;
+pub(super) const PKCS1_SHA256: u16 = 0x0401;
+pub(super) const PKCS1_SHA384: u16 = 0x0501;
+pub(super) const PKCS1_SHA512: u16 = 0x0601;
+pub(super) const ECDSA_SHA256: u16 = 0x0403;
+pub(super) const ECDSA_SHA384: u16 = 0x0503;
+pub(super) const PSS_SHA256: u16 = 0x0804;
+pub(super) const PSS_SHA384: u16 = 0x0805;
+pub(super) const PSS_SHA512: u16 = 0x0806;
 
 fn algorithm(scheme: u16, kind: KeyKind) -> Result<&'static dyn VerificationAlgorithm, CryptoError> {
     Ok(match (scheme, kind) {

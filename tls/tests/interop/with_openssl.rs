@@ -1,10 +1,14 @@
 //! Interoperation with OpenSSL.
 
+use std::sync::Arc;
+
 use openssl::ssl::{AlpnError, SslContextBuilder, SslVersion, select_next_proto};
 use tlsdyno_tls::suite::KeyExchange;
-use tlsdyno_tls::{Effort, Group, SessionKind, Settings, Suite, Version};
+use tlsdyno_tls::{ClientCertificate, Effort, Group, SessionKind, Settings, Suite, Version};
 
-use crate::harness::{Caller, EFFORTS, KeyKind, Server, config, connect, is_tls13, keys_for, narrow, settings, talk};
+use crate::harness::{
+    Caller, EFFORTS, KeyKind, Server, config, connect, identity, is_tls13, keys_for, narrow, settings, talk,
+};
 use crate::openssl_server::{OpensslContext, no_tickets};
 
 #[test]
@@ -265,6 +269,47 @@ fn a_server_that_asks_for_a_certificate_gets_none() {
         });
         let caller = connect(&config(settings()), None, &mut context.server());
         assert!(caller.handshake().certificate_requested);
+    }
+}
+
+/// OpenSSL checks the client's signature before it asks whether its certificate is welcome.
+#[test]
+fn a_server_that_asks_for_a_certificate_gets_it() {
+    use openssl::ssl::SslVerifyMode;
+    for version in [Version::Tls12, Version::Tls13] {
+        for key in [KeyKind::Rsa2048, KeyKind::P256, KeyKind::P384] {
+            let (seen, sees) = std::sync::mpsc::channel();
+            let sees = std::sync::Mutex::new(sees);
+            let context = OpensslContext::new(KeyKind::Rsa2048, |builder| {
+                let mode = SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT;
+                builder.set_verify_callback(mode, move |_, chain| {
+                    let certificate = chain.current_cert().unwrap().to_der().unwrap();
+                    seen.send(certificate).unwrap();
+                    true
+                });
+            });
+            let own = identity(key);
+            let client = ClientCertificate::new(vec![own.certificate_der.clone()], &own.key_pkcs8).unwrap();
+            let client_certificate = Some(Arc::new(client));
+            for suites in [Vec::new(), vec![Suite::EcdheRsaAes256Gcm], vec![Suite::RsaAes128Sha]] {
+                let suites = if version == Version::Tls13 { Vec::new() } else { suites };
+                for extended_master_secret in [true, false] {
+                    let settings = Settings {
+                        versions: vec![version],
+                        suites: suites.clone(),
+                        extended_master_secret,
+                        client_certificate: client_certificate.clone(),
+                        ..settings()
+                    };
+                    let caller = connect(&config(settings), None, &mut context.server());
+                    assert!(caller.handshake().certificate_requested);
+                    assert!(sees.lock().unwrap().try_iter().any(|der| der == own.certificate_der), "{version} {key:?}");
+                }
+            }
+            let none = Settings { versions: vec![version], ..settings() };
+            let mut caller = Caller::new(&config(none), None);
+            assert!(talk(&mut caller, &mut context.server()).is_err(), "the server insists");
+        }
     }
 }
 
