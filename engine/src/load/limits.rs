@@ -32,8 +32,9 @@ pub const EVENTS_MAX: usize = 1024;
 /// Reads of one connection before others get their turn, each of up to [`RECEIVE_BUFFER_BYTES`].
 pub const READS_PER_EVENT_MAX: usize = 4;
 
-/// TLS sessions a user keeps; the oldest unused goes first. Servers issue two tickets for a full handshake and one for a resumed one.
-pub const SESSIONS_PER_USER_MAX: usize = 4;
+/// TLS sessions a user keeps; the oldest unused goes first. Servers issue two tickets for a full handshake and one for a resumed one unless
+/// told otherwise (`SSL_CTX_set_num_tickets`): eight not used yet, one for each connection of a wide page, and two that were.
+pub const SESSIONS_PER_USER_MAX: usize = 10;
 
 /// TLS sessions kept for all users together under `Resumption::Share`.
 pub const SESSIONS_SHARED_MAX: usize = 1024;

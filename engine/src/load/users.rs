@@ -310,7 +310,7 @@ impl<'w> Users<'w> {
         self.follow();
     }
 
-    /// A session arrived on the connection: the user's other connections need not wait any longer.
+    /// Sessions arrived on the connection: the user's other connections need not wait any longer.
     pub fn session_arrived(&mut self, id: ConnectionId) {
         let user = self.connections[id as usize].user;
         if !std::mem::replace(&mut self.users[user as usize].may_widen, true) {

@@ -98,7 +98,17 @@ impl Run<'_> {
             self.recorder.latency(Phase::FirstByte, self.now_ns.saturating_sub(exchange.sent_ns));
         }
         let user = connection.user;
-        self.keep_sessions(id, user);
+        let answered = connection.exchange.is_none_or(|exchange| exchange.first_byte_seen);
+        let more = !self.found_sessions.is_empty();
+        for session in self.found_sessions.drain(..) {
+            self.sessions.store(user, session);
+        }
+        // OpenSSL sends each of its TLS 1.3 tickets by itself, all before the first response: the user's other connections open when
+        // all have come, or they would offer the first one several times.
+        if answered && (more || first_byte) && self.sessions.holds(user) {
+            self.users.session_arrived(id);
+            self.users.end_of_alone();
+        }
         if let Err(error) = result {
             self.recorder.tls_fault(error.to_string());
             self.send_last_words(id);
@@ -108,17 +118,6 @@ impl Run<'_> {
         } else {
             self.after_receive(id);
         }
-    }
-
-    fn keep_sessions(&mut self, id: ConnectionId, user: ActiveId) {
-        if self.found_sessions.is_empty() {
-            return;
-        }
-        for session in self.found_sessions.drain(..) {
-            self.sessions.store(user, session);
-        }
-        self.users.session_arrived(id);
-        self.users.end_of_alone();
     }
 
     fn after_receive(&mut self, id: ConnectionId) {
