@@ -41,6 +41,12 @@ pub fn of_kind(kind: ErrorKind) -> String {
         ErrorKind::Timeout => {
             "does not answer requests in time; it hangs or is overloaded, or --timeout is too short".to_owned()
         }
+        ErrorKind::FirstByteTimeout => {
+            "does not begin to answer in time; it is overloaded, or --first-byte-timeout is too short".to_owned()
+        }
+        ErrorKind::TotalTimeout => {
+            "does not complete its answers in time; it or the network is slow, or --total-timeout is too short".to_owned()
+        }
         ErrorKind::Reset => "resets connections; it is crashing or at a limit of its own (worker_connections, maxconn), or a firewall is \
              between; its error log tells"
             .to_owned(),

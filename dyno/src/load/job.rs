@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
-use tlsdyno_engine::load::{Connections, Pacing, Plan, Resumption, Route, SessionLimits, Target, Until, Workload, run};
+use tlsdyno_engine::load::{
+    Connections, Pacing, Plan, Resumption, Route, SessionLimits, Target, Timeouts, Until, Workload, run,
+};
 
 use crate::experiment::job::{Command, ConnectionsSpec, Job, Reply, ReuseSpec, TargetSpec};
 use crate::load::{descriptors, record, tls};
@@ -73,6 +75,7 @@ impl Prepared {
             workload: Arc::clone(&self.workload),
             users: users_from..users_to,
             connections: self.connections,
+            timeouts: Timeouts::default(),
             resumption: *resumption,
             session_limits: SessionLimits::default(),
             pacing: Pacing::Closed,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::limits::CONNECTIONS_MAX;
-use tlsdyno_engine::load::{Connections, Pacing, Plan, Rate, Route, Target, Until, Workload};
+use tlsdyno_engine::load::{Connections, Pacing, Plan, Rate, Route, Target, Timeouts, Until, Workload};
 
 use crate::experiment::job::TlsSpec;
 use crate::load::asked::Asked;
@@ -124,6 +124,14 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
 
+    /// The client's certificate in PEM form, its issuers after it, for a server that asks for one
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    pub client_cert: Option<PathBuf>,
+
+    /// The private key of --client-cert in PEM form, without a passphrase (RSA, P-256 or P-384)
+    #[arg(long, value_name = "FILE", requires = "client_cert")]
+    pub client_key: Option<PathBuf>,
+
     /// Offer no TLS 1.2 tickets: sessions are resumed by ID
     #[arg(long)]
     pub no_tickets: bool,
@@ -180,6 +188,22 @@ pub struct Options {
     #[arg(long, default_value = "10s", value_name = "TIME")]
     pub timeout: Time,
 
+    /// How long connecting may take, progress or not [default: no limit but --timeout]
+    #[arg(long, value_name = "TIME")]
+    pub connect_timeout: Option<Time>,
+
+    /// How long a TLS handshake may take, likewise
+    #[arg(long, value_name = "TIME")]
+    pub handshake_timeout: Option<Time>,
+
+    /// How long the first byte of a response may take, likewise
+    #[arg(long, value_name = "TIME")]
+    pub first_byte_timeout: Option<Time>,
+
+    /// How long a whole response may take, likewise
+    #[arg(long, value_name = "TIME")]
+    pub total_timeout: Option<Time>,
+
     /// Pause before each wait for events, so that they come in batches as in a busy client (for measuring the client itself)
     #[arg(long, value_name = "TIME")]
     pub batch: Option<Time>,
@@ -214,10 +238,16 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         ca_file: options.ca_file.clone(),
     };
     let tls = if url.tls {
-        Some(tls::config_with_alpn(&spec, options.sni.as_deref().unwrap_or(&url.host), &options.alpn)?)
+        let certificate = match (&options.client_cert, &options.client_key) {
+            (Some(certificate), Some(key)) => Some(tls::client_certificate(certificate, key)?),
+            _ => None,
+        };
+        let name = options.sni.as_deref().unwrap_or(&url.host);
+        Some(tls::config_with(&spec, name, &options.alpn, certificate)?)
     } else {
         None
     };
+    ensure!(url.tls || options.client_cert.is_none(), "--client-cert is for TLS; the URL is plain http");
     let host =
         options.header.iter().find(|header| header.is_host()).map_or(url.host_header(), |header| header.value.clone());
     let read = |path: &PathBuf| std::fs::read(path).with_context(|| format!("failed to read {}", path.display()));
@@ -239,6 +269,10 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
     let users = workload.users.len() as u32;
     let shape = Shape::of(options);
     shape.check(options, url)?;
+    ensure!(
+        options.rate.is_none() || !options.workload.names_window(),
+        "--window bounds how far a closed loop gets ahead; at --rate the schedule says that: leave out one of them"
+    );
     let (window, numbered) = options.workload.window();
     let route = Route {
         unix_path: options.unix.clone(),
@@ -262,6 +296,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
             timeout_ns: options.timeout.nanoseconds()?,
             batch_ns: options.batch.map_or(0, |batch| batch.0.as_nanos() as u64),
         },
+        timeouts: timeouts(options)?,
         resumption: shape.resumption,
         session_limits: shape.session_limits,
         pacing: match options.rate {
@@ -282,6 +317,16 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         slice_ns: Some(
             (options.duration.map_or(Ok(DURATION_NS), Time::nanoseconds)? / SLICES).clamp(SLICE_NS_MIN, SLICE_NS_MAX),
         ),
+    })
+}
+
+fn timeouts(options: &Options) -> Result<Timeouts> {
+    let nanoseconds = |time: Option<Time>| time.map(Time::nanoseconds).transpose();
+    Ok(Timeouts {
+        connect_ns: nanoseconds(options.connect_timeout)?,
+        handshake_ns: nanoseconds(options.handshake_timeout)?,
+        first_byte_ns: nanoseconds(options.first_byte_timeout)?,
+        total_ns: nanoseconds(options.total_timeout)?,
     })
 }
 

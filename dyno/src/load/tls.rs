@@ -8,10 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tlsdyno_tls::suite::UnknownName;
-use tlsdyno_tls::{Config, Effort, Session, Settings, Stage, StageSet};
+use tlsdyno_tls::{ClientCertificate, Config, Effort, Session, Settings, Stage, StageSet};
 
 use crate::experiment::job::TlsSpec;
 
@@ -20,14 +20,19 @@ use crate::experiment::job::TlsSpec;
 /// # Errors
 /// A name that is not known (and those that are), settings that contradict each other, roots that cannot be read.
 pub fn config(spec: &TlsSpec, host: &str) -> Result<Arc<Config>> {
-    config_with_alpn(spec, host, &[])
+    config_with(spec, host, &[], None)
 }
 
-/// As [`config`], and offers these application protocols.
+/// As [`config`], and offers these application protocols, and this certificate to a server that asks for one.
 ///
 /// # Errors
 /// As [`config`], and names that are empty or too long.
-pub fn config_with_alpn(spec: &TlsSpec, host: &str, alpn: &[String]) -> Result<Arc<Config>> {
+pub fn config_with(
+    spec: &TlsSpec,
+    host: &str,
+    alpn: &[String],
+    client_certificate: Option<ClientCertificate>,
+) -> Result<Arc<Config>> {
     let effort: Effort = spec.effort.parse()?;
     let stages_off: StageSet = spec.noop.iter().map(|name| name.parse::<Stage>()).collect::<Result<_, _>>()?;
     let settings = Settings {
@@ -44,6 +49,7 @@ pub fn config_with_alpn(spec: &TlsSpec, host: &str, alpn: &[String]) -> Result<A
         trust_anchors: if effort == Effort::Honest { trust_anchors(spec.ca_file.as_deref())? } else { Vec::new() },
         universal: spec.universal.as_deref().map(session).transpose()?,
         scripts: spec.scripts.as_ref().map(Into::into),
+        client_certificate: client_certificate.map(Arc::new),
         now_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs(),
         ..Settings::default()
     };
@@ -60,19 +66,38 @@ fn parse_all<T: FromStr<Err = UnknownName>>(names: &[String]) -> Result<Vec<T>> 
     Ok(names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?)
 }
 
+/// A client's certificate with its key, from files in PEM form.
+///
+/// # Errors
+/// A file cannot be read, or the key is not one of the certificate.
+pub fn client_certificate(certificate: &Path, key: &Path) -> Result<ClientCertificate> {
+    let chain = certificates(certificate, "client certificate")?;
+    let private = PrivateKeyDer::from_pem_file(key).with_context(|| {
+        format!("failed to read a private key in PEM form, without a passphrase, from {}", key.display())
+    })?;
+    ClientCertificate::new(chain, private.secret_der()).with_context(|| {
+        format!("{} and {} cannot be used as client certificate", certificate.display(), key.display())
+    })
+}
+
+/// The certificates in a file in PEM form, of which there must be one at least.
+fn certificates(path: &Path, what: &str) -> Result<Vec<Vec<u8>>> {
+    let mut all = Vec::new();
+    for certificate in CertificateDer::pem_file_iter(path)
+        .with_context(|| format!("failed to read the {what} file {}", path.display()))?
+    {
+        let certificate = certificate.with_context(|| format!("the {what} file {} is damaged", path.display()))?;
+        all.push(certificate.as_ref().to_vec());
+    }
+    if all.is_empty() {
+        bail!("the {what} file {} holds no certificate in PEM form", path.display());
+    }
+    Ok(all)
+}
+
 fn trust_anchors(ca_file: Option<&Path>) -> Result<Vec<Vec<u8>>> {
     if let Some(path) = ca_file {
-        let mut anchors = Vec::new();
-        for certificate in CertificateDer::pem_file_iter(path)
-            .with_context(|| format!("failed to read the CA file {}", path.display()))?
-        {
-            let certificate = certificate.with_context(|| format!("the CA file {} is damaged", path.display()))?;
-            anchors.push(certificate.as_ref().to_vec());
-        }
-        if anchors.is_empty() {
-            bail!("the CA file {} holds no certificate in PEM form", path.display());
-        }
-        return Ok(anchors);
+        return certificates(path, "CA");
     }
     let system = rustls_native_certs::load_native_certs();
     if system.certs.is_empty() {

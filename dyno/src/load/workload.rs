@@ -8,6 +8,9 @@ use crate::exit::{Exit, OrExit};
 use crate::experiment::job::{HarSpec, NamesSpec, SessionsSpec, WorkloadSpec};
 use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
+/// Places of a log that requests may get ahead of each other unless --window says otherwise: the value of Coarfa et al. 2006, section 2.2.2.
+const WINDOW: u32 = 10_000;
+
 /// The value of --window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowFlag {
@@ -64,9 +67,9 @@ pub struct WorkloadFlags {
     #[arg(long, value_name = "SECONDS|never", value_parser = flags::session_lifetime)]
     trace_session_lifetime: Option<SessionsSpec>,
     /// Log: how far requests may get ahead of each other in its order; `none`: as far as their users come; `search`: replays it again
-    /// and again until the smallest window is found that lets no connection stall
-    #[arg(long, value_name = "N|none|search", default_value = "10000")]
-    window: WindowFlag,
+    /// and again until the smallest window is found that lets no connection stall [default: 10000; at --rate none]
+    #[arg(long, value_name = "N|none|search")]
+    window: Option<WindowFlag>,
     /// Log: each request carries its place in it, from 0, in the header Trace-Index
     #[arg(long)]
     number_requests: bool,
@@ -92,7 +95,7 @@ impl WorkloadFlags {
         }
         let recorded = self.trace.is_some() || self.har.is_some();
         let unused = [
-            ("--window", self.window != WindowFlag::Places(10_000) && self.trace.is_none(), "--trace"),
+            ("--window", self.window.is_some() && self.trace.is_none(), "--trace"),
             ("--number-requests", self.number_requests && self.trace.is_none(), "--trace"),
             ("--imported", self.imported && !recorded, "--trace or --har"),
             ("--har-site", self.har_site.is_some() && self.har.is_none(), "--har"),
@@ -124,7 +127,7 @@ impl WorkloadFlags {
 
     /// How far requests may get ahead of each other, and whether they carry their places: both only of a log.
     pub fn window(&self) -> (Option<u32>, bool) {
-        let places = match self.window {
+        let places = match self.window.unwrap_or(WindowFlag::Places(WINDOW)) {
             WindowFlag::Places(places) => Some(places),
             // So wide a window bounds nothing, but its use is reported.
             WindowFlag::None | WindowFlag::Search => Some(u32::MAX),
@@ -132,9 +135,14 @@ impl WorkloadFlags {
         (places.filter(|_| self.is_trace()), self.number_requests && self.is_trace())
     }
 
+    /// Whether a window was asked for.
+    pub fn names_window(&self) -> bool {
+        self.window.is_some()
+    }
+
     /// Whether the smallest window without stalls is to be found.
     pub fn searches_window(&self) -> bool {
-        self.is_trace() && self.window == WindowFlag::Search
+        self.is_trace() && self.window == Some(WindowFlag::Search)
     }
 
     /// Whether the load is a log, which is replayed once unless a time was given.

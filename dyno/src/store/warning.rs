@@ -170,7 +170,7 @@ impl fmt::Display for Warning {
                     "refused" | "reset" | "closed" =>
                         "Read the server's error log; it may have run out of \
                         connections or died.",
-                    "timeout" | "connect_timeout" | "handshake_timeout" =>
+                    "timeout" | "connect_timeout" | "handshake_timeout" | "first_byte_timeout" | "total_timeout" =>
                         "The server did not answer in time; lower --connections.",
                     "ports" | "descriptors" | "resources" =>
                         "The client ran out of ports or descriptors; raise `ulimit -n` or lower \

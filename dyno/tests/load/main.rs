@@ -1,9 +1,11 @@
 //! `tlsdyno load` as people run it: what it prints, how it exits, and what it says when something is wrong.
 
+mod certificates;
 mod guards;
 mod pacing;
 mod places;
 mod results;
+mod s_server;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -180,6 +182,11 @@ fn wrong_arguments_are_refused_with_the_remedy() {
     refuse(&["https://127.0.0.1/", "-k", "--tls", "1.2", "--suite", "TLS_AES_128_GCM_SHA256"], 2, &["not offered"]);
     refuse(&["https://127.0.0.1/", "--ca-file", "/no/such/file"], 2, &["/no/such/file"]);
     refuse(&["--job", "/no/such/job"], 3, &["/no/such/job"]);
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let line = b"192.0.2.7 - - [10/Oct/2000:13:55:36 -0700] \"GET /a HTTP/1.1\" 200 5 \"-\" \"-\"\n";
+    log.as_file().write_all(line).unwrap();
+    let replay = ["http://127.0.0.1/", "--trace", log.path().to_str().unwrap(), "--rate", "5/s"];
+    refuse(&[&replay[..], &["--window", "10000"]].concat(), 2, &["--window", "--rate", "leave out one"]);
 }
 
 #[test]

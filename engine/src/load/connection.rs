@@ -12,7 +12,7 @@ use tlsdyno_wire::http::{Fault, Response};
 
 use super::limits::CONNECTION_STATE_BYTES_MAX;
 use super::outcome::ErrorKind;
-use super::plan::Expect;
+use super::plan::{Expect, Timeouts};
 use super::users::ActiveId;
 use crate::reactor::Interest;
 
@@ -217,10 +217,29 @@ impl Connection {
     /// What it is called when the time-out passes now.
     pub fn timeout_kind(&self) -> ErrorKind {
         match self.stage {
+            _ if !self.tcp_connected => ErrorKind::ConnectTimeout,
             Stage::Connecting => ErrorKind::ConnectTimeout,
             Stage::Handshaking => ErrorKind::HandshakeTimeout,
             Stage::Open | Stage::Closing => ErrorKind::Timeout,
         }
+    }
+
+    /// The phase that has taken longer than it may, if there is one.
+    pub fn overdue(&self, timeouts: &Timeouts, now_ns: u64) -> Option<ErrorKind> {
+        let is_over = |limit_ns: Option<u64>, since_ns: u64| {
+            limit_ns.is_some_and(|limit_ns| now_ns.saturating_sub(since_ns) >= limit_ns)
+        };
+        if !self.tcp_connected {
+            return is_over(timeouts.connect_ns, self.opened_ns).then_some(ErrorKind::ConnectTimeout);
+        }
+        if self.stage == Stage::Handshaking && is_over(timeouts.handshake_ns, self.hello_ns) {
+            return Some(ErrorKind::HandshakeTimeout);
+        }
+        let exchange = self.exchange?;
+        if !exchange.first_byte_seen && is_over(timeouts.first_byte_ns, exchange.sent_ns) {
+            return Some(ErrorKind::FirstByteTimeout);
+        }
+        is_over(timeouts.total_ns, exchange.sent_ns).then_some(ErrorKind::TotalTimeout)
     }
 
     /// Whether it waits for the server, so that a time-out applies.

@@ -20,8 +20,8 @@ mod window;
 
 pub use outcome::{ErrorKind, Handshakes, Outcome, Phase, WindowUse};
 pub use plan::{
-    Arrivals, Connections, Expect, Object, Pacing, Plan, Rate, Request, Resumption, SessionLimits, Target, Until, User,
-    Workload,
+    Arrivals, Connections, Expect, Object, Pacing, Plan, Rate, Request, Resumption, SessionLimits, Target, Timeouts,
+    Until, User, Workload,
 };
 pub use route::Route;
 pub use run::{LoadError, Progress, run, run_observed};

@@ -61,10 +61,14 @@ pub enum ErrorKind {
     Closed,
     /// TCP was not connected within the time-out.
     ConnectTimeout,
-    /// TCP was connected, but the TLS handshake made no progress within the time-out.
+    /// TCP was connected, but the TLS handshake made no progress within the time-out, or was not complete within its own.
     HandshakeTimeout,
     /// A request was sent, but its response made no progress within the time-out.
     Timeout,
+    /// A request was sent, but no byte of its response came within the time-out for that.
+    FirstByteTimeout,
+    /// A request was sent, but its response was not complete within the time-out for that.
+    TotalTimeout,
     /// No local port was free.
     Ports,
     /// No descriptor was free.
@@ -83,7 +87,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind, in the order of reports.
-    pub const ALL: [ErrorKind; 14] = [
+    pub const ALL: [ErrorKind; 16] = [
         ErrorKind::Refused,
         ErrorKind::Unreachable,
         ErrorKind::Reset,
@@ -91,6 +95,8 @@ impl ErrorKind {
         ErrorKind::ConnectTimeout,
         ErrorKind::HandshakeTimeout,
         ErrorKind::Timeout,
+        ErrorKind::FirstByteTimeout,
+        ErrorKind::TotalTimeout,
         ErrorKind::Ports,
         ErrorKind::Descriptors,
         ErrorKind::Resources,
@@ -110,6 +116,8 @@ impl ErrorKind {
             ErrorKind::ConnectTimeout => "connect_timeout",
             ErrorKind::HandshakeTimeout => "handshake_timeout",
             ErrorKind::Timeout => "timeout",
+            ErrorKind::FirstByteTimeout => "first_byte_timeout",
+            ErrorKind::TotalTimeout => "total_timeout",
             ErrorKind::Ports => "ports",
             ErrorKind::Descriptors => "descriptors",
             ErrorKind::Resources => "resources",

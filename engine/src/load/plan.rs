@@ -82,6 +82,27 @@ pub struct Connections {
     pub batch_ns: u64,
 }
 
+/// How long each phase of a connection may take, in nanoseconds, beside [`Connections::timeout_ns`], which is without any progress.
+/// `None`: no limit of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timeouts {
+    /// `connect` called until the first bytes leave.
+    pub connect_ns: Option<u64>,
+    /// The first bytes until the handshake is complete.
+    pub handshake_ns: Option<u64>,
+    /// A request sent until the first byte of its response.
+    pub first_byte_ns: Option<u64>,
+    /// A request sent until its response is complete.
+    pub total_ns: Option<u64>,
+}
+
+impl Timeouts {
+    /// Those that are set.
+    pub fn iter(&self) -> impl Iterator<Item = u64> {
+        [self.connect_ns, self.handshake_ns, self.first_byte_ns, self.total_ns].into_iter().flatten()
+    }
+}
+
 /// When a connection intends to resume a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Resumption {
@@ -170,6 +191,8 @@ pub struct Plan {
     pub users: Range<u32>,
     /// How connections are used.
     pub connections: Connections,
+    /// How long their phases may take.
+    pub timeouts: Timeouts,
     /// When connections resume sessions.
     pub resumption: Resumption,
     /// How long a user's session lasts.
@@ -232,7 +255,7 @@ impl Plan {
         {
             return Err("a request body has another length than its content");
         }
-        if connections.timeout_ns == 0 {
+        if connections.timeout_ns == 0 || self.timeouts.iter().any(|timeout_ns| timeout_ns == 0) {
             return Err("the time-out must not be zero");
         }
         if let Resumption::Share(share) = self.resumption

@@ -306,7 +306,8 @@ impl<'p> Run<'p> {
 
     /// Time-outs are found by looking at all connections now and then: cheaper than a timer for each request, and exact to an eighth.
     fn scan_interval_ns(&self) -> u64 {
-        (self.plan.connections.timeout_ns / 8).clamp(1_000_000, 250_000_000)
+        let shortest_ns = self.plan.timeouts.iter().chain([self.plan.connections.timeout_ns]).min().unwrap_or(u64::MAX);
+        (shortest_ns / 8).clamp(1_000_000, 250_000_000)
     }
 
     fn end_what_timed_out(&mut self) {
@@ -322,6 +323,8 @@ impl<'p> Run<'p> {
                 }
             } else if connection.waits_for_server() && idle_ns >= timeout_ns {
                 let kind = connection.timeout_kind();
+                self.fail(id, kind);
+            } else if let Some(kind) = connection.overdue(&self.plan.timeouts, self.now_ns) {
                 self.fail(id, kind);
             }
         }

@@ -112,6 +112,7 @@ pub fn plan(address: SocketAddr, workload: Workload, connections: Connections) -
         users: 0..workload.users.len() as u32,
         workload: Arc::new(workload),
         connections,
+        timeouts: tlsdyno_engine::load::Timeouts::default(),
         resumption: Resumption::Never,
         session_limits: SessionLimits::default(),
         window: None,
