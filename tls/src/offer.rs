@@ -55,6 +55,8 @@ impl SessionId {
 }
 
 /// The transcript before the suite, and with it the hash, is known.
+// Its one place is in an offer, which is in a box itself.
+#[expect(clippy::large_enum_variant)]
 enum Opening {
     /// Every suite offered has the same hash, or the server chose one in a HelloRetryRequest.
     Hashed(Transcript),
