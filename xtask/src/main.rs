@@ -3,6 +3,7 @@
 mod bench_client;
 mod bench_dispatch;
 mod calibrate_series;
+mod instrument_instructions;
 mod openssl_series;
 mod stage_matrix;
 
@@ -14,12 +15,13 @@ fn main() -> ExitCode {
         Some("bench" | "bench-client") => bench_client::run(&arguments[1..]),
         Some("bench-dispatch") => bench_dispatch::run(&arguments[1..]),
         Some("calibrate-series") => calibrate_series::run(&arguments[1..]),
+        Some("instrument-instructions") => instrument_instructions::run(&arguments[1..]),
         Some("openssl-series") => openssl_series::run(),
         Some("stage-matrix") => stage_matrix::run(&arguments[1..]),
         _ => {
             eprintln!(
-                "usage: cargo run -p xtask -- bench-client [--rounds N] [--seconds N] | bench-dispatch [--rounds N] | calibrate-series [--runs N] | openssl-series | \
-                 stage-matrix [SERVER...]"
+                "usage: cargo run -p xtask -- bench-client [--rounds N] [--seconds N] | bench-dispatch [--rounds N] | calibrate-series [--runs N] | \
+                 instrument-instructions [--keep DIRECTORY] [SERVER...] | openssl-series | stage-matrix [SERVER...]"
             );
             return ExitCode::from(2);
         }

@@ -1,7 +1,8 @@
 //! The test stand: everything that is started and written before the first block, and taken down after the last.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use super::job::{ConnectionsSpec, Job, TargetSpec, TlsSpec};
 use super::load_process::LoadProcess;
 use super::model::{ConfigurationModel, Experiment, Load, ServerName, Tls};
 use super::recording::{self, Recording};
+use super::stock::Stock;
 use crate::exit::{Exit, OrExit};
 use crate::native::{self, Injection, ShimInjection, ShimSettings};
 use crate::servers::{
@@ -54,7 +56,7 @@ pub struct Stand {
     spec: ServerSpec,
     instance: Option<Instance>,
     /// More servers like it.
-    spares: VecDeque<Instance>,
+    stock: Stock<Instance>,
     address: SocketAddr,
 }
 
@@ -82,6 +84,11 @@ impl Stand {
         servers::start(&self.spec, directory)
             .with_context(|| format!("failed to start the server of configuration \"{}\"", self.model.name))
             .or_exit(Exit::Server)
+    }
+
+    /// Lets its server run under another program, given with its arguments, from its next start on.
+    pub fn run_under(&mut self, program: Vec<OsString>) {
+        self.spec.under = program;
     }
 
     /// Where `instance` serves what this configuration measures.
@@ -132,15 +139,8 @@ pub struct Rig {
 }
 
 impl Drop for Rig {
-    /// Ends the servers of the stock all at once: one after the other would take seconds.
     fn drop(&mut self) {
-        let spares: Vec<Instance> = self.stands.iter_mut().flat_map(|stand| stand.spares.drain(..)).collect();
-        std::thread::scope(|scope| {
-            for spare in spares {
-                // One that does not stop in order is ended when it is dropped.
-                scope.spawn(|| spare.stop().ok());
-            }
-        });
+        stop_all(self.stands.iter_mut().flat_map(|stand| stand.stock.take_all()).collect());
     }
 }
 
@@ -209,6 +209,7 @@ impl Rig {
             cpus: placement.server.clone(),
             quota_cpus: placement.quota_cpus,
             environment,
+            under: Vec::new(),
             log_sessions: false,
             allow_insecure_listen: experiment.server.allow_insecure_listen,
             workers,
@@ -230,7 +231,7 @@ impl Rig {
             settings,
             spec,
             instance: None,
-            spares: VecDeque::new(),
+            stock: Stock::default(),
             address,
         })
     }
@@ -317,24 +318,39 @@ impl Rig {
         Ok(start)
     }
 
-    /// Starts `count` more servers of each configuration of `indices`, which [`Rig::renew`] takes in turn; idle, they cost nothing.
+    /// Whether a configuration of `indices` has fewer than `needed` servers that were not measured, beside the one that runs.
+    pub fn is_short(&self, indices: &[usize], needed: usize) -> bool {
+        indices.iter().any(|&index| self.stands[index].stock.unmeasured() < needed)
+    }
+
+    /// Stops the servers beside the running ones that were measured, and starts `count` new ones of each configuration of `indices`, which
+    /// [`Rig::renew`] takes in turn; idle, they cost nothing.
+    ///
+    /// # Errors
+    /// One does not start.
     pub fn stock(&mut self, indices: &[usize], count: u32) -> Result<()> {
-        let directory = self.directory.path();
+        stop_all(self.stands.iter_mut().flat_map(|stand| stand.stock.take_measured()).collect());
         for &index in indices {
             let stand = &self.stands[index];
-            let started: Result<VecDeque<Instance>> = (0..count).map(|_| stand.start(directory)).collect();
-            self.stands[index].spares = started?;
+            let started: Result<Vec<Instance>> = (0..count).map(|_| stand.start(self.directory.path())).collect();
+            self.stands[index].stock.add(started?);
         }
         Ok(())
     }
 
-    /// Puts the next server of the stock into the place of the one that runs, which goes to the end of the queue. Returns whether there was one.
+    /// Puts the next server of the stock into the place of the one that runs. Returns whether there was one.
     pub fn renew(&mut self, index: usize) -> bool {
         let stand = &mut self.stands[index];
-        let Some(next) = stand.spares.pop_front() else { return false };
-        stand.address = stand.address_of(&next);
-        stand.spares.extend(stand.instance.replace(next));
+        if !stand.stock.renew(&mut stand.instance) {
+            return false;
+        }
+        stand.address = stand.instance.as_ref().map_or(stand.address, |instance| stand.address_of(instance));
         true
+    }
+
+    /// The running server of this configuration has been measured: [`Rig::renew`] will not bring it back.
+    pub fn is_measured(&mut self, index: usize) {
+        self.stands[index].stock.running_is_measured();
     }
 
     /// Gives a configuration what its stages need of real handshakes: recorded on an untouched server with the same TLS settings, which
@@ -463,6 +479,16 @@ impl Rig {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
         (request.into_bytes(), bytes)
     }
+}
+
+/// Ends servers all at once: one after the other would take seconds.
+fn stop_all(servers: Vec<Instance>) {
+    std::thread::scope(|scope| {
+        for server in servers {
+            // One that does not stop in order is ended when it is dropped.
+            scope.spawn(|| server.stop().ok());
+        }
+    });
 }
 
 fn has_fixed_port(spec: &ServerSpec) -> bool {

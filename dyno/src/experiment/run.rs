@@ -18,7 +18,7 @@ use super::manifest;
 use super::model::Experiment;
 use super::pace::Pace;
 use super::rig::Rig;
-use super::schedule::{Piece, ROUNDS_MIN, Schedule, drop_too_long, pieces, schedule_rounds, typical_users};
+use super::schedule::{Piece, Schedule, drop_too_long, pieces, schedule_rounds, typical_users};
 use super::verify::{
     Achieved, Capacity, Expected, ExpectedFull, Verdict, differs, reuse_warning, tls_faults, unsaturated_warning,
     verify,
@@ -50,8 +50,10 @@ const CALIBRATION_FACTOR: u32 = 2;
 const CALIBRATION_MIN: Duration = Duration::from_millis(120);
 /// Where the details of a log's troubles are.
 const LOG_REMEDY: &str = "`tlsdyno trace show LOG` tells more";
-/// Most servers of one configuration that are started in advance where blocks want fresh ones.
+/// Most servers of one configuration that are started at a time where blocks want fresh ones.
 const STOCK_MAX: u32 = 16;
+/// Users for each worker process of a server that was just started: the first connection of each costs more.
+const WARM_UP_EACH: u32 = 4;
 /// Where a number of rounds is asked for, so many are measured whatever time they take.
 const ROUNDS_LEAST: u32 = 3;
 /// Part of the time budget that calibration may take.
@@ -85,10 +87,12 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
     record.warnings.extend(manifest::governor_warning(&record.manifest));
     observer.step("starting the load process");
     let valid: Vec<usize> = (0..rig.stands.len()).filter(|index| record.configurations[*index].valid).collect();
-    if experiment.measure.fresh_servers {
+    let stocking = if experiment.measure.fresh_servers {
         observer.step("starting more servers of each configuration");
-        rig.stock(&valid, experiment.measure.rounds.unwrap_or(ROUNDS_MIN).min(STOCK_MAX))?;
-    }
+        restock(&mut rig, &valid, experiment)?
+    } else {
+        Duration::ZERO
+    };
     let load = rig.start_load(experiment, |index| record.configurations[index].valid)?;
     let journal = Journal::begin(record);
     if let Some(failure) = journal.failure() {
@@ -106,6 +110,7 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
         reuse_told: false,
         unsaturated: BTreeSet::new(),
         restarts: (Duration::ZERO, 0),
+        stocking,
     };
     let outcome = session.measure(seed, observer);
     session.say_unsaturated();
@@ -173,6 +178,8 @@ struct Session<'a> {
     unsaturated: BTreeSet<usize>,
     /// Time of restarts of servers, with their warm-up, where servers take turns or are started anew for each block, and how many there were.
     restarts: (Duration, u32),
+    /// Time to start one server of the stock.
+    stocking: Duration,
 }
 
 impl Session<'_> {
@@ -192,7 +199,7 @@ impl Session<'_> {
             self.experiment.measure.rounds,
             left,
             &seconds,
-            self.restarts.0 / self.restarts.1.max(1),
+            self.restarts.0 / self.restarts.1.max(1) + self.stocking_of_block(),
             u64::from(self.load.requests),
         );
         let pieces = self.pieces(&schedule, left);
@@ -202,12 +209,17 @@ impl Session<'_> {
         // Whoever asks for rounds wants their spread, which fewer do not have.
         let least = self.experiment.measure.rounds.map_or(1, |_| ROUNDS_LEAST);
         for (round, piece) in (0..).zip(pieces.iter().cycle()) {
+            let stocking = self.stocking_before_round(&valid, blocks.len());
             // A round that would not fit is not begun: --time is a bound.
             if let Some(slowest) = slowest
                 && round >= least
-                && self.started.elapsed() + schedule.predicted(piece.requests, slowest) > budget
+                && self.started.elapsed() + stocking + schedule.predicted(piece.requests, slowest) > budget
             {
                 break;
+            }
+            if !stocking.is_zero() {
+                let valid = self.still_valid(&valid);
+                self.stocking = restock(&mut self.rig, &valid, self.experiment)?.max(self.stocking);
             }
             let began = Instant::now();
             if !self.round(round, piece, &blocks, &mut order, budget, observer)? {
@@ -218,6 +230,28 @@ impl Session<'_> {
             slowest = Some(slowest.map_or(seconds, |slowest| slowest.max(seconds)));
         }
         Ok(())
+    }
+
+    fn still_valid(&self, indices: &[usize]) -> Vec<usize> {
+        let configurations = &self.journal.record().configurations;
+        indices.iter().copied().filter(|&index| configurations[index].valid).collect()
+    }
+
+    /// What starting a new server for each block costs, where the rounds wanted need more servers than those that are there already.
+    fn stocking_of_block(&self) -> Duration {
+        let rounds = self.experiment.measure.rounds.unwrap_or(u32::MAX);
+        if stock_size(self.experiment) < rounds { self.stocking } else { Duration::ZERO }
+    }
+
+    /// The same for a round of so many blocks, as it comes now: nothing while there are servers left that were not measured.
+    fn stocking_before_round(&self, valid: &[usize], blocks: usize) -> Duration {
+        // The untouched server may have more blocks than one.
+        let needed = blocks - valid.len() + 1;
+        let valid = self.still_valid(valid);
+        match self.experiment.measure.fresh_servers && self.rig.is_short(&valid, needed) {
+            true => self.stocking * stock_size(self.experiment) * valid.len() as u32,
+            false => Duration::ZERO,
+        }
     }
 
     /// The pieces of the workload that rounds walk through.
@@ -363,6 +397,7 @@ impl Session<'_> {
                     continue;
                 }
             };
+            self.rig.is_measured(index);
             block.round = round;
             block.position_in_round = position as u32;
             let trouble = self.journal.failure().is_none();
@@ -525,16 +560,13 @@ impl Session<'_> {
             return Ok(());
         }
         let stand = &mut self.rig.stands[index];
+        let workers = stand.instance().map_or(Vec::new(), |instance| instance.worker_pids());
         for (_, library) in stand.libraries() {
-            let Some(instance) = stand.instance() else { break };
-            servers::require_mapped(&instance.worker_pids(), &library).or_exit(Exit::Server)?;
+            servers::require_mapped(&workers, &library).or_exit(Exit::Server)?;
         }
-        let users = self.users_min().min(self.load.users);
-        self.load.run(
-            index,
-            self.rig.stands[index].address(),
-            typical_users(&self.requests_of_users(), users).users,
-        )?;
+        let users = self.users_min().max(WARM_UP_EACH * workers.len() as u32).min(self.load.users);
+        let piece = typical_users(&self.requests_of_users(), users);
+        self.load.run(index, self.rig.stands[index].address(), piece.users)?;
         self.restarts = (self.restarts.0 + began.elapsed(), self.restarts.1 + 1);
         Ok(())
     }
@@ -570,6 +602,19 @@ impl Session<'_> {
         let tail = self.rig.stands[index].instance().map(|instance| instance.log_tail()).unwrap_or_default();
         if tail.is_empty() { String::new() } else { format!("; the server's log ends with:\n{tail}") }
     }
+}
+
+/// Servers of one configuration in a stock.
+fn stock_size(experiment: &Experiment) -> u32 {
+    experiment.measure.rounds.unwrap_or(STOCK_MAX).min(STOCK_MAX)
+}
+
+/// Starts a stock of servers of each configuration of `indices`, anew where there was one. Returns how long one server took.
+fn restock(rig: &mut Rig, indices: &[usize], experiment: &Experiment) -> Result<Duration> {
+    let began = Instant::now();
+    let count = stock_size(experiment);
+    rig.stock(indices, count)?;
+    Ok(began.elapsed() / (count * indices.len().max(1) as u32))
 }
 
 /// CPU time of a server that lives. Of one that has died the accounting may answer (control group) or fail (no process is left to

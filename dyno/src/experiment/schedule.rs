@@ -62,7 +62,7 @@ pub fn schedule_rounds(
     let overhead = (BLOCK_OVERHEAD + restart).as_secs_f64() * blocks;
     let rounds = budget.as_secs_f64() / (BLOCK_WANTED.as_secs_f64() * blocks + overhead);
     // Asked for or not, blocks must be worth their overhead.
-    let fit = budget.as_secs_f64() / (BLOCK_LEAST.as_secs_f64() * blocks + overhead);
+    let fit = budget.as_secs_f64() / ((BLOCK_LEAST.as_secs_f64() * blocks).max(overhead) + overhead);
     let rounds = match rounds_wanted {
         Some(wanted) => f64::from(wanted).min(fit).max(f64::from(ROUNDS_MIN)),
         None => rounds.clamp(f64::from(ROUNDS_MIN), f64::from(ROUNDS_MAX)),
@@ -161,6 +161,19 @@ mod tests {
         let turns = turns(500);
         assert!(turns.overhead >= Duration::from_secs(2), "{turns:?}");
         assert!(turns.round.as_secs_f64() * f64::from(turns.rounds_expected) <= 60.0);
+    }
+
+    #[test]
+    fn however_many_rounds_are_wanted_blocks_are_worth_their_overhead() {
+        let schedule = schedule_rounds(
+            Some(200),
+            Duration::from_secs(30),
+            &[0.0004; 2],
+            Duration::from_millis(388), // with the fixed cost of a block: 0.4 s
+            200_000,
+        );
+        assert!(schedule.requests_per_block >= 999, "{schedule:?}");
+        assert!(schedule.rounds_expected >= 18, "{schedule:?}");
     }
 
     #[test]

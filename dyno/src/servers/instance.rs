@@ -27,7 +27,7 @@ use crate::exit::{Exit, OrExit};
 
 /// How long a server of ours may take until it listens.
 const OWN_READY_WITHIN: Duration = Duration::from_secs(15);
-/// How long a user's own server may take.
+/// How long a user's own server may take, or one that runs under another program.
 const COMMAND_READY_WITHIN: Duration = Duration::from_secs(60);
 /// Pause between two looks at a starting server.
 const READY_POLL: Duration = Duration::from_millis(5);
@@ -252,9 +252,10 @@ fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec
     let is_command = matches!(spec.kind, ServerKind::Command(_));
     let without = if is_command { Vec::new() } else { FOREIGN_VARIABLES.iter().map(Into::into).collect() };
     let here = || std::env::current_dir().unwrap_or_else(|_| directory.to_owned());
+    let mut words = spec.under.iter().chain([&prepared.program]).chain(&prepared.arguments).cloned();
     Launch {
-        program: prepared.program.clone(),
-        arguments: prepared.arguments.clone(),
+        program: words.next().unwrap_or_default(),
+        arguments: words.collect(),
         environment: spec.environment.clone(),
         without,
         directory: directory.to_owned(),
@@ -476,6 +477,7 @@ impl Instance {
     fn await_ready(&mut self, spec: &ServerSpec) -> Result<()> {
         let patience = match spec.kind {
             ServerKind::Command(_) => COMMAND_READY_WITHIN,
+            _ if !spec.under.is_empty() => COMMAND_READY_WITHIN,
             _ => OWN_READY_WITHIN,
         };
         let limit = Instant::now() + patience;

@@ -85,6 +85,8 @@ pub struct ServerSpec {
     pub companion_cpu: Option<usize>,
     /// Variables for the server only (OPENSSL_CONF, LD_PRELOAD).
     pub environment: Vec<(OsString, OsString)>,
+    /// A program with its arguments that the server's own command line is given to (valgrind); empty: none.
+    pub under: Vec<OsString>,
     /// Write the log that [`Instance::session_counts`] reads (not while measuring; not for a user's own command).
     pub log_sessions: bool,
     /// Allow that a server with no-ops can be reached from other hosts.
@@ -108,6 +110,7 @@ impl ServerSpec {
             quota_cpus: None,
             companion_cpu: None,
             environment: Vec::new(),
+            under: Vec::new(),
             log_sessions: false,
             allow_insecure_listen: false,
             workers: 1,

@@ -68,8 +68,8 @@ pub struct Measure {
     /// Rounds wanted in that time; `None`: chosen, so that blocks are long. Many short blocks give surer intervals, fewer long ones less overhead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u32>,
-    /// Another server of the configuration for each block, of up to 16 that are started in advance: two starts of one server differ a little
-    /// (addresses in memory, for example) as long as they live, and only so does that become part of the intervals.
+    /// Another server of the configuration for each block, of up to 16 that are started at a time; none is measured twice. Two starts of one
+    /// server differ a little (addresses in memory, for example) as long as they live, and only so does that become part of the intervals.
     pub fresh_servers: bool,
     /// CPU of the server; `None`: chosen.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -216,6 +216,18 @@ mod tests {
     }
 
     #[test]
+    fn fresh_servers_go_with_the_idle_shim_but_with_no_stage_of_it() {
+        let with = |configuration: &str| {
+            let as_is = "[[configuration]]\nname = \"as is\"\n[[configuration]]\nname = \"b\"\n";
+            let text = format!("question = \"q\"\n[measure]\nfresh_servers = true\n{as_is}{configuration}\n");
+            Experiment::from_toml(&text, Path::new("/"))
+        };
+        with("idle_shim = true\nidle_provider = true").unwrap();
+        let error = with("noop = [\"marshalling\"]").unwrap_err();
+        assert!(format!("{error:#}").contains("`measure.fresh_servers`"), "{error:#}");
+    }
+
+    #[test]
     fn an_experiment_survives_the_round_trip_through_toml() {
         let mut experiment =
             Experiment { measure: Measure { seed: Some(7), ..Measure::default() }, ..Experiment::default() };

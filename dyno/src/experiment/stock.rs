@@ -1,0 +1,83 @@
+//! Servers of one configuration beside the one that runs, where each is to be measured once.
+
+use std::collections::VecDeque;
+
+/// The others like the running one.
+#[derive(Debug)]
+pub struct Stock<T> {
+    unmeasured: VecDeque<T>,
+    measured: Vec<T>,
+    /// The running one has been measured.
+    running_is_measured: bool,
+}
+
+impl<T> Default for Stock<T> {
+    fn default() -> Stock<T> {
+        Stock { unmeasured: VecDeque::new(), measured: Vec::new(), running_is_measured: false }
+    }
+}
+
+impl<T> Stock<T> {
+    /// Adds new ones.
+    pub fn add(&mut self, new: impl IntoIterator<Item = T>) {
+        self.unmeasured.extend(new);
+    }
+
+    /// Those that were not measured yet.
+    pub fn unmeasured(&self) -> usize {
+        self.unmeasured.len()
+    }
+
+    /// The running one has been measured, and will not be running again.
+    pub fn running_is_measured(&mut self) {
+        self.running_is_measured = true;
+    }
+
+    /// Puts one that was not measured into the place of the running one, which waits for its turn if it was not measured itself. Returns
+    /// whether there was one.
+    pub fn renew(&mut self, running: &mut Option<T>) -> bool {
+        let Some(next) = self.unmeasured.pop_front() else { return false };
+        let before = running.replace(next);
+        match std::mem::take(&mut self.running_is_measured) {
+            true => self.measured.extend(before),
+            false => self.unmeasured.extend(before),
+        }
+        true
+    }
+
+    /// Takes those out that are no longer needed.
+    pub fn take_measured(&mut self) -> Vec<T> {
+        std::mem::take(&mut self.measured)
+    }
+
+    /// Takes all out.
+    pub fn take_all(&mut self) -> Vec<T> {
+        self.measured.drain(..).chain(self.unmeasured.drain(..)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn none_is_measured_twice() {
+        let mut stock = Stock::default();
+        let mut running = Some(0);
+        assert!(!stock.renew(&mut running));
+        stock.add([1, 2]);
+        // A warm-up.
+        assert!(stock.renew(&mut running));
+        assert_eq!((running, stock.unmeasured()), (Some(1), 2));
+        let mut measured = Vec::new();
+        while stock.renew(&mut running) {
+            stock.running_is_measured();
+            measured.extend(running);
+        }
+        assert_eq!(measured, [2, 0, 1]);
+        assert_eq!(stock.take_measured(), [2, 0], "the last one runs");
+        stock.add([3]);
+        assert!(stock.renew(&mut running));
+        assert_eq!((running, stock.take_all()), (Some(3), vec![1]));
+    }
+}

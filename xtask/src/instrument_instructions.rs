@@ -1,0 +1,61 @@
+//! What the idle instrument adds to each server's instructions, counted by valgrind.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+/// The user "nobody" of every distribution: who counts where root asks for it. Of root, workers would become another user, and then be out
+/// of the reach of valgrind's commands.
+const NOBODY: u32 = 65_534;
+
+/// Builds tlsdyno, counts for `servers` (all if empty) and prints the table. After `--keep DIRECTORY` callgrind's files stay there.
+///
+/// # Errors
+/// It cannot be built or run; valgrind or a server is not installed.
+pub fn run(arguments: &[String]) -> Result<()> {
+    let (keep, servers) = match arguments {
+        [flag, directory, servers @ ..] if flag == "--keep" => (Some(Path::new(directory)), servers),
+        servers => (None, servers),
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace has no directory")?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .current_dir(root)
+        .args(["build", "--release", "-p", "tlsdyno", "--bins", "--example", "instrument_instructions"])
+        .status()
+        .context("run cargo")?;
+    ensure!(built.success(), "tlsdyno cannot be built");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let release = target.join("release");
+    let is_root = fs::metadata("/proc/self").context("read who runs this")?.uid() == 0;
+    // Copies, because the target directory need not be open to everybody.
+    let place = tempfile::tempdir().context("make a directory")?;
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755))?;
+    let copy = |program: &str, name: &str| {
+        let to = place.path().join(name);
+        fs::copy(release.join(program), &to).with_context(|| format!("copy {program}")).map(|_| to)
+    };
+    let (tlsdyno, counter) = (copy("tlsdyno", "tlsdyno")?, copy("examples/instrument_instructions", "counter")?);
+    let keep = keep.map(|directory| prepare(directory, is_root)).transpose()?;
+    let mut command = Command::new(counter);
+    command.arg(tlsdyno).arg(keep.as_deref().unwrap_or(Path::new("-"))).args(servers).current_dir(place.path());
+    if is_root {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    ensure!(command.status().context("run the count")?.success(), "nothing was counted; the message is above");
+    Ok(())
+}
+
+/// The directory where callgrind's files stay.
+fn prepare(directory: &Path, is_root: bool) -> Result<PathBuf> {
+    let context = || format!("make {}", directory.display());
+    fs::create_dir_all(directory).with_context(context)?;
+    if is_root {
+        chown(directory, Some(NOBODY), Some(NOBODY)).with_context(context)?;
+    }
+    fs::canonicalize(directory).with_context(context)
+}
