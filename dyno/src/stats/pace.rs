@@ -11,14 +11,14 @@ use crate::store::Block;
 /// Fewer blocks than this tell no relation.
 const BLOCKS_MIN: usize = 8;
 /// No work is that much more sensitive than the sampled one: what says so is chance.
-const EXPONENT_MAX: f64 = 1.5;
+const SENSITIVITY_MAX: f64 = 1.5;
 
-/// How costs go with the pace: `cost ∝ pace ^ exponent`.
+/// How costs go with the pace: a pace that is 1 % longer than the mean makes them `sensitivity` % higher than their mean.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pace {
-    /// Geometric mean over the blocks, picoseconds a step.
+    /// Mean over the blocks, picoseconds a step.
     pub mean_ps: f64,
-    /// Standard deviation between blocks, of the logarithm: about the relative one.
+    /// Standard deviation between blocks, as a part of the mean.
     pub spread: f64,
     /// Of server CPU per hit.
     pub cpu: Fit,
@@ -27,12 +27,15 @@ pub struct Pace {
 }
 
 /// The relation of one kind of cost to the pace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Fit {
-    /// The cost goes with this power of the pace.
-    pub exponent: f64,
+    /// Relative change of the cost for a relative change of the pace.
+    pub sensitivity: f64,
     /// Part of the variance between blocks of one configuration that this explains, 0 to 1.
     pub explained: f64,
+    /// Mean cost of each configuration, nanoseconds per hit.
+    #[serde(skip)]
+    means_ns: Vec<f64>,
 }
 
 impl Pace {
@@ -43,30 +46,29 @@ impl Pace {
         if sampled.len() < BLOCKS_MIN {
             return None;
         }
-        let paces: Vec<f64> = sampled.iter().map(|block| (block.pace_ps as f64).ln()).collect();
+        let paces: Vec<f64> = sampled.iter().map(|block| block.pace_ps as f64).collect();
         let configurations: Vec<usize> = sampled.iter().map(|block| block.configuration).collect();
-        let deviations = within(&paces, &configurations);
+        let deviations = relative(&paces, &means(&paces, &configurations), &configurations);
         let fit = |metric| {
-            let costs: Vec<f64> = sampled.iter().map(|block| per_hit(block, metric).ln()).collect();
-            Fit::of(&deviations, &within(&costs, &configurations))
+            let costs: Vec<f64> = sampled.iter().map(|block| per_hit(block, metric)).collect();
+            Fit::of(&deviations, &costs, &configurations)
         };
-        let mean = mean(&paces);
-        let variance = paces.iter().map(|pace| (pace - mean).powi(2)).sum::<f64>() / paces.len() as f64;
-        Some(Pace {
-            mean_ps: mean.exp(),
-            spread: variance.sqrt(),
-            cpu: fit(Metric::Cpu),
-            elapsed: fit(Metric::Throughput),
-        })
+        let mean_ps = mean(paces.iter().copied());
+        let variance = mean(paces.iter().map(|pace| (pace / mean_ps - 1.0).powi(2)));
+        Some(Pace { mean_ps, spread: variance.sqrt(), cpu: fit(Metric::Cpu), elapsed: fit(Metric::Throughput) })
     }
 
-    /// What a cost of this block is to be multiplied by, to become what it would have been at the mean pace.
-    pub(super) fn correction(&self, block: &Block, metric: Metric) -> f64 {
+    /// What is to be taken from the cost of a hit in this block to have it at the mean pace, nanoseconds. In proportion to the mean cost of
+    /// the block's configuration, not to the block's own: a part of the cost that does not go with the pace then stays what it is in the mean.
+    pub(super) fn excess_ns(&self, block: &Block, metric: Metric) -> f64 {
         let fit = match metric {
-            Metric::Cpu => self.cpu,
-            Metric::Throughput => self.elapsed,
+            Metric::Cpu => &self.cpu,
+            Metric::Throughput => &self.elapsed,
         };
-        if block.pace_ps == 0 { 1.0 } else { (self.mean_ps / block.pace_ps as f64).powf(fit.exponent) }
+        if block.pace_ps == 0 {
+            return 0.0;
+        }
+        fit.sensitivity * fit.means_ns[block.configuration] * (block.pace_ps as f64 / self.mean_ps - 1.0)
     }
 
     /// What reports say of it.
@@ -82,16 +84,18 @@ impl Pace {
 }
 
 impl Fit {
-    /// Least squares through the origin.
-    fn of(paces: &[f64], costs: &[f64]) -> Fit {
+    /// Least squares through the origin, of the deviations of costs from the means of their configurations.
+    fn of(paces: &[f64], costs: &[f64], configurations: &[usize]) -> Fit {
+        let means_ns = means(costs, configurations);
+        let costs = relative(costs, &means_ns, configurations);
         let sum = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-        let (paces_squared, costs_squared) = (sum(paces, paces), sum(costs, costs));
+        let (paces_squared, costs_squared) = (sum(paces, paces), sum(&costs, &costs));
         if paces_squared <= 0.0 || costs_squared <= 0.0 {
-            return Fit::default();
+            return Fit { means_ns, ..Fit::default() };
         }
-        let exponent = (sum(paces, costs) / paces_squared).clamp(0.0, EXPONENT_MAX);
-        let left: f64 = paces.iter().zip(costs).map(|(pace, cost)| (cost - exponent * pace).powi(2)).sum();
-        Fit { exponent, explained: (1.0 - left / costs_squared).max(0.0) }
+        let sensitivity = (sum(paces, &costs) / paces_squared).clamp(0.0, SENSITIVITY_MAX);
+        let left: f64 = paces.iter().zip(&costs).map(|(pace, cost)| (cost - sensitivity * pace).powi(2)).sum();
+        Fit { sensitivity, explained: (1.0 - left / costs_squared).max(0.0), means_ns }
     }
 }
 
@@ -104,18 +108,22 @@ pub(super) fn per_hit(block: &Block, metric: Metric) -> f64 {
     ns as f64 / block.hits as f64
 }
 
-/// The values as deviations from the mean of their own group.
-fn within(values: &[f64], groups: &[usize]) -> Vec<f64> {
-    let of_group = |wanted: usize| -> Vec<f64> {
-        values.iter().zip(groups).filter(|(_, group)| **group == wanted).map(|(value, _)| *value).collect()
-    };
+/// The mean of each group; NaN for one without values.
+fn means(values: &[f64], groups: &[usize]) -> Vec<f64> {
     let groups_total = groups.iter().max().map_or(0, |last| last + 1);
-    let means: Vec<f64> = (0..groups_total).map(|group| mean(&of_group(group))).collect();
-    values.iter().zip(groups).map(|(value, group)| value - means[*group]).collect()
+    let of_group =
+        |wanted| values.iter().zip(groups).filter(move |(_, group)| **group == wanted).map(|(value, _)| *value);
+    (0..groups_total).map(|group| mean(of_group(group))).collect()
 }
 
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
+/// Deviations from the mean of the own group, as parts of it.
+fn relative(values: &[f64], means: &[f64], groups: &[usize]) -> Vec<f64> {
+    values.iter().zip(groups).map(|(value, group)| value / means[*group] - 1.0).collect()
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0u32), |(sum, count), value| (sum + value, count + 1));
+    sum / f64::from(count)
 }
 
 #[cfg(test)]
@@ -123,14 +131,17 @@ mod tests {
     use super::*;
     use crate::stats::prng::SplitMix64;
 
-    /// Blocks of two configurations, the second twice as expensive, on a machine whose pace varies by 30 %.
-    fn blocks(sensitivity: f64, noise: f64) -> Vec<Block> {
+    const COSTS_NS: [f64; 2] = [1e5, 2e5];
+
+    /// Blocks of two configurations, the second twice as expensive, on a machine whose pace is one of two. `steady_ns` of a hit do not go
+    /// with the pace.
+    fn blocks(steady_ns: f64, noise: f64) -> Vec<Block> {
         let mut random = SplitMix64::new(7);
         (0..400)
             .map(|number| {
-                let pace = (0.3 * random.normal()).exp();
-                let cost =
-                    if number % 2 == 0 { 1e5 } else { 2e5 } * pace.powf(sensitivity) * (noise * random.normal()).exp();
+                let pace = if random.below(2) == 0 { 0.7 } else { 1.3 };
+                let cost = steady_ns + (COSTS_NS[number % 2] - steady_ns) * pace;
+                let cost = cost * (1.0 + noise * random.normal());
                 Block {
                     configuration: number % 2,
                     hits: 100,
@@ -143,46 +154,58 @@ mod tests {
             .collect()
     }
 
+    fn corrected(blocks: &[Block], pace: &Pace, configuration: usize) -> Vec<f64> {
+        let of = blocks.iter().filter(|block| block.configuration == configuration);
+        of.map(|block| per_hit(block, Metric::Cpu) - pace.excess_ns(block, Metric::Cpu)).collect()
+    }
+
     #[test]
-    fn the_exponent_and_what_it_explains_are_found() {
-        let blocks = blocks(0.9, 0.05);
+    fn the_sensitivity_and_what_it_explains_are_found() {
+        let blocks = blocks(0.0, 0.05);
         let pace = Pace::of(blocks.iter()).unwrap();
-        assert!((pace.cpu.exponent - 0.9).abs() < 0.03, "{pace:?}");
-        // 0.27² of 0.27² + 0.05².
-        assert!((pace.cpu.explained - 0.967).abs() < 0.01, "{pace:?}");
-        assert!(pace.elapsed.exponent < 1e-9, "the same time for each block: {pace:?}");
+        assert!((pace.cpu.sensitivity - 1.0).abs() < 0.03, "{pace:?}");
+        // 0.3² of 0.3² + 0.05².
+        assert!((pace.cpu.explained - 0.973).abs() < 0.01, "{pace:?}");
+        assert!(pace.elapsed.sensitivity < 1e-9, "the same time for each block: {pace:?}");
         assert!((pace.spread - 0.3).abs() < 0.03);
     }
 
     #[test]
     fn corrected_costs_keep_their_level_and_lose_their_spread() {
-        let blocks = blocks(1.0, 0.01);
+        let blocks = blocks(0.0, 0.01);
         let pace = Pace::of(blocks.iter()).unwrap();
-        for (configuration, cost) in [(0, 1e5), (1, 2e5)] {
-            let costs: Vec<f64> = blocks
-                .iter()
-                .filter(|block| block.configuration == configuration)
-                .map(|block| per_hit(block, Metric::Cpu) * pace.correction(block, Metric::Cpu))
-                .collect();
-            assert!((mean(&costs) / cost - 1.0).abs() < 0.05, "about the mean pace: {}", mean(&costs));
-            let widest = costs.iter().map(|one| (one / mean(&costs) - 1.0).abs()).fold(0.0, f64::max);
-            assert!(widest < 0.05, "{widest}");
+        for (configuration, cost) in COSTS_NS.into_iter().enumerate() {
+            let costs = corrected(&blocks, &pace, configuration);
+            let mean = mean(costs.iter().copied());
+            assert!((mean / cost - 1.0).abs() < 0.02, "about the mean pace: {mean}");
+            let widest = costs.iter().map(|one| (one / mean - 1.0).abs()).fold(0.0, f64::max);
+            assert!(widest < 0.06, "{widest}");
+        }
+    }
+
+    #[test]
+    fn a_cost_that_does_not_go_with_the_pace_moves_no_difference() {
+        let blocks = blocks(8e4, 0.001);
+        let pace = Pace::of(blocks.iter()).unwrap();
+        for configuration in [0, 1] {
+            let raw = mean(
+                blocks.iter().filter(|one| one.configuration == configuration).map(|one| per_hit(one, Metric::Cpu)),
+            );
+            let own =
+                mean(blocks.iter().filter(|one| one.configuration == configuration).map(|one| one.pace_ps as f64));
+            // What the configuration's own mean pace was off by is all that may be moved.
+            let moved = mean(corrected(&blocks, &pace, configuration).into_iter()) - raw;
+            let expected = -pace.cpu.sensitivity * raw * (own / pace.mean_ps - 1.0);
+            assert!((moved - expected).abs() < 1.0, "{moved} {expected}");
         }
     }
 
     #[test]
     fn what_was_not_sampled_is_left_as_it_is() {
-        let mut blocks = blocks(1.0, 0.01);
+        let mut blocks = blocks(0.0, 0.01);
         blocks[0].pace_ps = 0;
         let pace = Pace::of(blocks.iter()).unwrap();
-        assert_eq!(pace.correction(&blocks[0], Metric::Cpu), 1.0);
+        assert_eq!(pace.excess_ns(&blocks[0], Metric::Cpu), 0.0);
         assert_eq!(Pace::of(blocks[..BLOCKS_MIN].iter()), None, "one of them was not sampled");
-    }
-
-    #[test]
-    fn a_pace_that_explains_nothing_changes_nothing() {
-        let blocks = blocks(0.0, 0.1);
-        let pace = Pace::of(blocks.iter()).unwrap();
-        assert!(pace.cpu.exponent < 0.04 && pace.cpu.explained < 0.02, "{pace:?}");
     }
 }

@@ -105,8 +105,8 @@ impl<'a> Rounds<'a> {
     /// Cost per hit of the blocks of one configuration in one round, which count as one longer block.
     fn cost_per_hit(&self, blocks: &[&Block], metric: Metric) -> Option<f64> {
         let cost = |block: &&Block| {
-            let correction = self.pace.as_ref().map_or(1.0, |pace| pace.correction(block, metric));
-            pace::per_hit(block, metric) * correction * block.hits as f64
+            let excess_ns = self.pace.as_ref().map_or(0.0, |pace| pace.excess_ns(block, metric));
+            (pace::per_hit(block, metric) - excess_ns) * block.hits as f64
         };
         let hits: u64 = blocks.iter().map(|block| block.hits).sum();
         (!blocks.is_empty()).then(|| blocks.iter().map(cost).sum::<f64>() / hits as f64)
