@@ -1,0 +1,95 @@
+//! Taking connections from the listeners, as many as may be open.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use super::Loop;
+use crate::dispatch::connection::Connection;
+use crate::dispatch::limits::{ACCEPT_PAUSE_NS, ACCEPTS_PER_TURN};
+use crate::dispatch::places::Id;
+use crate::reactor::Interest;
+
+impl Loop<'_> {
+    pub(super) fn connections_max(&self) -> usize {
+        (self.snapshot.settings.limits.connections as usize / self.shared.counts.len()).max(1)
+    }
+
+    /// Watches the listeners exactly while connections may be accepted.
+    pub(super) fn watch_listeners(&mut self) -> io::Result<()> {
+        let accepting = self.places.open() < self.connections_max() && self.now_ns >= self.accept_at_ns;
+        if accepting != self.accepting {
+            self.accepting = accepting;
+            for (index, listener) in self.listeners.iter().enumerate() {
+                match accepting {
+                    true => self.reactor.add(listener, Id::TOKENS + index as u64, Interest::Read)?,
+                    false => self.reactor.remove(listener)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the listeners once what waits in their queues is accepted.
+    pub(super) fn stop_listening(&mut self) -> io::Result<()> {
+        for index in 0..self.listeners.len() {
+            while self.accept(index) {}
+        }
+        self.listeners.clear();
+        Ok(())
+    }
+
+    /// Accepts some of those that wait; whether there may be more.
+    pub(super) fn accept(&mut self, listener: usize) -> bool {
+        for _ in 0..ACCEPTS_PER_TURN {
+            if self.places.open() >= self.connections_max() {
+                return false;
+            }
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            let (client, address) = match rustix::net::acceptfrom_with(&self.listeners[listener], flags) {
+                Ok(accepted) => accepted,
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    self.pause_accepting();
+                    return false;
+                }
+                // Nobody left, or one that gave up while waiting.
+                Err(_) => return false,
+            };
+            if let Some(Ok(address)) = address.map(SocketAddr::try_from) {
+                self.counts.all.accepted.add(1);
+                self.admit(client, address);
+            }
+        }
+        true
+    }
+
+    /// Descriptors have run out: those of idle pipes are given back, and others wait until some connection ends.
+    pub(super) fn pause_accepting(&mut self) {
+        self.counts.all.accept_pauses.add(1);
+        if !self.pipes.close_spare() {
+            self.accept_at_ns = self.now_ns + ACCEPT_PAUSE_NS;
+        }
+    }
+
+    pub(super) fn admit(&mut self, client: OwnedFd, address: SocketAddr) {
+        let most = self.snapshot.settings.limits.connections_per_address;
+        let mut connection = Connection::new(client, address, self.now_ns);
+        if most > 0 {
+            connection.counted = true;
+            if !self.shared.per_address.enter(address.ip(), most) {
+                self.shared.per_address.leave(address.ip());
+                self.counts.all.refused_address.add(1);
+                self.counts.all.closed.add(1);
+                return;
+            }
+        }
+        let id = self.places.insert(connection);
+        match self.snapshot.settings.policy.reads_hellos() {
+            true => self.read_hello(id),
+            false => self.connect_first(id),
+        }
+    }
+}
