@@ -11,18 +11,20 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Lets `bind` name an address without taking a port for it: `connect` then takes one that is free for its destination.
 pub fn bind_address_no_port(socket: &OwnedFd) -> io::Result<()> {
-    let on: libc::c_int = 1;
+    set_option(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
+}
+
+/// Asks to be told of input only when there are so many bytes of it (SO_RCVLOWAT). The end of the stream, an error, or a window that is nearly
+/// full is told at once all the same.
+pub fn set_low_water_mark(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes as libc::c_int)
+}
+
+fn set_option(socket: impl AsFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
     let length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the descriptor is open as long as `socket` is borrowed, and the option's value is a whole `int` that outlives the call.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_IP,
-            libc::IP_BIND_ADDRESS_NO_PORT,
-            std::ptr::from_ref(&on).cast(),
-            length,
-        )
-    };
+    // SAFETY: the descriptor is open as long as it is borrowed, and the option's value is a whole `int` that outlives the call.
+    let result =
+        unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, std::ptr::from_ref(&value).cast(), length) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

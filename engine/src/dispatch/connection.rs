@@ -50,6 +50,8 @@ pub(super) struct Connection {
     pub(super) client_address: SocketAddr,
     /// It is among those of its address.
     pub(super) counted: bool,
+    /// It is among those whose patience ends.
+    pub(super) awaited: bool,
     pub(super) backend: Option<BackendSocket>,
     pub(super) stage: Stage,
     /// It went to the backend that is known to hold its session: nothing to remember about its address.
@@ -78,6 +80,7 @@ impl Connection {
             client: Socket { descriptor: client, tells_room: false, watched: false },
             client_address,
             counted: false,
+            awaited: false,
             backend: None,
             stage: Stage::Hello,
             known: false,
@@ -95,6 +98,11 @@ impl Connection {
     /// Exactly one side has ended its direction.
     pub(super) fn is_half_closed(&self) -> bool {
         self.up.is_done() != self.down.is_done()
+    }
+
+    /// There may be input of which the kernel does not tell.
+    pub(super) fn waits_patiently(&self) -> bool {
+        self.up.waits_patiently() || self.down.waits_patiently()
     }
 
     /// Something could move without waiting.

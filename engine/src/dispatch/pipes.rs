@@ -2,9 +2,9 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::pipe::{PipeFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with};
 
-use super::limits::SPARE_PIPES;
+use super::limits::{PIPE_BYTES, PIPE_BYTES_MIN, SPARE_PIPES};
 
 /// A pipe, and how many bytes are in it.
 #[derive(Debug)]
@@ -39,6 +39,10 @@ impl Pipes {
         }
         let pipe = self.spare.pop().or_else(|| {
             let (output, input) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).ok()?;
+            let bytes = fcntl_setpipe_size(&input, PIPE_BYTES).or_else(|_| fcntl_getpipe_size(&input)).ok()?;
+            if bytes < PIPE_BYTES_MIN {
+                return None;
+            }
             Some(Pipe { output, input, bytes: 0 })
         })?;
         self.lent += 1;

@@ -1,6 +1,7 @@
 //! One direction of a connection: bytes from one socket to the other, copied while they are few, spliced when they are many.
 //!
-//! Input is only taken when the receiver takes it, so what is held is bounded: [`COPY_BYTES`] in user memory or what fits a pipe.
+//! Input is only taken when the receiver takes it, so what is held is bounded: [`COPY_BYTES`] in user memory or what fits a pipe. A bulk transfer is patient: its
+//! sender's packets are left to gather in the kernel, because waking up for each costs more than moving it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -8,8 +9,9 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use rustix::pipe::{SpliceFlags, splice};
 
-use super::limits::{BYTES_PER_TURN, COPY_BYTES, SPLICE_BYTES};
+use super::limits::{BULK_AFTER_BYTES, BULK_WAKE_BYTES, BYTES_PER_TURN, COPY_BYTES, SPLICE_BYTES};
 use super::pipes::{Pipe, Pipes};
+use crate::sys;
 
 /// State of one direction.
 #[derive(Debug, Default)]
@@ -24,8 +26,16 @@ pub(super) struct Direction {
     ended: bool,
     /// The end of stream was passed on, or nobody is left to pass anything to.
     done: bool,
-    /// The last read filled the buffer: splice from now on.
+    /// The last read filled the buffer, or this is a bulk transfer: splice from now on.
+    splices: bool,
+    /// Somebody learns from the bytes: they must be copied.
+    watched: bool,
+    /// A bulk transfer: much has moved between the last pauses.
     bulk: bool,
+    /// The kernel tells of input only when there is much of it.
+    patient: bool,
+    /// What [`Direction::bytes`] was after the last pause.
+    bytes_at_pause: u64,
     /// Bytes that the receiver did not take, and how many of them it did take since.
     held: Vec<u8>,
     taken: usize,
@@ -72,6 +82,15 @@ impl Direction {
         self.ending |= ending;
     }
 
+    /// Something was read. If that did not fill the buffer it took all there was, but for an end that was announced; one that comes later is a new event.
+    pub(super) fn note_read(&mut self, filled: bool) {
+        self.readable = filled || self.ending;
+    }
+
+    pub(super) fn is_readable(&self) -> bool {
+        self.readable
+    }
+
     pub(super) fn note_writable(&mut self) {
         self.blocked = false;
     }
@@ -89,6 +108,30 @@ impl Direction {
         !self.done && !self.blocked && (self.readable || self.holds() > 0)
     }
 
+    /// Nothing has happened for a while. A bulk transfer remains one if it moved much since the last pause.
+    pub(super) fn note_pause(&mut self) {
+        self.bulk = self.moves_much();
+        self.bytes_at_pause = self.bytes;
+    }
+
+    fn moves_much(&self) -> bool {
+        self.bytes - self.bytes_at_pause >= BULK_AFTER_BYTES
+    }
+
+    /// There may be input of which the kernel does not tell.
+    pub(super) fn waits_patiently(&self) -> bool {
+        self.patient && !self.done && !self.blocked
+    }
+
+    /// Goes back to being told of each input.
+    pub(super) fn end_patience(&mut self, from: BorrowedFd) {
+        if self.patient && sys::set_low_water_mark(from, 1).is_ok() {
+            self.patient = false;
+            self.note_pause();
+            self.splices = self.bulk;
+        }
+    }
+
     /// Nothing more is passed on.
     pub(super) fn give_up(&mut self, pipes: &mut Pipes) {
         self.done = true;
@@ -103,10 +146,10 @@ impl Direction {
         self.held.len() - self.taken + self.pipe.as_ref().map_or(0, |pipe| pipe.bytes)
     }
 
-    /// Sends bytes that were received elsewhere; what the receiver does not take is held.
-    pub(super) fn send(&mut self, to: BorrowedFd, bytes: &[u8]) -> Result<(), Fault> {
+    /// Sends bytes; what the receiver does not take is held.
+    fn send(&mut self, to: BorrowedFd, bytes: &[u8], flags: SendFlags) -> Result<(), Fault> {
         debug_assert!(self.holds() == 0);
-        let sent = send(to, bytes)?;
+        let sent = send(to, bytes, flags)?;
         self.bytes += sent as u64;
         if sent < bytes.len() {
             self.held = bytes[sent..].to_vec();
@@ -121,7 +164,7 @@ impl Direction {
         if first.is_empty() {
             return Ok(false);
         }
-        self.taken = send(to, first)?;
+        self.taken = send(to, first, SendFlags::NOSIGNAL)?;
         Ok(self.taken > 0)
     }
 
@@ -129,7 +172,7 @@ impl Direction {
     pub(super) fn send_rest(&mut self, to: BorrowedFd, first: &[u8]) -> Result<(), Fault> {
         let early = std::mem::take(&mut self.taken);
         self.bytes += early as u64;
-        if early == first.len() { Ok(()) } else { self.send(to, &first[early..]) }
+        if early == first.len() { Ok(()) } else { self.send(to, &first[early..], SendFlags::NOSIGNAL) }
     }
 
     /// The sender's end of stream was read elsewhere.
@@ -137,8 +180,14 @@ impl Direction {
         self.ended = true;
     }
 
-    /// Moves what can be moved now.
-    pub(super) fn pump(&mut self, from: BorrowedFd, to: BorrowedFd, tools: &mut Tools) -> Result<Flow, Fault> {
+    /// Moves what can be moved now. `last`: the opposite direction is done, and both sockets will be closed when this one is.
+    pub(super) fn pump(
+        &mut self,
+        from: BorrowedFd,
+        to: BorrowedFd,
+        last: bool,
+        tools: &mut Tools,
+    ) -> Result<Flow, Fault> {
         let mut budget = BYTES_PER_TURN;
         loop {
             if self.done {
@@ -149,16 +198,15 @@ impl Direction {
                 return Ok(Flow::Blocked);
             }
             if self.ended {
-                // Fails where the receiver is gone already, which its own direction will tell.
-                let _ = rustix::net::shutdown(to, Shutdown::Write);
+                if !last {
+                    // Fails where the receiver is gone already, which its own direction will tell.
+                    let _ = rustix::net::shutdown(to, Shutdown::Write);
+                }
                 self.give_up(tools.pipes);
                 return Ok(Flow::Done);
             }
             if !self.readable {
-                self.bulk = false;
-                if let Some(pipe) = self.pipe.take() {
-                    tools.pipes.give(pipe);
-                }
+                self.wait_for_input(from, tools.pipes);
                 return Ok(Flow::Waits);
             }
             if budget == 0 {
@@ -168,8 +216,19 @@ impl Direction {
         }
     }
 
+    fn wait_for_input(&mut self, from: BorrowedFd, pipes: &mut Pipes) {
+        if let Some(pipe) = self.pipe.take() {
+            pipes.give(pipe);
+        }
+        self.bulk |= self.moves_much();
+        self.splices = self.bulk && !self.watched;
+        if self.splices && !self.patient {
+            self.patient = sys::set_low_water_mark(from, BULK_WAKE_BYTES).is_ok();
+        }
+    }
+
     fn take_input(&mut self, from: BorrowedFd, to: BorrowedFd, tools: &mut Tools) -> Result<usize, Fault> {
-        if self.bulk && self.pipe.is_none() {
+        if self.splices && self.pipe.is_none() {
             self.pipe = tools.pipes.take();
             tools.pipes_missing += u64::from(self.pipe.is_none());
         }
@@ -177,26 +236,33 @@ impl Direction {
     }
 
     fn copy(&mut self, from: BorrowedFd, to: BorrowedFd, tools: &mut Tools) -> Result<usize, Fault> {
-        match rustix::net::recv(from, &mut tools.buffer[..], RecvFlags::empty()) {
-            Ok((0, _)) => {
-                self.ended = true;
-                Ok(0)
-            }
-            Ok((count, _)) => {
-                // A short read took all there was. An end that comes later is a new event.
-                self.readable = count == COPY_BYTES || self.ending;
-                let watched = (tools.watch)(&tools.buffer[..count]);
-                self.bulk = count == COPY_BYTES && !watched;
-                self.send(to, &tools.buffer[..count])?;
-                Ok(count)
-            }
-            Err(Errno::AGAIN) => {
-                self.readable = false;
-                Ok(0)
-            }
-            Err(Errno::INTR) => Ok(0),
-            Err(_) => Err(Fault::Sender),
+        let (count, fault) = self.gather(from, &mut tools.buffer[..]);
+        if count > 0 {
+            self.watched = (tools.watch)(&tools.buffer[..count]);
+            self.splices = (count == COPY_BYTES || self.bulk) && !self.watched;
+            // The end follows at once, and goes in the same segment.
+            let flags = if self.ended { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
+            self.send(to, &tools.buffer[..count], flags)?;
         }
+        fault.map_or(Ok(count), Err)
+    }
+
+    /// Reads once, and where the end was announced, up to it.
+    fn gather(&mut self, from: BorrowedFd, buffer: &mut [u8]) -> (usize, Option<Fault>) {
+        let mut have = 0;
+        while self.readable && !self.ended && have < buffer.len() {
+            match rustix::net::recv(from, &mut buffer[have..], RecvFlags::empty()) {
+                Ok((0, _)) => self.ended = true,
+                Ok((count, _)) => {
+                    have += count;
+                    self.note_read(have == buffer.len());
+                }
+                Err(Errno::AGAIN) => self.readable = false,
+                Err(Errno::INTR) => {}
+                Err(_) => return (have, Some(Fault::Sender)),
+            }
+        }
+        (have, None)
     }
 
     fn fill_pipe(&mut self, from: BorrowedFd) -> Result<usize, Fault> {
@@ -226,7 +292,7 @@ impl Direction {
             return Ok(());
         }
         if !self.held.is_empty() {
-            let sent = send(to, &self.held[self.taken..])?;
+            let sent = send(to, &self.held[self.taken..], SendFlags::NOSIGNAL)?;
             self.taken += sent;
             self.bytes += sent as u64;
             self.blocked = self.taken < self.held.len();
@@ -254,8 +320,8 @@ impl Direction {
 }
 
 /// How many of the bytes the receiver took.
-fn send(to: impl AsFd, bytes: &[u8]) -> Result<usize, Fault> {
-    match rustix::net::send(to, bytes, SendFlags::NOSIGNAL) {
+fn send(to: impl AsFd, bytes: &[u8], flags: SendFlags) -> Result<usize, Fault> {
+    match rustix::net::send(to, bytes, flags) {
         Ok(sent) => Ok(sent),
         Err(Errno::AGAIN | Errno::INTR) => Ok(0),
         Err(_) => Err(Fault::Receiver),

@@ -5,6 +5,7 @@ mod connect;
 mod ending;
 mod forward;
 mod hello;
+mod patience;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -56,9 +57,12 @@ pub fn run(shared: &Shared, number: usize, listeners: Vec<TcpListener>, wake: im
         reactor,
         listeners,
         accepting: false,
+        accepts: 1,
         accept_at_ns: 0,
         places: Places::default(),
         unfinished: Vec::new(),
+        patient: Vec::new(),
+        patience_at_ns: u64::MAX,
         buffer: vec![0; COPY_BYTES].try_into().map_err(|_| io::ErrorKind::OutOfMemory)?,
         seen_usable: u64::MAX,
         now_ns: sys::monotonic_ns(),
@@ -78,11 +82,16 @@ struct Loop<'s> {
     listeners: Vec<TcpListener>,
     /// The listeners are watched: not while there are too many connections or too few descriptors.
     accepting: bool,
+    /// Accepted in one turn at most.
+    accepts: u32,
     /// Not before this instant.
     accept_at_ns: u64,
     places: Places,
     /// Connections that want another turn.
     unfinished: Vec<Id>,
+    /// Connections that wait for much input, and when somebody looks whether little has come.
+    patient: Vec<Id>,
+    patience_at_ns: u64,
     pipes: Pipes,
     buffer: Box<[u8; COPY_BYTES]>,
     /// Backends that were up when last looked at.
@@ -135,6 +144,9 @@ impl Loop<'_> {
         for id in std::mem::take(&mut self.unfinished) {
             self.drive(id);
         }
+        if self.now_ns >= self.patience_at_ns {
+            self.end_patience();
+        }
         if self.now_ns >= self.sweep_at_ns {
             self.sweep();
         }
@@ -148,7 +160,7 @@ impl Loop<'_> {
         }
         let sweep_at_ns = if self.places.open() == 0 { u64::MAX } else { self.sweep_at_ns };
         let accept_at_ns = if self.accept_at_ns > self.now_ns { self.accept_at_ns } else { u64::MAX };
-        sweep_at_ns.min(accept_at_ns).saturating_sub(self.now_ns).min(LONG_NS)
+        sweep_at_ns.min(accept_at_ns).min(self.patience_at_ns).saturating_sub(self.now_ns).min(LONG_NS)
     }
 }
 

@@ -42,9 +42,9 @@ impl Loop<'_> {
         Ok(())
     }
 
-    /// Accepts some of those that wait; whether there may be more.
+    /// Accepts some of those that wait; whether there may be more. How many depends on how many there were the last time: asking in vain costs a system call.
     pub(super) fn accept(&mut self, listener: usize) -> bool {
-        for _ in 0..ACCEPTS_PER_TURN {
+        for _ in 0..self.accepts {
             if self.places.open() >= self.connections_max() {
                 return false;
             }
@@ -56,13 +56,17 @@ impl Loop<'_> {
                     return false;
                 }
                 // Nobody left, or one that gave up while waiting.
-                Err(_) => return false,
+                Err(_) => {
+                    self.accepts = (self.accepts / 2).max(1);
+                    return false;
+                }
             };
             if let Some(Ok(address)) = address.map(SocketAddr::try_from) {
                 self.counts.all.accepted.add(1);
                 self.admit(client, address);
             }
         }
+        self.accepts = (self.accepts * 2).min(ACCEPTS_PER_TURN);
         true
     }
 

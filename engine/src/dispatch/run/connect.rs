@@ -52,6 +52,10 @@ impl Loop<'_> {
                     return self.close(id);
                 }
             };
+            if !connection.first_bytes.is_empty() {
+                // The end of the TCP handshake goes with them, in one segment. Refused, it goes by itself.
+                let _ = rustix::net::sockopt::set_tcp_quickack(&descriptor, false);
+            }
             let connecting = match rustix::net::connect(&descriptor, &address) {
                 Ok(()) => Ok(true),
                 // On the same machine the connection stands already, and takes what the client has said: no event to wait for.
@@ -149,7 +153,6 @@ impl Loop<'_> {
         let first = std::mem::take(&mut connection.first_bytes);
         connection.stage = Stage::Relaying;
         connection.since_ns = self.now_ns;
-        connection.up.note_readable(false);
         let Some(backend) = &connection.backend else { return };
         let sent = connection.up.send_rest(backend.socket.descriptor.as_fd(), &first);
         self.counts.all.bytes_up.add(connection.up.bytes);
@@ -162,6 +165,10 @@ impl Loop<'_> {
             connection.reset_by = Some(Side::Backend);
             connection.up.give_up(&mut self.pipes);
             connection.down.note_readable(true);
+        }
+        if !self.snapshot.settings.policy.reads_hellos() {
+            // Nobody has looked yet whether the client has spoken.
+            connection.up.note_readable(false);
         }
         match watched {
             Ok(()) => self.drive(id),

@@ -6,6 +6,7 @@ use super::{Loop, all, seconds};
 use crate::dispatch::connection::{Side, Stage};
 use crate::dispatch::counters::LoopCounts;
 use crate::dispatch::learn::{Lesson, Outcome, Student};
+use crate::dispatch::limits::PATIENCE_NS;
 use crate::dispatch::places::Id;
 use crate::dispatch::relay::{Fault, Flow, Tools};
 use crate::reactor::{Event, Interest};
@@ -38,6 +39,10 @@ impl Loop<'_> {
             Stage::Connecting => return,
             Stage::Relaying => {}
         }
+        if self.now_ns.saturating_sub(connection.since_ns) >= PATIENCE_NS {
+            connection.up.note_pause();
+            connection.down.note_pause();
+        }
         connection.since_ns = self.now_ns;
         let (up, down) = (self.pump(id, Side::Client), self.pump(id, Side::Backend));
         // A direction that failed may have ended the other one too.
@@ -48,6 +53,9 @@ impl Loop<'_> {
         if up == Some(Flow::Unfinished) || down == Some(Flow::Unfinished) || connection.is_ready() {
             self.unfinished.push(id);
         }
+        if connection.waits_patiently() {
+            self.await_patience(id);
+        }
         self.tell_room(id);
     }
 
@@ -56,10 +64,11 @@ impl Loop<'_> {
         let connection = self.places.get(id)?;
         let backend = connection.backend.as_ref()?.socket.descriptor.as_fd();
         let client = connection.client.descriptor.as_fd();
-        let (direction, from, to) = match side {
-            Side::Client => (&mut connection.up, client, backend),
-            Side::Backend => (&mut connection.down, backend, client),
+        let (direction, opposite, from, to) = match side {
+            Side::Client => (&mut connection.up, &connection.down, client, backend),
+            Side::Backend => (&mut connection.down, &connection.up, backend, client),
         };
+        let last = opposite.is_done();
         let before = direction.bytes;
         let lesson = Lesson {
             memory: &self.shared.memory,
@@ -72,7 +81,7 @@ impl Loop<'_> {
         let (student, counts) = (&mut connection.student, &self.counts.all);
         let mut watch = |bytes: &[u8]| watch(student, side, bytes, hello_bytes, &lesson, counts);
         let mut tools = Tools { buffer: &mut self.buffer, pipes: &mut self.pipes, watch: &mut watch, pipes_missing: 0 };
-        let flow = direction.pump(from, to, &mut tools);
+        let flow = direction.pump(from, to, last, &mut tools);
         self.counts.all.pipes_missing.add(tools.pipes_missing);
         let count = if side == Side::Client { &self.counts.all.bytes_up } else { &self.counts.all.bytes_down };
         count.add(direction.bytes - before);

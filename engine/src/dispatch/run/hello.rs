@@ -25,12 +25,14 @@ impl Loop<'_> {
                     return self.connect_first(id);
                 }
                 Ok((count, _)) => {
+                    connection.up.note_read(count == self.buffer.len());
                     connection.first_bytes.extend_from_slice(&self.buffer[..count]);
                     let found = reader.read(&self.buffer[..count]);
                     // Headers of tiny records count too: nobody may make us hold more than twice what is allowed, and one read.
                     let too_long = connection.first_bytes.len() > most * 2;
                     match found {
-                        Ok(None) if !too_long => {}
+                        Ok(None) if !too_long && connection.up.is_readable() => {}
+                        Ok(None) if !too_long => break,
                         Ok(Some(keys)) => {
                             self.understand(id, &keys);
                             return self.connect_first(id);
