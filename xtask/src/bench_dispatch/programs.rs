@@ -1,0 +1,174 @@
+//! The programs of the benchmark: servers, dispatchers, load. Each ends with the benchmark.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+const DISPATCHER_CPU: &str = "0";
+/// The load's too.
+const SERVER_CPU: &str = "1";
+
+/// A child that ends with the benchmark.
+pub struct Ending(Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A running dispatcher.
+pub struct Dispatcher {
+    /// Where it listens.
+    pub address: String,
+    process: Ending,
+    /// HAProxy's socket for questions.
+    control: Option<PathBuf>,
+}
+
+/// What a load was answered.
+pub struct Answered {
+    /// CPU time of the dispatcher meanwhile, in microseconds.
+    pub cpu_us: f64,
+    /// Handshakes that offered a session.
+    pub offered: u64,
+    /// Handshakes in which it was taken.
+    pub accepted: u64,
+}
+
+/// Starts a program on a CPU; answers its first line of output too, if it prints its address.
+fn start(cpu: &str, program: &Path, arguments: &[&str], prints: bool) -> Result<(Ending, String)> {
+    let mut command = Command::new("taskset");
+    command.args(["-c", cpu]).arg(program).args(arguments).stdin(Stdio::null()).stderr(Stdio::null());
+    command.stdout(if prints { Stdio::piped() } else { Stdio::null() });
+    let mut child = Ending(command.spawn().with_context(|| format!("start {} with taskset", program.display()))?);
+    let mut line = String::new();
+    if let Some(output) = child.0.stdout.take() {
+        BufReader::new(output).read_line(&mut line)?;
+    }
+    Ok((child, line.trim().to_owned()))
+}
+
+/// A built-in server and its address. `ids`: TLS 1.2 with session IDs, else TLS 1.3 with tickets.
+pub fn serve(tlsdyno: &Path, docroot: &Path, ids: bool) -> Result<(Ending, String)> {
+    let docroot = docroot.to_str().context("a directory with a readable name")?;
+    let mut arguments = vec!["serve", "--docroot", docroot, "--listen", "127.0.0.1:0", "--print-address"];
+    arguments.extend(if ids { &["--tls", "1.2", "--no-tickets"][..] } else { &["--tls", "1.3"][..] });
+    let (child, line) = start(SERVER_CPU, tlsdyno, &arguments, true)?;
+    let address = line.split('"').find(|part| part.starts_with("127.0.0.1:"));
+    let address = address.with_context(|| format!("the server printed no address but `{line}`"))?.to_owned();
+    Ok((child, address))
+}
+
+/// Ours, with one loop.
+pub fn own(tlsdyno: &Path, policy: &str, backends: &[&str]) -> Result<Dispatcher> {
+    let mut arguments =
+        vec!["dispatch", "--listen", "127.0.0.1:0", "--print-address", "--loops", "1", "--policy", policy];
+    arguments.extend(["--check", "none"]);
+    backends.iter().for_each(|backend| arguments.extend(["--backend", backend]));
+    let (process, address) = start(DISPATCHER_CPU, tlsdyno, &arguments, true)?;
+    ensure!(!address.is_empty(), "the dispatcher did not start");
+    Ok(Dispatcher { address, process, control: None })
+}
+
+/// What HAProxy needs to route by session ID: without the inspection of responses it stores nothing.
+const STICK: &str = "    stick-table type binary len 32 size 100k expire 30m
+    acl client_hello req.ssl_hello_type 1
+    acl server_hello res.ssl_hello_type 2
+    tcp-request inspect-delay 5s
+    tcp-request content accept if client_hello
+    tcp-response inspect-delay 5s
+    tcp-response content accept if server_hello
+    stick on payload_lv(43,1) if client_hello
+    stick store-response payload_lv(43,1) if server_hello
+";
+
+/// HAProxy with one thread in TCP mode; it splices responses. `name`: of its files in `directory`.
+pub fn haproxy(name: &str, sticks: bool, backends: &[&str], directory: &Path) -> Result<Dispatcher> {
+    let program =
+        ["/usr/sbin/haproxy", "/usr/local/sbin/haproxy"].map(PathBuf::from).into_iter().find(|path| path.exists());
+    let program = program.context("haproxy is missing; run `scripts/install-packages bench`")?;
+    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let servers: String =
+        backends.iter().enumerate().map(|(number, backend)| format!("    server s{number} {backend}\n")).collect();
+    let control = directory.join(format!("{name}.sock"));
+    let config = format!(
+        "global\n    nbthread 1\n    maxconn 4000\n    stats socket {}\ndefaults\n    mode tcp\n    timeout connect 3s\n    timeout client 60s\n    \
+         timeout server 60s\n    option splice-response\nlisten l\n    bind {address}\n    balance roundrobin\n{}{servers}",
+        control.display(),
+        if sticks { STICK } else { "" }
+    );
+    let file = directory.join(format!("{name}.cfg"));
+    fs::write(&file, config)?;
+    let file = file.to_str().context("a directory with a readable name")?;
+    let (process, _) = start(DISPATCHER_CPU, &program, &["-db", "-f", file], false)?;
+    let began = Instant::now();
+    while std::net::TcpStream::connect(&address).is_err() {
+        ensure!(began.elapsed() < Duration::from_secs(10), "haproxy does not listen on {address}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(Dispatcher { address, process, control: Some(control) })
+}
+
+impl Dispatcher {
+    /// Loads it; answers what that cost it. CPU time is that of all its threads, from the scheduler.
+    pub fn load(&self, tlsdyno: &Path, object: &str, arguments: &[&str]) -> Result<Answered> {
+        let before_ns = self.cpu_ns()?;
+        let url = format!("https://{}/{object}", self.address);
+        let mut command = Command::new("taskset");
+        command.args(["-c", SERVER_CPU]).arg(tlsdyno).args(["load", &url, "--effort", "floor", "--json"]);
+        let output = command.args(arguments).output().context("start the load")?;
+        let cpu_us = (self.cpu_ns()? - before_ns) as f64 / 1e3;
+        let json: Value = serde_json::from_slice(&output.stdout)
+            .with_context(|| format!("the load failed: {}", String::from_utf8_lossy(&output.stderr)))?;
+        let errors = json["errors"].as_object().context("the load counts errors")?;
+        ensure!(errors.is_empty(), "the load through {} failed: {errors:?}", self.address);
+        let count = |name: &str| json["handshakes"][name].as_u64().context("the load counts handshakes");
+        Ok(Answered { cpu_us, offered: count("resumed_offered")?, accepted: count("resumed_accepted")? })
+    }
+
+    fn cpu_ns(&self) -> Result<u64> {
+        let mut sum = 0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.process.0.id()))? {
+            let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+            sum += text.split(' ').next().unwrap_or_default().parse::<u64>().context("read schedstat")?;
+        }
+        Ok(sum)
+    }
+
+    /// Sees to it that HAProxy did what it is compared for: it learned sessions into its table, and spliced.
+    pub fn check_work(&self, sticks: bool) -> Result<()> {
+        if self.control.is_none() {
+            return Ok(());
+        }
+        let table = self.ask("show table l")?;
+        ensure!(!sticks || number_after(&table, "used:")? > 0, "haproxy learned no session: {table}");
+        let info = self.ask("show info")?;
+        let pipes = number_after(&info, "PipesUsed: ")? + number_after(&info, "PipesFree: ")?;
+        ensure!(pipes > 0, "haproxy spliced nothing; is it built with USE_LINUX_SPLICE?");
+        Ok(())
+    }
+
+    fn ask(&self, question: &str) -> Result<String> {
+        let path = self.control.as_deref().context("a socket to ask")?;
+        let mut socket = UnixStream::connect(path)?;
+        writeln!(socket, "{question}")?;
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+fn number_after(text: &str, word: &str) -> Result<u64> {
+    let rest = text.split(word).nth(1).with_context(|| format!("no `{word}` in `{text}`"))?;
+    let digits = rest.split(|letter: char| !letter.is_ascii_digit()).next().unwrap_or_default();
+    digits.parse().with_context(|| format!("no number after `{word}`"))
+}
