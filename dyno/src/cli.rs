@@ -17,6 +17,7 @@ pub struct Cli {
 enum Command {
     Ablate(Box<cmd::ablate::Args>),
     Run(cmd::run::Args),
+    Cluster(Box<cmd::cluster::Args>),
     Reuse(Box<cmd::reuse::Args>),
     Load(Box<cmd::load::Args>),
     Compare(cmd::compare::Args),
@@ -35,6 +36,7 @@ enum Command {
 pub fn run() -> anyhow::Result<Exit> {
     match Cli::parse().command {
         Command::Ablate(args) => cmd::ablate::run(&args),
+        Command::Cluster(args) => cmd::cluster::run(&args),
         Command::Reuse(args) => cmd::reuse::run(&args),
         Command::Run(args) => cmd::run::run(&args),
         Command::Load(args) => cmd::load::run(&args),

@@ -166,7 +166,7 @@ fn factor(text: &str) -> Result<f64, String> {
 }
 
 /// Parses `50%` or `50`.
-fn percent(text: &str) -> Result<f64, String> {
+pub(super) fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim();
     match number.parse::<f64>() {
         Ok(value) if (0.0..=100.0).contains(&value) => Ok(value),

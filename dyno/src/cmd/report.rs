@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use crate::exit::{Exit, OrExit};
-use crate::report::{self, Style, csv, json, terminal};
-use crate::stats::Summary;
+use crate::report::{self, Style, csv};
 use crate::store::{Record, Store, StoreError, read_json};
 
 /// Show a record again: print its table and write report.html, or print JSON or CSV
@@ -32,18 +31,17 @@ pub struct Args {
 /// Prints and writes what was asked for.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let record = find(&args.record).or_exit(Exit::Input)?;
-    let summary = Summary::of(&record);
     let output = args.output.clone().or_else(|| (!args.json && !args.csv).then(|| PathBuf::from("report.html")));
     if let Some(path) = &output {
         std::fs::write(path, report::html(&record)?)
             .with_context(|| format!("failed to write {}; name another file with --output", path.display()))?;
     }
     let text = if args.json {
-        json::results(&record, &summary) + "\n"
+        report::json_text(&record) + "\n"
     } else if args.csv {
         csv::blocks(&record)
     } else {
-        terminal::results(&record, &summary, Style::of_stdout())
+        report::terminal_text(&record, Style::of_stdout())
     };
     std::io::stdout().write_all(text.as_bytes()).context("failed to print")?;
     if let Some(path) = output {

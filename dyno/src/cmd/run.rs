@@ -2,21 +2,23 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::ablate::ServerChoice;
+use crate::cluster::{self, ClusterExperiment};
 use crate::exit::{self, Exit, OrExit};
-use crate::experiment::model::{Experiment, Measure, ServerName};
+use crate::experiment::files::AnyExperiment;
+use crate::experiment::model::{Experiment, Measure, ServerName, Tls};
 use crate::experiment::run::{Finished, Observer, run as run_experiment};
 use crate::experiment::schedule::Schedule;
 use crate::experiment::{cpus, files};
 use crate::interrupt;
 use crate::report;
-use crate::report::terminal::Style;
-use crate::stats::Summary;
+use crate::report::Style;
 use crate::store::Record;
 
 /// Runs an experiment: a TOML file, or one that comes with tlsdyno, by its name
@@ -69,7 +71,13 @@ pub fn run(args: &Args) -> Result<Exit> {
         print(&listing()?)?;
         return Ok(Exit::Done);
     };
-    let mut experiment = files::find(file).or_exit(Exit::Input)?;
+    match files::find(file).or_exit(Exit::Input)? {
+        AnyExperiment::Server(experiment) => run_server(experiment, file, args),
+        AnyExperiment::Cluster(experiment) => run_cluster(experiment, args),
+    }
+}
+
+fn run_server(mut experiment: Experiment, file: &Path, args: &Args) -> Result<Exit> {
     if let Some(server) = args.server {
         ensure!(
             experiment.server.kind != ServerName::Command,
@@ -78,13 +86,23 @@ pub fn run(args: &Args) -> Result<Exit> {
         );
         experiment.server.kind = server.name();
     }
-    let Measure { time_s, seed, .. } = &mut experiment.measure;
-    *time_s = args.time.unwrap_or(*time_s);
-    *seed = args.seed.or(*seed);
-    experiment.tls.certificate = args.cert.clone().unwrap_or(experiment.tls.certificate);
+    change(&mut experiment.measure, &mut experiment.tls, args);
     experiment.check().or_exit(Exit::Usage)?;
     check_cpus(&experiment).or_exit(Exit::Input)?;
     perform(&experiment, &args.output)
+}
+
+fn run_cluster(mut experiment: ClusterExperiment, args: &Args) -> Result<Exit> {
+    experiment.cluster.server = args.server.map_or(experiment.cluster.server, ServerChoice::name);
+    change(&mut experiment.measure, &mut experiment.tls, args);
+    perform_cluster(&experiment, &args.output)
+}
+
+/// What flags say instead of the file.
+fn change(measure: &mut Measure, tls: &mut Tls, args: &Args) {
+    measure.time_s = args.time.unwrap_or(measure.time_s);
+    measure.seed = args.seed.or(measure.seed);
+    tls.certificate = args.cert.clone().unwrap_or_else(|| tls.certificate.clone());
 }
 
 /// The experiments that come with tlsdyno: name, measuring time, question.
@@ -92,8 +110,8 @@ fn listing() -> Result<String> {
     let widest = files::EMBEDDED.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for (name, toml) in files::EMBEDDED {
-        let experiment = Experiment::from_toml(toml, Path::new(".")).with_context(|| format!("in {name}"))?;
-        text.push_str(&format!("{name:widest$}  {:>4.0} s  {}\n", experiment.measure.time_s, experiment.question));
+        let experiment = AnyExperiment::from_toml(toml, Path::new(".")).with_context(|| format!("in {name}"))?;
+        text.push_str(&format!("{name:widest$}  {:>4.0} s  {}\n", experiment.measure().time_s, experiment.question()));
     }
     Ok(text)
 }
@@ -105,8 +123,23 @@ pub fn check_cpus(experiment: &Experiment) -> Result<()> {
 
 /// Runs `experiment` and shows its result as asked.
 pub fn perform(experiment: &Experiment, output: &OutputArgs) -> Result<Exit> {
+    perform_with(output, &|| experiment.to_toml(), &|stop, progress| run_experiment(experiment, stop, progress))
+}
+
+/// The same for a cluster.
+pub fn perform_cluster(experiment: &ClusterExperiment, output: &OutputArgs) -> Result<Exit> {
+    experiment.check().or_exit(Exit::Usage)?;
+    let run = |stop: &AtomicBool, progress: &mut Progress| cluster::run::run(experiment, stop, progress);
+    perform_with(output, &|| experiment.to_toml(), &run)
+}
+
+fn perform_with(
+    output: &OutputArgs,
+    toml: &dyn Fn() -> Result<String>,
+    run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>,
+) -> Result<Exit> {
     if output.print_experiment {
-        print(&experiment.to_toml()?)?;
+        print(&toml()?)?;
         return Ok(Exit::Done);
     }
     let report = (!output.no_report).then_some(output.report.as_path());
@@ -115,7 +148,7 @@ pub fn perform(experiment: &Experiment, output: &OutputArgs) -> Result<Exit> {
     }
     let stop = interrupt::flag()?;
     let mut progress = Progress::default();
-    let result = run_experiment(experiment, &stop, &mut progress);
+    let result = run(&stop, &mut progress);
     progress.clear();
     let finished = result?;
     let record = &finished.record;
@@ -142,12 +175,7 @@ fn print(text: &str) -> Result<()> {
 }
 
 fn shown(record: &Record, json: bool) -> String {
-    let summary = Summary::of(record);
-    if json {
-        report::json::results(record, &summary) + "\n"
-    } else {
-        report::terminal::results(record, &summary, Style::of_stdout())
-    }
+    if json { report::json_text(record) + "\n" } else { report::terminal_text(record, Style::of_stdout()) }
 }
 
 /// Whether the record holds what was asked for. What went wrong was already said in the result's warnings.

@@ -5,8 +5,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tlsdyno_engine::load::Workload;
 use tlsdyno_tls::{Client, Config, Entropy, Handshake, Receiver, Script, Session};
 use tlsdyno_wire::http::Response;
+
+use super::credentials::HOST;
 
 /// How long one exchange may take. A mismatched pair of ends fails at once; only a hanging server takes this long.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
@@ -109,6 +112,15 @@ impl Receiver for Gathered {
 /// Milliseconds since the epoch, the time that sessions are dated with.
 pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}
+
+/// A whole GET of an object of the workload that answers with status 200, and its body length, to try a server with.
+pub fn plain_get(workload: &Workload) -> (Vec<u8>, Option<u64>) {
+    let mut objects = workload.objects.iter().filter(|object| object.method == "GET" && object.headers.is_empty());
+    let object = objects.find(|object| matches!(object.expect.status, Some(200) | None));
+    let (path, bytes) = object.map_or(("/", None), |object| (object.path.as_str(), object.expect.body_bytes));
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+    (request.into_bytes(), bytes)
 }
 
 /// Sends `request` (a whole GET) over one new connection and reads the response.

@@ -5,7 +5,7 @@
 //! command it writes `{"ready": {"users": …, "requests": …}}`.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -54,10 +54,14 @@ pub enum WorkloadSpec {
     },
     /// Synthetic: the files of SPECweb96, Apostolopoulos et al. 2000.
     Specweb96 {
-        /// Number of users, of 100 requests each.
+        /// Number of users.
         users: u32,
         /// Seed of the random choices.
         seed: u64,
+        /// Requests of each user. Of every hundred requests exactly as many go to each class of files as published; blocks can be cut between
+        /// users.
+        #[serde(default = "hundred", skip_serializing_if = "is_hundred")]
+        requests_per_user: u32,
     },
     /// Synthetic: 25 objects in two pages, Mraz et al. 2002 section 4.5.
     Cdnow {
@@ -83,6 +87,15 @@ pub enum WorkloadSpec {
         /// Requests each user makes before it starts anew.
         requests_per_user: u32,
     },
+}
+
+/// Requests of a SPECweb96 user unless a file says otherwise.
+pub const fn hundred() -> u32 {
+    100
+}
+
+fn is_hundred(requests: &u32) -> bool {
+    *requests == hundred()
 }
 
 impl WorkloadSpec {
@@ -200,6 +213,9 @@ pub struct TargetSpec {
     pub tls: Option<TlsSpec>,
     /// When connections resume sessions.
     pub reuse: ReuseSpec,
+    /// How it is loaded.
+    #[serde(default)]
+    pub load: TargetLoad,
 }
 
 /// Client-side TLS of one target. Names as people type them (`tlsdyno_tls` parses them).
@@ -277,6 +293,20 @@ pub enum ReuseSpec {
     Never,
     /// This share of connections, 0 to 1.
     Share(f64),
+    /// This share of each client's connections, with sessions of its own (`tlsdyno_engine::load::Resumption::ShareOfEach`).
+    ShareOfEach(f64),
+}
+
+/// How a target is loaded, where that is not as the job says for all.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TargetLoad {
+    /// Most connections open at once.
+    pub connections: Option<u32>,
+    /// Open loop: pages that are begun in a second, arrivals independent of each other. `None`: closed loop.
+    pub rate_per_s: Option<f64>,
+    /// Local addresses of the clients, in turn; empty: the system's choice.
+    pub sources: Vec<IpAddr>,
 }
 
 /// How connections are used; see `tlsdyno_engine::load::Connections`.
@@ -301,7 +331,7 @@ pub struct ConnectionsSpec {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// One block: these users of the workload once, against this target.
+    /// One block: these users of the workload once, or over and over for some time, against this target.
     Run {
         /// Index into [`Job::targets`].
         target: usize,
@@ -312,7 +342,20 @@ pub enum Command {
         /// Where the target listens by now, if it was started anew since the job was written.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         address: Option<SocketAddr>,
+        /// The users over and over for so long, with these arrivals where the loop is open; `None`: once.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timed: Option<Timed>,
     },
+}
+
+/// A block of a given time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Timed {
+    /// Its length, nanoseconds.
+    pub for_ns: u64,
+    /// Seed of the random distances of arrivals.
+    pub seed: u64,
 }
 
 /// A line from the load process.
@@ -376,6 +419,9 @@ pub struct OutcomeRecord {
     /// The run ended early because nothing succeeded any more.
     #[serde(default)]
     pub gave_up: bool,
+    /// Requests of an open loop that were due and that no client was free for.
+    #[serde(default)]
+    pub unserved: u64,
     /// The run was stopped before its end.
     pub stopped: bool,
 }

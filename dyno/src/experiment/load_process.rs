@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::job::{self, Job, OutcomeRecord, Reply};
+use super::job::{self, Job, OutcomeRecord, Reply, Timed};
 use crate::servers::launch::own_executable;
 
 /// A running `tlsdyno load --job`.
@@ -51,8 +51,19 @@ impl LoadProcess {
 
     /// Runs one block against a target that listens at `address`, and waits for its outcome.
     pub fn run(&mut self, target: usize, address: SocketAddr, users: std::ops::Range<u32>) -> Result<OutcomeRecord> {
+        self.run_timed(target, address, users, None)
+    }
+
+    /// The same; where a time is given, the users over and over until it has passed.
+    pub fn run_timed(
+        &mut self,
+        target: usize,
+        address: SocketAddr,
+        users: std::ops::Range<u32>,
+        timed: Option<Timed>,
+    ) -> Result<OutcomeRecord> {
         let (users_from, users_to) = (users.start, users.end);
-        let command = job::Command::Run { target, users_from, users_to, address: Some(address) };
+        let command = job::Command::Run { target, users_from, users_to, address: Some(address), timed };
         let commands = self.commands.as_mut().context("the load process was told to end")?;
         let mut line = serde_json::to_vec(&command)?;
         line.push(b'\n');

@@ -8,47 +8,62 @@ use super::cpus::Cpus;
 use super::job::WorkloadSpec;
 use super::model::{Experiment, ServerName};
 use super::rig::Rig;
+use crate::servers::Description;
 use crate::store::{Calibration, Manifest, Warning};
 use crate::trace::Summary;
 
 /// Fills in what can be known once the servers run. Unknown texts stay empty.
 pub fn describe(manifest: &mut Manifest, experiment: &Experiment, rig: &mut Rig, cpus: Cpus, seed: u64) {
-    manifest.tool_version = env!("CARGO_PKG_VERSION").to_owned();
-    manifest.command_line = std::env::args().collect();
-    manifest.kernel = kernel();
-    manifest.cpu_model = cpu_model();
-    manifest.governor = read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-    manifest.cpus = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+    describe_machine(manifest);
     manifest.server_cpus = vec![cpus.server as u32];
     manifest.client_cpus = vec![cpus.load as u32];
     manifest.certificate = experiment.tls.certificate.clone();
     manifest.effort = experiment.load.effort.clone();
     manifest.workload = workload_line(&rig.site.summary);
     manifest.seeds.insert("order of blocks".to_owned(), seed);
-    if let WorkloadSpec::Ecommerce { seed, .. }
-    | WorkloadSpec::Department { seed, .. }
-    | WorkloadSpec::Specweb96 { seed, .. } = experiment.workload
-    {
-        manifest.seeds.insert("workload".to_owned(), seed);
-    }
+    describe_seed(manifest, &experiment.workload);
     if let Ok(toml) = experiment.to_toml() {
         manifest.server_config.insert("experiment.toml".to_owned(), toml);
     }
     manifest.hardware =
         rig.stands.iter().filter_map(|stand| Some((stand.model.name.clone(), stand.hardware.clone()?))).collect();
     if let Some(instance) = rig.stands.first_mut().and_then(|stand| stand.instance()) {
-        let description = instance.description();
-        manifest.server_version = description.version;
-        manifest.openssl_version = openssl_of(&description.openssl_libraries);
-        manifest.server_config.insert("configuration".to_owned(), description.config);
-        manifest.server_config.extend(description.companions);
-        manifest.cpu_accounting = description.cpu_account;
+        describe_server(manifest, instance.description());
     }
     manifest.server_name = match experiment.server.kind {
         ServerName::Command => experiment.server.command.clone().unwrap_or_default(),
         kind => kind.name().to_owned(),
     };
     manifest.calibration = Calibration::last(&manifest.server_name);
+}
+
+/// Tool, command line and machine.
+pub fn describe_machine(manifest: &mut Manifest) {
+    manifest.tool_version = env!("CARGO_PKG_VERSION").to_owned();
+    manifest.command_line = std::env::args().collect();
+    manifest.kernel = kernel();
+    manifest.cpu_model = cpu_model();
+    manifest.governor = read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+    manifest.cpus = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+}
+
+/// The seed of the workload's random choices, where it makes some.
+pub fn describe_seed(manifest: &mut Manifest, workload: &WorkloadSpec) {
+    if let WorkloadSpec::Ecommerce { seed, .. }
+    | WorkloadSpec::Department { seed, .. }
+    | WorkloadSpec::Specweb96 { seed, .. } = workload
+    {
+        manifest.seeds.insert("workload".to_owned(), *seed);
+    }
+}
+
+/// A running server under test.
+pub fn describe_server(manifest: &mut Manifest, description: Description) {
+    manifest.server_version = description.version;
+    manifest.openssl_version = openssl_of(&description.openssl_libraries);
+    manifest.server_config.insert("configuration".to_owned(), description.config);
+    manifest.server_config.extend(description.companions);
+    manifest.cpu_accounting = description.cpu_account;
 }
 
 /// What the machine's frequency governor deserves to be said, if it can be read.
@@ -80,7 +95,8 @@ fn openssl_of(libraries: &[PathBuf]) -> String {
     format!("{} ({})", version.unwrap_or_else(|| "OpenSSL".to_owned()), library.display())
 }
 
-fn workload_line(summary: &Summary) -> String {
+/// A workload in one line.
+pub fn workload_line(summary: &Summary) -> String {
     format!(
         "{}: {} hits by {} users in {} sessions, {} objects, mean response {:.1} KB, files {:.1} MB",
         summary.workload,

@@ -2,13 +2,14 @@
 
 mod admission;
 pub mod cpus;
+pub mod credentials;
 pub mod exchange;
 pub mod files;
 pub mod hardware;
 pub mod instructions;
 pub mod job;
-mod load_process;
-mod manifest;
+pub(crate) mod load_process;
+pub(crate) mod manifest;
 pub mod matrix;
 pub mod model;
 pub mod occurrence;

@@ -5,33 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
-use tlsdyno_engine::load::Workload;
-use tlsdyno_tls::{Effort, Script, Session, Settings, Stage, StageSet};
+use tlsdyno_tls::{Script, Session, Settings, Stage, StageSet};
 
 use super::cpus::{self, Cpus, Placement};
+use super::credentials::{Credentials, HOST};
 use super::exchange;
 use super::hardware;
-use super::job::{ConnectionsSpec, Job, TargetSpec, TlsSpec};
+use super::job::{ConnectionsSpec, Job, TargetLoad, TargetSpec};
 use super::load_process::LoadProcess;
 use super::model::{ConfigurationModel, Experiment, Load, ServerName, Tls};
 use super::recording::{self, Recording};
 use super::stock::Stock;
 use crate::exit::{Exit, OrExit};
 use crate::native::{self, Injection, ShimInjection, ShimSettings};
-use crate::servers::{
-    self, CertificateFiles, CertificateKind, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls, certificates,
-};
+use crate::servers::{self, Instance, RunDirectory, ServerKind, ServerSpec};
 use crate::trace::{self, Site};
-
-/// The name that certificates are made for and clients ask for.
-pub const HOST: &str = "localhost";
 
 /// One configuration with its server.
 pub struct Stand {
@@ -103,23 +93,6 @@ impl Stand {
     }
 }
 
-/// A certificate with the root that clients trust.
-struct Certificate {
-    files: CertificateFiles,
-    /// DER.
-    root: Vec<u8>,
-}
-
-impl Certificate {
-    fn create(kind: &str, directory: &Path) -> Result<Certificate> {
-        let own = directory.join(format!("certificate-{kind}"));
-        servers::run_directory::make_passable(&own)?;
-        let files = certificates::create(kind.parse::<CertificateKind>()?, &own)?;
-        let root = CertificateDer::from_pem_file(&files.ca).context("read the root certificate")?.to_vec();
-        Ok(Certificate { files, root })
-    }
-}
-
 /// All configurations of an experiment, ready to be measured.
 pub struct Rig {
     /// The workload and its files.
@@ -131,7 +104,7 @@ pub struct Rig {
     /// Only one server can run at a time, because its port is fixed.
     pub take_turns: bool,
     /// The certificates that the configurations use, by kind.
-    certificates: BTreeMap<String, Certificate>,
+    credentials: BTreeMap<String, Credentials>,
     /// What was recorded of untouched servers, by their TLS settings.
     recordings: Vec<(Tls, Recording)>,
     // Last: servers must be stopped before their directory goes.
@@ -154,16 +127,16 @@ impl Rig {
         say("writing the document root");
         trace::write_docroot(&site, &docroot)?;
         say("making certificates");
-        let mut certificates = BTreeMap::new();
+        let mut credentials = BTreeMap::new();
         for model in &experiment.configurations {
             let kind = model.tls.applied(&experiment.tls).certificate;
-            if let Entry::Vacant(place) = certificates.entry(kind) {
-                let certificate = Certificate::create(place.key(), directory.path())?;
-                place.insert(certificate);
+            if let Entry::Vacant(place) = credentials.entry(kind) {
+                let made = Credentials::create(place.key(), directory.path())?;
+                place.insert(made);
             }
         }
         let mut rig =
-            Rig { site, stands: Vec::new(), cpus, take_turns: false, certificates, recordings: Vec::new(), directory };
+            Rig { site, stands: Vec::new(), cpus, take_turns: false, credentials, recordings: Vec::new(), directory };
         for (index, model) in experiment.configurations.iter().enumerate() {
             let stand = rig.stand(experiment, index, model, &docroot)?;
             rig.take_turns |= has_fixed_port(&stand.spec);
@@ -188,7 +161,7 @@ impl Rig {
         let injection = if model.needs_provider() {
             let provider = self.directory.path().join(format!("provider-{index}"));
             servers::run_directory::make_passable(&provider)?;
-            let hardware = hardware::hardware(model, &self.certificate(&tls).files.key, self.cpus.server)?;
+            let hardware = hardware::hardware(model, &self.credentials(&tls).files.key, self.cpus.server)?;
             emulated = Some(hardware);
             Some(Injection::with_hardware(&provider, stages.provider(), hardware)?)
         } else {
@@ -204,7 +177,7 @@ impl Rig {
         let companion = self.cpus.companion(&placement.server, &cpus::allowed());
         let spec = ServerSpec {
             kind: experiment.server_kind(),
-            tls: if plain { None } else { Some(self.server_tls(&tls)?) },
+            tls: if plain { None } else { Some(self.credentials(&tls).server_tls(&tls)?) },
             docroot: docroot.to_owned(),
             cpus: placement.server.clone(),
             quota_cpus: placement.quota_cpus,
@@ -216,6 +189,7 @@ impl Rig {
             asynchronous: model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),
             companion_cpu: Some(companion),
             connections: experiment.load.connections,
+            session_server: None,
         };
         let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)?) };
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -258,39 +232,13 @@ impl Rig {
         ShimInjection::prepare(&directory, &settings).map(Some)
     }
 
-    fn certificate(&self, tls: &Tls) -> &Certificate {
-        &self.certificates[&tls.certificate]
-    }
-
-    fn server_tls(&self, tls: &Tls) -> Result<ServerTls> {
-        Ok(ServerTls {
-            versions: vec![tls.version()?],
-            suites: tls.suites()?,
-            groups: tls.groups()?,
-            certificate: self.certificate(tls).files.clone(),
-            tickets: tls.tickets,
-            ticket_keys: tls.ticket_keys,
-            session_cache: tls.session_cache,
-            early_data: tls.early_data,
-            encrypt_then_mac: tls.encrypt_then_mac,
-        })
+    fn credentials(&self, tls: &Tls) -> &Credentials {
+        &self.credentials[&tls.certificate]
     }
 
     fn client_settings(&self, experiment: &Experiment, tls: &Tls, stages: StageSet) -> Result<Settings> {
-        Ok(Settings {
-            versions: vec![tls.version()?],
-            suites: tls.suites()?,
-            groups: tls.groups()?,
-            server_name: Some(HOST.to_owned()),
-            effort: experiment.load.effort.parse::<Effort>()?,
-            stages_off: stages,
-            encrypt_then_mac: tls.encrypt_then_mac,
-            tickets: tls.tickets,
-            early_data: tls.early_data,
-            trust_anchors: vec![self.certificate(tls).root.clone()],
-            now_unix_s: exchange::now_ms() / 1000,
-            ..Settings::default()
-        })
+        let settings = self.credentials(tls).client_settings(tls, &experiment.load.effort)?;
+        Ok(Settings { stages_off: stages, ..settings })
     }
 
     /// Starts the server of one configuration if it does not run, and where servers take turns stops the others first. Returns whether it
@@ -435,25 +383,15 @@ impl Rig {
     }
 
     fn target(&self, experiment: &Experiment, stand: &Stand) -> Result<TargetSpec> {
-        let tls = stand.settings.as_ref().map(|settings| TlsSpec {
-            versions: settings.versions.iter().map(ToString::to_string).collect(),
-            suites: settings.suites.iter().map(ToString::to_string).collect(),
-            groups: settings.groups.iter().map(ToString::to_string).collect(),
-            effort: settings.effort.to_string(),
-            noop: settings.stages_off.iter().map(|stage| stage.name().to_owned()).collect(),
-            encrypt_then_mac: settings.encrypt_then_mac,
-            tickets: settings.tickets,
-            early_data: settings.early_data,
-            universal: settings.universal.as_ref().map(|session| STANDARD.encode(session.to_bytes())),
-            scripts: settings.scripts.as_ref().map(Into::into),
-            ca_file: Some(self.certificate(&stand.model.tls.applied(&experiment.tls)).files.ca.clone()),
-        });
+        let credentials = self.credentials(&stand.model.tls.applied(&experiment.tls));
+        let tls = stand.settings.as_ref().map(|settings| credentials.target_tls(settings));
         Ok(TargetSpec {
             name: stand.model.name.clone(),
             address: stand.address,
             host: HOST.to_owned(),
             tls,
             reuse: experiment.load.reuse()?,
+            load: TargetLoad::default(),
         })
     }
 
@@ -469,15 +407,7 @@ impl Rig {
 
     /// A whole GET of an object that answers with status 200, and its body length, for the preflight.
     pub fn preflight_request(&self) -> (Vec<u8>, Option<u64>) {
-        let workload: &Arc<Workload> = &self.site.workload;
-        let object = workload
-            .objects
-            .iter()
-            .filter(|object| object.method == "GET" && object.headers.is_empty())
-            .find(|object| matches!(object.expect.status, Some(200) | None));
-        let (path, bytes) = object.map_or(("/", None), |object| (object.path.as_str(), object.expect.body_bytes));
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
-        (request.into_bytes(), bytes)
+        exchange::plain_get(&self.site.workload)
     }
 }
 

@@ -119,7 +119,7 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
     drop((load, rig));
     let cut_short = outcome.err();
     if let Some(error) = &cut_short {
-        let warning = Warning::Stopped { rounds: complete_rounds(journal.record()), cause: format!("{error:#}") };
+        let warning = Warning::Stopped { rounds: journal.complete_rounds(), cause: format!("{error:#}") };
         journal.change(|record| record.warnings.push(warning));
     }
     let (record, stored) = journal.finish(cut_short.is_none(), Path::new("."));
@@ -147,17 +147,8 @@ fn empty_record(experiment: &Experiment, cpus: Cpus, seed: u64) -> Record {
         blocks: Vec::new(),
         warnings,
         experiment: Some(experiment.clone()),
+        cluster: None,
     }
-}
-
-/// Rounds in which every valid configuration has its block.
-fn complete_rounds(record: &Record) -> u32 {
-    let wanted = record.configurations.iter().filter(|configuration| configuration.valid).count();
-    let mut measured: BTreeMap<u32, BTreeSet<usize>> = BTreeMap::new();
-    for block in &record.blocks {
-        measured.entry(block.round).or_default().insert(block.configuration);
-    }
-    measured.values().filter(|configurations| configurations.len() >= wanted).count() as u32
 }
 
 /// The measuring itself.
@@ -628,7 +619,7 @@ fn living_cpu_ns(instance: &mut Instance, name: &str) -> Result<u64> {
 }
 
 /// The configurations of one round in random order.
-fn shuffled(indices: &[usize], order: &mut SplitMix64) -> Vec<usize> {
+pub fn shuffled(indices: &[usize], order: &mut SplitMix64) -> Vec<usize> {
     let mut indices = indices.to_vec();
     for last in (1..indices.len()).rev() {
         indices.swap(last, order.below(last + 1));

@@ -63,7 +63,9 @@ impl Expected {
         let (full, first) = match load.reuse()? {
             ReuseSpec::Always => (ExpectedFull::Sessions(users.iter().map(sessions).sum()), 0),
             ReuseSpec::Never => (ExpectedFull::Share(1.0), 0),
-            ReuseSpec::Share(share) => (ExpectedFull::Share(1.0 - share), u64::from(load.connections)),
+            ReuseSpec::Share(share) | ReuseSpec::ShareOfEach(share) => {
+                (ExpectedFull::Share(1.0 - share), u64::from(load.connections))
+            }
         };
         Ok(Expected { requests, full, first })
     }
@@ -210,7 +212,8 @@ fn handshakes(outcome: &OutcomeRecord) -> u64 {
     outcome.handshakes_full + outcome.resumed_accepted
 }
 
-fn error_warnings(outcome: &OutcomeRecord, requests: u64) -> Vec<Warning> {
+/// What to say of failed requests and TLS faults.
+pub fn error_warnings(outcome: &OutcomeRecord, requests: u64) -> Vec<Warning> {
     let mut warnings: Vec<Warning> = outcome
         .errors
         .iter()

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{
-    Connections, Pacing, Plan, Resumption, Route, SessionLimits, Target, Timeouts, Until, Workload, run,
+    Arrivals, Connections, Pacing, Plan, Rate, Resumption, Route, SessionLimits, Target, Timeouts, Until, Workload, run,
 };
 
 use crate::experiment::job::{Command, ConnectionsSpec, Job, Reply, ReuseSpec, TargetSpec};
@@ -20,7 +20,26 @@ pub struct Prepared {
     workload: Arc<Workload>,
     window: Option<u32>,
     connections: Connections,
-    targets: Vec<(Target, Resumption)>,
+    targets: Vec<Loaded>,
+}
+
+/// A target with how it is loaded.
+#[derive(Debug)]
+struct Loaded {
+    target: Target,
+    resumption: Resumption,
+    route: Route,
+    /// Of an open loop.
+    rate_per_s: Option<f64>,
+    /// Most connections open at once, if it has its own number of them.
+    connections: Option<u32>,
+}
+
+impl Loaded {
+    fn pacing(&self, seed: u64) -> Pacing {
+        let poisson = |per_second| Rate { per_second, arrivals: Arrivals::Poisson, seed };
+        self.rate_per_s.map_or(Pacing::Closed, |per_second| Pacing::Open(poisson(per_second)))
+    }
 }
 
 impl Prepared {
@@ -41,9 +60,10 @@ impl Prepared {
     /// # Errors
     /// The workload cannot be made, a target's TLS settings are wrong, or there are too few descriptors.
     pub fn new(job: &Job) -> Result<Prepared> {
-        descriptors::make_room_for(job.connections.total)?;
+        let own = job.targets.iter().filter_map(|target| target.load.connections);
+        descriptors::make_room_for(own.fold(job.connections.total, u32::max))?;
         let site = trace::make(&job.workload).context("failed to make the workload")?;
-        let targets = job.targets.iter().map(target).collect::<Result<_>>()?;
+        let targets = job.targets.iter().map(loaded).collect::<Result<_>>()?;
         let window = job.workload.window();
         Ok(Prepared { workload: site.workload, window, connections: connections(&job.connections), targets })
     }
@@ -64,22 +84,22 @@ impl Prepared {
     fn carry_out(&self, line: &str, stop: &AtomicBool) -> Result<Reply> {
         let command: Command =
             serde_json::from_str(line).with_context(|| format!("`{}` is no command", line.trim_end()))?;
-        let Command::Run { target, users_from, users_to, address } = command;
-        let (target, resumption) =
-            self.targets.get(target).with_context(|| format!("the job has no target {target}"))?;
+        let Command::Run { target, users_from, users_to, address, timed } = command;
+        let loaded = self.targets.get(target).with_context(|| format!("the job has no target {target}"))?;
         ensure!(users_from < users_to, "the block has no users");
+        let total = loaded.connections.unwrap_or(self.connections.total);
         let plan = Plan {
-            target: Target { address: address.unwrap_or(target.address), ..target.clone() },
-            route: Route::default(),
+            target: Target { address: address.unwrap_or(loaded.target.address), ..loaded.target.clone() },
+            route: loaded.route.clone(),
             body: None,
             workload: Arc::clone(&self.workload),
             users: users_from..users_to,
-            connections: self.connections,
+            connections: Connections { total, ..self.connections },
             timeouts: Timeouts::default(),
-            resumption: *resumption,
+            resumption: loaded.resumption,
             session_limits: SessionLimits::default(),
-            pacing: Pacing::Closed,
-            until: Until::UsersDone,
+            pacing: loaded.pacing(timed.map_or(0, |timed| timed.seed)),
+            until: timed.map_or(Until::UsersDone, |timed| Until::Elapsed(timed.for_ns)),
             window: self.window,
             numbered: false,
             slice_ns: None,
@@ -110,15 +130,23 @@ fn say(output: &mut impl Write, reply: &Reply) -> Result<()> {
     output.write_all(&line).and_then(|()| output.flush()).context("failed to write a reply")
 }
 
-fn target(spec: &TargetSpec) -> Result<(Target, Resumption)> {
+fn loaded(spec: &TargetSpec) -> Result<Loaded> {
     let compile = |tls_spec| tls::config(tls_spec, bare_host(&spec.host));
     let tls = spec.tls.as_ref().map(compile).transpose().with_context(|| format!("target {}", spec.name))?;
     let resumption = match spec.reuse {
         ReuseSpec::Always => Resumption::Always,
         ReuseSpec::Never => Resumption::Never,
         ReuseSpec::Share(share) => Resumption::Share(share),
+        ReuseSpec::ShareOfEach(share) => Resumption::ShareOfEach(share),
     };
-    Ok((Target { address: spec.address, host: spec.host.clone(), tls }, resumption))
+    let load = &spec.load;
+    Ok(Loaded {
+        target: Target { address: spec.address, host: spec.host.clone(), tls },
+        resumption,
+        route: Route { sources: load.sources.clone(), source_of_client: true, ..Route::default() },
+        rate_per_s: load.rate_per_s,
+        connections: load.connections,
+    })
 }
 
 /// A Host header's value without its port and brackets.

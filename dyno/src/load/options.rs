@@ -277,6 +277,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
     let route = Route {
         unix_path: options.unix.clone(),
         sources: options.source.iter().flat_map(|sources| sources.0.iter().copied()).collect(),
+        source_of_client: false,
     };
     ensure!(
         options.connections <= route.connections_max(CONNECTIONS_MAX),

@@ -36,6 +36,7 @@ pub fn record(outcome: &Outcome) -> Result<OutcomeRecord> {
         tls_faults: outcome.tls_faults.clone(),
         negotiated: outcome.negotiated.clone(),
         gave_up: outcome.gave_up,
+        unserved: outcome.unserved,
         stopped: outcome.stopped,
     })
 }

@@ -95,7 +95,7 @@ impl Point {
         Point {
             rate_per_second_asked: open,
             reuse_percent_asked: match plan.resumption {
-                Resumption::Share(share) => Some(share * 100.0),
+                Resumption::Share(share) | Resumption::ShareOfEach(share) => Some(share * 100.0),
                 Resumption::Always | Resumption::Never => None,
             },
             reuse_percent_achieved: achieved_reuse_percent(outcome),

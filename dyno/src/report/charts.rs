@@ -35,7 +35,7 @@ const PERCENTILE_LABEL: &str = "datum.value == 0 ? '0' : datum.value < 0.5 ? '50
 #[derive(Clone, Debug)]
 pub struct Chart {
     /// Identifies it in the page.
-    pub id: &'static str,
+    pub id: String,
     /// What it shows, in words and main numbers.
     pub alternative: String,
     /// The Vega-Lite specification.
@@ -100,7 +100,7 @@ pub fn cost_strip(summary: &Summary) -> Option<Chart> {
         ],
     }));
     Some(Chart {
-        id: "cost-strip",
+        id: "cost-strip".to_owned(),
         alternative: spoken_shares("Stacked strips of the shares of the cost of a hit", summary),
         specification,
     })
@@ -166,7 +166,7 @@ pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
         ],
     }));
     Some(Chart {
-        id: "cost-intervals",
+        id: "cost-intervals".to_owned(),
         alternative: spoken_shares("Points with 95 % intervals", summary),
         specification,
     })
@@ -245,7 +245,7 @@ pub fn throughput(summary: &Summary) -> Option<Chart> {
         })
         .collect();
     Some(Chart {
-        id: "throughput",
+        id: "throughput".to_owned(),
         alternative: format!("Bars of hits per second: {}.", spoken.join(", ")),
         specification,
     })
@@ -304,7 +304,7 @@ pub fn latency(summary: &Summary) -> Option<Chart> {
         },
     }));
     Some(Chart {
-        id: "latency",
+        id: "latency".to_owned(),
         alternative: format!("Percentile curves of latency: {}.", spoken.join("; ")),
         specification,
     })

@@ -29,12 +29,14 @@ const FIELDS: [Field; 18] = [
 /// All blocks of a record; `client_bound` and `valid` are 0 or 1, `stage_off` is empty unless one stage is switched
 /// off.
 pub fn blocks(record: &Record) -> String {
-    let names: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();
+    let mut names: Vec<String> = FIELDS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    names.extend(cluster_names(record));
     let mut text = format!("record,round,configuration,stage_off,{}\r\n", names.join(","));
     for block in &record.blocks {
         let configuration = &record.configurations[block.configuration];
         let stage = if let Kind::StageOff(stage) = &configuration.kind { stage } else { "" };
-        let numbers: Vec<String> = FIELDS.iter().map(|(_, field)| field(block).to_string()).collect();
+        let mut numbers: Vec<String> = FIELDS.iter().map(|(_, field)| field(block).to_string()).collect();
+        numbers.extend(cluster_numbers(block));
         text.push_str(&format!(
             "{},{},{},{},{}\r\n",
             record.id,
@@ -45,6 +47,21 @@ pub fn blocks(record: &Record) -> String {
         ));
     }
     text
+}
+
+/// Further columns of a cluster's record.
+fn cluster_names(record: &Record) -> Vec<String> {
+    let Some(experiment) = &record.cluster else { return Vec::new() };
+    let backends = 1..=experiment.cluster.backends;
+    let of_backend = |number| [format!("backend_{number}_cpu_ns"), format!("backend_{number}_connections")];
+    let common = ["dispatcher_cpu_ns", "unserved"].map(str::to_owned);
+    common.into_iter().chain(backends.flat_map(of_backend)).collect()
+}
+
+fn cluster_numbers(block: &Block) -> Vec<String> {
+    let Some(parts) = &block.cluster else { return Vec::new() };
+    let backends = parts.backends.iter().flat_map(|backend| [backend.cpu_ns, backend.connections]);
+    [parts.dispatcher_cpu_ns, parts.unserved].into_iter().chain(backends).map(|number| number.to_string()).collect()
 }
 
 fn quoted(text: &str) -> String {

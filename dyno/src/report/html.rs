@@ -50,7 +50,7 @@ struct Page<'a> {
 
 /// A chart ready for the page.
 pub(super) struct ChartView {
-    pub id: &'static str,
+    pub id: String,
     pub alternative: String,
     pub specification: String,
 }
@@ -165,7 +165,7 @@ fn share_rows(summary: &Summary) -> Vec<ShareRow> {
 }
 
 /// The same text with spaces that do not break before `%` and inside brackets.
-fn unbroken(text: &str) -> String {
+pub(super) fn unbroken(text: &str) -> String {
     let mut bracket = false;
     let text = text.replace(" %", "\u{a0}%").replace("% [", "%\u{a0}[");
     text.chars()
@@ -218,7 +218,7 @@ fn latency_rows(configuration: &ConfigurationSummary) -> Vec<LatencyRow> {
 }
 
 /// What is known of the circumstances; what is not known is left out.
-fn manifest(record: &Record) -> Vec<(&'static str, String)> {
+pub(super) fn manifest(record: &Record) -> Vec<(&'static str, String)> {
     let manifest = &record.manifest;
     let cpus = |cpus: &[u32]| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     let seeds = manifest.seeds.iter().fold(String::new(), |mut text, (purpose, seed)| {
@@ -250,7 +250,7 @@ fn manifest(record: &Record) -> Vec<(&'static str, String)> {
 }
 
 /// The command line as a shell reads it.
-fn shell_command(arguments: &[String]) -> String {
+pub(super) fn shell_command(arguments: &[String]) -> String {
     let quoted = |argument: &String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
         if !argument.is_empty() && argument.chars().all(plain) {
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn no_chart_can_end_its_script_element() {
         let specification = serde_json::json!({"name": "</script><b>"});
-        let view = view(Chart { id: "x", alternative: String::new(), specification: specification.clone() });
+        let view = view(Chart { id: "x".to_owned(), alternative: String::new(), specification: specification.clone() });
         assert!(!view.specification.contains('<'));
         assert_eq!(serde_json::from_str::<serde_json::Value>(&view.specification).expect("JSON"), specification);
     }

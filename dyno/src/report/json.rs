@@ -79,7 +79,8 @@ fn remedy<'a>(answer: &'a RemedyAnswer, record: &Record) -> Remedy<'a> {
     Remedy { answer, configuration_lines: remedies::configuration_lines(answer, record) }
 }
 
-fn without_histograms(block: &Block) -> Value {
+/// A block as JSON, without its histograms.
+pub(super) fn without_histograms(block: &Block) -> Value {
     let mut value = serde_json::to_value(block).expect("blocks have string keys only, so that they are always JSON");
     if let Some(fields) = value.as_object_mut() {
         fields.remove("phases");

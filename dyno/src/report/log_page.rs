@@ -68,7 +68,11 @@ fn chart(scan: &LogScan) -> Chart {
         }));
     }
     let ticks: Vec<u32> = scan.reuse.rows.iter().map(|row| row.lifetime_s).collect();
-    Chart { id: "reuse", alternative: answer(scan), specification: specification(body(&names, &ticks, values)) }
+    Chart {
+        id: "reuse".to_owned(),
+        alternative: answer(scan),
+        specification: specification(body(&names, &ticks, values)),
+    }
 }
 
 fn body(names: &[String], ticks: &[u32], values: Vec<Value>) -> Value {

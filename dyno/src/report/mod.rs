@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod beside;
 pub mod charts;
+pub mod cluster;
 pub mod csv;
 mod html;
 pub mod json;
@@ -16,11 +17,34 @@ pub use log_page::log_page;
 pub use terminal::Style;
 
 use crate::stats::Summary;
+use crate::stats::cluster::ClusterSummary;
 use crate::store::{Record, Warning};
 
 /// The results of a record as one self-contained HTML file.
+///
+/// # Errors
+/// A template cannot be filled, which no record can bring about.
 pub fn html(record: &Record) -> Result<String, askama::Error> {
-    html::page(record, &Summary::of(record))
+    match ClusterSummary::of(record) {
+        Some(summary) => cluster::page(record, &summary),
+        None => html::page(record, &Summary::of(record)),
+    }
+}
+
+/// The results of a record as text for a terminal.
+pub fn terminal_text(record: &Record, style: Style) -> String {
+    match ClusterSummary::of(record) {
+        Some(summary) => cluster::terminal::results(record, &summary, style),
+        None => terminal::results(record, &Summary::of(record), style),
+    }
+}
+
+/// The results of a record as one JSON object (docs/FORMAT.md).
+pub fn json_text(record: &Record) -> String {
+    match ClusterSummary::of(record) {
+        Some(summary) => cluster::json::results(record, &summary),
+        None => json::results(record, &Summary::of(record)),
+    }
 }
 
 /// The texts of all warnings: of the experiment, then of each configuration under its name.

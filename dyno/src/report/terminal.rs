@@ -109,7 +109,8 @@ fn heading(record: &Record, summary: &Summary, style: Style) -> String {
     format!("{question}\n\n{}", wrapped(&answer(summary), style.width, "  "))
 }
 
-fn warning_line(warning: &str, style: Style) -> String {
+/// A warning, broken into lines.
+pub(super) fn warning_line(warning: &str, style: Style) -> String {
     let text = wrapped(&format!("warning: {warning}"), style.width, "  ");
     text.trim_start().replacen("warning:", &painted("warning:", Paint::Warning, style), 1)
 }
@@ -312,12 +313,13 @@ fn bar(share: f64, width: usize, style: Style) -> String {
 
 /// What stands out.
 #[derive(Clone, Copy)]
-enum Paint {
+pub(super) enum Paint {
     Bold,
     Warning,
 }
 
-fn painted(text: &str, paint: Paint, style: Style) -> String {
+/// A text that stands out where the style allows.
+pub(super) fn painted(text: &str, paint: Paint, style: Style) -> String {
     let code = match paint {
         Paint::Bold => "1",
         Paint::Warning => "33",
@@ -326,7 +328,7 @@ fn painted(text: &str, paint: Paint, style: Style) -> String {
 }
 
 /// Breaks lines at spaces; every line begins with `indent`.
-fn wrapped(text: &str, width: usize, indent: &str) -> String {
+pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
     let mut lines = vec![indent.to_owned()];
     for word in text.split_whitespace() {
         let line = lines.last_mut().expect("one line at least");

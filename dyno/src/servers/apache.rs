@@ -2,6 +2,7 @@
 //! and service are never touched.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -64,8 +65,9 @@ impl Mpm {
     }
 }
 
-/// Writes the configuration and says how to start it. `cache`: the server that keeps its sessions, where they are kept in one.
+/// Writes the configuration and says how to start it. `cache`: the server of its own that keeps its sessions, where they are kept in one.
 pub(super) fn prepare(spec: &ServerSpec, mpm: Mpm, place: Place, cache: Option<Companion>) -> Result<Prepared> {
+    let cache_address = spec.session_server.or(cache.as_ref().map(|cache| cache.instance.address()));
     let directory = place.own;
     let program = PROGRAMS.iter().find_map(|name| programs::find(name)).context(
         "Apache (apache2 or httpd) was not found in PATH, /usr/sbin or /usr/local/sbin; install it (Debian: `apt-get install apache2-bin`, \
@@ -78,7 +80,7 @@ pub(super) fn prepare(spec: &ServerSpec, mpm: Mpm, place: Place, cache: Option<C
         require_readable(directory, user)?;
     }
     let modules = modules(spec, mpm, &program)?;
-    let config = configuration(spec, mpm, place, user.as_ref(), &modules, cache.as_ref())?;
+    let config = configuration(spec, mpm, place, user.as_ref(), &modules, cache_address)?;
     let path = directory.join(CONFIG_FILE);
     fs::write(&path, &config).with_context(|| format!("write {}", path.display()))?;
     let arguments = vec!["-d".into(), directory.into(), "-f".into(), path.into(), "-DFOREGROUND".into()];
@@ -148,9 +150,9 @@ const fn cache_module(cache: SessionCache) -> Option<&'static str> {
 }
 
 /// The argument of SSLSessionCache. `server`: the one that keeps the sessions, where there is one.
-fn session_cache(cache: SessionCache, directory: &Path, server: Option<&Companion>) -> Result<String> {
+fn session_cache(cache: SessionCache, directory: &Path, server: Option<SocketAddr>) -> Result<String> {
     let path = directory.join("session-cache");
-    let server = || server.map(|server| server.instance.address()).context("there is no server for the session cache");
+    let server = || server.context("there is no server for the session cache");
     Ok(match cache {
         SessionCache::Shared => format!("\"shmcb:{}({CACHE_BYTES})\"", plain(&path)?),
         SessionCache::Dbm => format!("\"dbm:{}\"", plain(&path)?),
@@ -167,7 +169,7 @@ fn configuration(
     place: Place,
     user: Option<&WorkerUser>,
     modules: &[String],
-    cache: Option<&Companion>,
+    cache: Option<SocketAddr>,
 ) -> Result<String> {
     let Place { own: directory, port, .. } = place;
     let own = |name: &str| quoted(&directory.join(name));
@@ -245,7 +247,7 @@ fn process_directives(spec: &ServerSpec, mpm: Mpm) -> Vec<String> {
     lines
 }
 
-fn tls_directives(tls: &ServerTls, place: Place, cache: Option<&Companion>) -> Result<Vec<String>> {
+fn tls_directives(tls: &ServerTls, place: Place, cache: Option<SocketAddr>) -> Result<Vec<String>> {
     let versions: Vec<&str> = tls.versions().iter().map(|version| protocol(*version)).collect();
     let mut lines = vec![
         "SSLEngine on".to_owned(),

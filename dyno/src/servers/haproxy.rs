@@ -105,7 +105,8 @@ const DEFAULTS: [&str; 8] = [
     "retry-on conn-failure empty-response",
 ];
 
-fn connections_max() -> u64 {
+/// Client connections that the limit of open files allows.
+pub(super) fn connections_max() -> u64 {
     let open_files = rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     CONNECTIONS_MAX.min(open_files.saturating_sub(OTHER_FILES) / 2).max(OTHER_FILES)
 }

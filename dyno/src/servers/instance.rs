@@ -21,7 +21,9 @@ use super::quota::Quota;
 use super::reload::{self, Reload};
 use super::session_log::SessionLog;
 use super::supervised::Supervised;
-use super::{Companion, Place, Prepared, ServerKind, ServerSpec, SessionCounts, built_in, haproxy, lighttpd, nginx};
+use super::{
+    Companion, Place, Prepared, ServerKind, ServerSpec, SessionCache, SessionCounts, built_in, haproxy, lighttpd, nginx,
+};
 use super::{listening, mapped, process_tree, run_directory};
 use crate::exit::{Exit, OrExit};
 
@@ -104,7 +106,7 @@ pub fn start(spec: &ServerSpec, directory: &Path) -> Result<Instance> {
 }
 
 /// Starts something in a directory of its own on free ports; on others (if they are `ours` to choose) if somebody was faster there.
-fn on_free_ports(
+pub(super) fn on_free_ports(
     directory: &Path,
     ours: bool,
     mut start: impl FnMut(&Path, &Ports) -> Result<Instance>,
@@ -149,12 +151,18 @@ fn is_port_taken(error: &anyhow::Error) -> bool {
 }
 
 /// Ports of one attempt.
-struct Ports {
-    port: u16,
+pub(super) struct Ports {
+    /// The one that everything listens on.
+    pub(super) port: u16,
     plain_port: u16,
 }
 
 impl Ports {
+    /// The addresses of something that only listens on the first.
+    pub(super) fn first(&self) -> Addresses {
+        Addresses { address: loopback(self.port), plain: None }
+    }
+
     fn choose() -> Result<Ports> {
         let free = || -> Result<TcpListener> { TcpListener::bind("127.0.0.1:0").context("find a free loopback port") };
         // Both held at once, so that they differ.
@@ -164,14 +172,14 @@ impl Ports {
 }
 
 /// Where a server shall be reachable.
-struct Addresses {
+pub(super) struct Addresses {
     address: SocketAddr,
     plain: Option<SocketAddr>,
 }
 
 fn start_on(spec: &ServerSpec, run: &Path, directory: &Path, ports: &Ports) -> Result<Instance> {
     let place = Place { run, own: directory, port: ports.port };
-    let ours = |prepared| (prepared, Addresses { address: loopback(ports.port), plain: None });
+    let ours = |prepared| (prepared, ports.first());
     let (prepared, addresses) = match &spec.kind {
         ServerKind::BuiltIn => ours(built_in::prepare(spec, place)?),
         ServerKind::Nginx => ours(nginx::prepare(spec, place)?),
@@ -184,7 +192,14 @@ fn start_on(spec: &ServerSpec, run: &Path, directory: &Path, ports: &Ports) -> R
     start_prepared(spec, directory, prepared, addresses)
 }
 
-fn start_prepared(spec: &ServerSpec, directory: &Path, prepared: Prepared, addresses: Addresses) -> Result<Instance> {
+/// Starts what is prepared and waits until it is ready. Of the specification only processors, quota, environment and what follows from
+/// them count.
+pub(super) fn start_prepared(
+    spec: &ServerSpec,
+    directory: &Path,
+    prepared: Prepared,
+    addresses: Addresses,
+) -> Result<Instance> {
     refuse_taken(&addresses)?;
     let cpu = CpuAccount::best();
     let account = match &cpu {
@@ -216,7 +231,8 @@ fn start_prepared(spec: &ServerSpec, directory: &Path, prepared: Prepared, addre
     Ok(instance)
 }
 
-fn loopback(port: u16) -> SocketAddr {
+/// The address of a port on loopback.
+pub(super) fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
@@ -230,21 +246,29 @@ fn backend(spec: &ServerSpec, run: &Path) -> Result<Companion> {
     Ok(Companion { name: "backend", instance })
 }
 
-/// The server that keeps the sessions, where they are kept in one.
+/// The server of its own that keeps the sessions, where they are kept in one and it shares none.
 fn cache_server(spec: &ServerSpec, run: &Path) -> Result<Option<Companion>> {
-    let Some(cache) = spec.tls.as_ref().and_then(|tls| CacheServer::of(tls.session_cache)) else {
+    let cache = spec.tls.as_ref().map_or(SessionCache::Off, |tls| tls.session_cache);
+    if spec.session_server.is_some() {
         return Ok(None);
-    };
-    // Of the specification only processor and environment count here.
-    let cpus = spec.companion_cpu.into_iter().collect();
-    let plain = ServerSpec { cpus, ..ServerSpec::new(ServerKind::BuiltIn, spec.docroot.clone()) };
-    let start = |own: &Path, ports: &Ports| {
-        let addresses = Addresses { address: loopback(ports.port), plain: None };
-        start_prepared(&plain, own, cache.prepare(own, ports.port)?, addresses)
-    };
-    let instance = on_free_ports(run, true, start)
-        .with_context(|| format!("failed to start {} for the sessions", cache.name()))?;
-    Ok(Some(Companion { name: cache.name(), instance }))
+    }
+    let name = CacheServer::of(cache).map_or("", CacheServer::name);
+    let started = start_session_server(cache, spec.companion_cpu, run)?;
+    Ok(started.map(|instance| Companion { name, instance }))
+}
+
+/// Starts the server that keeps sessions in this way, in a directory of its own inside `run`; `None` where none is needed.
+///
+/// # Errors
+/// Its program is missing (with the remedy), or it does not start.
+pub fn start_session_server(cache: SessionCache, cpu: Option<usize>, run: &Path) -> Result<Option<Instance>> {
+    let Some(server) = CacheServer::of(cache) else { return Ok(None) };
+    // Of the specification only the processor counts here.
+    let plain = ServerSpec { cpus: cpu.into_iter().collect(), ..ServerSpec::new(ServerKind::BuiltIn, run.to_owned()) };
+    let start =
+        |own: &Path, ports: &Ports| start_prepared(&plain, own, server.prepare(own, ports.port)?, ports.first());
+    let instance = on_free_ports(run, true, start);
+    instance.map(Some).with_context(|| format!("failed to start {} for the sessions", server.name()))
 }
 
 fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec<PathBuf>) -> Launch {

@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod command;
 pub mod cpu;
 pub mod directives;
+pub mod dispatcher;
 mod haproxy;
 pub mod instance;
 pub mod launch;
@@ -28,6 +29,7 @@ mod ticket_keys;
 mod worker_user;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -36,7 +38,7 @@ use tlsdyno_tls::{Group, Suite, Version};
 pub use abilities::Wanted;
 pub use certificates::{CertificateFiles, CertificateKind};
 pub use command::CommandSpec;
-pub use instance::{Description, Instance, start};
+pub use instance::{Description, Instance, start, start_session_server};
 pub use listening::{listening_addresses, refuse_open_listeners};
 pub use mapped::{MappedLibrary, mapped_libraries, refuse_secure_execution, require_mapped};
 pub use run_directory::RunDirectory;
@@ -97,6 +99,8 @@ pub struct ServerSpec {
     pub asynchronous: bool,
     /// The most connections that clients hold open at once: Apache prefork needs a process for each of them.
     pub connections: u32,
+    /// A memcached or redis server that runs already, which it shares with others; `None`: one of its own where it needs one.
+    pub session_server: Option<SocketAddr>,
 }
 
 impl ServerSpec {
@@ -116,6 +120,7 @@ impl ServerSpec {
             workers: 1,
             asynchronous: false,
             connections: 64,
+            session_server: None,
         }
     }
 

@@ -198,7 +198,7 @@ fn named_times(rounds: &Rounds, a: &str, b: &str) -> [Option<Ratio>; 2] {
 }
 
 /// How many times the work of configuration `a` configuration `b` does for the same cost. `None` without a common round.
-fn times(rounds: &Rounds, a: usize, b: usize, metric: Metric) -> Option<Ratio> {
+pub(super) fn times(rounds: &Rounds, a: usize, b: usize, metric: Metric) -> Option<Ratio> {
     let column = rounds.paired(a, b, metric, |a, b| (a / b).ln());
     let pairs = rounds.pairs(a, b);
     if pairs == 0 {

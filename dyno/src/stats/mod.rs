@@ -8,6 +8,7 @@ pub mod answers;
 pub mod beside;
 pub mod bootstrap;
 pub mod calibration;
+pub mod cluster;
 pub mod distribution;
 pub mod pace;
 pub mod papers;

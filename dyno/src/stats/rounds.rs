@@ -89,6 +89,11 @@ impl<'a> Rounds<'a> {
         self.blocks[index].iter().map(per_hit).collect()
     }
 
+    /// One value per round from a configuration alone, where its block has one. Of several blocks in a round the first counts.
+    pub(super) fn values(&self, index: usize, value: impl Fn(&Block) -> Option<f64>) -> Column {
+        self.blocks[index].iter().map(|blocks| value(blocks.first()?)).collect()
+    }
+
     /// One value per round from a configuration and the server as is, each by its cost per hit.
     pub(super) fn paired(&self, as_is: usize, other: usize, metric: Metric, value: impl Fn(f64, f64) -> f64) -> Column {
         let pairs = self.blocks[as_is].iter().zip(&self.blocks[other]);

@@ -213,13 +213,13 @@ fn summarise(
 }
 
 /// Blocks were measured and not one passed its checks.
-fn all_invalid(record: &Record, index: usize) -> bool {
+pub(super) fn all_invalid(record: &Record, index: usize) -> bool {
     let mut blocks = record.blocks.iter().filter(|block| block.configuration == index).peekable();
     blocks.peek().is_some() && blocks.all(|block| !block.valid)
 }
 
 /// A configuration's own warnings and those of its blocks, each once; counts of the same are added up.
-fn configuration_warnings(record: &Record, index: usize) -> Vec<Warning> {
+pub(super) fn configuration_warnings(record: &Record, index: usize) -> Vec<Warning> {
     let configuration = &record.configurations[index];
     let mut warnings = configuration.warnings.clone();
     if !configuration.valid {
@@ -271,7 +271,7 @@ fn add_warning(warnings: &mut Vec<Warning>, new: &Warning) {
 
 /// The histograms of each phase over the usable blocks of a configuration. One that cannot be read is left out: a
 /// latency curve less is better than no report, and the record still holds it.
-fn merge_phases(rounds: &Rounds, index: usize) -> BTreeMap<String, Histogram<u64>> {
+pub(super) fn merge_phases(rounds: &Rounds, index: usize) -> BTreeMap<String, Histogram<u64>> {
     let mut merged: BTreeMap<String, Histogram<u64>> = BTreeMap::new();
     for (phase, text) in rounds.of_configuration(index).flat_map(|block| &block.phases) {
         let Some(histogram) = decode_histogram(text) else {
@@ -355,7 +355,7 @@ fn has_stages(record: &Record) -> bool {
 }
 
 /// Steal above 2 % of the time of the machine's CPUs.
-fn stolen(record: &Record) -> Option<Warning> {
+pub(super) fn stolen(record: &Record) -> Option<Warning> {
     let steal_ns: u64 = record.blocks.iter().map(|block| block.steal_ns).sum();
     let elapsed_ns: u64 = record.blocks.iter().map(|block| block.elapsed_ns).sum();
     let available_ns = elapsed_ns.saturating_mul(u64::from(record.manifest.cpus.max(1)));
@@ -363,7 +363,7 @@ fn stolen(record: &Record) -> Option<Warning> {
 }
 
 /// Failed requests by kind, over all blocks.
-fn failures(record: &Record) -> Vec<Warning> {
+pub(super) fn failures(record: &Record) -> Vec<Warning> {
     let hits: u64 = record.blocks.iter().map(|block| block.hits).sum();
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for (kind, count) in record.blocks.iter().flat_map(|block| &block.errors).filter(|(_, count)| **count > 0) {

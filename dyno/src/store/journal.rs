@@ -1,5 +1,6 @@
 //! The record of a running experiment: kept in memory, and block by block in the store as long as that works.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::error::StoreError;
@@ -42,6 +43,17 @@ impl Journal {
     /// The record so far.
     pub fn record(&self) -> &Record {
         &self.record
+    }
+
+    /// Rounds in which every valid configuration has its block.
+    pub fn complete_rounds(&self) -> u32 {
+        let record = &self.record;
+        let wanted = record.configurations.iter().filter(|configuration| configuration.valid).count();
+        let mut measured: BTreeMap<u32, BTreeSet<usize>> = BTreeMap::new();
+        for block in &record.blocks {
+            measured.entry(block.round).or_default().insert(block.configuration);
+        }
+        measured.values().filter(|configurations| configurations.len() >= wanted).count() as u32
     }
 
     /// Why the record is not (or no longer) in the store; tell the user at once, the experiment goes on.
@@ -145,6 +157,7 @@ mod tests {
             blocks: Vec::new(),
             warnings: Vec::new(),
             experiment: None,
+            cluster: None,
         }
     }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::calibration::Calibration;
 use super::warning::Warning;
+use crate::cluster::ClusterExperiment;
 use crate::experiment::model::Experiment;
 
 /// Version of the JSON form of a record and of the printed results; it changes when the meaning of a field changes.
@@ -41,6 +42,9 @@ pub struct Record {
     /// records from before it was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub experiment: Option<Experiment>,
+    /// The cluster experiment, if it was one: its cells are the configurations, in this order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterExperiment>,
 }
 
 /// The circumstances of an experiment: what somebody needs to judge it and to repeat it. Unknown texts are empty.
@@ -192,4 +196,29 @@ pub struct Block {
     pub warnings: Vec<Warning>,
     /// Phase name to histogram of nanoseconds (V2 serialisation of HdrHistogram, base64).
     pub phases: BTreeMap<String, String>,
+    /// In a cluster: who did how much of the work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterBlock>,
+}
+
+/// Who did how much of a block's work in a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterBlock {
+    /// CPU time of the dispatcher, nanoseconds: no part of `server_cpu_ns`, which is the sum over the backends.
+    pub dispatcher_cpu_ns: u64,
+    /// The backends, in their order.
+    pub backends: Vec<BackendUse>,
+    /// Requests of an open loop that were due and that no client was free for.
+    pub unserved: u64,
+}
+
+/// What one backend did in a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BackendUse {
+    /// CPU time of all its processes, nanoseconds.
+    pub cpu_ns: u64,
+    /// Connections that the dispatcher passed to it, by the dispatcher's own count.
+    pub connections: u64,
 }

@@ -16,7 +16,7 @@ use super::error::StoreError;
 use super::record::{Block, Record};
 
 /// Version of the tables below; kept in SQLite's `user_version`.
-const SCHEMA_VERSION: i64 = 3;
+const SCHEMA_VERSION: i64 = 4;
 /// Marks the file as ours: `tlsd` in ASCII; kept in SQLite's `application_id`.
 const APPLICATION_ID: i64 = 0x746c_7364;
 /// How long to wait for another process that is writing.
@@ -56,6 +56,7 @@ const SCHEMA: &str = "
         warnings TEXT NOT NULL,
         companion_cpu_ns INTEGER NOT NULL DEFAULT 0,
         pace_ps INTEGER NOT NULL DEFAULT 0,
+        cluster TEXT,
         PRIMARY KEY (record, sequence)
     );
     CREATE TABLE phases (
@@ -69,10 +70,11 @@ const SCHEMA: &str = "
 ";
 
 /// What brings the tables of version 1, 2, … to the next: servers beside the server under test were not counted before version 2, nor the
-/// pace of the machine before version 3.
+/// pace of the machine before version 3, nor who did how much in a cluster before version 4.
 const UPGRADES: [&str; SCHEMA_VERSION as usize - 1] = [
     "ALTER TABLE blocks ADD COLUMN companion_cpu_ns INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE blocks ADD COLUMN pace_ps INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE blocks ADD COLUMN cluster TEXT",
 ];
 
 /// The store of records.
@@ -355,7 +357,7 @@ fn insert_block(transaction: &Transaction, id: &str, sequence: usize, block: &Bl
     transaction.execute(
         "INSERT INTO blocks VALUES (:record, :sequence, :round, :configuration, :position_in_round, :started_ns, :elapsed_ns, :hits,
          :body_bytes, :server_cpu_ns, :client_cpu_ns, :connections, :handshakes_full, :resumed_intended, :resumed_offered,
-         :resumed_accepted, :steal_ns, :client_bound, :valid, :errors, :warnings, :companion_cpu_ns, :pace_ps)",
+         :resumed_accepted, :steal_ns, :client_bound, :valid, :errors, :warnings, :companion_cpu_ns, :pace_ps, :cluster)",
         rusqlite::named_params! {
             ":record": id, ":sequence": sequence, ":round": block.round, ":configuration": block.configuration,
             ":position_in_round": block.position_in_round, ":started_ns": block.started_ns, ":elapsed_ns": block.elapsed_ns,
@@ -364,7 +366,7 @@ fn insert_block(transaction: &Transaction, id: &str, sequence: usize, block: &Bl
             ":resumed_intended": block.resumed_intended, ":resumed_offered": block.resumed_offered,
             ":resumed_accepted": block.resumed_accepted, ":steal_ns": block.steal_ns, ":client_bound": block.client_bound,
             ":valid": block.valid, ":errors": json(&block.errors), ":warnings": json(&block.warnings), ":companion_cpu_ns": block.companion_cpu_ns,
-            ":pace_ps": block.pace_ps,
+            ":pace_ps": block.pace_ps, ":cluster": block.cluster.as_ref().map(json),
         },
     )?;
     let mut statement = transaction.prepare_cached("INSERT INTO phases VALUES (?1, ?2, ?3, ?4)")?;
@@ -385,7 +387,7 @@ fn block_from_row(row: &Row) -> rusqlite::Result<(u64, Block)> {
         body_bytes: row.get("body_bytes")?,
         server_cpu_ns: row.get("server_cpu_ns")?,
         client_cpu_ns: row.get("client_cpu_ns")?,
-        companion_cpu_ns: later_column(row, "companion_cpu_ns")?,
+        companion_cpu_ns: later_column(row, "companion_cpu_ns")?.unwrap_or(0),
         connections: row.get("connections")?,
         handshakes_full: row.get("handshakes_full")?,
         resumed_intended: row.get("resumed_intended")?,
@@ -393,19 +395,23 @@ fn block_from_row(row: &Row) -> rusqlite::Result<(u64, Block)> {
         resumed_accepted: row.get("resumed_accepted")?,
         errors: json_column(row, "errors")?,
         steal_ns: row.get("steal_ns")?,
-        pace_ps: later_column(row, "pace_ps")?,
+        pace_ps: later_column(row, "pace_ps")?.unwrap_or(0),
         client_bound: row.get("client_bound")?,
         valid: row.get("valid")?,
         warnings: json_column(row, "warnings")?,
         phases: BTreeMap::new(),
+        cluster: match later_column::<String>(row, "cluster")? {
+            Some(_) => Some(json_column(row, "cluster")?),
+            None => None,
+        },
     };
     Ok((row.get("sequence")?, block))
 }
 
 /// A column that a store of an earlier version lacks, which may only be read.
-fn later_column(row: &Row, name: &str) -> rusqlite::Result<u64> {
+fn later_column<T: rusqlite::types::FromSql>(row: &Row, name: &str) -> rusqlite::Result<Option<T>> {
     match row.get(name) {
-        Err(rusqlite::Error::InvalidColumnName(_)) => Ok(0),
+        Err(rusqlite::Error::InvalidColumnName(_)) => Ok(None),
         other => other,
     }
 }

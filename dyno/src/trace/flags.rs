@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
 use crate::exit::{Exit, OrExit};
-use crate::experiment::job::{NamesSpec, OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec};
+use crate::experiment::job::{NamesSpec, OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec, hundred};
 
 /// Synthetic workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,7 +27,9 @@ impl WorkloadChoice {
         match self {
             WorkloadChoice::Ecommerce => WorkloadSpec::Ecommerce { users: users.unwrap_or(20_000), seed },
             WorkloadChoice::Department => WorkloadSpec::Department { scale, seed },
-            WorkloadChoice::Specweb96 => WorkloadSpec::Specweb96 { users: users.unwrap_or(5_000), seed },
+            WorkloadChoice::Specweb96 => {
+                WorkloadSpec::Specweb96 { users: users.unwrap_or(5_000), seed, requests_per_user: hundred() }
+            }
             WorkloadChoice::Cdnow => WorkloadSpec::Cdnow { users: users.unwrap_or(20_000) },
         }
     }

@@ -97,7 +97,9 @@ pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
         WorkloadSpec::Url { path, bytes, users, requests_per_user } => {
             ("url", url::make(path, *bytes, *users, *requests_per_user))
         }
-        WorkloadSpec::Specweb96 { users, seed } => ("specweb96", specweb96::make(*users, *seed)),
+        WorkloadSpec::Specweb96 { users, seed, requests_per_user } => {
+            ("specweb96", specweb96::make(*users, *seed, *requests_per_user))
+        }
         WorkloadSpec::Cdnow { users } => ("cdnow", cdnow::make(*users)),
         WorkloadSpec::Har { path, har } => return of_recording(path, har),
         WorkloadSpec::Trace { path, exclude, replay } => return of_log(path, exclude, replay),

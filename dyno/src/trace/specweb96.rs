@@ -6,8 +6,8 @@
 //! the distribution is cut and who asks how often. Chosen here (docs/WORKLOADS.md gives the reasons):
 //!
 //! - the Poisson distribution is cut to the nine files, its rate such that the mean is the middle one;
-//! - a user makes 100 requests, one outstanding at a time, each on a connection of its own (HTTP/1.0), so exactly 35, 50, 14 and 1 to
-//!   the classes;
+//! - a user makes 100 requests (or another number, where blocks must be shorter), one outstanding at a time, each on a connection of its own
+//!   (HTTP/1.0); of every 100 requests exactly 35, 50, 14 and 1 go to the classes;
 //! - within a class, files are taken evenly rather than independently: 1 % of the requests bring a third of the bytes, and any block of
 //!   users must be equal work.
 
@@ -17,8 +17,7 @@ use tlsdyno_engine::load::{Request, User, Workload};
 use super::random::Random;
 use super::{DocrootFile, Parts};
 
-/// Requests of one user, and to each class among them.
-const REQUESTS_PER_USER: usize = 100;
+/// Requests to each class among a hundred.
 const PER_CLASS: [usize; 4] = [35, 50, 14, 1];
 /// Files of one class, 1 to 9 times its smallest.
 const FILES_PER_CLASS: usize = 9;
@@ -26,35 +25,39 @@ const FILES_PER_CLASS: usize = 9;
 const SMALLEST_TENTHS_KB: [u64; 4] = [1, 10, 100, 1000];
 /// Rate of the Poisson distribution whose mean, cut to 1 to 9, is 5.
 const RATE: f64 = 5.200_148_641_207;
-/// Most users: 2^32 - 1 requests.
-const MAX_USERS: u32 = u32::MAX / REQUESTS_PER_USER as u32;
 
-/// Makes the workload: `users` with 100 requests each. `seed` decides the order of requests.
+/// Makes the workload: `users` with so many requests each. `seed` decides the order of requests.
 ///
 /// # Errors
-/// No user, or more than fit.
-pub(super) fn make(users: u32, seed: u64) -> Result<Parts> {
-    ensure!((1..=MAX_USERS).contains(&users), "the specweb96 workload is made for 1 to {MAX_USERS} users, not {users}");
+/// No user or request, or more than fit.
+pub(super) fn make(users: u32, seed: u64, requests_per_user: u32) -> Result<Parts> {
+    let most = u32::MAX / requests_per_user.max(1);
+    ensure!(
+        (1..=most).contains(&users) && requests_per_user > 0,
+        "the specweb96 workload is made for 1 to {most} users of at least one request, not {users} of {requests_per_user}"
+    );
     let files = files();
     let mut workload = Workload { objects: files.iter().map(DocrootFile::object).collect(), ..Workload::default() };
     let mut random = Random::new(seed);
     let mut classes: Vec<usize> = (0..4).flat_map(|class| std::iter::repeat_n(class, PER_CLASS[class])).collect();
     let mut choices: [Even; 4] = std::array::from_fn(|_| Even { state: random.next_u64() });
     let limits = limits();
-    for user in 0..users {
-        random.shuffle(&mut classes);
-        for class in &classes {
-            let file = choices[*class].next(&limits);
-            workload.requests.push(Request {
-                object: (class * FILES_PER_CLASS + file) as u32,
-                page_end: true,
-                close_after: true,
-                forget_session: false,
-            });
+    for number in 0..users * requests_per_user {
+        let place = number as usize % classes.len();
+        if place == 0 {
+            random.shuffle(&mut classes);
         }
-        let first = user * REQUESTS_PER_USER as u32;
-        workload.users.push(User { requests: first..first + REQUESTS_PER_USER as u32 });
+        let class = classes[place];
+        let file = choices[class].next(&limits);
+        workload.requests.push(Request {
+            object: (class * FILES_PER_CLASS + file) as u32,
+            page_end: true,
+            close_after: true,
+            forget_session: false,
+        });
     }
+    let of_user = |user| User { requests: user * requests_per_user..(user + 1) * requests_per_user };
+    workload.users = (0..users).map(of_user).collect();
     Ok(Parts { workload, files })
 }
 
@@ -112,7 +115,7 @@ mod tests {
     #[test]
     fn it_has_the_published_files_classes_and_mean() {
         for (users, seed) in [(100, 1), (1_000, 7)] {
-            let parts = make(users, seed).unwrap();
+            let parts = make(users, seed, 100).unwrap();
             let sizes: Vec<u64> = parts.files.iter().map(|file| file.bytes).collect();
             assert_eq!(sizes.len(), 36);
             assert_eq!((sizes[0], sizes[8], sizes[9], sizes[35]), (102, 922, 1024, 900 * 1024));
@@ -129,7 +132,7 @@ mod tests {
 
     #[test]
     fn within_a_class_requests_are_poisson_around_the_middle() {
-        let hits = hits(&make(2_000, 3).unwrap());
+        let hits = hits(&make(2_000, 3, 100).unwrap());
         let of_class = &hits[9..18];
         // Neighbours of a Poisson distribution are in the ratio of rate to number.
         for number in 2..=9_usize {
@@ -141,11 +144,11 @@ mod tests {
 
     #[test]
     fn blocks_of_users_are_equal_work() {
-        let parts = make(200, 5).unwrap();
+        let parts = make(2_000, 5, 10).unwrap();
         let work: Vec<u64> = parts
             .workload
             .requests
-            .chunks(20 * REQUESTS_PER_USER)
+            .chunks(2_000)
             .map(|block| block.iter().map(|request| parts.files[request.object as usize].bytes).sum())
             .collect();
         let (least, most) = (*work.iter().min().unwrap() as f64, *work.iter().max().unwrap() as f64);

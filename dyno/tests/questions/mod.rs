@@ -185,5 +185,6 @@ fn made(text: &str, truths: &[Truth], rounds: u32, noise: f64) -> Record {
         blocks,
         warnings: Vec::new(),
         experiment: Some(experiment),
+        cluster: None,
     }
 }

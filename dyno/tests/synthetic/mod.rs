@@ -74,6 +74,7 @@ impl Synthetic {
             blocks,
             warnings: Vec::new(),
             experiment: None,
+            cluster: None,
         }
     }
 

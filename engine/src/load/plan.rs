@@ -113,6 +113,9 @@ pub enum Resumption {
     /// This share of connections, by the running-counter rule of Coarfa et al.'s client: reuse if and only if
     /// reused < share · connections so far. 0 to 1.
     Share(f64),
+    /// The same rule and share for each client by itself: it offers sessions of its own only. A client is a place among the active users;
+    /// it outlives the users of the workload that it plays one after the other, and so do its sessions.
+    ShareOfEach(f64),
 }
 
 /// How the arrivals of an open loop are spread.
@@ -258,7 +261,7 @@ impl Plan {
         if connections.timeout_ns == 0 || self.timeouts.iter().any(|timeout_ns| timeout_ns == 0) {
             return Err("the time-out must not be zero");
         }
-        if let Resumption::Share(share) = self.resumption
+        if let Resumption::Share(share) | Resumption::ShareOfEach(share) = self.resumption
             && !(0.0..=1.0).contains(&share)
         {
             return Err("the share of resumed connections must be between 0 and 1");

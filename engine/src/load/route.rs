@@ -18,6 +18,8 @@ pub struct Route {
     pub unix_path: Option<PathBuf>,
     /// Local addresses that connections come from, in turn: each has ports of its own for the server's address.
     pub sources: Vec<IpAddr>,
+    /// The addresses belong to the clients (places among the active users) in turn, instead of to the connections.
+    pub source_of_client: bool,
 }
 
 impl Route {
@@ -34,22 +36,22 @@ impl Route {
         self.unix_path.is_some() || address.ip().is_loopback()
     }
 
-    /// A socket that begins to connect; `serial` chooses among the sources. Fails with the kind of error that the run counts.
-    pub fn connect(&self, address: &SocketAddr, serial: u64) -> Result<OwnedFd, ErrorKind> {
+    /// A socket that begins to connect; `turn` chooses among the sources. Fails with the kind of error that the run counts.
+    pub fn connect(&self, address: &SocketAddr, turn: u64) -> Result<OwnedFd, ErrorKind> {
         match &self.unix_path {
             Some(path) => connect_unix(path),
-            None => self.connect_tcp(address, serial),
+            None => self.connect_tcp(address, turn),
         }
     }
 
-    fn connect_tcp(&self, address: &SocketAddr, serial: u64) -> Result<OwnedFd, ErrorKind> {
+    fn connect_tcp(&self, address: &SocketAddr, turn: u64) -> Result<OwnedFd, ErrorKind> {
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
         };
         let socket = socket(family)?;
         if !self.sources.is_empty() {
-            let source = self.sources[(serial % self.sources.len() as u64) as usize];
+            let source = self.sources[(turn % self.sources.len() as u64) as usize];
             // Without this `bind` would take the port from all of the source's connections, not only from those to this server.
             sys::bind_address_no_port(&socket).map_err(|_| ErrorKind::Ports)?;
             rustix::net::bind(&socket, &SocketAddr::new(source, 0)).map_err(kind_of)?;

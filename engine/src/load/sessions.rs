@@ -31,6 +31,35 @@ enum Rule<S> {
         counter: ReuseCounter,
         stock: Stock<S>,
     },
+    /// Each client's own, by its place among the active users, and each with its own count.
+    ShareOfEach {
+        share: f64,
+        clients: Vec<(ReuseCounter, Stock<S>)>,
+    },
+}
+
+/// The place of a client, made if it is new.
+fn client<S: Clone>(
+    clients: &mut Vec<(ReuseCounter, Stock<S>)>,
+    share: f64,
+    id: ActiveId,
+) -> &mut (ReuseCounter, Stock<S>) {
+    while clients.len() <= id as usize {
+        clients.push((ReuseCounter::new(share), Stock::new(SESSIONS_PER_USER_MAX)));
+    }
+    &mut clients[id as usize]
+}
+
+/// The counter's decision with what the stock has for it.
+fn share_decision<S: Clone>(
+    counter: &mut ReuseCounter,
+    stock: &mut Stock<S>,
+    usable: impl FnMut(&S) -> bool,
+) -> Decision<S> {
+    let intended = counter.wants_reuse();
+    let session = if intended { stock.take(usable) } else { None };
+    counter.count(session.is_some());
+    Decision { intended, session }
 }
 
 impl<S: Clone> Sessions<S> {
@@ -42,6 +71,7 @@ impl<S: Clone> Sessions<S> {
             Resumption::Share(share) => {
                 Rule::Share { counter: ReuseCounter::new(share), stock: Stock::new(SESSIONS_SHARED_MAX) }
             }
+            Resumption::ShareOfEach(share) => Rule::ShareOfEach { share, clients: Vec::new() },
         };
         Sessions { rule }
     }
@@ -54,19 +84,20 @@ impl<S: Clone> Sessions<S> {
                 let session = stocks.get_mut(user as usize).and_then(|stock| stock.take(usable));
                 Decision { intended: session.is_some(), session }
             }
-            Rule::Share { counter, stock } => {
-                let intended = counter.wants_reuse();
-                let session = if intended { stock.take(usable) } else { None };
-                counter.count(session.is_some());
-                Decision { intended, session }
+            Rule::Share { counter, stock } => share_decision(counter, stock, usable),
+            Rule::ShareOfEach { share, clients } => {
+                let (counter, stock) = client(clients, *share, user);
+                share_decision(counter, stock, usable)
             }
         }
     }
 
     /// A connection failed before its handshake was complete: it takes no part in the share.
-    pub fn undo(&mut self, offered: bool) {
-        if let Rule::Share { counter, .. } = &mut self.rule {
-            counter.undo(offered);
+    pub fn undo(&mut self, user: ActiveId, offered: bool) {
+        match &mut self.rule {
+            Rule::Share { counter, .. } => counter.undo(offered),
+            Rule::ShareOfEach { share, clients } => client(clients, *share, user).0.undo(offered),
+            Rule::Never | Rule::Always(_) => {}
         }
     }
 
@@ -80,6 +111,7 @@ impl<S: Clone> Sessions<S> {
                 }
             }
             Rule::Share { stock, .. } => stock.used.clear(),
+            Rule::ShareOfEach { share, clients } => client(clients, *share, user).1.used.clear(),
         }
     }
 
@@ -94,10 +126,11 @@ impl<S: Clone> Sessions<S> {
                 stocks[user as usize].put(session);
             }
             Rule::Share { stock, .. } => stock.put(session),
+            Rule::ShareOfEach { share, clients } => client(clients, *share, user).1.put(session),
         }
     }
 
-    /// The user begins a new browser session, or is done. A shared stock stays.
+    /// The user begins a new browser session, or is done. Where a share is asked for, what there is stays: the share alone decides.
     pub fn forget(&mut self, user: ActiveId) {
         if let Rule::Always(stocks) = &mut self.rule
             && let Some(stock) = stocks.get_mut(user as usize)
@@ -113,6 +146,7 @@ impl<S: Clone> Sessions<S> {
             Rule::Never => false,
             Rule::Always(stocks) => stocks.get(user as usize).is_some_and(|stock| !stock.is_empty()),
             Rule::Share { stock, .. } => !stock.is_empty(),
+            Rule::ShareOfEach { clients, .. } => clients.get(user as usize).is_some_and(|(_, stock)| !stock.is_empty()),
         }
     }
 
@@ -122,6 +156,7 @@ impl<S: Clone> Sessions<S> {
             Rule::Never => false,
             Rule::Always(_) => true,
             Rule::Share { counter, .. } => counter.share > 0.0,
+            Rule::ShareOfEach { share, .. } => *share > 0.0,
         }
     }
 
@@ -270,7 +305,7 @@ mod tests {
         for connection in 0..1000 {
             let offered = sessions.decide(0, |_| true).session.is_some();
             if connection % 3 == 0 {
-                sessions.undo(offered);
+                sessions.undo(0, offered);
             } else {
                 completed[usize::from(offered)] += 1;
             }
@@ -314,5 +349,33 @@ mod tests {
         assert_eq!(sessions.decide(1, |_| true), Decision { intended: true, session: Some("one") });
         sessions.refused(1);
         assert!(!sessions.holds(1));
+    }
+
+    /// Two clients, one of which connects three times as often: each resumes one half of its own connections, with its own sessions,
+    /// also across the users that it plays.
+    #[test]
+    fn each_client_has_its_own_share_and_sessions() {
+        let mut sessions = Sessions::new(Resumption::ShareOfEach(0.5));
+        let mut offered = [Vec::new(), Vec::new()];
+        for turn in 0..40u32 {
+            let user = u32::from(turn % 4 == 3);
+            let decision = sessions.decide(user, |_| true);
+            offered[user as usize].push(decision.session.is_some());
+            assert!(decision.session.is_none_or(|(owner, _)| owner == user));
+            sessions.store(user, (user, turn));
+            sessions.forget(user);
+        }
+        for of_client in offered {
+            let expected: Vec<bool> = (0..of_client.len()).map(|at| at % 2 == 1).collect();
+            assert_eq!(of_client, expected);
+        }
+        assert!(!sessions.want_first_alone() && sessions.matter() && sessions.holds(1) && !sessions.holds(2));
+        sessions.decide(0, |_| true);
+        let Rule::ShareOfEach { clients, .. } = &mut sessions.rule else { unreachable!() };
+        let (fresh, used) = (clients[0].1.fresh.len(), clients[0].1.used.len());
+        assert!(fresh + used <= SESSIONS_PER_USER_MAX);
+        sessions.refused(1);
+        sessions.undo(1, true);
+        assert!(sessions.holds(0));
     }
 }

@@ -46,7 +46,9 @@ impl Run<'_> {
         while self.places.len() <= id as usize {
             self.places.push(Place::default());
         }
-        match self.plan.route.connect(&self.plan.target.address, self.recorder.connections) {
+        let route = &self.plan.route;
+        let turn = if route.source_of_client { u64::from(user) } else { self.recorder.connections };
+        match route.connect(&self.plan.target.address, turn) {
             Ok(socket) => {
                 let place = &mut self.places[id as usize];
                 place.number = place.number.wrapping_add(1);
@@ -148,7 +150,7 @@ impl Run<'_> {
         self.output_for(id);
         let connection = self.places[id as usize].connection.as_mut().expect("it is to be closed");
         if connection.stage == Stage::Handshaking {
-            self.sessions.undo(connection.session_given);
+            self.sessions.undo(connection.user, connection.session_given);
         }
         if let Some(client) = &mut connection.tls {
             client.close(&mut self.out);

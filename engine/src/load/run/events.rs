@@ -236,7 +236,7 @@ impl Run<'_> {
     pub(super) fn fail(&mut self, id: ConnectionId, kind: ErrorKind) {
         let connection = self.remove(id);
         if connection.stage == Stage::Handshaking {
-            self.sessions.undo(connection.session_given);
+            self.sessions.undo(connection.user, connection.session_given);
         }
         self.lose(id, kind);
     }

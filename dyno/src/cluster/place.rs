@@ -1,0 +1,138 @@
+//! Which CPUs backends, dispatcher and load run on, and how much of them each backend may use.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+
+use super::model::ClusterExperiment;
+use crate::experiment::cpus;
+
+/// The part of the CPUs that backends share which all of them together may use: the rest is for their kernel's work that no group pays for.
+const USED_OF_SHARED: f64 = 0.9;
+
+/// The placement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placement {
+    /// CPU of each backend.
+    pub backends: Vec<usize>,
+    /// CPU of the dispatchers.
+    pub dispatcher: usize,
+    /// CPU of the load.
+    pub load: usize,
+    /// CPU time that each backend may use, in CPUs.
+    pub backend_cpus: Option<f64>,
+}
+
+impl Placement {
+    /// Spreads backends, dispatcher and load over the CPUs that this process may use, or where the experiment says.
+    ///
+    /// # Errors
+    /// The experiment names a CPU that may not be used, or wants more CPU time for the backends than there is.
+    pub fn of(experiment: &ClusterExperiment, allowed: &[usize]) -> Result<Placement> {
+        let measure = &experiment.measure;
+        let cpus::Cpus { server, load } = cpus::choose(allowed, measure.server_cpu, measure.load_cpu)?;
+        let mut free: Vec<usize> = allowed.iter().copied().filter(|cpu| *cpu != load && *cpu != server).collect();
+        // The dispatcher gets a CPU of its own where there is one; else it shares the load's, because the backends are what is compared.
+        let dispatcher = free.pop().unwrap_or(load);
+        let homes: Vec<usize> = std::iter::once(server).chain(free).collect();
+        let count = experiment.cluster.backends as usize;
+        let backends: Vec<usize> = (0..count).map(|backend| homes[backend % homes.len()]).collect();
+        let on_fullest = count.div_ceil(homes.len()) as f64;
+        let backend_cpus = match experiment.cluster.backend_cpus {
+            Some(0.0) => None,
+            Some(cpus) => {
+                ensure!(
+                    cpus * on_fullest <= 1.0 + 1e-9,
+                    "{count} backends of {cpus} CPUs each do not fit on {} CPUs; give --backend-cpus {:.2} at most, or 0 for no limit",
+                    homes.len(),
+                    1.0 / on_fullest
+                );
+                Some(cpus)
+            }
+            None if on_fullest > 1.0 => Some((USED_OF_SHARED / on_fullest * 100.0).floor() / 100.0),
+            None => None,
+        };
+        Ok(Placement { backends, dispatcher, load, backend_cpus })
+    }
+
+    /// Backends share CPUs with each other.
+    pub fn backends_share(&self) -> bool {
+        self.shared_by_backends().any(|count| count > 1)
+    }
+
+    fn shared_by_backends(&self) -> impl Iterator<Item = usize> {
+        let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+        self.backends.iter().for_each(|cpu| *counts.entry(*cpu).or_default() += 1);
+        counts.into_values()
+    }
+
+    /// Dispatcher and load share a CPU.
+    pub fn dispatcher_shares_load(&self) -> bool {
+        self.dispatcher == self.load
+    }
+
+    /// CPU time that all backends together can have, in CPUs.
+    pub fn capacity_cpus(&self) -> f64 {
+        match self.backend_cpus {
+            Some(cpus) => cpus * self.backends.len() as f64,
+            None => self.shared_by_backends().count() as f64,
+        }
+    }
+
+    /// It in words, for the manifest.
+    pub fn description(&self) -> String {
+        let limit = self.backend_cpus.map_or_else(
+            || "no limit of CPU time".to_owned(),
+            |cpus| format!("at most {cpus} CPUs each (quota of the kernel)"),
+        );
+        let backends: Vec<String> = self.backends.iter().map(ToString::to_string).collect();
+        format!(
+            "{} backends on CPU {}, {limit}; dispatcher on CPU {}; load on CPU {}",
+            self.backends.len(),
+            backends.join(", "),
+            self.dispatcher,
+            self.load
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::model::Measure;
+
+    fn placed(allowed: &[usize], edit: impl Fn(&mut ClusterExperiment)) -> Result<Placement> {
+        let mut experiment = ClusterExperiment::default();
+        edit(&mut experiment);
+        Placement::of(&experiment, allowed)
+    }
+
+    #[test]
+    fn few_cpus_are_shared_and_the_capacity_is_defined() {
+        let two = placed(&[0, 1], |_| ()).unwrap();
+        assert_eq!((&two.backends[..], two.dispatcher, two.load), (&[0, 0, 0][..], 1, 1));
+        assert_eq!(two.backend_cpus, Some(0.3));
+        assert!(two.backends_share() && two.dispatcher_shares_load());
+        assert!((two.capacity_cpus() - 0.9).abs() < 1e-9);
+        let free = placed(&[0, 1], |e| e.cluster.backend_cpus = Some(0.0)).unwrap();
+        assert_eq!((free.backend_cpus, free.capacity_cpus()), (None, 1.0));
+    }
+
+    #[test]
+    fn enough_cpus_are_not_shared() {
+        let five = placed(&[0, 1, 2, 3, 4], |_| ()).unwrap();
+        assert_eq!((&five.backends[..], five.dispatcher, five.load), (&[0, 1, 2][..], 3, 4));
+        assert_eq!((five.backend_cpus, five.capacity_cpus()), (None, 3.0));
+        assert!(!five.backends_share() && !five.dispatcher_shares_load());
+        let four = placed(&[0, 1, 2, 3], |_| ()).unwrap();
+        assert_eq!((&four.backends[..], four.backend_cpus), (&[0, 1, 0][..], Some(0.45)));
+    }
+
+    #[test]
+    fn too_much_is_refused_with_what_fits() {
+        let error = placed(&[0, 1], |e| e.cluster.backend_cpus = Some(0.5)).unwrap_err().to_string();
+        assert!(error.contains("--backend-cpus 0.33"), "{error}");
+        let measure = Measure { server_cpu: Some(7), ..Measure::default() };
+        assert!(placed(&[0, 1], |e| e.measure = measure.clone()).unwrap_err().to_string().contains("--server-cpu 7"));
+    }
+}

@@ -1,0 +1,112 @@
+//! The record of a cluster experiment before its first block.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::cell::Cell;
+use super::model::ClusterExperiment;
+use super::rig::{ClusterRig, Stand};
+use crate::experiment::manifest;
+use crate::store::{Calibration, Configuration, FORMAT, Kind, Manifest, Preflight, Record, Warning};
+
+/// A record without configurations and blocks.
+pub fn empty(experiment: &ClusterExperiment, seed: u64) -> Record {
+    let mut manifest = Manifest::default();
+    manifest.seeds.insert("order of blocks".to_owned(), seed);
+    Record {
+        format: FORMAT,
+        id: String::new(),
+        created_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+        finished: false,
+        question: experiment.question.clone(),
+        manifest,
+        configurations: Vec::new(),
+        blocks: Vec::new(),
+        warnings: Vec::new(),
+        experiment: None,
+        cluster: Some(experiment.clone()),
+    }
+}
+
+/// A cell as a configuration of the record, with the checks that it passed.
+pub fn configuration(stand: &Stand, cells: &[Cell]) -> Configuration {
+    Configuration {
+        name: stand.cell.name(cells),
+        noop: Vec::new(),
+        kind: Kind::Setting,
+        tls: true,
+        preflight: Preflight { passed: stand.checks.clone(), failed: Vec::new() },
+        valid: true,
+        warnings: Vec::new(),
+    }
+}
+
+/// Fills in the circumstances, once everything runs, and what must be said of them.
+pub fn describe(record: &mut Record, experiment: &ClusterExperiment, rig: &ClusterRig) {
+    let manifest = &mut record.manifest;
+    manifest::describe_machine(manifest);
+    manifest::describe_seed(manifest, &experiment.workload);
+    let placement = &rig.placement;
+    let mut cpus: Vec<u32> = placement.backends.iter().map(|cpu| *cpu as u32).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    manifest.server_cpus = cpus;
+    manifest.client_cpus = vec![placement.load as u32];
+    manifest.hardware = BTreeMap::from([("cluster".to_owned(), placement.description())]);
+    manifest.certificate = experiment.tls.certificate.clone();
+    manifest.effort = experiment.traffic.effort.clone();
+    manifest.workload = manifest::workload_line(&rig.site.summary);
+    manifest.server_name = experiment.cluster.server.name().to_owned();
+    manifest.calibration = Calibration::last(&manifest.server_name);
+    if let Some(backend) = rig.groups.first().and_then(|group| group.backends.first()) {
+        manifest::describe_server(manifest, backend.description());
+    }
+    for group in &rig.groups {
+        if let Some(server) = &group.session_server {
+            let description = server.description();
+            let name = format!("{} of all backends", group.sharing.name());
+            manifest.server_config.insert(name, format!("# {}\n{}", description.version, description.config));
+        }
+    }
+    for stand in &rig.stands {
+        let description = stand.dispatcher.instance.description();
+        let name = format!("dispatcher {}, {} sessions", stand.cell.policy.name(), stand.cell.sharing.name());
+        let text = format!("# {}\n{}", description.version, description.config);
+        manifest.server_config.entry(name).or_insert(text);
+    }
+    if let Ok(toml) = experiment.to_toml() {
+        manifest.server_config.insert("experiment.toml".to_owned(), toml);
+    }
+    record.warnings.extend(manifest::governor_warning(&record.manifest));
+    record.warnings.extend(sharing_warnings(rig));
+}
+
+/// What it means that the machine has fewer CPUs than the cluster has machines.
+fn sharing_warnings(rig: &ClusterRig) -> Vec<Warning> {
+    let placement = &rig.placement;
+    let mut warnings = Vec::new();
+    if placement.backends_share() {
+        let what = match placement.backend_cpus {
+            Some(cpus) => format!(
+                "{} backends share CPUs, each with a quota of {cpus} CPUs, so that the cluster has a capacity of {:.2} CPUs: hits/s are those \
+                 of that capacity, and latency has the quota's period of 10 ms in it",
+                placement.backends.len(),
+                placement.capacity_cpus()
+            ),
+            None => format!(
+                "{} backends share CPUs without a quota: one that gets more of the load uses the others' time too, so that hits/s hide an \
+                 uneven balance",
+                placement.backends.len()
+            ),
+        };
+        let remedy = "Compare CPU per hit and accepted resumptions first; absolute hits/s want a CPU for each backend"
+            .to_owned();
+        warnings.push(Warning::Other { what, remedy });
+    }
+    if placement.dispatcher_shares_load() {
+        let what = "the dispatcher shares the load's CPU: what it costs is measured, but not how much it could carry"
+            .to_owned();
+        warnings.push(Warning::Other { what, remedy: "A machine with more CPUs gives it one of its own".to_owned() });
+    }
+    warnings
+}

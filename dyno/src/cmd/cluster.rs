@@ -1,0 +1,246 @@
+//! `tlsdyno cluster`: several servers behind dispatchers, under traffic that offers its sessions again. Flags build the same experiment that
+//! TOML files hold.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use super::ablate::{ServerChoice, percent};
+use super::run::{OutputArgs, perform_cluster};
+use crate::cluster::model::{Cluster, Traffic};
+use crate::cluster::{ClusterExperiment, Sharing};
+use crate::exit::{Exit, OrExit};
+use crate::experiment::files::{self, AnyExperiment};
+use crate::experiment::job::WorkloadSpec;
+use crate::experiment::model::{Measure, Tls};
+use crate::servers::SessionCache;
+use crate::servers::dispatcher::Policy;
+use crate::trace::flags::WorkloadChoice;
+
+/// Measuring time unless --time says otherwise, seconds.
+const TIME_S: f64 = 60.0;
+/// Of --quick, seconds.
+const QUICK_S: f64 = 20.0;
+/// Requests of a user of the single object; it only matters that blocks can be cut anywhere.
+const REQUESTS_PER_USER: u32 = 4;
+/// Users of the single object: more than any experiment uses up.
+const USERS: u32 = 200_000;
+
+/// What each way of dispatching makes of a cluster: throughput, latency, sessions kept, balance, CPU
+///
+/// Starts several servers with caches of their own and a dispatcher of each policy before them, sweeps the share of connections that offer a
+/// session again, and compares the policies with the first one in paired rounds (Apostolopoulos et al. 2000, Figure 9). Where servers share
+/// CPUs each has a quota of CPU time, so that the cluster has a defined capacity.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  tlsdyno cluster --server nginx --backends 3 --policies round-robin,session --reuse 0,50,80,100
+  tlsdyno cluster --policies round-robin,source-address,session --behind-one-address 0,100 --reuse 80
+  tlsdyno cluster --server apache --tls 1.2 --no-tickets --sessions own,memcached --policies round-robin,haproxy-stick,session
+  tlsdyno cluster --config apostolopoulos-2000-fig9")]
+pub struct Args {
+    /// Take everything from this TOML file, or from an experiment that comes with tlsdyno (`tlsdyno run` does the same)
+    #[arg(long, value_name = "FILE|NAME", conflicts_with_all = IN_FILE)]
+    config: Option<PathBuf>,
+
+    /// The servers behind the dispatchers
+    #[arg(long, value_enum, default_value_t = ServerChoice::Nginx, help_heading = "Cluster")]
+    server: ServerChoice,
+    /// How many of them
+    #[arg(long, value_name = "N", default_value_t = Cluster::default().backends, help_heading = "Cluster")]
+    backends: u32,
+    /// CPU time that each backend may use, in CPUs; 0: no limit [default: all fit on the CPUs that they share]
+    #[arg(long, value_name = "CPUS", help_heading = "Cluster")]
+    backend_cpus: Option<f64>,
+    /// What the servers share of their sessions; several are compared
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        value_delimiter = ',',
+        default_value = "own",
+        help_heading = "Cluster"
+    )]
+    sessions: Vec<Sharing>,
+    /// How connections are dispatched, the one that the others are compared with first
+    #[arg(
+        long,
+        value_enum,
+        value_name = "POLICIES",
+        value_delimiter = ',',
+        default_value = "round-robin,session",
+        help_heading = "Cluster"
+    )]
+    policies: Vec<Policy>,
+
+    /// Percentages of each client's connections that offer one of its sessions again
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent, default_value = "0,50,80,100", help_heading = "Traffic")]
+    reuse: Vec<f64>,
+    /// Clients at once, each with one connection after the other; several numbers give latency against throughput
+    #[arg(short, long, value_name = "N", value_delimiter = ',', default_value = "24", help_heading = "Traffic")]
+    clients: Vec<u32>,
+    /// Open loop: connections a second, arrivals independent of each other; several give latency against load
+    #[arg(long, value_name = "RATES", value_delimiter = ',', help_heading = "Traffic")]
+    rates: Vec<f64>,
+    /// Percentages of the clients that share one address, as behind a proxy; the others have each their own
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent, default_value = "0", help_heading = "Traffic")]
+    behind_one_address: Vec<f64>,
+    /// Requests on each connection
+    #[arg(long, value_name = "N", default_value_t = Traffic::default().requests_per_connection, help_heading = "Traffic")]
+    requests_per_connection: u32,
+    /// Size of the one object that is requested
+    #[arg(long, value_name = "BYTES", default_value_t = 7168, conflicts_with = "workload", help_heading = "Traffic")]
+    size: u64,
+    /// Many objects instead of one; which sessions are offered again --reuse alone decides
+    #[arg(long, value_enum, help_heading = "Traffic")]
+    workload: Option<WorkloadChoice>,
+    /// How much the client does: honest verifies certificates, lean does not, floor also sends a key share without secret
+    #[arg(long, value_name = "EFFORT", default_value = "lean", help_heading = "Traffic")]
+    effort: String,
+
+    /// TLS version: 1.2 or 1.3
+    #[arg(long, value_name = "VERSION", default_value = "1.3", help_heading = "TLS")]
+    tls: String,
+    /// Cipher suite by OpenSSL or IANA name, for example AES128-SHA [default: AES-128-GCM first]
+    #[arg(long, value_name = "NAME", help_heading = "TLS")]
+    suite: Option<String>,
+    /// Certificate: rsa-2048, rsa-3072, rsa-4096, p-256, p-384
+    #[arg(long, value_name = "TYPE", default_value = "rsa-2048", help_heading = "TLS")]
+    cert: String,
+    /// The servers issue no session tickets: sessions by ID in TLS 1.2, stateful tickets in TLS 1.3
+    #[arg(long, help_heading = "TLS")]
+    no_tickets: bool,
+    /// Where each server keeps its sessions
+    #[arg(long, value_enum, value_name = "CACHE", default_value_t = SessionCache::Shared, help_heading = "TLS")]
+    session_cache: SessionCache,
+
+    /// Bound on the measuring time, in seconds
+    #[arg(short, long, value_name = "SECONDS", default_value_t = TIME_S, help_heading = "Measuring")]
+    time: f64,
+    /// A first look: 20 seconds of measuring
+    #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
+    quick: bool,
+    /// Seed of the order of blocks and of arrivals
+    #[arg(long, value_name = "N", help_heading = "Measuring")]
+    seed: Option<u64>,
+    /// CPU of the first backend; others follow on what is free
+    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
+    server_cpu: Option<usize>,
+    /// CPU of the load
+    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
+    load_cpu: Option<usize>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Flags that the file has instead.
+const IN_FILE: [&str; 23] = [
+    "server",
+    "backends",
+    "backend_cpus",
+    "sessions",
+    "policies",
+    "reuse",
+    "clients",
+    "rates",
+    "behind_one_address",
+    "requests_per_connection",
+    "size",
+    "workload",
+    "effort",
+    "tls",
+    "suite",
+    "cert",
+    "no_tickets",
+    "session_cache",
+    "time",
+    "quick",
+    "seed",
+    "server_cpu",
+    "load_cpu",
+];
+
+/// Runs the experiment of the flags or of the file.
+pub fn run(args: &Args) -> Result<Exit> {
+    let experiment = match &args.config {
+        None => args.experiment(),
+        Some(which) => match files::find(which).or_exit(Exit::Input)? {
+            AnyExperiment::Cluster(experiment) => experiment,
+            AnyExperiment::Server(_) => {
+                return refuse_server(which).or_exit(Exit::Input);
+            }
+        },
+    };
+    perform_cluster(&experiment, &args.output)
+}
+
+fn refuse_server(which: &std::path::Path) -> Result<Exit> {
+    bail!("{0} is about one server, not a cluster; run it with `tlsdyno run {0}`", which.display())
+}
+
+impl Args {
+    /// The experiment that these flags describe.
+    fn experiment(&self) -> ClusterExperiment {
+        let names: Vec<&str> = self.policies.iter().map(|policy| policy.name()).collect();
+        let question = match &names[..] {
+            [one] => format!("What does {one} make of a cluster of {} servers?", self.backends),
+            [first, others @ ..] => format!(
+                "What does {} make of a cluster of {} servers, beside {first}?",
+                others.join(" or "),
+                self.backends
+            ),
+            [] => ClusterExperiment::default().question,
+        };
+        ClusterExperiment {
+            question,
+            cluster: Cluster {
+                server: self.server.name(),
+                backends: self.backends,
+                backend_cpus: self.backend_cpus,
+                sessions: self.sessions.clone(),
+                policies: self.policies.clone(),
+            },
+            tls: Tls {
+                version: self.tls.clone(),
+                suite: self.suite.clone(),
+                certificate: self.cert.clone(),
+                tickets: !self.no_tickets,
+                session_cache: self.session_cache,
+                ..Tls::default()
+            },
+            workload: self.workload_spec(),
+            traffic: Traffic {
+                reuse_percent: self.reuse.clone(),
+                clients: self.clients.clone(),
+                rates_per_s: self.rates.clone(),
+                behind_one_address_percent: self.behind_one_address.clone(),
+                requests_per_connection: self.requests_per_connection,
+                effort: self.effort.clone(),
+                ..Traffic::default()
+            },
+            measure: Measure {
+                time_s: if self.quick { QUICK_S } else { self.time },
+                seed: self.seed,
+                server_cpu: self.server_cpu,
+                load_cpu: self.load_cpu,
+                ..Measure::default()
+            },
+            paper: None,
+        }
+    }
+
+    fn workload_spec(&self) -> WorkloadSpec {
+        let object = || WorkloadSpec::Url {
+            path: "/object".to_owned(),
+            bytes: Some(self.size),
+            users: USERS,
+            requests_per_user: REQUESTS_PER_USER,
+        };
+        match self.workload {
+            None => object(),
+            // Short users, so that blocks can be cut where the time allows.
+            Some(WorkloadChoice::Specweb96) => ClusterExperiment::default().workload,
+            Some(workload) => workload.spec(None, 0.1, 1),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Dispatchers before a cluster of servers: ours, and those that people have. Each is a process of its own, started with a generated
+//! configuration in a private directory and accounted for like a server.
+
+mod haproxy;
+mod nginx;
+mod own;
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::instance::{loopback, on_free_ports, start_prepared};
+use super::{Instance, Prepared, ServerKind, ServerSpec};
+use crate::dispatch::config;
+
+/// Who passes connections on, and by which rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// tlsdyno dispatch: one backend after the other
+    RoundRobin,
+    /// tlsdyno dispatch: the backend with the fewest open connections
+    LeastConnections,
+    /// tlsdyno dispatch: by the client's address
+    SourceAddress,
+    /// tlsdyno dispatch: the backend that holds the offered TLS session
+    Session,
+    /// tlsdyno dispatch: as session; where nobody is known to hold it, the backend that this address used last
+    #[serde(rename = "session+address")]
+    #[value(name = "session+address")]
+    SessionAddress,
+    /// HAProxy, TCP mode, round robin
+    HaproxyRoundRobin,
+    /// HAProxy, TCP mode, `balance source`: by a hash of the client's address
+    HaproxySource,
+    /// HAProxy, TCP mode, stick table on the TLS session ID with inspection of responses
+    HaproxyStick,
+    /// nginx stream module, `hash $remote_addr consistent`
+    NginxHash,
+}
+
+/// What starts a [`Policy`].
+enum Product {
+    Own(config::Policy),
+    Haproxy(haproxy::Rule),
+    Nginx,
+}
+
+impl Policy {
+    /// The name on command lines, in files and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Policy::RoundRobin => "round-robin",
+            Policy::LeastConnections => "least-connections",
+            Policy::SourceAddress => "source-address",
+            Policy::Session => "session",
+            Policy::SessionAddress => "session+address",
+            Policy::HaproxyRoundRobin => "haproxy-round-robin",
+            Policy::HaproxySource => "haproxy-source",
+            Policy::HaproxyStick => "haproxy-stick",
+            Policy::NginxHash => "nginx-hash",
+        }
+    }
+
+    fn product(self) -> Product {
+        match self {
+            Policy::RoundRobin => Product::Own(config::Policy::RoundRobin),
+            Policy::LeastConnections => Product::Own(config::Policy::LeastConnections),
+            Policy::SourceAddress => Product::Own(config::Policy::SourceAddress),
+            Policy::Session => Product::Own(config::Policy::Session),
+            Policy::SessionAddress => Product::Own(config::Policy::SessionAddress),
+            Policy::HaproxyRoundRobin => Product::Haproxy(haproxy::Rule::RoundRobin),
+            Policy::HaproxySource => Product::Haproxy(haproxy::Rule::Source),
+            Policy::HaproxyStick => Product::Haproxy(haproxy::Rule::Stick),
+            Policy::NginxHash => Product::Nginx,
+        }
+    }
+
+    /// Refuses a policy whose program is not installed.
+    ///
+    /// # Errors
+    /// What is missing and how to install it; [`crate::exit::Exit::Environment`].
+    pub fn refuse_missing(self) -> Result<()> {
+        match self.product() {
+            Product::Own(_) => Ok(()),
+            Product::Haproxy(_) => haproxy::program().map(drop),
+            Product::Nginx => nginx::program().map(drop),
+        }
+    }
+}
+
+/// Where a dispatcher tells how many connections it has passed to each backend.
+#[derive(Debug)]
+enum Counter {
+    Own(own::Counter),
+    Haproxy(haproxy::Counter),
+    Nginx(nginx::Counter),
+}
+
+/// A running dispatcher.
+#[derive(Debug)]
+pub struct Dispatcher {
+    /// The process.
+    pub instance: Instance,
+    backends: usize,
+    counter: Counter,
+}
+
+/// Starts a dispatcher before `backends` in a directory of its own inside `run`, on processor `cpu` and with one thread.
+///
+/// # Errors
+/// Its program is missing (with the remedy), or it does not start (with what it said).
+pub fn start(policy: Policy, backends: &[SocketAddr], cpu: usize, run: &Path) -> Result<Dispatcher> {
+    ensure!(!backends.is_empty(), "a dispatcher needs a backend");
+    // Of the specification only the processor counts here.
+    let spec = ServerSpec { cpus: vec![cpu], ..ServerSpec::new(ServerKind::BuiltIn, run.to_owned()) };
+    let mut counter = None;
+    let instance = on_free_ports(run, true, |own, ports| {
+        let (prepared, counts) = prepare(policy, backends, own, ports.port)?;
+        counter = Some(counts);
+        start_prepared(&spec, own, prepared, ports.first())
+    })
+    .with_context(|| format!("failed to start the dispatcher `{}`", policy.name()))?;
+    let counter = counter.context("a dispatcher that started was prepared")?;
+    Ok(Dispatcher { instance, backends: backends.len(), counter })
+}
+
+fn prepare(policy: Policy, backends: &[SocketAddr], directory: &Path, port: u16) -> Result<(Prepared, Counter)> {
+    let listen = loopback(port);
+    Ok(match policy.product() {
+        Product::Own(rule) => {
+            let (prepared, counter) = own::prepare(rule, backends, directory, listen)?;
+            (prepared, Counter::Own(counter))
+        }
+        Product::Haproxy(rule) => {
+            let (prepared, counter) = haproxy::prepare(rule, backends, directory, listen)?;
+            (prepared, Counter::Haproxy(counter))
+        }
+        Product::Nginx => {
+            let (prepared, counter) = nginx::prepare(backends, directory, listen)?;
+            (prepared, Counter::Nginx(counter))
+        }
+    })
+}
+
+impl Dispatcher {
+    /// Connections made to each backend so far, in the order of the backends.
+    ///
+    /// # Errors
+    /// The dispatcher does not answer, or not as it should.
+    pub fn connections(&self) -> Result<Vec<u64>> {
+        let counts = match &self.counter {
+            Counter::Own(counter) => counter.read(),
+            Counter::Haproxy(counter) => counter.read(),
+            Counter::Nginx(counter) => counter.read(),
+        }?;
+        ensure!(
+            counts.len() == self.backends,
+            "the dispatcher tells of {} backends, but has {}",
+            counts.len(),
+            self.backends
+        );
+        Ok(counts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn names_are_the_same_everywhere() {
+        for policy in Policy::value_variants() {
+            let flag = policy.to_possible_value().unwrap();
+            assert_eq!(flag.get_name(), policy.name());
+            assert_eq!(serde_json::to_value(policy).unwrap(), policy.name());
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! `tlsdyno dispatch` as a dispatcher of an experiment.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::super::Prepared;
+use super::super::launch::own_executable;
+use crate::dispatch::config::{Backend, Check, CheckKind, Config, Limits, Policy, ProxyProtocol};
+use crate::dispatch::status::Status;
+use crate::dispatch::{config, control};
+use crate::time::Time;
+
+const CONFIG_FILE: &str = "dispatch.toml";
+const CONTROL_FILE: &str = "control";
+/// How long the servers of an experiment keep their sessions; the dispatcher remembers them as long (Apostolopoulos et al. 2000: the same
+/// time-out on both sides gives near perfect reuse).
+const SESSION_TIMEOUT: Time = Time::seconds(3600);
+
+/// Its control socket.
+#[derive(Debug)]
+pub(super) struct Counter(PathBuf);
+
+impl Counter {
+    /// Connections to each backend so far.
+    pub(super) fn read(&self) -> Result<Vec<u64>> {
+        let status: Status =
+            serde_json::from_str(&control::ask(&self.0, "/status")?).context("read the dispatcher's status")?;
+        Ok(status.backends.iter().map(|backend| backend.connections).collect())
+    }
+}
+
+/// Writes the configuration and says how to start it.
+pub(super) fn prepare(
+    policy: Policy,
+    backends: &[SocketAddr],
+    directory: &Path,
+    listen: SocketAddr,
+) -> Result<(Prepared, Counter)> {
+    let control = directory.join(CONTROL_FILE);
+    let config = Config {
+        listen: vec![listen],
+        policy,
+        proxy_protocol: ProxyProtocol::None,
+        loops: 1,
+        session_timeout: SESSION_TIMEOUT,
+        table_size: config::default_table_size(),
+        drain_time: Time::seconds(1),
+        control: Some(control.clone()),
+        limits: Limits::default(),
+        // Checks would cost the backends CPU time that belongs to no request.
+        check: Check { kind: CheckKind::None, ..Check::default() },
+        backends: backends.iter().map(|&address| Backend { name: None, address }).collect(),
+    };
+    let text = toml::to_string(&config).context("write the dispatcher's configuration")?;
+    let path = directory.join(CONFIG_FILE);
+    fs::write(&path, &text).with_context(|| format!("write {}", path.display()))?;
+    let arguments = vec!["dispatch".into(), "--config".into(), path.into()];
+    let prepared = Prepared {
+        config: text,
+        version: format!("tlsdyno {} dispatch", env!("CARGO_PKG_VERSION")),
+        ..Prepared::new(own_executable()?.get_program(), arguments)
+    };
+    Ok((prepared, Counter(control)))
+}

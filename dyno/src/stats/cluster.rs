@@ -1,0 +1,277 @@
+//! What each cell of a cluster experiment did, and what its policy makes of the cluster beside the first policy under the same traffic.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::answers::{Ratio, times};
+use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::rounds::Rounds;
+use super::shares::Metric;
+use super::summary::{
+    FEW_ROUNDS, Percentiles, all_invalid, configuration_warnings, failures, merge_phases, percentiles, stolen,
+};
+use crate::cluster::Cell;
+use crate::cluster::model::Statement;
+use crate::store::{BackendUse, Block, ClusterBlock, Record, Warning};
+
+/// A 20 % trimmed mean over rounds with its 95 % interval; JSON: `null` where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Value {
+    /// Point estimate.
+    pub value: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Value {
+    fn of(estimate: Estimate, factor: f64) -> Value {
+        let Estimate { value, low, high } = estimate.scaled(factor);
+        Value { value, low, high }
+    }
+}
+
+/// A policy beside the first one under the same traffic.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Against {
+    /// The first policy.
+    pub baseline: &'static str,
+    /// Hits per second by the baseline's.
+    pub hits_per_second: Ratio,
+    /// CPU time of the backends per hit of the baseline by its own: above 1 it is cheaper.
+    pub by_cpu: Ratio,
+}
+
+/// One cell, over its usable blocks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CellSummary {
+    /// The name.
+    pub name: String,
+    /// The name of its traffic: what all policies had to cope with.
+    pub traffic: String,
+    /// Of that, what is not reuse; empty where nothing else differs.
+    #[serde(skip)]
+    pub besides_reuse: String,
+    /// Its coordinates.
+    #[serde(flatten)]
+    pub cell: Cell,
+    /// Usable blocks.
+    pub blocks: u32,
+    /// Hits by elapsed time.
+    pub hits_per_second: Value,
+    /// CPU time of all backends per hit, nanoseconds.
+    pub backend_cpu_ns_per_hit: Value,
+    /// CPU time of the dispatcher per connection, nanoseconds.
+    pub dispatcher_cpu_ns_per_connection: Value,
+    /// CPU time per hit of servers that backends need beside them, nanoseconds; 0 without any.
+    pub companion_cpu_ns_per_hit: f64,
+    /// Part of the connections that offered a session, per cent.
+    pub offered_percent: Value,
+    /// Part of the offers that a backend accepted, per cent.
+    pub accepted_percent_of_offered: Value,
+    /// Part of the connections that the backend with the most of them got, per cent: even is 100 by the number of backends.
+    pub busiest_percent: Value,
+    /// Against the first policy; `None` for that one, and where they have no round in common.
+    pub against: Option<Against>,
+    /// CPU time and connections of each backend, summed over the blocks.
+    pub backends: Vec<Backend>,
+    /// Completed requests.
+    pub hits: u64,
+    /// Connections opened.
+    pub connections: u64,
+    /// Full handshakes.
+    pub handshakes_full: u64,
+    /// Connections that the clients wanted to resume.
+    pub resumed_intended: u64,
+    /// Connections that offered a session.
+    pub resumed_offered: u64,
+    /// Connections on which a backend took it.
+    pub resumed_accepted: u64,
+    /// Requests of an open loop that were due and that no client was free for.
+    pub unserved: u64,
+    /// The load side was the limit: hits per second are a lower bound.
+    pub load_bound: bool,
+    /// Failed requests and connections by kind.
+    pub errors: BTreeMap<String, u64>,
+    /// Percentiles per phase, nanoseconds.
+    pub latency_ns: BTreeMap<String, Percentiles>,
+    /// A block, if there is any, passed its checks.
+    pub valid: bool,
+    /// What the reader must know.
+    pub warnings: Vec<String>,
+}
+
+/// What one backend did in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Backend {
+    /// CPU time, nanoseconds.
+    pub cpu_ns: u64,
+    /// Connections.
+    pub connections: u64,
+}
+
+/// A statement of a paper with what was measured here.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Beside {
+    /// The statement.
+    pub text: String,
+    /// The least and the most that the paper's numbers allow.
+    pub published_times: [f64; 2],
+    /// The same here, at the largest load; `None` where it was not measured.
+    pub ours: Option<Ratio>,
+}
+
+/// Everything that reports of a cluster show.
+#[derive(Clone, Debug)]
+pub struct ClusterSummary {
+    /// In the order of the record.
+    pub cells: Vec<CellSummary>,
+    /// The paper's statements beside ours, in the order of the experiment.
+    pub published: Vec<Beside>,
+    /// Rounds measured.
+    pub rounds: u32,
+    /// The record's own warnings and those that follow from its numbers.
+    pub warnings: Vec<Warning>,
+}
+
+impl ClusterSummary {
+    /// Summarises the record of a cluster; `None` if it is none. Always gives the same result for the same record.
+    pub fn of(record: &Record) -> Option<ClusterSummary> {
+        let experiment = record.cluster.as_ref()?;
+        let rounds = Rounds::of(record);
+        let all = experiment.cells();
+        let summaries = all.iter().enumerate().take(record.configurations.len());
+        let cells: Vec<CellSummary> =
+            summaries.map(|(index, cell)| summarise(record, &rounds, index, cell, &all)).collect();
+        let mut warnings = record.warnings.clone();
+        if rounds.measured() < FEW_ROUNDS {
+            warnings.push(Warning::FewRounds { rounds: rounds.measured() });
+        }
+        let bound: Vec<&str> = cells.iter().filter(|cell| cell.load_bound).map(|cell| cell.name.as_str()).collect();
+        if !bound.is_empty() {
+            warnings.push(load_bound(&bound, cells.len()));
+        }
+        warnings.extend(stolen(record));
+        warnings.extend(failures(record));
+        let statements = experiment.paper.iter().flat_map(|paper| &paper.statements);
+        let published = statements.map(|statement| beside(statement, &rounds, &all)).collect();
+        Some(ClusterSummary { cells, published, rounds: rounds.measured(), warnings })
+    }
+
+    /// The cell of the first policy under the traffic of `cell`.
+    pub fn baseline_of(&self, cell: &Cell) -> Option<&CellSummary> {
+        let first = self.cells.first()?.cell.policy;
+        self.cells.iter().find(|other| other.cell.policy == first && other.cell.has_traffic_of(cell))
+    }
+}
+
+/// The ratio at the largest load, which saturates the cluster.
+fn beside(statement: &Statement, rounds: &Rounds, all: &[Cell]) -> Beside {
+    let load = |cell: &Cell| cell.rate_per_s.unwrap_or_else(|| f64::from(cell.clients));
+    let largest = |policy, reuse| {
+        let cells = all.iter().enumerate().filter(|(_, cell)| cell.policy == policy && cell.reuse_percent == reuse);
+        cells.max_by(|(_, a), (_, b)| load(a).total_cmp(&load(b))).map(|(index, _)| index)
+    };
+    let numerator = largest(statement.policy, statement.reuse_percent);
+    let denominator = largest(statement.over_policy, statement.over_reuse_percent);
+    let ours = denominator.zip(numerator).and_then(|(over, of)| times(rounds, over, of, Metric::Throughput));
+    Beside { text: statement.text.clone(), published_times: statement.times, ours }
+}
+
+fn load_bound(cells: &[&str], all: usize) -> Warning {
+    let place = if cells.len() == all { "every cell".to_owned() } else { format!("\"{}\"", cells.join("\", \"")) };
+    Warning::Other {
+        what: format!(
+            "the load's CPU was full in {place} (load, and a dispatcher that shares it): hits per second are a lower bound there; CPU per \
+             hit and accepted resumptions stay valid"
+        ),
+        remedy: "Lower --backend-cpus, choose --effort lean or a machine with more CPUs".to_owned(),
+    }
+}
+
+/// One value of a block that knows who did how much.
+fn of_cluster(value: impl Fn(&Block, &ClusterBlock) -> f64) -> impl Fn(&Block) -> Option<f64> {
+    move |block| Some(value(block, block.cluster.as_ref()?)).filter(|value| value.is_finite())
+}
+
+fn summarise(record: &Record, rounds: &Rounds, index: usize, cell: &Cell, all: &[Cell]) -> CellSummary {
+    let part = |of: u64, whole: u64| of as f64 / whole as f64;
+    let most = |parts: &ClusterBlock| parts.backends.iter().map(|backend| backend.connections).max().unwrap_or(0);
+    let passed = |parts: &ClusterBlock| parts.backends.iter().map(|backend| backend.connections).sum();
+    let columns: [Column; 6] = [
+        rounds.values(index, of_cluster(|block, _| part(block.hits, block.elapsed_ns))),
+        rounds.values(index, of_cluster(|block, _| part(block.server_cpu_ns, block.hits))),
+        rounds.values(index, of_cluster(|block, parts| part(parts.dispatcher_cpu_ns, block.connections))),
+        rounds.values(index, of_cluster(|block, _| part(block.resumed_offered, block.connections))),
+        rounds.values(index, of_cluster(|block, _| part(block.resumed_accepted, block.resumed_offered))),
+        rounds.values(index, of_cluster(|_, parts| part(most(parts), passed(parts)))),
+    ];
+    // Each by itself: a cell that offers nothing has no share of accepted offers, and must not empty the other columns.
+    let one = |column: Column| estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];
+    let [rate, backends, dispatcher, offered, accepted, busiest] = columns.map(one);
+    let blocks = || rounds.of_configuration(index);
+    let sum = |field: fn(&Block) -> u64| blocks().map(field).sum::<u64>();
+    let clustered = || blocks().filter_map(|block| block.cluster.as_ref());
+    let mut errors = BTreeMap::new();
+    for block in record.blocks.iter().filter(|block| block.configuration == index) {
+        for (kind, count) in &block.errors {
+            *errors.entry(kind.clone()).or_default() += count;
+        }
+    }
+    let phases = merge_phases(rounds, index);
+    CellSummary {
+        name: record.configurations[index].name.clone(),
+        traffic: cell.traffic(all),
+        besides_reuse: cell.besides_reuse(all).join(", "),
+        cell: cell.clone(),
+        blocks: blocks().count() as u32,
+        hits_per_second: Value::of(rate, 1e9),
+        backend_cpu_ns_per_hit: Value::of(backends, 1.0),
+        dispatcher_cpu_ns_per_connection: Value::of(dispatcher, 1.0),
+        companion_cpu_ns_per_hit: sum(|block| block.companion_cpu_ns) as f64 / sum(|block| block.hits).max(1) as f64,
+        offered_percent: Value::of(offered, 100.0),
+        accepted_percent_of_offered: Value::of(accepted, 100.0),
+        busiest_percent: Value::of(busiest, 100.0),
+        against: against(rounds, index, cell, all),
+        backends: totals(clustered()),
+        hits: sum(|block| block.hits),
+        connections: sum(|block| block.connections),
+        handshakes_full: sum(|block| block.handshakes_full),
+        resumed_intended: sum(|block| block.resumed_intended),
+        resumed_offered: sum(|block| block.resumed_offered),
+        resumed_accepted: sum(|block| block.resumed_accepted),
+        unserved: clustered().map(|parts| parts.unserved).sum(),
+        load_bound: rounds.client_bound(&[index]),
+        errors,
+        latency_ns: phases.iter().map(|(phase, histogram)| (phase.clone(), percentiles(histogram))).collect(),
+        valid: record.configurations[index].valid && !all_invalid(record, index),
+        warnings: configuration_warnings(record, index).iter().map(Warning::to_string).collect(),
+    }
+}
+
+fn totals<'a>(blocks: impl Iterator<Item = &'a ClusterBlock>) -> Vec<Backend> {
+    let mut totals: Vec<Backend> = Vec::new();
+    for block in blocks {
+        totals.resize(totals.len().max(block.backends.len()), Backend::default());
+        for (total, BackendUse { cpu_ns, connections }) in totals.iter_mut().zip(&block.backends) {
+            total.cpu_ns += cpu_ns;
+            total.connections += connections;
+        }
+    }
+    totals
+}
+
+fn against(rounds: &Rounds, index: usize, cell: &Cell, all: &[Cell]) -> Option<Against> {
+    let first = all.first()?.policy;
+    let baseline = all.iter().position(|other| other.policy == first && other.has_traffic_of(cell))?;
+    if baseline == index {
+        return None;
+    }
+    Some(Against {
+        baseline: first.name(),
+        hits_per_second: times(rounds, baseline, index, Metric::Throughput)?,
+        by_cpu: times(rounds, baseline, index, Metric::Cpu)?,
+    })
+}

@@ -1,0 +1,213 @@
+//! `tlsdyno cluster` from end to end on real servers and dispatchers.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A private directory with a store of its own.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tlsdyno"));
+        command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
+        command.env("TLSDYNO_STORE", self.0.path().join("store.sqlite")).env("TMPDIR", self.0.path());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// The printed JSON of a run that succeeds.
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.run(arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stdout));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Command lines of processes that were told of this place.
+    fn processes(&self) -> Vec<String> {
+        let place = self.0.path().to_str().unwrap();
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+        lines.map(|line| String::from_utf8_lossy(&line).into_owned()).filter(|line| line.contains(place)).collect()
+    }
+}
+
+/// The cell of a policy whose other coordinates are as given.
+fn cell<'a>(result: &'a Value, policy: &str, coordinates: &[(&str, Value)]) -> &'a Value {
+    let cells = result["cells"].as_array().unwrap();
+    let fits =
+        |cell: &&Value| cell["policy"] == policy && coordinates.iter().all(|(name, value)| cell[*name] == *value);
+    cells.iter().find(fits).unwrap_or_else(|| panic!("no cell of {policy} with {coordinates:?}"))
+}
+
+fn number(cell: &Value, name: &str) -> f64 {
+    cell[name]["value"].as_f64().unwrap_or_else(|| panic!("{name} of {cell}"))
+}
+
+/// Every block is whole: what clients opened is what backends got, by the dispatcher's count, and everybody used CPU time.
+fn check_blocks(result: &Value) {
+    let blocks = result["blocks"].as_array().unwrap();
+    assert!(!blocks.is_empty());
+    for block in blocks {
+        assert_eq!(block["valid"], true, "{block}");
+        let parts = &block["cluster"];
+        let backends = parts["backends"].as_array().unwrap();
+        let sum = |name: &str| backends.iter().map(|backend| backend[name].as_u64().unwrap()).sum::<u64>();
+        assert_eq!(sum("connections"), block["connections"].as_u64().unwrap());
+        assert_eq!(sum("cpu_ns"), block["server_cpu_ns"].as_u64().unwrap());
+        assert!(parts["dispatcher_cpu_ns"].as_u64().unwrap() > 0, "{block}");
+    }
+}
+
+/// The claims of Apostolopoulos et al. 2000: blind dispatching keeps about one session in three, learning keeps all of them, and so does the
+/// source address, which sends everybody behind one proxy to one server.
+#[test]
+fn policies_differ_as_the_paper_says_and_the_proxy_objection_shows() {
+    let place = Place::new();
+    let flags = "cluster --json --time 3 --seed 3 --clients 12 --reuse 80 --behind-one-address 0,100 --cert p-256 \
+                 --policies round-robin,source-address,session";
+    let result = place.json(&flags.split(' ').filter(|flag| !flag.is_empty()).collect::<Vec<_>>());
+    check_blocks(&result);
+    for behind in [0.0, 100.0] {
+        let traffic = [("behind_one_address_percent", Value::from(behind))];
+        let of = |policy| cell(&result, policy, &traffic);
+        for policy in ["round-robin", "source-address", "session"] {
+            let offered = number(of(policy), "offered_percent");
+            assert!((70.0..=81.0).contains(&offered), "{policy} {behind}: {offered} % offered");
+        }
+        let accepted = |policy| number(of(policy), "accepted_percent_of_offered");
+        assert!(accepted("session") >= 99.0, "{behind}: {}", accepted("session"));
+        assert!((15.0..=60.0).contains(&accepted("round-robin")), "{behind}: {}", accepted("round-robin"));
+        assert!(accepted("source-address") >= 99.0, "{behind}: {}", accepted("source-address"));
+        let busiest = |policy| number(of(policy), "busiest_percent");
+        assert!(busiest("round-robin") < 35.0, "{behind}: {}", busiest("round-robin"));
+        assert!(busiest("session") < 60.0, "{behind}: {}", busiest("session"));
+        assert_eq!(busiest("source-address") > 99.9, behind == 100.0, "{behind}: {}", busiest("source-address"));
+        let full = |policy| {
+            of(policy)["handshakes_full"].as_u64().unwrap() as f64 / of(policy)["connections"].as_f64().unwrap()
+        };
+        assert!(full("session") < 0.32 && full("round-robin") > 0.45, "{} {}", full("session"), full("round-robin"));
+        assert!(of("session")["against"]["by_cpu"]["times"].as_f64().unwrap() > 0.0);
+        assert!(of("round-robin")["against"].is_null(), "the baseline is beside itself");
+    }
+    let report = std::fs::read_to_string(place.0.path().join("report.html")).unwrap();
+    for part in ["cluster-balance", "session, 80 % reuse, 100 % behind one address", "</html>"] {
+        assert!(report.contains(part), "{part}");
+    }
+    let csv = place.run(&["report", "last", "--csv"]);
+    let csv = String::from_utf8(csv.stdout).unwrap();
+    let columns: Vec<usize> = csv.lines().map(|line| line.replace(", ", ";").split(',').count()).collect();
+    assert!(csv.lines().next().unwrap().ends_with("backend_3_cpu_ns,backend_3_connections"), "{csv}");
+    assert!(columns.len() > 5 && columns.iter().all(|count| *count == columns[0]), "{columns:?}");
+    let shown = String::from_utf8(place.run(&["report", "last", "-o", "again.html"]).stdout).unwrap();
+    assert!(shown.contains("80 % reuse, 100 % behind one address") && shown.contains("source-address"), "{shown}");
+}
+
+/// HAProxy's stick table keeps TLS 1.2 IDs; a cache that all servers share needs no dispatcher that looks.
+#[test]
+fn haproxy_sticks_and_a_shared_cache_serves_every_backend() {
+    let place = Place::new();
+    let flags = "cluster --json --no-report --server apache --backends 2 --tls 1.2 --no-tickets --cert p-256 --time 3 --clients 8 --reuse 80 \
+                 --sessions own,memcached --policies haproxy-round-robin,haproxy-stick,haproxy-source";
+    let result = place.json(&flags.split(' ').filter(|flag| !flag.is_empty()).collect::<Vec<_>>());
+    check_blocks(&result);
+    let accepted = |policy, sharing: &str| {
+        number(cell(&result, policy, &[("sharing", Value::from(sharing))]), "accepted_percent_of_offered")
+    };
+    assert!(accepted("haproxy-round-robin", "own") < 80.0, "{}", accepted("haproxy-round-robin", "own"));
+    for policy in ["haproxy-stick", "haproxy-source"] {
+        assert!(accepted(policy, "own") >= 99.0, "{policy}: {}", accepted(policy, "own"));
+    }
+    for policy in ["haproxy-round-robin", "haproxy-stick", "haproxy-source"] {
+        assert!(accepted(policy, "memcached") >= 99.0, "{policy}: {}", accepted(policy, "memcached"));
+    }
+    let config = result["manifest"]["server_config"].as_object().unwrap();
+    assert!(config["dispatcher haproxy-stick, own sessions"].as_str().unwrap().contains("tcp-response inspect-delay"));
+    assert!(config.contains_key("memcached of all backends"), "{:?}", config.keys());
+}
+
+/// An open loop, shared ticket keys, and nginx's stream module where it is installed.
+#[test]
+fn an_open_loop_keeps_its_rate_and_a_missing_module_is_named() {
+    let place = Place::new();
+    let flags = "cluster --json --no-report --backends 2 --cert p-256 --time 3 --clients 16 --rates 60 --reuse 80 --sessions ticket-keys \
+                 --policies least-connections,nginx-hash";
+    let output = place.run(&flags.split(' ').filter(|flag| !flag.is_empty()).collect::<Vec<_>>());
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(6) {
+        assert!(said.contains("apt-get install libnginx-mod-stream") && said.contains("--policies"), "{said}");
+        let without = flags.replace(",nginx-hash", "");
+        let result = place.json(&without.split(' ').filter(|flag| !flag.is_empty()).collect::<Vec<_>>());
+        return check_open_loop(&result, &["least-connections"]);
+    }
+    assert!(output.status.success(), "{said}");
+    check_open_loop(&serde_json::from_slice(&output.stdout).unwrap(), &["least-connections", "nginx-hash"]);
+}
+
+fn check_open_loop(result: &Value, policies: &[&str]) {
+    check_blocks(result);
+    for policy in policies {
+        let cell = cell(result, policy, &[]);
+        // A busy machine may fall behind; it never runs ahead of the schedule, whose arrivals scatter by chance.
+        let rate = number(cell, "hits_per_second");
+        assert!((20.0..90.0).contains(&rate), "{policy}: {rate}");
+        assert!(number(cell, "accepted_percent_of_offered") >= 99.0, "shared keys: {cell}");
+        assert!(cell["latency_ns"]["scheduled_response"]["p50"].as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+fn ctrl_c_ends_everything_and_keeps_what_was_measured() {
+    let place = Place::new();
+    let flags = "cluster --server builtin --backends 2 --cert p-256 --time 60 --clients 4 --reuse 0,80 --no-report";
+    let mut command = place.command(&flags.split(' ').collect::<Vec<_>>());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.lines().any(|line| line.starts_with("measuring")) {
+        assert_ne!(stderr.read_line(&mut said).unwrap(), 0, "{said}");
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("stopped early (Ctrl-C)"), "{shown}");
+    assert_eq!(place.processes(), Vec::<String>::new());
+    let list = String::from_utf8(place.run(&["list", "--json"]).stdout).unwrap();
+    let list: Value = serde_json::from_str(&list).unwrap();
+    assert_eq!((list[0]["finished"].as_bool(), list[0]["server"].as_str()), (Some(false), Some("builtin")));
+}
+
+#[test]
+fn files_and_flags_are_one_experiment_and_mistakes_are_named() {
+    let place = Place::new();
+    let printed = |arguments: &[&str]| String::from_utf8(place.run(arguments).stdout).unwrap();
+    let by_run = printed(&["run", "apostolopoulos-2000-fig9", "--print-experiment"]);
+    let by_cluster = printed(&["cluster", "--config", "apostolopoulos-2000-fig9", "--print-experiment"]);
+    assert!(by_run == by_cluster && by_run.contains("sixfold"), "{by_run}\n{by_cluster}");
+    let flags = ["cluster", "--backends", "2", "--policies", "session,haproxy-stick", "--print-experiment"];
+    let file = place.0.path().join("own.toml");
+    std::fs::write(&file, printed(&flags)).unwrap();
+    let again = printed(&["cluster", "--config", file.to_str().unwrap(), "--print-experiment"]);
+    assert_eq!(again, std::fs::read_to_string(&file).unwrap());
+    let refused = |arguments: &[&str], code: i32, words: &str| {
+        let output = place.run(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(code) && said.contains(words), "{arguments:?}: {said}");
+    };
+    refused(&["cluster", "--policies", "session,session"], 2, "session twice");
+    refused(&["cluster", "--sessions", "memcached"], 2, "nginx has no session cache `memcached`");
+    refused(&["cluster", "--reuse", "120"], 2, "between 0% and 100%");
+    refused(&["cluster", "--config", "coarfa-2006-fig7"], 3, "tlsdyno run coarfa-2006-fig7");
+    refused(&["cluster", "--config", "nothing", "--backends", "2"], 2, "cannot be used with");
+}
