@@ -8,12 +8,14 @@ use tlsdyno_tls::StageSet;
 
 use super::{Check, Verdict};
 use crate::native::Injection;
+use crate::servers::dispatcher::Policy;
 use crate::servers::{self, CertificateKind, RunDirectory, ServerKind, ServerSpec, ServerTls, mapped, programs};
 
 /// Everything about software.
 pub fn checks() -> Vec<Check> {
     let mut checks = vec![openssl(), provider()];
     checks.extend(SERVERS.iter().map(server));
+    checks.push(stream_module());
     checks
 }
 
@@ -112,6 +114,19 @@ fn server(server: &Distributed) -> Check {
         );
     };
     Check::ok(server.name, version(&path))
+}
+
+/// The module that one of the dispatchers of `tlsdyno cluster` needs.
+fn stream_module() -> Check {
+    match Policy::NginxHash.refuse_missing() {
+        Ok(()) => Check::ok("nginx stream", "found; `tlsdyno cluster --policies nginx-hash` works"),
+        Err(_) => Check::but(
+            "nginx stream",
+            Verdict::Note,
+            "not installed; `tlsdyno cluster --policies nginx-hash` will not work",
+            "Debian: `apt-get install libnginx-mod-stream`",
+        ),
+    }
 }
 
 /// The first line of what the program says about its version, with its path.
