@@ -1,6 +1,6 @@
 //! A log replayed against nginx: what its own access log says about order and window.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -51,7 +51,7 @@ impl Nginx {
         let configuration = format!(
             "user root; daemon off; worker_processes 1; pid {place}/pid; error_log {place}/errors;
             events {{ worker_connections 1024; }}
-            http {{ log_format place '$http_trace_index'; access_log {log} place; client_body_temp_path {place}/b; proxy_temp_path {place}/p;
+            http {{ log_format place '$http_trace_index $msec'; access_log {log} place; client_body_temp_path {place}/b; proxy_temp_path {place}/p;
             fastcgi_temp_path {place}/f; uwsgi_temp_path {place}/u; scgi_temp_path {place}/s; keepalive_requests 1000000; if_modified_since exact;
             server {{ listen 127.0.0.1:{port}; root {docroot}; error_page 405 =200 $uri; }} }}",
             place = place.display(),
@@ -77,7 +77,14 @@ impl Nginx {
     fn take_places(&self) -> Vec<usize> {
         let log = fs::read_to_string(&self.log).unwrap();
         fs::OpenOptions::new().write(true).truncate(true).open(&self.log).unwrap();
-        log.lines().map(|line| line.parse().unwrap()).collect()
+        log.lines().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect()
+    }
+
+    /// When the request with each place ended, seconds.
+    fn times(&self) -> BTreeMap<usize, f64> {
+        let log = fs::read_to_string(&self.log).unwrap();
+        let entry = |line: &str| line.split_once(' ').map(|(place, at)| (place.parse().unwrap(), at.parse().unwrap()));
+        log.lines().filter_map(entry).collect()
     }
 }
 
@@ -158,6 +165,44 @@ fn the_smallest_window_without_stalls_is_found() {
     let stalled = tlsdyno(&["load", &url, "--trace", path, "--imported", "--window", "1", "-c", "8", "--json"]);
     let json: serde_json::Value = serde_json::from_slice(&stalled.stdout).unwrap();
     assert!(json["window"]["stalls"].as_u64().unwrap() > 0, "{json}");
+}
+
+/// The server's own clock says when each request came: never before its time, and on most of them soon after.
+#[test]
+fn the_times_of_the_log_are_kept_at_ten_times_its_speed() {
+    let at_s: Vec<usize> = (0..60).map(|place| place * 20 / 60).collect();
+    let line = |(place, at_s): (usize, &usize)| {
+        let (user, second) = (place * 7 % 5, 10 + at_s);
+        format!("192.0.2.{user} - - [17/May/2015:10:05:{second} +0000] \"GET /{user} HTTP/1.1\" 200 5 \"-\" \"-\"\n")
+    };
+    let log: String = at_s.iter().enumerate().map(line).collect();
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("access.log");
+    fs::write(&path, log).unwrap();
+    let site = place.path().join("site");
+    let path = path.to_str().unwrap();
+    assert!(tlsdyno(&["trace", "import", path, "-o", site.to_str().unwrap()]).status.success());
+    let nginx = Nginx::start(place.path(), &site.join("docroot"));
+    let url = format!("http://{}/", nginx.address);
+    let flags = ["--imported", "--number-requests", "--timing", "x10", "-c", "3", "--json"];
+    let output = tlsdyno(&[&["load", &url, "--trace", path], &flags[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["hits"], &json["latency_ns"]["scheduled_response"]["count"]), (&60.into(), &60.into()));
+    let times = nginx.times();
+    assert_eq!(times.len(), 60);
+    // Three requests in a second of the log, of which there are twenty.
+    let late: Vec<f64> = (0..60).map(|place| times[&place] - times[&0] - place as f64 / 30.0).collect();
+    let mut sorted = late.clone();
+    sorted.sort_by(f64::total_cmp);
+    assert!(sorted[0] > -0.1 && sorted[30].abs() < 0.1, "{late:?}");
+    for (flag, value) in [("--rate", "5/s"), ("--window", "5")] {
+        let refused = tlsdyno(&["load", &url, "--trace", path, "--timing", "original", flag, value]);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(text(&refused.stderr).contains("leave them out"), "{}", text(&refused.stderr));
+    }
+    let refused = tlsdyno(&["load", &url, "--trace", path, "--timing", "fast"]);
+    assert!(text(&refused.stderr).contains("like x10"), "{}", text(&refused.stderr));
 }
 
 /// A million requests: `cargo test --release -p tlsdyno --test replay -- --ignored`, half a minute.

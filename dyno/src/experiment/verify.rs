@@ -351,6 +351,7 @@ mod tests {
             requests: vec![plain, plain, anew, plain],
             users: vec![User { requests: 0..3 }, User { requests: 3..4 }],
             order: Vec::new(),
+            at_ms: Vec::new(),
         };
         let expected = |reuse_percent| {
             let load = Load { reuse_percent, connections: 16, ..Load::default() };

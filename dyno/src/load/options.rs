@@ -273,6 +273,11 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         options.rate.is_none() || !options.workload.names_window(),
         "--window bounds how far a closed loop gets ahead; at --rate the schedule says that: leave out one of them"
     );
+    let speed = options.workload.speed();
+    ensure!(
+        speed.is_none() || !(options.workload.names_window() || options.rate.is_some()),
+        "--timing replays each request at its own time; that leaves nothing for --window or --rate: leave them out"
+    );
     let (window, numbered) = options.workload.window();
     let route = Route {
         unix_path: options.unix.clone(),
@@ -300,14 +305,15 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         timeouts: timeouts(options)?,
         resumption: shape.resumption,
         session_limits: shape.session_limits,
-        pacing: match options.rate {
-            Some(PerSecond(per_second)) => {
+        pacing: match (options.rate, speed) {
+            (Some(PerSecond(per_second)), _) => {
                 Pacing::Open(Rate { per_second, arrivals: options.arrivals.into(), seed: options.seed })
             }
-            None => Pacing::Closed,
+            (None, Some(speed)) => Pacing::Recorded(speed),
+            (None, None) => Pacing::Closed,
         },
-        // At a rate, the schedule and not the window says how far users get.
-        window: window.filter(|_| options.rate.is_none()),
+        // By a schedule, that and not the window says how far users get.
+        window: window.filter(|_| options.rate.is_none() && speed.is_none()),
         numbered,
         until: match (options.total_connections, options.duration) {
             (Some(count), _) => Until::ConnectionsMade(count),

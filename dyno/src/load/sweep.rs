@@ -89,7 +89,7 @@ impl Point {
     fn new(plan: &Plan, outcome: &Outcome) -> Point {
         let open = match plan.pacing {
             Pacing::Open(rate) => Some(rate.per_second),
-            Pacing::Closed => None,
+            Pacing::Closed | Pacing::Recorded(_) => None,
         };
         let phase = if open.is_some() { Phase::ScheduledResponse } else { Phase::WholeResponse };
         Point {

@@ -51,6 +51,7 @@ pub fn workload(options: &Options, url: &Url, per_user: u32, body_bytes: u64) ->
         requests: interleaved(&weights, REQUESTS_PER_USER).into_iter().enumerate().map(request).collect(),
         users: vec![User { requests: 0..REQUESTS_PER_USER }; users as usize],
         order: Vec::new(),
+        at_ms: Vec::new(),
     })
 }
 

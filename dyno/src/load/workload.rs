@@ -70,12 +70,25 @@ pub struct WorkloadFlags {
     /// and again until the smallest window is found that lets no connection stall [default: 10000; at --rate none]
     #[arg(long, value_name = "N|none|search")]
     window: Option<WindowFlag>,
+    /// Log: each request at the time that it has there, instead of as fast as the server allows: `original`, or a multiple of that speed as
+    /// x10 or x0.5; an open loop, whose latency counts from that time (scheduled_response)
+    #[arg(long, value_name = "original|xN", value_parser = parse_timing)]
+    timing: Option<f64>,
     /// Log: each request carries its place in it, from 0, in the header Trace-Index
     #[arg(long)]
     number_requests: bool,
     /// Log: a user's connection closes after so many seconds without a request [default: 75]
     #[arg(long, value_name = "SECONDS")]
     trace_keep_alive: Option<u32>,
+}
+
+/// Parses the value of --timing.
+fn parse_timing(text: &str) -> Result<f64, String> {
+    let speed =
+        if text == "original" { Some(1.0) } else { text.strip_prefix('x').and_then(|number| number.parse().ok()) };
+    speed.filter(|speed| (1e-3..=1e6).contains(speed)).ok_or_else(|| {
+        format!("`{text}` is no timing; write original, or a multiple of its speed, x0.001 to x1000000, like x10")
+    })
 }
 
 impl WorkloadFlags {
@@ -96,6 +109,7 @@ impl WorkloadFlags {
         let recorded = self.trace.is_some() || self.har.is_some();
         let unused = [
             ("--window", self.window.is_some() && self.trace.is_none(), "--trace"),
+            ("--timing", self.timing.is_some() && self.trace.is_none(), "--trace"),
             ("--number-requests", self.number_requests && self.trace.is_none(), "--trace"),
             ("--imported", self.imported && !recorded, "--trace or --har"),
             ("--har-site", self.har_site.is_some() && self.har.is_none(), "--har"),
@@ -133,6 +147,11 @@ impl WorkloadFlags {
             WindowFlag::None | WindowFlag::Search => Some(u32::MAX),
         };
         (places.filter(|_| self.is_trace()), self.number_requests && self.is_trace())
+    }
+
+    /// How many times as fast as it was written a log is replayed; `None`: not by its times.
+    pub fn speed(&self) -> Option<f64> {
+        self.timing
     }
 
     /// Whether a window was asked for.

@@ -215,7 +215,7 @@ fn assemble(sizes: &[u64], order: &[u32], lengths: &[u64]) -> Parts {
             User { requests: first..next }
         })
         .collect();
-    Parts { workload: Workload { objects, requests, users, order: Vec::new() }, files }
+    Parts { workload: Workload { objects, requests, users, ..Workload::default() }, files }
 }
 
 #[cfg(test)]

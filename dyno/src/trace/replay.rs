@@ -38,7 +38,8 @@ pub(super) fn make(path: &Path, exclude: &[String], excluded: Exclude, rules: &R
     let objects = objects::make(&targets, &replays, rules.names);
     let (requests, users, order) = sessions::make(&hits, clients.users, &objects.embedded, rules);
     let summary = counts.finish(exclude, &objects, &clients.hits_by_client(&hits), &replays, &hits);
-    let workload = Workload { objects: objects.objects, requests, users, order };
+    let at_ms = sessions::times(&hits, &order);
+    let workload = Workload { objects: objects.objects, requests, users, order, at_ms };
     Ok(Made { parts: Parts { workload, files: objects.files }, summary, file_bytes: read.file_bytes })
 }
 

@@ -1,5 +1,7 @@
 //! The requests of a log, user by user: their order, the pages they form, and where connections and sessions end.
 
+use std::collections::HashMap;
+
 use tlsdyno_engine::load::{Request, User};
 
 use super::replay::Hit;
@@ -30,6 +32,27 @@ pub(super) fn make(
         ranges.push(User { requests: first..requests.len() as u32 });
     }
     (requests, ranges, order)
+}
+
+/// When each request was made, in milliseconds after the earliest, for requests in `order` (see [`make`]). Stamps have whole seconds: the
+/// requests of one second are spread over it in the order of the log. A stamp that runs backwards counts as the user's one before it.
+pub(super) fn times(hits: &[Hit], order: &[u32]) -> Vec<u64> {
+    let first_s = hits.iter().map(|hit| hit.at_s).min().unwrap_or(0);
+    let mut in_second: HashMap<u32, (u64, u64)> = HashMap::new();
+    hits.iter().for_each(|hit| in_second.entry(hit.at_s).or_default().0 += 1);
+    let spread = |hit: &Hit| {
+        let (count, seen) = in_second.entry(hit.at_s).or_default();
+        *seen += 1;
+        u64::from(hit.at_s - first_s) * 1000 + (*seen - 1) * 1000 / *count
+    };
+    let at_ms: Vec<u64> = hits.iter().map(spread).collect();
+    let mut latest = (u32::MAX, 0);
+    let ascending = |place: &u32| {
+        let (user, at_ms) = (hits[*place as usize].user, at_ms[*place as usize]);
+        latest = (user, if user == latest.0 { at_ms.max(latest.1) } else { at_ms });
+        latest.1
+    };
+    order.iter().map(ascending).collect()
 }
 
 /// The places of the hits sorted by user, otherwise in the order of the log.
@@ -121,6 +144,14 @@ mod tests {
         let embedded = [false, true, true, true, false, true];
         // The fourth comes too late; the fifth is a document; the sixth comes after the connection was closed.
         assert_eq!(marks(&[10, 11, 13, 16, 16, 100], &embedded, &rules), ["", "", "P", "P", "PC", "PC"]);
+    }
+
+    #[test]
+    fn times_are_those_of_the_log_spread_over_each_second() {
+        let hit = |user, at_s| Hit { user, object: 0, at_s };
+        let hits = [hit(0, 101), hit(1, 101), hit(0, 100), hit(1, 103), hit(0, 101), hit(1, 101)];
+        let (_, _, order) = make(&hits, 2, &[false], &ReplaySpec::default());
+        assert_eq!(times(&hits, &order), [1000, 1000, 1500, 1250, 3000, 3000]);
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub struct Workload {
     /// The place of each request in the trace that the workload was made of, all different and ascending within a user; empty if the
     /// workload is no trace.
     pub order: Vec<u32>,
+    /// When each request was made in that trace, in milliseconds after its first, ascending within a user; empty if that is not known.
+    pub at_ms: Vec<u64>,
 }
 
 /// How connections are used.
@@ -145,6 +147,8 @@ pub enum Pacing {
     Closed,
     /// When the schedule says so, by a user that is free; latency then counts from the schedule too.
     Open(Rate),
+    /// When it began in the workload's trace, so many times as fast; latency then counts from that too. Every user makes its requests once.
+    Recorded(f64),
 }
 
 /// How long a user's TLS session lasts (Mraz et al. 2002, section 1 and Figure 2). When it is up, the user closes its connections and begins
@@ -270,6 +274,13 @@ impl Plan {
             && !(rate.per_second > 0.0 && rate.per_second <= RATE_MAX)
         {
             return Err("the rate must be above 0 and at most ten million a second");
+        }
+        if let Pacing::Recorded(speed) = self.pacing
+            && (workload.at_ms.len() != workload.requests.len() || !(speed > 0.0 && speed <= RATE_MAX))
+        {
+            return Err(
+                "its workload is no trace with times to keep to, or the speed is not above 0 and at most ten million",
+            );
         }
         if self.session_limits.requests == Some(0) {
             return Err("a session must be good for at least one request");

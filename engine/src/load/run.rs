@@ -157,7 +157,8 @@ impl<'p> Run<'p> {
             return Err(LoadError::Plan("it makes no connections"));
         }
         let alone = plan.target.tls.is_some() && sessions.want_first_alone();
-        let over_and_over = plan.until != Until::UsersDone;
+        let speed = if let Pacing::Recorded(speed) = plan.pacing { Some(speed) } else { None };
+        let over_and_over = plan.until != Until::UsersDone && speed.is_none();
         Ok(Run {
             plan,
             requests,
@@ -171,6 +172,7 @@ impl<'p> Run<'p> {
             )
             .with_session_limits(plan.session_limits)
             .with_pacer(pacer(plan))
+            .at_recorded_times(speed)
             .within_window(plan.window),
             sessions,
             recorder: Recorder::new(plan.slice_ns),

@@ -18,12 +18,14 @@ use super::plan::{Connections, SessionLimits, Workload};
 mod admission;
 mod follow;
 mod pages;
+mod recorded;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod timed_tests;
 
 use follow::Follow;
+use recorded::Recorded;
 
 /// A connection, by its place in the engine's table. Places are used again.
 pub type ConnectionId = u32;
@@ -179,6 +181,8 @@ pub struct Users<'w> {
     session_limits: SessionLimits,
     /// The schedule of an open loop; `None`: a closed one.
     pacer: Option<Pacer>,
+    /// The times of a replayed trace, if they are kept to.
+    recorded: Option<Recorded>,
     /// Users that are free to begin a page, in the order in which they became so.
     held: VecDeque<ActiveId>,
     now_ns: u64,
@@ -217,6 +221,7 @@ impl<'w> Users<'w> {
             actions: VecDeque::new(),
             session_limits: SessionLimits::default(),
             pacer: None,
+            recorded: None,
             held: VecDeque::new(),
             now_ns: 0,
         }
@@ -265,6 +270,7 @@ impl<'w> Users<'w> {
 
     /// Starts as many users as there are connections for.
     pub fn start(&mut self) {
+        self.start_clock();
         self.fill();
     }
 
@@ -280,6 +286,7 @@ impl<'w> Users<'w> {
         }
         self.waiting.clear();
         self.held.clear();
+        self.stop_clock();
         for id in 0..self.users.len() as ActiveId {
             if self.users[id as usize].active {
                 self.users[id as usize].waits = false;
@@ -416,6 +423,7 @@ impl<'w> Users<'w> {
             active.may_widen = false;
         }
         self.note_closed(id);
+        self.note_closed_by_clock(id);
         self.advance(user);
         self.fill();
         self.follow();

@@ -17,20 +17,25 @@ impl Users<'_> {
         }
         if self.open == self.limits.total && (!self.waiting.is_empty() || self.next_user_is_first()) {
             self.take_unused_connection();
+            self.take_waiting_connection();
         }
     }
 
     /// Whether a new user is to begin, before any that waits: in a replay by the order of the trace, else when nobody waits and there is
     /// room.
     fn next_user_is_first(&self) -> bool {
-        if !self.users_left() {
+        if !self.users_left() || !self.next_user_is_due() {
             return false;
         }
         match self.next_user_place() {
             Some(place) => {
                 self.next_user_may_begin() && self.waiting.first().is_none_or(|(waiting, _)| place < *waiting)
             }
-            None => self.waiting.is_empty() && (self.follow.is_some() || self.has_room_for_next_user()),
+            // Who has an order or times to keep to sets nothing aside.
+            None => {
+                let ordered = self.follow.is_some() || self.recorded.is_some();
+                self.waiting.is_empty() && (ordered || self.has_room_for_next_user())
+            }
         }
     }
 
@@ -66,8 +71,9 @@ impl Users<'_> {
     }
 
     fn start_user(&mut self) {
-        let requests = self.workload.users[self.next_user as usize].requests.clone();
-        let reserved = self.width(self.next_user);
+        let user = self.user_at(self.next_user);
+        let requests = self.workload.users[user as usize].requests.clone();
+        let reserved = self.width(user);
         self.next_user += 1;
         let lap = self.follow.as_ref().map_or(0, |follow| follow.lap);
         if self.next_user == self.range.end && self.over_and_over {

@@ -7,6 +7,9 @@ impl Users<'_> {
     /// Tells the time, and begins the pages that are due by the schedule while there are free users for them.
     pub fn pace(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
+        if self.recorded.is_some() {
+            return self.begin_what_is_due();
+        }
         while let Some(&id) = self.held.front() {
             let Some(intended_ns) = self.pacer.as_mut().and_then(|pacer| pacer.take_due(now_ns)) else {
                 return;
@@ -20,6 +23,9 @@ impl Users<'_> {
 
     /// When the next page is to begin, if a user is free for it.
     pub fn next_due_ns(&mut self, now_ns: u64) -> Option<u64> {
+        if self.recorded.is_some() {
+            return self.next_recorded_ns();
+        }
         if self.held.is_empty() {
             return None;
         }
@@ -28,11 +34,15 @@ impl Users<'_> {
 
     /// Whether all users are free, and so nobody waits for the server.
     pub fn is_waiting_for_schedule(&self) -> bool {
-        self.pacer.is_some() && self.held.len() as u32 == self.active
+        let waiting = self.waiting_for_time().or(self.pacer.as_ref().map(|_| self.held.len()));
+        waiting.is_some_and(|waiting| waiting as u32 == self.active)
     }
 
     /// Arrivals that were due by now, but that no user was free for.
     pub fn take_unserved(&mut self, now_ns: u64) -> u64 {
+        if self.recorded.is_some() {
+            return self.recorded_unserved(now_ns);
+        }
         let pacer = self.pacer.as_mut();
         pacer.map_or(0, |pacer| std::iter::from_fn(|| pacer.take_due(now_ns)).count() as u64)
     }
@@ -83,17 +93,25 @@ impl Users<'_> {
     }
 
     pub(super) fn begin_page(&mut self, id: ActiveId) {
+        if self.begin_recorded_page(id) {
+            return;
+        }
         if self.pacer.is_none() {
             return self.open_page(id);
         }
+        self.hold(id);
+        self.held.push_back(id);
+    }
+
+    /// The user waits for the schedule.
+    pub(super) fn hold(&mut self, id: ActiveId) {
         let user = &mut self.users[id as usize];
         user.held = true;
         user.page_end = user.next;
         user.page_requests = 0;
-        self.held.push_back(id);
     }
 
-    fn open_page(&mut self, id: ActiveId) {
+    pub(super) fn open_page(&mut self, id: ActiveId) {
         self.users[id as usize].held = false;
         if self.forgets_next(id) {
             self.forget(id);

@@ -23,6 +23,7 @@ fn workload(users: u32, requests: u32) -> Workload {
         requests: vec![request; requests as usize],
         users: vec![User { requests: 0..requests }; users as usize],
         order: Vec::new(),
+        at_ms: Vec::new(),
     }
 }
 
@@ -138,4 +139,33 @@ fn a_session_ends_with_its_lifetime() {
         let seen = simulate(closed_loop(&workload, session, limits(1, each)), 100 * MS, |now| now + MS);
         assert_eq!(seen.forgotten_at, [10, 20, 30, 40, 50, 60, 70, 80, 90], "{each:?}");
     }
+}
+
+/// Users whose requests are due in turns: with a single connection it goes from one to the other, and nobody is late by more than the
+/// others take.
+#[test]
+fn recorded_times_are_kept_by_every_user_at_any_speed() {
+    let at_ms = [[50, 100, 200], [0, 10, 400], [100, 100, 100]];
+    let mut workload = workload(3, 9);
+    workload.at_ms = at_ms.concat();
+    for (user, first) in workload.users.iter_mut().zip([0, 3, 6]) {
+        user.requests = first..first + 3;
+    }
+    for (speed, total) in [(1.0, 1), (2.0, 1), (0.5, 2), (1.0, 3)] {
+        let users = Users::new(&workload, 0..3, false, limits(total, None), None, false).at_recorded_times(Some(speed));
+        let seen = simulate(users, 4000 * MS, |now| now + MS);
+        let due = |at_ms: u64| (at_ms as f64 * 1e6 / speed) as u64;
+        let mut expected: Vec<u64> = at_ms.concat().into_iter().map(due).collect();
+        let mut intended: Vec<u64> = seen.requests.iter().map(|request| request.0).collect();
+        expected.sort_unstable();
+        intended.sort_unstable();
+        assert_eq!(intended, expected, "speed {speed}");
+        for (intended, sent, _) in &seen.requests {
+            assert!((*intended..=*intended + 4 * MS).contains(sent), "due {intended}, sent {sent}, speed {speed}");
+        }
+        assert_eq!(seen.unserved, 0);
+    }
+    let users = Users::new(&workload, 0..3, false, limits(1, None), None, false).at_recorded_times(Some(1.0));
+    let stuck = simulate(users, 150 * MS, |_| u64::MAX);
+    assert_eq!((stuck.requests.len(), stuck.unserved), (1, 5), "those of users that could not begin");
 }
