@@ -201,6 +201,24 @@ fn keys_live_as_long_as_they_are_used() {
 }
 
 #[test]
+fn a_changed_key_costs_at_most_one_rejection_for_each_other_backend() {
+    // Half an hour in which each of three servers changes its key every 100 seconds, not all at once.
+    let mut site = Site::new(Policy::Session, 3);
+    let mut rejections = [0; 64];
+    for second in 0..1800_u32 {
+        site.now_s = second + 1;
+        for turn in 0..3 {
+            // Not in the order in which the dispatcher would take turns.
+            let server = ((second + turn) % 3) as u8;
+            let key = ((second + 33 * u32::from(server)) / 100) as u8 * 3 + server;
+            rejections[usize::from(key)] += u32::from(!site.resume13(ticket(key), 1 << server));
+        }
+    }
+    assert!(rejections.iter().all(|&count| count <= 2), "{rejections:?}");
+    assert!(rejections.iter().sum::<u32>() > 10, "nobody knows them from the start: {rejections:?}");
+}
+
+#[test]
 fn ids_count_only_once_the_handshake_is_over() {
     let mut site = Site::new(Policy::Session, 3);
     let (slot, _, mut student) = site.route(&Offered::default(), CLIENT);

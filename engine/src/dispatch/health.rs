@@ -214,6 +214,8 @@ fn put_hello(out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
     use tlsdyno_wire::session_keys::ClientReader;
 
@@ -227,6 +229,43 @@ mod tests {
             down
         });
         assert_eq!(seen, [false, false, false, false, false, true, true, true, true, false]);
+    }
+
+    /// Time passes by itself here: each look is at the moment that the last one named.
+    #[test]
+    fn a_silent_backend_falls_at_its_third_time_out_and_rises_at_its_second_answer() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        // The kernel takes connections; nobody answers.
+        let backend = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        backend.set_nonblocking(true).unwrap();
+        let address = backend.local_addr().unwrap();
+        let target = Target { slot: 0, backend: super::super::Backend { name: String::new(), address } };
+        let check =
+            Check { kind: CheckKind::Hello, interval_ns: 2 * SECOND_NS, timeout_ns: SECOND_NS, rise: 2, fall: 3 };
+        let (slot, mut patient, reactor) = (Slot::default(), Patient::default(), Reactor::new(8).unwrap());
+        let mut now_ns = 0;
+        let mut look = |patient: &mut Patient, slot: &Slot| {
+            let seen_s = now_ns / SECOND_NS;
+            now_ns = attend(patient, &target, slot, &reactor, &check, ProxyHeader::None, now_ns);
+            (seen_s, slot.down.load(Relaxed))
+        };
+        let seen: [(u64, bool); 6] = std::array::from_fn(|_| look(&mut patient, &slot));
+        assert_eq!(seen, [(0, false), (1, false), (2, false), (3, false), (4, false), (5, true)]);
+        // Those that have timed out wait in the queue, and have ended.
+        for is_down in [true, false] {
+            while patient.probe.is_none() {
+                look(&mut patient, &slot);
+            }
+            let answered = std::iter::from_fn(|| backend.accept().ok()).any(|(mut stream, _)| {
+                let asked = stream.read(&mut [0; 512]).is_ok_and(|count| count > 0);
+                asked && stream.write_all(b"\x15\x03\x03\x00\x02\x02\x28").is_ok()
+            });
+            assert!(answered, "the check asks");
+            let ok = listen(&mut patient, &check, ProxyHeader::None);
+            assert_eq!(ok, Some(true));
+            finish(&mut patient, &slot, true, &check);
+            assert_eq!(slot.down.load(Relaxed), is_down);
+        }
     }
 
     #[test]

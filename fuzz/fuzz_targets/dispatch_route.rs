@@ -1,0 +1,7 @@
+#![no_main]
+
+#[path = "../src/dispatch/mod.rs"]
+#[allow(dead_code)]
+mod dispatch;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| dispatch::route::dispatch_route(data));
