@@ -77,6 +77,8 @@ fn policies_differ_as_the_paper_says_and_the_proxy_objection_shows() {
                  --policies round-robin,source-address,session";
     let result = place.json(&flags.split(' ').filter(|flag| !flag.is_empty()).collect::<Vec<_>>());
     check_blocks(&result);
+    let answer = result["answer"].as_str().unwrap();
+    assert!(answer.contains("80 % reuse, 0 % behind one address: ") && answer.contains("with round-robin"), "{answer}");
     for behind in [0.0, 100.0] {
         let traffic = [("behind_one_address_percent", Value::from(behind))];
         let of = |policy| cell(&result, policy, &traffic);

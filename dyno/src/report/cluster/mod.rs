@@ -11,22 +11,29 @@ use super::text::{percent, ratio_times, tenths};
 use crate::stats::Direction;
 use crate::stats::cluster::{Beside, CellSummary, ClusterSummary};
 
-/// The answer in a sentence or two: what the policy that keeps most sessions makes of the cluster, at the highest reuse below 100 % (at
-/// 100 % nobody new comes).
+/// The answer in a sentence or two: what the policy that keeps most sessions makes of the cluster. The traffic is that of the first cell with
+/// the largest load, which saturates most, and the highest reuse below 100 % (at 100 % nobody new comes): chosen before anything is measured,
+/// not by what came out.
 pub fn answer(summary: &ClusterSummary) -> String {
-    let measured = || summary.cells.iter().filter(|cell| cell.blocks > 0);
-    let offering = |cell: &&CellSummary| cell.cell.reuse_percent > 0.0 && cell.resumed_offered > 0;
-    let typical = |cell: &&CellSummary| if cell.cell.reuse_percent < 100.0 { cell.cell.reuse_percent } else { 0.0 };
-    let Some(reuse) = measured().filter(offering).map(|cell| typical(&cell)).max_by(f64::total_cmp) else {
+    let offering = |cell: &&CellSummary| cell.blocks > 0 && cell.resumed_offered > 0;
+    let Some(first) = summary.cells.iter().find(offering).map(|cell| &cell.cell) else {
         return "No session was offered again, so that nothing can be said of how the policies keep them.".to_owned();
     };
-    let reuse = if reuse > 0.0 { reuse } else { 100.0 };
-    let at = || measured().filter(offering).filter(|cell| cell.cell.reuse_percent == reuse);
+    let load = |cell: &CellSummary| cell.cell.rate_per_s.unwrap_or_else(|| f64::from(cell.cell.clients));
+    let alike = || {
+        let is_alike = |cell: &&CellSummary| {
+            cell.cell.sharing == first.sharing
+                && cell.cell.behind_one_address_percent == first.behind_one_address_percent
+        };
+        summary.cells.iter().filter(offering).filter(is_alike)
+    };
+    let largest = alike().map(load).fold(0.0, f64::max);
+    let below_all = alike().map(|cell| cell.cell.reuse_percent).filter(|percent| *percent < 100.0).fold(0.0, f64::max);
+    let reuse = if below_all > 0.0 { below_all } else { 100.0 };
     let kept = |cell: &CellSummary| cell.accepted_percent_of_offered.value;
-    let gain = |cell: &CellSummary| cell.against.as_ref().map_or(1.0, |against| against.hits_per_second.times);
-    let best = at().max_by(|a, b| {
-        (kept(a).round(), gain(a)).partial_cmp(&(kept(b).round(), gain(b))).unwrap_or(std::cmp::Ordering::Equal)
-    });
+    let at = alike().filter(|cell| cell.cell.reuse_percent == reuse && load(cell) == largest);
+    // Of several that keep as many the first named.
+    let best = at.rev().max_by(|a, b| kept(a).round().total_cmp(&kept(b).round()));
     let Some(best) = best else { return "Nothing was measured.".to_owned() };
     let said = format!("{}: {} of the sessions offered again were accepted", best.name, percent(kept(best)));
     let Some(against) = &best.against else { return said + "; no other policy kept more." };
