@@ -41,7 +41,7 @@ struct Story {
 /// A connection of which the hello is being read, or whose backend is chosen.
 enum Follows {
     Hello(ClientReader),
-    Handshake(Student, u8),
+    Handshake(Box<Student>, u8),
     Nothing,
 }
 
@@ -124,7 +124,7 @@ impl Site {
         student.set_route(&route);
         self.memory.note_address(address, route.slot, self.now_s, TIMEOUT_S);
         (story.slot, story.reason) = (Some(route.slot), Some(route.reason));
-        Follows::Handshake(student, route.slot)
+        Follows::Handshake(Box::new(student), route.slot)
     }
 
     fn server(&self, bytes: &[u8], follows: &mut Follows, story: &mut Story) {
