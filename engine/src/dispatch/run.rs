@@ -42,6 +42,8 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// Runs the `number`th loop until [`Phase::Stop`], or until [`Phase::Drain`] and its last connection is closed. Whatever becomes readable on `wake`
 /// makes it look at the phase and at new settings; the bytes are left there.
 ///
+/// The process must ignore SIGPIPE, as Rust's start does: splicing to a socket that was reset raises it, which no flag prevents.
+///
 /// Fails only when the loop itself cannot go on; what goes wrong on a connection ends that one.
 pub fn run(shared: &Shared, number: usize, listeners: Vec<TcpListener>, wake: impl AsFd) -> io::Result<()> {
     let (snapshot, generation) = shared.snapshot();
