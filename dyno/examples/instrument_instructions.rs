@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use tlsdyno::experiment::instructions::{Count, configurations, count};
 use tlsdyno::experiment::model::ServerName;
 use tlsdyno::servers::launch::set_own_executable;
@@ -21,6 +21,14 @@ fn main() -> Result<()> {
     let keep = (keep != "-").then(|| Path::new(&keep));
     set_own_executable(Path::new(&program));
     let names: Vec<String> = arguments.collect();
+    for name in &names {
+        let known = SERVERS.map(|server| server.name());
+        ensure!(
+            known.contains(&name.as_str()),
+            "no instructions are counted of {name}; of these they are: {}",
+            known.join(", ")
+        );
+    }
     let columns: Vec<String> = configurations().into_iter().map(|one| one.name).collect();
     println!("| server | {} |", columns.join(" | "));
     println!("|---|{}", "---:|".repeat(columns.len()));

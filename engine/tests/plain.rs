@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use support::*;
-use tlsdyno_engine::load::{Connections, ErrorKind, Expect, Phase, Progress, Until, run, run_observed};
+use tlsdyno_engine::load::{
+    Arrivals, Connections, ErrorKind, Expect, Pacing, Phase, Progress, Rate, Until, run, run_observed,
+};
 
 #[test]
 fn equal_work_is_done_to_the_last_request() {
@@ -37,6 +39,17 @@ fn equal_work_is_done_to_the_last_request() {
             Some(_) => {}
         }
     }
+}
+
+#[test]
+fn a_schedule_whose_first_arrival_lies_beyond_its_end_ends_in_time() {
+    let mut plan =
+        plan(server(well_behaved), workload(vec![object("GET", "/100", Some(100))], 2, 1, 1), connections(2, 1, None));
+    plan.pacing = Pacing::Open(Rate { per_second: 1e-6, arrivals: Arrivals::Poisson, seed: 1 });
+    plan.until = Until::Elapsed(30_000_000);
+    let outcome = go(&plan);
+    assert_eq!((outcome.hits, outcome.connections, outcome.unserved), (0, 0, 0));
+    assert!(!outcome.gave_up && !outcome.stopped && outcome.errors.is_empty());
 }
 
 #[test]

@@ -53,7 +53,10 @@ pub fn run(arguments: &[String]) -> Result<()> {
             .context("run tlsdyno")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "calibration {} failed: {said}", number + 1);
-        rows.push(recovered(&serde_json::from_slice(&output.stdout)?)?);
+        let row = recovered(&serde_json::from_slice(&output.stdout)?)?;
+        // What was measured is said at once: a series takes long, and may be cut short.
+        eprintln!("\r\x1b[K{} of {}: {}", number + 1, series.runs, in_short(&row));
+        rows.push(row);
     }
     eprintln!("\r\x1b[K");
     let (text, missed) = table(&rows, &series);
@@ -79,6 +82,12 @@ fn parse(arguments: &[String]) -> Result<Series> {
     }
     ensure!(series.runs > 1 && series.seconds >= 1.0, "at least two runs of a second each");
     Ok(series)
+}
+
+/// Injected and measured costs with their half-widths, microseconds.
+fn in_short(row: &[Recovered]) -> String {
+    let one = |one: &Recovered| format!("{} → {:.1} ± {:.1}", one.injected, one.measured, (one.high - one.low) / 2.0);
+    row.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 fn recovered(result: &Value) -> Result<Vec<Recovered>> {

@@ -152,7 +152,9 @@ mod tests {
         let cpu = super::super::cpus::allowed()[0];
         let pace = Pace::start(&[cpu]);
         let none = Reading(vec![(0, 0)]);
+        let began = Instant::now();
         while pace.read(&[cpu]).since(&none) == 0 {
+            assert!(began.elapsed() < Duration::from_secs(20), "nothing was sampled");
             std::thread::yield_now();
         }
         assert_eq!(pace.read(&[]), Reading::default());

@@ -21,8 +21,12 @@ fn write_all(out: &mut String, summary: &Summary) -> std::fmt::Result {
     }
     writeln!(out)?;
     line(out, "hits", &grouped(summary.hits), &format!("{} /s", grouped(summary.hits_per_second.round() as u64)))?;
-    if let Some(rate) = summary.rate_per_second_asked {
-        line(out, "unserved", &grouped(summary.unserved), &format!("of the open loop at {rate} /s"))?;
+    match summary.rate_per_second_asked {
+        Some(rate) => {
+            line(out, "unserved", &grouped(summary.unserved), &format!("of the open loop at {rate} /s"))?;
+        }
+        None if summary.unserved > 0 => line(out, "unserved", &grouped(summary.unserved), "by the times of the trace")?,
+        None => {}
     }
     let seconds = summary.elapsed_ns as f64 / 1e9;
     let rate = if seconds > 0.0 { summary.body_bytes as f64 / seconds } else { 0.0 };

@@ -27,8 +27,8 @@ pub enum Warning {
     },
     /// Fewer requests were sent than the rate asked for.
     RateMissed {
-        /// Asked for, requests a second.
-        asked: f64,
+        /// Asked for, requests a second; `None`: the times of a trace.
+        asked: Option<f64>,
         /// Requests due that no user was free for.
         unserved: u64,
         /// Requests due in all.
@@ -161,10 +161,9 @@ fn missed_reuse(outcome: &Outcome, asked: f64, tolerance: f64) -> Option<Warning
 }
 
 fn missed_rate(outcome: &Outcome, asked: &Asked) -> Option<Warning> {
-    let per_second = asked.rate_per_second?;
     let due = outcome.hits + outcome.errors.values().sum::<u64>() + outcome.unserved;
     let missed = outcome.unserved * 1000 > due * UNSERVED_PER_MILLE;
-    missed.then_some(Warning::RateMissed { asked: per_second, unserved: outcome.unserved, due })
+    missed.then_some(Warning::RateMissed { asked: asked.rate_per_second, unserved: outcome.unserved, due })
 }
 
 fn missed_hits_per_handshake(outcome: &Outcome, asked: &Asked) -> Option<Warning> {
@@ -200,11 +199,14 @@ impl fmt::Display for Warning {
                 write!(f, "{achieved:.1} % of the connections were resumed, not {asked:.1} %: ")?;
                 cause.fmt(f)
             }
-            Warning::RateMissed { asked, unserved, due } => write!(
-                f,
-                "{unserved} of {due} requests that were due at {asked} /s could not be sent in the time, and are in no latency: the server \
-                 does not keep up, or these are too few connections for its latency (--connections)"
-            ),
+            Warning::RateMissed { asked, unserved, due } => {
+                let schedule = asked.map_or("by the trace".to_owned(), |rate| format!("at {rate} /s"));
+                write!(
+                    f,
+                    "{unserved} of {due} requests that were due {schedule} could not be sent in the time, and are in no latency: the server \
+                     does not keep up, or these are too few connections for its latency (--connections)"
+                )
+            }
             Warning::HitsPerHandshakeMissed { asked, achieved } => write!(
                 f,
                 "{achieved:.1} requests were made for each full handshake, not {asked}: the server closed connections early (nginx: \
@@ -289,7 +291,7 @@ mod tests {
     fn rate_and_hits_per_handshake_can_be_missed() {
         let asked = Asked { rate_per_second: Some(100.0), ..Asked::default() };
         let mut slow = Outcome { hits: 9_989, unserved: 11, ..outcome(1, 0, 0, 0) };
-        let missed = Warning::RateMissed { asked: 100.0, unserved: 11, due: 10_000 };
+        let missed = Warning::RateMissed { asked: Some(100.0), unserved: 11, due: 10_000 };
         assert_eq!(warnings(&slow, ADDRESS, &asked, false), [missed]);
         slow.unserved = 9;
         assert_eq!(warnings(&slow, ADDRESS, &asked, false), []);

@@ -1,7 +1,8 @@
 //! What the machine's pace explains of the costs of blocks, and the costs without it.
 //!
-//! The pace is sampled with fixed work on the server's CPUs while a block runs, so that no configuration can change it: regressing the costs
-//! on it (analysis of covariance, Fisher 1932) makes intervals narrower and moves no difference in the mean.
+//! The pace is sampled with fixed work on the server's CPUs while a block runs. Where no configuration changes it, regressing the costs on it
+//! (analysis of covariance, Fisher 1932) makes intervals narrower and moves no difference in expectation: what it moves is what the paces
+//! that the configurations met by chance differed by.
 
 use serde::Serialize;
 
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_that_does_not_go_with_the_pace_moves_no_difference() {
+    fn only_what_the_mean_paces_differed_by_is_moved() {
         let blocks = blocks(8e4, 0.001);
         let pace = Pace::of(blocks.iter()).unwrap();
         for configuration in [0, 1] {

@@ -33,8 +33,6 @@ pub const ACCEPT_PAUSE_NS: u64 = 50_000_000;
 pub const SWEEP_NS_MAX: u64 = 1_000_000_000;
 /// Shortest time between two looks at the time-outs.
 pub const SWEEP_NS_MIN: u64 = 5_000_000;
-/// How long a connection that cannot be sent to in full is kept after both sides ended.
-pub const LINGER_NS: u64 = 30_000_000_000;
 /// Names of ticket keys that are remembered: a server has a few at a time.
 pub const NAMES: usize = 4096;
 /// When every backend has rejected a key so many times over, no more is tried until it is forgotten.

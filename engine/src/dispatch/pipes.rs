@@ -14,18 +14,29 @@ pub(super) struct Pipe {
     pub(super) bytes: usize,
 }
 
+impl Pipe {
+    /// An empty one of a useful size.
+    fn make() -> Option<Pipe> {
+        let (output, input) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).ok()?;
+        let bytes = fcntl_setpipe_size(&input, PIPE_BYTES).or_else(|_| fcntl_getpipe_size(&input)).ok()?;
+        (bytes >= PIPE_BYTES_MIN).then_some(Pipe { output, input, bytes: 0 })
+    }
+}
+
 /// The pipes of one loop.
 #[derive(Debug)]
 pub(super) struct Pipes {
     spare: Vec<Pipe>,
     lent: u32,
     most: u32,
+    /// The system gave no more, or too small a one (pipe-user-pages-soft): it is not asked again before one comes back.
+    refused: bool,
 }
 
 impl Pipes {
     /// At most `most` at a time.
     pub(super) fn new(most: u32) -> Pipes {
-        Pipes { spare: Vec::with_capacity(SPARE_PIPES), lent: 0, most }
+        Pipes { spare: Vec::with_capacity(SPARE_PIPES), lent: 0, most, refused: false }
     }
 
     pub(super) fn set_most(&mut self, most: u32) {
@@ -37,14 +48,15 @@ impl Pipes {
         if self.lent >= self.most {
             return None;
         }
-        let pipe = self.spare.pop().or_else(|| {
-            let (output, input) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).ok()?;
-            let bytes = fcntl_setpipe_size(&input, PIPE_BYTES).or_else(|_| fcntl_getpipe_size(&input)).ok()?;
-            if bytes < PIPE_BYTES_MIN {
-                return None;
+        let pipe = match self.spare.pop() {
+            Some(pipe) => pipe,
+            None if self.refused => return None,
+            None => {
+                let made = Pipe::make();
+                self.refused = made.is_none() && self.lent > 0;
+                made?
             }
-            Some(Pipe { output, input, bytes: 0 })
-        })?;
+        };
         self.lent += 1;
         Some(pipe)
     }
@@ -52,6 +64,7 @@ impl Pipes {
     /// Takes a pipe back. One with bytes in it is closed: they belong to a connection that is gone.
     pub(super) fn give(&mut self, pipe: Pipe) {
         self.lent -= 1;
+        self.refused = false;
         if pipe.bytes == 0 && self.spare.len() < SPARE_PIPES {
             self.spare.push(pipe);
         }

@@ -131,6 +131,7 @@ struct Run<'p> {
     /// The server is on this machine, so that connecting completes at once.
     loopback: bool,
     now_ns: u64,
+    began_ns: u64,
     first_connect_ns: Option<u64>,
     last_response_ns: u64,
     storm: StormWatch,
@@ -186,6 +187,7 @@ impl<'p> Run<'p> {
             found_sessions: Vec::new(),
             loopback: plan.route.is_local(&plan.target.address),
             now_ns: sys::monotonic_ns(),
+            began_ns: sys::monotonic_ns(),
             first_connect_ns: None,
             last_response_ns: 0,
             storm: StormWatch::default(),
@@ -216,8 +218,9 @@ impl<'p> Run<'p> {
         let ended_ns =
             if gave_up || stopped || self.last_response_ns == 0 { sys::monotonic_ns() } else { self.last_response_ns };
         let unserved = self.unserved;
+        let start_ns = self.start_ns().unwrap_or(ended_ns);
         let mut outcome = self.recorder.finish();
-        outcome.elapsed_ns = ended_ns - self.first_connect_ns.unwrap_or(ended_ns);
+        outcome.elapsed_ns = ended_ns.saturating_sub(start_ns);
         outcome.client_cpu_ns = sys::thread_cpu_ns() - cpu_before_ns;
         outcome.window = self.users.window_use();
         outcome.gave_up = gave_up;
@@ -267,9 +270,17 @@ impl<'p> Run<'p> {
         Ok(())
     }
 
+    /// From when time counts. A closed loop begins with its first connection, a schedule by itself: its first arrival may be late, or never come.
+    fn start_ns(&self) -> Option<u64> {
+        match self.plan.pacing {
+            Pacing::Closed => self.first_connect_ns,
+            Pacing::Open(_) | Pacing::Recorded(_) => Some(self.began_ns),
+        }
+    }
+
     fn deadline_ns(&self) -> Option<u64> {
         match self.plan.until {
-            Until::Elapsed(elapsed_ns) => Some(self.first_connect_ns.unwrap_or(self.now_ns) + elapsed_ns),
+            Until::Elapsed(elapsed_ns) => Some(self.start_ns().unwrap_or(self.now_ns) + elapsed_ns),
             Until::UsersDone | Until::ConnectionsMade(_) => None,
         }
     }

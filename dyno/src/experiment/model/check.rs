@@ -167,12 +167,12 @@ impl Experiment {
     }
 }
 
-/// What the stages of the shim need of the TLS settings.
 /// Whether it replaces what lies above the primitives: then the client knows things of one server that no other shares.
 fn switches_shim(model: &ConfigurationModel) -> bool {
     model.stages().is_ok_and(|stages| !stages.shim().is_empty())
 }
 
+/// What the stages of the shim need of the TLS settings.
 fn check_shim(off: StageSet, tls: &Tls) -> Result<()> {
     ensure!(
         !off.contains(Stage::Setup) || tls.suite.is_some(),

@@ -62,6 +62,11 @@ impl Loop<'_> {
                 Err(Errno::INPROGRESS | Errno::INTR) => {
                     connection.up.send_early(descriptor.as_fd(), &connection.first_bytes)
                 }
+                Err(Errno::ADDRNOTAVAIL | Errno::AGAIN | Errno::NOBUFS) => {
+                    // No port or no memory of ours is left, which is not the backend's fault and holds for the next client too.
+                    self.pause_accepting();
+                    return self.close(id);
+                }
                 Err(_) => Err(Fault::Receiver),
             };
             let Ok(connected) = connecting else {

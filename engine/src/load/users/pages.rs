@@ -38,10 +38,10 @@ impl Users<'_> {
         waiting.is_some_and(|waiting| waiting as u32 == self.active)
     }
 
-    /// Arrivals that were due by now, but that no user was free for.
+    /// Arrivals that were due by now, but that no user was free for; each is answered once.
     pub fn take_unserved(&mut self, now_ns: u64) -> u64 {
         if self.recorded.is_some() {
-            return self.recorded_unserved(now_ns);
+            return if self.draining { 0 } else { self.recorded_unserved(now_ns) };
         }
         let pacer = self.pacer.as_mut();
         pacer.map_or(0, |pacer| std::iter::from_fn(|| pacer.take_due(now_ns)).count() as u64)

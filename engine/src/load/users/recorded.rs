@@ -120,12 +120,14 @@ impl Users<'_> {
         self.recorded.as_ref().map(|recorded| recorded.waiting.len())
     }
 
-    /// Requests of users that have not begun, though they were due by now.
+    /// Requests that were not made, though they were due by now: of users that have begun, and of those that could not.
     pub(super) fn recorded_unserved(&self, now_ns: u64) -> u64 {
         let due = |request: &u32| self.due_ns(*request).is_some_and(|due_ns| due_ns <= now_ns);
+        let active = self.users.iter().filter(|user| user.active);
+        let late: u64 = active.map(|user| (user.next..user.end).take_while(due).count() as u64).sum();
         let users = (self.next_user..self.range.end).map(|turn| &self.workload.users[self.user_at(turn) as usize]);
         let begun = users.take_while(|user| user.requests.is_empty() || due(&user.requests.start));
-        begun.map(|user| user.requests.clone().take_while(due).count() as u64).sum()
+        late + begun.map(|user| user.requests.clone().take_while(due).count() as u64).sum::<u64>()
     }
 
     /// Nobody waits for anything any more.
