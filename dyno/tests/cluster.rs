@@ -209,6 +209,7 @@ fn files_and_flags_are_one_experiment_and_mistakes_are_named() {
     };
     refused(&["cluster", "--policies", "session,session"], 2, "session twice");
     refused(&["cluster", "--sessions", "memcached"], 2, "nginx has no session cache `memcached`");
+    refused(&["cluster", "--rates", "1"], 2, "25 at least");
     refused(&["cluster", "--reuse", "120"], 2, "between 0% and 100%");
     refused(&["cluster", "--config", "coarfa-2006-fig7"], 3, "tlsdyno run coarfa-2006-fig7");
     refused(&["cluster", "--config", "nothing", "--backends", "2"], 2, "cannot be used with");

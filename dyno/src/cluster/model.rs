@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,10 @@ use crate::servers::{ServerKind, SessionCache, TicketKeys};
 const BACKENDS_MAX: u32 = 64;
 /// Most cells: each has a dispatcher of its own, and a block in every round.
 const CELLS_MAX: usize = 240;
+/// A block of an open loop is not shorter than this: arrivals scatter.
+pub(super) const OPEN_BLOCK_MIN: Duration = Duration::from_millis(800);
+/// Connections that are due on average in the shortest block of an open loop: without any, a block says nothing.
+const ARRIVALS_MIN: f64 = 20.0;
 /// Most clients at once.
 const CLIENTS_MAX: u32 = 4096;
 
@@ -377,13 +382,19 @@ impl Traffic {
             "with --rates the load is the rate; give one number of --clients, the most at once"
         );
         ensure!(
-            self.rates_per_s.iter().all(|rate| *rate > 0.0 && *rate <= 1e6),
-            "--rates are connections a second, above 0"
+            self.rates_per_s.iter().all(|rate| *rate >= rate_min() && *rate <= 1e6),
+            "--rates are connections a second, {} at least: arrivals are independent, and the shortest block must have some",
+            rate_min()
         );
         ensure!(self.requests_per_connection > 0, "--requests-per-connection must be at least 1");
         self.effort.parse::<Effort>()?;
         Ok(())
     }
+}
+
+/// Connections a second with which the shortest block has arrivals enough.
+fn rate_min() -> f64 {
+    ARRIVALS_MIN / OPEN_BLOCK_MIN.as_secs_f64()
 }
 
 /// A list must hold something, and nothing twice.
@@ -451,7 +462,12 @@ mod tests {
             })
             .contains("--rates")
         );
+        assert!(
+            with(&|e| e.traffic.rates_per_s = vec![100.0, 24.0]).contains("--rates are connections a second, 25 at")
+        );
         assert!(with(&|e| e.tls.suite = Some("AES128-SHA".into())).contains("--tls 1.2"));
         ClusterExperiment::default().check().unwrap();
+        let slow = Traffic { rates_per_s: vec![25.0], ..Traffic::default() };
+        ClusterExperiment { traffic: slow, ..ClusterExperiment::default() }.check().unwrap();
     }
 }

@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 
 use super::model::ClusterExperiment;
 use crate::experiment::cpus;
+use crate::servers::quota;
 
 /// The part of the CPUs that backends share which all of them together may use: the rest is for their kernel's work that no group pays for.
 const USED_OF_SHARED: f64 = 0.9;
@@ -27,7 +28,8 @@ impl Placement {
     /// Spreads backends, dispatcher and load over the CPUs that this process may use, or where the experiment says.
     ///
     /// # Errors
-    /// The experiment names a CPU that may not be used, or wants more CPU time for the backends than there is.
+    /// The experiment names a CPU that may not be used, or wants more CPU time for the backends than there is, or less for each than
+    /// the kernel can limit it to.
     pub fn of(experiment: &ClusterExperiment, allowed: &[usize]) -> Result<Placement> {
         let measure = &experiment.measure;
         let cpus::Cpus { server, load } = cpus::choose(allowed, measure.server_cpu, measure.load_cpu)?;
@@ -43,15 +45,23 @@ impl Placement {
             Some(cpus) => {
                 ensure!(
                     cpus * on_fullest <= 1.0 + 1e-9,
-                    "{count} backends of {cpus} CPUs each do not fit on {} CPUs; give --backend-cpus {:.2} at most, or 0 for no limit",
+                    "{count} backends of {cpus} CPUs each do not fit on {} CPUs; {}",
                     homes.len(),
-                    1.0 / on_fullest
+                    remedy(on_fullest)
                 );
                 Some(cpus)
             }
-            None if on_fullest > 1.0 => Some((USED_OF_SHARED / on_fullest * 100.0).floor() / 100.0),
+            None if on_fullest > 1.0 => Some(two_digits(USED_OF_SHARED / on_fullest)),
             None => None,
         };
+        ensure!(
+            backend_cpus.is_none_or(quota::is_possible),
+            "{count} backends on {} CPUs would have {} CPUs each, but the kernel limits nobody to less than {}; {}",
+            homes.len(),
+            backend_cpus.unwrap_or(0.0),
+            quota::CPUS_MIN,
+            remedy(on_fullest)
+        );
         Ok(Placement { backends, dispatcher, load, backend_cpus })
     }
 
@@ -69,6 +79,11 @@ impl Placement {
     /// Dispatcher and load share a CPU.
     pub fn dispatcher_shares_load(&self) -> bool {
         self.dispatcher == self.load
+    }
+
+    /// The load is on a CPU of backends: there is no other, or that was asked for.
+    pub fn load_shares_backends(&self) -> bool {
+        self.backends.contains(&self.load)
     }
 
     /// CPU time that all backends together can have, in CPUs.
@@ -94,6 +109,22 @@ impl Placement {
             self.load
         )
     }
+}
+
+/// What to ask for instead, where at most `on_fullest` backends are on one CPU.
+fn remedy(on_fullest: f64) -> String {
+    let most = two_digits(1.0 / on_fullest);
+    let otherwise = "fewer --backends, or --backend-cpus 0 for no limit";
+    if quota::is_possible(most) {
+        format!("give --backend-cpus {most} at most and {} at least, or {otherwise}", quota::CPUS_MIN)
+    } else {
+        format!("give {otherwise}")
+    }
+}
+
+/// Rounded down, because it shall still fit: what is short of a hundredth by the error of a division only is not cut.
+fn two_digits(cpus: f64) -> f64 {
+    (cpus * 100.0 + 1e-6).floor() / 100.0
 }
 
 #[cfg(test)]
@@ -131,8 +162,41 @@ mod tests {
     #[test]
     fn too_much_is_refused_with_what_fits() {
         let error = placed(&[0, 1], |e| e.cluster.backend_cpus = Some(0.5)).unwrap_err().to_string();
-        assert!(error.contains("--backend-cpus 0.33"), "{error}");
+        assert!(error.contains("--backend-cpus 0.33 "), "{error}");
+        let six = |cpus| {
+            placed(&[0, 1], |e| {
+                e.cluster.backends = 6;
+                e.cluster.backend_cpus = Some(cpus);
+            })
+        };
+        let error = six(0.17).unwrap_err().to_string();
+        assert!(error.contains("--backend-cpus 0.16 "), "{error}");
+        assert_eq!(six(0.16).unwrap().backend_cpus, Some(0.16), "the remedy is accepted");
         let measure = Measure { server_cpu: Some(7), ..Measure::default() };
         assert!(placed(&[0, 1], |e| e.measure = measure.clone()).unwrap_err().to_string().contains("--server-cpu 7"));
+    }
+
+    #[test]
+    fn quotas_that_the_kernel_refuses_are_refused_first() {
+        let with = |backends, cpus| {
+            placed(&[0, 1], |e| {
+                e.cluster.backends = backends;
+                e.cluster.backend_cpus = cpus;
+            })
+        };
+        assert_eq!(with(9, None).unwrap().backend_cpus, Some(0.1));
+        let error = with(10, None).unwrap_err().to_string();
+        assert!(error.contains("--backends") && error.contains("--backend-cpus 0.1 at most"), "{error}");
+        assert_eq!(with(10, Some(0.1)).unwrap().backend_cpus, Some(0.1), "the remedy is accepted");
+        let error = with(11, Some(0.1)).unwrap_err().to_string();
+        assert!(error.contains("give fewer --backends, or --backend-cpus 0 for no limit"), "{error}");
+        assert_eq!(with(11, Some(0.0)).unwrap().backend_cpus, None, "the remedy is accepted");
+        assert!(with(3, Some(0.05)).unwrap_err().to_string().contains("less than 0.1"));
+    }
+
+    #[test]
+    fn one_cpu_is_shared_by_everybody() {
+        assert!(placed(&[0], |_| ()).unwrap().load_shares_backends());
+        assert!(!placed(&[0, 1], |_| ()).unwrap().load_shares_backends());
     }
 }

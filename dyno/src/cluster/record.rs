@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::cell::Cell;
 use super::model::ClusterExperiment;
+use super::place::Placement;
 use super::rig::{ClusterRig, Stand};
 use crate::experiment::manifest;
 use crate::store::{Calibration, Configuration, FORMAT, Kind, Manifest, Preflight, Record, Warning};
@@ -78,13 +79,16 @@ pub fn describe(record: &mut Record, experiment: &ClusterExperiment, rig: &Clust
         manifest.server_config.insert("experiment.toml".to_owned(), toml);
     }
     record.warnings.extend(manifest::governor_warning(&record.manifest));
-    record.warnings.extend(sharing_warnings(rig));
+    record.warnings.extend(sharing_warnings(placement));
 }
 
 /// What it means that the machine has fewer CPUs than the cluster has machines.
-fn sharing_warnings(rig: &ClusterRig) -> Vec<Warning> {
-    let placement = &rig.placement;
+fn sharing_warnings(placement: &Placement) -> Vec<Warning> {
     let mut warnings = Vec::new();
+    if placement.load_shares_backends() {
+        let cause = format!("backends and load are on CPU {}", placement.load);
+        warnings.push(Warning::SharedCpus { cause });
+    }
     if placement.backends_share() {
         let what = match placement.backend_cpus {
             Some(cpus) => format!(
@@ -109,4 +113,21 @@ fn sharing_warnings(rig: &ClusterRig) -> Vec<Warning> {
         warnings.push(Warning::Other { what, remedy: "A machine with more CPUs gives it one of its own".to_owned() });
     }
     warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_cpu_for_everything_is_said() {
+        let warnings = |allowed: &[usize]| {
+            let placement = Placement::of(&ClusterExperiment::default(), allowed).unwrap();
+            sharing_warnings(&placement)
+        };
+        let one = warnings(&[0]);
+        assert!(matches!(one[0], Warning::SharedCpus { .. }) && one.len() == 3, "{one:?}");
+        assert_eq!(warnings(&[0, 1]).len(), 2);
+        assert_eq!(warnings(&[0, 1, 2, 3, 4]), []);
+    }
 }

@@ -170,15 +170,15 @@ impl ClusterRig {
         let group = group.context("the cell's cluster was not started")?;
         let addresses: Vec<SocketAddr> = self.groups[group].backends.iter().map(Instance::address).collect();
         let (cpu, policy) = (self.placement.dispatcher, cell.policy);
-        let dispatcher = dispatcher::start(policy, &addresses, cpu, self.directory.path()).or_exit(Exit::Server)?;
-        let passed = self.pass_through(&self.groups[group], &dispatcher);
+        let mut dispatcher = dispatcher::start(policy, &addresses, cpu, self.directory.path()).or_exit(Exit::Server)?;
+        let passed = self.pass_through(&self.groups[group], &mut dispatcher);
         let passed = passed.with_context(|| format!("the dispatcher `{}` does not work", policy.name()));
         let checks = self.groups[group].checks.iter().cloned().chain([passed.or_exit(Exit::Server)?]).collect();
         self.stands.push(Stand { cell: cell.clone(), checks, group, dispatcher });
         Ok(())
     }
 
-    fn pass_through(&self, group: &Group, dispatcher: &Dispatcher) -> Result<String> {
+    fn pass_through(&self, group: &Group, dispatcher: &mut Dispatcher) -> Result<String> {
         let (request, body_bytes) = plain_get(&self.site.workload);
         let before: u64 = dispatcher.connections()?.iter().sum();
         let config = std::sync::Arc::new(Config::new(group.settings.clone())?);
@@ -215,7 +215,7 @@ impl ClusterRig {
             }
             last = now;
         }
-        last.connections = counted(&self.stands[index].dispatcher, connections.unwrap_or(0))?;
+        last.connections = counted(&mut self.stands[index].dispatcher, connections.unwrap_or(0))?;
         Ok(last)
     }
 
@@ -279,7 +279,7 @@ fn living_cpu_ns(instance: &mut Instance, name: &str) -> Result<u64> {
 }
 
 /// The dispatcher's counts as soon as they add up to `wanted`, or as they are when it takes too long.
-fn counted(dispatcher: &Dispatcher, wanted: u64) -> Result<Vec<u64>> {
+fn counted(dispatcher: &mut Dispatcher, wanted: u64) -> Result<Vec<u64>> {
     let limit = Instant::now() + COUNTED_WITHIN;
     loop {
         let counts = dispatcher.connections()?;

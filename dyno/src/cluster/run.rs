@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Result, anyhow};
 
 use super::cell::Cell;
-use super::model::ClusterExperiment;
+use super::model::{ClusterExperiment, OPEN_BLOCK_MIN};
 use super::place::Placement;
 use super::rig::{ClusterRig, Usage};
 use super::{record, verify};
@@ -27,8 +27,6 @@ const CALIBRATION_CONNECTIONS: u32 = 8;
 const CONNECTIONS_OF_CLIENT_MIN: u64 = 16;
 /// Length of a block of an open loop, where the time allows.
 const OPEN_BLOCK: Duration = Duration::from_millis(3_000);
-/// It is not shorter than this: arrivals scatter.
-const OPEN_BLOCK_MIN: Duration = Duration::from_millis(800);
 /// Rounds that an open loop shall have at least.
 const OPEN_ROUNDS: u32 = 6;
 /// Fixed cost of a block: command, settling, counting.
@@ -228,12 +226,13 @@ impl Session<'_> {
         // A server that has died is the news, not what the load makes of it.
         let after = self.rig.usage(index, Some(passed_before + connections))?;
         let outcome = outcome?;
-        if outcome.gave_up || (outcome.hits == 0 && !outcome.stopped) {
+        if verify::is_dead(&outcome) {
             let name = &self.journal.record().configurations[index].name;
             let kinds: Vec<String> =
                 outcome.errors.iter().map(|(kind, count)| format!("{kind} {count} times")).collect();
+            let why = if kinds.is_empty() { "no request was answered".to_owned() } else { kinds.join(", ") };
             let tail = self.rig.log_tail(index);
-            return Err(anyhow!("\"{name}\" answers no more ({}){tail}", kinds.join(", "))).or_exit(Exit::Server);
+            return Err(anyhow!("\"{name}\" answers no more ({why}){tail}")).or_exit(Exit::Server);
         }
         let used = difference(&before, &after);
         let requests = timed.is_none().then_some(work.piece.requests);

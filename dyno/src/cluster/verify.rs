@@ -7,8 +7,8 @@ use crate::experiment::job::OutcomeRecord;
 use crate::experiment::verify::{error_warnings, reuse_warning};
 use crate::store::Warning;
 
-/// The load side counts as the bottleneck from here on, as a part of its CPU.
-const LOAD_BUSY_MAX: f64 = 0.95;
+/// The load, or a dispatcher on a CPU of its own, counts as the bottleneck from here on, as a part of its CPU.
+const BUSY_MAX: f64 = 0.95;
 /// Offered resumptions may differ from what was asked for by this part of all connections, and one for each client.
 const OFFERED_TOLERANCE: f64 = 0.02;
 
@@ -17,10 +17,16 @@ const OFFERED_TOLERANCE: f64 = 0.02;
 pub struct Verdict {
     /// The block may be used.
     pub valid: bool,
-    /// The load side had no CPU time left: hits per second are a lower bound.
+    /// The load or the dispatcher had no CPU time left: hits per second are a lower bound of what the backends can serve.
     pub load_bound: bool,
     /// What the reader must know.
     pub warnings: Vec<Warning>,
+}
+
+/// Nobody answers any more. That nothing was served is not enough: in a block of an open loop nobody may have come.
+pub fn is_dead(outcome: &OutcomeRecord) -> bool {
+    let tried = outcome.connections > 0 || outcome.errors.values().any(|count| *count > 0);
+    outcome.gave_up || (outcome.hits == 0 && tried && !outcome.stopped)
 }
 
 /// Checks one block. `requests`: of the block's users, `None` in an open loop; `used`: CPU times and counts of the block;
@@ -52,9 +58,11 @@ pub fn verify(
     if (outcome.resumed_offered as f64 - asked).abs() > tolerance {
         warnings.push(reuse_warning(outcome));
     }
-    let beside_ns = if dispatcher_shares_load { used.dispatcher_ns + used.companions_ns } else { 0 };
-    let busy = (outcome.client_cpu_ns + beside_ns) as f64 / outcome.elapsed_ns.max(1) as f64;
-    Verdict { valid, load_bound: busy >= LOAD_BUSY_MAX, warnings }
+    // Servers that backends need beside them run where the dispatcher does.
+    let (load_ns, dispatcher_ns) = (outcome.client_cpu_ns, used.dispatcher_ns + used.companions_ns);
+    let fullest_ns = if dispatcher_shares_load { load_ns + dispatcher_ns } else { load_ns.max(dispatcher_ns) };
+    let busy = fullest_ns as f64 / outcome.elapsed_ns.max(1) as f64;
+    Verdict { valid, load_bound: busy >= BUSY_MAX, warnings }
 }
 
 #[cfg(test)]
@@ -115,5 +123,22 @@ mod tests {
         assert!(check(&busy, &used()).load_bound, "together with the dispatcher");
         let cell = ClusterExperiment::default().cells().remove(2);
         assert!(!verify(&cell, &busy, &used(), Some(1000), false).load_bound, "the dispatcher runs elsewhere");
+        let full = |dispatcher_ns, companions_ns| {
+            let used = Usage { dispatcher_ns, companions_ns, ..used() };
+            verify(&cell, &outcome(), &used, Some(1000), false).load_bound
+        };
+        assert!(full(960_000_000, 0), "the dispatcher's own CPU");
+        assert!(full(500_000_000, 460_000_000), "a cache runs there too");
+        assert!(!full(900_000_000, 0));
+    }
+
+    #[test]
+    fn a_block_in_which_nobody_came_is_not_the_end() {
+        assert!(!is_dead(&OutcomeRecord::default()) && !is_dead(&outcome()));
+        assert!(is_dead(&OutcomeRecord { connections: 3, ..OutcomeRecord::default() }), "they are accepted and hang");
+        let refused = BTreeMap::from([("refused".to_owned(), 3)]);
+        assert!(is_dead(&OutcomeRecord { errors: refused, ..OutcomeRecord::default() }));
+        assert!(is_dead(&OutcomeRecord { gave_up: true, ..outcome() }));
+        assert!(!is_dead(&OutcomeRecord { connections: 3, stopped: true, ..OutcomeRecord::default() }), "Ctrl-C");
     }
 }

@@ -162,8 +162,16 @@ fn missed_reuse(outcome: &Outcome, asked: f64, tolerance: f64) -> Option<Warning
 
 fn missed_rate(outcome: &Outcome, asked: &Asked) -> Option<Warning> {
     let due = outcome.hits + outcome.errors.values().sum::<u64>() + outcome.unserved;
-    let missed = outcome.unserved * 1000 > due * UNSERVED_PER_MILLE;
-    missed.then_some(Warning::RateMissed { asked: asked.rate_per_second, unserved: outcome.unserved, due })
+    is_rate_missed(outcome.unserved, due).then_some(Warning::RateMissed {
+        asked: asked.rate_per_second,
+        unserved: outcome.unserved,
+        due,
+    })
+}
+
+/// More of the requests that were due remained unsent than may.
+pub fn is_rate_missed(unserved: u64, due: u64) -> bool {
+    unserved * 1000 > due * UNSERVED_PER_MILLE
 }
 
 fn missed_hits_per_handshake(outcome: &Outcome, asked: &Asked) -> Option<Warning> {

@@ -127,7 +127,8 @@ const HTTP_DIRECTIVES: [&str; 8] = [
     "if_modified_since exact",
 ];
 
-fn worker_connections() -> u64 {
+/// Connections of a worker that the limit of open files allows.
+pub(super) fn worker_connections() -> u64 {
     let open_files = rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     WORKER_CONNECTIONS.min(open_files.saturating_sub(OTHER_FILES)).max(OTHER_FILES)
 }

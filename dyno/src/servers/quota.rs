@@ -15,6 +15,12 @@ use super::cgroup::{Cgroup, directory_of, make_group};
 /// long, and a block of half a second would hold too few periods to be measured; the least that the kernel takes is 1 ms.
 pub const PERIOD_US: u64 = 10_000;
 
+/// The kernel refuses less CPU time in a period, microseconds.
+const QUOTA_MIN_US: u64 = 1_000;
+
+/// The smallest quota that the kernel takes, in processors.
+pub const CPUS_MIN: f64 = QUOTA_MIN_US as f64 / PERIOD_US as f64;
+
 /// How long a loop may run without being stopped until the quota is taken for ineffective.
 const EXERCISE_MAX: Duration = Duration::from_secs(5);
 
@@ -59,7 +65,7 @@ impl Quota {
             Some(group) => Quota { path: group.path().to_owned(), version, own: false },
             None => Quota { path: make_group(&parent)?, version, own: true },
         };
-        quota.write((cpus * PERIOD_US as f64).round() as u64)?;
+        quota.write(microseconds(cpus))?;
         let in_force = quota.cpus()?;
         ensure!((in_force - cpus).abs() < 0.001, "{} holds a quota of {in_force} processors", quota.path.display());
         Ok(quota)
@@ -151,6 +157,16 @@ impl Drop for Quota {
     }
 }
 
+/// The kernel takes a quota of so many processors.
+pub fn is_possible(cpus: f64) -> bool {
+    microseconds(cpus) >= QUOTA_MIN_US
+}
+
+/// CPU time in each period.
+fn microseconds(cpus: f64) -> u64 {
+    (cpus * PERIOD_US as f64).round() as u64
+}
+
 fn parse_throttled(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("nr_throttled "))?.trim().parse().ok()
 }
@@ -191,6 +207,12 @@ mod tests {
     fn throttling_is_counted() {
         assert_eq!(parse_throttled("nr_periods 9\nnr_throttled 4\nthrottled_time 77\n"), Some(4));
         assert_eq!(parse_throttled("nr_periods 9\n"), None);
+    }
+
+    #[test]
+    fn the_least_quota_is_one_millisecond() {
+        assert!(is_possible(CPUS_MIN) && is_possible(0.9));
+        assert!(!is_possible(0.09) && !is_possible(0.0));
     }
 
     /// A loop that never waits is stopped by the quota; where the machine has no quotas, the error says what is needed.

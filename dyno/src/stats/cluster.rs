@@ -13,6 +13,8 @@ use super::summary::{
 };
 use crate::cluster::Cell;
 use crate::cluster::model::Statement;
+use crate::load::warning::is_rate_missed;
+use crate::servers::dispatcher::Policy;
 use crate::store::{BackendUse, Block, ClusterBlock, Record, Warning};
 
 /// A 20 % trimmed mean over rounds with its 95 % interval; JSON: `null` where there is none.
@@ -91,7 +93,7 @@ pub struct CellSummary {
     pub resumed_accepted: u64,
     /// Requests of an open loop that were due and that no client was free for.
     pub unserved: u64,
-    /// The load side was the limit: hits per second are a lower bound.
+    /// The load or the dispatcher was the limit: hits per second are a lower bound of what the backends can serve.
     pub load_bound: bool,
     /// Failed requests and connections by kind.
     pub errors: BTreeMap<String, u64>,
@@ -112,6 +114,29 @@ pub struct Backend {
     pub connections: u64,
 }
 
+impl CellSummary {
+    /// An open loop of which more remained unserved than may: the unserved are in no latency, so that all percentiles are lower bounds.
+    pub fn fell_behind(&self) -> bool {
+        is_rate_missed(self.unserved, self.due())
+    }
+
+    /// Requests that were due in its usable blocks. A block with failed requests is not usable.
+    fn due(&self) -> u64 {
+        self.hits + self.unserved
+    }
+
+    fn unserved_warning(&self) -> Option<Warning> {
+        let rate = self.cell.rate_per_s.filter(|_| self.fell_behind())?;
+        let what = format!(
+            "{} of {} requests that were due at {rate}/s found no client free in time, and are in no latency: the cluster does not keep up, \
+             or these are too few clients for its latency",
+            self.unserved,
+            self.due()
+        );
+        Some(Warning::Other { what, remedy: "Give lower --rates or more --clients".to_owned() })
+    }
+}
+
 /// A statement of a paper with what was measured here.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Beside {
@@ -119,7 +144,7 @@ pub struct Beside {
     pub text: String,
     /// The least and the most that the paper's numbers allow.
     pub published_times: [f64; 2],
-    /// The same here, at the largest load; `None` where it was not measured.
+    /// The same here, at the largest load, under the first cell's sessions and addresses; `None` where it was not measured.
     pub ours: Option<Ratio>,
 }
 
@@ -167,25 +192,35 @@ impl ClusterSummary {
     }
 }
 
-/// The ratio at the largest load, which saturates the cluster.
+/// The ratio at the largest load.
 fn beside(statement: &Statement, rounds: &Rounds, all: &[Cell]) -> Beside {
-    let load = |cell: &Cell| cell.rate_per_s.unwrap_or_else(|| f64::from(cell.clients));
-    let largest = |policy, reuse| {
-        let cells = all.iter().enumerate().filter(|(_, cell)| cell.policy == policy && cell.reuse_percent == reuse);
-        cells.max_by(|(_, a), (_, b)| load(a).total_cmp(&load(b))).map(|(index, _)| index)
-    };
-    let numerator = largest(statement.policy, statement.reuse_percent);
-    let denominator = largest(statement.over_policy, statement.over_reuse_percent);
+    let numerator = at_largest_load(all, statement.policy, statement.reuse_percent);
+    let denominator = at_largest_load(all, statement.over_policy, statement.over_reuse_percent);
     let ours = denominator.zip(numerator).and_then(|(over, of)| times(rounds, over, of, Metric::Throughput));
     Beside { text: statement.text.clone(), published_times: statement.times, ours }
+}
+
+/// The cell of a policy and reuse at the largest load, which saturates the cluster, under the first cell's sessions and addresses, as in the
+/// answer: both sides of a ratio have the same.
+fn at_largest_load(all: &[Cell], policy: Policy, reuse_percent: f64) -> Option<usize> {
+    let first = all.first()?;
+    let load = |cell: &Cell| cell.rate_per_s.unwrap_or_else(|| f64::from(cell.clients));
+    let fits = |cell: &Cell| {
+        cell.policy == policy
+            && cell.reuse_percent == reuse_percent
+            && cell.sharing == first.sharing
+            && cell.behind_one_address_percent == first.behind_one_address_percent
+    };
+    let cells = all.iter().enumerate().filter(|(_, cell)| fits(cell));
+    cells.max_by(|(_, a), (_, b)| load(a).total_cmp(&load(b))).map(|(index, _)| index)
 }
 
 fn load_bound(cells: &[&str], all: usize) -> Warning {
     let place = if cells.len() == all { "every cell".to_owned() } else { format!("\"{}\"", cells.join("\", \"")) };
     Warning::Other {
         what: format!(
-            "the load's CPU was full in {place} (load, and a dispatcher that shares it): hits per second are a lower bound there; CPU per \
-             hit and accepted resumptions stay valid"
+            "the CPU of the load or of the dispatcher was full in {place}: hits per second are a lower bound of what the backends can serve \
+             there; CPU per hit and accepted resumptions stay valid"
         ),
         remedy: "Lower --backend-cpus, choose --effort lean or a machine with more CPUs".to_owned(),
     }
@@ -221,7 +256,7 @@ fn summarise(record: &Record, rounds: &Rounds, index: usize, cell: &Cell, all: &
         }
     }
     let phases = merge_phases(rounds, index);
-    CellSummary {
+    let mut summary = CellSummary {
         name: record.configurations[index].name.clone(),
         traffic: cell.traffic(all),
         besides_reuse: cell.besides_reuse(all).join(", "),
@@ -248,7 +283,10 @@ fn summarise(record: &Record, rounds: &Rounds, index: usize, cell: &Cell, all: &
         latency_ns: phases.iter().map(|(phase, histogram)| (phase.clone(), percentiles(histogram))).collect(),
         valid: record.configurations[index].valid && !all_invalid(record, index),
         warnings: configuration_warnings(record, index).iter().map(Warning::to_string).collect(),
-    }
+    };
+    let unserved = summary.unserved_warning();
+    summary.warnings.extend(unserved.map(|warning| warning.to_string()));
+    summary
 }
 
 fn totals<'a>(blocks: impl Iterator<Item = &'a ClusterBlock>) -> Vec<Backend> {
@@ -274,4 +312,106 @@ fn against(rounds: &Rounds, index: usize, cell: &Cell, all: &[Cell]) -> Option<A
         hits_per_second: times(rounds, baseline, index, Metric::Throughput)?,
         by_cpu: times(rounds, baseline, index, Metric::Cpu)?,
     })
+}
+
+/// Records as if they had been measured.
+#[cfg(test)]
+pub(crate) mod samples {
+    use super::*;
+    use crate::cluster::ClusterExperiment;
+    use crate::store::{Configuration, FORMAT, Kind, Manifest, Preflight};
+
+    /// Two policies under one traffic, in an open loop if there is a rate.
+    pub(crate) fn experiment(rate: Option<f64>) -> ClusterExperiment {
+        let mut experiment = ClusterExperiment::default();
+        experiment.traffic.reuse_percent = vec![80.0];
+        experiment.traffic.rates_per_s = rate.into_iter().collect();
+        experiment
+    }
+
+    /// A record of such an experiment, finished, without blocks.
+    pub(crate) fn record(experiment: ClusterExperiment) -> Record {
+        let cells = experiment.cells();
+        let configuration = |cell: &Cell| Configuration {
+            name: cell.name(&cells),
+            noop: Vec::new(),
+            kind: Kind::Setting,
+            tls: true,
+            preflight: Preflight::default(),
+            valid: true,
+            warnings: Vec::new(),
+        };
+        Record {
+            format: FORMAT,
+            id: String::new(),
+            created_unix_s: 0,
+            finished: true,
+            question: experiment.question.clone(),
+            manifest: Manifest::default(),
+            configurations: cells.iter().map(configuration).collect(),
+            blocks: Vec::new(),
+            warnings: Vec::new(),
+            experiment: None,
+            cluster: Some(experiment),
+        }
+    }
+
+    /// A block of 1000 connections that went well, of 800 offered sessions so many accepted.
+    pub(crate) fn block(configuration: usize, round: u32, accepted: u64) -> Block {
+        let backend = BackendUse { cpu_ns: 100_000_000, connections: 500 };
+        Block {
+            configuration,
+            round,
+            elapsed_ns: 1_000_000_000,
+            hits: 1000,
+            connections: 1000,
+            server_cpu_ns: 200_000_000,
+            handshakes_full: 1000 - accepted,
+            resumed_intended: 800,
+            resumed_offered: 800,
+            resumed_accepted: accepted,
+            valid: true,
+            cluster: Some(ClusterBlock { dispatcher_cpu_ns: 10_000_000, backends: vec![backend; 2], unserved: 0 }),
+            ..Block::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::samples::{block, experiment, record};
+    use super::*;
+    use crate::cluster::{ClusterExperiment, Sharing};
+
+    #[test]
+    fn what_was_not_served_is_said() {
+        let summary = |unserved| {
+            let mut record = record(experiment(Some(100.0)));
+            let mut behind = block(1, 0, 800);
+            behind.cluster.as_mut().unwrap().unserved = unserved;
+            record.blocks = vec![block(0, 0, 300), behind];
+            ClusterSummary::of(&record).unwrap()
+        };
+        let behind = summary(2);
+        assert!(behind.cells[1].fell_behind() && !behind.cells[0].fell_behind());
+        let said = &behind.cells[1].warnings[..];
+        assert!(matches!(said, [one] if one.contains("2 of 1002 requests that were due at 100/s")), "{said:?}");
+        assert_eq!(behind.cells[0].warnings, [""; 0]);
+        assert_eq!(summary(1).cells[1].warnings, [""; 0], "one in a thousand may");
+    }
+
+    #[test]
+    fn both_sides_of_a_published_ratio_have_the_first_sessions_and_addresses() {
+        let mut experiment = ClusterExperiment::default();
+        experiment.cluster.sessions = vec![Sharing::Own, Sharing::TicketKeys];
+        experiment.traffic.behind_one_address_percent = vec![0.0, 100.0];
+        experiment.traffic.clients = vec![24, 8];
+        let all = experiment.cells();
+        for policy in [Policy::RoundRobin, Policy::Session] {
+            let cell = &all[at_largest_load(&all, policy, 80.0).unwrap()];
+            assert_eq!((cell.policy, cell.reuse_percent, cell.clients), (policy, 80.0, 24));
+            assert_eq!((cell.sharing, cell.behind_one_address_percent), (Sharing::Own, 0.0));
+        }
+        assert_eq!(at_largest_load(&all, Policy::NginxHash, 80.0), None);
+    }
 }

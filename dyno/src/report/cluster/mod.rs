@@ -7,9 +7,10 @@ pub mod terminal;
 
 pub use page::page;
 
-use super::text::{percent, ratio_times, tenths};
-use crate::stats::Direction;
+use self::terminal::latency_phase;
+use super::text::{duration, percent, ratio_times, tenths};
 use crate::stats::cluster::{Beside, CellSummary, ClusterSummary};
+use crate::stats::{Direction, Percentiles};
 
 /// The answer in a sentence or two: what the policy that keeps most sessions makes of the cluster. The traffic is that of the first cell with
 /// the largest load, which saturates most, and the highest reuse below 100 % (at 100 % nobody new comes): chosen before anything is measured,
@@ -36,7 +37,7 @@ pub fn answer(summary: &ClusterSummary) -> String {
     let best = at.rev().max_by(|a, b| kept(a).round().total_cmp(&kept(b).round()));
     let Some(best) = best else { return "Nothing was measured.".to_owned() };
     let said = format!("{}: {} of the sessions offered again were accepted", best.name, percent(kept(best)));
-    let Some(against) = &best.against else { return said + "; no other policy kept more." };
+    let Some(against) = &best.against else { return said + &without_ratio(summary, best) };
     let baseline = summary.baseline_of(&best.cell).map_or(f64::NAN, kept);
     let verdict = match against.hits_per_second.direction {
         Direction::Undecided => "; whether it serves more is undecided: ",
@@ -49,6 +50,16 @@ pub fn answer(summary: &ClusterSummary) -> String {
         ratio_times(&against.hits_per_second),
         share_of(against.by_cpu.times)
     )
+}
+
+/// What is said of a policy for which there is no ratio: it is the first itself, or was never measured together with it.
+fn without_ratio(summary: &ClusterSummary, best: &CellSummary) -> String {
+    match summary.cells.first().map(|cell| cell.cell.policy) {
+        Some(first) if first != best.cell.policy => {
+            format!("; nothing is known of {} in the same rounds, so that they cannot be compared.", first.name())
+        }
+        _ => "; no other policy kept more.".to_owned(),
+    }
 }
 
 /// The paper's statements with ours, one text each; empty without a paper.
@@ -67,11 +78,59 @@ fn share_of(times: f64) -> String {
     percent(100.0 / times)
 }
 
-/// `33.4 %`, and by how much that is above an even share.
+/// What the busiest backend got of the connections: `33.4 %`, or a dash where there were none.
 pub(super) fn busiest(cell: &CellSummary) -> String {
     if cell.busiest_percent.value.is_finite() {
         format!("{} %", tenths(cell.busiest_percent.value))
     } else {
         "–".to_owned()
+    }
+}
+
+/// A percentile of the latency that is shown, `≥` where unserved requests, which would be later than all, are not in it.
+pub(super) fn latency(cell: &CellSummary, percentile: fn(&Percentiles) -> u64) -> String {
+    let bound = if cell.fell_behind() { "≥ " } else { "" };
+    let found = cell.latency_ns.get(latency_phase(cell));
+    found.map_or("–".to_owned(), |found| format!("{bound}{}", duration(percentile(found) as f64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::terminal::Style;
+    use crate::stats::cluster::samples::{block, experiment, record};
+
+    #[test]
+    fn the_answer_tells_the_best_from_what_cannot_be_compared() {
+        let answered = |blocks| {
+            let mut record = record(experiment(None));
+            record.blocks = blocks;
+            answer(&ClusterSummary::of(&record).unwrap())
+        };
+        let both = answered(vec![block(0, 0, 300), block(1, 0, 800)]);
+        assert!(both.contains("37.5 % with round-robin"), "{both}");
+        let first = answered(vec![block(0, 0, 800), block(1, 0, 300)]);
+        assert!(first.ends_with("no other policy kept more."), "{first}");
+        let never_together = answered(vec![block(0, 0, 300), block(1, 1, 800)]);
+        assert!(never_together.contains("nothing is known of round-robin in the same rounds"), "{never_together}");
+    }
+
+    #[test]
+    fn latencies_without_the_unserved_are_lower_bounds() {
+        let mut record = record(experiment(Some(100.0)));
+        let mut behind = block(1, 0, 800);
+        behind.cluster.as_mut().unwrap().unserved = 500;
+        record.blocks = vec![block(0, 0, 300), behind];
+        let mut summary = ClusterSummary::of(&record).unwrap();
+        for cell in &mut summary.cells {
+            let percentiles = Percentiles { p50: 2_000_000, ..Percentiles::default() };
+            cell.latency_ns.insert("scheduled_response".to_owned(), percentiles);
+        }
+        let [served, unserved] = [0_usize, 1].map(|index| latency(&summary.cells[index], |found| found.p50));
+        assert_eq!(unserved, format!("≥ {served}"));
+        let shown = terminal::results(&record, &summary, Style::PLAIN);
+        let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(shown.contains("500 of 1500 requests that were due"), "{shown}");
+        assert!(shown.contains("≥ before a latency") && shown.contains(&unserved), "{shown}");
     }
 }

@@ -2,10 +2,10 @@
 
 use askama::Template;
 
-use super::terminal::{by_traffic, latency_phase};
-use super::{answer, beside_paper, busiest, charts};
+use super::terminal::by_traffic;
+use super::{answer, beside_paper, busiest, charts, latency};
 use crate::report::html::{ChartView, VIEWER_LICENCES, manifest, shell_command, unbroken, view, viewer};
-use crate::report::text::{self, count, duration, interval, ratio_times, tenths, whole};
+use crate::report::text::{self, count, interval, ratio_times, tenths, whole};
 use crate::stats::Direction;
 use crate::stats::cluster::{CellSummary, ClusterSummary};
 use crate::store::Record;
@@ -19,6 +19,8 @@ struct Page<'a> {
     record: &'a Record,
     rounds: u32,
     setting: String,
+    /// What the blocks of a round have in common.
+    alike: &'static str,
     charts: Vec<(String, ChartView)>,
     rows: Vec<Row>,
     paper: Option<Paper<'a>>,
@@ -61,6 +63,7 @@ pub fn page(record: &Record, summary: &ClusterSummary) -> Result<String, askama:
         date: text::date(record.created_unix_s),
         record,
         rounds: summary.rounds,
+        alike: if is_open_loop(summary) { "of equal time" } else { "of equal work" },
         setting: record.manifest.hardware.get("cluster").cloned().unwrap_or_default(),
         charts: charts::all(summary).into_iter().map(|(caption, chart)| (caption, view(chart))).collect(),
         rows: by_traffic(summary).into_iter().map(row).collect(),
@@ -80,6 +83,10 @@ pub fn page(record: &Record, summary: &ClusterSummary) -> Result<String, askama:
     .render()
 }
 
+fn is_open_loop(summary: &ClusterSummary) -> bool {
+    summary.cells.iter().any(|cell| cell.cell.rate_per_s.is_some())
+}
+
 fn row(cell: &CellSummary) -> Row {
     let bound = if cell.load_bound { "≥ " } else { "" };
     let (rate, cpu, dispatcher) =
@@ -91,9 +98,6 @@ fn row(cell: &CellSummary) -> Row {
     let against = cell.against.as_ref();
     let times = against.map_or_else(String::new, |against| ratio_times(&against.hits_per_second).replace(" times", ""));
     let by_cpu = against.map_or_else(String::new, |against| ratio_times(&against.by_cpu).replace(" times", ""));
-    let latency = cell.latency_ns.get(latency_phase(cell));
-    let at =
-        |of: fn(&crate::stats::Percentiles) -> u64| latency.map_or("–".to_owned(), |found| duration(of(found) as f64));
     let ends = if rate.low.is_finite() {
         format!("[{}, {}]", count(rate.low), count(rate.high))
     } else {
@@ -116,8 +120,8 @@ fn row(cell: &CellSummary) -> Row {
             micro(cpu),
             by_cpu,
             micro(dispatcher),
-            at(|latency| latency.p50),
-            at(|latency| latency.p99),
+            latency(cell, |found| found.p50),
+            latency(cell, |found| found.p99),
             busiest(cell),
             cell.blocks.to_string(),
         ],

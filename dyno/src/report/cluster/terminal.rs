@@ -2,11 +2,11 @@
 
 use comfy_table::{Attribute, Cell as TableCell, CellAlignment, Color};
 
-use super::{answer, beside_paper, busiest};
+use super::{answer, beside_paper, busiest, latency};
 use crate::report::terminal::{Paint, Style, painted, table, warning_line, wrapped};
-use crate::report::text::{count, duration, interval, percent, ratio_times, tenths};
+use crate::report::text::{count, interval, percent, ratio_times, tenths};
+use crate::stats::Direction;
 use crate::stats::cluster::{CellSummary, ClusterSummary};
-use crate::stats::{Direction, Percentiles};
 use crate::store::Record;
 
 /// The phase whose latency is shown.
@@ -49,13 +49,17 @@ pub fn results(record: &Record, summary: &ClusterSummary, style: Style) -> Strin
 
 fn notes(summary: &ClusterSummary) -> Vec<String> {
     let baseline = summary.cells.first().map_or("", |cell| cell.cell.policy.name());
-    vec![format!(
+    let mut notes = vec![format!(
         "accepted: of the sessions offered again. times: hits/s by those of {baseline} in the same round. µs/hit: CPU of all backends; \
          µs/conn: CPU of the dispatcher. busiest: connections that the busiest backend got ({} is even). 95 %: confidence interval, from {} \
          rounds.",
         even(summary),
         summary.rounds
-    )]
+    )];
+    if summary.cells.iter().any(CellSummary::fell_behind) {
+        notes.push("≥ before a latency: not all were served that were due, and these are in no latency.".to_owned());
+    }
+    notes
 }
 
 fn even(summary: &ClusterSummary) -> String {
@@ -93,8 +97,6 @@ fn row(cell: &CellSummary) -> Vec<TableCell> {
     let right = |text: String| TableCell::new(text).set_alignment(CellAlignment::Right);
     let bound = if cell.load_bound { "≥ " } else { "" };
     let cpu = cell.backend_cpu_ns_per_hit;
-    let latency = cell.latency_ns.get(latency_phase(cell));
-    let at = |of: fn(&Percentiles) -> u64| latency.map_or("–".to_owned(), |found| duration(of(found) as f64));
     let accepted = cell.accepted_percent_of_offered.value;
     let against = cell.against.as_ref().map(|against| against.hits_per_second);
     let (times, ends) = against.map_or_else(Default::default, |ratio| {
@@ -114,8 +116,8 @@ fn row(cell: &CellSummary) -> Vec<TableCell> {
         right(tenths(cpu.value / 1e3)),
         right(interval(cpu.low / 1e3, cpu.high / 1e3)),
         right(tenths(cell.dispatcher_cpu_ns_per_connection.value / 1e3)),
-        right(at(|latency| latency.p50)),
-        right(at(|latency| latency.p99)),
+        right(latency(cell, |found| found.p50)),
+        right(latency(cell, |found| found.p99)),
         right(busiest(cell)),
     ]
 }

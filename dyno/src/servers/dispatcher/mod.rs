@@ -150,8 +150,8 @@ impl Dispatcher {
     ///
     /// # Errors
     /// The dispatcher does not answer, or not as it should.
-    pub fn connections(&self) -> Result<Vec<u64>> {
-        let counts = match &self.counter {
+    pub fn connections(&mut self) -> Result<Vec<u64>> {
+        let counts = match &mut self.counter {
             Counter::Own(counter) => counter.read(),
             Counter::Haproxy(counter) => counter.read(),
             Counter::Nginx(counter) => counter.read(),

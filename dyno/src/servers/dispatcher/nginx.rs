@@ -1,11 +1,13 @@
 //! nginx's stream module: it passes TLS through, by a consistent hash of the client's address.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use super::super::nginx::worker_connections;
 use super::super::worker_user::worker_user;
 use super::super::{Prepared, programs};
 use crate::exit::{Exit, OrExit};
@@ -44,15 +46,39 @@ fn find() -> Result<(PathBuf, Option<PathBuf>)> {
 #[derive(Debug)]
 pub(super) struct Counter {
     log: PathBuf,
+    /// As the log names them.
     backends: Vec<String>,
+    /// Of the log this much is counted: it grows with every connection, and is read after each block.
+    counted_bytes: u64,
+    counts: Vec<u64>,
 }
 
 impl Counter {
+    fn new(log: PathBuf, backends: &[SocketAddr]) -> Counter {
+        let counts = vec![0; backends.len()];
+        Counter { log, backends: backends.iter().map(ToString::to_string).collect(), counted_bytes: 0, counts }
+    }
+
     /// Connections to each backend so far. A connection is logged when it ends.
-    pub(super) fn read(&self) -> Result<Vec<u64>> {
-        let text = fs::read_to_string(&self.log).with_context(|| format!("read {}", self.log.display()))?;
-        let count = |backend: &String| text.lines().filter(|line| line == backend).count() as u64;
-        Ok(self.backends.iter().map(count).collect())
+    pub(super) fn read(&mut self) -> Result<Vec<u64>> {
+        self.count_new_lines().with_context(|| format!("read {}", self.log.display()))?;
+        Ok(self.counts.clone())
+    }
+
+    fn count_new_lines(&mut self) -> Result<()> {
+        let mut log = File::open(&self.log)?;
+        log.seek(SeekFrom::Start(self.counted_bytes))?;
+        let mut text = String::new();
+        log.read_to_string(&mut text)?;
+        // A line that is being written is counted when it is whole.
+        let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+        for line in whole.lines() {
+            if let Some(backend) = self.backends.iter().position(|backend| backend == line) {
+                self.counts[backend] += 1;
+            }
+        }
+        self.counted_bytes += whole.len() as u64;
+        Ok(())
     }
 }
 
@@ -77,8 +103,7 @@ pub(super) fn prepare(backends: &[SocketAddr], directory: &Path, listen: SocketA
         processes: 2,
         ..Prepared::new(program, arguments)
     };
-    let backends = backends.iter().map(ToString::to_string).collect();
-    Ok((prepared, Counter { log: directory.join(COUNT_FILE), backends }))
+    Ok((prepared, Counter::new(directory.join(COUNT_FILE), backends)))
 }
 
 fn configuration(
@@ -96,7 +121,7 @@ fn configuration(
             "worker_processes 1;".to_owned(),
             format!("pid {};", directory.join("nginx.pid").display()),
             format!("error_log {} warn;", directory.join(ERROR_LOG_FILE).display()),
-            "events { worker_connections 16384; }".to_owned(),
+            format!("events {{ worker_connections {}; }}", worker_connections()),
             "stream {".to_owned(),
             "    log_format upstream '$upstream_addr';".to_owned(),
             // Written in large pieces, so that counting costs next to nothing.
@@ -105,7 +130,8 @@ fn configuration(
             "        hash $remote_addr consistent;".to_owned(),
         ]
         .into_iter()
-        .chain(backends.iter().map(|backend| format!("        server {backend};"))),
+        // One that has failed gets its connections all the same: the others shall not take them over unnoticed.
+        .chain(backends.iter().map(|backend| format!("        server {backend} max_fails=0;"))),
     );
     lines.extend(
         ["    }", "    server {"]
@@ -113,8 +139,50 @@ fn configuration(
             .map(str::to_owned)
             .chain([format!("        listen {listen} backlog=4096;")])
             .chain(
-                ["        proxy_pass cluster;", "        proxy_connect_timeout 3s;", "    }", "}"].map(str::to_owned),
+                [
+                    "        proxy_pass cluster;",
+                    "        proxy_connect_timeout 3s;",
+                    "        proxy_next_upstream off;",
+                    "    }",
+                    "}",
+                ]
+                .map(str::to_owned),
             ),
     );
     Ok(lines.join("\n") + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn backends() -> [SocketAddr; 2] {
+        ["127.0.0.1:81".parse().unwrap(), "127.0.0.1:8".parse().unwrap()]
+    }
+
+    #[test]
+    fn the_log_is_counted_once_and_by_whole_lines() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(COUNT_FILE);
+        let mut log = File::create(&path).unwrap();
+        let mut counter = Counter::new(path, &backends());
+        assert_eq!(counter.read().unwrap(), [0, 0]);
+        log.write_all(b"127.0.0.1:81\n127.0.0.1:8\n-\n127.0.0.1:8").unwrap();
+        assert_eq!(counter.read().unwrap(), [1, 1]);
+        log.write_all(b"1\n127.0.0.1:8\n").unwrap();
+        assert_eq!(counter.read().unwrap(), [2, 2]);
+        assert_eq!(counter.read().unwrap(), [2, 2]);
+    }
+
+    #[test]
+    fn a_failed_backend_keeps_its_connections() {
+        let listen = "127.0.0.1:2".parse().unwrap();
+        let text = configuration(&backends(), Path::new("/d"), listen, None).unwrap();
+        for part in ["server 127.0.0.1:81 max_fails=0;", "server 127.0.0.1:8 max_fails=0;", "proxy_next_upstream off;"]
+        {
+            assert!(text.contains(part), "{text}");
+        }
+    }
 }
