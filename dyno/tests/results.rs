@@ -74,6 +74,7 @@ fn json_is_as_documented() {
     let documented: Value = serde_json::from_str(example).expect("the documented example is JSON");
     let mut record = record();
     record.configurations[2].kind = tlsdyno::store::Kind::Loaded;
+    record.blocks.iter_mut().for_each(|block| block.pace_ps = 60_000);
     let printed: Value = serde_json::from_str(&json::results(&record, &Summary::of(&record))).expect("JSON");
     let mut all = keys_of(&printed);
     for record in [questions::record(6, 0.01), questions::setup_and_data(6, 0.01)] {
