@@ -1,7 +1,9 @@
 /*
  * Forks while another thread uses the provider: the children go on working, and what parent and children draw from the
  * random generator never repeats. That thread uses only what is fetched and initialised already: libcrypto's own locks
- * are not made for such a fork and would stay locked in the child, with any provider.
+ * are not made for such a fork and would stay locked in the child, with any provider. AddressSanitizer's allocator is
+ * not either (clang 14), unlike glibc's and jemalloc's: under it the thread stands between two digests while the process
+ * forks.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,7 +17,30 @@
 
 enum { CHILDREN = 4, ROUNDS = 50 };
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define STANDS_STILL_AT_FORK 1
+#endif
+#endif
+
 static atomic_bool stop;
+#ifdef STANDS_STILL_AT_FORK
+static pthread_mutex_t digesting = PTHREAD_MUTEX_INITIALIZER;
+#endif
+
+static void lock_digesting(void)
+{
+#ifdef STANDS_STILL_AT_FORK
+    CHECK(pthread_mutex_lock(&digesting) == 0);
+#endif
+}
+
+static void unlock_digesting(void)
+{
+#ifdef STANDS_STILL_AT_FORK
+    CHECK(pthread_mutex_unlock(&digesting) == 0);
+#endif
+}
 
 static void *keep_digesting(void *digest)
 {
@@ -24,8 +49,10 @@ static void *keep_digesting(void *digest)
 
     CHECK(context != NULL);
     while (!stop) {
+        lock_digesting();
         CHECK(EVP_DigestInit_ex(context, digest, NULL) == 1);
         CHECK(EVP_DigestFinal_ex(context, out, NULL) == 1);
+        unlock_digesting();
     }
     EVP_MD_CTX_free(context);
     return NULL;
@@ -51,8 +78,12 @@ int main(void)
     work();
     CHECK(pthread_create(&worker, NULL, keep_digesting, digest) == 0);
     for (size_t i = 0; i < CHILDREN; i++) {
-        pid_t child = fork();
+        pid_t child;
 
+        lock_digesting();
+        child = fork();
+        if (child != 0)
+            unlock_digesting();
         CHECK(child >= 0);
         if (child == 0) {
             alarm(20); /* a lock that the fork left locked must not hang the test */
