@@ -6,6 +6,7 @@
  * forks.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,7 +24,7 @@ enum { CHILDREN = 4, ROUNDS = 50 };
 #endif
 #endif
 
-static atomic_bool stop;
+static atomic_bool begun, stop;
 #ifdef STANDS_STILL_AT_FORK
 static pthread_mutex_t digesting = PTHREAD_MUTEX_INITIALIZER;
 #endif
@@ -53,6 +54,7 @@ static void *keep_digesting(void *digest)
         CHECK(EVP_DigestInit_ex(context, digest, NULL) == 1);
         CHECK(EVP_DigestFinal_ex(context, out, NULL) == 1);
         unlock_digesting();
+        begun = true;
     }
     EVP_MD_CTX_free(context);
     return NULL;
@@ -77,6 +79,8 @@ int main(void)
     CHECK(words != MAP_FAILED && digest != NULL);
     work();
     CHECK(pthread_create(&worker, NULL, keep_digesting, digest) == 0);
+    while (!begun)
+        CHECK(sched_yield() == 0);
     for (size_t i = 0; i < CHILDREN; i++) {
         pid_t child;
 
