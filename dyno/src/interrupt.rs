@@ -1,15 +1,15 @@
 //! Ctrl-C and SIGTERM: the first asks for a clean end, the second ends at once.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Context;
+use anyhow::{Context, Result, anyhow};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::exit::Exit;
+use crate::exit::{Exit, OrExit};
 
 /// A flag that the first Ctrl-C or SIGTERM sets; a second one ends the process with [`Exit::Interrupted`]. Call it once.
-pub fn flag() -> anyhow::Result<Arc<AtomicBool>> {
+pub fn flag() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order: the first signal finds the flag still unset and so does not end the process.
@@ -18,4 +18,15 @@ pub fn flag() -> anyhow::Result<Arc<AtomicBool>> {
             .context("failed to install the handler for Ctrl-C")?;
     }
     Ok(stop)
+}
+
+/// Asked between two pieces of work.
+///
+/// # Errors
+/// The flag is set.
+pub fn check(stop: &AtomicBool) -> Result<()> {
+    if stop.load(Ordering::Relaxed) {
+        return Err(anyhow!("Ctrl-C")).or_exit(Exit::Interrupted);
+    }
+    Ok(())
 }

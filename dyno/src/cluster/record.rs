@@ -1,32 +1,17 @@
 //! The record of a cluster experiment before its first block.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::cell::Cell;
 use super::model::ClusterExperiment;
 use super::place::Placement;
 use super::rig::{ClusterRig, Stand};
 use crate::experiment::manifest;
-use crate::store::{Calibration, Configuration, FORMAT, Kind, Manifest, Preflight, Record, Warning};
+use crate::store::{Calibration, Configuration, Kind, Preflight, Record, Warning};
 
 /// A record without configurations and blocks.
 pub fn empty(experiment: &ClusterExperiment, seed: u64) -> Record {
-    let mut manifest = Manifest::default();
-    manifest.seeds.insert("order of blocks".to_owned(), seed);
-    Record {
-        format: FORMAT,
-        id: String::new(),
-        created_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
-        finished: false,
-        question: experiment.question.clone(),
-        manifest,
-        configurations: Vec::new(),
-        blocks: Vec::new(),
-        warnings: Vec::new(),
-        experiment: None,
-        cluster: Some(experiment.clone()),
-    }
+    Record { cluster: Some(experiment.clone()), ..Record::begun_now(&experiment.question, seed) }
 }
 
 /// A cell as a configuration of the record, with the checks that it passed.

@@ -271,11 +271,7 @@ impl ClusterRig {
 }
 
 fn living_cpu_ns(instance: &mut Instance, name: &str) -> Result<u64> {
-    let cpu = instance.cpu_ns();
-    if let Some(obituary) = instance.obituary() {
-        return Err(anyhow!("{name}: {obituary}{}", tail(instance))).or_exit(Exit::Server);
-    }
-    cpu
+    instance.living_cpu_ns(|instance, obituary| format!("{name}: {obituary}{}", tail(instance)))
 }
 
 /// The dispatcher's counts as soon as they add up to `wanted`, or as they are when it takes too long.

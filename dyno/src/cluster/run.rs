@@ -1,7 +1,6 @@
 //! Runs a cluster experiment: starts everything, checks everything, then measures block after block in random order until the time is up.
 
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow};
@@ -14,10 +13,12 @@ use super::{record, verify};
 use crate::exit::{Exit, OrExit};
 use crate::experiment::cpus;
 use crate::experiment::job::Timed;
+use crate::experiment::journal::{self, Finished};
 use crate::experiment::load_process::LoadProcess;
 use crate::experiment::manifest;
-use crate::experiment::run::{Finished, Observer, shuffled};
+use crate::experiment::observer::Observer;
 use crate::experiment::schedule::{Piece, Schedule, pieces, schedule_rounds, typical_users};
+use crate::interrupt;
 use crate::stats::prng::SplitMix64;
 use crate::store::{BackendUse, Block, ClusterBlock, Journal, Warning};
 
@@ -45,12 +46,12 @@ pub fn run(experiment: &ClusterExperiment, stop: &AtomicBool, observer: &mut dyn
     let mut record = record::empty(experiment, seed);
     let cells = experiment.cells();
     for &sharing in &experiment.cluster.sessions {
-        check_stop(stop)?;
+        interrupt::check(stop)?;
         observer.step(&format!("starting {} servers and the dispatchers", experiment.cluster.backends));
         rig.start_group(experiment, sharing)?;
     }
     for cell in &cells {
-        check_stop(stop)?;
+        interrupt::check(stop)?;
         rig.start_cell(cell)?;
     }
     record.configurations = rig.stands.iter().map(|stand| record::configuration(stand, &cells)).collect();
@@ -60,29 +61,13 @@ pub fn run(experiment: &ClusterExperiment, stop: &AtomicBool, observer: &mut dyn
     record::describe(&mut record, experiment, &rig);
     observer.step("starting the load process");
     let load = rig.start_load(experiment)?;
-    let journal = Journal::begin(record);
-    if let Some(failure) = journal.failure() {
-        observer.trouble(&failure.to_string());
-    }
+    let journal = journal::begin(record, observer);
     let mut session = Session { experiment, cells, rig, load, journal, stop, started: Instant::now() };
     let outcome = session.measure(seed, observer);
-    let Session { mut journal, rig, load, .. } = session;
+    let Session { journal, rig, load, .. } = session;
     observer.finished();
     drop((load, rig));
-    let cut_short = outcome.err();
-    if let Some(error) = &cut_short {
-        let warning = Warning::Stopped { rounds: journal.complete_rounds(), cause: format!("{error:#}") };
-        journal.change(|record| record.warnings.push(warning));
-    }
-    let (record, stored) = journal.finish(cut_short.is_none(), Path::new("."));
-    Ok(Finished { record, cut_short, stored })
-}
-
-fn check_stop(stop: &AtomicBool) -> Result<()> {
-    if stop.load(Ordering::Relaxed) {
-        return Err(anyhow!("Ctrl-C")).or_exit(Exit::Interrupted);
-    }
-    Ok(())
+    Ok(journal::end(journal, outcome))
 }
 
 /// The measuring itself.
@@ -125,10 +110,10 @@ impl Session<'_> {
             }
             let began = Instant::now();
             let work = Work { seed: order.next_u64(), ..work.clone() };
-            for (position, index) in shuffled(&all, &mut order).into_iter().enumerate() {
-                check_stop(self.stop)?;
+            for (position, index) in order.shuffled(&all).into_iter().enumerate() {
+                interrupt::check(self.stop)?;
                 let block = Block { round, position_in_round: position as u32, ..self.block(index, &work)? };
-                self.add(block, observer);
+                journal::add(&mut self.journal, block, observer);
                 let done = (self.started.elapsed().as_secs_f64() / budget.as_secs_f64()).min(1.0);
                 let name = &self.journal.record().configurations[index].name;
                 let left = budget.saturating_sub(self.started.elapsed());
@@ -139,14 +124,6 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn add(&mut self, block: Block, observer: &mut dyn Observer) {
-        let worked = self.journal.failure().is_none();
-        self.journal.add_block(block);
-        if worked && let Some(failure) = self.journal.failure() {
-            observer.trouble(&failure.to_string());
-        }
-    }
-
     /// Runs each cell once for a short time: warm-up, learning and timing. Answers seconds per request, in the order of the cells.
     fn calibrate(&mut self, observer: &mut dyn Observer, budget: Duration) -> Result<Vec<f64>> {
         let requests_of_users = self.requests_of_users();
@@ -154,7 +131,7 @@ impl Session<'_> {
             / requests_of_users.len().max(1) as f64;
         let mut seconds = Vec::new();
         for index in 0..self.cells.len() {
-            check_stop(self.stop)?;
+            interrupt::check(self.stop)?;
             let wanted =
                 f64::from(self.cells[index].clients * CALIBRATION_CONNECTIONS) * self.requests_each() / average;
             let users = (wanted.ceil() as u32).max(self.cells[index].clients);

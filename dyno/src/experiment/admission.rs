@@ -7,9 +7,9 @@ use anyhow::{Result, anyhow};
 
 use super::hardware;
 use super::model::{ConfigurationModel, Experiment};
+use super::observer::Observer;
 use super::preflight::{Check, Subject, preflight};
 use super::rig::Rig;
-use super::run::Observer;
 use crate::exit::{Exit, OrExit, code_of};
 use crate::servers;
 use crate::store::{Configuration, Kind, Preflight, Record, Warning};

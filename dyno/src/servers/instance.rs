@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 
 use super::abilities::Wanted;
@@ -380,6 +380,19 @@ impl Instance {
         match &mut *account {
             CpuAccount::Cgroup(group) => group.cpu_ns(),
             CpuAccount::Threads(_) => account.read_ns(&self.supervised.processes()),
+        }
+    }
+
+    /// [`Instance::cpu_ns`] of a server that lives. Of one that has died the accounting may answer (control group) or fail (no process is
+    /// left to read); either way the death is the news.
+    ///
+    /// # Errors
+    /// What `died` makes of the obituary; that the accounting cannot be read.
+    pub fn living_cpu_ns(&mut self, died: impl FnOnce(&Instance, &str) -> String) -> Result<u64> {
+        let cpu = self.cpu_ns();
+        match self.obituary() {
+            Some(obituary) => Err(anyhow!(died(self, &obituary))).or_exit(Exit::Server),
+            None => cpu,
         }
     }
 

@@ -26,6 +26,15 @@ impl SplitMix64 {
         ((u128::from(self.next_u64()) * len as u128) >> 64) as usize
     }
 
+    /// The same items in random order (Fisher and Yates 1938).
+    pub fn shuffled(&mut self, items: &[usize]) -> Vec<usize> {
+        let mut items = items.to_vec();
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+        items
+    }
+
     /// Uniform in the open interval (0, 1).
     pub fn uniform(&mut self) -> f64 {
         ((self.next_u64() >> 12) as f64 + 0.5) / (1u64 << 52) as f64
@@ -49,6 +58,17 @@ mod tests {
         let mut random = SplitMix64::new(1_234_567);
         let got: Vec<u64> = (0..3).map(|_| random.next_u64()).collect();
         assert_eq!(got, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+    }
+
+    #[test]
+    fn every_order_is_complete_and_rounds_differ() {
+        let mut generator = SplitMix64::new(1);
+        let indices = [3, 5, 8, 9, 11, 12];
+        let first = generator.shuffled(&indices);
+        assert_ne!(first, generator.shuffled(&indices));
+        let mut sorted = first;
+        sorted.sort_unstable();
+        assert_eq!(sorted, indices);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! form.
 
 use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +46,26 @@ pub struct Record {
     /// The cluster experiment, if it was one: its cells are the configurations, in this order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterExperiment>,
+}
+
+impl Record {
+    /// A record that begins now, without configurations and blocks. The seed is that of the order of its blocks.
+    pub fn begun_now(question: &str, seed: u64) -> Record {
+        let seeds = BTreeMap::from([("order of blocks".to_owned(), seed)]);
+        Record {
+            format: FORMAT,
+            id: String::new(),
+            created_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            finished: false,
+            question: question.to_owned(),
+            manifest: Manifest { seeds, ..Manifest::default() },
+            configurations: Vec::new(),
+            blocks: Vec::new(),
+            warnings: Vec::new(),
+            experiment: None,
+            cluster: None,
+        }
+    }
 }
 
 /// The circumstances of an experiment: what somebody needs to judge it and to repeat it. Unknown texts are empty.

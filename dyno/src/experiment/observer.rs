@@ -1,0 +1,21 @@
+//! Whom an experiment tells how far it is.
+
+use std::time::Duration;
+
+use super::schedule::Schedule;
+
+/// What the runner tells while it works.
+pub trait Observer {
+    /// A step of the preparation began.
+    fn step(&mut self, text: &str);
+    /// The preflight of a configuration is done.
+    fn preflight(&mut self, name: &str, passed: usize, failed: &[String]);
+    /// Something went wrong that does not stop the experiment.
+    fn trouble(&mut self, text: &str);
+    /// Measuring began.
+    fn measuring(&mut self, schedule: &Schedule, configurations: usize);
+    /// This part of the measuring time is over, 0 to 1, with the time left.
+    fn progress(&mut self, done: f64, left: Duration, text: &str);
+    /// Everything is done or was stopped.
+    fn finished(&mut self);
+}

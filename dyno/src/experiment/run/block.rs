@@ -1,0 +1,187 @@
+//! One block: the server is there, the load runs, CPU time is read before and after, and the result is judged.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use tlsdyno_tls::Stage;
+
+use super::Session;
+use crate::exit::{Exit, OrExit};
+use crate::experiment::admission::can_resume;
+use crate::experiment::job::OutcomeRecord;
+use crate::experiment::manifest;
+use crate::experiment::schedule::typical_users;
+use crate::experiment::verify::{
+    Achieved, Capacity, Expected, ExpectedFull, Verdict, differs, reuse_warning, tls_faults, verify,
+};
+use crate::servers::{self, Instance};
+use crate::store::{Block, Kind};
+
+/// Users for each worker process of a server that was just started: the first connection of each costs more.
+const WARM_UP_EACH: u32 = 4;
+
+impl Session<'_> {
+    /// One block of one configuration.
+    pub(super) fn block(&mut self, index: usize, users: Range<u32>) -> Result<Block> {
+        self.activate(index)?;
+        let mut expected = Expected::of(&self.rig.site.workload, users.clone(), &self.experiment.load)?;
+        if !can_resume(self.experiment, &self.rig.stands[index].model) {
+            // No cache and no tickets, whatever the workload's users would resume.
+            expected.full = ExpectedFull::Share(1.0);
+        }
+        let steal_before = manifest::steal_ns();
+        let started_ns = self.started.elapsed().as_nanos() as u64;
+        let cpu_before = self.server_cpu_ns(index)?;
+        let beside_before = self.companion_cpu_ns(index)?;
+        let pace_before = self.pace.read(&self.rig.stands[index].placement.server);
+        let outcome = self.load.run(index, self.rig.stands[index].address(), users);
+        let pace_after = self.pace.read(&self.rig.stands[index].placement.server);
+        let cpu_after = self.server_cpu_ns(index);
+        let (outcome, cpu_after) = match (outcome, cpu_after) {
+            (Ok(outcome), Ok(cpu)) => (outcome, cpu),
+            (Err(error), _) | (_, Err(error)) => {
+                let name = self.rig.stands[index].model.name.clone();
+                return Err(error.context(format!("measure \"{name}\"{}", self.tail(index))));
+            }
+        };
+        let nothing_answered = outcome.hits == 0 && !outcome.errors.is_empty() && !outcome.stopped;
+        if outcome.gave_up || nothing_answered {
+            let name = self.rig.stands[index].model.name.clone();
+            let faults = tls_faults(&outcome).map(|faults| format!("; {faults}")).unwrap_or_default();
+            let hangs = anyhow!("the server of \"{name}\" answers no more{faults}{}", self.tail(index));
+            return Err(hangs).or_exit(Exit::Server);
+        }
+        let server_cpu_ns = cpu_after.saturating_sub(cpu_before);
+        let companion_cpu_ns = self.companion_cpu_ns(index)?.saturating_sub(beside_before);
+        let verdict = self.judge(index, &outcome, expected, server_cpu_ns, companion_cpu_ns);
+        Ok(Block {
+            configuration: index,
+            started_ns,
+            elapsed_ns: outcome.elapsed_ns,
+            hits: outcome.hits,
+            body_bytes: outcome.body_bytes,
+            server_cpu_ns,
+            client_cpu_ns: outcome.client_cpu_ns,
+            companion_cpu_ns,
+            connections: outcome.connections,
+            handshakes_full: outcome.handshakes_full,
+            resumed_intended: outcome.resumed_intended,
+            resumed_offered: outcome.resumed_offered,
+            resumed_accepted: outcome.resumed_accepted,
+            errors: outcome.errors,
+            steal_ns: manifest::steal_ns().saturating_sub(steal_before),
+            pace_ps: pace_after.since(&pace_before),
+            client_bound: verdict.client_bound,
+            valid: verdict.valid,
+            warnings: verdict.warnings,
+            phases: outcome.phases,
+            ..Block::default()
+        })
+    }
+
+    /// Verifies a block, and says what deserves to be said only once.
+    fn judge(
+        &mut self,
+        index: usize,
+        outcome: &OutcomeRecord,
+        expected: Expected,
+        server_cpu_ns: u64,
+        companion_cpu_ns: u64,
+    ) -> Verdict {
+        let configuration = &self.journal.record().configurations[index];
+        let (kind, tls) = (configuration.kind.clone(), configuration.tls);
+        if kind == Kind::AsIs && outcome.errors.is_empty() {
+            self.as_is = expected.achieved(outcome);
+            if self.journal.record().manifest.negotiated.is_empty() {
+                let negotiated = manifest::negotiated_text(&outcome.negotiated);
+                self.journal.change(|record| record.manifest.negotiated = negotiated);
+            }
+            // Connections that open at once by order are no surprise.
+            let ordered = self.experiment.load.all_at_once;
+            let declared = if ordered { self.as_is.without_refusals() } else { Achieved::default() };
+            if differs(outcome, expected, declared) && !self.reuse_told {
+                self.reuse_told = true;
+                self.journal.change(|record| record.configurations[index].warnings.push(reuse_warning(outcome)));
+            }
+        }
+        let model = &self.rig.stands[index].model;
+        // A minimal set-up has no handshakes to count.
+        let handshakes = tls && model.stages().is_ok_and(|stages| !stages.contains(Stage::Setup));
+        // Neither a perfect cache nor a skeleton refuses anybody, whatever the untouched server does.
+        let refuses_none = model
+            .stages()
+            .is_ok_and(|stages| stages.contains(Stage::SessionCache) || stages.contains(Stage::Handshake));
+        let as_is = match (can_resume(self.experiment, model), refuses_none) {
+            (false, _) => Achieved::default(),
+            (true, true) => self.as_is.without_refusals(),
+            (true, false) => self.as_is,
+        };
+        let as_is = handshakes.then_some(as_is);
+        let placement = &self.rig.stands[index].placement;
+        let capacity = Capacity {
+            server_cpus: placement.server_cpus,
+            load_cpus: placement.load_cpus,
+            beside_load_ns: if self.rig.stands[index].companion_shares_load { companion_cpu_ns } else { 0 },
+            waits: model.accelerator.is_some(),
+        };
+        let verdict = verify(outcome, expected, server_cpu_ns, as_is, capacity);
+        if verdict.unsaturated {
+            self.unsaturated.insert(index);
+        }
+        verdict
+    }
+
+    /// Starts the server of this configuration where it does not run. One that was restarted is not measured cold: it is checked again and
+    /// does one piece of work untimed.
+    fn activate(&mut self, index: usize) -> Result<()> {
+        let began = Instant::now();
+        let renewed = self.experiment.measure.fresh_servers && self.rig.renew(index);
+        if !self.rig.activate(index)? && !renewed {
+            return Ok(());
+        }
+        let stand = &mut self.rig.stands[index];
+        let workers = stand.instance().map_or(Vec::new(), |instance| instance.worker_pids());
+        for (_, library) in stand.libraries() {
+            servers::require_mapped(&workers, &library).or_exit(Exit::Server)?;
+        }
+        let users = self.users_min().max(WARM_UP_EACH * workers.len() as u32).min(self.load.users);
+        let piece = typical_users(&self.requests_of_users(), users);
+        self.load.run(index, self.rig.stands[index].address(), piece.users)?;
+        self.restarts = (self.restarts.0 + began.elapsed(), self.restarts.1 + 1);
+        Ok(())
+    }
+
+    /// CPU time of the server, read when it has come to rest: the last closes are still its work.
+    fn server_cpu_ns(&mut self, index: usize) -> Result<u64> {
+        const SETTLING_STEP: Duration = Duration::from_millis(2);
+        const SETTLING_STEPS: u32 = 20;
+        let stand = &mut self.rig.stands[index];
+        let name = stand.model.name.clone();
+        let instance = stand.instance().with_context(|| format!("the server of \"{name}\" does not run"))?;
+        let died = |_: &Instance, obituary: &str| format!("configuration \"{name}\": {obituary}");
+        let mut last = instance.living_cpu_ns(died)?;
+        for _ in 0..SETTLING_STEPS {
+            std::thread::sleep(SETTLING_STEP);
+            let now = instance.living_cpu_ns(died)?;
+            if now == last {
+                break;
+            }
+            last = now;
+        }
+        Ok(last)
+    }
+
+    /// CPU time of the servers that this one needs beside it.
+    fn companion_cpu_ns(&mut self, index: usize) -> Result<u64> {
+        let costs =
+            self.rig.stands[index].instance().map_or(Ok(Vec::new()), |instance| instance.companions_cpu_ns())?;
+        Ok(costs.iter().map(|(_, ns)| ns).sum())
+    }
+
+    /// What the server's log says, as the end of an error message.
+    pub(super) fn tail(&mut self, index: usize) -> String {
+        let tail = self.rig.stands[index].instance().map(|instance| instance.log_tail()).unwrap_or_default();
+        if tail.is_empty() { String::new() } else { format!("; the server's log ends with:\n{tail}") }
+    }
+}
