@@ -20,7 +20,7 @@ fn main() -> ExitCode {
         Some("stage-matrix") => stage_matrix::run(&arguments[1..]),
         _ => {
             eprintln!(
-                "usage: cargo run -p xtask -- bench-client [--rounds N] [--seconds N] | bench-dispatch [--rounds N] | calibrate-series [--runs N] | \
+                "usage: cargo run -p xtask -- bench-client [--rounds N] [--seconds N] [--operation NAME]... | bench-dispatch [--rounds N] | calibrate-series [--runs N] | \
                  instrument-instructions [--keep DIRECTORY] [SERVER...] | openssl-series | stage-matrix [SERVER...]"
             );
             return ExitCode::from(2);

@@ -1,0 +1,119 @@
+//! What the rows must keep to, and the table.
+
+use std::fmt::Write as _;
+
+use super::Row;
+use super::client::{Client, Effort};
+use super::operation::Operation;
+
+/// At most `share` of the other clients' best.
+struct Bar {
+    operation: Operation,
+    own: Effort,
+    share: f64,
+    against: &'static [Client],
+}
+
+/// What most people have.
+const COMMON: &[Client] = &[Client::Wrk, Client::H2load];
+const OHA: &[Client] = &[Client::Oha];
+const FLOOR: &[Client] = &[Client::OwnBareTcp];
+
+const fn bar(operation: Operation, own: Effort, share: f64, against: &'static [Client]) -> Bar {
+    Bar { operation, own, share, against }
+}
+
+const BARS: [Bar; 13] = [
+    bar(Operation::Ecdsa, Effort::Honest, 0.28, COMMON),
+    bar(Operation::Ecdsa, Effort::Floor, 0.09, COMMON),
+    bar(Operation::Ecdsa, Effort::Honest, 0.75, OHA),
+    bar(Operation::Ecdsa, Effort::Floor, 0.25, OHA),
+    bar(Operation::Ecdsa, Effort::Floor, 2.0, FLOOR),
+    bar(Operation::Rsa, Effort::Honest, 0.25, COMMON),
+    bar(Operation::Rsa, Effort::Floor, 0.12, COMMON),
+    bar(Operation::Rsa, Effort::Honest, 0.75, OHA),
+    bar(Operation::Rsa, Effort::Floor, 0.25, OHA),
+    bar(Operation::Ticket12, Effort::Honest, 0.35, COMMON),
+    bar(Operation::Psk13, Effort::Honest, 0.30, COMMON),
+    bar(Operation::Kept1k, Effort::Honest, 0.60, COMMON),
+    bar(Operation::Kept1m, Effort::Honest, 0.80, COMMON),
+];
+
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
+}
+
+/// The Markdown table. Missing clients have a row that says how to get them.
+pub fn table(rows: &[Row]) -> String {
+    let mut out = String::from(
+        "| operation | client | client µs | of wrk | client busy | server µs | resumed | operations |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for row in rows {
+        let (operation, client) = (row.operation.title(), row.client.name());
+        if row.client_us.is_empty() {
+            let why = match &row.failure {
+                None => format!("not installed: {}", row.client.source()),
+                Some(_) => "failed: see below".to_owned(),
+            };
+            writeln!(out, "| {operation} | {client} | {why} | | | | | |").expect("writing to a string succeeds");
+            continue;
+        }
+        let of_wrk = measured(rows, row.operation, Client::Wrk)
+            .map_or_else(|| "-".to_owned(), |wrk| format!("{:.2}", median(&row.client_us) / median(&wrk.client_us)));
+        let resumed = match row.logged.requests {
+            0 => "-".to_owned(),
+            requests => format!("{:.1} %", 100.0 * row.logged.resumed as f64 / requests as f64),
+        };
+        let [own_us, busy, server_us] = [&row.client_us, &row.client_busy, &row.server_us].map(|values| median(values));
+        writeln!(
+            out,
+            "| {operation} | {client} | {own_us:.1} | {of_wrk} | {:.0} % | {server_us:.1} | {resumed} | {} |",
+            100.0 * busy,
+            row.operations
+        )
+        .expect("writing to a string succeeds");
+    }
+    out
+}
+
+fn measured(rows: &[Row], operation: Operation, client: Client) -> Option<&Row> {
+    rows.iter().find(|row| row.operation == operation && row.client == client && !row.client_us.is_empty())
+}
+
+/// Prints a line for each bar whose operation was measured; answers how many are missed (where ours failed, that too), and of how many.
+pub fn verdicts(rows: &[Row]) -> (usize, usize) {
+    let (mut missed, mut all) = (0, 0);
+    println!();
+    for bar in BARS.iter().filter(|bar| rows.iter().any(|row| row.operation == bar.operation)) {
+        all += 1;
+        let row = |client| measured(rows, bar.operation, client);
+        let best = bar.against.iter().filter_map(|client| row(*client));
+        let best = best.min_by(|one, other| median(&one.client_us).total_cmp(&median(&other.client_us)));
+        let own = Client::Own(bar.own);
+        let title = bar.operation.title();
+        let names: Vec<_> = bar.against.iter().map(|client| client.name()).collect();
+        let (Some(row), Some(best)) = (row(own), best) else {
+            println!("not judged: {title}: {} against {}", own.name(), names.join(" and "));
+            missed += usize::from(row(own).is_none());
+            continue;
+        };
+        // Rounds that both were in: neighbours in time.
+        let ratios: Vec<f64> = row.client_us.iter().zip(&best.client_us).map(|(own, best)| own / best).collect();
+        let ratio = median(&ratios);
+        let verdict = if ratio <= bar.share { "met" } else { "MISSED" };
+        missed += usize::from(ratio > bar.share);
+        let (least, most) =
+            ratios.iter().fold((f64::MAX, f64::MIN), |(least, most), &one| (least.min(one), most.max(one)));
+        println!(
+            "{verdict}: {title}: {} is {ratio:.3} of {} (rounds {least:.3} to {most:.3}), at most {}",
+            own.name(),
+            best.client.name(),
+            bar.share
+        );
+    }
+    (missed, all)
+}

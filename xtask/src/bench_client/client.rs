@@ -1,0 +1,159 @@
+//! The clients and their command lines.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use super::operation::Operation;
+use super::server::Server;
+
+/// Connections of every client: so many that events come in batches.
+const CONNECTIONS: &str = "256";
+
+/// How much tlsdyno's client does of a real one's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    Honest,
+    Lean,
+    Floor,
+}
+
+/// A client of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    Wrk,
+    H2load,
+    Oha,
+    Ab,
+    Bombardier,
+    TlsPerf,
+    Own(Effort),
+    /// tlsdyno without TLS, beside handshakes: the floor under every client.
+    OwnBareTcp,
+}
+
+impl Client {
+    /// The clients that can do an operation at all, in the order of the table.
+    pub fn of(operation: Operation) -> Vec<Client> {
+        let own: &[Client] = match operation {
+            Operation::Tcp => &[Client::OwnBareTcp],
+            _ => &[Client::Own(Effort::Honest), Client::Own(Effort::Lean), Client::Own(Effort::Floor)],
+        };
+        let floor: &[Client] = if operation == Operation::Ecdsa { &[Client::OwnBareTcp] } else { &[] };
+        // tls-perf makes handshakes only, and those of TLS 1.3 it does not resume.
+        let tls_perf: &[Client] = match operation {
+            Operation::Ecdsa | Operation::Rsa | Operation::Ticket12 => &[Client::TlsPerf],
+            _ => &[],
+        };
+        // ab and bombardier never resume.
+        let never_resume: &[Client] = if operation.resumes() { &[] } else { &[Client::Ab, Client::Bombardier] };
+        [&[Client::Wrk, Client::H2load, Client::Oha], never_resume, tls_perf, own, floor].concat()
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Client::Wrk => "wrk",
+            Client::H2load => "h2load",
+            Client::Oha => "oha",
+            Client::Ab => "ab",
+            Client::Bombardier => "bombardier",
+            Client::TlsPerf => "tls-perf",
+            Client::Own(Effort::Honest) => "tlsdyno honest",
+            Client::Own(Effort::Lean) => "tlsdyno lean",
+            Client::Own(Effort::Floor) => "tlsdyno floor",
+            Client::OwnBareTcp => "tlsdyno, bare TCP",
+        }
+    }
+
+    /// Whether each connection carries a request that the server counts and logs.
+    pub fn makes_requests(self) -> bool {
+        self != Client::TlsPerf
+    }
+
+    /// How to get it where it is missing.
+    pub fn source(self) -> &'static str {
+        match self {
+            Client::Wrk | Client::H2load | Client::Ab => "scripts/install-packages bench",
+            Client::Oha => "scripts/install-packages bench, or cargo install oha --locked",
+            Client::Bombardier => {
+                "scripts/install-packages bench, or go install github.com/codesenberg/bombardier@v1.2.6"
+            }
+            Client::TlsPerf => "no distribution or registry carries it; C sources: github.com/tempesta-tech/tls-perf",
+            Client::Own(_) | Client::OwnBareTcp => "cargo build --release -p tlsdyno",
+        }
+    }
+
+    /// Where its program is: in PATH, or where cargo, Go and distributions install programs.
+    pub fn program(self) -> Option<PathBuf> {
+        match self {
+            Client::Own(_) | Client::OwnBareTcp => {
+                Some(env::current_exe().ok()?.with_file_name("tlsdyno")).filter(|path| path.exists())
+            }
+            _ => find(self.name()),
+        }
+    }
+
+    /// Its words after the program. h2load never ends when it is told a time and the server closes, and so gets a number.
+    pub fn arguments(self, operation: Operation, server: &Server, seconds: u32) -> Vec<String> {
+        let operation = if self == Client::OwnBareTcp { Operation::Tcp } else { operation };
+        let url = server.url(operation);
+        let (time, time_s) = (seconds.to_string(), format!("{seconds}s"));
+        let number = (seconds * operation.per_second()).to_string();
+        let close: &[&str] = if operation.keeps() { &[] } else { &["-H", "Connection: close"] };
+        let words = match self {
+            Client::Wrk => [&["-t1", "-c", CONNECTIONS, "-d", &time], close, &[&url]].concat(),
+            Client::H2load => [&["--h1", "-t1", "-c", CONNECTIONS, "-n", &number], close, &[&url]].concat(),
+            Client::Oha => {
+                let close: &[&str] = if operation.keeps() { &[] } else { &["--disable-keepalive"] };
+                [&["--no-tui", "--insecure", "-c", CONNECTIONS, "-z", &time_s], close, &[&url]].concat()
+            }
+            Client::Ab => {
+                let keep: &[&str] = if operation.keeps() { &["-k"] } else { &[] };
+                [&["-q", "-r", "-c", CONNECTIONS, "-t", &time, "-n", "10000000"], keep, &[&url]].concat()
+            }
+            Client::Bombardier => [&["-k", "-c", CONNECTIONS, "-d", &time_s], close, &[&url]].concat(),
+            Client::TlsPerf => {
+                let version = operation.version().expect("tls-perf is for operations with TLS");
+                let tickets: &[&str] = if operation.resumes() { &["--tickets", "on"] } else { &[] };
+                let port = server.port(operation).to_string();
+                let whole = [&["-q", "-l", CONNECTIONS, "-t", "1", "-T", &time, "--tls", version], tickets].concat();
+                return owned(&[&whole[..], &["127.0.0.1", &port]].concat());
+            }
+            Client::Own(effort) => return own(Some(effort), operation, server, &url, &time),
+            Client::OwnBareTcp => return own(None, operation, server, &url, &time),
+        };
+        owned(&words)
+    }
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// tlsdyno waits 4 ms before each look for events, so that it works in batches as a client does that has no time left.
+fn own(effort: Option<Effort>, operation: Operation, server: &Server, url: &str, time: &str) -> Vec<String> {
+    let mut words = vec!["load", url, "--connections", CONNECTIONS, "--batch", "4ms", "--json", "--duration", time];
+    let ca = server.ca_file();
+    if let Some(version) = operation.version() {
+        words.extend(["--tls", version, "--suite", operation.suite()]);
+    }
+    match effort {
+        Some(Effort::Honest) => words.extend(["--effort", "honest", "--ca-file", &ca]),
+        Some(Effort::Lean) => words.extend(["--effort", "lean"]),
+        Some(Effort::Floor) => words.extend(["--effort", "floor"]),
+        None => {}
+    }
+    words.push(if operation.keeps() { "--keep-alive" } else { "--close" });
+    if operation.resumes() {
+        words.extend(["--reuse", "100%"]);
+    }
+    owned(&words)
+}
+
+/// A program in PATH or in one of the directories of cargo, Go and Debian.
+fn find(program: &str) -> Option<PathBuf> {
+    let home = env::var_os("HOME").map(PathBuf::from);
+    let below_home = [".cargo/bin", "go/bin"].iter().filter_map(|place| home.as_ref().map(|home| home.join(place)));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let places: Vec<PathBuf> = env::split_paths(&path).chain(below_home).chain([PathBuf::from("/usr/sbin")]).collect();
+    places.iter().map(|place| place.join(program)).find(|path: &PathBuf| Path::is_file(path))
+}
