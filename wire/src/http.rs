@@ -12,7 +12,7 @@ mod response;
 mod tests;
 
 pub use body::{Advance, Body};
-pub use request::{Headers, RequestHead, request_head};
+pub use request::{Headers, METHOD_BYTES_MAX, RequestHead, TargetReader, request_head, target_path};
 pub use response::{Response, ResponseHead};
 
 /// Longest head (start line, header lines, empty line; also the trailers of a chunked body), in bytes. nginx and Apache refuse request heads above

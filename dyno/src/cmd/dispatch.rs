@@ -93,10 +93,10 @@ struct RunArgs {
     /// Loops, each a thread; 0: one for each processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     loops: u32,
-    /// How long it is remembered which backend holds a session: as long as the backends keep theirs
+    /// How long it is remembered which backend holds a session (as long as the backends keep theirs), or an object that nobody asks for
     #[arg(long, value_name = "TIME", default_value_t = config::default_session_timeout())]
     session_timeout: Time,
-    /// TLS 1.2 sessions, and client addresses, that are remembered at once; 32 bytes each
+    /// TLS 1.2 sessions, client addresses and, each by itself, objects that are remembered at once; 32 bytes each
     #[arg(long, value_name = "N", default_value_t = config::default_table_size())]
     table_size: u32,
     /// How long open connections may go on after the first Ctrl-C
@@ -111,7 +111,7 @@ struct RunArgs {
     /// Most open connections of one client address; 0: no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     max_per_address: u32,
-    /// How long a client may take for its ClientHello
+    /// How long a client may take for its ClientHello, or its first request line
     #[arg(long, value_name = "TIME", default_value_t = Limits::default().hello_time)]
     hello_time: Time,
     /// How long connecting to a backend may take before the next one is tried

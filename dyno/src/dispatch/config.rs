@@ -27,6 +27,8 @@ pub enum Policy {
     #[serde(rename = "session+address")]
     #[value(name = "session+address")]
     SessionAddress,
+    /// For plain HTTP: the backend that the first request's object was sent to before, unless that is overloaded (LARD)
+    Lard,
 }
 
 /// Whether and how backends are told who the client is.
@@ -61,9 +63,9 @@ pub struct Limits {
     pub connections: u32,
     /// Most open connections of one client address; 0: no limit.
     pub connections_per_address: u32,
-    /// Most bytes of a ClientHello that are held; a longer one is forwarded without being understood.
+    /// Most bytes of a ClientHello, or of a first request line, that are held; a longer one is forwarded without being understood.
     pub hello_bytes: u32,
-    /// How long a client may take for its ClientHello.
+    /// How long a client may take for it.
     pub hello_time: Time,
     /// How long connecting to a backend may take before the next one is tried.
     pub connect_time: Time,
@@ -237,6 +239,10 @@ impl Config {
             check: self.check.for_engine()?,
         };
         settings.check().context("`backend`")?;
+        ensure!(
+            self.policy != Policy::Lard || self.check.kind != CheckKind::Hello,
+            "policy `lard` is for backends that speak plain HTTP, to which check `hello` speaks TLS; use check `tcp`"
+        );
         for backend in &self.backends {
             ensure!(backend.address.port() != 0, "backend {} has no port", backend.address);
             if self.listen.contains(&backend.address) {
@@ -296,6 +302,7 @@ impl Policy {
             Policy::SourceAddress => dispatch::Policy::SourceAddress,
             Policy::Session => dispatch::Policy::Session,
             Policy::SessionAddress => dispatch::Policy::SessionAddress,
+            Policy::Lard => dispatch::Policy::Lard,
         }
     }
 }

@@ -103,6 +103,7 @@ impl Status {
                 table("ticket_keys", &memory.names),
                 table("session_ids", &memory.ids),
                 table("addresses", &memory.addresses),
+                table("objects", &memory.objects),
             ],
             counts: counts.into_iter().map(|(name, _, count)| (name.to_owned(), count)).collect(),
         }
@@ -152,6 +153,13 @@ impl Status {
 /// What can be done where sessions get lost.
 fn advice(policy: Policy, unlearnable_kinds: usize, counts: &[(&str, &str, u64)]) -> Option<String> {
     let count = |name: &str| counts.iter().find(|(found, ..)| *found == name).map_or(0, |(.., count)| *count);
+    let (unkeyed, accepted) = (count("routed_unkeyed"), count("accepted"));
+    if policy == Policy::Lard && unkeyed >= 100 && unkeyed * 2 > accepted {
+        return Some(format!(
+            "{unkeyed} of {accepted} connections did not begin with an HTTP/1 request that names a path; they went by least connections. If they \
+             are TLS, `--policy session` routes them by their sessions"
+        ));
+    }
     let (unknown, offered) = (count("routed_unknown"), count("sessions_offered"));
     if policy != Policy::Session || unknown * 20 < offered || unknown < 100 {
         return None;

@@ -31,6 +31,7 @@ fn what_is_wrong_is_named_by_validate_as_by_running() {
         (GOOD.to_owned() + "[limits]\nconnections = 0\n", "`connections`"),
         (GOOD.to_owned() + "[limits]\nhello_time = \"0s\"\n", "`hello_time`"),
         (GOOD.to_owned() + "[check]\nfall = 0\n", "`fall`"),
+        ("policy = \"lard\"\n".to_owned() + GOOD + "[check]\nkind = \"hello\"\n", "use check `tcp`"),
         ("lissen = 1\n".to_owned() + GOOD, "lissen"),
         (GOOD.to_owned() + "weight = 1\n", "weight"),
         (GOOD.to_owned() + "[limits]\nspeed = 1\n", "speed"),

@@ -8,6 +8,7 @@ mod config;
 mod crowd;
 mod faults;
 mod go_server;
+mod lard;
 mod relay;
 mod reloads;
 mod rustls_server;

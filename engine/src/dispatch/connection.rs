@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
+use tlsdyno_wire::http::TargetReader;
 use tlsdyno_wire::session_keys::ClientReader;
 
 use super::learn::Student;
+use super::memory::Object;
 use super::relay::Direction;
 
 /// Which of the two sockets.
@@ -43,6 +45,15 @@ pub(super) struct BackendSocket {
     pub(super) slot: u8,
 }
 
+/// Looks for what a backend is chosen by in what a client says first.
+#[derive(Debug)]
+pub(super) enum Opening {
+    /// A ClientHello.
+    Hello(ClientReader),
+    /// The line of a request.
+    Request(TargetReader),
+}
+
 /// State of one connection. What it needs only for a while is on the heap, so that an idle one is small.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -58,8 +69,10 @@ pub(super) struct Connection {
     pub(super) known: bool,
     /// Slots that could not be reached, as a mask.
     pub(super) tried: u64,
-    /// Looks for the hello, while it has come in part.
-    pub(super) hello: Option<Box<ClientReader>>,
+    /// Looks for the hello or the request, while it has come in part.
+    pub(super) opening: Option<Box<Opening>>,
+    /// What the client asks for first, where that decides.
+    pub(super) object: Option<Object>,
     /// What the client offers, and follows what becomes of it; until that is known.
     pub(super) student: Option<Box<Student>>,
     /// From the client, to be sent once a backend is connected.
@@ -85,7 +98,8 @@ impl Connection {
             stage: Stage::Hello,
             known: false,
             tried: 0,
-            hello: None,
+            opening: None,
+            object: None,
             student: None,
             first_bytes: Vec::new(),
             up: Direction::default(),

@@ -62,6 +62,14 @@ counters! {
         routed_unknown,
         /// Connections whose session nobody is known to hold, sent to the backend that the address used last.
         routed_address,
+        /// Connections sent to the backend that their object was sent to before.
+        routed_object,
+        /// Connections for an object that no backend is known for: sent to the one with the fewest connections.
+        routed_new_object,
+        /// Connections whose object was moved to the backend with the fewest connections, because the one it was sent to before is overloaded or down.
+        routed_moved_object,
+        /// Connections whose first request names no path within the limits (TLS, anything else, a line too long): sent to the backend with the fewest connections.
+        routed_unkeyed,
         /// Hellos offering early data.
         hellos_early_data,
         /// Hellos with values without meaning (GREASE).
@@ -76,7 +84,7 @@ counters! {
         hellos_oversized,
         /// Connections refused because their address has too many.
         refused_address,
-        /// Connections closed because the client did not send its hello in time.
+        /// Connections closed because the client did not send its hello, or its request line, in time.
         timed_out_hello,
         /// Connections closed because nothing moved for too long.
         timed_out_idle,

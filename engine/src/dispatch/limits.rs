@@ -45,3 +45,7 @@ pub const UNLEARNABLE_MAX: u32 = 256;
 pub const UNLEARNABLE_CREDIT: u32 = 8;
 /// Of tickets that are taken for nameless, one in so many is still looked at.
 pub const UNLEARNABLE_SAMPLE: u32 = 8;
+/// Open connections below which a backend has capacity to spare, T_low of LARD (Pai et al. 1998, section 2.4).
+pub const LARD_LOW: u32 = 25;
+/// Open connections above which a backend delays what it serves, T_high of LARD.
+pub const LARD_HIGH: u32 = 65;

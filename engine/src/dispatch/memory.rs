@@ -1,4 +1,4 @@
-//! What is known about sessions, and how it is learned from what servers let everybody see.
+//! What is known about sessions, and how it is learned from what servers let everybody see; and which backend an object is sent to.
 //!
 //! All times are seconds of one clock that starts above 0; nothing here looks at a clock.
 
@@ -20,6 +20,8 @@ pub struct Memory {
     pub ids: Table,
     /// Client addresses.
     pub addresses: Table,
+    /// Paths of requests.
+    pub objects: Table,
     /// For tickets of similar length: how many names in a row nobody had met before.
     strangers: [AtomicU32; 64],
     /// Keyed by chance, so that nobody can choose what falls into the same set.
@@ -32,6 +34,10 @@ pub struct Name {
     tag: u64,
     kind: u8,
 }
+
+/// An object of the servers, by the path of its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Object(u64);
 
 /// What a client offers, as far as it can be looked up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,12 +98,13 @@ impl Offer {
 }
 
 impl Memory {
-    /// Tables for so many session IDs and as many addresses.
+    /// Tables for so many session IDs, as many addresses, and as many objects.
     pub fn new(entries: usize) -> Memory {
         Memory {
             names: Table::new(NAMES),
             ids: Table::new(entries),
             addresses: Table::new(entries),
+            objects: Table::new(entries),
             strangers: std::array::from_fn(|_| AtomicU32::new(0)),
             hasher: RandomState::new(),
         }
@@ -185,6 +192,24 @@ impl Memory {
         self.ids.update(self.hasher.hash_one(id.bytes()), now_s, |_| known);
     }
 
+    /// The object that requests with this path ask for.
+    pub fn object(&self, path: &[u8]) -> Object {
+        Object(self.hasher.hash_one(path))
+    }
+
+    /// The slot that this object was sent to last, as a mask.
+    pub fn slot_of_object(&self, object: Object, now_s: u32) -> u64 {
+        self.objects.get(object.0, now_s).map_or(0, |known| known.accepted)
+    }
+
+    /// Notes which slot an object is sent to. As it is noted at each request, what a full set gives up first is what nobody has asked for the longest.
+    pub fn note_object(&self, object: Object, slot: u8, now_s: u32, timeout_s: u32) {
+        let known = Known { accepted: 1 << slot, expires_s: now_s.saturating_add(timeout_s), ..Known::default() };
+        if self.objects.get(object.0, now_s) != Some(known) {
+            self.objects.update(object.0, now_s, |_| known);
+        }
+    }
+
     /// Notes whether a key was met before. Whether tickets of this kind seem to begin with no name at all, as those of Go.
     pub fn note_meeting(&self, name: Name, met_before: bool) -> bool {
         let strangers = &self.strangers[usize::from(name.kind)];
@@ -205,7 +230,7 @@ impl Memory {
 
     /// Other backends have got these slots.
     pub fn forget_slots(&self, slots: u64) {
-        [&self.names, &self.ids, &self.addresses].iter().for_each(|table| table.forget_slots(slots));
+        [&self.names, &self.ids, &self.addresses, &self.objects].iter().for_each(|table| table.forget_slots(slots));
     }
 }
 

@@ -6,6 +6,7 @@
 mod connection;
 pub mod counters;
 pub mod health;
+pub mod lard;
 pub mod learn;
 pub mod limits;
 pub mod memory;

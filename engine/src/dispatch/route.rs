@@ -39,6 +39,12 @@ pub enum Reason {
     Unknown,
     /// As `Tried` or `Unknown`, and that backend is the one that this address used last.
     Address,
+    /// It asks for an object that was sent to that backend before.
+    Object,
+    /// It asks for an object that no backend is known for.
+    NewObject,
+    /// The object was sent to another backend before, which is overloaded or cannot be used.
+    MovedObject,
 }
 
 /// A decision.
@@ -82,7 +88,7 @@ impl Router {
     pub fn blind(&mut self, choices: &Choices, address: IpAddr) -> Option<u8> {
         match self.policy {
             Policy::RoundRobin => self.round_robin(choices),
-            Policy::LeastConnections => self.least(choices, |slot| (choices.active[slot], 0)),
+            Policy::LeastConnections | Policy::Lard => self.least(choices, |slot| (choices.active[slot], 0)),
             Policy::SourceAddress => choices.from(0).max_by_key(|&slot| affinity(address, choices.targets, slot)),
             Policy::Session | Policy::SessionAddress => self.by_load(choices),
         }
@@ -204,7 +210,7 @@ impl Router {
     }
 
     /// The slot with the least cost; where several have it, round robin.
-    fn least(&mut self, choices: &Choices, cost: impl Fn(usize) -> (u32, u32)) -> Option<u8> {
+    pub(super) fn least(&mut self, choices: &Choices, cost: impl Fn(usize) -> (u32, u32)) -> Option<u8> {
         let least = choices.from(0).map(|slot| cost(usize::from(slot))).min()?;
         let mut usable = 0;
         choices.from(0).filter(|&slot| cost(usize::from(slot)) == least).for_each(|slot| usable |= 1 << slot);

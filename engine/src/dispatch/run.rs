@@ -4,7 +4,7 @@ mod accept;
 mod connect;
 mod ending;
 mod forward;
-mod hello;
+mod opening;
 mod patience;
 
 use std::io;

@@ -17,12 +17,14 @@ pub enum Policy {
     Session,
     /// As `Session`; where nobody is known to hold the offered session, the one that this client address used last.
     SessionAddress,
+    /// For plain HTTP: the one that the object of the first request was sent to before, unless that is overloaded (see [`super::lard`]).
+    Lard,
 }
 
 impl Policy {
-    /// Whether the policy reads hellos, so that a backend can only be chosen once the client has spoken.
-    pub fn reads_hellos(self) -> bool {
-        matches!(self, Policy::Session | Policy::SessionAddress)
+    /// Whether a backend can only be chosen once the client has spoken.
+    pub fn waits_for_client(self) -> bool {
+        matches!(self, Policy::Session | Policy::SessionAddress | Policy::Lard)
     }
 }
 
@@ -54,9 +56,9 @@ pub struct Limits {
     pub connections: u32,
     /// Most open connections of one client address; 0: no limit. More are refused.
     pub connections_per_address: u32,
-    /// Most bytes of a ClientHello that are held; a longer one is forwarded without being understood.
+    /// Most bytes of a ClientHello, or of a first request line, that are held; a longer one is forwarded without being understood.
     pub hello_bytes: usize,
-    /// How long a client may take for its ClientHello.
+    /// How long a client may take for it.
     pub hello_ns: u64,
     /// How long connecting to a backend may take, before the next one is tried.
     pub connect_ns: u64,
@@ -127,7 +129,7 @@ pub struct Settings {
     pub proxy_header: ProxyHeader,
     /// Bounds.
     pub limits: Limits,
-    /// Seconds for which it is remembered which backend holds a session.
+    /// Seconds for which it is remembered which backend holds a session, or an object that nobody asks for.
     pub session_timeout_s: u32,
     /// How backends are checked.
     pub check: Check,

@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tlsdyno_engine::dispatch::learn::{Lesson, Outcome, Student};
 use tlsdyno_engine::dispatch::limits::BACKENDS_MAX;
-use tlsdyno_engine::dispatch::memory::Memory;
+use tlsdyno_engine::dispatch::memory::{Memory, Object};
 use tlsdyno_engine::dispatch::route::{Choices, Reason, Router};
 use tlsdyno_engine::dispatch::table::Table;
 use tlsdyno_engine::dispatch::{Backend, Policy, Target};
+use tlsdyno_wire::http::{TargetReader, target_path};
 use tlsdyno_wire::session_keys::ClientReader;
 
 /// Kinds of steps; others change the time.
@@ -16,6 +17,11 @@ pub const CLIENT: u8 = 0;
 pub const SERVER: u8 = 1;
 pub const NEXT_CONNECTION: u8 = 2;
 pub const BACKENDS_UP: u8 = 3;
+/// Open connections of each backend: one byte for each.
+pub const LOADS: u8 = 4;
+
+/// Bit of the byte of choices: clients speak plain HTTP, and connections go by their object.
+pub const BY_OBJECT: u8 = 0x80;
 
 const HELLO_MAX: usize = 16 * 1024;
 const TIMEOUT_S: u32 = 300;
@@ -25,7 +31,7 @@ const TABLE_ENTRIES: usize = 64;
 pub fn dispatch_route(script: &[u8]) {
     let Some((&choice, rest)) = script.split_first() else { return };
     let whole = Site::run(choice, rest, usize::MAX);
-    let pieces = Site::run(choice, rest, 1 + usize::from(choice >> 3));
+    let pieces = Site::run(choice, rest, 1 + usize::from(choice >> 3 & 15));
     assert_eq!(whole, pieces, "however the bytes are cut");
 }
 
@@ -38,9 +44,10 @@ struct Story {
     done: bool,
 }
 
-/// A connection of which the hello is being read, or whose backend is chosen.
+/// A connection of which the hello or the request is being read, or whose backend is chosen.
 enum Follows {
     Hello(ClientReader),
+    Request(TargetReader, Vec<u8>),
     Handshake(Box<Student>, u8),
     Nothing,
 }
@@ -50,13 +57,18 @@ struct Site {
     router: Router,
     targets: Vec<Target>,
     usable: u64,
+    active: [u32; BACKENDS_MAX],
     now_s: u32,
     piece: usize,
 }
 
 impl Site {
     fn run(choice: u8, script: &[u8], piece: usize) -> Vec<Story> {
-        let policy = if choice & 1 == 0 { Policy::Session } else { Policy::SessionAddress };
+        let policy = match choice & 1 {
+            _ if choice & BY_OBJECT != 0 => Policy::Lard,
+            0 => Policy::Session,
+            _ => Policy::SessionAddress,
+        };
         let backends = 1 + (choice >> 1 & 3);
         let backend =
             |slot: u8| Backend { name: slot.to_string(), address: ([127, 0, 0, 1], 1000 + u16::from(slot)).into() };
@@ -65,10 +77,14 @@ impl Site {
             router: Router::new(policy, 0),
             targets: (0..backends).map(|slot| Target { slot, backend: backend(slot) }).collect(),
             usable: (1 << backends) - 1,
+            active: [0; BACKENDS_MAX],
             now_s: 1,
             piece,
         };
-        let fresh = || Follows::Hello(ClientReader::new(HELLO_MAX));
+        let fresh = || match policy {
+            Policy::Lard => Follows::Request(TargetReader::new(HELLO_MAX), Vec::new()),
+            _ => Follows::Hello(ClientReader::new(HELLO_MAX)),
+        };
         let (mut stories, mut story, mut follows) = (Vec::new(), Story::default(), fresh());
         for step in super::steps(script) {
             match step.kind {
@@ -80,6 +96,9 @@ impl Site {
                 }
                 BACKENDS_UP => {
                     site.usable = (u64::from(step.bytes.first().copied().unwrap_or(255)) & site.all()).max(1)
+                }
+                LOADS => {
+                    site.active.iter_mut().zip(step.bytes).for_each(|(active, byte)| *active = u32::from(*byte));
                 }
                 seconds => site.now_s += u32::from(seconds),
             }
@@ -108,6 +127,21 @@ impl Site {
                         return;
                     }
                 },
+                Follows::Request(reader, said) => {
+                    said.extend_from_slice(piece);
+                    match reader.read(said) {
+                        Ok(None) => {}
+                        Ok(Some(target)) => {
+                            let object = target_path(target).map(|path| self.memory.object(path));
+                            *follows = Follows::Nothing;
+                            return self.route_by_object(object, story);
+                        }
+                        Err(_) => {
+                            *follows = Follows::Nothing;
+                            return self.route_by_object(None, story);
+                        }
+                    }
+                }
                 Follows::Handshake(student, _) => student.read_client(piece, &self.memory),
                 Follows::Nothing => return,
             }
@@ -127,6 +161,22 @@ impl Site {
         Follows::Handshake(Box::new(student), route.slot)
     }
 
+    fn route_by_object(&mut self, object: Option<Object>, story: &mut Story) {
+        let choices = Choices { targets: &self.targets, usable: self.usable, active: &self.active };
+        let Some(object) = object else {
+            story.slot = self.router.blind(&choices, IpAddr::V4(Ipv4Addr::LOCALHOST));
+            return assert!(story.slot.is_some_and(|slot| self.usable >> slot & 1 == 1), "it goes to one that is up");
+        };
+        let before = self.memory.slot_of_object(object, self.now_s);
+        let route = self.router.by_object(&choices, object, &self.memory, self.now_s, TIMEOUT_S);
+        let route = route.expect("a backend is up");
+        assert!(self.usable >> route.slot & 1 == 1, "it goes to one that is up");
+        assert_eq!(route.reason == Reason::Object, before == 1 << route.slot);
+        assert_eq!(route.reason == Reason::NewObject, before == 0);
+        assert_eq!(self.memory.slot_of_object(object, self.now_s), 1 << route.slot, "it is known where it went");
+        (story.slot, story.reason) = (Some(route.slot), Some(route.reason));
+    }
+
     fn server(&self, bytes: &[u8], follows: &mut Follows, story: &mut Story) {
         let Follows::Handshake(student, slot) = follows else { return };
         let lesson =
@@ -142,7 +192,8 @@ impl Site {
     }
 
     fn assert_bounded(&self) {
-        let tables: [&Table; 3] = [&self.memory.names, &self.memory.ids, &self.memory.addresses];
+        let Memory { names, ids, addresses, objects, .. } = &self.memory;
+        let tables: [&Table; 4] = [names, ids, addresses, objects];
         for table in tables {
             assert!(table.live(self.now_s) <= table.capacity());
         }

@@ -81,6 +81,27 @@ fn handshakes() -> Vec<[Vec<u8>; 4]> {
     ]
 }
 
+/// Connections for objects, some of them again, under changing loads; and what is no request.
+fn requests() -> Vec<u8> {
+    let mut seed = vec![route::BY_OBJECT | 0x1e];
+    let overlong = [b"GET /".to_vec(), vec![b'x'; 17_000]].concat();
+    let said: [&[u8]; 6] = [
+        b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\r\nGET http://x/a?b HTTP/1.0\r\n\r\n",
+        b"OPTIONS * HTTP/1.1\r\n",
+        b"\x16\x03\x01\x02\0\x01",
+        b"HEAD /b HTTP/1.1\r\n",
+        &overlong,
+    ];
+    for (turn, bytes) in said.iter().chain(&said).enumerate() {
+        put_step(&mut seed, route::CLIENT, bytes);
+        put_step(&mut seed, route::NEXT_CONNECTION, &[]);
+        put_step(&mut seed, route::LOADS, &[131 * (turn as u8 % 2), 66, 24, turn as u8]);
+        put_step(&mut seed, 100, &[]);
+    }
+    seed
+}
+
 /// Seeds for [`route::dispatch_route`].
 pub fn route_seeds() -> Vec<Vec<u8>> {
     let (mut seeds, mut all) = (Vec::new(), vec![4]);
@@ -98,6 +119,7 @@ pub fn route_seeds() -> Vec<Vec<u8>> {
         seeds.push(seed);
     }
     seeds.push([&all[..], &all[1..]].concat());
+    seeds.push(requests());
     seeds
 }
 

@@ -1,4 +1,4 @@
-//! The head of a request, for the built-in server.
+//! The head of a request, for the built-in server; and its target alone, for a dispatcher that routes by it.
 
 use super::head::{Framing, minor_version, split, trim_end};
 use super::{Body, Fault, HEAD_BYTES_MAX};
@@ -66,6 +66,80 @@ pub fn request_head(buffer: &[u8]) -> Result<Option<RequestHead<'_>>, Fault> {
             }
             Some(line) => framing.line(line, false)?,
         }
+    }
+}
+
+/// Longest method that [`TargetReader`] waits for, in bytes: the longest registered one, `UPDATEREDIRECTREF` (RFC 4437), has 17.
+pub const METHOD_BYTES_MAX: usize = 32;
+
+/// Finds the target of the first request as soon as its line has come, in whatever pieces. Looks at each byte once, but for the method.
+#[derive(Clone, Copy, Debug)]
+pub struct TargetReader {
+    bytes_max: usize,
+    /// Where the request line begins.
+    line: usize,
+    /// No line ends before this.
+    searched: usize,
+}
+
+impl TargetReader {
+    /// For a line that ends within the first `bytes_max` bytes.
+    pub fn new(bytes_max: usize) -> TargetReader {
+        TargetReader { bytes_max, line: 0, searched: 0 }
+    }
+
+    /// The target, once its line is complete. `buffer`: all that has come so far, of which earlier calls saw the beginning.
+    ///
+    /// # Errors
+    /// It is no request line ([`Fault::RequestLine`]; what cannot become one is known by its first byte that no method has), or a longer one than
+    /// allowed ([`Fault::HeadTooLong`]).
+    pub fn read<'a>(&mut self, buffer: &'a [u8]) -> Result<Option<&'a [u8]>, Fault> {
+        let kept = &buffer[..buffer.len().min(self.bytes_max)];
+        if self.searched == self.line {
+            // As in `request_head`.
+            self.line += kept[self.line..].iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+            self.searched = self.line;
+        }
+        let line = &kept[self.line..];
+        match line.iter().take(METHOD_BYTES_MAX + 1).position(|&byte| !is_token(byte)) {
+            Some(1..) if line.iter().find(|&&byte| !is_token(byte)) == Some(&b' ') => {}
+            None if line.len() <= METHOD_BYTES_MAX => {}
+            _ => return Err(Fault::RequestLine),
+        }
+        match kept[self.searched..].iter().position(|&byte| byte == b'\n') {
+            Some(end) => {
+                let (_, target, _) =
+                    request_line(trim_end(&kept[self.line..self.searched + end])).ok_or(Fault::RequestLine)?;
+                Ok(Some(target))
+            }
+            None if buffer.len() > self.bytes_max => Err(Fault::HeadTooLong),
+            None => {
+                self.searched = kept.len();
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// A character of methods (tchar of RFC 9110 section 5.6.2).
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// The path of a request target (RFC 9112 section 3.2), without its query. `None`: it has none, as `*` and the target of CONNECT.
+pub fn target_path(target: &[u8]) -> Option<&[u8]> {
+    let path = match target.strip_prefix(b"/") {
+        Some(_) => target,
+        None => {
+            let scheme = target.windows(3).position(|part| part == b"://")?;
+            let rest = &target[scheme + 3..];
+            let authority = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+            &rest[authority..]
+        }
+    };
+    match path.split(|&byte| byte == b'?').next() {
+        None | Some([]) => Some(b"/"),
+        path => path,
     }
 }
 

@@ -257,3 +257,59 @@ fn requests_are_refused() {
     assert_eq!(fault("GET / HTTP/1.1\r\nContent-Length: 1, 2\r\n\r\n"), Fault::ContentLength);
     assert_eq!(fault(&format!("GET /{}", "x".repeat(HEAD_BYTES_MAX))), Fault::HeadTooLong);
 }
+
+/// What the bytes come to, given in pieces, and how many of them that took.
+fn target_of<'a>(bytes: &'a [u8], pieces: &[usize], most: usize) -> (usize, Result<Option<&'a [u8]>, Fault>) {
+    let mut reader = TargetReader::new(most);
+    for &end in pieces {
+        match reader.read(&bytes[..end]) {
+            Ok(None) => {}
+            found => return (end, found),
+        }
+    }
+    (bytes.len(), Ok(None))
+}
+
+#[test]
+fn a_target_is_known_with_its_line() {
+    let read = |text: &'static str| TargetReader::new(100).read(text.as_bytes());
+    assert_eq!(read("GET /a?b HTTP/1.1\r\n"), Ok(Some(&b"/a?b"[..])));
+    assert_eq!(read("\r\n\nM-SEARCH * HTTP/1.0\nHost: x"), Ok(Some(&b"*"[..])));
+    assert_eq!(read("GET /a HTTP/1.1\r"), Ok(None));
+    for text in ["\x16\x03", "GE\0", " / HTTP/1.1\n", "GET /\r\n", "PRI * HTTP/2.0\r\n", "GET\r\n"] {
+        assert_eq!(read(text), Err(Fault::RequestLine), "{text:?}");
+    }
+    let long = format!("GET /{} HTTP/1.1\n", "x".repeat(100));
+    assert_eq!(TargetReader::new(100).read(long.as_bytes()), Err(Fault::HeadTooLong));
+    let line = long.len();
+    assert_eq!(TargetReader::new(line - 1).read(long.as_bytes()), Err(Fault::HeadTooLong));
+    assert!(matches!(TargetReader::new(line).read(long.as_bytes()), Ok(Some(_))));
+    assert_eq!(TargetReader::new(100).read(&[b'A'; METHOD_BYTES_MAX]), Ok(None));
+    assert_eq!(TargetReader::new(100).read(&[b'A'; METHOD_BYTES_MAX + 1]), Err(Fault::RequestLine));
+}
+
+#[test]
+fn a_path_is_a_target_without_authority_and_query() {
+    let path = |target: &'static str| target_path(target.as_bytes()).map(|path| std::str::from_utf8(path).unwrap());
+    assert_eq!((path("/a/b"), path("/a?b=/c"), path("/")), (Some("/a/b"), Some("/a"), Some("/")));
+    assert_eq!((path("http://x/a?b"), path("http://x"), path("http://x?b/c")), (Some("/a"), Some("/"), Some("/")));
+    assert_eq!((path("*"), path("example:443")), (None, None));
+}
+
+proptest! {
+    /// However a line is cut, it comes to the same: what is found in pieces is found in the whole, and nothing else.
+    #[test]
+    fn any_cuts_of_any_line_give_the_same_target(
+        bytes in prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..120),
+            "[ \r\n]{0,2}[A-Z]{0,40} ?[/a-z?:*]{0,60} (HTTP/1.1)?[\r\n]{0,3}.{0,20}".prop_map(String::into_bytes),
+        ],
+        step in 1..9_usize,
+        most in 1..120_usize,
+    ) {
+        let ends: Vec<usize> = (step..bytes.len()).step_by(step).chain([bytes.len()]).collect();
+        let (_, whole) = target_of(&bytes, &[bytes.len()], most);
+        let (_, pieces) = target_of(&bytes, &ends, most);
+        prop_assert_eq!(whole, pieces);
+    }
+}

@@ -91,8 +91,8 @@ impl Loop<'_> {
             }
         }
         let id = self.places.insert(connection);
-        match self.snapshot.settings.policy.reads_hellos() {
-            true => self.read_hello(id),
+        match self.snapshot.settings.policy.waits_for_client() {
+            true => self.read_opening(id),
             false => self.connect_first(id),
         }
     }

@@ -24,7 +24,7 @@ impl Loop<'_> {
         if let Some(connection) = self.places.get(id) {
             let first = std::mem::take(&mut connection.first_bytes);
             connection.first_bytes = with_proxy_header(header, connection, first);
-            connection.hello = None;
+            connection.opening = None;
         }
         self.connect(id);
     }
@@ -109,18 +109,34 @@ impl Loop<'_> {
         }
         let choices = Choices { targets, usable: wanted & !connection.tried, active: &active };
         let address = connection.client_address.ip();
-        let Some(student) = &mut connection.student else { return self.router.blind(&choices, address) };
-        let now_s = seconds(self.now_ns);
-        let route = self.router.by_session(&choices, address, student.offer(), &self.shared.memory, now_s)?;
-        student.set_route(&route);
-        connection.known = route.reason == Reason::Known;
         let counts = &self.counts.all;
+        let (memory, now_s) = (&self.shared.memory, seconds(self.now_ns));
+        let route = match (&mut connection.student, connection.object) {
+            (Some(student), _) => {
+                let route = self.router.by_session(&choices, address, student.offer(), memory, now_s)?;
+                student.set_route(&route);
+                connection.known = route.reason == Reason::Known;
+                route
+            }
+            (None, Some(object)) => {
+                let timeout_s = self.snapshot.settings.session_timeout_s;
+                self.router.by_object(&choices, object, memory, now_s, timeout_s)?
+            }
+            (None, None) => {
+                let slot = self.router.blind(&choices, address)?;
+                counts.routed_unkeyed.add((self.snapshot.settings.policy == Policy::Lard).into());
+                return Some(slot);
+            }
+        };
         let count = match route.reason {
             Reason::Fresh => &counts.routed_fresh,
             Reason::Known => &counts.routed_known,
             Reason::Tried => &counts.routed_tried,
             Reason::Unknown => &counts.routed_unknown,
             Reason::Address => &counts.routed_address,
+            Reason::Object => &counts.routed_object,
+            Reason::NewObject => &counts.routed_new_object,
+            Reason::MovedObject => &counts.routed_moved_object,
         };
         count.add(1);
         Some(route.slot)
@@ -171,7 +187,7 @@ impl Loop<'_> {
             connection.up.give_up(&mut self.pipes);
             connection.down.note_readable(true);
         }
-        if !self.snapshot.settings.policy.reads_hellos() {
+        if !self.snapshot.settings.policy.waits_for_client() {
             // Nobody has looked yet whether the client has spoken.
             connection.up.note_readable(false);
         }

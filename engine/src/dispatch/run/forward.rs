@@ -35,7 +35,7 @@ impl Loop<'_> {
     pub(super) fn drive(&mut self, id: Id) {
         let Some(connection) = self.places.get(id) else { return };
         match connection.stage {
-            Stage::Hello => return self.read_hello(id),
+            Stage::Hello => return self.read_opening(id),
             Stage::Connecting => return,
             Stage::Relaying => {}
         }

@@ -2,45 +2,91 @@
 
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
+use tlsdyno_wire::http::{TargetReader, target_path};
 use tlsdyno_wire::session_keys::{ClientReader, SessionKeys, Unreadable};
 
 use super::Loop;
-use crate::dispatch::connection::Side;
+use crate::dispatch::connection::{Opening, Side};
 use crate::dispatch::learn::Student;
+use crate::dispatch::memory::{Memory, Object};
 use crate::dispatch::places::Id;
+use crate::dispatch::settings::Policy;
 use crate::reactor::Interest;
 
+/// What a backend is chosen by.
+enum Said {
+    /// What a hello says about sessions.
+    Hello(SessionKeys),
+    /// What a request asks for; `None`: it names no path.
+    Request(Option<Object>),
+}
+
+/// Why nothing of the kind will come.
+enum Mute {
+    Hello(Unreadable),
+    Request,
+}
+
+impl Opening {
+    fn new(policy: Policy, bytes_max: usize) -> Opening {
+        match policy {
+            Policy::Lard => Opening::Request(TargetReader::new(bytes_max)),
+            _ => Opening::Hello(ClientReader::new(bytes_max)),
+        }
+    }
+
+    /// `all`: what has come so far; `piece`: the last of it.
+    fn read(&mut self, all: &[u8], piece: &[u8], memory: &Memory) -> Result<Option<Said>, Mute> {
+        match self {
+            Opening::Hello(reader) => reader.read(piece).map(|keys| keys.map(Said::Hello)).map_err(Mute::Hello),
+            Opening::Request(reader) => {
+                let said = |target| Said::Request(target_path(target).map(|path| memory.object(path)));
+                reader.read(all).map(|target| target.map(said)).map_err(|_| Mute::Request)
+            }
+        }
+    }
+}
+
 impl Loop<'_> {
-    /// Reads what there is of the hello; connects as soon as it is whole, or cannot become one.
-    pub(super) fn read_hello(&mut self, id: Id) {
+    /// Reads what there is of the hello or the request; connects as soon as it is whole, or cannot become one.
+    pub(super) fn read_opening(&mut self, id: Id) {
         let Some(connection) = self.places.get(id) else { return };
-        let most = self.snapshot.settings.limits.hello_bytes;
-        let mut reader = connection.hello.take().unwrap_or_else(|| Box::new(ClientReader::new(most)));
+        let settings = &self.snapshot.settings;
+        let most = settings.limits.hello_bytes;
+        let mut reader = connection.opening.take().unwrap_or_else(|| Box::new(Opening::new(settings.policy, most)));
         loop {
             match rustix::net::recv(&connection.client.descriptor, &mut self.buffer[..], RecvFlags::empty()) {
                 Ok((0, _)) if connection.first_bytes.is_empty() => return self.close(id),
                 Ok((0, _)) => {
-                    self.counts.all.not_tls.add(1);
+                    self.counts.all.not_tls.add(matches!(*reader, Opening::Hello(_)).into());
                     connection.up.note_end();
                     return self.connect_first(id);
                 }
                 Ok((count, _)) => {
                     connection.up.note_read(count == self.buffer.len());
                     connection.first_bytes.extend_from_slice(&self.buffer[..count]);
-                    let found = reader.read(&self.buffer[..count]);
+                    let found = reader.read(&connection.first_bytes, &self.buffer[..count], &self.shared.memory);
                     // Headers of tiny records count too: nobody may make us hold more than twice what is allowed, and one read.
                     let too_long = connection.first_bytes.len() > most * 2;
                     match found {
                         Ok(None) if !too_long && connection.up.is_readable() => {}
                         Ok(None) if !too_long => break,
-                        Ok(Some(keys)) => {
+                        Ok(Some(Said::Hello(keys))) => {
                             self.understand(id, &keys);
                             return self.connect_first(id);
                         }
+                        Ok(Some(Said::Request(object))) => {
+                            connection.object = object;
+                            return self.connect_first(id);
+                        }
                         Ok(None) => self.counts.all.hellos_oversized.add(1),
-                        Err(Unreadable::Oversized { .. }) => self.counts.all.hellos_oversized.add(1),
-                        Err(Unreadable::Malformed(_)) => self.counts.all.hellos_malformed.add(1),
-                        Err(Unreadable::Records(_) | Unreadable::NoHello) => self.counts.all.not_tls.add(1),
+                        Err(Mute::Hello(Unreadable::Oversized { .. })) => self.counts.all.hellos_oversized.add(1),
+                        Err(Mute::Hello(Unreadable::Malformed(_))) => self.counts.all.hellos_malformed.add(1),
+                        Err(Mute::Hello(Unreadable::Records(_) | Unreadable::NoHello)) => {
+                            self.counts.all.not_tls.add(1);
+                        }
+                        // Counted where a backend is chosen for it.
+                        Err(Mute::Request) => {}
                     }
                     if found.is_err() || too_long {
                         return self.connect_first(id);
@@ -54,7 +100,7 @@ impl Loop<'_> {
                 }
             }
         }
-        connection.hello = Some(reader);
+        connection.opening = Some(reader);
         if !connection.client.watched {
             connection.client.watched = true;
             if self.reactor.add(&connection.client.descriptor, id.token(Side::Client), Interest::EdgeRead).is_err() {
