@@ -6,6 +6,8 @@ mod ending;
 mod forward;
 mod opening;
 mod patience;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -46,32 +48,7 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 ///
 /// Fails only when the loop itself cannot go on; what goes wrong on a connection ends that one.
 pub fn run(shared: &Shared, number: usize, listeners: Vec<TcpListener>, wake: impl AsFd) -> io::Result<()> {
-    let (snapshot, generation) = shared.snapshot();
-    let reactor = Reactor::new(EVENTS)?;
-    reactor.add(&wake, WAKE, Interest::EdgeRead)?;
-    let mut this = Loop {
-        shared,
-        counts: &shared.counts[number],
-        router: Router::new(snapshot.settings.policy, number),
-        pipes: Pipes::new(0),
-        snapshot,
-        generation,
-        reactor,
-        listeners,
-        accepting: false,
-        accepts: 1,
-        accept_at_ns: 0,
-        places: Places::default(),
-        unfinished: Vec::new(),
-        patient: Vec::new(),
-        patience_at_ns: u64::MAX,
-        buffer: vec![0; COPY_BYTES].try_into().map_err(|_| io::ErrorKind::OutOfMemory)?,
-        seen_usable: u64::MAX,
-        now_ns: sys::monotonic_ns(),
-        sweep_at_ns: 0,
-    };
-    this.take_limits();
-    this.run()
+    Loop::new(shared, number, listeners, wake)?.run()
 }
 
 struct Loop<'s> {
@@ -103,6 +80,35 @@ struct Loop<'s> {
 }
 
 impl Loop<'_> {
+    fn new(shared: &Shared, number: usize, listeners: Vec<TcpListener>, wake: impl AsFd) -> io::Result<Loop<'_>> {
+        let (snapshot, generation) = shared.snapshot();
+        let reactor = Reactor::new(EVENTS)?;
+        reactor.add(&wake, WAKE, Interest::EdgeRead)?;
+        let mut this = Loop {
+            shared,
+            counts: &shared.counts[number],
+            router: Router::new(snapshot.settings.policy, number),
+            pipes: Pipes::new(0),
+            snapshot,
+            generation,
+            reactor,
+            listeners,
+            accepting: false,
+            accepts: 1,
+            accept_at_ns: 0,
+            places: Places::default(),
+            unfinished: Vec::new(),
+            patient: Vec::new(),
+            patience_at_ns: u64::MAX,
+            buffer: vec![0; COPY_BYTES].try_into().map_err(|_| io::ErrorKind::OutOfMemory)?,
+            seen_usable: u64::MAX,
+            now_ns: sys::monotonic_ns(),
+            sweep_at_ns: 0,
+        };
+        this.take_limits();
+        Ok(this)
+    }
+
     fn run(&mut self) -> io::Result<()> {
         loop {
             match self.shared.phase() {
@@ -133,6 +139,12 @@ impl Loop<'_> {
         self.watch_listeners()?;
         let events = self.reactor.wait(self.wait_ns())?;
         self.now_ns = sys::monotonic_ns();
+        self.handle(events);
+        Ok(())
+    }
+
+    /// Does what these events ask for, and what is due now.
+    fn handle(&mut self, events: usize) {
         for index in 0..events {
             let event = self.reactor.event(index);
             match event.token {
@@ -152,7 +164,6 @@ impl Loop<'_> {
         if self.now_ns >= self.sweep_at_ns {
             self.sweep();
         }
-        Ok(())
     }
 
     fn wait_ns(&self) -> u64 {
