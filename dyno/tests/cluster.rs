@@ -137,6 +137,56 @@ fn haproxy_sticks_and_a_shared_cache_serves_every_backend() {
     assert!(config.contains_key("memcached of all backends"), "{:?}", config.keys());
 }
 
+/// Apache's sessions in one redis server; HAProxy, each with a plain server of its own behind it, and lighttpd as backends.
+#[test]
+fn redis_serves_every_backend_and_other_servers_are_backends_too() {
+    let place = Place::new();
+    let cases = [
+        ("--server apache --tls 1.2 --no-tickets --sessions redis --policies round-robin", "redis"),
+        ("--server haproxy --policies session", "own"),
+        ("--server lighttpd --policies session", "own"),
+    ];
+    for (setting, sharing) in cases {
+        let flags =
+            format!("cluster {setting} --json --no-report --backends 2 --cert p-256 --time 2 --clients 8 --reuse 80");
+        let result = place.json(&flags.split(' ').collect::<Vec<_>>());
+        check_blocks(&result);
+        let cell = &result["cells"][0];
+        assert_eq!(cell["sharing"], sharing);
+        assert!(number(cell, "accepted_percent_of_offered") >= 99.0, "{setting}: {cell}");
+        assert!(number(cell, "busiest_percent") < 75.0, "{setting}: {cell}");
+    }
+}
+
+/// The claim of Pai et al. 1998: each backend is asked for fewer objects, so that caches miss less, and no backend gets everything.
+#[test]
+fn lard_asks_each_backend_for_fewer_objects() {
+    let place = Place::new();
+    let flags =
+        "cluster --json --plain --workload specweb96 --policies round-robin,lard --clients 12 --time 3 --seed 3";
+    let result = place.json(&flags.split(' ').collect::<Vec<_>>());
+    check_blocks(&result);
+    for block in result["blocks"].as_array().unwrap() {
+        let backends = block["cluster"]["backends"].as_array().unwrap();
+        let of = |name: &str| backends.iter().map(|backend| backend["locality"][name].as_u64().unwrap()).sum::<u64>();
+        assert_eq!(of("requests"), block["hits"].as_u64().unwrap(), "logs and clients agree");
+        assert!(of("misses") <= of("requests") && of("objects") <= of("requests"));
+    }
+    let [blind, lard] = ["round-robin", "lard"].map(|policy| &cell(&result, policy, &[])["locality"]);
+    assert!(number(lard, "objects") < 0.6 * number(blind, "objects"), "{lard} {blind}");
+    assert!(number(lard, "miss_percent") < 0.5 * number(blind, "miss_percent"), "{lard} {blind}");
+    // All objects have a backend, and the caches of all together hold them all once.
+    let (objects, cache_bytes) = (36.0, lard["cache_bytes"].as_u64().unwrap());
+    assert!(number(lard, "objects") * 3.0 >= objects / 2.0 && cache_bytes > 1_000_000, "{lard}");
+    assert!(number(cell(&result, "lard", &[]), "busiest_percent") < 80.0);
+    let answer = result["answer"].as_str().unwrap();
+    assert!(answer.starts_with("lard: each backend is asked for") && answer.contains("with round-robin"), "{answer}");
+    let report = std::fs::read_to_string(place.0.path().join("report.html")).unwrap();
+    assert!(report.contains("<h2>Locality</h2>") && report.contains("own access log"), "locality is on the page");
+    let shown = String::from_utf8(place.run(&["report", "last", "-o", "again.html"]).stdout).unwrap();
+    assert!(shown.contains("plain HTTP") && shown.contains("objects at each backend"), "{shown}");
+}
+
 /// An open loop, shared ticket keys, and nginx's stream module where it is installed.
 #[test]
 fn an_open_loop_keeps_its_rate_and_a_missing_module_is_named() {
@@ -211,6 +261,9 @@ fn files_and_flags_are_one_experiment_and_mistakes_are_named() {
     refused(&["cluster", "--sessions", "memcached"], 2, "nginx has no session cache `memcached`");
     refused(&["cluster", "--rates", "1"], 2, "25 at least");
     refused(&["cluster", "--reuse", "120"], 2, "between 0% and 100%");
+    refused(&["cluster", "--policies", "round-robin,lard"], 2, "add --plain");
+    refused(&["cluster", "--plain", "--policies", "session"], 2, "reads TLS hellos");
+    refused(&["cluster", "--plain"], 2, "--workload specweb96");
     refused(&["cluster", "--config", "coarfa-2006-fig7"], 3, "tlsdyno run coarfa-2006-fig7");
     refused(&["cluster", "--config", "nothing", "--backends", "2"], 2, "cannot be used with");
 }

@@ -5,6 +5,7 @@
 //! in the main job.
 
 pub mod cell;
+mod locality;
 pub mod model;
 pub mod place;
 mod record;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::Effort;
 
@@ -94,6 +94,13 @@ pub struct Cluster {
     /// fit on the CPUs that they share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_cpus: Option<f64>,
+    /// Plain HTTP, without TLS: what dispatching makes of the servers' caches of files instead of their sessions.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub plain: bool,
+    /// Size of the cache for which the misses of each plain backend are computed, bytes; absent: as much as holds every object once in the caches of
+    /// all backends together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_bytes: Option<u64>,
     /// What the servers share of their sessions; each is a cluster of its own.
     pub sessions: Vec<Sharing>,
     /// The dispatchers, each before each cluster. The first is what the others are compared with.
@@ -106,6 +113,8 @@ impl Default for Cluster {
             server: ServerName::Nginx,
             backends: 3,
             backend_cpus: None,
+            plain: false,
+            cache_bytes: None,
             sessions: vec![Sharing::Own],
             policies: vec![Policy::RoundRobin, Policy::Session],
         }
@@ -244,7 +253,7 @@ impl ClusterExperiment {
     /// # Errors
     /// What contradicts itself.
     pub fn check(&self) -> Result<()> {
-        let Cluster { server, backends, backend_cpus, sessions, policies } = &self.cluster;
+        let Cluster { server, backends, backend_cpus, sessions, policies, .. } = &self.cluster;
         ensure!(
             *server != ServerName::Command,
             "a cluster starts several servers of one kind; your own server command is one (--server-command is for `tlsdyno ablate`)"
@@ -256,6 +265,7 @@ impl ClusterExperiment {
         );
         some_and_different("--policies", policies, |policy| policy.name().to_owned())?;
         some_and_different("--sessions", sessions, |sharing| sharing.name().to_owned())?;
+        self.check_plain()?;
         for sharing in sessions {
             self.check_sharing(*sharing)?;
         }
@@ -272,6 +282,35 @@ impl ClusterExperiment {
         );
         self.as_experiment(self.cluster.sessions[0]).check()?;
         self.check_paper()
+    }
+
+    /// What belongs to plain clusters only, and what to those with TLS only.
+    fn check_plain(&self) -> Result<()> {
+        let Cluster { plain, cache_bytes, sessions, policies, .. } = &self.cluster;
+        if !plain {
+            ensure!(
+                !policies.contains(&Policy::Lard),
+                "policy lard reads requests, which TLS hides from a dispatcher; add --plain (`plain = true` in a file), or take `session`"
+            );
+            ensure!(cache_bytes.is_none(), "--cache-bytes is for the access logs of plain clusters; add --plain");
+            return Ok(());
+        }
+        if let Some(policy) = policies.iter().find(|policy| policy.needs_tls()) {
+            bail!(
+                "policy {} reads TLS hellos, and --plain has none; take round-robin, least-connections, source-address, or lard",
+                policy.name()
+            );
+        }
+        ensure!(
+            sessions[..] == [Sharing::Own] && self.traffic.reuse_percent[..] == [0.0],
+            "--plain has no sessions to share or to offer again; leave --sessions and --reuse away (`reuse_percent = [0]` in a file)"
+        );
+        ensure!(cache_bytes.is_none_or(|bytes| bytes > 0), "--cache-bytes must be at least 1");
+        ensure!(
+            !policies.contains(&Policy::Lard) || !matches!(self.workload, WorkloadSpec::Url { .. }),
+            "policy lard sends all requests for one object to one backend; give a workload of many objects, for example --workload specweb96"
+        );
+        Ok(())
     }
 
     fn check_sharing(&self, sharing: Sharing) -> Result<()> {
@@ -466,6 +505,28 @@ mod tests {
             with(&|e| e.traffic.rates_per_s = vec![100.0, 24.0]).contains("--rates are connections a second, 25 at")
         );
         assert!(with(&|e| e.tls.suite = Some("AES128-SHA".into())).contains("--tls 1.2"));
+        assert!(with(&|e| e.cluster.policies = vec![Policy::Lard]).contains("--plain"));
+        assert!(with(&|e| e.cluster.cache_bytes = Some(1)).contains("--plain"));
+        let plain = |e: &mut ClusterExperiment| {
+            e.cluster.plain = true;
+            e.cluster.policies = vec![Policy::RoundRobin, Policy::Lard];
+            e.traffic.reuse_percent = vec![0.0];
+        };
+        let plain_with = |edit: &dyn Fn(&mut ClusterExperiment)| {
+            with(&|e| {
+                plain(e);
+                edit(e);
+            })
+        };
+        assert!(plain_with(&|e| e.cluster.policies = vec![Policy::HaproxyStick]).contains("reads TLS hellos"));
+        assert!(plain_with(&|e| e.traffic.reuse_percent = vec![80.0]).contains("no sessions"));
+        assert!(plain_with(&|e| e.cluster.sessions = vec![Sharing::TicketKeys]).contains("no sessions"));
+        assert!(plain_with(&|e| e.cluster.cache_bytes = Some(0)).contains("--cache-bytes"));
+        let object = WorkloadSpec::Url { path: "/o".to_owned(), bytes: Some(1), users: 9, requests_per_user: 1 };
+        assert!(plain_with(&|e| e.workload = object.clone()).contains("--workload specweb96"));
+        let mut good = ClusterExperiment::default();
+        plain(&mut good);
+        good.check().unwrap();
         ClusterExperiment::default().check().unwrap();
         let slow = Traffic { rates_per_s: vec![25.0], ..Traffic::default() };
         ClusterExperiment { traffic: slow, ..ClusterExperiment::default() }.check().unwrap();

@@ -20,7 +20,7 @@ pub fn configuration(stand: &Stand, cells: &[Cell]) -> Configuration {
         name: stand.cell.name(cells),
         noop: Vec::new(),
         kind: Kind::Setting,
-        tls: true,
+        tls: stand.has_tls,
         preflight: Preflight { passed: stand.checks.clone(), failed: Vec::new() },
         valid: true,
         warnings: Vec::new(),
@@ -39,7 +39,9 @@ pub fn describe(record: &mut Record, experiment: &ClusterExperiment, rig: &Clust
     manifest.server_cpus = cpus;
     manifest.client_cpus = vec![placement.load as u32];
     manifest.hardware = BTreeMap::from([("cluster".to_owned(), placement.description())]);
-    manifest.certificate = experiment.tls.certificate.clone();
+    if !experiment.cluster.plain {
+        manifest.certificate = experiment.tls.certificate.clone();
+    }
     manifest.effort = experiment.traffic.effort.clone();
     manifest.workload = manifest::workload_line(&rig.site.summary);
     manifest.server_name = experiment.cluster.server.name().to_owned();

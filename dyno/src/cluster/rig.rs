@@ -1,12 +1,15 @@
 //! Servers and dispatchers of a cluster experiment: started once, all up together, ended together.
 
 use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use tlsdyno_tls::{Config, Settings};
 
 use super::cell::Cell;
+use super::locality::{self, Cache, Logs};
 use super::model::{ClusterExperiment, Sharing};
 use super::place::Placement;
 use crate::exit::{Exit, OrExit};
@@ -17,6 +20,7 @@ use crate::experiment::job::{ConnectionsSpec, Job, TargetSpec};
 use crate::experiment::load_process::LoadProcess;
 use crate::servers::dispatcher::{self, Dispatcher};
 use crate::servers::{self, Instance, RunDirectory, ServerSpec};
+use crate::store::Locality;
 use crate::trace::{self, Site};
 
 /// Pause between two looks at CPU accounts that still move.
@@ -30,14 +34,16 @@ const COUNTED_WITHIN: Duration = Duration::from_millis(500);
 pub struct Group {
     /// What they share.
     pub sharing: Sharing,
-    /// The clients' settings.
-    settings: Settings,
+    /// The clients' settings; `None`: plain HTTP.
+    settings: Option<Settings>,
     /// The servers.
     pub backends: Vec<Instance>,
     /// The server that keeps the sessions of all of them, where they share one.
     pub session_server: Option<Instance>,
     /// What was checked of the servers, a sentence each.
     checks: Vec<String>,
+    /// What the servers are asked for, where they log it.
+    logs: Option<Logs>,
 }
 
 /// A cell with its dispatcher. Each cell has one of its own: a dispatcher evens out what it did before, so that with a common one the traffic
@@ -51,6 +57,10 @@ pub struct Stand {
     pub group: usize,
     /// Its dispatcher.
     pub dispatcher: Dispatcher,
+    /// It speaks TLS.
+    pub has_tls: bool,
+    /// The computed cache of each backend; none where the servers do not log what they are asked for.
+    caches: Vec<Cache>,
 }
 
 /// CPU times and counts so far; differences of two of them count.
@@ -76,6 +86,8 @@ pub struct ClusterRig {
     pub stands: Vec<Stand>,
     /// Where everything runs.
     pub placement: Placement,
+    /// Size of the cache that is computed for each backend that logs what it is asked for.
+    cache_bytes: u64,
     credentials: Credentials,
     // Last: servers must be stopped before their directory goes.
     directory: RunDirectory,
@@ -115,7 +127,10 @@ impl ClusterRig {
         trace::write_docroot(&site, &directory.path().join("docroot"))?;
         say("making certificates");
         let credentials = Credentials::create(&experiment.tls.certificate, directory.path())?;
-        Ok(ClusterRig { site, groups: Vec::new(), stands: Vec::new(), placement, credentials, directory })
+        let backends = experiment.cluster.backends;
+        let cache_bytes =
+            experiment.cluster.cache_bytes.unwrap_or_else(|| locality::enough_for_all_together(&site, backends));
+        Ok(ClusterRig { site, groups: Vec::new(), stands: Vec::new(), placement, cache_bytes, credentials, directory })
     }
 
     /// Starts the servers that share their sessions in this way, and checks that quotas are in force.
@@ -124,7 +139,11 @@ impl ClusterRig {
     /// One of them does not start; what it said.
     pub fn start_group(&mut self, experiment: &ClusterExperiment, sharing: Sharing) -> Result<()> {
         let tls = sharing.applied(&experiment.tls);
-        let settings = self.credentials.client_settings(&tls, &experiment.traffic.effort)?;
+        let plain = experiment.cluster.plain;
+        let settings = match plain {
+            true => None,
+            false => Some(self.credentials.client_settings(&tls, &experiment.traffic.effort)?),
+        };
         let session_server = match sharing.session_server() {
             Some(cache) => {
                 let cpu = Some(self.placement.dispatcher);
@@ -134,10 +153,11 @@ impl ClusterRig {
         };
         let address = session_server.as_ref().map(Instance::address);
         let (backends, checks) = (Vec::new(), Vec::new());
-        let mut group = Group { sharing, settings, backends, session_server, checks };
+        let mut group = Group { sharing, settings, backends, session_server, checks, logs: None };
         for &cpu in &self.placement.backends {
             let spec = ServerSpec {
-                tls: Some(self.credentials.server_tls(&tls)?),
+                tls: (!plain).then(|| self.credentials.server_tls(&tls)).transpose()?,
+                log_objects: plain,
                 cpus: vec![cpu],
                 quota_cpus: self.placement.backend_cpus,
                 companion_cpu: Some(self.placement.dispatcher),
@@ -157,6 +177,8 @@ impl ClusterRig {
             }
             group.backends.push(started);
         }
+        let logs: Option<Vec<&Path>> = group.backends.iter().map(Instance::object_log).collect();
+        group.logs = logs.map(|logs| Logs::new(logs.into_iter()));
         self.groups.push(group);
         Ok(())
     }
@@ -174,15 +196,18 @@ impl ClusterRig {
         let passed = self.pass_through(&self.groups[group], &mut dispatcher);
         let passed = passed.with_context(|| format!("the dispatcher `{}` does not work", policy.name()));
         let checks = self.groups[group].checks.iter().cloned().chain([passed.or_exit(Exit::Server)?]).collect();
-        self.stands.push(Stand { cell: cell.clone(), checks, group, dispatcher });
+        let caches = self.groups[group].logs.iter().flat_map(|_| vec![Cache::new(self.cache_bytes); addresses.len()]);
+        let caches = caches.collect();
+        let has_tls = self.groups[group].settings.is_some();
+        self.stands.push(Stand { cell: cell.clone(), checks, group, dispatcher, has_tls, caches });
         Ok(())
     }
 
     fn pass_through(&self, group: &Group, dispatcher: &mut Dispatcher) -> Result<String> {
         let (request, body_bytes) = plain_get(&self.site.workload);
         let before: u64 = dispatcher.connections()?.iter().sum();
-        let config = std::sync::Arc::new(Config::new(group.settings.clone())?);
-        let answer = exchange(dispatcher.instance.address(), Some(&config), None, &request);
+        let config = group.settings.clone().map(|settings| Config::new(settings).map(Arc::new)).transpose()?;
+        let answer = exchange(dispatcher.instance.address(), config.as_ref(), None, &request);
         let answer = answer.map_err(|failure| anyhow!("{failure}{}", tail(&dispatcher.instance)))?;
         ensure!(answer.status == 200, "a server behind it answered with status {}", answer.status);
         ensure!(
@@ -235,6 +260,26 @@ impl ClusterRig {
         Ok(usage)
     }
 
+    /// What the servers of a cell have logged so far belongs to no block.
+    ///
+    /// # Errors
+    /// A log cannot be read.
+    pub fn skip_logs(&mut self, index: usize) -> Result<()> {
+        let group = self.stands[index].group;
+        self.groups[group].logs.iter_mut().try_for_each(Logs::skip)
+    }
+
+    /// What each backend of a cell was asked for since, once they have logged `requests`. `None`: they log nothing, or not so many.
+    ///
+    /// # Errors
+    /// A log cannot be read.
+    pub fn locality(&mut self, index: usize, requests: u64) -> Result<Option<Vec<Locality>>> {
+        let stand = &mut self.stands[index];
+        let Some(logs) = &mut self.groups[stand.group].logs else { return Ok(None) };
+        let Some(texts) = logs.lines_of(requests)? else { return Ok(None) };
+        stand.caches.iter_mut().zip(&texts).map(|(cache, lines)| cache.replay(lines)).collect::<Result<_>>().map(Some)
+    }
+
     /// Starts the load process for all cells.
     pub fn start_load(&self, experiment: &ClusterExperiment) -> Result<LoadProcess> {
         let traffic = &experiment.traffic;
@@ -243,7 +288,7 @@ impl ClusterRig {
             name: stand.cell.name(&cells),
             address: stand.dispatcher.instance.address(),
             host: HOST.to_owned(),
-            tls: Some(self.credentials.target_tls(&self.groups[stand.group].settings)),
+            tls: self.groups[stand.group].settings.as_ref().map(|settings| self.credentials.target_tls(settings)),
             reuse: stand.cell.reuse(),
             load: stand.cell.load(),
         };

@@ -197,6 +197,7 @@ impl Session<'_> {
         let steal_before = manifest::steal_ns();
         let started_ns = self.started.elapsed().as_nanos() as u64;
         let before = self.rig.usage(index, None)?;
+        self.rig.skip_logs(index)?;
         let outcome = self.load.run_timed(index, address, work.piece.users.clone(), timed);
         let connections = outcome.as_ref().map_or(0, |outcome| outcome.connections);
         let passed_before: u64 = before.connections.iter().sum();
@@ -219,7 +220,13 @@ impl Session<'_> {
             let negotiated = manifest::negotiated_text(&outcome.negotiated);
             self.journal.change(|record| record.manifest.negotiated = negotiated);
         }
-        let backends = used.backends_ns.iter().zip(&used.connections);
+        let asked = self.rig.locality(index, outcome.hits)?;
+        let locality = |backend: usize| asked.as_ref().and_then(|asked| asked.get(backend).copied());
+        let backends = used.backends_ns.iter().zip(&used.connections).enumerate();
+        let backends = backends.map(|(number, (&cpu_ns, &connections))| {
+            let locality = locality(number);
+            BackendUse { cpu_ns, connections, locality }
+        });
         Ok(Block {
             configuration: index,
             started_ns,
@@ -243,7 +250,7 @@ impl Session<'_> {
             phases: outcome.phases,
             cluster: Some(ClusterBlock {
                 dispatcher_cpu_ns: used.dispatcher_ns,
-                backends: backends.map(|(&cpu_ns, &connections)| BackendUse { cpu_ns, connections }).collect(),
+                backends: backends.collect(),
                 unserved: outcome.unserved,
             }),
             ..Block::default()

@@ -36,6 +36,7 @@ const USERS: u32 = 200_000;
   tlsdyno cluster --server nginx --backends 3 --policies round-robin,session --reuse 0,50,80,100
   tlsdyno cluster --policies round-robin,source-address,session --behind-one-address 0,100 --reuse 80
   tlsdyno cluster --server apache --tls 1.2 --no-tickets --sessions own,memcached --policies round-robin,haproxy-stick,session
+  tlsdyno cluster --plain --workload specweb96 --policies round-robin,least-connections,lard
   tlsdyno cluster --config apostolopoulos-2000-fig9")]
 pub struct Args {
     /// Take everything from this TOML file, or from an experiment that comes with tlsdyno (`tlsdyno run` does the same)
@@ -51,6 +52,12 @@ pub struct Args {
     /// CPU time that each backend may use, in CPUs; 0: no limit [default: all fit on the CPUs that they share]
     #[arg(long, value_name = "CPUS", help_heading = "Cluster")]
     backend_cpus: Option<f64>,
+    /// Plain HTTP instead of TLS: locality of the files that each backend is asked for, instead of sessions
+    #[arg(long, conflicts_with_all = ["tls", "suite", "cert", "no_tickets", "session_cache"], help_heading = "Cluster")]
+    plain: bool,
+    /// Size of the cache for which misses are computed from each plain backend's access log [default: all of them together hold every object once]
+    #[arg(long, value_name = "BYTES", help_heading = "Cluster")]
+    cache_bytes: Option<u64>,
     /// What the servers share of their sessions; several are compared
     #[arg(
         long,
@@ -67,13 +74,14 @@ pub struct Args {
         value_enum,
         value_name = "POLICIES",
         value_delimiter = ',',
+        default_value_if("plain", "true", "round-robin,lard"),
         default_value = "round-robin,session",
         help_heading = "Cluster"
     )]
     policies: Vec<Policy>,
 
     /// Percentages of each client's connections that offer one of its sessions again
-    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent, default_value = "0,50,80,100", help_heading = "Traffic")]
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent, default_value_if("plain", "true", "0"), default_value = "0,50,80,100", help_heading = "Traffic")]
     reuse: Vec<f64>,
     /// Clients at once, each with one connection after the other; several numbers give latency against throughput
     #[arg(short, long, value_name = "N", value_delimiter = ',', default_value = "24", help_heading = "Traffic")]
@@ -134,10 +142,12 @@ pub struct Args {
 }
 
 /// Flags that the file has instead.
-const IN_FILE: [&str; 23] = [
+const IN_FILE: [&str; 25] = [
     "server",
     "backends",
     "backend_cpus",
+    "plain",
+    "cache_bytes",
     "sessions",
     "policies",
     "reuse",
@@ -197,6 +207,8 @@ impl Args {
                 server: self.server.name(),
                 backends: self.backends,
                 backend_cpus: self.backend_cpus,
+                plain: self.plain,
+                cache_bytes: self.cache_bytes,
                 sessions: self.sessions.clone(),
                 policies: self.policies.clone(),
             },

@@ -184,6 +184,7 @@ impl Rig {
             environment,
             under: Vec::new(),
             log_sessions: false,
+            log_objects: false,
             allow_insecure_listen: experiment.server.allow_insecure_listen,
             workers,
             asynchronous: model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),

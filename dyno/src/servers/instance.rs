@@ -74,6 +74,7 @@ pub struct Instance {
     config: String,
     error_log: Option<PathBuf>,
     session_log: Option<SessionLog>,
+    object_log: Option<PathBuf>,
     /// It is ready when it has so many.
     processes: usize,
     reload: Reload,
@@ -221,6 +222,7 @@ pub(super) fn start_prepared(
         config: prepared.config,
         error_log: prepared.error_log,
         session_log: prepared.session_log,
+        object_log: prepared.object_log,
         processes: prepared.processes,
         reload: prepared.reload,
         searched: Mutex::new(BTreeMap::new()),
@@ -479,6 +481,11 @@ impl Instance {
     /// What the server said of its connections; needs `log_sessions`.
     pub fn session_counts(&self) -> Result<SessionCounts> {
         self.session_log.as_ref().context("this server was not asked to log its sessions")?.read()
+    }
+
+    /// Where it logs what it is asked for; needs `log_objects`.
+    pub fn object_log(&self) -> Option<&Path> {
+        self.object_log.as_deref()
     }
 
     /// The last lines of its error log, standard error and standard output.

@@ -10,6 +10,7 @@ pub mod command;
 pub mod cpu;
 pub mod directives;
 pub mod dispatcher;
+pub mod growing_log;
 mod haproxy;
 pub mod instance;
 pub mod launch;
@@ -91,6 +92,8 @@ pub struct ServerSpec {
     pub under: Vec<OsString>,
     /// Write the log that [`Instance::session_counts`] reads (not while measuring; not for a user's own command).
     pub log_sessions: bool,
+    /// Write the log at [`Instance::object_log`] (nginx): a line `BYTES PATH` for each response, also while measuring.
+    pub log_objects: bool,
     /// Allow that a server with no-ops can be reached from other hosts.
     pub allow_insecure_listen: bool,
     /// Worker processes (nginx, Apache event, lighttpd) or threads (HAProxy, built-in). Apache prefork has no such number.
@@ -116,6 +119,7 @@ impl ServerSpec {
             environment: Vec::new(),
             under: Vec::new(),
             log_sessions: false,
+            log_objects: false,
             allow_insecure_listen: false,
             workers: 1,
             asynchronous: false,
@@ -290,6 +294,8 @@ struct Prepared {
     error_log: Option<PathBuf>,
     /// Where and how it logs sessions, if it was asked to.
     session_log: Option<SessionLog>,
+    /// Where it logs the objects that it is asked for, if it was asked to.
+    object_log: Option<PathBuf>,
     /// Raise the soft limit of open files.
     raise_open_files: bool,
     /// Milliseconds between SIGTERM and SIGKILL.
@@ -312,6 +318,7 @@ impl Prepared {
             version: String::new(),
             error_log: None,
             session_log: None,
+            object_log: None,
             raise_open_files: true,
             grace_ms: 2_000,
             processes: 1,

@@ -17,6 +17,7 @@ use crate::exit::{Exit, OrExit};
 
 /// The error log, in the instance's directory.
 pub const ERROR_LOG_FILE: &str = "error.log";
+const OBJECT_LOG_FILE: &str = "objects.log";
 const CONFIG_FILE: &str = "nginx.conf";
 /// Most connections of a worker; fewer where the limit of open files demands it.
 const WORKER_CONNECTIONS: u64 = 16_384;
@@ -55,6 +56,7 @@ pub(super) fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
         version: version(&program),
         error_log: Some(directory.join(ERROR_LOG_FILE)),
         session_log: spec.log_sessions.then_some(session_log),
+        object_log: spec.log_objects.then(|| directory.join(OBJECT_LOG_FILE)),
         processes: 1 + spec.workers as usize,
         reload: Reload::NewWorkers { signal: Signal::HUP, at_least: spec.workers as usize },
         ..Prepared::new(program, arguments)
@@ -98,6 +100,10 @@ fn configuration(spec: &ServerSpec, place: Place, user: Option<&WorkerUser>) -> 
             "    log_format sessions '$ssl_session_reused $ssl_protocol $ssl_cipher $connection_requests';".to_owned(),
         );
         main.push(format!("    access_log {} sessions;", own(SESSION_LOG_FILE)?));
+    } else if spec.log_objects {
+        // Written at once: who has counted the responses finds as many lines.
+        main.push("    log_format objects '$body_bytes_sent $uri';".to_owned());
+        main.push(format!("    access_log {} objects;", own(OBJECT_LOG_FILE)?));
     } else {
         main.push("    access_log off;".to_owned());
     }

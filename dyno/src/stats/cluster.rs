@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::answers::{Ratio, times};
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::locality::LocalitySummary;
 use super::rounds::Rounds;
 use super::shares::Metric;
 use super::summary::{
@@ -29,7 +30,7 @@ pub struct Value {
 }
 
 impl Value {
-    fn of(estimate: Estimate, factor: f64) -> Value {
+    pub(super) fn of(estimate: Estimate, factor: f64) -> Value {
         let Estimate { value, low, high } = estimate.scaled(factor);
         Value { value, low, high }
     }
@@ -75,6 +76,9 @@ pub struct CellSummary {
     pub accepted_percent_of_offered: Value,
     /// Part of the connections that the backend with the most of them got, per cent: even is 100 by the number of backends.
     pub busiest_percent: Value,
+    /// What the backends of a plain cluster were asked for; `None` where they do not log it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locality: Option<LocalitySummary>,
     /// Against the first policy; `None` for that one, and where they have no round in common.
     pub against: Option<Against>,
     /// CPU time and connections of each backend, summed over the blocks.
@@ -269,6 +273,7 @@ fn summarise(record: &Record, rounds: &Rounds, index: usize, cell: &Cell, all: &
         offered_percent: Value::of(offered, 100.0),
         accepted_percent_of_offered: Value::of(accepted, 100.0),
         busiest_percent: Value::of(busiest, 100.0),
+        locality: LocalitySummary::of(rounds, index),
         against: against(rounds, index, cell, all),
         backends: totals(clustered()),
         hits: sum(|block| block.hits),
@@ -293,7 +298,7 @@ fn totals<'a>(blocks: impl Iterator<Item = &'a ClusterBlock>) -> Vec<Backend> {
     let mut totals: Vec<Backend> = Vec::new();
     for block in blocks {
         totals.resize(totals.len().max(block.backends.len()), Backend::default());
-        for (total, BackendUse { cpu_ns, connections }) in totals.iter_mut().zip(&block.backends) {
+        for (total, BackendUse { cpu_ns, connections, .. }) in totals.iter_mut().zip(&block.backends) {
             total.cpu_ns += cpu_ns;
             total.connections += connections;
         }
@@ -358,7 +363,7 @@ pub(crate) mod samples {
 
     /// A block of 1000 connections that went well, of 800 offered sessions so many accepted.
     pub(crate) fn block(configuration: usize, round: u32, accepted: u64) -> Block {
-        let backend = BackendUse { cpu_ns: 100_000_000, connections: 500 };
+        let backend = BackendUse { cpu_ns: 100_000_000, connections: 500, locality: None };
         Block {
             configuration,
             round,

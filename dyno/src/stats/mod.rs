@@ -10,6 +10,7 @@ pub mod bootstrap;
 pub mod calibration;
 pub mod cluster;
 pub mod distribution;
+pub mod locality;
 pub mod pace;
 pub mod papers;
 pub mod prng;

@@ -10,6 +10,6 @@ pub mod warning;
 pub use calibration::Calibration;
 pub use error::StoreError;
 pub use journal::{Journal, read_json, write_json};
-pub use record::{BackendUse, Block, ClusterBlock, Configuration, FORMAT, Kind, Manifest, Preflight, Record};
+pub use record::{BackendUse, Block, ClusterBlock, Configuration, FORMAT, Kind, Locality, Manifest, Preflight, Record};
 pub use sqlite::{Listing, Store, default_path};
 pub use warning::Warning;

@@ -242,4 +242,23 @@ pub struct BackendUse {
     pub cpu_ns: u64,
     /// Connections that the dispatcher passed to it, by the dispatcher's own count.
     pub connections: u64,
+    /// What it was asked for, where it logs that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locality: Option<Locality>,
+}
+
+/// What one backend was asked for in a block, by its own access log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Locality {
+    /// Requests.
+    pub requests: u64,
+    /// Different objects.
+    pub objects: u64,
+    /// Their bytes.
+    pub object_bytes: u64,
+    /// Requests that an LRU cache of `cache_bytes` would miss: computed, and warm from the blocks of the same configuration before.
+    pub misses: u64,
+    /// Size of that cache, bytes.
+    pub cache_bytes: u64,
 }

@@ -2,6 +2,7 @@
 
 mod charts;
 pub mod json;
+mod locality;
 mod page;
 pub mod terminal;
 
@@ -18,6 +19,9 @@ use crate::stats::{Direction, Percentiles};
 pub fn answer(summary: &ClusterSummary) -> String {
     let offering = |cell: &&CellSummary| cell.blocks > 0 && cell.resumed_offered > 0;
     let Some(first) = summary.cells.iter().find(offering).map(|cell| &cell.cell) else {
+        if let Some(said) = locality::answer(summary) {
+            return said;
+        }
         return "No session was offered again, so that nothing can be said of how the policies keep them.".to_owned();
     };
     let load = |cell: &CellSummary| cell.cell.rate_per_s.unwrap_or_else(|| f64::from(cell.cell.clients));

@@ -3,7 +3,7 @@
 use askama::Template;
 
 use super::terminal::by_traffic;
-use super::{answer, beside_paper, busiest, charts, latency};
+use super::{answer, beside_paper, busiest, charts, latency, locality};
 use crate::report::html::{ChartView, VIEWER_LICENCES, manifest, shell_command, unbroken, view, viewer};
 use crate::report::text::{self, count, interval, ratio_times, tenths, whole};
 use crate::stats::Direction;
@@ -23,6 +23,7 @@ struct Page<'a> {
     alike: &'static str,
     charts: Vec<(String, ChartView)>,
     rows: Vec<Row>,
+    locality: Option<Locality>,
     paper: Option<Paper<'a>>,
     warnings: Vec<String>,
     manifest: Vec<(&'static str, String)>,
@@ -38,6 +39,13 @@ struct Paper<'a> {
     source: &'a str,
     statements: Vec<String>,
     differences: &'a [String],
+}
+
+/// The table of a plain cluster.
+struct Locality {
+    note: String,
+    header: [&'static str; 6],
+    rows: Vec<(String, [String; 6])>,
 }
 
 /// A line of the table.
@@ -67,6 +75,11 @@ pub fn page(record: &Record, summary: &ClusterSummary) -> Result<String, askama:
         setting: record.manifest.hardware.get("cluster").cloned().unwrap_or_default(),
         charts: charts::all(summary).into_iter().map(|(caption, chart)| (caption, view(chart))).collect(),
         rows: by_traffic(summary).into_iter().map(row).collect(),
+        locality: locality::note(summary).map(|note| Locality {
+            note,
+            header: locality::HEADER,
+            rows: locality::rows(summary),
+        }),
         paper: record.cluster.as_ref().and_then(|cluster| cluster.paper.as_ref()).map(|paper| Paper {
             source: &paper.source,
             statements: beside_paper(summary),

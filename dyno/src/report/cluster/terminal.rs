@@ -2,7 +2,7 @@
 
 use comfy_table::{Attribute, Cell as TableCell, CellAlignment, Color};
 
-use super::{answer, beside_paper, busiest, latency};
+use super::{answer, beside_paper, busiest, latency, locality};
 use crate::report::terminal::{Paint, Style, painted, table, warning_line, wrapped};
 use crate::report::text::{count, interval, percent, ratio_times, tenths};
 use crate::stats::Direction;
@@ -19,14 +19,19 @@ pub fn results(record: &Record, summary: &ClusterSummary, style: Style) -> Strin
     let question = painted(wrapped(&record.question, style.width, "").trim(), Paint::Bold, style);
     let mut parts = vec![format!("{question}\n\n{}", wrapped(&answer(summary), style.width, "  "))];
     if let Some(cluster) = record.manifest.hardware.get("cluster") {
-        let said = format!(
-            "{} ({}), TLS {}: {cluster}.",
-            record.manifest.server_name, record.manifest.server_version, record.manifest.negotiated
-        );
+        let protocol = match record.cluster.as_ref().is_some_and(|experiment| experiment.cluster.plain) {
+            true => "plain HTTP".to_owned(),
+            false => format!("TLS {}", record.manifest.negotiated),
+        };
+        let said =
+            format!("{} ({}), {protocol}: {cluster}.", record.manifest.server_name, record.manifest.server_version);
         parts.push(wrapped(&said, style.width, "  "));
     }
     parts.push(cells_table(summary, style));
     parts.extend(notes(summary).iter().map(|note| wrapped(note, style.width, "  ")));
+    if let Some((table, note)) = locality::terminal_table(summary, style) {
+        parts.extend([table, wrapped(&note, style.width, "  ")]);
+    }
     let paper = beside_paper(summary);
     if let Some(published) = record.cluster.as_ref().and_then(|cluster| cluster.paper.as_ref()) {
         let title = painted(&published.source, Paint::Bold, style);

@@ -31,6 +31,8 @@ pub enum Policy {
     #[serde(rename = "session+address")]
     #[value(name = "session+address")]
     SessionAddress,
+    /// tlsdyno dispatch, plain HTTP: the backend that the requested object was sent to before, unless overloaded (LARD)
+    Lard,
     /// HAProxy, TCP mode, round robin
     HaproxyRoundRobin,
     /// HAProxy, TCP mode, `balance source`: by a hash of the client's address
@@ -57,11 +59,17 @@ impl Policy {
             Policy::SourceAddress => "source-address",
             Policy::Session => "session",
             Policy::SessionAddress => "session+address",
+            Policy::Lard => "lard",
             Policy::HaproxyRoundRobin => "haproxy-round-robin",
             Policy::HaproxySource => "haproxy-source",
             Policy::HaproxyStick => "haproxy-stick",
             Policy::NginxHash => "nginx-hash",
         }
+    }
+
+    /// Whether it decides by what TLS hellos say.
+    pub const fn needs_tls(self) -> bool {
+        matches!(self, Policy::Session | Policy::SessionAddress | Policy::HaproxyStick)
     }
 
     fn product(self) -> Product {
@@ -71,6 +79,7 @@ impl Policy {
             Policy::SourceAddress => Product::Own(config::Policy::SourceAddress),
             Policy::Session => Product::Own(config::Policy::Session),
             Policy::SessionAddress => Product::Own(config::Policy::SessionAddress),
+            Policy::Lard => Product::Own(config::Policy::Lard),
             Policy::HaproxyRoundRobin => Product::Haproxy(haproxy::Rule::RoundRobin),
             Policy::HaproxySource => Product::Haproxy(haproxy::Rule::Source),
             Policy::HaproxyStick => Product::Haproxy(haproxy::Rule::Stick),

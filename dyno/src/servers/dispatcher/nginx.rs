@@ -1,12 +1,12 @@
 //! nginx's stream module: it passes TLS through, by a consistent hash of the client's address.
 
-use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
+use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use super::super::growing_log::GrowingLog;
 use super::super::nginx::worker_connections;
 use super::super::worker_user::worker_user;
 use super::super::{Prepared, programs};
@@ -45,40 +45,26 @@ fn find() -> Result<(PathBuf, Option<PathBuf>)> {
 /// Its log of the backend of each connection.
 #[derive(Debug)]
 pub(super) struct Counter {
-    log: PathBuf,
+    log: GrowingLog,
     /// As the log names them.
     backends: Vec<String>,
-    /// Of the log this much is counted: it grows with every connection, and is read after each block.
-    counted_bytes: u64,
     counts: Vec<u64>,
 }
 
 impl Counter {
     fn new(log: PathBuf, backends: &[SocketAddr]) -> Counter {
         let counts = vec![0; backends.len()];
-        Counter { log, backends: backends.iter().map(ToString::to_string).collect(), counted_bytes: 0, counts }
+        Counter { log: GrowingLog::new(log), backends: backends.iter().map(ToString::to_string).collect(), counts }
     }
 
     /// Connections to each backend so far. A connection is logged when it ends.
     pub(super) fn read(&mut self) -> Result<Vec<u64>> {
-        self.count_new_lines().with_context(|| format!("read {}", self.log.display()))?;
-        Ok(self.counts.clone())
-    }
-
-    fn count_new_lines(&mut self) -> Result<()> {
-        let mut log = File::open(&self.log)?;
-        log.seek(SeekFrom::Start(self.counted_bytes))?;
-        let mut text = String::new();
-        log.read_to_string(&mut text)?;
-        // A line that is being written is counted when it is whole.
-        let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
-        for line in whole.lines() {
+        for line in self.log.new_lines()?.lines() {
             if let Some(backend) = self.backends.iter().position(|backend| backend == line) {
                 self.counts[backend] += 1;
             }
         }
-        self.counted_bytes += whole.len() as u64;
-        Ok(())
+        Ok(self.counts.clone())
     }
 }
 
@@ -154,6 +140,7 @@ fn configuration(
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Write;
 
     use super::*;
