@@ -147,8 +147,9 @@ fn redis_serves_every_backend_and_other_servers_are_backends_too() {
         ("--server lighttpd --policies session", "own"),
     ];
     for (setting, sharing) in cases {
-        let flags =
-            format!("cluster {setting} --json --no-report --backends 2 --cert p-256 --time 2 --clients 8 --reuse 80");
+        let flags = format!(
+            "cluster {setting} --json --no-report --backends 2 --backend-cpus 0 --cert p-256 --time 2 --clients 8 --reuse 80"
+        );
         let result = place.json(&flags.split(' ').collect::<Vec<_>>());
         check_blocks(&result);
         let cell = &result["cells"][0];
