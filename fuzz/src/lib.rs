@@ -14,6 +14,7 @@ use tlsdyno_wire::handshake::{
     EncryptedExtensions, Joiner, KeyUpdate, NewSessionTicket12, NewSessionTicket13, ServerKeyExchange,
 };
 use tlsdyno_wire::hello::{self, ClientHello, Extensions, ServerHello, put_extension};
+use tlsdyno_wire::http::{Fault, Reference, Response};
 use tlsdyno_wire::session_keys::{ClientReader, ServerReader};
 use tlsdyno_wire::{limits, record};
 
@@ -69,6 +70,32 @@ pub fn session_keys(data: &[u8]) {
         said
     };
     assert_eq!(says(usize::from(cut) + 1), says(bytes.len().max(1)));
+}
+
+/// A response, its first byte saying to what and in which pieces: however it is cut, it comes to the same, and a redirect leads to what can
+/// stand on a request line.
+pub fn http_response(data: &[u8]) {
+    let Some((&choice, bytes)) = data.split_first() else {
+        return;
+    };
+    let receive = |piece: usize| {
+        let mut response = Response::new(choice & 1 != 0).keeping_location(true);
+        let mut consumed = 0;
+        for piece in bytes.chunks(piece.max(1)) {
+            consumed += response.receive(piece)?;
+        }
+        assert!(response.body_bytes() <= consumed as u64 && consumed <= bytes.len());
+        let end = response.end_of_input();
+        Ok::<_, Fault>((response.head(), response.location().map(<[u8]>::to_vec), response.body_bytes(), consumed, end))
+    };
+    let whole = receive(bytes.len());
+    assert_eq!(whole, receive(1 + usize::from(choice >> 1)));
+    if let Ok((_, Some(location), ..)) = whole
+        && let Some(reference) = Reference::parse(&location)
+    {
+        let target = reference.target(b"/a/b?c");
+        assert!(target.starts_with(b"/") && target.iter().all(u8::is_ascii_graphic));
+    }
 }
 
 /// One handshake message body, its first byte choosing the decoder; what is understood must survive encoding.
@@ -339,6 +366,17 @@ fn put_tls13_after_handshake(script: &mut Vec<u8>) {
     put_record(script, protected(record::HANDSHAKE), &message(&KeyUpdate { requested: true }));
     put_record(script, protected(record::APPLICATION_DATA), b"HTTP/1.1 200 OK\r\n\r\n");
     put_record(script, protected(record::ALERT), &[1, 0]);
+}
+
+/// Seeds for [`http_response`].
+pub fn http_seeds() -> Vec<Vec<u8>> {
+    let texts: [&[u8]; 4] = [
+        b"\x06HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello",
+        b"\x02HTTP/1.1 302 Found\r\nLocation: ../a/./b?c#d\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nT: x\r\n\r\n",
+        b"\x09HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 301 x\nLOCATION:http://me@[::1]:8080/a/../b\n\nuntil the end",
+        b"\x04HTTP/1.1 308 x\r\nLocation: //h\r\nLocation: //h\r\nContent-Length: 0\r\n\r\nHTTP",
+    ];
+    texts.map(<[u8]>::to_vec).to_vec()
 }
 
 /// Seeds for [`client_receive`]: whole conversations of both versions, full and resumed.

@@ -68,6 +68,17 @@ fn client_receive() {
 }
 
 #[test]
+fn http_response() {
+    let mut random = Random(7);
+    for seed in targets::http_seeds() {
+        targets::http_response(&seed);
+        for _ in 0..20_000 {
+            targets::http_response(&random.mutate(&seed));
+        }
+    }
+}
+
+#[test]
 fn hello_parse() {
     let mut random = Random(2);
     for seed in targets::conversations() {

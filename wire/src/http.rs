@@ -1,10 +1,13 @@
 //! HTTP/1 framing (RFC 9112): where a response ends, and what a request asks for.
 //!
-//! Nothing here allocates, and nothing grows with the input: heads are bounded by [`HEAD_BYTES_MAX`], a header line that matters
-//! for framing by [`LINE_KEPT`]. The result never depends on how the bytes were cut into pieces.
+//! Nothing here allocates but what a redirect leads to where somebody wants to follow it, and nothing grows with the input: heads are bounded by
+//! [`HEAD_BYTES_MAX`], a header line that matters for framing by [`LINE_KEPT`], `Location` by [`LOCATION_BYTES_MAX`]. The result never depends
+//! on how the bytes were cut into pieces.
 
 mod body;
 mod head;
+mod location;
+mod reference;
 mod request;
 mod response;
 
@@ -12,6 +15,8 @@ mod response;
 mod tests;
 
 pub use body::{Advance, Body};
+pub use location::is_redirect;
+pub use reference::Reference;
 pub use request::{Headers, METHOD_BYTES_MAX, RequestHead, TargetReader, request_head, target_path};
 pub use response::{Response, ResponseHead};
 
@@ -22,6 +27,9 @@ pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// How much of a header line is kept while it arrives in pieces, in bytes. `Transfer-Encoding`, `Content-Length` and `Connection` lines
 /// must fit; of the others nothing is needed.
 pub const LINE_KEPT: usize = 160;
+
+/// Longest `Location` line of a redirect that is to be followed, in bytes: what RFC 9110 section 4.1 asks everybody to support.
+pub const LOCATION_BYTES_MAX: usize = 8000;
 
 /// Bytes that are not HTTP/1, or framing that RFC 9112 forbids to guess at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +48,8 @@ pub enum Fault {
     TransferEncoding,
     /// A chunk header or its end is malformed (RFC 9112 section 7.1).
     Chunk,
+    /// Two `Location` headers of a redirect differ.
+    Location,
     /// The server switched protocols (101) though nobody asked for it.
     Upgrade,
     /// The input ended before the response was complete.
@@ -56,6 +66,7 @@ impl std::fmt::Display for Fault {
             Fault::ContentLength => "malformed or contradicting Content-Length",
             Fault::TransferEncoding => "Transfer-Encoding of a request does not end in chunked",
             Fault::Chunk => "malformed chunk",
+            Fault::Location => "contradicting Location headers",
             Fault::Upgrade => "the server switched protocols unasked",
             Fault::Truncated => "the input ended before the response was complete",
         })

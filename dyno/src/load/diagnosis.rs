@@ -53,6 +53,11 @@ pub fn of_kind(kind: ErrorKind) -> String {
         ErrorKind::Closed => "closes connections instead of answering; does it speak TLS where the URL says http, or the reverse?".to_owned(),
         ErrorKind::Http => "does not answer in HTTP/1; does it speak TLS (https) or another protocol?".to_owned(),
         ErrorKind::Tls => "fails in TLS".to_owned(),
+        ErrorKind::RedirectElsewhere => "redirects to another scheme, host or port, which is not followed; load that by its own URL".to_owned(),
+        ErrorKind::RedirectLimit => {
+            "redirects in a loop, or more often than --follow-redirects=MAX says; `curl -L -v` shows where to".to_owned()
+        }
+        ErrorKind::RedirectMalformed => "redirects to what is no URL: see the Location header that `curl -v` shows".to_owned(),
         ErrorKind::Status => "answers with another status than expected: see --expect-status".to_owned(),
         ErrorKind::Length => "answers with another length than expected".to_owned(),
         ErrorKind::Ports => "this machine has no local port left for that address (each closed connection holds one for 60 s). More ports: \

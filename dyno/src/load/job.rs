@@ -101,6 +101,7 @@ impl Prepared {
             pacing: loaded.pacing(timed.map_or(0, |timed| timed.seed)),
             until: timed.map_or(Until::UsersDone, |timed| Until::Elapsed(timed.for_ns)),
             window: self.window,
+            redirects: None,
             numbered: false,
             slice_ns: None,
         };

@@ -10,6 +10,7 @@ pub mod output;
 pub mod permission;
 pub mod places;
 pub mod record;
+pub mod redirects;
 pub mod report;
 pub mod screen;
 pub mod shape;

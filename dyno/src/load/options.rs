@@ -11,6 +11,7 @@ use tlsdyno_engine::load::{Connections, Pacing, Plan, Rate, Route, Target, Timeo
 use crate::experiment::job::TlsSpec;
 use crate::load::asked::Asked;
 use crate::load::places::{self, Sources};
+use crate::load::redirects;
 use crate::load::shape::Shape;
 use crate::load::tls;
 use crate::load::url::Url;
@@ -184,6 +185,11 @@ pub struct Options {
     #[arg(long, default_value = "200", value_name = "STATUS", conflicts_with = "what")]
     pub expect_status: ExpectedStatus,
 
+    /// Follow redirects on the same server, at most so many one after another (5 if no number is given); the request is a hit when its
+    /// last answer is, and its latency counts to there [default: they are answers like others]
+    #[arg(long, value_name = "MAX", num_args = 0..=1, require_equals = true, default_missing_value = "5", conflicts_with = "what", value_parser = clap::value_parser!(u32).range(1..=50))]
+    pub follow_redirects: Option<u32>,
+
     /// How long a connection may go without progress
     #[arg(long, default_value = "10s", value_name = "TIME")]
     pub timeout: Time,
@@ -289,7 +295,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         "an address has no more than {CONNECTIONS_MAX} ports, and so connections to one server; name more addresses (--source)"
     );
     Ok(Plan {
-        target: Target { address, host, tls },
+        target: Target { address, host: host.clone(), tls },
         route,
         body,
         workload,
@@ -314,6 +320,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         },
         // By a schedule, that and not the window says how far users get.
         window: window.filter(|_| options.rate.is_none() && speed.is_none()),
+        redirects: options.follow_redirects.map(|most| redirects::here(most, options, url, address, &host)),
         numbered,
         until: match (options.total_connections, options.duration) {
             (Some(count), _) => Until::ConnectionsMade(count),

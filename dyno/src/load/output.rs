@@ -45,12 +45,15 @@ fn json(summary: &Summary) -> Result<String> {
 
 /// One line for each slice, for spreadsheets and plots.
 fn csv(summary: &Summary) -> String {
-    let mut out = "ends_ns,elapsed_ns,hits,errors,latency_ns_p50,latency_ns_p99\n".to_owned();
+    let mut out = "ends_ns,elapsed_ns,hits,errors,latency_ns_p50,latency_ns_p99,redirects\n".to_owned();
     let mut ends_ns = 0;
     for slice in &summary.slices {
         ends_ns += slice.elapsed_ns;
         let (elapsed, hits, errors) = (slice.elapsed_ns, slice.hits, slice.errors);
-        out += &format!("{ends_ns},{elapsed},{hits},{errors},{},{}\n", slice.latency_ns_p50, slice.latency_ns_p99);
+        out += &format!(
+            "{ends_ns},{elapsed},{hits},{errors},{},{},{}\n",
+            slice.latency_ns_p50, slice.latency_ns_p99, slice.redirects
+        );
     }
     out
 }
@@ -76,6 +79,7 @@ fn prometheus(summary: &Summary) -> String {
     );
     metric("body_bytes", "gauge", "Body bytes received.", &one(summary.body_bytes as f64));
     metric("unserved", "gauge", "Requests of an open loop that were due but not sent.", &one(summary.unserved as f64));
+    metric("redirects_followed", "gauge", "Redirects followed.", &one(summary.redirects_followed as f64));
     metric("client_busy_ratio", "gauge", "CPU time of the client by elapsed time.", &one(summary.client_busy_fraction));
     let counts = summary.handshakes;
     let kinds = [

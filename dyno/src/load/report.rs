@@ -31,6 +31,11 @@ fn write_all(out: &mut String, summary: &Summary) -> std::fmt::Result {
     let seconds = summary.elapsed_ns as f64 / 1e9;
     let rate = if seconds > 0.0 { summary.body_bytes as f64 / seconds } else { 0.0 };
     line(out, "body", &bytes(summary.body_bytes as f64), &format!("{}/s", bytes(rate)))?;
+    let (followed, unfinished) = (summary.redirects_followed, summary.redirects_unfinished);
+    if followed + unfinished > 0 {
+        let detail = format!("followed, {} more came as the run ended", grouped(unfinished));
+        line(out, "redirects", &grouped(followed), &detail)?;
+    }
     line(out, "connections", &grouped(summary.connections), "")?;
     write_handshakes(out, summary)?;
     if let Some(window) = summary.window {

@@ -59,6 +59,12 @@ pub struct Summary {
     pub unserved: u64,
     /// As asked for by --hits-per-handshake; `null` without it.
     pub hits_per_handshake_asked: Option<u32>,
+    /// Redirects followed: requests beyond those that the users made. 0 without --follow-redirects.
+    #[serde(default)]
+    pub redirects_followed: u64,
+    /// Redirects that came at the end of the run and were not followed any more: their requests are neither hits nor errors.
+    #[serde(default)]
+    pub redirects_unfinished: u64,
     /// How the window over a replayed log was used; `null` for other loads.
     pub window: Option<Window>,
     /// The run in slices of equal time.
@@ -91,6 +97,9 @@ pub struct SliceSummary {
     pub hits: u64,
     /// Errors in it.
     pub errors: u64,
+    /// Redirects followed in it.
+    #[serde(default)]
+    pub redirects: u64,
     /// Median latency of its hits (of an open loop: from the intended send time).
     pub latency_ns_p50: u64,
     /// The 99th percentile of the same.
@@ -99,8 +108,8 @@ pub struct SliceSummary {
 
 impl SliceSummary {
     fn of(slice: &Slice) -> SliceSummary {
-        let Slice { elapsed_ns, hits, errors, latency_ns_p50, latency_ns_p99 } = *slice;
-        SliceSummary { elapsed_ns, hits, errors, latency_ns_p50, latency_ns_p99 }
+        let Slice { elapsed_ns, hits, errors, redirects, latency_ns_p50, latency_ns_p99 } = *slice;
+        SliceSummary { elapsed_ns, hits, errors, redirects, latency_ns_p50, latency_ns_p99 }
     }
 }
 
@@ -153,6 +162,8 @@ impl Summary {
             rate_per_second_asked: asked.rate_per_second,
             unserved: outcome.unserved,
             hits_per_handshake_asked: asked.hits_per_handshake,
+            redirects_followed: outcome.redirects_followed,
+            redirects_unfinished: outcome.redirects_unfinished,
             window: outcome.window.map(|window| Window {
                 limit: u32::try_from(window.limit).ok().filter(|limit| *limit < u32::MAX),
                 largest_distance: window.largest_distance,
@@ -202,6 +213,8 @@ mod tests {
             negotiated: BTreeMap::new(),
             gave_up: false,
             unserved: 0,
+            redirects_followed: 0,
+            redirects_unfinished: 0,
             slices: Vec::new(),
             stopped: false,
             window: None,

@@ -283,6 +283,8 @@ mod tests {
             negotiated: Default::default(),
             gave_up: false,
             unserved: 0,
+            redirects_followed: 0,
+            redirects_unfinished: 0,
             slices: Vec::new(),
             stopped: false,
             window: None,

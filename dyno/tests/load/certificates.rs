@@ -66,13 +66,14 @@ fn nginx_takes_the_certificate_and_names_its_subject() {
 }
 
 /// One nginx process with the certificate `server` of its place.
-struct Nginx {
+pub struct Nginx {
     _process: Running,
-    port: u16,
+    pub port: u16,
 }
 
 impl Nginx {
-    fn start(place: &Path, tls: &str) -> Nginx {
+    /// With these further directives in its server.
+    pub fn start(place: &Path, tls: &str) -> Nginx {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let config = format!(
             "daemon off; master_process off; pid {0}/pid;\nevents {{}}\nhttp {{\n\

@@ -4,6 +4,7 @@ mod certificates;
 mod guards;
 mod pacing;
 mod places;
+mod redirects;
 mod results;
 mod s_server;
 

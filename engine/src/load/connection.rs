@@ -35,6 +35,8 @@ pub struct Exchange {
     /// When it was to be sent, by the schedule of an open loop.
     pub intended_ns: Option<u64>,
     pub sent_ns: u64,
+    /// When the user's request was sent first: before redirects that were followed.
+    pub began_ns: u64,
     pub first_byte_seen: bool,
     pub expect: Expect,
 }

@@ -9,6 +9,7 @@ mod outcome;
 mod pacing;
 mod plan;
 mod recorder;
+mod redirect;
 mod requests;
 mod route;
 mod run;
@@ -23,6 +24,7 @@ pub use plan::{
     Arrivals, Connections, Expect, Object, Pacing, Plan, Rate, Request, Resumption, SessionLimits, Target, Timeouts,
     Until, User, Workload,
 };
+pub use redirect::Redirects;
 pub use route::Route;
 pub use run::{LoadError, Progress, run, run_observed};
 pub use slices::Slice;

@@ -79,6 +79,12 @@ pub enum ErrorKind {
     Tls,
     /// Not HTTP.
     Http,
+    /// A redirect to another scheme, host or port, while redirects are followed.
+    RedirectElsewhere,
+    /// More redirects one after another than are followed; a loop ends here too.
+    RedirectLimit,
+    /// A redirect to what is no URL.
+    RedirectMalformed,
     /// Another status than expected.
     Status,
     /// Another body length than expected.
@@ -87,7 +93,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind, in the order of reports.
-    pub const ALL: [ErrorKind; 16] = [
+    pub const ALL: [ErrorKind; 19] = [
         ErrorKind::Refused,
         ErrorKind::Unreachable,
         ErrorKind::Reset,
@@ -102,6 +108,9 @@ impl ErrorKind {
         ErrorKind::Resources,
         ErrorKind::Tls,
         ErrorKind::Http,
+        ErrorKind::RedirectElsewhere,
+        ErrorKind::RedirectLimit,
+        ErrorKind::RedirectMalformed,
         ErrorKind::Status,
         ErrorKind::Length,
     ];
@@ -123,6 +132,9 @@ impl ErrorKind {
             ErrorKind::Resources => "resources",
             ErrorKind::Tls => "tls",
             ErrorKind::Http => "http",
+            ErrorKind::RedirectElsewhere => "redirect_elsewhere",
+            ErrorKind::RedirectLimit => "redirect_limit",
+            ErrorKind::RedirectMalformed => "redirect_malformed",
             ErrorKind::Status => "status",
             ErrorKind::Length => "length",
         }
@@ -196,6 +208,10 @@ pub struct Outcome {
     pub slices: Vec<Slice>,
     /// The run was stopped before its end (Ctrl-C).
     pub stopped: bool,
+    /// Redirects followed.
+    pub redirects_followed: u64,
+    /// Redirects that came when the run ended and nothing was begun any more: their requests are neither hits nor errors.
+    pub redirects_unfinished: u64,
     /// How the window was used, if the plan had one.
     pub window: Option<WindowUse>,
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::limits::{CONNECTIONS_MAX, RATE_MAX};
+use super::redirect::Redirects;
 use super::route::Route;
 
 /// What a response must look like to count as a hit.
@@ -211,6 +212,8 @@ pub struct Plan {
     /// How far requests may get ahead of each other in the order of the workload's trace: the newest presented is less than so many places
     /// from the oldest unserved (Coarfa et al. 2006 section 2.2.2). `None`: users know nothing of each other.
     pub window: Option<u32>,
+    /// Which redirects are followed; `None`: none, they are answers like others.
+    pub redirects: Option<Redirects>,
     /// Each request carries its place in the trace, in the header `Trace-Index`.
     pub numbered: bool,
     /// Cut the run into slices of this length, in nanoseconds.

@@ -1,6 +1,7 @@
 //! Requests in wire form, made once: sending one copies a line or two and allocates nothing.
 
-use super::plan::{Expect, Workload};
+use super::plan::{Expect, Object, Workload};
+use super::redirect::Hop;
 
 /// The workload's objects as request heads.
 #[derive(Debug)]
@@ -37,15 +38,9 @@ impl Requests {
         let mut objects = Vec::with_capacity(workload.objects.len());
         for object in &workload.objects {
             let from = u32::try_from(bytes.len()).ok()?;
-            for part in [&object.method, " ", &object.path, " HTTP/1.1\r\nHost: ", host, "\r\n", &object.headers] {
-                bytes.extend_from_slice(part.as_bytes());
-            }
-            // A request with a body, and one that could have one, tells its length (RFC 9110 section 8.6).
-            if object.body_bytes > 0 || matches!(object.method.as_str(), "POST" | "PUT" | "PATCH") {
-                bytes.extend_from_slice(b"Content-Length: ");
-                bytes.extend_from_slice(object.body_bytes.to_string().as_bytes());
-                bytes.extend_from_slice(b"\r\n");
-            }
+            put_request_line(&object.method, object.path.as_bytes(), host, &mut bytes);
+            bytes.extend_from_slice(object.headers.as_bytes());
+            put_length(object, &mut bytes);
             objects.push(Prepared {
                 from,
                 to: u32::try_from(bytes.len()).ok()?,
@@ -68,9 +63,45 @@ impl Requests {
             out.extend_from_slice(&digits[10 - length..]);
             out.extend_from_slice(b"\r\n");
         }
-        out.extend_from_slice(if last { b"Connection: close\r\n\r\n" } else { b"\r\n" });
+        put_end(last, out);
         Written { body_bytes: prepared.body_bytes, to_head: prepared.to_head, expect: prepared.expect }
     }
+}
+
+/// Appends the head of a request for `object` that a redirect sent on.
+pub fn write_redirected(object: &Object, host: &str, hop: &Hop, last: bool, out: &mut Vec<u8>) -> Written {
+    let method = if hop.to_get { "GET" } else { &object.method };
+    put_request_line(method, &hop.target, host, out);
+    for line in object.headers.split_inclusive('\n') {
+        // What describes a body goes with it (RFC 9110 section 15.4).
+        let describes_body = line.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("content-"));
+        if !(hop.to_get && describes_body) {
+            out.extend_from_slice(line.as_bytes());
+        }
+    }
+    if !hop.to_get {
+        put_length(object, out);
+    }
+    put_end(last, out);
+    let body_bytes = if hop.to_get { 0 } else { object.body_bytes };
+    Written { body_bytes, to_head: method == "HEAD", expect: object.expect }
+}
+
+fn put_request_line(method: &str, target: &[u8], host: &str, out: &mut Vec<u8>) {
+    for part in [method.as_bytes(), b" ", target, b" HTTP/1.1\r\nHost: ", host.as_bytes(), b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
+/// A request with a body, and one that could have one, tells its length (RFC 9110 section 8.6).
+fn put_length(object: &Object, out: &mut Vec<u8>) {
+    if object.body_bytes > 0 || matches!(object.method.as_str(), "POST" | "PUT" | "PATCH") {
+        out.extend_from_slice(format!("Content-Length: {}\r\n", object.body_bytes).as_bytes());
+    }
+}
+
+fn put_end(last: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(if last { b"Connection: close\r\n\r\n" } else { b"\r\n" });
 }
 
 /// The decimal digits of a number, at the end of the array, and how many there are: without allocating.
@@ -100,6 +131,23 @@ mod tests {
             headers: headers.into(),
             body_bytes,
             expect: Expect::default(),
+        }
+    }
+
+    #[test]
+    fn a_redirected_request_loses_its_body_where_it_becomes_a_get() {
+        let object = object("POST", "Content-Type: x\r\nAccept: y\r\n", 3);
+        for to_get in [false, true] {
+            let hop = Hop { target: b"/b?c".to_vec(), to_get, count: 1, began_ns: 0 };
+            let mut out = Vec::new();
+            let written = write_redirected(&object, "h", &hop, to_get, &mut out);
+            let head = request_head(&out).unwrap().unwrap();
+            let (method, bytes) = if to_get { (&b"GET"[..], 0) } else { (&b"POST"[..], 3) };
+            assert_eq!((head.method, head.target, head.persists), (method, &b"/b?c"[..], !to_get));
+            assert_eq!((head.body, written.body_bytes), (Body::Length(bytes), bytes));
+            assert_eq!(head.headers.get("accept"), Some(&b"y"[..]));
+            assert_eq!(head.headers.get("content-type").is_some(), !to_get);
+            assert_eq!(head.headers.get("content-length").is_some(), !to_get);
         }
     }
 

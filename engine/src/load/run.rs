@@ -223,6 +223,9 @@ impl<'p> Run<'p> {
         outcome.elapsed_ns = ended_ns.saturating_sub(start_ns);
         outcome.client_cpu_ns = sys::thread_cpu_ns() - cpu_before_ns;
         outcome.window = self.users.window_use();
+        // Decided to be followed, but the run ended first.
+        outcome.redirects_followed -= self.users.hops_dropped();
+        outcome.redirects_unfinished += self.users.hops_dropped();
         outcome.gave_up = gave_up;
         outcome.unserved = unserved;
         outcome.stopped = stopped;
@@ -231,13 +234,15 @@ impl<'p> Run<'p> {
 
     fn tell(&mut self, progress: &Progress) {
         let recorder = &mut self.recorder;
-        let (hits, errors) = (recorder.hits, recorder.errors());
+        let (hits, errors, redirects) = (recorder.hits, recorder.errors(), recorder.redirects_followed);
         progress.hits.store(hits, Ordering::Relaxed);
         progress.errors.store(errors, Ordering::Relaxed);
         progress.connections.store(recorder.connections, Ordering::Relaxed);
         progress.full.store(recorder.handshakes.full, Ordering::Relaxed);
         progress.resumed.store(recorder.handshakes.resumed_accepted, Ordering::Relaxed);
-        if let Some(slice) = recorder.slices.as_mut().and_then(|slices| slices.advance(self.now_ns, hits, errors)) {
+        if let Some(slice) =
+            recorder.slices.as_mut().and_then(|slices| slices.advance(self.now_ns, hits, errors, redirects))
+        {
             progress.slice_hits.store(slice.hits, Ordering::Relaxed);
             progress.slice_ns.store(slice.elapsed_ns, Ordering::Relaxed);
             progress.latency_ns_p50.store(slice.latency_ns_p50, Ordering::Relaxed);

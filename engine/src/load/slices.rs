@@ -13,6 +13,8 @@ pub struct Slice {
     pub hits: u64,
     /// Errors in it.
     pub errors: u64,
+    /// Redirects followed in it.
+    pub redirects: u64,
     /// Median latency of its hits (of an open loop: from the intended send time), in nanoseconds; 0 without hits.
     pub latency_ns_p50: u64,
     /// The 99th percentile of the same.
@@ -26,6 +28,7 @@ pub struct Slices {
     began_ns: Option<u64>,
     hits_before: u64,
     errors_before: u64,
+    redirects_before: u64,
     latencies: Histogram<u64>,
     done: Vec<Slice>,
 }
@@ -33,7 +36,15 @@ pub struct Slices {
 impl Slices {
     /// Slices of this length, in nanoseconds; `latencies` is an empty histogram to use.
     pub fn new(length_ns: u64, latencies: Histogram<u64>) -> Slices {
-        Slices { length_ns, began_ns: None, hits_before: 0, errors_before: 0, latencies, done: Vec::new() }
+        Slices {
+            length_ns,
+            began_ns: None,
+            hits_before: 0,
+            errors_before: 0,
+            redirects_before: 0,
+            latencies,
+            done: Vec::new(),
+        }
     }
 
     /// A hit took this long.
@@ -42,7 +53,7 @@ impl Slices {
     }
 
     /// Tells the time and the counts so far. Answers the slice that just ended, if one did.
-    pub fn advance(&mut self, now_ns: u64, hits: u64, errors: u64) -> Option<Slice> {
+    pub fn advance(&mut self, now_ns: u64, hits: u64, errors: u64, redirects: u64) -> Option<Slice> {
         let began_ns = *self.began_ns.get_or_insert(now_ns);
         let elapsed_ns = now_ns - began_ns;
         if elapsed_ns < self.length_ns || self.done.len() == SLICES_MAX {
@@ -52,6 +63,7 @@ impl Slices {
             elapsed_ns,
             hits: hits - self.hits_before,
             errors: errors - self.errors_before,
+            redirects: redirects - self.redirects_before,
             latency_ns_p50: self.latencies.value_at_quantile(0.5),
             latency_ns_p99: self.latencies.value_at_quantile(0.99),
         };
@@ -59,6 +71,7 @@ impl Slices {
         self.began_ns = Some(now_ns);
         self.hits_before = hits;
         self.errors_before = errors;
+        self.redirects_before = redirects;
         self.latencies.reset();
         Some(slice)
     }
@@ -76,14 +89,15 @@ mod tests {
     #[test]
     fn a_run_is_cut_by_time() {
         let mut slices = Slices::new(100, Histogram::new(3).unwrap());
-        assert_eq!(slices.advance(1000, 0, 0), None);
+        assert_eq!(slices.advance(1000, 0, 0, 0), None);
         (1..=100).for_each(|latency| slices.latency(latency));
-        assert_eq!(slices.advance(1050, 100, 0), None);
-        let first = Slice { elapsed_ns: 110, hits: 100, errors: 2, latency_ns_p50: 50, latency_ns_p99: 99 };
-        assert_eq!(slices.advance(1110, 100, 2), Some(first));
+        assert_eq!(slices.advance(1050, 100, 0, 0), None);
+        let first =
+            Slice { elapsed_ns: 110, hits: 100, errors: 2, redirects: 3, latency_ns_p50: 50, latency_ns_p99: 99 };
+        assert_eq!(slices.advance(1110, 100, 2, 3), Some(first));
         let idle = Slice { elapsed_ns: 100, ..Slice::default() };
-        assert_eq!(slices.advance(1210, 100, 2), Some(idle));
-        assert_eq!(slices.advance(1300, 107, 2), None);
+        assert_eq!(slices.advance(1210, 100, 2, 3), Some(idle));
+        assert_eq!(slices.advance(1300, 107, 2, 3), None);
         assert_eq!(slices.finish(), [first, idle]);
     }
 }

@@ -14,9 +14,11 @@ use std::ops::Range;
 
 use super::pacing::Pacer;
 use super::plan::{Connections, SessionLimits, Workload};
+use super::redirect::Hop;
 
 mod admission;
 mod follow;
+mod hops;
 mod pages;
 mod recorded;
 #[cfg(test)]
@@ -106,6 +108,8 @@ struct Active {
     end: u32,
     /// Requests to be made again; at most one for each connection.
     again: Vec<u32>,
+    /// Those of the requests not served that a redirect sent on, with where to.
+    hops: Vec<(u32, Hop)>,
     /// Requests of the page that are under way.
     under_way: u32,
     connections: Vec<ConnectionId>,
@@ -186,6 +190,7 @@ pub struct Users<'w> {
     /// Users that are free to begin a page, in the order in which they became so.
     held: VecDeque<ActiveId>,
     now_ns: u64,
+    hops_dropped: u64,
 }
 
 impl<'w> Users<'w> {
@@ -224,6 +229,7 @@ impl<'w> Users<'w> {
             recorded: None,
             held: VecDeque::new(),
             now_ns: 0,
+            hops_dropped: 0,
         }
     }
 
@@ -327,6 +333,14 @@ impl<'w> Users<'w> {
 
     /// The response on the connection is complete, whether it was as expected or not. `persists`: the connection can carry another request.
     pub fn finished(&mut self, id: ConnectionId, persists: bool) {
+        let (user, request) = self.response_done(id, persists);
+        self.note_served(user, request);
+        self.advance(user);
+        self.follow();
+    }
+
+    /// The connection goes on or closes; answers whose request it was.
+    fn response_done(&mut self, id: ConnectionId, persists: bool) -> (ActiveId, u32) {
         let connection = &mut self.connections[id as usize];
         let Use::Busy { request } = connection.used else { panic!("a response without a request") };
         let user = connection.user;
@@ -341,9 +355,7 @@ impl<'w> Users<'w> {
             let server_first = !persists || last;
             self.actions.push_back(Action::Close { connection: id, server_first });
         }
-        self.note_served(user, request);
-        self.advance(user);
-        self.follow();
+        (user, request)
     }
 
     /// The connection is closed, as agreed or (an idle one) by the server.

@@ -116,6 +116,7 @@ pub fn plan(address: SocketAddr, workload: Workload, connections: Connections) -
         resumption: Resumption::Never,
         session_limits: SessionLimits::default(),
         window: None,
+        redirects: None,
         numbered: false,
         pacing: Pacing::Closed,
         until: Until::UsersDone,

@@ -1,9 +1,11 @@
 //! A response, fed in pieces of any size.
 
 use super::head::{Framing, Line, minor_version};
+use super::location::{Location, is_redirect};
 use super::{Body, Fault, HEAD_BYTES_MAX};
 
-/// A response as it arrives: knows its status, counts its body and knows where it ends. Bytes are not kept.
+/// A response as it arrives: knows its status, counts its body and knows where it ends. Bytes are not kept, but for the
+/// `Location` of a redirect where that is asked for.
 #[derive(Clone, Debug)]
 pub struct Response {
     state: State,
@@ -15,6 +17,8 @@ pub struct Response {
     framing: Framing,
     line: Line,
     body_bytes: u64,
+    keeps_location: bool,
+    location: Option<Box<Location>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +52,19 @@ impl Response {
             framing: Framing::default(),
             line: Line::EMPTY,
             body_bytes: 0,
+            keeps_location: false,
+            location: None,
         }
+    }
+
+    /// The same with the `Location` of a redirect kept.
+    pub fn keeping_location(self, keeps_location: bool) -> Response {
+        Response { keeps_location, ..self }
+    }
+
+    /// Where a redirect leads, if that was to be kept and the head, which was seen whole, says so.
+    pub fn location(&self) -> Option<&[u8]> {
+        self.location.as_ref()?.value()
     }
 
     /// Takes what belongs to this response from the front of `input` and answers how much that was: less than the whole
@@ -108,12 +124,16 @@ impl Response {
         if self.head_bytes as usize > HEAD_BYTES_MAX {
             return Err(Fault::HeadTooLong);
         }
+        if let Some(location) = &mut self.location {
+            location.take(&input[..taken], line.is_some())?;
+        }
         let Some((line, cut)) = line else {
             return Ok(taken);
         };
         if self.state == State::StatusLine {
             (self.minor, self.head.status) = status_line(line).ok_or(Fault::StatusLine)?;
             self.framing = Framing::default();
+            self.location = (self.keeps_location && is_redirect(self.head.status)).then(Box::default);
             self.state = State::Headers;
         } else if line.is_empty() {
             self.end_of_head()?;

@@ -6,13 +6,14 @@ use super::*;
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     head: Option<ResponseHead>,
+    location: Option<Vec<u8>>,
     body_bytes: u64,
     consumed: usize,
     end: Result<(), Fault>,
 }
 
 fn receive(to_head: bool, pieces: &[&[u8]]) -> Seen {
-    let mut response = Response::new(to_head);
+    let mut response = Response::new(to_head).keeping_location(true);
     let mut consumed = 0;
     let mut fault = None;
     for piece in pieces {
@@ -26,10 +27,11 @@ fn receive(to_head: bool, pieces: &[&[u8]]) -> Seen {
     }
     match fault {
         // How far it got before a fault may differ, that there is one and which must not.
-        Some(fault) => Seen { head: None, body_bytes: 0, consumed: 0, end: Err(fault) },
+        Some(fault) => Seen { head: None, location: None, body_bytes: 0, consumed: 0, end: Err(fault) },
         None => {
             let end = response.end_of_input();
-            Seen { head: response.head(), body_bytes: response.body_bytes(), consumed, end }
+            let location = response.location().map(<[u8]>::to_vec);
+            Seen { head: response.head(), location, body_bytes: response.body_bytes(), consumed, end }
         }
     }
 }
@@ -76,6 +78,13 @@ const RESPONSES: &[(&str, u16, bool, u64, usize)] = &[
     ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\n\n", 200, true, 0, 0),
     ("HTTP/1.1 200 OK\r\nServer: x\r\n\r\nuntil the end", 200, false, 13, 0),
     ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nuntil the end", 200, false, 13, 0),
+    (
+        "HTTP/1.1 302 Found\r\nlocation:  /a b \r\nLocation: /a b\nLocations: /c\r\nContent-Length: 1\r\n\r\nx",
+        302,
+        true,
+        1,
+        0,
+    ),
     ("HTTP/1.1 200 OK\r\nX: folded\r\n line: 1\r\nContent-Length: 0\r\n\r\n", 200, true, 0, 0),
 ];
 
@@ -121,6 +130,7 @@ const FAULTS: &[(&str, Fault)] = &[
     ("HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\nhello", Fault::ContentLength),
     ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", Fault::ContentLength),
     ("HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\n", Fault::ContentLength),
+    ("HTTP/1.1 307 x\r\nLocation: /a\r\nLocation: /b\r\n\r\n", Fault::Location),
     ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhello", Fault::Chunk),
     ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\r\n", Fault::Chunk),
     ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n", Fault::Chunk),
@@ -151,6 +161,22 @@ fn heads_are_bounded() {
     assert_eq!(whole(&trailers).end, Err(Fault::HeadTooLong));
 }
 
+#[test]
+fn where_a_redirect_leads_is_kept_where_that_is_asked_for() {
+    let long = "/".repeat(LINE_KEPT * 3);
+    let text = format!("HTTP/1.1 303 See Other\r\nA: b\r\nLOCATION:{long}\r\nB: c\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(whole(&text).location, Some(long.into_bytes()));
+    let mut response = Response::new(false);
+    response.receive(text.as_bytes()).unwrap();
+    assert_eq!(response.location(), None);
+    assert_eq!(whole("HTTP/1.1 200 OK\r\nLocation: /a\r\nContent-Length: 0\r\n\r\n").location, None);
+    assert_eq!(whole("HTTP/1.1 302 x\r\nLocation:\r\nContent-Length: 0\r\n\r\n").location, Some(Vec::new()));
+    let endless = format!("HTTP/1.1 302 x\r\nLocation: {}\r\n\r\n", "/".repeat(LOCATION_BYTES_MAX));
+    assert_eq!(whole(&endless).end, Err(Fault::HeadTooLong));
+    let unrelated = format!("HTTP/1.1 302 x\r\nX: {}\r\nContent-Length: 0\r\n\r\n", "/".repeat(LOCATION_BYTES_MAX));
+    assert_eq!(whole(&unrelated).end, Ok(()));
+}
+
 /// Every response and fault cut at every byte, and fed byte by byte, comes to the same.
 #[test]
 fn every_cut_gives_the_same_result() {
@@ -174,6 +200,8 @@ fn nearly_http() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         Just(b"HTTP/1.1 200 OK\r\n".to_vec()),
         Just(b"HTTP/1.0 304 x\n".to_vec()),
+        Just(b"HTTP/1.1 302 x\r\n".to_vec()),
+        (0usize..300).prop_map(|length| format!("Location: /{}\r\n", "z".repeat(length)).into_bytes()),
         Just(b"Content-Length: 12\r\n".to_vec()),
         Just(b"Transfer-Encoding: chunked\r\n".to_vec()),
         Just(b"Connection: close\r\n".to_vec()),

@@ -7,6 +7,7 @@ use super::{Place, Run};
 use crate::load::connection::{Connection, Exchange, Stage};
 use crate::load::limits::SEND_CHUNK_BYTES;
 use crate::load::outcome::{ErrorKind, Phase};
+use crate::load::requests;
 use crate::load::users::{Action, ActiveId, ConnectionId, Loss};
 use crate::sys;
 
@@ -102,16 +103,25 @@ impl Run<'_> {
         let object = self.plan.workload.requests[request as usize].object;
         self.plain.clear();
         let number = self.plan.numbered.then(|| self.plan.workload.order[request as usize]);
-        let written = self.requests.write(object, last, number, &mut self.plain);
+        let hop = self.users.hop(id);
+        let began_ns = hop.map(|hop| hop.began_ns);
+        let written = match hop {
+            Some(hop) => {
+                let object = &self.plan.workload.objects[object as usize];
+                requests::write_redirected(object, &self.plan.target.host, hop, last, &mut self.plain)
+            }
+            None => self.requests.write(object, last, number, &mut self.plain),
+        };
         let now_ns = sys::monotonic_ns();
         let connection = self.places[id as usize].connection.as_mut().expect("it is to send something");
         if connection.tls.as_ref().is_some_and(|client| !fits(client.room(), self.plain.len(), written.body_bytes)) {
             connection.held = Some((request, last));
             return;
         }
-        connection.response = Response::new(written.to_head);
+        connection.response = Response::new(written.to_head).keeping_location(self.plan.redirects.is_some());
         let (intended_ns, expect) = (self.users.intended_ns(id), written.expect);
-        connection.exchange = Some(Exchange { intended_ns, sent_ns: now_ns, first_byte_seen: false, expect });
+        let began_ns = began_ns.unwrap_or(now_ns);
+        connection.exchange = Some(Exchange { intended_ns, sent_ns: now_ns, began_ns, first_byte_seen: false, expect });
         connection.body_left = written.body_bytes;
         connection.progress_ns = now_ns;
         self.encrypt_with_body(id);

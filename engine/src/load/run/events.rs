@@ -6,6 +6,7 @@ use super::Run;
 use crate::load::connection::{Connection, Found, Read, Stage};
 use crate::load::limits::{READS_PER_EVENT_MAX, RESOURCE_PAUSE_NS};
 use crate::load::outcome::{ErrorKind, Phase};
+use crate::load::redirect::{Asked, Hop};
 use crate::load::users::{ActiveId, ConnectionId, Loss};
 use crate::reactor::Event;
 use crate::sys;
@@ -181,19 +182,45 @@ impl Run<'_> {
         connection.served += 1;
         self.recorder.body_bytes += body_bytes;
         self.recorder.status(head.status);
-        if exchange.expect.status.is_some_and(|status| status != head.status) {
+        // A server that answers before it has the whole request will not read the rest.
+        let persists = head.persists && connection.is_all_sent();
+        self.storm.answered();
+        self.last_response_ns = self.now_ns;
+        let redirect_error = match self.redirect(id, head.status, exchange.began_ns) {
+            Some(Ok(hop)) => return self.follow_redirect(id, persists, hop),
+            Some(Err(kind)) => Some(kind),
+            None => None,
+        };
+        if let Some(kind) = redirect_error {
+            self.recorder.error(kind);
+        } else if exchange.expect.status.is_some_and(|status| status != head.status) {
             self.recorder.error(ErrorKind::Status);
         } else if exchange.expect.body_bytes.is_some_and(|expected| expected != body_bytes) {
             self.recorder.error(ErrorKind::Length);
         } else {
             let since = |then_ns| self.now_ns.saturating_sub(then_ns);
-            self.recorder.hit(since(exchange.sent_ns), exchange.intended_ns.map(since));
+            self.recorder.hit(since(exchange.began_ns), exchange.intended_ns.map(since));
         }
-        self.storm.answered();
-        self.last_response_ns = self.now_ns;
-        // A server that answers before it has the whole request will not read the rest.
-        let persists = head.persists && connection.is_all_sent();
         self.users.finished(id, persists);
+        self.users.end_of_alone();
+    }
+
+    /// What to do about a response that may be a redirect; see [`Redirects::next`](crate::load::Redirects::next).
+    fn redirect(&self, id: ConnectionId, status: u16, began_ns: u64) -> Option<Result<Hop, ErrorKind>> {
+        let rules = self.plan.redirects.as_ref()?;
+        let location = self.places[id as usize].connection.as_ref()?.response.location();
+        let workload = &self.plan.workload;
+        let object = &workload.objects[workload.requests[self.users.request(id)? as usize].object as usize];
+        let asked = Asked { method: &object.method, target: &object.path, hop: self.users.hop(id), began_ns };
+        rules.next(status, location, asked)
+    }
+
+    fn follow_redirect(&mut self, id: ConnectionId, persists: bool, hop: Hop) {
+        if self.users.redirected(id, persists, hop) {
+            self.recorder.redirects_followed += 1;
+        } else {
+            self.recorder.redirects_unfinished += 1;
+        }
         self.users.end_of_alone();
     }
 

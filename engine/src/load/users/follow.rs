@@ -105,6 +105,7 @@ impl Users<'_> {
 
     /// A request of a user is served, or has failed.
     pub(super) fn note_served(&mut self, id: ActiveId, request: u32) {
+        self.forget_hop(id, request);
         let lap = self.users[id as usize].lap;
         if let Some(follow) = &mut self.follow {
             follow.window.served(follow.window.place(lap, request));

@@ -129,6 +129,7 @@ impl Users<'_> {
     }
 
     pub(super) fn release(&mut self, id: ActiveId) {
+        self.drop_hops(id);
         let user = &mut self.users[id as usize];
         user.held = false;
         user.session = SessionUse::default();

@@ -54,6 +54,7 @@ struct Trouble {
     stale: u64,
     response_fails: u64,
     server_closes: u64,
+    redirects: u64,
 }
 
 struct Simulation<'w> {
@@ -73,6 +74,8 @@ struct Simulation<'w> {
     /// Requests in the order in which they were sent, with the user's place; those sent again appear again.
     sent: Vec<(ActiveId, u32)>,
     finished: Vec<u32>,
+    /// Redirects of the requests that are not served yet.
+    hops: HashMap<(ActiveId, u32), u32>,
     failed: u32,
     forgotten: u32,
     opened: u64,
@@ -107,6 +110,7 @@ impl<'w> Simulation<'w> {
             widened: HashSet::new(),
             sent: Vec::new(),
             finished: Vec::new(),
+            hops: HashMap::new(),
             failed: 0,
             forgotten: 0,
             opened: 0,
@@ -144,6 +148,7 @@ impl<'w> Simulation<'w> {
             self.now = time;
             self.happen(happening);
         }
+        assert!(self.users.users.iter().all(|user| user.hops.is_empty()), "a redirect is left behind");
         assert!(self.users.is_done(), "nothing is under way, and yet it is not done");
         self
     }
@@ -195,7 +200,14 @@ impl<'w> Simulation<'w> {
                         "{place} was presented while {oldest} was not served"
                     );
                 }
-                self.sent.push((self.owner[&connection], request));
+                let user = self.owner[&connection];
+                let hop = self.users.hop(connection).map_or(0, |hop| hop.count);
+                assert_eq!(
+                    hop,
+                    self.hops.get(&(user, request)).copied().unwrap_or(0),
+                    "the redirect is lost or another's"
+                );
+                self.sent.push((user, request));
                 self.later(Happening::Finished(connection));
             }
             Action::Close { connection, server_first } => {
@@ -213,8 +225,12 @@ impl<'w> Simulation<'w> {
     fn happen(&mut self, happening: Happening) {
         match happening {
             Happening::Ready(id) if self.percent(self.trouble.connect_fails) => {
-                self.owner.remove(&id);
+                let user = self.owner.remove(&id).unwrap();
                 self.failed += u32::from(self.users.lost(id, Loss::Failed));
+                // Which of the user's requests failed with it is the policy's choice.
+                let left: HashSet<u32> =
+                    self.users.users[user as usize].hops.iter().map(|(request, _)| *request).collect();
+                self.hops.retain(|(of, request), _| *of != user || left.contains(request));
                 self.users.end_of_alone();
             }
             Happening::Ready(id) => {
@@ -235,12 +251,21 @@ impl<'w> Simulation<'w> {
                 if self.sent_on[&id] > 1 && self.percent(self.trouble.stale) {
                     self.gone(id);
                     self.users.lost(id, Loss::Stale);
+                } else if self.percent(self.trouble.redirects) {
+                    let count = self.hops.entry((self.owner[&id], request)).or_default();
+                    *count += 1;
+                    let hop = Hop { target: Vec::new(), to_get: false, count: *count, began_ns: 0 };
+                    let persists = !self.percent(self.trouble.server_closes);
+                    assert!(self.users.redirected(id, persists, hop), "nobody drains");
+                    self.users.end_of_alone();
                 } else if self.percent(self.trouble.response_fails) {
+                    self.hops.remove(&(self.owner[&id], request));
                     self.gone(id);
                     self.served(request);
                     self.failed += u32::from(self.users.lost(id, Loss::Failed));
                     self.users.end_of_alone();
                 } else {
+                    self.hops.remove(&(self.owner[&id], request));
                     self.served(request);
                     self.finished.push(request);
                     let persists = !self.percent(self.trouble.server_closes);
@@ -308,13 +333,14 @@ fn any_limits() -> impl Strategy<Value = Connections> {
 }
 
 fn any_trouble() -> impl Strategy<Value = Trouble> {
-    (0u64..30, 0u64..30, 0u64..30, 0u64..30, 0u64..30).prop_map(
-        |(connect_fails, no_resources, stale, response_fails, server_closes)| Trouble {
+    (0u64..30, 0u64..30, 0u64..30, 0u64..30, 0u64..30, 0u64..30).prop_map(
+        |(connect_fails, no_resources, stale, response_fails, server_closes, redirects)| Trouble {
             connect_fails,
             no_resources,
             stale,
             response_fails,
             server_closes,
+            redirects,
         },
     )
 }
@@ -340,7 +366,7 @@ proptest! {
 
     #[test]
     fn a_number_of_connections_is_kept_exactly(limits in any_limits(), trouble in any_trouble(), number in 1u64..200, seed: u64) {
-        let trouble = Trouble { no_resources: 0, ..trouble };
+        let trouble = Trouble { no_resources: 0, redirects: 0, ..trouble };
         let workload = workload(&[vec![(true, false, false); 3], vec![], vec![(false, false, false), (true, true, false)]]);
         let end = Simulation::new(&workload, limits, Some(number), false, trouble, seed).run();
         prop_assert_eq!(end.opened, number);
