@@ -272,8 +272,8 @@ impl ClusterExperiment {
         self.traffic.check()?;
         ensure!(self.measure.time_s >= 1.0, "--time must be at least 1 second");
         ensure!(
-            !self.measure.fresh_servers,
-            "`fresh_servers` is for experiments with one server at a time; a cluster's servers stay"
+            !self.measure.fresh_servers && self.measure.turns == 1,
+            "`fresh_servers` and `turns` are for experiments with one server at a time; a cluster's servers stay"
         );
         let cells = self.cells().len();
         ensure!(

@@ -8,19 +8,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use crate::stats::prng::SplitMix64;
+
 /// Time between two samples: short against a block, and long enough that sampling takes about one per cent of the CPU.
 const BETWEEN: Duration = Duration::from_millis(2);
-/// Wanted time of the piece of work.
-const PIECE: Duration = Duration::from_micros(7);
+/// Wanted time of the piece of arithmetic.
+const PIECE: Duration = Duration::from_micros(5);
 /// Pieces of a sample. The shortest counts: an interrupt in the midst of one is not the pace.
 const PIECES: u32 = 3;
-/// Steps per so many nanoseconds are summed up, in integers.
-const SPEED_NS: u64 = 1_000_000;
+/// Memory that the loads of a sample are spread over: more than a first-level cache holds, less than a second-level one.
+const MEMORY_BYTES: usize = 512 << 10;
+/// A cache line holds so many bytes on most machines.
+const LINE_BYTES: usize = 64;
+/// Loads of a sample, each of which waits for the one before.
+const LOADS: u32 = 256;
+/// A unit of work is so many steps of arithmetic and one load: in these parts they go with the cost of TLS connections (docs/METHODOLOGY.md).
+const STEPS_PER_LOAD: u64 = 128;
 const PICOSECONDS: u64 = 1000;
-/// Chains of multiplications that do not wait for each other: they use the core's ports in full, so that they feel a neighbour as crypto does.
-const CHAINS: usize = 8;
-/// Of a linear congruential generator (Knuth's MMIX): no compiler foresees the end of such a chain.
-const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
+/// Units of work per so many picoseconds are summed up, in integers.
+const SPEED_PS: u64 = 1_000_000_000_000;
 
 /// Threads that sample the pace until this is dropped.
 #[derive(Debug)]
@@ -39,7 +45,7 @@ struct Probe {
 /// Since the start of the thread. Speeds are added up, not times: a server does more of its work while it is fast.
 #[derive(Debug, Default)]
 struct Sums {
-    /// Steps per [`SPEED_NS`].
+    /// Units of work per [`SPEED_PS`].
     speeds: AtomicU64,
     samples: AtomicU64,
 }
@@ -65,13 +71,13 @@ impl Pace {
 }
 
 impl Reading {
-    /// Time of a step of the fixed work at the mean speed between an earlier reading of the same CPUs and this one, picoseconds; 0 where
+    /// Time of a unit of the fixed work at the mean speed between an earlier reading of the same CPUs and this one, picoseconds; 0 where
     /// nothing was sampled.
     pub fn since(&self, earlier: &Reading) -> u64 {
         let (speeds, samples) = self.0.iter().zip(&earlier.0).fold((0, 0), |(sum, samples), (now, then)| {
             (sum + now.0.saturating_sub(then.0), samples + now.1.saturating_sub(then.1))
         });
-        (samples * PICOSECONDS * SPEED_NS).checked_div(speeds).unwrap_or(0)
+        (samples * SPEED_PS).checked_div(speeds).unwrap_or(0)
     }
 }
 
@@ -103,14 +109,20 @@ impl Probe {
 }
 
 fn sample(sums: &Sums, stop: &AtomicBool) {
+    let memory = Memory::new();
     let steps = steps_of_piece();
     while !stop.load(Ordering::Relaxed) {
         std::thread::park_timeout(BETWEEN);
-        let shortest = (0..PIECES).map(|_| time_of(steps)).min().unwrap_or_default();
-        let speed = u64::from(steps) * SPEED_NS / (shortest.as_nanos() as u64).max(1);
-        sums.speeds.fetch_add(speed, Ordering::Relaxed);
+        let arithmetic = (0..PIECES).map(|_| time_of(steps)).min().unwrap_or_default();
+        let unit_ps = per_ps(arithmetic, steps, STEPS_PER_LOAD) + per_ps(memory.time_of_loads(), LOADS, 1);
+        sums.speeds.fetch_add(SPEED_PS / unit_ps.max(1), Ordering::Relaxed);
         sums.samples.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// What `wanted` of them take where `count` took that time, picoseconds.
+fn per_ps(time: Duration, count: u32, wanted: u64) -> u64 {
+    time.as_nanos() as u64 * PICOSECONDS * wanted / u64::from(count)
 }
 
 /// As many steps as take about [`PIECE`] here: builds without optimisation are slow.
@@ -122,16 +134,45 @@ fn steps_of_piece() -> u32 {
     steps
 }
 
+/// Additions and exclusive ors that hardly wait for each other fill every slot that the core has for instructions, so that they feel whatever
+/// runs on its other half; each value depends on two, so that no compiler foresees the end.
 fn time_of(steps: u32) -> Duration {
     let began = Instant::now();
-    let mut chains: [u64; CHAINS] = black_box([1, 2, 3, 4, 5, 6, 7, 8]);
+    let mut values: [u64; 6] = black_box([1, 2, 3, 4, 5, 6]);
     for _ in 0..steps {
-        for chain in &mut chains {
-            *chain = chain.wrapping_mul(MULTIPLIER).wrapping_add(1);
-        }
+        let [a, b, c, d, e, f] = values;
+        values = [a.wrapping_add(b), b ^ c, c.wrapping_sub(d), d.wrapping_add(e), e ^ f, f.wrapping_add(a ^ 1)];
     }
-    black_box(chains);
+    black_box(values);
     began.elapsed()
+}
+
+/// Lines of memory in random order, each of which names the next.
+struct Memory(Vec<u32>);
+
+impl Memory {
+    fn new() -> Memory {
+        let places = MEMORY_BYTES / size_of::<u32>();
+        let per_line = LINE_BYTES / size_of::<u32>();
+        let mut lines: Vec<usize> = (0..places).step_by(per_line).collect();
+        let mut random = SplitMix64::new(1);
+        for last in (1..lines.len()).rev() {
+            lines.swap(last, random.below(last + 1));
+        }
+        let mut memory = vec![0; places];
+        for (line, next) in lines.iter().zip(lines.iter().cycle().skip(1)) {
+            memory[*line] = *next as u32;
+        }
+        Memory(memory)
+    }
+
+    /// Always the same lines: they stay in the second-level cache unless somebody drives them out.
+    fn time_of_loads(&self) -> Duration {
+        let began = Instant::now();
+        let place = (0..LOADS).fold(0, |place, _| self.0[place as usize]);
+        black_box(place);
+        began.elapsed()
+    }
 }
 
 #[cfg(test)]
@@ -140,11 +181,26 @@ mod tests {
 
     #[test]
     fn a_reading_is_the_mean_of_its_own_cpus_and_time() {
-        // 3 samples of 20,000 steps in a millisecond, 2 of 40,000: 28,000 on average.
+        // 3 samples of 20,000 units of work in a second, 2 of 40,000: 28,000 on average.
         let earlier = Reading(vec![(1_000, 10), (5_000, 10)]);
         let later = Reading(vec![(61_000, 13), (85_000, 12)]);
-        assert_eq!(later.since(&earlier), 1_000_000_000 / 28_000);
+        assert_eq!(later.since(&earlier), SPEED_PS / 28_000);
         assert_eq!(later.since(&later), 0);
+    }
+
+    #[test]
+    fn loads_go_through_all_lines() {
+        let Memory(memory) = Memory::new();
+        let mut place = 0;
+        let mut lines = 0;
+        loop {
+            place = memory[place as usize];
+            lines += 1;
+            if place == 0 {
+                break;
+            }
+        }
+        assert_eq!(lines, MEMORY_BYTES / LINE_BYTES);
     }
 
     #[test]

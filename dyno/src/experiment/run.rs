@@ -20,7 +20,7 @@ use super::model::Experiment;
 use super::observer::Observer;
 use super::pace::Pace;
 use super::rig::Rig;
-use super::schedule::{Piece, Schedule, drop_too_long, pieces, schedule_rounds};
+use super::schedule::{Piece, Schedule, drop_too_long, order_of_round, pieces, schedule_rounds};
 use super::verify::{Achieved, unsaturated_warning};
 use crate::exit::{Exit, OrExit, code_of};
 use crate::interrupt;
@@ -126,13 +126,15 @@ impl Session<'_> {
         self.unsaturated.clear();
         let valid: Vec<usize> = seconds_per_request.keys().copied().collect();
         let blocks = self.blocks_of_round(&valid);
-        let seconds: Vec<f64> = blocks.iter().map(|index| seconds_per_request[index]).collect();
+        let turns = self.experiment.measure.turns;
+        let seconds: Vec<f64> =
+            (0..turns).flat_map(|_| blocks.iter().map(|index| seconds_per_request[index])).collect();
         let left = budget.saturating_sub(self.started.elapsed());
         let schedule = schedule_rounds(
             self.experiment.measure.rounds,
             left,
             &seconds,
-            self.restarts.0 / self.restarts.1.max(1) + self.stocking_of_block(),
+            (self.restarts.0 / self.restarts.1.max(1) + self.stocking_of_block()) / turns,
             u64::from(self.load.requests),
         );
         let pieces = self.pieces(&schedule, left);
@@ -246,7 +248,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Measures every configuration once. Whether none had to be left out.
+    /// Measures every configuration once in each turn, all turns with the same servers and the same work. Whether none had to be left out.
     fn round(
         &mut self,
         round: u32,
@@ -257,15 +259,16 @@ impl Session<'_> {
         observer: &mut dyn Observer,
     ) -> Result<bool> {
         let valid = |index: &usize| self.journal.record().configurations[*index].valid;
-        let order_of_round: Vec<usize> = order.shuffled(blocks).into_iter().filter(valid).collect();
-        self.refuse_open_listeners(order_of_round[0])?;
+        let turns = order_of_round(blocks, self.experiment.measure.turns, order);
+        let order_of_round: Vec<(u32, usize)> = turns.into_iter().filter(|(_, index)| valid(index)).collect();
+        self.refuse_open_listeners(order_of_round[0].1)?;
         let mut complete = true;
-        for (position, index) in order_of_round.into_iter().enumerate() {
+        for (position, (turn, index)) in order_of_round.into_iter().enumerate() {
             interrupt::check(self.stop)?;
             if !self.journal.record().configurations[index].valid {
                 continue;
             }
-            let mut block = match self.block(index, piece.users.clone()) {
+            let mut block = match self.block(index, piece.users.clone(), turn == 0) {
                 Ok(block) => block,
                 Err(error) => {
                     self.leave_out(index, error, observer)?;

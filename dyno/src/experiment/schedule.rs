@@ -6,10 +6,14 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use crate::stats::prng::SplitMix64;
+
 /// Rounds below this give intervals that mean little; the report flags them.
 pub const ROUNDS_MIN: u32 = 6;
 /// More rounds than this buy nothing: blocks would become shorter than the noise of one scheduler tick.
 pub const ROUNDS_MAX: u32 = 60;
+/// More blocks of each configuration in a round would leave too few rounds.
+pub const TURNS_MAX: u32 = 20;
 /// Wanted length of an average block. Long against the 4 ms of a scheduler tick and the filling of the pipeline, short against drift.
 const BLOCK_WANTED: Duration = Duration::from_millis(600);
 /// The least length of a block where many rounds are asked for.
@@ -91,6 +95,11 @@ impl Schedule {
     }
 }
 
+/// The blocks of one round, each with the number of its turn: in every turn all blocks, in random order.
+pub fn order_of_round(blocks: &[usize], turns: u32, random: &mut SplitMix64) -> Vec<(u32, usize)> {
+    (0..turns).flat_map(|turn| random.shuffled(blocks).into_iter().map(move |block| (turn, block))).collect()
+}
+
 /// Cuts the workload into pieces of consecutive users that hold at least `wanted` requests and `users_min` users each. What remains at the
 /// end is too small to be compared with the others and is left out, unless it is all there is.
 pub fn pieces(requests_of_users: &[u32], wanted: u64, users_min: u32) -> Vec<Piece> {
@@ -152,6 +161,20 @@ mod tests {
         assert!(long.rounds_expected > 20, "{long:?}");
         assert!(long.requests_per_block > short.requests_per_block);
         assert!(long.round.as_secs_f64() * f64::from(long.rounds_expected) <= 170.0);
+    }
+
+    #[test]
+    fn every_turn_has_all_blocks_in_an_order_of_its_own() {
+        let order = order_of_round(&[2, 3, 5, 7, 11, 13], 3, &mut SplitMix64::new(1));
+        let turns: Vec<&[(u32, usize)]> = order.chunks(6).collect();
+        for (number, turn) in (0..).zip(&turns) {
+            let mut blocks: Vec<usize> = turn.iter().map(|(_, block)| *block).collect();
+            blocks.sort_unstable();
+            assert_eq!(blocks, [2, 3, 5, 7, 11, 13]);
+            assert!(turn.iter().all(|(turn, _)| *turn == number));
+        }
+        let blocks = |turn: usize| turns[turn].iter().map(|(_, block)| *block).collect::<Vec<usize>>();
+        assert!(turns.len() == 3 && blocks(0) != blocks(1));
     }
 
     #[test]

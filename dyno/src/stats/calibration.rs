@@ -1,5 +1,7 @@
 //! From the record of a calibration experiment to what the instrument can resolve.
 
+use std::collections::BTreeSet;
+
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::robust::{TRIM, sorted, trimmed_each_end, trimmed_mean};
 use super::rounds::Rounds;
@@ -42,7 +44,9 @@ pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
     let spreads: Vec<f64> = columns.iter().map(spread).collect::<Option<_>>()?;
     // The variances of all pairs have the same cause, so that their mean is the best estimate.
     let spread_us = (spreads.iter().map(|spread| spread * spread).sum::<f64>() / spreads.len() as f64).sqrt();
-    let blocks: Vec<f64> = record.blocks.iter().map(|block| block.elapsed_ns as f64 / 1e9).collect();
+    let elapsed_s: f64 = record.blocks.iter().map(|block| block.elapsed_ns as f64 / 1e9).sum();
+    // The blocks of a configuration in one round count as one.
+    let blocks: BTreeSet<(usize, u32)> = record.blocks.iter().map(|block| (block.configuration, block.round)).collect();
     let hits: Vec<f64> = cost_us(as_is).into_iter().flatten().collect();
     Some(Calibration {
         created_unix_s: record.created_unix_s,
@@ -50,7 +54,7 @@ pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
         server: record.manifest.server_name.clone(),
         certificate: record.manifest.certificate.clone(),
         rounds: rounds.pairs(as_is, pairs[0].2),
-        block_s: blocks.iter().sum::<f64>() / blocks.len().max(1) as f64,
+        block_s: elapsed_s / blocks.len().max(1) as f64,
         hit_us: trimmed_mean(&hits)?,
         spread_us,
         recovered: recovered.collect(),

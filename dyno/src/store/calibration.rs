@@ -59,7 +59,7 @@ pub struct Calibration {
     pub certificate: String,
     /// Rounds measured.
     pub rounds: u32,
-    /// Seconds of one block, mean.
+    /// Seconds that a configuration was measured in one round, mean.
     pub block_s: f64,
     /// Server CPU per hit of the untouched server, microseconds. A hit is a connection with a full handshake here.
     pub hit_us: f64,

@@ -8,7 +8,7 @@ use crate::exit::{Exit, OrExit};
 use crate::experiment::job::WorkloadSpec;
 use crate::experiment::model::{ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
 use crate::experiment::run::run as run_experiment;
-use crate::experiment::schedule::ROUNDS_MIN;
+use crate::experiment::schedule::{ROUNDS_MIN, TURNS_MAX};
 use crate::interrupt;
 use crate::report::text::interval;
 use crate::stats::calibration::{Names, evaluate};
@@ -23,9 +23,12 @@ const AGAIN: &str = "as is, again";
 const TIMES_S: [f64; 3] = [10.0, 60.0, 180.0];
 /// Configurations that share the measuring time: of one comparison, and of a whole `ablate`.
 const SHARERS: [(&str, f64); 2] = [("two configurations", 2.0), ("ten (ablate)", 10.0)];
-/// Wanted length of one round, seconds: with six configurations blocks of a tenth of a second and as much to warm a server up.
-const ROUND_S: f64 = 1.2;
-/// More rounds than servers of each configuration would count what two starts differ by more than once; longer blocks are better then.
+/// Wanted length of one turn of all six configurations, seconds: a tenth of a second each. Shorter ones are hardly longer than their ends; in
+/// longer ones a neighbour comes or goes.
+const TURN_S: f64 = 0.65;
+/// What warming up the servers of a round takes, seconds.
+const WARM_UP_S: f64 = 0.6;
+/// More rounds than servers of each configuration would count what two starts differ by more than once; more turns are better then.
 const ROUNDS_MAX: u32 = 16;
 
 /// What to calibrate, and for how long.
@@ -115,6 +118,8 @@ fn experiment(args: &Args) -> Result<Experiment> {
         .with_context(|| {
             format!("--server {}: expected builtin, nginx, apache, apache-prefork, haproxy or lighttpd", args.server)
         })?;
+    let rounds = ((args.time / (WARM_UP_S + TURN_S)) as u32).clamp(ROUNDS_MIN, ROUNDS_MAX);
+    let turns = (args.time / f64::from(rounds) - WARM_UP_S) / TURN_S;
     let as_is = ConfigurationModel::as_is();
     let named = |name: &str| ConfigurationModel { name: name.to_owned(), ..as_is.clone() };
     let mut configurations = vec![
@@ -137,7 +142,8 @@ fn experiment(args: &Args) -> Result<Experiment> {
         load: Load { reuse_percent: Some(0.0), requests_per_connection: Some(1), ..Load::default() },
         measure: Measure {
             time_s: args.time,
-            rounds: Some(((args.time / ROUND_S) as u32).clamp(ROUNDS_MIN, ROUNDS_MAX)),
+            rounds: Some(rounds),
+            turns: turns.clamp(1.0, f64::from(TURNS_MAX)) as u32,
             fresh_servers: true,
             ..Measure::default()
         },
@@ -179,8 +185,8 @@ fn table(calibration: &Calibration) -> String {
         text += &format!("{:>14}  {}\n", format!("{time:.0} s"), cells.join("  "));
     }
     text += &format!(
-        "\n(t₀.₉₇₅ + t₀.₉₅) · spread / √n, where n rounds of {:.0} ms a block fit into the time, and the paired differences of rounds spread by \
-         {:.1} µs.\n",
+        "\n(t₀.₉₇₅ + t₀.₉₅) · spread / √n, where n rounds of {:.0} ms for each configuration fit into the time, and the paired differences of \
+         rounds spread by {:.1} µs.\n",
         calibration.block_s * 1e3,
         calibration.spread_us
     );

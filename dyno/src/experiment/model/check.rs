@@ -9,7 +9,7 @@ use tlsdyno_tls::{Effort, Stage, StageSet, Suite, Version};
 use super::configuration::{check_combination, check_hardware, setting};
 use super::{ConfigurationModel, Experiment, ServerName, Tls};
 use crate::experiment::job::WorkloadSpec;
-use crate::experiment::schedule::ROUNDS_MIN;
+use crate::experiment::schedule::{ROUNDS_MIN, TURNS_MAX};
 use crate::servers::{CertificateKind, Wanted};
 
 impl Experiment {
@@ -25,6 +25,11 @@ impl Experiment {
             self.measure.time_s >= 1.0 && self.measure.time_s.is_finite(),
             "measuring for {} s is too short; give at least 1 s (--time)",
             self.measure.time_s
+        );
+        ensure!(
+            (1..=TURNS_MAX).contains(&self.measure.turns),
+            "`measure.turns`: {}; expected 1 to {TURNS_MAX} blocks of each configuration in a round",
+            self.measure.turns
         );
         let rounds = self.measure.rounds;
         ensure!(

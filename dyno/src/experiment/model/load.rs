@@ -68,6 +68,9 @@ pub struct Measure {
     /// Rounds wanted in that time; `None`: chosen, so that blocks are long. Many short blocks give surer intervals, fewer long ones less overhead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u32>,
+    /// Blocks of each configuration in a round, which take turns in random order and count as one longer block. On a machine whose pace changes
+    /// within a second, several short blocks compare configurations better than a long one; and with `fresh_servers` they share one server.
+    pub turns: u32,
     /// Another server of the configuration for each block, of up to 16 that are started at a time; none is measured twice. Two starts of one
     /// server differ a little (addresses in memory, for example) as long as they live, and only so does that become part of the intervals.
     pub fresh_servers: bool,
@@ -81,6 +84,14 @@ pub struct Measure {
 
 impl Default for Measure {
     fn default() -> Measure {
-        Measure { time_s: 180.0, seed: None, rounds: None, fresh_servers: false, server_cpu: None, load_cpu: None }
+        Measure {
+            time_s: 180.0,
+            seed: None,
+            rounds: None,
+            turns: 1,
+            fresh_servers: false,
+            server_cpu: None,
+            load_cpu: None,
+        }
     }
 }

@@ -22,9 +22,9 @@ use crate::store::{Block, Kind};
 const WARM_UP_EACH: u32 = 4;
 
 impl Session<'_> {
-    /// One block of one configuration.
-    pub(super) fn block(&mut self, index: usize, users: Range<u32>) -> Result<Block> {
-        self.activate(index)?;
+    /// One block of one configuration; with `fresh` on a server that was not measured yet, where the experiment wants such.
+    pub(super) fn block(&mut self, index: usize, users: Range<u32>, fresh: bool) -> Result<Block> {
+        self.activate(index, fresh)?;
         let mut expected = Expected::of(&self.rig.site.workload, users.clone(), &self.experiment.load)?;
         if !can_resume(self.experiment, &self.rig.stands[index].model) {
             // No cache and no tickets, whatever the workload's users would resume.
@@ -132,11 +132,11 @@ impl Session<'_> {
         verdict
     }
 
-    /// Starts the server of this configuration where it does not run. One that was restarted is not measured cold: it is checked again and
+    /// Starts the server of this configuration where it does not run, or takes another (`fresh`) where the experiment wants that. One that was restarted is not measured cold: it is checked again and
     /// does one piece of work untimed.
-    fn activate(&mut self, index: usize) -> Result<()> {
+    fn activate(&mut self, index: usize, fresh: bool) -> Result<()> {
         let began = Instant::now();
-        let renewed = self.experiment.measure.fresh_servers && self.rig.renew(index);
+        let renewed = fresh && self.experiment.measure.fresh_servers && self.rig.renew(index);
         if !self.rig.activate(index)? && !renewed {
             return Ok(());
         }

@@ -39,7 +39,7 @@ impl Session<'_> {
         for index in as_is.into_iter().chain(others) {
             loop {
                 interrupt::check(self.stop)?;
-                let block = match self.block(index, typical_users(&requests_of_users, users).users) {
+                let block = match self.block(index, typical_users(&requests_of_users, users).users, true) {
                     Ok(block) => block,
                     Err(error) => {
                         self.leave_out(index, error, observer)?;
