@@ -1,6 +1,6 @@
 //! A log replayed against nginx: what its own access log says about order and window.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -98,14 +98,15 @@ impl Drop for Nginx {
 }
 
 /// One worker logs a response before it reads the request that waited for it: so in the log, too, every user's requests are in order, and
-/// when one ends, everything before the window in which it was presented has.
-fn assert_order(places: &[usize], clients: &[&str], window: usize) {
+/// when one ends, everything before the window in which it was presented has. Answers the largest distance between one that ended and the oldest that had not.
+fn assert_order(places: &[usize], clients: &[&str], window: usize) -> usize {
     assert_eq!(places.len(), clients.len(), "every request was made once");
     let mut served = vec![false; clients.len()];
-    let mut oldest = 0;
+    let (mut oldest, mut largest) = (0, 0);
     let mut latest: HashMap<&str, usize> = HashMap::new();
     for place in places {
         assert!(*place < oldest + window, "{place} ended while {oldest} had not, with a window of {window}");
+        largest = largest.max(place.saturating_sub(oldest));
         let before = latest.insert(clients[*place], *place);
         assert!(before.is_none_or(|before| before < *place), "{} asked for {place} after {before:?}", clients[*place]);
         assert!(!std::mem::replace(&mut served[*place], true), "{place} was served twice");
@@ -114,9 +115,11 @@ fn assert_order(places: &[usize], clients: &[&str], window: usize) {
         }
     }
     assert_eq!(oldest, clients.len());
+    largest
 }
 
-fn replay(log: &str, windows: &[usize]) {
+/// Prints a row of the table in docs/WORKLOADS.md for each window.
+fn replay(name: &str, log: &str, windows: &[usize]) {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("access.log");
     fs::write(&path, log).unwrap();
@@ -138,13 +141,17 @@ fn replay(log: &str, windows: &[usize]) {
         assert_eq!(json["hits"], clients.len());
         assert_eq!(json["window"]["limit"], *window);
         assert!(json["window"]["largest_distance"].as_u64().unwrap() < *window as u64);
-        assert_order(&nginx.take_places(), &clients, *window);
+        let largest = assert_order(&nginx.take_places(), &clients, *window);
+        let users = clients.iter().collect::<HashSet<_>>().len();
+        let seconds = json["elapsed_ns"].as_f64().unwrap() / 1e9;
+        let stalls = &json["window"]["stalls"];
+        println!("| {name} | {} | {users} | {window} | {largest} | {stalls} | {seconds:.1} |", clients.len());
     }
 }
 
 #[test]
 fn the_servers_log_shows_each_users_order_and_the_window() {
-    replay(&real_log(), &[100, 1_000, 10_000]);
+    replay("real", &real_log(), &[100, 1_000, 10_000]);
 }
 
 #[test]
@@ -205,12 +212,12 @@ fn the_times_of_the_log_are_kept_at_ten_times_its_speed() {
     assert!(text(&refused.stderr).contains("like x10"), "{}", text(&refused.stderr));
 }
 
-/// A million requests: `cargo test --release -p tlsdyno --test replay -- --ignored`, half a minute.
+/// A million requests: `cargo test --release -p tlsdyno --test replay -- --include-ignored --nocapture order window`, half a minute.
 #[test]
 #[ignore = "long: a million requests; run by hand"]
 fn a_million_requests_keep_order_and_window() {
     let synthetic = tempfile::NamedTempFile::new().unwrap();
     let path = synthetic.path().to_str().unwrap();
     assert!(tlsdyno(&["trace", "synth", "specweb96", "--users", "10000", "-o", path]).status.success());
-    replay(&fs::read_to_string(path).unwrap(), &[100, 1_000, 10_000]);
+    replay("synthetic", &fs::read_to_string(path).unwrap(), &[100, 1_000, 10_000]);
 }

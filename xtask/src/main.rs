@@ -2,9 +2,11 @@
 
 mod bench_client;
 mod bench_dispatch;
+mod bench_trace;
 mod calibrate_series;
 mod instrument_instructions;
 mod openssl_series;
+mod reuse_matrix;
 mod stage_matrix;
 
 use std::process::ExitCode;
@@ -14,14 +16,17 @@ fn main() -> ExitCode {
     let done = match arguments.first().map(String::as_str) {
         Some("bench" | "bench-client") => bench_client::run(&arguments[1..]),
         Some("bench-dispatch") => bench_dispatch::run(&arguments[1..]),
+        Some("bench-trace") => bench_trace::run(&arguments[1..]),
         Some("calibrate-series") => calibrate_series::run(&arguments[1..]),
         Some("instrument-instructions") => instrument_instructions::run(&arguments[1..]),
         Some("openssl-series") => openssl_series::run(),
+        Some("reuse-matrix") => reuse_matrix::run(&arguments[1..]),
         Some("stage-matrix") => stage_matrix::run(&arguments[1..]),
         _ => {
             eprintln!(
-                "usage: cargo run -p xtask -- bench-client [--rounds N] [--seconds N] [--operation NAME]... | bench-dispatch [--rounds N] | calibrate-series [--runs N] | \
-                 instrument-instructions [--keep DIRECTORY] [SERVER...] | openssl-series | stage-matrix [SERVER...]"
+                "usage: cargo run -p xtask -- bench-client [--rounds N] [--seconds N] [--operation NAME]... | bench-dispatch [--rounds N] | bench-trace [--rounds N] | \
+                 calibrate-series [--runs N] | instrument-instructions [--keep DIRECTORY] [SERVER...] | openssl-series | \
+                 reuse-matrix [--connections N] [--server NAME] | stage-matrix [SERVER...]"
             );
             return ExitCode::from(2);
         }

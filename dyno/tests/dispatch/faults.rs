@@ -12,7 +12,7 @@ use rustls::ServerConnection;
 use crate::bytes::{assert_echoed, client_hello, digest, echo, exchange, nobody};
 use crate::client_faults::garbled;
 use crate::crowd::Member;
-use crate::rustls_server;
+use crate::stacks::rustls_server;
 use crate::support::{Dispatcher, PATIENCE, await_that, backend, control_path, many_descriptors, noise};
 
 #[test]

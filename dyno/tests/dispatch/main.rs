@@ -7,11 +7,11 @@ mod cluster;
 mod config;
 mod crowd;
 mod faults;
-mod go_server;
 mod lard;
 mod relay;
 mod reloads;
-mod rustls_server;
 mod sessions;
+#[path = "../stacks/mod.rs"]
+mod stacks;
 mod support;
 mod unlearnable;

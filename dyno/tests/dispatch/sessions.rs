@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use tlsdyno::servers::ServerKind;
 
 use crate::cluster::{Cluster, Sessions, load};
-use crate::rustls_server;
+use crate::crowd::SMALL;
+use crate::stacks::rustls_server;
 use crate::support::{Dispatcher, control_path};
 
 const SERVERS: u64 = 3;
@@ -65,12 +66,16 @@ fn assert_sessions_are_found_at(server: &str, addresses: &[SocketAddr], sessions
     assert!(seen <= offered && seen * 100 >= offered * 98, "{seen} of {offered}");
 }
 
+fn start_rustls(tickets: bool, versions: &[&'static rustls::SupportedProtocolVersion]) -> SocketAddr {
+    rustls_server::start(rustls_server::config(tickets, versions), &SMALL.content, None)
+}
+
 #[test]
 fn rustls() {
     let [tls12, tls13] = [&rustls::version::TLS12, &rustls::version::TLS13];
     for sessions in Sessions::ALL {
         let version = if sessions == Sessions::Tickets13 { tls13 } else { tls12 };
-        let start = |_| rustls_server::start(sessions != Sessions::Ids, &[version]);
+        let start = |_| start_rustls(sessions != Sessions::Ids, &[version]);
         let servers: Vec<_> = (0..SERVERS).map(start).collect();
         assert_sessions_are_found_at("rustls", &servers, sessions);
     }
@@ -78,7 +83,7 @@ fn rustls() {
 
 #[test]
 fn a_source_address_sends_everything_to_one() {
-    let servers: Vec<_> = (0..SERVERS).map(|_| rustls_server::start(true, rustls::ALL_VERSIONS)).collect();
+    let servers: Vec<_> = (0..SERVERS).map(|_| start_rustls(true, rustls::ALL_VERSIONS)).collect();
     let control = control_path();
     let dispatcher = Dispatcher::new(&servers, &["--policy", "source-address", "--control", &control]);
     let seen = load(&dispatcher, Sessions::Tickets13, &reuse("80%"));

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::crowd::{Crowd, SMALL, Tally};
-use crate::go_server::GoServer;
-use crate::rustls_server;
+use crate::stacks::go_server::GoServer;
+use crate::stacks::rustls_server;
 use crate::support::{Dispatcher, control_path};
 
 /// Each with an address of its own.
@@ -39,16 +39,20 @@ fn assert_only_the_address_helps(server: &str, servers: &[SocketAddr], why: &str
 
 #[test]
 fn go_whose_tickets_have_no_key_name() {
-    let servers: Vec<_> = (0..3).map(|_| GoServer::start()).collect();
+    let servers: Vec<_> = (0..3).map(|_| GoServer::start(&SMALL.content, None)).collect();
     let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
     let [blind, _] = assert_only_the_address_helps("Go", &addresses, "as Go's");
     assert!(blind["unlearnable_kinds"].as_u64() >= Some(1), "{blind:#}");
     assert!(blind["tables"][0]["entries"].as_u64() < Some(300), "few of their tickets are remembered: {blind:#}");
 }
 
+fn start_rustls() -> SocketAddr {
+    rustls_server::start(rustls_server::config(false, rustls::ALL_VERSIONS), &SMALL.content, None)
+}
+
 #[test]
 fn stateful_tls13() {
-    let servers: Vec<_> = (0..3).map(|_| rustls_server::start(false, rustls::ALL_VERSIONS)).collect();
+    let servers: Vec<_> = (0..3).map(|_| start_rustls()).collect();
     let statuses = assert_only_the_address_helps("rustls, stateful", &servers, "stateful TLS 1.3");
     for status in statuses {
         assert_eq!(status["tables"][0]["entries"], 0, "nothing useless is remembered: {status:#}");

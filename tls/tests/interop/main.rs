@@ -1,5 +1,5 @@
-//! The whole client, in memory, against servers of OpenSSL and rustls: every version, suite, group, effort and kind of session; what it
-//! must refuse, and with which alert; and every way in which its input can be cut.
+//! The whole client, in memory against servers of OpenSSL and rustls, and over sockets against Go, GnuTLS and nginx: every version, suite, group, effort
+//! and kind of session; what it must refuse, and with which alert; and every way in which its input can be cut.
 
 mod cuts;
 mod early_data;
@@ -10,5 +10,6 @@ mod over_sockets;
 mod refusals;
 mod rustls_server;
 mod shim_stages;
+mod with_gnutls;
 mod with_openssl;
 mod with_rustls;

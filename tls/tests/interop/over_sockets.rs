@@ -23,9 +23,9 @@ use crate::rustls_server::rustls_config;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server process that ends with the test, and its private directory.
-struct Process {
-    child: Child,
-    directory: TempDir,
+pub struct Process {
+    pub child: Child,
+    pub directory: TempDir,
 }
 
 impl Drop for Process {
@@ -41,15 +41,15 @@ impl Process {
         self.directory.path().join("socket")
     }
 
-    fn call(&self, config: &Arc<Config>, session: Option<Session>) -> Call {
+    pub fn call(&self, config: &Arc<Config>, session: Option<Session>) -> Call {
         Call::new(UnixStream::connect(self.socket()).unwrap(), config, session)
     }
 }
 
 /// A client's connection over a socket.
-struct Call {
+pub struct Call {
     stream: UnixStream,
-    caller: Caller,
+    pub caller: Caller,
 }
 
 impl Call {
@@ -62,7 +62,7 @@ impl Call {
     }
 
     /// Asks for answers of several lengths, as [`crate::harness::answer`] gives them.
-    fn ask(&mut self) {
+    pub fn ask(&mut self) {
         for length in [1, 100, 40_000] {
             self.caller.taken.data.clear();
             self.caller.request(length);
@@ -90,7 +90,7 @@ impl Call {
 }
 
 /// Private directory with the identity as PEM files `certificate.pem` and `key.pem`.
-fn directory_with(key: KeyKind) -> TempDir {
+pub fn directory_with(key: KeyKind) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let identity = identity(key);
     let certificate = X509::from_der(&identity.certificate_der).unwrap().to_pem().unwrap();
@@ -169,19 +169,19 @@ fn go_speaks(suite: Suite) -> bool {
 }
 
 #[test]
-fn go_speaks_every_suite_full_and_resumed() {
+fn go_speaks_every_suite_and_group_full_and_resumed() {
     for suite in Suite::ALL.iter().copied().filter(|suite| go_speaks(*suite)) {
-        for &key in keys_for(suite) {
-            let mut server = GoServer::start(key, suite, Group::P256);
+        for (key, group) in keys_for(suite).iter().flat_map(|key| Group::ALL.map(|group| (*key, group))) {
+            let mut server = GoServer::start(key, suite, group);
             for effort in EFFORTS {
-                let config = config(narrow(suite, Group::P256, effort));
+                let config = config(narrow(suite, group, effort));
                 let first = server.exchange(&config, None);
                 let kind = if is_tls13(suite) { SessionKind::Tls13Psk } else { SessionKind::Tls12Ticket };
                 let session = first.taken.sessions.last().expect("Go issues tickets").clone();
                 assert_eq!(session.kind(), kind);
                 for _ in 0..2 {
                     let resumed = server.exchange(&config, Some(session.clone()));
-                    assert_eq!(resumed.handshake().resumed, Some(kind), "{suite} {effort}");
+                    assert_eq!(resumed.handshake().resumed, Some(kind), "{suite} {group} {effort}");
                 }
             }
         }

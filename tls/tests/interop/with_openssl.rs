@@ -34,7 +34,7 @@ fn every_suite_key_group_and_effort() {
 }
 
 /// Static RSA has no group: one is enough.
-fn groups_of(suite: Suite) -> Vec<Group> {
+pub fn groups_of(suite: Suite) -> Vec<Group> {
     match suite.key_exchange() {
         KeyExchange::Rsa => vec![Group::X25519],
         _ => Group::ALL.to_vec(),
@@ -42,7 +42,7 @@ fn groups_of(suite: Suite) -> Vec<Group> {
 }
 
 /// libssl (TLS 1.2) only uses an ECDSA certificate whose curve the client lists.
-fn narrow_with_curve(suite: Suite, key: KeyKind, group: Group, effort: Effort) -> Settings {
+pub fn narrow_with_curve(suite: Suite, key: KeyKind, group: Group, effort: Effort) -> Settings {
     let mut settings = narrow(suite, group, effort);
     let curve = match key {
         KeyKind::P256 => Group::P256,

@@ -9,13 +9,13 @@ use std::sync::LazyLock;
 use tempfile::TempDir;
 use tlsdyno::servers::{CertificateKind, certificates};
 
-use crate::crowd::SMALL;
-
 /// Built once; Go's own cache makes later runs short.
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    // Cargo has no such directory for an example: that one takes its own.
+    let beside_us = || std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let target = option_env!("CARGO_TARGET_TMPDIR").map_or_else(beside_us, PathBuf::from);
     let program = target.join("go_https_server");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dispatch/go/main.go");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stacks/go/main.go");
     let status = Command::new("go")
         .args(["build", "-o"])
         .args([&program, &source])
@@ -35,14 +35,16 @@ pub struct GoServer {
 }
 
 impl GoServer {
-    pub fn start() -> GoServer {
+    /// Starts one that answers with `content`; `log`: where to write a line about each request.
+    pub fn start(content: &[u8], log: Option<&Path>) -> GoServer {
         let directory = tempfile::tempdir().unwrap();
         let files = certificates::create(CertificateKind::P256, directory.path()).unwrap();
         let object = directory.path().join("object");
-        std::fs::write(&object, &SMALL.content).unwrap();
+        std::fs::write(&object, content).unwrap();
         let mut child = Command::new(&*PROGRAM)
             .args([Path::new("-certificate"), &files.chain, Path::new("-key"), &files.key])
             .args([Path::new("-object"), &object])
+            .args(log.iter().flat_map(|log| [Path::new("-log"), log]))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -1,4 +1,5 @@
 // An HTTPS server on Go's crypto/tls, whose tickets begin with no key name. It prints its address and answers every request with the same object.
+// With -log it says of each request, in one line: r or . (resumed or not), protocol, cipher, number of the request on its connection.
 package main
 
 import (
@@ -15,6 +16,7 @@ func main() {
 	certificate := flag.String("certificate", "", "PEM file of the certificate")
 	key := flag.String("key", "", "PEM file of its key")
 	object := flag.String("object", "", "file that answers every request")
+	path := flag.String("log", "", "file for a line about each request")
 	flag.Parse()
 
 	pair, err := tls.LoadX509KeyPair(*certificate, *key)
@@ -24,6 +26,12 @@ func main() {
 	body, err := os.ReadFile(*object)
 	if err != nil {
 		log.Fatal(err)
+	}
+	var requests *os.File
+	if *path != "" {
+		if requests, err = os.OpenFile(*path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err != nil {
+			log.Fatal(err)
+		}
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -36,14 +44,14 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		go serve(tls.Server(connection, config), body)
+		go serve(tls.Server(connection, config), body, requests)
 	}
 }
 
-func serve(connection *tls.Conn, body []byte) {
+func serve(connection *tls.Conn, body []byte, requests *os.File) {
 	defer connection.Close()
 	reader := bufio.NewReader(connection)
-	for last := false; !last; {
+	for number, last := 1, false; !last; number++ {
 		for line := ""; line != "\r\n"; {
 			var err error
 			if line, err = reader.ReadString('\n'); err != nil {
@@ -51,9 +59,22 @@ func serve(connection *tls.Conn, body []byte) {
 			}
 			last = last || line == "Connection: close\r\n"
 		}
+		if requests != nil {
+			// Before the answer, so that whoever has that finds the line.
+			fmt.Fprintln(requests, said(connection.ConnectionState()), number)
+		}
 		head := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", len(body))
 		if _, err := connection.Write(append([]byte(head), body...)); err != nil {
 			return
 		}
 	}
+}
+
+func said(state tls.ConnectionState) string {
+	resumed := "."
+	if state.DidResume {
+		resumed = "r"
+	}
+	version := map[uint16]string{tls.VersionTLS12: "TLSv1.2", tls.VersionTLS13: "TLSv1.3"}[state.Version]
+	return resumed + " " + version + " " + tls.CipherSuiteName(state.CipherSuite)
 }

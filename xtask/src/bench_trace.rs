@@ -1,0 +1,131 @@
+//! `bench-trace`: how fast `tlsdyno trace show` reads an access log, beside the least that anybody does with one in mawk, and in how much memory.
+//!
+//! Both read the same file from the page cache on CPU 1, in turn, the first of each round by turns; user and system time of the process counts.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Requests by client, and the sum of all sizes.
+const MAWK: &str = "{u[$1]++; s+=$10}";
+/// How often the real log of 2.4 MB is repeated.
+const REPEATS: usize = 100;
+/// Users of the synthetic log, with 100 requests each.
+const USERS: &str = "10000";
+
+/// A log to read.
+struct Log {
+    name: &'static str,
+    path: PathBuf,
+}
+
+/// Runs all rounds on both logs and prints a Markdown table. `--rounds N` (7).
+///
+/// # Errors
+/// A program is missing or fails, or `trace show` is slower than mawk.
+pub fn run(arguments: &[String]) -> Result<()> {
+    let rounds: usize = match arguments {
+        [] => 7,
+        [flag, value] if flag == "--rounds" => value.parse().context("--rounds needs a number")?,
+        _ => bail!("there is only --rounds N"),
+    };
+    ensure!(rounds > 0, "at least one round is needed");
+    let tlsdyno = std::env::current_exe()?.with_file_name("tlsdyno");
+    ensure!(tlsdyno.exists(), "{} is missing; run `cargo build --release -p tlsdyno` first", tlsdyno.display());
+    let place = tempfile::tempdir()?;
+    println!(
+        "| log | MB | mawk MB/s | trace show MB/s | trace show's time of mawk's, by round | memory at most, MiB |"
+    );
+    println!("|---|---:|---:|---:|---|---:|");
+    let mut slower = 0;
+    for log in [synthetic(&tlsdyno, place.path())?, real(place.path())?] {
+        let megabytes = fs::metadata(&log.path)?.len() as f64 / 1e6;
+        let text = |path: &Path| path.to_str().context("a path that is no text").map(str::to_owned);
+        let ours = [text(&tlsdyno)?, "trace".to_owned(), "show".to_owned(), text(&log.path)?];
+        let theirs = ["mawk".to_owned(), MAWK.to_owned(), text(&log.path)?];
+        let (mut our_s, mut their_s) = (Vec::new(), Vec::new());
+        for round in 0..rounds {
+            if round % 2 == 0 {
+                our_s.push(cpu_s(&ours)?);
+            }
+            their_s.push(cpu_s(&theirs)?);
+            if round % 2 != 0 {
+                our_s.push(cpu_s(&ours)?);
+            }
+        }
+        let mut ratios: Vec<f64> = our_s.iter().zip(&their_s).map(|(ours, theirs)| ours / theirs).collect();
+        ratios.sort_by(f64::total_cmp);
+        let middle = ratios[ratios.len() / 2];
+        slower += usize::from(middle > 1.0);
+        println!(
+            "| {} | {megabytes:.0} | {:.0} | {:.0} | {middle:.2} ({:.2} to {:.2}) | {:.1} |",
+            log.name,
+            megabytes / median(&their_s),
+            megabytes / median(&our_s),
+            ratios[0],
+            ratios[ratios.len() - 1],
+            peak_mib(&ours)?
+        );
+    }
+    ensure!(slower == 0, "trace show is slower than mawk");
+    Ok(())
+}
+
+fn synthetic(tlsdyno: &Path, place: &Path) -> Result<Log> {
+    let path = place.join("synthetic.log");
+    let arguments = ["trace", "synth", "specweb96", "--users", USERS, "-o"];
+    let status = Command::new(tlsdyno).args(arguments).arg(&path).stderr(Stdio::null()).status()?;
+    ensure!(status.success(), "trace synth ended with {status}");
+    Ok(Log { name: "synthetic, 1,000,000 lines", path })
+}
+
+fn real(place: &Path) -> Result<Log> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dyno/tests/data/semicomplete-access.log.gz");
+    let output = Command::new("gunzip").arg("-c").arg(&source).output().context("run gunzip")?;
+    ensure!(output.status.success(), "{} cannot be read", source.display());
+    let path = place.join("real.log");
+    let mut file = File::create(&path)?;
+    for _ in 0..REPEATS {
+        file.write_all(&output.stdout)?;
+    }
+    Ok(Log { name: "real, 10,000 lines repeated 100 times", path })
+}
+
+/// User and system time of a command on CPU 1, in seconds.
+fn cpu_s(arguments: &[String]) -> Result<f64> {
+    let script = r#"TIMEFORMAT='%3U %3S'; time taskset -c 1 "$@" >/dev/null 2>&1"#;
+    let output = Command::new("bash").args(["-c", script, "bash"]).args(arguments).output()?;
+    ensure!(output.status.success(), "{arguments:?} ended with {}", output.status);
+    let text = String::from_utf8(output.stderr)?;
+    let times: Vec<f64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+    ensure!(times.len() == 2, "bash answered `{text}`");
+    Ok(times[0] + times[1])
+}
+
+/// The most memory that a command had resident, as seen while it ran.
+fn peak_mib(arguments: &[String]) -> Result<f64> {
+    let (program, arguments) = arguments.split_first().context("no program")?;
+    let mut child = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let mut peak_kib = 0.0;
+    while child.try_wait()?.is_none() {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        // The mark only rises, and is gone when the process ends.
+        if let Some(kib) = line.and_then(|line| line.split_whitespace().next()) {
+            peak_kib = kib.parse()?;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    Ok(peak_kib / 1024.0)
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
