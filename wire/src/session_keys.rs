@@ -207,7 +207,8 @@ impl ClientReader {
         let refused = Cell::new(None);
         let keep = |kind, length| {
             let wanted = kind == handshake::CLIENT_HELLO && length <= most;
-            if !wanted {
+            // The first one counts: those after it are seen only if they happen to come in the same piece.
+            if !wanted && refused.get().is_none() {
                 refused.set(Some((kind, length)));
             }
             wanted.then_some(length)

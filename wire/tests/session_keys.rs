@@ -132,6 +132,15 @@ fn sessions_of_every_kind_are_seen() {
 }
 
 #[test]
+fn the_first_refusal_counts_however_the_bytes_are_cut() {
+    // A ServerHello without a body, then the header of a ClientHello of 16 MB (shortened from what the fuzzer found).
+    let bytes = records(&[handshake::SERVER_HELLO, 0, 0, 0, handshake::CLIENT_HELLO, 255, 255, 255], &[16_384]);
+    for piece in 1..=bytes.len() {
+        assert_eq!(read(&bytes, &[piece]).0, Err(Unreadable::NoHello), "in pieces of {piece}");
+    }
+}
+
+#[test]
 fn a_hello_as_long_as_chromes_may_be_cut_at_every_byte_over_one_two_and_three_records() {
     let parts = Parts { tls13: true, identities: vec![named(100, 208)], padding: 1_300, ..Parts::default() };
     let hello = client_hello(&parts);
