@@ -11,9 +11,9 @@ use crate::stats::shares::{Difference, Share};
 use crate::stats::{Beside, ConfigurationSummary, Summary};
 use crate::store::{Block, Manifest, Record, Warning};
 
-/// What `--json` prints.
+/// What `--json` prints of every kind of record: `results` are those of the kind.
 #[derive(Serialize)]
-struct Results<'a> {
+struct Printed<'a, T> {
     format: u32,
     id: &'a str,
     created_unix_s: u64,
@@ -21,6 +21,41 @@ struct Results<'a> {
     question: &'a str,
     answer: String,
     rounds: u32,
+    #[serde(flatten)]
+    results: T,
+    warnings: Vec<String>,
+    manifest: &'a Manifest,
+    blocks: Vec<Value>,
+}
+
+/// The results of a record, with what stands around them whatever they are. The blocks are given without their histograms, whose
+/// percentiles are among the results.
+pub(super) fn print<T: Serialize>(
+    record: &Record,
+    answer: String,
+    rounds: u32,
+    results: T,
+    warnings: &[Warning],
+) -> String {
+    let printed = Printed {
+        format: record.format,
+        id: &record.id,
+        created_unix_s: record.created_unix_s,
+        finished: record.finished,
+        question: &record.question,
+        answer,
+        rounds,
+        results,
+        warnings: warnings.iter().map(Warning::to_string).collect(),
+        manifest: &record.manifest,
+        blocks: record.blocks.iter().map(without_histograms).collect(),
+    };
+    serde_json::to_string_pretty(&printed).expect("results have string keys only, so that they are always JSON")
+}
+
+/// The results of an experiment with one server.
+#[derive(Serialize)]
+struct Results<'a> {
     shares: &'a [Share],
     interaction: &'a [Difference],
     instrument: &'a [Difference],
@@ -33,21 +68,11 @@ struct Results<'a> {
     paper: Option<&'a Beside>,
     what_changed: Vec<String>,
     configurations: &'a [ConfigurationSummary],
-    warnings: Vec<String>,
-    manifest: &'a Manifest,
-    blocks: Vec<Value>,
 }
 
-/// The results of a record. The blocks are given without their histograms, whose percentiles are in the configurations.
+/// The results of a record.
 pub fn results(record: &Record, summary: &Summary) -> String {
     let results = Results {
-        format: record.format,
-        id: &record.id,
-        created_unix_s: record.created_unix_s,
-        finished: record.finished,
-        question: &record.question,
-        answer: answer(summary),
-        rounds: summary.rounds,
         shares: &summary.shares.shares,
         interaction: &summary.shares.interaction,
         instrument: &summary.shares.instrument,
@@ -60,11 +85,8 @@ pub fn results(record: &Record, summary: &Summary) -> String {
         paper: summary.beside.as_ref(),
         what_changed: beside::what_changed(summary),
         configurations: &summary.configurations,
-        warnings: summary.warnings.iter().map(Warning::to_string).collect(),
-        manifest: &record.manifest,
-        blocks: record.blocks.iter().map(without_histograms).collect(),
     };
-    serde_json::to_string_pretty(&results).expect("results have string keys only, so that they are always JSON")
+    print(record, answer(summary), summary.rounds, results, &summary.warnings)
 }
 
 /// A remedy with what the server needs for it.
@@ -80,7 +102,7 @@ fn remedy<'a>(answer: &'a RemedyAnswer, record: &Record) -> Remedy<'a> {
 }
 
 /// A block as JSON, without its histograms.
-pub(super) fn without_histograms(block: &Block) -> Value {
+fn without_histograms(block: &Block) -> Value {
     let mut value = serde_json::to_value(block).expect("blocks have string keys only, so that they are always JSON");
     if let Some(fields) = value.as_object_mut() {
         fields.remove("phases");

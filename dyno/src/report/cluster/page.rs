@@ -13,6 +13,8 @@ use crate::store::Record;
 #[derive(Template)]
 #[template(path = "cluster.html")]
 struct Page<'a> {
+    title: &'a str,
+    version: &'a str,
     question: &'a str,
     answer: String,
     date: String,
@@ -66,6 +68,8 @@ pub fn page(record: &Record, summary: &ClusterSummary) -> Result<String, askama:
         summary.cells.iter().flat_map(|cell| cell.warnings.iter().map(move |text| format!("{}: {text}", cell.name)));
     let checked = record.configurations.iter().map(|of| (&of.name, &of.preflight.passed));
     Page {
+        title: &record.question,
+        version: &record.manifest.tool_version,
         question: &record.question,
         answer: unbroken(&answer(summary)),
         date: text::date(record.created_unix_s),
