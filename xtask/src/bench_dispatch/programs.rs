@@ -79,17 +79,8 @@ pub fn own(tlsdyno: &Path, policy: &str, backends: &[&str]) -> Result<Dispatcher
     Ok(Dispatcher { address, process, control: None })
 }
 
-/// What HAProxy needs to route by session ID: without the inspection of responses it stores nothing.
-const STICK: &str = "    stick-table type binary len 32 size 100k expire 30m
-    acl client_hello req.ssl_hello_type 1
-    acl server_hello res.ssl_hello_type 2
-    tcp-request inspect-delay 5s
-    tcp-request content accept if client_hello
-    tcp-response inspect-delay 5s
-    tcp-response content accept if server_hello
-    stick on payload_lv(43,1) if client_hello
-    stick store-response payload_lv(43,1) if server_hello
-";
+/// What HAProxy needs to route by session ID, as `tlsdyno cluster` tells it.
+const STICK: &str = include_str!("../../../dyno/src/servers/dispatcher/haproxy_stick.cfg");
 
 /// HAProxy with one thread in TCP mode; it splices responses. `name`: of its files in `directory`.
 pub fn haproxy(name: &str, sticks: bool, backends: &[&str], directory: &Path) -> Result<Dispatcher> {

@@ -28,16 +28,7 @@ pub(super) enum Rule {
 
 /// Learns the session ID of each ServerHello and routes by that of each ClientHello: at offset 43 of the hello's record, length first. The
 /// inspection of the *response* is what makes HAProxy wait for the ServerHello; without it nothing is ever learned.
-const STICK: &str = "    stick-table type binary len 32 size 100k expire 1h
-    acl client_hello req.ssl_hello_type 1
-    acl server_hello res.ssl_hello_type 2
-    tcp-request inspect-delay 5s
-    tcp-request content accept if client_hello
-    tcp-response inspect-delay 5s
-    tcp-response content accept if server_hello
-    stick on payload_lv(43,1) if client_hello
-    stick store-response payload_lv(43,1) if server_hello
-";
+const STICK: &str = include_str!("haproxy_stick.cfg");
 
 impl Rule {
     fn lines(self) -> &'static str {
