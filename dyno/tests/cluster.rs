@@ -1,43 +1,20 @@
 //! `tlsdyno cluster` from end to end on real servers and dispatchers.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Output, Stdio};
+mod place;
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use place::Place;
 use serde_json::Value;
 
-/// A private directory with a store of its own.
-struct Place(tempfile::TempDir);
-
 impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tlsdyno"));
-        command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
-        command.env("TLSDYNO_STORE", self.0.path().join("store.sqlite")).env("TMPDIR", self.0.path());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
     /// The printed JSON of a run that succeeds.
     fn json(&self, arguments: &[&str]) -> Value {
         let output = self.run(arguments);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stdout));
         serde_json::from_slice(&output.stdout).unwrap()
-    }
-
-    /// Command lines of processes that were told of this place.
-    fn processes(&self) -> Vec<String> {
-        let place = self.0.path().to_str().unwrap();
-        let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
-        lines.map(|line| String::from_utf8_lossy(&line).into_owned()).filter(|line| line.contains(place)).collect()
     }
 }
 
@@ -101,7 +78,7 @@ fn policies_differ_as_the_paper_says_and_the_proxy_objection_shows() {
         assert!(of("session")["against"]["by_cpu"]["times"].as_f64().unwrap() > 0.0);
         assert!(of("round-robin")["against"].is_null(), "the baseline is beside itself");
     }
-    let report = std::fs::read_to_string(place.0.path().join("report.html")).unwrap();
+    let report = std::fs::read_to_string(place.path().join("report.html")).unwrap();
     for part in ["cluster-balance", "session, 80 % reuse, 100 % behind one address", "</html>"] {
         assert!(report.contains(part), "{part}");
     }
@@ -222,7 +199,7 @@ fn check_open_loop(result: &Value, policies: &[&str]) {
 fn ctrl_c_ends_everything_and_keeps_what_was_measured() {
     let place = Place::new();
     let flags = "cluster --server builtin --backends 2 --cert p-256 --time 60 --clients 4 --reuse 0,80 --no-report";
-    let mut command = place.command(&flags.split(' ').collect::<Vec<_>>());
+    let mut command = place.tlsdyno(&flags.split(' ').collect::<Vec<_>>());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut said = String::new();
@@ -249,7 +226,7 @@ fn files_and_flags_are_one_experiment_and_mistakes_are_named() {
     let by_cluster = printed(&["cluster", "--config", "apostolopoulos-2000-fig9", "--print-experiment"]);
     assert!(by_run == by_cluster && by_run.contains("sixfold"), "{by_run}\n{by_cluster}");
     let flags = ["cluster", "--backends", "2", "--policies", "session,haproxy-stick", "--print-experiment"];
-    let file = place.0.path().join("own.toml");
+    let file = place.path().join("own.toml");
     std::fs::write(&file, printed(&flags)).unwrap();
     let again = printed(&["cluster", "--config", file.to_str().unwrap(), "--print-experiment"]);
     assert_eq!(again, std::fs::read_to_string(&file).unwrap());

@@ -1,43 +1,28 @@
 //! Bad input and bad luck: each gives a clear error, the documented exit code, and loses nothing that was measured.
 
+mod place;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use place::Place;
 use rustix::process::{Pid, Signal, kill_process};
 use tlsdyno::store::Store;
 
-/// A private directory with a store of its own.
-struct Place(tempfile::TempDir);
-
 impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
-    }
-
     fn file(&self, name: &str, contents: &[u8]) -> PathBuf {
-        let path = self.0.path().join(name);
+        let path = self.path().join(name);
         std::fs::File::create(&path).unwrap().write_all(contents).unwrap();
         path
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tlsdyno"));
-        command.args(arguments).current_dir(self.0.path()).env("TLSDYNO_STORE", self.0.path().join("store.sqlite"));
-        command.env("TMPDIR", self.0.path()).stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
     /// Starts an experiment and returns when its first blocks are on disk.
     fn measure(&self, arguments: &[&str]) -> Running {
-        let mut command = self.command(arguments);
+        let mut command = self.tlsdyno(arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut said = String::new();
@@ -53,16 +38,8 @@ impl Place {
     }
 
     fn blocks(&self) -> usize {
-        let store = Store::open_for_reading_at(&self.0.path().join("store.sqlite"));
+        let store = Store::open_for_reading_at(&self.path().join("store.sqlite"));
         store.and_then(|store| store.load("last")).map_or(0, |record| record.blocks.len())
-    }
-
-    /// Command lines of processes that were told of this place: servers, supervisors, the load process.
-    fn processes(&self) -> Vec<String> {
-        let place = text(self.0.path());
-        let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
-        lines.map(|line| String::from_utf8_lossy(&line).into_owned()).filter(|line| line.contains(place)).collect()
     }
 
     /// Process ids of the servers, in the order of their start.
@@ -71,7 +48,7 @@ impl Place {
         for process in std::fs::read_dir("/proc").unwrap().flatten() {
             let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
             let line = String::from_utf8_lossy(&line).into_owned();
-            let Some(after) = line.split("/server-").nth(1).filter(|_| line.contains(text(self.0.path()))) else {
+            let Some(after) = line.split("/server-").nth(1).filter(|_| line.contains(text(self.path()))) else {
                 continue;
             };
             if line.contains("supervise") {
@@ -86,7 +63,7 @@ impl Place {
     }
 
     fn run_directories(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.0.path()).unwrap().flatten();
+        let entries = std::fs::read_dir(self.path()).unwrap().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
         names.filter(|name| name.starts_with("tlsdyno-run-")).collect()
     }
@@ -264,7 +241,7 @@ fn a_killed_experiment_leaves_nothing_behind() {
 fn a_full_disk_for_the_record_is_said_and_the_result_printed() {
     let place = Place::new();
     let arguments = ["ablate", "--json", "--no-report", "--stages", "authentication", "--time", "2"];
-    let output = place.command(&arguments).env("TLSDYNO_STORE", "/dev/full").output().unwrap();
+    let output = place.tlsdyno(&arguments).env("TLSDYNO_STORE", "/dev/full").output().unwrap();
     let (code, said) = ended(&output);
     assert_eq!(code, 9, "{said}");
     assert!(said.contains("/dev/full"), "{said}");

@@ -1,4 +1,4 @@
-//! A private place for servers under test, and what every such test asks of them.
+//! A private place for `tlsdyno` and for servers under test, and what every such test asks of them.
 
 // Each test program uses a part of it.
 #![allow(dead_code)]
@@ -8,13 +8,13 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tlsdyno::servers::{self, CommandSpec, Instance, ServerKind, ServerSpec};
 
-/// A private place with a docroot that a server's worker user can read.
+/// A private place with a docroot that a server's worker user can read, and a store of its own.
 pub struct Place {
     /// Removed in the end.
     pub directory: TempDir,
@@ -30,6 +30,30 @@ impl Place {
         fs::set_permissions(&docroot, fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(docroot.join("hello.txt"), "hello, world\n").unwrap();
         Place { directory }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Here is also where reports and temporary files go.
+    pub fn tlsdyno(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tlsdyno"));
+        command.args(arguments).current_dir(self.path()).stdin(Stdio::null());
+        command.env("TLSDYNO_STORE", self.path().join("store.sqlite")).env("TMPDIR", self.path());
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.tlsdyno(arguments).output().unwrap()
+    }
+
+    /// Command lines of processes that were told of this place: servers, supervisors, the load process.
+    pub fn processes(&self) -> Vec<String> {
+        let place = self.path().to_str().unwrap();
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+        lines.map(|line| String::from_utf8_lossy(&line).into_owned()).filter(|line| line.contains(place)).collect()
     }
 
     pub fn docroot(&self) -> PathBuf {
