@@ -4,14 +4,19 @@ use super::text::{
     capitalised, difference_with_interval, interval, percent, ratio_gain, ratio_times, share_with_interval, stage_label,
 };
 use crate::stats::shares::{Difference, PLAIN_HTTP};
-use crate::stats::{Direction, Metric, Share, Summary, Verdict};
+use crate::stats::{Direction, Loaded, Metric, Share, Summary, Verdict};
 
 /// Answers the record's question from its CPU shares, without claiming what the intervals do not support.
 pub fn answer(summary: &Summary) -> String {
     let shares: Vec<&Share> = summary.shares.by(Metric::Cpu).collect();
     if let (true, Some(instrument)) = (shares.is_empty(), instrument(summary)) {
         return format!(
-            "The idle provider costs {} of this server's CPU per hit.",
+            "The idle {} {} of this server's CPU per hit.",
+            match summary.loaded {
+                Loaded::Provider => "provider costs",
+                Loaded::Shim => "shim costs",
+                Loaded::Both => "provider and shim cost",
+            },
             difference_with_interval(instrument)
         );
     }
@@ -127,6 +132,7 @@ mod tests {
             warnings: vec![],
             detection: crate::stats::calibration::Detection { limit_percent: None, sentence: String::new() },
             pace: None,
+            loaded: Loaded::default(),
         })
     }
 

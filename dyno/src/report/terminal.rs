@@ -11,7 +11,7 @@ use super::text::{
 };
 use crate::stats::pace::Pace;
 use crate::stats::shares::{Difference, MISSING};
-use crate::stats::{Metric, Share, Summary, Verdict};
+use crate::stats::{Loaded, Metric, Share, Summary, Verdict};
 use crate::store::Record;
 
 /// Width when the output is not a terminal.
@@ -197,7 +197,12 @@ pub(super) fn comparisons(summary: &Summary) -> Vec<String> {
         let by_time = summary.shares.instrument.iter().find(|difference| difference.metric == Metric::Throughput);
         let by_time = by_time.map(|time| format!(", {} of the time per hit", difference_with_interval(time)));
         remarks.push(format!(
-            "The instrument itself (provider loaded, nothing off) costs {} of the server's CPU per hit{}.",
+            "The instrument itself ({} loaded, nothing off) costs {} of the server's CPU per hit{}.",
+            match summary.loaded {
+                Loaded::Provider => "provider",
+                Loaded::Shim => "shim",
+                Loaded::Both => "provider and shim",
+            },
             difference_with_interval(&instrument),
             by_time.unwrap_or_default()
         ));

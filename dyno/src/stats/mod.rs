@@ -23,4 +23,4 @@ pub use answers::{Answers, Direction, Ratio};
 pub use beside::Beside;
 pub use bootstrap::Estimate;
 pub use shares::{Metric, Share, Shares, Verdict};
-pub use summary::{ConfigurationSummary, Percentiles, Summary};
+pub use summary::{ConfigurationSummary, Loaded, Percentiles, Summary};

@@ -92,6 +92,31 @@ pub struct ConfigurationSummary {
     pub warnings: Vec<String>,
 }
 
+/// What of the instrument is loaded where nothing is switched off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Loaded {
+    /// The provider, which is all there was in records from before experiments were kept.
+    #[default]
+    Provider,
+    /// The shim.
+    Shim,
+    /// Provider and shim.
+    Both,
+}
+
+impl Loaded {
+    fn of(record: &Record) -> Loaded {
+        let loaded = record.configurations.iter().find(|configuration| configuration.kind == Kind::Loaded);
+        let models = record.experiment.iter().flat_map(|experiment| &experiment.configurations);
+        let model = loaded.and_then(|loaded| models.into_iter().find(|model| model.name == loaded.name));
+        match model.map(|model| (model.idle_provider, model.idle_shim)) {
+            Some((true, true)) => Loaded::Both,
+            Some((false, true)) => Loaded::Shim,
+            _ => Loaded::Provider,
+        }
+    }
+}
+
 /// Everything the reports show.
 #[derive(Clone, Debug)]
 pub struct Summary {
@@ -113,6 +138,8 @@ pub struct Summary {
     pub detection: Detection,
     /// What the machine's pace explains, where it was sampled.
     pub pace: Option<Pace>,
+    /// What is loaded in the configuration that tells the instrument's own cost, where there is one.
+    pub loaded: Loaded,
 }
 
 impl Summary {
@@ -150,6 +177,7 @@ impl Summary {
             warnings,
             detection,
             pace,
+            loaded: Loaded::of(record),
         }
     }
 
