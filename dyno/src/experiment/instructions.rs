@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -25,6 +25,8 @@ const WARM_UP: usize = 64;
 const INTERVALS: usize = 4;
 /// Connections of one interval: a full handshake, one request, the end.
 const CONNECTIONS: usize = 16;
+/// How long a server may work on after its last connection. Under valgrind everything takes some fifty times as long.
+const REST_WITHIN: Duration = Duration::from_secs(60);
 /// How the names of callgrind's files begin.
 const COUNTS: &str = "callgrind.";
 /// Bytes of the object.
@@ -167,7 +169,14 @@ impl Callgrind {
     /// Answers the sum.
     fn dump(&self, instance: &mut Instance) -> Result<u64> {
         let mut last = instance.cpu_ns()?;
+        let limit = Instant::now() + REST_WITHIN;
         loop {
+            ensure!(
+                Instant::now() < limit,
+                "the server still works {} s after its last connection, so that what it does for one cannot be counted; its log ends with:\n{}",
+                REST_WITHIN.as_secs(),
+                instance.log_tail()
+            );
             std::thread::sleep(Duration::from_millis(30));
             let now = instance.cpu_ns()?;
             if now == last {

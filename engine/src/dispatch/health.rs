@@ -257,6 +257,7 @@ mod tests {
                 look(&mut patient, &slot);
             }
             let answered = std::iter::from_fn(|| backend.accept().ok()).any(|(mut stream, _)| {
+                stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
                 let asked = stream.read(&mut [0; 512]).is_ok_and(|count| count > 0);
                 asked && stream.write_all(b"\x15\x03\x03\x00\x02\x02\x28").is_ok()
             });
