@@ -3,7 +3,7 @@
  * of the server. It is the shim's acknowledgement (run id, living owner), its settings, and the place of the universal
  * session, the counters and the time stamps.
  *
- * dyno/src/native/shim.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names.
+ * dyno/src/native/shim/layout.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names.
  * Whoever changes the layout raises TLSDYNO_SHIM_ABI_VERSION. Nobody resets the area: a server may load the shim again
  * (haproxy re-executes its master).
  */

@@ -4,12 +4,16 @@
 //! standard output: `{"run": …}` with `{"outcome": …}` or `{"error": …}`. End of input ends the process. Before the first
 //! command it writes `{"ready": {"users": …, "requests": …}}`.
 
+mod workload;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Script, Scripts};
+
+pub use workload::{HarSpec, NamesSpec, OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec, hundred};
 
 /// What the load process needs to know once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -21,182 +25,6 @@ pub struct Job {
     pub targets: Vec<TargetSpec>,
     /// How connections are used.
     pub connections: ConnectionsSpec,
-}
-
-/// A reproducible description of a workload (`dyno/trace` makes the workload from it).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum WorkloadSpec {
-    /// Synthetic, to the aggregates of Coarfa et al. 2006 section 2.2.1.
-    Ecommerce {
-        /// Number of users (sessions).
-        users: u32,
-        /// Seed of the random choices.
-        seed: u64,
-    },
-    /// Synthetic, to the aggregates of the department trace, Coarfa et al. 2006 section 2.2.2.
-    Department {
-        /// 1.0 is the paper's size: 100,000 hits, about 11,000 sessions, corpus about 530 MB.
-        scale: f64,
-        /// Seed of the random choices.
-        seed: u64,
-    },
-    /// An access log in common or combined format, plain or gzip.
-    Trace {
-        /// The log.
-        path: PathBuf,
-        /// Client addresses, prefixes (`10.0.0.0/8`) or user-agent substrings that are left out; `crawlers` is a preset.
-        #[serde(default)]
-        exclude: Vec<String>,
-        /// How its lines are read as traffic.
-        #[serde(default)]
-        replay: ReplaySpec,
-    },
-    /// Synthetic: the files of SPECweb96, Apostolopoulos et al. 2000.
-    Specweb96 {
-        /// Number of users.
-        users: u32,
-        /// Seed of the random choices.
-        seed: u64,
-        /// Requests of each user. Of every hundred requests exactly as many go to each class of files as published; blocks can be cut between
-        /// users.
-        #[serde(default = "hundred", skip_serializing_if = "is_hundred")]
-        requests_per_user: u32,
-    },
-    /// Synthetic: 25 objects in two pages, Mraz et al. 2002 section 4.5.
-    Cdnow {
-        /// Number of users, of 25 requests each.
-        users: u32,
-    },
-    /// What a browser recorded (HTTP Archive).
-    Har {
-        /// The recording.
-        path: PathBuf,
-        /// How it is replayed.
-        #[serde(flatten)]
-        har: HarSpec,
-    },
-    /// One object over and over: `tlsdyno load URL`.
-    Url {
-        /// Path and query.
-        path: String,
-        /// Size of the object if the docroot is ours; `None` for anybody's server.
-        bytes: Option<u64>,
-        /// Users.
-        users: u32,
-        /// Requests each user makes before it starts anew.
-        requests_per_user: u32,
-    },
-}
-
-/// Requests of a SPECweb96 user unless a file says otherwise.
-pub const fn hundred() -> u32 {
-    100
-}
-
-fn is_hundred(requests: &u32) -> bool {
-    *requests == hundred()
-}
-
-impl WorkloadSpec {
-    /// How far requests may get ahead of each other in the order of the log, if the workload is one and that is bounded.
-    pub fn window(&self) -> Option<u32> {
-        match self {
-            WorkloadSpec::Trace { replay, .. } => Some(replay.window).filter(|window| *window > 0),
-            _ => None,
-        }
-    }
-}
-
-/// How a browser's recording is replayed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct HarSpec {
-    /// Users, each of which visits all its pages.
-    pub users: u32,
-    /// The site whose requests are replayed, `https://HOST[:PORT]`; `None`: that of the first request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub origin: Option<String>,
-    /// What is requested.
-    pub names: NamesSpec,
-}
-
-impl Default for HarSpec {
-    fn default() -> Self {
-        Self { users: 1_000, origin: None, names: NamesSpec::default() }
-    }
-}
-
-/// Under which names the objects of a log or recording are requested.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NamesSpec {
-    /// Those of files made for them, which `trace::write_docroot` writes.
-    #[default]
-    Files,
-    /// Those recorded, from a server that has such objects; what it answers may differ in length.
-    AsRecorded,
-}
-
-/// How the lines of an access log are read as traffic (docs/WORKLOADS.md gives the reasons for the defaults).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ReplaySpec {
-    /// The order within one user's requests.
-    pub order: OrderSpec,
-    /// When a user's session is forgotten, so that its next handshake is full.
-    pub sessions: SessionsSpec,
-    /// A user's connection closes after this long without a request, seconds. 75 is nginx's default `keepalive_timeout`.
-    pub keep_alive_s: u32,
-    /// What is requested.
-    #[serde(skip_serializing_if = "is_default")]
-    pub names: NamesSpec,
-    /// How far requests may get ahead of each other in the order of the log; 0: as far as their users come. 10,000 was enough for 60
-    /// clients in Coarfa et al. 2006 section 2.2.2.
-    pub window: u32,
-    /// Only so many bytes of the file are read; `None`: all there are. A log that a server still writes to is the same for
-    /// every process only up to here (`trace::make` fills it in).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_bytes: Option<u64>,
-}
-
-impl Default for ReplaySpec {
-    fn default() -> Self {
-        Self {
-            order: OrderSpec::Total,
-            sessions: SessionsSpec::LifetimeS(300),
-            keep_alive_s: 75,
-            names: NamesSpec::Files,
-            window: 10_000,
-            first_bytes: None,
-        }
-    }
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
-/// The order within one user's requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OrderSpec {
-    /// One after the other, as in the log (Coarfa et al. 2006 section 2.2.2).
-    Total,
-    /// A document and the embedded objects that follow it within two seconds are one page: fetched together over several
-    /// connections.
-    Pages,
-}
-
-/// When a user of an access log forgets its TLS session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SessionsSpec {
-    /// Never: only the first handshake of an address is full (Coarfa et al. 2006 section 2.2.2).
-    PerAddress,
-    /// After this long without a request, seconds. 300 is nginx's default `ssl_session_timeout` and mod_ssl's
-    /// `SSLSessionCacheTimeout`.
-    LifetimeS(u32),
 }
 
 /// One target.

@@ -3,161 +3,29 @@
 //!
 //! The library is compiled from `native/shim` by the build script and embedded here. For a configuration it is written, with the area that
 //! all processes of the server map, into a private directory; a server started with [`ShimInjection::environment`] then loads it. The
-//! area's layout is declared in `native/shim_record.h` and mirrored here; what the stages put on the wire is in `docs/NOOP.md`.
+//! area's layout is declared in `native/shim_record.h` and mirrored in [`layout`]; what the stages put on the wire is in `docs/NOOP.md`.
+
+mod counters;
+pub mod layout;
+mod script;
+mod time_stamp;
 
 use std::ffi::OsString;
-use std::fmt;
 use std::fs::{self, File};
-use std::ops::Sub;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_tls::{Stage, StageSet, Suite, Version};
 
+pub use counters::ShimCounters;
+pub use script::Script;
+pub use time_stamp::TimeStamp;
+
 use super::{SharedHead, create_shared_file, random_run_id, write_file};
 
 /// The shim, an ELF shared library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-shim.so"));
-
-/// Mirror of `struct tlsdyno_shim_area` in `native/shim_record.h`; integers are in the machine's byte order.
-pub mod layout {
-    use tlsdyno_tls::Stage;
-
-    pub use super::super::provider::layout::{
-        ABI_VERSION_AT, OWNER_PID_AT, OWNER_START_TICKS_AT, RUN_ID_AT, RUN_ID_SIZE, SLOT_COUNT_AT,
-    };
-
-    /// First bytes of an area.
-    pub const MAGIC: [u8; 8] = *b"TLSSHIM\0";
-    /// Raised with every change of the layout.
-    pub const ABI_VERSION: u32 = 1;
-    /// Offset of the stages that are off, `u32`: bits in the order of [`STAGES`].
-    pub const STAGES_OFF_AT: usize = 96;
-    /// Offset of the flags, `u32`: bits in the order of [`FLAGS`].
-    pub const FLAGS_AT: usize = 100;
-    /// Offset of the suite's code point, `u16`; 0 if the experiment names none.
-    pub const SUITE_AT: usize = 104;
-    /// Offset of the version's code point, `u16`.
-    pub const VERSION_AT: usize = 106;
-    /// Offset of the number of slots claimed so far, `u32`.
-    pub const SLOTS_CLAIMED_AT: usize = 108;
-    /// Offset of the number of time stamps written so far, `u64`.
-    pub const STAMPS_WRITTEN_AT: usize = 112;
-    /// Offset of the script of full handshakes: `u32` flight count, `u32` ready_after, [`FLIGHTS`] × `u32` bytes.
-    pub const FULL_SCRIPT_AT: usize = 120;
-    /// Offset of the script of resumed handshakes.
-    pub const RESUMED_SCRIPT_AT: usize = 160;
-    /// Most flights of a script.
-    pub const FLIGHTS: usize = 8;
-    /// Offset of the universal session's state, `u32`.
-    pub const SESSION_STATE_AT: usize = 1024;
-    /// Size of the universal session's DER at most.
-    pub const SESSION_SIZE: usize = 2048;
-    /// State of a universal session that is there.
-    pub const SESSION_READY: u32 = 2;
-    /// Offset of the first slot.
-    pub const SLOTS_AT: usize = 4096;
-    /// Number of slots; each thread of the server counts in one.
-    pub const SLOTS: usize = 256;
-    /// `u64` counters in a slot.
-    pub const SLOT_COUNTERS: usize = 32;
-    /// Offset of the first time stamp.
-    pub const STAMPS_AT: usize = SLOTS_AT + SLOTS * SLOT_COUNTERS * 8;
-    /// Time stamps that are kept; older ones are overwritten.
-    pub const STAMPS: usize = 4096;
-    /// Size of a time stamp in bytes.
-    pub const STAMP_SIZE: usize = stamp::STEPS_AT + STEPS * 8;
-    /// Offsets within a time stamp, by field.
-    pub mod stamp {
-        /// `u64`; 0 while the entry is being written.
-        pub const NUMBER_AT: usize = 0;
-        /// `u64`.
-        pub const START_NS_AT: usize = 8;
-        /// `u64`.
-        pub const END_NS_AT: usize = 16;
-        /// `u64`.
-        pub const BYTES_RECEIVED_AT: usize = 24;
-        /// `u64`.
-        pub const BYTES_SENT_AT: usize = 32;
-        /// `u32`.
-        pub const PID_AT: usize = 40;
-        /// `u16`.
-        pub const KIND_AT: usize = 44;
-        /// `u16`.
-        pub const CALLS_AT: usize = 46;
-        /// `u32`.
-        pub const STEP_COUNT_AT: usize = 48;
-        /// Each 8 bytes: `u16` state, 2 bytes unused, `u32` nanoseconds after the start.
-        pub const STEPS_AT: usize = 56;
-    }
-    /// Steps of a time stamp at most.
-    pub const STEPS: usize = 24;
-    /// Size of the file in bytes.
-    pub const SIZE: usize = STAMPS_AT + STAMPS * STAMP_SIZE;
-    /// The stages in the order of their bits.
-    pub const STAGES: [Stage; 5] = Stage::SHIM;
-    /// The flags in the order of their bits.
-    pub const FLAGS: [&str; 4] = ["allow_insecure_listen", "time_stamps", "tickets", "encrypt_then_mac"];
-    /// The counters in their order within a slot. The first [`KINDS`] say how connections began.
-    pub const COUNTERS: [&str; 12] = [
-        "full_handshakes",
-        "resumed_handshakes",
-        "skeleton_full",
-        "skeleton_resumed",
-        "skeleton_fast",
-        "fast_resume",
-        "minimal",
-        "failed_handshakes",
-        "plain_connections",
-        "universal_hits",
-        "universal_misses",
-        "refused_connections",
-    ];
-    /// Kinds of set-up.
-    pub const KINDS: usize = 7;
-}
-
-/// Message sizes of a real handshake, which skeleton handshakes imitate.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Script {
-    /// Bytes of each flight, records whole: the client's first, then alternating.
-    pub flights: Vec<u32>,
-    /// Flights after which the client may send data.
-    pub ready_after: u32,
-}
-
-impl Script {
-    /// Bytes of a first flight at least: header, kind.
-    pub const FIRST_FLIGHT_MIN: u32 = 16;
-    /// Bytes of a server's reply at least that can hold a fast resumption's random and verify data.
-    pub const FAST_REPLY_MIN: u32 = 1 + 32 + 12;
-    /// Bytes of a flight at most.
-    pub const FLIGHT_MAX: u32 = 65_535;
-
-    fn check(&self) -> Result<()> {
-        let count = self.flights.len();
-        ensure!((2..=layout::FLIGHTS).contains(&count), "a script has 2 to {} flights, not {count}", layout::FLIGHTS);
-        let first = self.flights[0];
-        ensure!(
-            first >= Script::FIRST_FLIGHT_MIN,
-            "a script's first flight has at least {} bytes, not {first}",
-            Script::FIRST_FLIGHT_MIN
-        );
-        ensure!(
-            self.flights.iter().all(|bytes| (2..=Script::FLIGHT_MAX).contains(bytes)),
-            "a script's flights have 2 to {} bytes: {:?}",
-            Script::FLIGHT_MAX,
-            self.flights
-        );
-        ensure!(
-            self.ready_after as usize <= count,
-            "a script of {count} flights cannot be ready after {}",
-            self.ready_after
-        );
-        Ok(())
-    }
-}
 
 /// What the shim is to do.
 #[derive(Clone, Debug)]
@@ -347,104 +215,6 @@ fn create_area(path: &Path, run_id: &str, settings: &ShimSettings) -> Result<Fil
     put(layout::SUITE_AT, &settings.suite.map_or(0, Suite::code).to_ne_bytes());
     put(layout::VERSION_AT, &settings.version.code().to_ne_bytes());
     create_shared_file(path, &header, layout::SIZE)
-}
-
-/// What the server's connections were, by the shim's count. Subtract two snapshots to get those between them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ShimCounters {
-    counts: [u64; layout::COUNTERS.len()],
-}
-
-impl ShimCounters {
-    /// The count under `name` (see [`layout::COUNTERS`]); `None` if there is no such counter.
-    pub fn get(&self, name: &str) -> Option<u64> {
-        self.iter().find(|(candidate, _)| *candidate == name).map(|(_, count)| count)
-    }
-
-    /// Connections that were set up, in whatever way.
-    pub fn connections(&self) -> u64 {
-        self.counts[..layout::KINDS].iter().sum()
-    }
-
-    /// Every counter: name, count.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        layout::COUNTERS.into_iter().zip(self.counts)
-    }
-}
-
-impl Sub for ShimCounters {
-    type Output = ShimCounters;
-
-    /// The counts after `earlier`. Counters only grow, so this is never negative for snapshots in order.
-    fn sub(self, earlier: ShimCounters) -> ShimCounters {
-        let mut difference = self;
-        for (count, before) in difference.counts.iter_mut().zip(earlier.counts) {
-            *count = count.saturating_sub(before);
-        }
-        difference
-    }
-}
-
-impl fmt::Display for ShimCounters {
-    /// The counters that are not zero, `name=count`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        for (name, count) in self.iter().filter(|(_, count)| *count > 0) {
-            write!(f, "{separator}{name}={count}")?;
-            separator = " ";
-        }
-        Ok(())
-    }
-}
-
-/// The set-up of one connection as the server did it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TimeStamp {
-    /// From 1, in order of completion over all processes.
-    pub number: u64,
-    /// How the connection began: one of the first [`layout::KINDS`] of [`layout::COUNTERS`].
-    pub kind: &'static str,
-    /// Process of the server.
-    pub pid: u32,
-    /// Calls of the server that drove the handshake.
-    pub calls: u16,
-    /// Monotonic clock at the server's first call, nanoseconds.
-    pub start_ns: u64,
-    /// The same when the connection was set up.
-    pub end_ns: u64,
-    /// Bytes received until then, what was read ahead of it included.
-    pub bytes_received: u64,
-    /// Bytes sent until then.
-    pub bytes_sent: u64,
-    /// Steps of libssl's state machine: state (`OSSL_HANDSHAKE_STATE`), nanoseconds after the start. Empty where there was no real
-    /// handshake; cut after [`layout::STEPS`].
-    pub steps: Vec<(u16, u32)>,
-}
-
-impl TimeStamp {
-    /// `None` for an entry that was never written, or is being written.
-    fn read(bytes: &[u8]) -> Option<TimeStamp> {
-        use layout::stamp as at;
-        let u16_at = |at: usize| u16::from_ne_bytes(bytes[at..at + 2].try_into().expect("2 bytes"));
-        let u32_at = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
-        let u64_at = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
-        let number = u64_at(at::NUMBER_AT);
-        if number == 0 {
-            return None;
-        }
-        let steps = (u32_at(at::STEP_COUNT_AT) as usize).min(layout::STEPS);
-        Some(TimeStamp {
-            number,
-            kind: layout::COUNTERS[..layout::KINDS].get(usize::from(u16_at(at::KIND_AT)))?,
-            pid: u32_at(at::PID_AT),
-            calls: u16_at(at::CALLS_AT),
-            start_ns: u64_at(at::START_NS_AT),
-            end_ns: u64_at(at::END_NS_AT),
-            bytes_received: u64_at(at::BYTES_RECEIVED_AT),
-            bytes_sent: u64_at(at::BYTES_SENT_AT),
-            steps: (0..steps).map(|step| at::STEPS_AT + step * 8).map(|at| (u16_at(at), u32_at(at + 4))).collect(),
-        })
-    }
 }
 
 #[cfg(test)]

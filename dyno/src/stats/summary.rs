@@ -11,6 +11,7 @@ use super::answers::Answers;
 use super::beside::Beside;
 use super::bootstrap::{Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::calibration::Detection;
+use super::loaded::Loaded;
 use super::pace::Pace;
 use super::rounds::Rounds;
 use super::shares::{Metric, Shares};
@@ -90,31 +91,6 @@ pub struct ConfigurationSummary {
     pub valid: bool,
     /// What the reader must know about it.
     pub warnings: Vec<String>,
-}
-
-/// What of the instrument is loaded where nothing is switched off.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Loaded {
-    /// The provider, which is all there was in records from before experiments were kept.
-    #[default]
-    Provider,
-    /// The shim.
-    Shim,
-    /// Provider and shim.
-    Both,
-}
-
-impl Loaded {
-    fn of(record: &Record) -> Loaded {
-        let loaded = record.configurations.iter().find(|configuration| configuration.kind == Kind::Loaded);
-        let models = record.experiment.iter().flat_map(|experiment| &experiment.configurations);
-        let model = loaded.and_then(|loaded| models.into_iter().find(|model| model.name == loaded.name));
-        match model.map(|model| (model.idle_provider, model.idle_shim)) {
-            Some((true, true)) => Loaded::Both,
-            Some((false, true)) => Loaded::Shim,
-            _ => Loaded::Provider,
-        }
-    }
 }
 
 /// Everything the reports show.

@@ -1,0 +1,53 @@
+//! When connections were set up, as the shim wrote it down.
+
+use super::layout;
+
+/// The set-up of one connection as the server did it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimeStamp {
+    /// From 1, in order of completion over all processes.
+    pub number: u64,
+    /// How the connection began: one of the first [`layout::KINDS`] of [`layout::COUNTERS`].
+    pub kind: &'static str,
+    /// Process of the server.
+    pub pid: u32,
+    /// Calls of the server that drove the handshake.
+    pub calls: u16,
+    /// Monotonic clock at the server's first call, nanoseconds.
+    pub start_ns: u64,
+    /// The same when the connection was set up.
+    pub end_ns: u64,
+    /// Bytes received until then, what was read ahead of it included.
+    pub bytes_received: u64,
+    /// Bytes sent until then.
+    pub bytes_sent: u64,
+    /// Steps of libssl's state machine: state (`OSSL_HANDSHAKE_STATE`), nanoseconds after the start. Empty where there was no real
+    /// handshake; cut after [`layout::STEPS`].
+    pub steps: Vec<(u16, u32)>,
+}
+
+impl TimeStamp {
+    /// `None` for an entry that was never written, or is being written.
+    pub(super) fn read(bytes: &[u8]) -> Option<TimeStamp> {
+        use layout::stamp as at;
+        let u16_at = |at: usize| u16::from_ne_bytes(bytes[at..at + 2].try_into().expect("2 bytes"));
+        let u32_at = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+        let u64_at = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+        let number = u64_at(at::NUMBER_AT);
+        if number == 0 {
+            return None;
+        }
+        let steps = (u32_at(at::STEP_COUNT_AT) as usize).min(layout::STEPS);
+        Some(TimeStamp {
+            number,
+            kind: layout::COUNTERS[..layout::KINDS].get(usize::from(u16_at(at::KIND_AT)))?,
+            pid: u32_at(at::PID_AT),
+            calls: u16_at(at::CALLS_AT),
+            start_ns: u64_at(at::START_NS_AT),
+            end_ns: u64_at(at::END_NS_AT),
+            bytes_received: u64_at(at::BYTES_RECEIVED_AT),
+            bytes_sent: u64_at(at::BYTES_SENT_AT),
+            steps: (0..steps).map(|step| at::STEPS_AT + step * 8).map(|at| (u16_at(at), u32_at(at + 4))).collect(),
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! Waiting until a server that was started serves where it should, and saying why it does not.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::servers::{ServerKind, ServerSpec, listening};
+
+/// How long a server of ours may take until it listens.
+const OWN_READY_WITHIN: Duration = Duration::from_secs(15);
+/// How long a user's own server may take, or one that runs under another program.
+const COMMAND_READY_WITHIN: Duration = Duration::from_secs(60);
+/// Pause between two looks at a starting server.
+const READY_POLL: Duration = Duration::from_millis(5);
+/// What is said of an address that another program's process listens on.
+pub(super) const SERVED_BY: &str = "is served by process";
+
+impl super::Instance {
+    pub(super) fn await_ready(&mut self, spec: &ServerSpec) -> Result<()> {
+        let patience = match spec.kind {
+            ServerKind::Command(_) => COMMAND_READY_WITHIN,
+            _ if !spec.under.is_empty() => COMMAND_READY_WITHIN,
+            _ => OWN_READY_WITHIN,
+        };
+        let limit = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.supervised.ended().map(str::to_owned) {
+                bail!("the server did not start ({status}); it said:\n{}", self.last_words());
+            }
+            let ready = self.is_ready();
+            // In every turn: a server that is not ready yet, or never will be, is open to the network all the same.
+            self.refuse_open_listeners()?;
+            if ready {
+                return Ok(());
+            }
+            // nginx tries the same port five times before it gives up; that is too late for us.
+            let log = self.log_tail();
+            if log.to_ascii_lowercase().contains("address already in use") {
+                bail!("the server did not start; it said:\n{log}");
+            }
+            // On a busy machine a look takes long: it may have become ready since the last one.
+            if Instant::now() > limit && !self.is_ready() {
+                bail!("{}", self.why_not_ready(patience));
+            }
+            std::thread::sleep(READY_POLL);
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        let listening = self.listening_addresses();
+        let serves = |wanted: &SocketAddr| listening.iter().any(|listener| listening::serves(listener, wanted));
+        serves(&self.address) && self.plain_address.as_ref().is_none_or(serves) && self.pids().len() >= self.processes
+    }
+
+    fn why_not_ready(&self, patience: Duration) -> String {
+        let seconds = patience.as_secs();
+        let wanted = match self.plain_address {
+            Some(plain) => format!("{} and {plain}", self.address),
+            None => self.address.to_string(),
+        };
+        let owners = listening::owners(&self.address);
+        if !owners.is_empty() {
+            return format!(
+                "{wanted} {SERVED_BY} {}, which was not started by the server command; tlsdyno must start the server itself \
+                 (not through a service manager or container daemon) to account for its CPU time",
+                owners.join(" and ")
+            );
+        }
+        let listening: Vec<String> = self.listening_addresses().iter().map(ToString::to_string).collect();
+        let instead = if listening.is_empty() { "nothing".to_owned() } else { listening.join(", ") };
+        format!(
+            "the server is not ready after {seconds} s: it should listen on {wanted}, but listens on {instead}; it said:\n{}",
+            self.last_words()
+        )
+    }
+
+    fn last_words(&self) -> String {
+        let said = self.log_tail();
+        if said.is_empty() { "(nothing)".to_owned() } else { said }
+    }
+}

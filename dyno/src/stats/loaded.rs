@@ -1,0 +1,28 @@
+//! Which part of the instrument an experiment on its own cost has loaded.
+
+use crate::store::{Kind, Record};
+
+/// What of the instrument is loaded where nothing is switched off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Loaded {
+    /// The provider, which is all there was in records from before experiments were kept.
+    #[default]
+    Provider,
+    /// The shim.
+    Shim,
+    /// Provider and shim.
+    Both,
+}
+
+impl Loaded {
+    pub(super) fn of(record: &Record) -> Loaded {
+        let loaded = record.configurations.iter().find(|configuration| configuration.kind == Kind::Loaded);
+        let models = record.experiment.iter().flat_map(|experiment| &experiment.configurations);
+        let model = loaded.and_then(|loaded| models.into_iter().find(|model| model.name == loaded.name));
+        match model.map(|model| (model.idle_provider, model.idle_shim)) {
+            Some((true, true)) => Loaded::Both,
+            Some((false, true)) => Loaded::Shim,
+            _ => Loaded::Provider,
+        }
+    }
+}
