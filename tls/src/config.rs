@@ -1,21 +1,22 @@
 //! Settings of the lean client, and their compiled form.
 
-use std::net::IpAddr;
+mod check;
+mod hello;
+
 use std::sync::{Arc, OnceLock};
 
-use tlsdyno_wire::codec::{put_u16, put_vector8, put_vector16};
-use tlsdyno_wire::hello::{self, Template, put_extension};
-use tlsdyno_wire::limits;
+use check::check;
+use hello::{sni, template};
+use tlsdyno_wire::hello::Template;
 
 use crate::crypto::CryptoError;
 use crate::crypto::hash::{Digest, digest};
 use crate::crypto::kdf::{derive_secret, hkdf_extract};
 use crate::crypto::sign::ClientCertificate;
-use crate::crypto::verify::{SIGNATURE_SCHEMES, Trust};
+use crate::crypto::verify::Trust;
 use crate::noop::{Stage, StageSet};
 use crate::script::{Script, Scripts};
 use crate::session::{Origin, Session};
-use crate::skeleton::REPLY_HEAD;
 use crate::suite::{Effort, Group, Hash, Suite, Version};
 
 /// What the client offers and verifies. Plain data; [`Config::new`] checks and compiles it.
@@ -272,153 +273,6 @@ fn complete(mut settings: Settings) -> Settings {
         settings.groups = Group::ALL.to_vec();
     }
     settings
-}
-
-fn check(settings: &Settings) -> Result<(), ConfigError> {
-    for suite in &settings.suites {
-        if !settings.versions.contains(&suite.version()) {
-            return Err(ConfigError::SuiteWithoutVersion { suite: *suite, version: suite.version() });
-        }
-    }
-    for version in &settings.versions {
-        if !settings.suites.iter().any(|suite| suite.version() == *version) {
-            return Err(ConfigError::VersionWithoutSuite(*version));
-        }
-    }
-    check_shim_stages(settings)?;
-    no_duplicate(&settings.versions)?;
-    no_duplicate(&settings.suites)?;
-    no_duplicate(&settings.groups)?;
-    check_alpn(&settings.alpn)?;
-    if let Some(name) = &settings.server_name
-        && rustls_pki_types::ServerName::try_from(name.as_str()).is_err()
-    {
-        return Err(ConfigError::BadServerName(name.clone()));
-    }
-    match settings.effort {
-        Effort::Honest if settings.trust_anchors.is_empty() => {
-            Err(ConfigError::NothingToVerify("trusted certificates"))
-        }
-        Effort::Honest if settings.server_name.is_none() => Err(ConfigError::NothingToVerify("a server name")),
-        _ => Ok(()),
-    }
-}
-
-/// What the stages of the shim need (docs/NOOP.md).
-fn check_shim_stages(settings: &Settings) -> Result<(), ConfigError> {
-    let off = |stage| settings.stages_off.contains(stage);
-    let contradiction = |what| Err(ConfigError::Contradiction(what));
-    if off(Stage::Setup) && settings.suites.len() != 1 {
-        return Err(ConfigError::SuiteNotPinned(settings.suites.len()));
-    }
-    if off(Stage::Handshake) && !off(Stage::Marshalling) {
-        return contradiction("a skeleton handshake agrees on no keys: switch `marshalling` off too");
-    }
-    if off(Stage::RoundTrip) && !(off(Stage::Marshalling) && (off(Stage::Handshake) || off(Stage::SessionCache))) {
-        return contradiction("`round_trip` needs `marshalling` off, and `handshake` or `session_cache`");
-    }
-    if settings.early_data && (off(Stage::Marshalling) || off(Stage::Setup)) {
-        return contradiction("early data need a real handshake and protected data");
-    }
-    if settings.client_certificate.is_some() && off(Stage::Authentication) {
-        return contradiction("a client certificate needs its signature: leave `authentication` on");
-    }
-    for stage in [Stage::Handshake, Stage::RoundTrip] {
-        if off(stage) && settings.scripts.is_none() {
-            return Err(ConfigError::NoScript(stage));
-        }
-    }
-    let Some(scripts) = &settings.scripts else {
-        return Ok(());
-    };
-    for (kind, script) in [("full", Some(&scripts.full)), ("resumed", scripts.resumed.as_ref())] {
-        if let Some(fault) = script.and_then(Script::fault) {
-            return Err(ConfigError::BadScript { kind, fault });
-        }
-    }
-    let reply = scripts.resumed.as_ref().map(|script| script.flights[1] as usize);
-    if reply.is_some_and(|bytes| bytes <= REPLY_HEAD) {
-        let fault = "the server's flight has no room for a random and verify data";
-        return Err(ConfigError::BadScript { kind: "resumed", fault });
-    }
-    Ok(())
-}
-
-fn no_duplicate<T: PartialEq + ToString>(list: &[T]) -> Result<(), ConfigError> {
-    match list.iter().enumerate().find(|(index, item)| list[..*index].contains(item)) {
-        Some((_, item)) => Err(ConfigError::Duplicate(item.to_string())),
-        None => Ok(()),
-    }
-}
-
-fn check_alpn(names: &[String]) -> Result<(), ConfigError> {
-    let bad = names.iter().find(|name| name.is_empty() || name.len() > 255);
-    let total: usize = names.iter().map(|name| name.len() + 1).sum();
-    match (bad, names.last()) {
-        (Some(name), _) => Err(ConfigError::BadAlpn(name.clone())),
-        (None, Some(last)) if total > limits::ALPN => Err(ConfigError::BadAlpn(last.clone())),
-        _ => Ok(()),
-    }
-}
-
-/// Extensions that are the same in every hello. Those that differ are appended by the offer: key share, ticket, cookie, PSK.
-fn template(settings: &Settings) -> Template {
-    let codes: Vec<u16> = settings.suites.iter().map(|suite| suite.code()).collect();
-    Template::new(&codes, |out| {
-        if let Some(name) = sni(settings) {
-            put_extension(out, hello::SERVER_NAME, |out| {
-                put_vector16(out, |out| {
-                    out.push(0); // host_name
-                    put_vector16(out, |out| out.extend_from_slice(name.as_bytes()));
-                });
-            });
-        }
-        put_extension(out, hello::SUPPORTED_GROUPS, |out| {
-            put_vector16(out, |out| settings.groups.iter().for_each(|group| put_u16(out, group.code())));
-        });
-        put_extension(out, hello::SIGNATURE_ALGORITHMS, |out| {
-            put_vector16(out, |out| SIGNATURE_SCHEMES.iter().for_each(|scheme| put_u16(out, *scheme)));
-        });
-        if !settings.alpn.is_empty() {
-            put_extension(out, hello::ALPN, |out| {
-                put_vector16(out, |out| {
-                    settings
-                        .alpn
-                        .iter()
-                        .for_each(|name| put_vector8(out, |out| out.extend_from_slice(name.as_bytes())));
-                });
-            });
-        }
-        if settings.versions.contains(&Version::Tls13) {
-            put_tls13_extensions(settings, out);
-        }
-        if settings.versions.contains(&Version::Tls12) {
-            put_tls12_extensions(settings, out);
-        }
-    })
-}
-
-fn put_tls13_extensions(settings: &Settings, out: &mut Vec<u8>) {
-    put_extension(out, hello::SUPPORTED_VERSIONS, |out| {
-        put_vector8(out, |out| settings.versions.iter().for_each(|version| put_u16(out, version.code())));
-    });
-    // psk_dhe_ke, also without a session at hand: servers issue no tickets otherwise (RFC 9846 section 4.2.9).
-    put_extension(out, hello::PSK_KEY_EXCHANGE_MODES, |out| put_vector8(out, |out| out.push(1)));
-}
-
-fn put_tls12_extensions(settings: &Settings, out: &mut Vec<u8>) {
-    put_extension(out, hello::EC_POINT_FORMATS, |out| put_vector8(out, |out| out.push(0))); // uncompressed
-    put_extension(out, hello::RENEGOTIATION_INFO, |out| put_vector8(out, |_| ()));
-    if settings.extended_master_secret {
-        put_extension(out, hello::EXTENDED_MASTER_SECRET, |_| ());
-    }
-    if settings.encrypt_then_mac {
-        put_extension(out, hello::ENCRYPT_THEN_MAC, |_| ());
-    }
-}
-
-fn sni(settings: &Settings) -> Option<&str> {
-    settings.server_name.as_deref().filter(|name| name.parse::<IpAddr>().is_err())
 }
 
 #[cfg(test)]

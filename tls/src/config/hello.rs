@@ -1,0 +1,71 @@
+//! The part of the ClientHello that is the same on every connection.
+
+use std::net::IpAddr;
+
+use tlsdyno_wire::codec::{put_u16, put_vector8, put_vector16};
+use tlsdyno_wire::hello::{self, Template, put_extension};
+
+use super::Settings;
+use crate::crypto::verify::SIGNATURE_SCHEMES;
+use crate::suite::Version;
+
+/// Extensions that are the same in every hello. Those that differ are appended by the offer: key share, ticket, cookie, PSK.
+pub(super) fn template(settings: &Settings) -> Template {
+    let codes: Vec<u16> = settings.suites.iter().map(|suite| suite.code()).collect();
+    Template::new(&codes, |out| {
+        if let Some(name) = sni(settings) {
+            put_extension(out, hello::SERVER_NAME, |out| {
+                put_vector16(out, |out| {
+                    out.push(0); // host_name
+                    put_vector16(out, |out| out.extend_from_slice(name.as_bytes()));
+                });
+            });
+        }
+        put_extension(out, hello::SUPPORTED_GROUPS, |out| {
+            put_vector16(out, |out| settings.groups.iter().for_each(|group| put_u16(out, group.code())));
+        });
+        put_extension(out, hello::SIGNATURE_ALGORITHMS, |out| {
+            put_vector16(out, |out| SIGNATURE_SCHEMES.iter().for_each(|scheme| put_u16(out, *scheme)));
+        });
+        if !settings.alpn.is_empty() {
+            put_extension(out, hello::ALPN, |out| {
+                put_vector16(out, |out| {
+                    settings
+                        .alpn
+                        .iter()
+                        .for_each(|name| put_vector8(out, |out| out.extend_from_slice(name.as_bytes())));
+                });
+            });
+        }
+        if settings.versions.contains(&Version::Tls13) {
+            put_tls13_extensions(settings, out);
+        }
+        if settings.versions.contains(&Version::Tls12) {
+            put_tls12_extensions(settings, out);
+        }
+    })
+}
+
+fn put_tls13_extensions(settings: &Settings, out: &mut Vec<u8>) {
+    put_extension(out, hello::SUPPORTED_VERSIONS, |out| {
+        put_vector8(out, |out| settings.versions.iter().for_each(|version| put_u16(out, version.code())));
+    });
+    // psk_dhe_ke, also without a session at hand: servers issue no tickets otherwise (RFC 9846 section 4.2.9).
+    put_extension(out, hello::PSK_KEY_EXCHANGE_MODES, |out| put_vector8(out, |out| out.push(1)));
+}
+
+fn put_tls12_extensions(settings: &Settings, out: &mut Vec<u8>) {
+    put_extension(out, hello::EC_POINT_FORMATS, |out| put_vector8(out, |out| out.push(0))); // uncompressed
+    put_extension(out, hello::RENEGOTIATION_INFO, |out| put_vector8(out, |_| ()));
+    if settings.extended_master_secret {
+        put_extension(out, hello::EXTENDED_MASTER_SECRET, |_| ());
+    }
+    if settings.encrypt_then_mac {
+        put_extension(out, hello::ENCRYPT_THEN_MAC, |_| ());
+    }
+}
+
+/// The name that is sent: an address is none.
+pub(super) fn sni(settings: &Settings) -> Option<&str> {
+    settings.server_name.as_deref().filter(|name| name.parse::<IpAddr>().is_err())
+}
