@@ -159,7 +159,7 @@ fn lard_asks_each_backend_for_fewer_objects() {
     assert!(number(cell(&result, "lard", &[]), "busiest_percent") < 80.0);
     let answer = result["answer"].as_str().unwrap();
     assert!(answer.starts_with("lard: each backend is asked for") && answer.contains("with round-robin"), "{answer}");
-    let report = std::fs::read_to_string(place.0.path().join("report.html")).unwrap();
+    let report = std::fs::read_to_string(place.path().join("report.html")).unwrap();
     assert!(report.contains("<h2>Locality</h2>") && report.contains("own access log"), "locality is on the page");
     let shown = String::from_utf8(place.run(&["report", "last", "-o", "again.html"]).stdout).unwrap();
     assert!(shown.contains("plain HTTP") && shown.contains("objects at each backend"), "{shown}");
