@@ -1,0 +1,93 @@
+//! `idle-connections`: what an open TLS connection without traffic costs the load process in memory of its own, and that one process on one core
+//! holds 19,000 of them.
+//!
+//! An open loop asks each of as many users as there are connections once in a while; a user keeps its connection. The memory of the process
+//! is read when the first tenth is open and when all are: what is there but once (buffers, histograms) drops out of the difference.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::proof::{Nginx, anonymous_bytes, flag, sockets, tlsdyno};
+
+/// Own memory for each idle connection, at most, in bytes.
+const BYTES_MAX: f64 = 4096.0;
+
+/// Workers of nginx: each may have 20,000 descriptors, and none shares its connections evenly.
+const WORKERS: u32 = 4;
+
+/// How long connections may take to open.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+pub fn run(arguments: &[String]) -> Result<()> {
+    let connections = flag(arguments, "--connections", 19_000)?;
+    let per_second = flag(arguments, "--per-second", 700)?;
+    ensure!(connections >= 100, "fewer than 100 connections show nothing");
+    let program = tlsdyno()?;
+    let nginx = Nginx::start(WORKERS, 20_000 - 100, "access_log off;")?;
+    let mut load = Command::new(program)
+        .args(["load", &format!("https://localhost:{}/", nginx.port), "--insecure", "--json", "--cpu", "0"])
+        .args(["--connect-to", &format!("127.0.0.1:{}", nginx.port), "--timeout", "60s"])
+        .args(["--connections", &connections.to_string(), "--rate", &format!("{per_second}/s"), "--duration", "1h"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("failed to start the load")?;
+    let measured = measure(&mut load, connections);
+    // As by Ctrl-C: it prints what it counted.
+    let stopped = Command::new("kill").args(["-INT", &load.id().to_string()]).status()?;
+    ensure!(stopped.success(), "the load had ended");
+    let output = load.wait_with_output()?;
+    let measured = measured.with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    let result: Value = serde_json::from_slice(&output.stdout).context("the load printed no result")?;
+    println!("{} connections open at once in one process on CPU 0, each with a TLS session of its own", measured.open);
+    println!("negotiated {}   errors {}", result["negotiated"], result["errors"]);
+    println!(
+        "own memory: {} bytes at {} connections, {} bytes at {}",
+        measured.bytes_few, measured.few, measured.bytes, measured.open
+    );
+    println!("{:.0} bytes for each idle connection (bar: {BYTES_MAX})", measured.bytes_each());
+    ensure!(result["errors"] == serde_json::json!({}), "connections failed");
+    ensure!(measured.bytes_each() <= BYTES_MAX, "an idle connection takes too much memory");
+    Ok(())
+}
+
+struct Measured {
+    few: u64,
+    bytes_few: u64,
+    open: u64,
+    bytes: u64,
+}
+
+impl Measured {
+    fn bytes_each(&self) -> f64 {
+        (self.bytes as f64 - self.bytes_few as f64) / (self.open - self.few) as f64
+    }
+}
+
+fn measure(load: &mut Child, connections: u64) -> Result<Measured> {
+    let (few, bytes_few) = when_open(load, connections / 10)?;
+    let (open, bytes) = when_open(load, connections)?;
+    ensure!(open > few, "all connections opened at once: nothing to compare with; use a lower --per-second");
+    Ok(Measured { few, bytes_few, open, bytes })
+}
+
+/// Waits until so many connections are open; answers how many are, and the process's memory.
+fn when_open(load: &mut Child, connections: u64) -> Result<(u64, u64)> {
+    let began = Instant::now();
+    loop {
+        let before = sockets(load.id())?;
+        let bytes = anonymous_bytes(load.id())?;
+        if before >= connections {
+            return Ok((before, bytes));
+        }
+        if let Some(status) = load.try_wait()? {
+            bail!("the load ended by itself: {status}");
+        }
+        ensure!(began.elapsed() < PATIENCE, "only {before} of {connections} connections opened in time");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}

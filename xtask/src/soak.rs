@@ -1,0 +1,99 @@
+//! `soak`: the load process at saturation for minutes, while nginx is reloaded every so often. Its memory must stay as it was after warming
+//! up, and its count of answers must be the number of lines in the server's access log.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::proof::{Nginx, anonymous_bytes, flag, tlsdyno};
+
+/// Growth of memory after warming up that is no leak, in percent.
+const GROWTH_PERCENT_MAX: f64 = 1.0;
+
+/// How often memory is read.
+const SAMPLE: Duration = Duration::from_millis(500);
+
+pub fn run(arguments: &[String]) -> Result<()> {
+    let seconds = flag(arguments, "--minutes", 10)? * 60;
+    let seconds = flag(arguments, "--seconds", seconds)?;
+    let every = flag(arguments, "--reload-seconds", 20)?;
+    ensure!(seconds >= 5 && every >= 1, "less than 5 seconds, or no time between reloads, shows nothing");
+    let program = tlsdyno()?;
+    let nginx = Nginx::start(1, 10_000, "log_format short '$status'; access_log log short;")?;
+    let mut load = Command::new(program)
+        .args(["load", &format!("https://localhost:{}/", nginx.port), "--insecure", "--json"])
+        .args(["--reuse", "50%", "--requests-per-connection", "10", "--connections", "64"])
+        .args(["--connect-to", &format!("127.0.0.1:{}", nginx.port)])
+        .args(["--duration", &format!("{seconds}s")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("failed to start the load")?;
+    let (samples, reloads) = watch(&nginx, load.id(), seconds, every)?;
+    let output = load_output(&mut load)?;
+    let measured: Value = serde_json::from_slice(&output).context("the load printed no result")?;
+    nginx.signal("reopen")?;
+    let warm = samples.len() / 5;
+    let (least, most) =
+        extremes(samples.get(warm..).unwrap_or_default()).context("the load ended before it was warm")?;
+    let growth = 100.0 * (most - least) as f64 / least as f64;
+    let answers: u64 =
+        measured["statuses"].as_object().into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum();
+    let logged = logged(&nginx, answers)?;
+    println!("{seconds} s, {reloads} reloads, 64 connections of 10 requests each, half of them resumed");
+    println!("hits {}   {} /s", measured["hits"], measured["hits_per_second"].as_f64().unwrap_or(0.0).round());
+    println!("client busy {:.0} %", 100.0 * measured["client_busy_fraction"].as_f64().unwrap_or(0.0));
+    println!("errors {}", measured["errors"]);
+    println!("handshakes {}", measured["handshakes"]);
+    println!("answers counted {answers}, lines in nginx's access log {logged}");
+    println!(
+        "own memory after warming up (the first fifth): {least} to {most} bytes, {growth:.2} % apart (bar: {GROWTH_PERCENT_MAX} %)"
+    );
+    ensure!(answers == logged, "the counts differ");
+    ensure!(answers > 0 && reloads > 0, "nothing was loaded, or nothing reloaded");
+    ensure!(growth <= GROWTH_PERCENT_MAX, "the memory is not flat");
+    Ok(())
+}
+
+/// Reloads nginx and reads the load's memory until it ends.
+fn watch(nginx: &Nginx, load: u32, seconds: u64, every: u64) -> Result<(Vec<u64>, u64)> {
+    let began = Instant::now();
+    let (mut samples, mut reloads) = (Vec::new(), 0);
+    // The last samples are left to the load: it frees what it had when it sums up.
+    while began.elapsed() + 2 * SAMPLE < Duration::from_secs(seconds) {
+        std::thread::sleep(SAMPLE);
+        samples.push(anonymous_bytes(load).context("the load ended too early")?);
+        if began.elapsed().as_secs() / every > reloads {
+            nginx.signal("reload")?;
+            reloads += 1;
+        }
+    }
+    Ok((samples, reloads))
+}
+
+fn load_output(load: &mut std::process::Child) -> Result<Vec<u8>> {
+    let mut output = Vec::new();
+    std::io::Read::read_to_end(load.stdout.as_mut().context("its output is piped")?, &mut output)?;
+    load.wait()?;
+    Ok(output)
+}
+
+fn extremes(samples: &[u64]) -> Option<(u64, u64)> {
+    Some((*samples.iter().min()?, *samples.iter().max()?))
+}
+
+/// Lines of the access log, once the workers that still finish have written theirs.
+fn logged(nginx: &Nginx, expected: u64) -> Result<u64> {
+    let began = Instant::now();
+    loop {
+        let lines = fs::read(nginx.file("log"))?.iter().filter(|byte| **byte == b'\n').count() as u64;
+        if lines == expected || began.elapsed() > Duration::from_secs(5) {
+            return Ok(lines);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
