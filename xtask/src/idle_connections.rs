@@ -18,9 +18,16 @@ const BYTES_MAX: f64 = 4096.0;
 /// Workers of nginx: each may have 20,000 descriptors, and none shares its connections evenly.
 const WORKERS: u32 = 4;
 
+/// Handshakes under way when the memory is read, at most.
+const IN_FLIGHT_MAX: u64 = 100;
+
 /// How long connections may take to open.
 const PATIENCE: Duration = Duration::from_secs(180);
 
+/// Opens them and prints what one costs. `--connections N` (19,000), `--per-second N` (700): how many open in a second.
+///
+/// # Errors
+/// nginx or the load does not start; connections fail or take too long to open; one takes more than the bar.
 pub fn run(arguments: &[String]) -> Result<()> {
     let connections = flag(arguments, "--connections", 19_000)?;
     let per_second = flag(arguments, "--per-second", 700)?;
@@ -51,6 +58,14 @@ pub fn run(arguments: &[String]) -> Result<()> {
     );
     println!("{:.0} bytes for each idle connection (bar: {BYTES_MAX})", measured.bytes_each());
     ensure!(result["errors"] == serde_json::json!({}), "connections failed");
+    let count = |kind: &str| result["handshakes"][kind].as_u64().unwrap_or(0);
+    let handshakes = count("full") + count("resumed_accepted");
+    // A socket is open before its handshake is done: behind a stalled server all would be.
+    ensure!(
+        handshakes + IN_FLIGHT_MAX >= measured.open,
+        "only {handshakes} of {} had finished their handshake: the machine is too busy; use a lower --per-second",
+        measured.open
+    );
     ensure!(measured.bytes_each() <= BYTES_MAX, "an idle connection takes too much memory");
     Ok(())
 }

@@ -16,6 +16,10 @@ const GROWTH_PERCENT_MAX: f64 = 1.0;
 /// How often memory is read.
 const SAMPLE: Duration = Duration::from_millis(500);
 
+/// Runs and prints it. `--minutes N` (10) or `--seconds N`, `--reload-seconds N` (20): between reloads.
+///
+/// # Errors
+/// nginx or the load does not start; the counts differ; the memory is not flat.
 pub fn run(arguments: &[String]) -> Result<()> {
     let seconds = flag(arguments, "--minutes", 10)? * 60;
     let seconds = flag(arguments, "--seconds", seconds)?;
