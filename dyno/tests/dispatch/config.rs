@@ -77,9 +77,10 @@ fn a_changed_file_is_taken_while_connections_go_on() {
     };
     let ((old, _old), (new, _new)) = (named(b"old"), named(b"new"));
     let control = control_path();
+    // One loop: of several each takes the file in its own time.
     let config = |backends: &[std::net::SocketAddr]| {
         let mut text = format!(
-            "listen = [\"127.0.0.1:0\"]\npolicy = \"round-robin\"\ncontrol = \"{}\"\n[check]\nkind = \"none\"\n",
+            "listen = [\"127.0.0.1:0\"]\npolicy = \"round-robin\"\nloops = 1\ncontrol = \"{}\"\n[check]\nkind = \"none\"\n",
             &*control
         );
         backends.iter().for_each(|address| text += &format!("[[backend]]\naddress = \"{address}\"\n"));
