@@ -95,7 +95,8 @@ fn a_slow_server_holds_up_only_its_own_connections() {
         let goal = others() + 20;
         await_that("the others are served or wait for the slow one", || {
             let waiting = scene.dispatcher.status(&scene.control)["backends"][0]["open"].as_u64().unwrap();
-            others() >= goal || waiting == MEMBERS as u64
+            // One that is done with it may still be open: only the slow one can close it.
+            others() >= goal || waiting >= MEMBERS as u64
         });
         drop(frozen);
         let goal = scene.connections_to(0) + 1;

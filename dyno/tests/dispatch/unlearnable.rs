@@ -13,7 +13,8 @@ const CLIENTS: usize = 9;
 /// What clients meet with this policy, and the status afterwards.
 fn visit(servers: &[SocketAddr], policy: &str) -> (Tally, serde_json::Value) {
     let control = control_path();
-    let dispatcher = Dispatcher::new(servers, &["--policy", policy, "--control", &control]);
+    // No checks: a server that a busy machine makes late would be taken for down, and who is left alone holds every session.
+    let dispatcher = Dispatcher::new(servers, &["--policy", policy, "--check", "none", "--control", &control]);
     let from = |number| Ipv4Addr::new(127, 0, 0, 10 + number);
     let crowd = Crowd::start_from(dispatcher.address, CLIENTS, from, &SMALL);
     crowd.await_more(500);
