@@ -48,7 +48,8 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 ///
 /// Fails only when the loop itself cannot go on; what goes wrong on a connection ends that one.
 pub fn run(shared: &Shared, number: usize, listeners: Vec<TcpListener>, wake: impl AsFd) -> io::Result<()> {
-    Loop::new(shared, number, listeners, wake)?.run()
+    // Lent: the loop would not be woken by a descriptor that is closed.
+    Loop::new(shared, number, listeners, &wake)?.run()
 }
 
 struct Loop<'s> {
@@ -80,10 +81,15 @@ struct Loop<'s> {
 }
 
 impl Loop<'_> {
-    fn new(shared: &Shared, number: usize, listeners: Vec<TcpListener>, wake: impl AsFd) -> io::Result<Loop<'_>> {
+    fn new<'s>(
+        shared: &'s Shared,
+        number: usize,
+        listeners: Vec<TcpListener>,
+        wake: &impl AsFd,
+    ) -> io::Result<Loop<'s>> {
         let (snapshot, generation) = shared.snapshot();
         let reactor = Reactor::new(EVENTS)?;
-        reactor.add(&wake, WAKE, Interest::EdgeRead)?;
+        reactor.add(wake, WAKE, Interest::EdgeRead)?;
         let mut this = Loop {
             shared,
             counts: &shared.counts[number],
