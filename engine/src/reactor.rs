@@ -53,13 +53,16 @@ pub struct Event {
 /// An epoll instance with room for a batch of events.
 pub struct Reactor {
     epoll: OwnedFd,
-    events: Vec<epoll::Event>,
+    events: sys::Events,
 }
 
 impl Reactor {
     /// A reactor that answers at most `batch` events at once. Fails when there is no descriptor or memory left.
     pub fn new(batch: usize) -> io::Result<Reactor> {
-        Ok(Reactor { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, events: Vec::with_capacity(batch) })
+        Ok(Reactor {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            events: sys::Events(Vec::with_capacity(batch)),
+        })
     }
 
     /// Watches a descriptor until it is closed.
@@ -81,8 +84,8 @@ impl Reactor {
 
     /// Waits at most this long; [`Reactor::event`] then answers what came, up to the number answered here. A signal ends the wait early.
     pub fn wait(&mut self, timeout_ns: u64) -> io::Result<usize> {
-        self.events.clear();
-        let room = rustix::buffer::spare_capacity(&mut self.events);
+        self.events.0.clear();
+        let room = rustix::buffer::spare_capacity(&mut self.events.0);
         match epoll::wait(&self.epoll, room, Some(&sys::timespec(timeout_ns))) {
             Ok(count) => Ok(count),
             Err(Errno::INTR) => Ok(0),
@@ -92,7 +95,7 @@ impl Reactor {
 
     /// One of the events that the last wait answered.
     pub fn event(&self, index: usize) -> Event {
-        let event = self.events[index];
+        let event = self.events.0[index];
         let flags = event.flags;
         let failed = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
         Event {

@@ -9,6 +9,12 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+/// Room for what epoll_wait(2) tells, which may move to another thread together with its epoll instance.
+pub struct Events(pub Vec<rustix::event::epoll::Event>);
+
+// SAFETY: an event is plain data; it could hold a pointer, but this crate registers numbers only, and reads them as numbers.
+unsafe impl Send for Events {}
+
 /// Lets `bind` name an address without taking a port for it: `connect` then takes one that is free for its destination.
 pub fn bind_address_no_port(socket: &OwnedFd) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)

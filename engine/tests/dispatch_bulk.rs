@@ -5,12 +5,15 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tlsdyno_engine::dispatch::limits::{BULK_AFTER_BYTES, BULK_WAKE_BYTES};
 use tlsdyno_engine::dispatch::{
-    Backend, Check, CheckKind, Limits, Phase, Policy, ProxyHeader, Settings, Shared, bind, run,
+    Backend, Check, CheckKind, Limits, Loop, Phase, Policy, ProxyHeader, Settings, Shared, bind,
 };
+
+/// Nothing waits this long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A loop before one backend, which ends when this is dropped.
 struct Running {
@@ -36,7 +39,8 @@ impl Running {
         let (wake, woken) = UnixStream::pair().unwrap();
         woken.set_nonblocking(true).unwrap();
         let of_loop = Arc::clone(&shared);
-        let thread = thread::spawn(move || run(&of_loop, 0, vec![listener], woken).unwrap());
+        let thread =
+            thread::spawn(move || Loop::new(&of_loop, 0, vec![listener], woken.into()).unwrap().run().unwrap());
         Running { address, shared, wake, thread: Some(thread) }
     }
 }
@@ -45,8 +49,13 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.shared.end(Phase::Stop);
         let _ = self.wake.write_all(b"!");
-        let ended = self.thread.take().map(thread::JoinHandle::join);
-        assert!(ended.is_some_and(|ended| ended.is_ok()) || thread::panicking());
+        let Some(thread) = self.thread.take() else { return };
+        // A wake-up that is lost shows as a failure, not as a test that hangs.
+        let began = Instant::now();
+        while !thread.is_finished() && began.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(thread.is_finished() && thread.join().is_ok() || thread::panicking(), "the loop did not end well");
     }
 }
 
@@ -57,7 +66,7 @@ fn pair() -> (Running, TcpStream, TcpStream) {
     let client = TcpStream::connect(running.address).unwrap();
     let (server, _) = listener.accept().unwrap();
     for end in [&client, &server] {
-        end.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        end.set_read_timeout(Some(PATIENCE)).unwrap();
         end.set_nodelay(true).unwrap();
     }
     (running, client, server)

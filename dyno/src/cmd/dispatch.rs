@@ -167,14 +167,15 @@ fn dispatch(args: &RunArgs) -> Result<Exit> {
     let backends = config.backends.len();
     let policy = policy_name(config.policy);
     let service = Service::new(config)?;
-    for address in service.addresses() {
-        if args.print_address {
-            println!("{address}");
-        } else {
-            eprintln!("dispatching {address} to {backends} backends by {policy}");
+    service.run(args.config.as_deref(), |addresses| {
+        for address in addresses {
+            if args.print_address {
+                println!("{address}");
+            } else {
+                eprintln!("dispatching {address} to {backends} backends by {policy}");
+            }
         }
-    }
-    service.run(args.config.as_deref())
+    })
 }
 
 fn from_flags(args: &RunArgs) -> Config {

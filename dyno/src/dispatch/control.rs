@@ -1,9 +1,11 @@
 //! The local socket on which a running dispatcher tells its status: HTTP/1.0 over a Unix socket, so that curl and Prometheus' proxies understand it.
 
+use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -23,6 +25,8 @@ const REQUEST_BYTES: usize = 4096;
 /// The socket; its file is removed in the end.
 pub struct Control {
     listener: UnixListener,
+    /// Given up when descriptors have run out: that is when people ask what goes on.
+    reserve: Mutex<Option<File>>,
     path: PathBuf,
 }
 
@@ -47,11 +51,12 @@ impl Control {
         let listener = bind().with_context(|| format!("failed to open the control socket {}", path.display()));
         let listener = listener.or_exit(Exit::Environment)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).context("protect the control socket")?;
-        Ok(Control { listener, path: path.to_owned() })
+        Ok(Control { listener, reserve: Mutex::new(reserve()), path: path.to_owned() })
     }
 
     /// Answers until somebody connects after `shared` came to its end.
     pub fn serve(&self, shared: &Shared, policy: &dyn Fn() -> String, ended: &dyn Fn() -> bool) {
+        let mut held = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
         for stream in self.listener.incoming() {
             if ended() {
                 return;
@@ -59,8 +64,12 @@ impl Control {
             match stream {
                 // A client that goes away or is slow loses its answer, nothing else.
                 Ok(stream) => drop(answer(stream, shared, policy)),
+                Err(_) if held.take().is_some() => continue,
                 // Without a descriptor the next attempt would fail at once, again and again.
                 Err(_) => std::thread::sleep(RETRY_ACCEPTING),
+            }
+            if held.is_none() {
+                *held = reserve();
             }
         }
     }
@@ -75,6 +84,11 @@ impl Drop for Control {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// A descriptor for bad times.
+fn reserve() -> Option<File> {
+    File::open("/dev/null").ok()
 }
 
 fn answer(mut stream: UnixStream, shared: &Shared, policy: &dyn Fn() -> String) -> std::io::Result<()> {

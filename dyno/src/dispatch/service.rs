@@ -1,17 +1,19 @@
 //! Runs a dispatcher: listeners, loops, signals.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tlsdyno_engine::dispatch::{self, Phase, Shared};
+use tlsdyno_engine::dispatch::health::Checks;
+use tlsdyno_engine::dispatch::{self, Loop, Phase, Shared};
 
 use super::config::{Config, Policy};
 use super::control::Control;
@@ -54,70 +56,74 @@ impl Service {
         Ok(Service { config, shared, listeners, addresses, control })
     }
 
-    /// Where clients can connect to.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
-    }
-
-    /// Runs until SIGINT or SIGTERM and the end of the connections that are open then. SIGHUP reads `file` again.
+    /// Runs until SIGINT or SIGTERM and the end of the connections that are open then. SIGHUP reads `file` again. `ready` is told where clients can
+    /// connect to, once nothing that the start needs is missing: clients could take the last descriptors.
     ///
     /// # Errors
-    /// A loop could not go on.
-    pub fn run(mut self, file: Option<&Path>) -> Result<Exit> {
+    /// The system gives no descriptors or threads; a loop could not go on.
+    pub fn run(mut self, file: Option<&Path>, ready: impl FnOnce(&[SocketAddr])) -> Result<Exit> {
         let (mut wake, woken) = UnixStream::pair().context("make the loops' wake-up")?;
         let (ended, mut loops_end) = UnixStream::pair().context("make the loops' end")?;
         let mut signals = Signals::new()?;
         for socket in [&wake, &woken, &loops_end] {
             socket.set_nonblocking(true)?;
         }
-        let listeners = std::mem::take(&mut self.listeners);
+        let mut loops = Vec::new();
+        for (number, listeners) in std::mem::take(&mut self.listeners).into_iter().enumerate() {
+            let of_loop = Loop::new(&self.shared, number, listeners, woken.try_clone()?.into());
+            loops.push((of_loop.context("prepare a loop")?, wake.try_clone()?, ended.try_clone()?));
+        }
+        drop(ended);
+        let checks = Checks::new(&self.shared, woken.try_clone()?.into()).context("prepare the checks")?;
+        ready(&self.addresses);
         let stopped = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
-            for (number, listeners) in listeners.into_iter().enumerate() {
-                let (shared, woken, ended) = (&self.shared, woken.try_clone()?, ended.try_clone()?);
-                let mut wake = wake.try_clone()?;
-                let name = format!("loop {number}");
-                let work = move || {
-                    let result = dispatch::run(shared, number, listeners, woken);
-                    // One for all: what a loop has accepted only it can serve.
-                    shared.end(if result.is_ok() { Phase::Drain } else { Phase::Stop });
-                    let _ = wake.write(b"w");
-                    drop(ended);
-                    result
-                };
-                threads.push(std::thread::Builder::new().name(name).spawn_scoped(scope, work).context("start a loop")?);
-            }
-            drop(ended);
-            let (shared, checks_woken) = (&self.shared, woken.try_clone()?);
-            let checks = std::thread::Builder::new().name("health checks".to_owned());
-            let checks = checks
-                .spawn_scoped(scope, move || dispatch::health::check(shared, checks_woken))
-                .context("start the checks")?;
-            let stopped = &stopped;
-            if let Some(control) = &self.control {
-                let name = || Policy::name_of(shared.snapshot().0.settings.policy);
-                let serve = move || control.serve(shared, &name, &|| stopped.load(Ordering::Relaxed));
-                std::thread::Builder::new()
-                    .name("control".to_owned())
-                    .spawn_scoped(scope, serve)
-                    .context("start the control")?;
-            }
+            let started = self.start(scope, loops, checks, &stopped, &mut threads);
             let mut call = || wake_up(&mut wake, &woken);
-            let exit = self.watch(&mut signals, &mut loops_end, file, &mut call);
+            let exit = started.and_then(|()| self.watch(&mut signals, &mut loops_end, file, &mut call));
             self.shared.end(Phase::Stop);
             call();
             stopped.store(true, Ordering::Relaxed);
             self.control.iter().for_each(Control::wake);
-            let checked = checks.join().map_err(|_| anyhow!("the health checks panicked; the message is above"))?;
-            checked.context("the health checks failed")?;
             for thread in threads {
-                let result =
-                    thread.join().map_err(|_| anyhow!("a loop of the dispatcher panicked; its message is above"))?;
-                result.context("the dispatcher's loop failed")?;
+                let result = thread.join().map_err(|_| anyhow!("a thread panicked; its message is above"))?;
+                result.context("the dispatcher could not go on")?;
             }
             exit
         })
+    }
+
+    /// Starts every thread; those that did start are in `threads` whatever happens.
+    fn start<'scope, 'env>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        loops: Vec<(Loop<'env>, UnixStream, UnixStream)>,
+        checks: Checks<'env>,
+        stopped: &'env AtomicBool,
+        threads: &mut Vec<ScopedJoinHandle<'scope, io::Result<()>>>,
+    ) -> Result<()> {
+        let shared = &self.shared;
+        let thread = |name: String| Builder::new().name(name);
+        for (number, (of_loop, mut wake, ended)) in loops.into_iter().enumerate() {
+            let work = move || {
+                let result = of_loop.run();
+                // One for all: what a loop has accepted only it can serve.
+                shared.end(if result.is_ok() { Phase::Drain } else { Phase::Stop });
+                let _ = wake.write(b"w");
+                drop(ended);
+                result
+            };
+            threads.push(thread(format!("loop {number}")).spawn_scoped(scope, work).context("start a loop")?);
+        }
+        let checks = thread("health checks".to_owned()).spawn_scoped(scope, move || checks.run());
+        threads.push(checks.context("start the checks")?);
+        if let Some(control) = &self.control {
+            let name = || Policy::name_of(shared.snapshot().0.settings.policy);
+            let serve = move || control.serve(shared, &name, &|| stopped.load(Ordering::Relaxed));
+            thread("control".to_owned()).spawn_scoped(scope, serve).context("start the control")?;
+        }
+        Ok(())
     }
 
     /// Waits for signals until the loops have ended, or have to.

@@ -1,7 +1,7 @@
 //! Health checks: whether backends take connections, or answer a TLS hello. Decisions are in [`Verdict`]; the rest carries them out.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::io::Errno;
@@ -57,15 +57,39 @@ struct Patient {
     number: u32,
 }
 
-/// Checks the backends of `shared` until it ends. Whatever becomes readable on `wake` makes it look at the phase and at new settings.
-///
-/// # Errors
-/// The system gives no epoll instance.
-pub fn check(shared: &Shared, wake: impl AsFd) -> io::Result<()> {
-    let mut reactor = Reactor::new(BACKENDS_MAX)?;
-    reactor.add(&wake, WAKE, Interest::EdgeRead)?;
-    let mut patients: [Patient; BACKENDS_MAX] = std::array::from_fn(|_| Patient::default());
-    while shared.phase() == Phase::Run {
+/// The checks of a dispatcher, with everything that they need to start.
+pub struct Checks<'s> {
+    shared: &'s Shared,
+    reactor: Reactor,
+    patients: [Patient; BACKENDS_MAX],
+    /// Watched: a descriptor that is closed would wake nobody.
+    _wake: OwnedFd,
+}
+
+impl Checks<'_> {
+    /// Whatever becomes readable on `wake` makes them look at the phase and at new settings; the bytes are left there.
+    ///
+    /// # Errors
+    /// The system gives no epoll instance.
+    pub fn new(shared: &Shared, wake: OwnedFd) -> io::Result<Checks<'_>> {
+        let reactor = Reactor::new(BACKENDS_MAX)?;
+        reactor.add(&wake, WAKE, Interest::EdgeRead)?;
+        Ok(Checks { shared, reactor, patients: std::array::from_fn(|_| Patient::default()), _wake: wake })
+    }
+
+    /// Checks the backends until the dispatcher ends.
+    ///
+    /// # Errors
+    /// The system no longer tells events.
+    pub fn run(mut self) -> io::Result<()> {
+        while self.shared.phase() == Phase::Run {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self) -> io::Result<()> {
+        let Checks { shared, reactor, patients, .. } = self;
         let (snapshot, _) = shared.snapshot();
         let settings = &snapshot.settings;
         let now_ns = sys::monotonic_ns();
@@ -73,7 +97,7 @@ pub fn check(shared: &Shared, wake: impl AsFd) -> io::Result<()> {
         for target in &snapshot.targets {
             let patient = &mut patients[usize::from(target.slot)];
             let slot = &shared.slots[usize::from(target.slot)];
-            let due_ns = attend(patient, target, slot, &reactor, &settings.check, settings.proxy_header, now_ns);
+            let due_ns = attend(patient, target, slot, reactor, &settings.check, settings.proxy_header, now_ns);
             wait_ns = wait_ns.min(due_ns.saturating_sub(now_ns));
         }
         // A backend that was removed is not checked any more.
@@ -95,8 +119,8 @@ pub fn check(shared: &Shared, wake: impl AsFd) -> io::Result<()> {
                 finish(patient, &shared.slots[number], ok, &settings.check);
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Starts a check that is due, or ends one that takes too long; answers when to look again.

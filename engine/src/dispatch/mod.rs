@@ -20,6 +20,6 @@ mod settings;
 mod shared;
 pub mod table;
 
-pub use run::{bind, run};
+pub use run::{Loop, bind};
 pub use settings::{Backend, Check, CheckKind, Limits, Policy, ProxyHeader, Settings, SettingsError};
 pub use shared::{Phase, Shared, Slot, Snapshot, Target};

@@ -11,7 +11,7 @@ mod tests;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use socket2::{Domain, Protocol, Type};
@@ -41,18 +41,10 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Runs the `number`th loop until [`Phase::Stop`], or until [`Phase::Drain`] and its last connection is closed. Whatever becomes readable on `wake`
-/// makes it look at the phase and at new settings; the bytes are left there.
-///
-/// The process must ignore SIGPIPE, as Rust's start does: splicing to a socket that was reset raises it, which no flag prevents.
-///
-/// Fails only when the loop itself cannot go on; what goes wrong on a connection ends that one.
-pub fn run(shared: &Shared, number: usize, listeners: Vec<TcpListener>, wake: impl AsFd) -> io::Result<()> {
-    // Lent: the loop would not be woken by a descriptor that is closed.
-    Loop::new(shared, number, listeners, &wake)?.run()
-}
-
-struct Loop<'s> {
+/// One loop of a dispatcher, with everything that it needs to start: what is missing shows before anybody is served.
+pub struct Loop<'s> {
+    /// Watched: a descriptor that is closed would wake nobody.
+    _wake: OwnedFd,
     shared: &'s Shared,
     counts: &'s Counts,
     snapshot: Arc<Snapshot>,
@@ -81,16 +73,16 @@ struct Loop<'s> {
 }
 
 impl Loop<'_> {
-    fn new<'s>(
-        shared: &'s Shared,
-        number: usize,
-        listeners: Vec<TcpListener>,
-        wake: &impl AsFd,
-    ) -> io::Result<Loop<'s>> {
+    /// The `number`th loop. Whatever becomes readable on `wake` makes it look at the phase and at new settings; the bytes are left there.
+    ///
+    /// # Errors
+    /// The system gives no epoll instance.
+    pub fn new(shared: &Shared, number: usize, listeners: Vec<TcpListener>, wake: OwnedFd) -> io::Result<Loop<'_>> {
         let (snapshot, generation) = shared.snapshot();
         let reactor = Reactor::new(EVENTS)?;
-        reactor.add(wake, WAKE, Interest::EdgeRead)?;
+        reactor.add(&wake, WAKE, Interest::EdgeRead)?;
         let mut this = Loop {
+            _wake: wake,
             shared,
             counts: &shared.counts[number],
             router: Router::new(snapshot.settings.policy, number),
@@ -115,7 +107,13 @@ impl Loop<'_> {
         Ok(this)
     }
 
-    fn run(&mut self) -> io::Result<()> {
+    /// Runs until [`Phase::Stop`], or until [`Phase::Drain`] and its last connection is closed.
+    ///
+    /// The process must ignore SIGPIPE, as Rust's start does: splicing to a socket that was reset raises it, which no flag prevents.
+    ///
+    /// # Errors
+    /// The loop itself cannot go on; what goes wrong on a connection ends that one.
+    pub fn run(mut self) -> io::Result<()> {
         loop {
             match self.shared.phase() {
                 Phase::Run => {}

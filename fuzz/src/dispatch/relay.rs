@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use tlsdyno_engine::dispatch::{self, Backend, Check, Limits, Policy, ProxyHeader, Settings, Shared};
+use tlsdyno_engine::dispatch::{self, Backend, Check, Limits, Loop, Policy, ProxyHeader, Settings, Shared};
 
 /// Kinds of steps; of the others, the even ones move bytes and the odd ones do nothing.
 pub const CLIENT_SENDS: u8 = 0;
@@ -52,7 +52,8 @@ fn site() -> &'static Site {
         let (wake, woken) = UnixStream::pair().expect("two sockets");
         std::thread::spawn(move || {
             let _wake = wake;
-            dispatch::run(shared, 0, vec![listener], woken).expect("the loop goes on");
+            let dispatcher = Loop::new(shared, 0, vec![listener], woken.into()).expect("an epoll instance");
+            dispatcher.run().expect("the loop goes on");
         });
         Site { address, backend: Mutex::new((backend, 0)), shared }
     })

@@ -50,7 +50,7 @@ impl Bench<'_> {
         let client = TcpStream::connect(front.local_addr().unwrap()).unwrap();
         let (accepted, address) = front.accept().unwrap();
         accepted.set_nonblocking(true).unwrap();
-        let mut this = Loop::new(shared, 0, Vec::new(), &wake).unwrap();
+        let mut this = Loop::new(shared, 0, Vec::new(), wake.into()).unwrap();
         this.admit(accepted.into(), address);
         Bench { this, client }
     }
