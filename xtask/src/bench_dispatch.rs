@@ -13,6 +13,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::statistics::{interval_of_median, median};
 use programs::{Dispatcher, Ending, haproxy, own, serve};
 
 /// How much is measured.
@@ -185,7 +186,7 @@ fn verdicts(subjects: &[Subject]) -> Result<Vec<&'static str>> {
         };
         let (ours, theirs) = (of(OURS)?, of(THEIRS)?);
         let ratios: Vec<f64> = ours.cpu_us.iter().zip(&theirs.cpu_us).map(|(ours, theirs)| ours / theirs).collect();
-        let (ratio, [low, high]) = (median(&ratios), interval(&ratios));
+        let (ratio, [low, high]) = (median(&ratios), interval_of_median(&ratios));
         let verdict = if ratio <= 1.0 { "met" } else { "MISSED" };
         println!("{verdict}: per {}, {ratio:.2} [{low:.2}, {high:.2}] of {THEIRS}", work.name());
         if ratio > 1.0 {
@@ -193,49 +194,4 @@ fn verdicts(subjects: &[Subject]) -> Result<Vec<&'static str>> {
         }
     }
     Ok(missed)
-}
-
-fn sorted(values: &[f64]) -> Vec<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted
-}
-
-fn median(values: &[f64]) -> f64 {
-    let (sorted, middle) = (sorted(values), values.len() / 2);
-    if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
-}
-
-/// The narrowest pair of order statistics that covers the median with at least 95 % (sign test; Conover, Practical Nonparametric Statistics, section 3.2).
-fn interval(values: &[f64]) -> [f64; 2] {
-    let (sorted, count) = (sorted(values), values.len());
-    let (mut cut, mut term, mut outside) = (0, 0.5_f64.powi(count as i32), 0.5_f64.powi(count as i32));
-    // `outside`: the chance that at most `cut` of the values lie below the median.
-    loop {
-        term *= (count - cut) as f64 / (cut + 1) as f64;
-        if 2.0 * (outside + term) > 0.05 {
-            return [sorted[cut], sorted[count - 1 - cut]];
-        }
-        outside += term;
-        cut += 1;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn intervals_are_those_of_the_sign_test() {
-        // Coverage from tables of the binomial distribution: 6 values 1 to 6 (96.9 %), 9 values 2 to 8 (96.1 %), 20 values 6 to 15 (95.9 %).
-        for (count, expected) in [(6, [1.0, 6.0]), (9, [2.0, 8.0]), (20, [6.0, 15.0])] {
-            let values: Vec<f64> = (1..=count).rev().map(f64::from).collect();
-            assert_eq!(interval(&values), expected);
-        }
-    }
-
-    #[test]
-    fn medians_of_even_and_odd_counts() {
-        assert_eq!((median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0, 2.0, 3.0])), (2.0, 2.5));
-    }
 }

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::statistics::{extremes, median};
+
 /// Requests by client, and the sum of all sizes.
 const MAWK: &str = "{u[$1]++; s+=$10}";
 /// How often the real log of 2.4 MB is repeated.
@@ -58,17 +60,14 @@ pub fn run(arguments: &[String]) -> Result<()> {
                 our_s.push(cpu_s(&ours)?);
             }
         }
-        let mut ratios: Vec<f64> = our_s.iter().zip(&their_s).map(|(ours, theirs)| ours / theirs).collect();
-        ratios.sort_by(f64::total_cmp);
-        let middle = ratios[ratios.len() / 2];
+        let ratios: Vec<f64> = our_s.iter().zip(&their_s).map(|(ours, theirs)| ours / theirs).collect();
+        let (middle, (least, most)) = (median(&ratios), extremes(&ratios));
         slower += usize::from(middle > 1.0);
         println!(
-            "| {} | {megabytes:.0} | {:.0} | {:.0} | {middle:.2} ({:.2} to {:.2}) | {:.1} |",
+            "| {} | {megabytes:.0} | {:.0} | {:.0} | {middle:.2} ({least:.2} to {most:.2}) | {:.1} |",
             log.name,
             megabytes / median(&their_s),
             megabytes / median(&our_s),
-            ratios[0],
-            ratios[ratios.len() - 1],
             peak_mib(&ours)?
         );
     }
@@ -122,10 +121,4 @@ fn peak_mib(arguments: &[String]) -> Result<f64> {
         thread::sleep(Duration::from_millis(2));
     }
     Ok(peak_kib / 1024.0)
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }

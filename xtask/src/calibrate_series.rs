@@ -7,6 +7,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+use crate::statistics::{mean_and_error, median};
+
 /// How many calibrations of how many seconds, on which server.
 struct Series {
     runs: usize,
@@ -123,7 +125,7 @@ fn table(rows: &[Vec<Recovered>], series: &Series) -> (String, usize) {
         let injected = of[0].injected;
         let held = of.iter().filter(|one| one.low <= one.injected && one.injected <= one.high).count();
         let (mean, error) = mean_and_error(&of.iter().map(|one| one.measured).collect::<Vec<_>>());
-        let half_width = median(of.iter().map(|one| (one.high - one.low) / 2.0).collect());
+        let half_width = median(&of.iter().map(|one| (one.high - one.low) / 2.0).collect::<Vec<_>>());
         let bias = mean - injected;
         let misses = [
             rows.len() - held > most_misses,
@@ -142,19 +144,6 @@ fn table(rows: &[Vec<Recovered>], series: &Series) -> (String, usize) {
         .expect("writing to a string succeeds");
     }
     (text, missed)
-}
-
-fn mean_and_error(values: &[f64]) -> (f64, f64) {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
-    (mean, (variance / count).sqrt())
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len().is_multiple_of(2) { (values[middle - 1] + values[middle]) / 2.0 } else { values[middle] }
 }
 
 #[cfg(test)]
@@ -176,6 +165,5 @@ mod tests {
         assert_eq!(of(&[1.0, -1.0, 2.0, -2.0]), 0);
         // Intervals that miss the truth count for both costs, the bias for the injected one.
         assert_eq!(of(&[5.0, 5.1, 5.2, 5.3]), 3);
-        assert_eq!(median(vec![3.0, 1.0, 2.0, 10.0]), 2.5);
     }
 }

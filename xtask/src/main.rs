@@ -11,6 +11,7 @@ mod proof;
 mod reuse_matrix;
 mod soak;
 mod stage_matrix;
+mod statistics;
 
 use std::process::ExitCode;
 

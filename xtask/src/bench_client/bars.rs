@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::Row;
 use super::client::{Client, Effort};
 use super::operation::Operation;
+use crate::statistics::{extremes, median};
 
 /// At most `share` of the other clients' best.
 struct Bar {
@@ -38,13 +39,6 @@ const BARS: [Bar; 13] = [
     bar(Operation::Kept1k, Effort::Honest, 0.60, COMMON),
     bar(Operation::Kept1m, Effort::Honest, 0.80, COMMON),
 ];
-
-pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
-}
 
 /// The Markdown table. Missing clients have a row that says how to get them.
 pub fn table(rows: &[Row]) -> String {
@@ -106,8 +100,7 @@ pub fn verdicts(rows: &[Row]) -> (usize, usize) {
         let ratio = median(&ratios);
         let verdict = if ratio <= bar.share { "met" } else { "MISSED" };
         missed += usize::from(ratio > bar.share);
-        let (least, most) =
-            ratios.iter().fold((f64::MAX, f64::MIN), |(least, most), &one| (least.min(one), most.max(one)));
+        let (least, most) = extremes(&ratios);
         println!(
             "{verdict}: {title}: {} is {ratio:.3} of {} (rounds {least:.3} to {most:.3}), at most {}",
             own.name(),
