@@ -15,16 +15,24 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use clap::value_parser;
 
 use client::Client;
 use operation::Operation;
 use server::{Logged, Server};
 
 /// How long and how often each client runs, and what is measured.
-struct Effort {
-    rounds: usize,
+#[derive(clap::Args)]
+pub struct Effort {
+    /// Rounds, in each of which every client runs
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// How long each client runs in a round
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = value_parser!(u32).range(1..))]
     seconds: u32,
+    /// What is measured; may be repeated
+    #[arg(long = "operation", value_name = "NAME", default_values_t = Operation::ALL)]
     operations: Vec<Operation>,
 }
 
@@ -44,17 +52,16 @@ pub struct Row {
     failure: Option<String>,
 }
 
-/// Runs all rounds and prints a Markdown table. `--rounds N` (3), `--seconds N` (3) of each client, `--operation NAME` (all; may be repeated).
+/// Runs all rounds and prints a Markdown table.
 ///
 /// # Errors
 /// tlsdyno or nginx is missing, or a bar is missed or cannot be judged because ours failed. Another client that is missing or fails is said.
-pub fn run(arguments: &[String]) -> Result<()> {
-    let effort = parse(arguments)?;
+pub fn run(effort: &Effort) -> Result<()> {
     ensure!(Client::OwnBareTcp.program().is_some(), "tlsdyno is missing; run `cargo build --release -p tlsdyno` first");
     let server = Server::start()?;
     let mut rows = Vec::new();
     for &operation in &effort.operations {
-        rows.extend(measure_operation(operation, &server, &effort)?);
+        rows.extend(measure_operation(operation, &server, effort)?);
     }
     eprintln!("\r\x1b[K");
     print!("{}", bars::table(&rows));
@@ -66,37 +73,6 @@ pub fn run(arguments: &[String]) -> Result<()> {
     }
     ensure!(missed == 0, "{missed} of {all} bars missed");
     Ok(())
-}
-
-fn parse(arguments: &[String]) -> Result<Effort> {
-    let mut effort = Effort { rounds: 3, seconds: 3, operations: Vec::new() };
-    for pair in arguments.chunks(2) {
-        match pair {
-            [flag, value] if flag == "--rounds" => effort.rounds = value.parse().context("--rounds wants a number")?,
-            [flag, value] if flag == "--seconds" => {
-                effort.seconds = value.parse().context("--seconds wants a number")?
-            }
-            [flag, value] if flag == "--operation" => effort.operations.push(operation(value)?),
-            _ => bail!(
-                "unknown argument {pair:?}; usage: bench-client [--rounds N] [--seconds N] [--operation NAME]..., NAME one of {}",
-                names()
-            ),
-        }
-    }
-    ensure!(effort.rounds > 0 && effort.seconds > 0, "rounds and seconds must be at least 1");
-    if effort.operations.is_empty() {
-        effort.operations = Operation::ALL.to_vec();
-    }
-    Ok(effort)
-}
-
-fn operation(name: &str) -> Result<Operation> {
-    let found = Operation::ALL.into_iter().find(|operation| operation.name() == name);
-    found.with_context(|| format!("unknown operation `{name}`; known are {}", names()))
-}
-
-fn names() -> String {
-    Operation::ALL.map(Operation::name).join(", ")
 }
 
 /// All rounds of one operation.

@@ -11,15 +11,23 @@ mod programs;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use clap::value_parser;
 
 use crate::statistics::{interval_of_median, median};
 use programs::{Dispatcher, Ending, haproxy, own, serve};
 
 /// How much is measured.
-struct Effort {
+#[derive(clap::Args)]
+pub struct Effort {
+    /// Rounds, in each of which every dispatcher works; at least six
+    #[arg(long, value_name = "N", default_value_t = 9)]
     rounds: usize,
+    /// Connections through each dispatcher in each round
+    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = value_parser!(u64).range(1..))]
     connections: u64,
+    /// Bodies of 64 MiB, likewise
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u64).range(1..))]
     bodies: u64,
 }
 
@@ -71,12 +79,12 @@ struct Row {
 const OURS: &str = "tlsdyno session";
 const THEIRS: &str = "haproxy stick table";
 
-/// Runs all rounds and prints a Markdown table. `--rounds N` (9), `--connections N` (4000) and `--bodies N` (8) of each subject in each round.
+/// Runs all rounds and prints a Markdown table.
 ///
 /// # Errors
 /// A program is missing or fails, HAProxy did not do what it is compared for, or the dispatcher costs more.
-pub fn run(arguments: &[String]) -> Result<()> {
-    let effort = parse(arguments)?;
+pub fn run(effort: &Effort) -> Result<()> {
+    ensure!(effort.rounds >= ROUNDS_MIN, "--rounds must be at least {ROUNDS_MIN}: fewer have no 95 % interval");
     let tlsdyno = std::env::current_exe()?.with_file_name("tlsdyno");
     ensure!(tlsdyno.exists(), "{} is missing; run `cargo build --release -p tlsdyno` first", tlsdyno.display());
     let directory = tempfile::tempdir()?;
@@ -87,7 +95,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         subjects.rotate_left(1);
         for subject in &mut subjects {
             eprint!("\r\x1b[Kround {} of {}: {}", round + 1, effort.rounds, subject.name);
-            subject.measure(&tlsdyno, &effort)?;
+            subject.measure(&tlsdyno, effort)?;
         }
     }
     eprint!("\r\x1b[K");
@@ -96,23 +104,6 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let missed = verdicts(&subjects)?;
     ensure!(missed.is_empty(), "the dispatcher costs more than HAProxy per {}", missed.join(" and per "));
     Ok(())
-}
-
-fn parse(arguments: &[String]) -> Result<Effort> {
-    let mut effort = Effort { rounds: 9, connections: 4000, bodies: 8 };
-    for pair in arguments.chunks(2) {
-        let [flag, value] = pair else { bail!("{pair:?} wants a number") };
-        let number: u64 = value.parse().with_context(|| format!("{flag} wants a number"))?;
-        ensure!(number > 0, "{flag} must be at least 1");
-        match flag.as_str() {
-            "--rounds" => effort.rounds = number as usize,
-            "--connections" => effort.connections = number,
-            "--bodies" => effort.bodies = number,
-            _ => bail!("unknown argument {flag}; usage: bench-dispatch [--rounds N] [--connections N] [--bodies N]"),
-        }
-    }
-    ensure!(effort.rounds >= ROUNDS_MIN, "--rounds must be at least {ROUNDS_MIN}: fewer have no 95 % interval");
-    Ok(effort)
 }
 
 fn subjects(tlsdyno: &Path, directory: &Path) -> Result<(Vec<Subject>, Vec<Ending>)> {

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use clap::value_parser;
 
 use crate::statistics::{extremes, median};
 
@@ -26,17 +27,19 @@ struct Log {
     path: PathBuf,
 }
 
-/// Runs all rounds on both logs and prints a Markdown table. `--rounds N` (7).
+/// How often it is measured.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Rounds, in each of which both programs read each log
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = value_parser!(u32).range(1..))]
+    rounds: u32,
+}
+
+/// Runs all rounds on both logs and prints a Markdown table.
 ///
 /// # Errors
 /// A program is missing or fails, or `trace show` is slower than mawk.
-pub fn run(arguments: &[String]) -> Result<()> {
-    let rounds: usize = match arguments {
-        [] => 7,
-        [flag, value] if flag == "--rounds" => value.parse().context("--rounds needs a number")?,
-        _ => bail!("there is only --rounds N"),
-    };
-    ensure!(rounds > 0, "at least one round is needed");
+pub fn run(arguments: &Arguments) -> Result<()> {
     let tlsdyno = std::env::current_exe()?.with_file_name("tlsdyno");
     ensure!(tlsdyno.exists(), "{} is missing; run `cargo build --release -p tlsdyno` first", tlsdyno.display());
     let place = tempfile::tempdir()?;
@@ -51,7 +54,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         let ours = [text(&tlsdyno)?, "trace".to_owned(), "show".to_owned(), text(&log.path)?];
         let theirs = ["mawk".to_owned(), MAWK.to_owned(), text(&log.path)?];
         let (mut our_s, mut their_s) = (Vec::new(), Vec::new());
-        for round in 0..rounds {
+        for round in 0..arguments.rounds {
             if round % 2 == 0 {
                 our_s.push(cpu_s(&ours)?);
             }

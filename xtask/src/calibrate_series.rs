@@ -4,16 +4,25 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::statistics::{mean_and_error, median};
 
 /// How many calibrations of how many seconds, on which server.
-struct Series {
+#[derive(clap::Args)]
+pub struct Series {
+    /// Calibrations; at least two
+    #[arg(long, value_name = "N", default_value_t = 40)]
     runs: usize,
+    /// How long each takes; at least one second
+    #[arg(long, value_name = "S", default_value_t = 20.0)]
     seconds: f64,
+    /// The server that is calibrated on
+    #[arg(long, value_name = "NAME", default_value = "nginx")]
     server: String,
+    /// The type of its certificate
+    #[arg(long = "cert", value_name = "TYPE", default_value = "p-256")]
     certificate: String,
 }
 
@@ -33,12 +42,12 @@ const HALF_WIDTH_MAX_US: f64 = 15.0;
 const BIAS_SHARE_MAX: f64 = 0.03;
 const STANDARD_ERRORS: f64 = 2.0;
 
-/// Runs the series and prints a Markdown table. `--runs N` (40), `--seconds S` (20), `--server NAME` (nginx), `--cert TYPE` (p-256).
+/// Runs the series and prints a Markdown table.
 ///
 /// # Errors
 /// A calibration fails, or a bar is missed.
-pub fn run(arguments: &[String]) -> Result<()> {
-    let series = parse(arguments)?;
+pub fn run(series: &Series) -> Result<()> {
+    ensure!(series.runs > 1 && series.seconds >= 1.0, "at least two runs of a second each");
     let tlsdyno = std::env::current_exe()?.with_file_name("tlsdyno");
     ensure!(tlsdyno.exists(), "{} is missing; build it first: cargo build --release -p tlsdyno", tlsdyno.display());
     // Not the user's store: these are no experiments of his.
@@ -61,29 +70,10 @@ pub fn run(arguments: &[String]) -> Result<()> {
         rows.push(row);
     }
     eprintln!("\r\x1b[K");
-    let (text, missed) = table(&rows, &series);
+    let (text, missed) = table(&rows, series);
     print!("{text}");
     ensure!(missed == 0, "{missed} bars missed");
     Ok(())
-}
-
-fn parse(arguments: &[String]) -> Result<Series> {
-    let mut series = Series { runs: 40, seconds: 20.0, server: "nginx".to_owned(), certificate: "p-256".to_owned() };
-    for pair in arguments.chunks(2) {
-        match pair {
-            [flag, value] if flag == "--runs" => series.runs = value.parse().context("--runs wants a number")?,
-            [flag, value] if flag == "--seconds" => {
-                series.seconds = value.parse().context("--seconds wants a number")?
-            }
-            [flag, value] if flag == "--server" => series.server = value.clone(),
-            [flag, value] if flag == "--cert" => series.certificate = value.clone(),
-            _ => bail!(
-                "unknown argument {pair:?}; usage: calibrate-series [--runs N] [--seconds S] [--server NAME] [--cert TYPE]"
-            ),
-        }
-    }
-    ensure!(series.runs > 1 && series.seconds >= 1.0, "at least two runs of a second each");
-    Ok(series)
 }
 
 /// Injected and measured costs with their half-widths, microseconds.
@@ -152,7 +142,8 @@ mod tests {
 
     #[test]
     fn bars_are_held_and_missed() {
-        let series = parse(&[]).unwrap();
+        let (server, certificate) = ("nginx".to_owned(), "p-256".to_owned());
+        let series = Series { runs: 40, seconds: 20.0, server, certificate };
         let row = |bias: f64| {
             [0.0, 50.0].map(|injected| Recovered {
                 injected,

@@ -8,9 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::value_parser;
 use serde_json::Value;
 
-use crate::proof::{Nginx, anonymous_bytes, flag, sockets, tlsdyno};
+use crate::proof::{Nginx, anonymous_bytes, sockets, tlsdyno};
 
 /// Own memory for each idle connection, at most, in bytes.
 const BYTES_MAX: f64 = 4096.0;
@@ -24,14 +25,23 @@ const IN_FLIGHT_MAX: u64 = 100;
 /// How long connections may take to open.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Opens them and prints what one costs. `--connections N` (19,000), `--per-second N` (700): how many open in a second.
+/// How many connections are opened how fast.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Connections; at least 100
+    #[arg(long, value_name = "N", default_value_t = 19_000, value_parser = value_parser!(u64).range(100..))]
+    connections: u64,
+    /// How many open in a second
+    #[arg(long, value_name = "N", default_value_t = 700, value_parser = value_parser!(u64).range(1..))]
+    per_second: u64,
+}
+
+/// Opens them and prints what one costs.
 ///
 /// # Errors
 /// nginx or the load does not start; connections fail or take too long to open; one takes more than the bar.
-pub fn run(arguments: &[String]) -> Result<()> {
-    let connections = flag(arguments, "--connections", 19_000)?;
-    let per_second = flag(arguments, "--per-second", 700)?;
-    ensure!(connections >= 100, "fewer than 100 connections show nothing");
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let Arguments { connections, per_second } = *arguments;
     let program = tlsdyno()?;
     let nginx = Nginx::start(WORKERS, 20_000 - 100, "access_log off;")?;
     let mut load = Command::new(program)

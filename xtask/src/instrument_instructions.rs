@@ -12,15 +12,22 @@ use anyhow::{Context, Result, ensure};
 /// of the reach of valgrind's commands.
 const NOBODY: u32 = 65_534;
 
-/// Builds tlsdyno, counts for `servers` (all if empty) and prints the table. After `--keep DIRECTORY` callgrind's files stay there.
+/// What is counted.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Where callgrind's files stay
+    #[arg(long, value_name = "DIRECTORY")]
+    keep: Option<PathBuf>,
+    /// All, if none is named
+    #[arg(value_name = "SERVER")]
+    servers: Vec<String>,
+}
+
+/// Builds tlsdyno, counts and prints the table.
 ///
 /// # Errors
 /// It cannot be built or run; valgrind or a server is not installed.
-pub fn run(arguments: &[String]) -> Result<()> {
-    let (keep, servers) = match arguments {
-        [flag, directory, servers @ ..] if flag == "--keep" => (Some(Path::new(directory)), servers),
-        servers => (None, servers),
-    };
+pub fn run(arguments: &Arguments) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace has no directory")?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
@@ -40,9 +47,13 @@ pub fn run(arguments: &[String]) -> Result<()> {
         fs::copy(release.join(program), &to).with_context(|| format!("copy {program}")).map(|_| to)
     };
     let (tlsdyno, counter) = (copy("tlsdyno", "tlsdyno")?, copy("examples/instrument_instructions", "counter")?);
-    let keep = keep.map(|directory| prepare(directory, is_root)).transpose()?;
+    let keep = arguments.keep.as_deref().map(|directory| prepare(directory, is_root)).transpose()?;
     let mut command = Command::new(counter);
-    command.arg(tlsdyno).arg(keep.as_deref().unwrap_or(Path::new("-"))).args(servers).current_dir(place.path());
+    command
+        .arg(tlsdyno)
+        .arg(keep.as_deref().unwrap_or(Path::new("-")))
+        .args(&arguments.servers)
+        .current_dir(place.path());
     if is_root {
         command.uid(NOBODY).gid(NOBODY);
     }

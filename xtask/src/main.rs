@@ -15,27 +15,47 @@ mod statistics;
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser};
+
+/// Developer tasks of tlsdyno
+#[derive(Parser)]
+enum Task {
+    /// What one operation costs the load client, beside other clients
+    #[command(alias = "bench")]
+    BenchClient(bench_client::Effort),
+    /// What the dispatcher costs for each connection and each MiB, beside HAProxy
+    BenchDispatch(bench_dispatch::Effort),
+    /// How fast `tlsdyno trace show` reads an access log, beside mawk
+    BenchTrace(bench_trace::Arguments),
+    /// How often calibrations are right
+    CalibrateSeries(calibrate_series::Series),
+    /// What an open TLS connection without traffic costs the load process
+    IdleConnections(idle_connections::Arguments),
+    /// What the idle instrument adds to each server's instructions
+    InstrumentInstructions(instrument_instructions::Arguments),
+    /// The provider's tests on other series of OpenSSL, built from source
+    OpensslSeries,
+    /// Asked and achieved reuse on every server, for docs/LOAD.md
+    ReuseMatrix(reuse_matrix::Arguments),
+    /// The load process at saturation for minutes, under reloads of the server
+    Soak(soak::Arguments),
+    /// Every stage on every server, for docs/STAGES.md
+    StageMatrix(stage_matrix::Arguments),
+}
+
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let done = match arguments.first().map(String::as_str) {
-        Some("bench" | "bench-client") => bench_client::run(&arguments[1..]),
-        Some("bench-dispatch") => bench_dispatch::run(&arguments[1..]),
-        Some("bench-trace") => bench_trace::run(&arguments[1..]),
-        Some("calibrate-series") => calibrate_series::run(&arguments[1..]),
-        Some("idle-connections") => idle_connections::run(&arguments[1..]),
-        Some("instrument-instructions") => instrument_instructions::run(&arguments[1..]),
-        Some("openssl-series") => openssl_series::run(),
-        Some("reuse-matrix") => reuse_matrix::run(&arguments[1..]),
-        Some("soak") => soak::run(&arguments[1..]),
-        Some("stage-matrix") => stage_matrix::run(&arguments[1..]),
-        _ => {
-            eprintln!(
-                "usage: cargo run -p xtask -- bench-client [--rounds N] [--seconds N] [--operation NAME]... | bench-dispatch [--rounds N] | bench-trace [--rounds N] | \
-                 calibrate-series [--runs N] | idle-connections [--connections N] [--per-second N] | instrument-instructions [--keep DIRECTORY] [SERVER...] | \
-                 openssl-series | reuse-matrix [--connections N] [--server NAME] | soak [--minutes N | --seconds N] [--reload-seconds N] | stage-matrix [SERVER...]"
-            );
-            return ExitCode::from(2);
-        }
+    let done = match task() {
+        Task::BenchClient(effort) => bench_client::run(&effort),
+        Task::BenchDispatch(effort) => bench_dispatch::run(&effort),
+        Task::BenchTrace(arguments) => bench_trace::run(&arguments),
+        Task::CalibrateSeries(series) => calibrate_series::run(&series),
+        Task::IdleConnections(arguments) => idle_connections::run(&arguments),
+        Task::InstrumentInstructions(arguments) => instrument_instructions::run(&arguments),
+        Task::OpensslSeries => openssl_series::run(),
+        Task::ReuseMatrix(arguments) => reuse_matrix::run(&arguments),
+        Task::Soak(arguments) => soak::run(&arguments),
+        Task::StageMatrix(arguments) => stage_matrix::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -43,5 +63,34 @@ fn main() -> ExitCode {
             eprintln!("xtask: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// What was asked for. Where a flag is not known, the task's flags are named.
+fn task() -> Task {
+    Task::try_parse().unwrap_or_else(|error| {
+        let name = std::env::args().nth(1).unwrap_or_default();
+        if let (ErrorKind::UnknownArgument, Some(task)) = (error.kind(), Task::command().find_subcommand_mut(&name)) {
+            eprintln!("{}", task.render_help());
+        }
+        error.exit()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_of_every_task_are_consistent() {
+        Task::command().debug_assert();
+    }
+
+    #[test]
+    fn unknown_and_contradicting_flags_are_refused() {
+        let task = |words: &[&str]| Task::try_parse_from([&["xtask"], words].concat());
+        assert!(matches!(task(&["bench"]), Ok(Task::BenchClient(_))));
+        assert!(task(&["soak", "--minute", "3"]).is_err());
+        assert!(task(&["soak", "--minutes", "3", "--seconds", "9"]).is_err());
     }
 }

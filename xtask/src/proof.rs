@@ -115,16 +115,3 @@ pub fn sockets(process: u32) -> Result<u64> {
     let is_socket = |path: &Path| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"));
     Ok(fs::read_dir(format!("/proc/{process}/fd"))?.flatten().filter(|entry| is_socket(&entry.path())).count() as u64)
 }
-
-/// The value behind a flag, or its default.
-pub fn flag(arguments: &[String], name: &str, default: u64) -> Result<u64> {
-    match arguments {
-        [] => Ok(default),
-        [flag, value, rest @ ..] if flag == name => {
-            ensure!(rest.len() % 2 == 0, "every flag has a value");
-            value.parse().with_context(|| format!("{name} {value} is no number"))
-        }
-        [_, _, rest @ ..] => flag(rest, name, default),
-        [flag] => bail!("{flag} has no value"),
-    }
-}

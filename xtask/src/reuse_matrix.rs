@@ -9,9 +9,13 @@ const BEGIN: &str = "<!-- reuse-matrix: begin -->\n";
 const END: &str = "<!-- reuse-matrix: end -->\n";
 
 /// What was asked for.
-struct Arguments {
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Connections of each cell
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
     connections: u64,
-    /// `None`: all.
+    /// One server only, whose rows are printed
+    #[arg(long, value_name = "NAME")]
     server: Option<String>,
 }
 
@@ -19,8 +23,7 @@ struct Arguments {
 ///
 /// # Errors
 /// It cannot be built or run; a server is not installed; a share is not offered as asked, or the client's count is not the server's.
-pub fn run(arguments: &[String]) -> Result<()> {
-    let arguments = parse(arguments)?;
+pub fn run(arguments: &Arguments) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace has no directory")?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
@@ -51,20 +54,6 @@ pub fn run(arguments: &[String]) -> Result<()> {
     std::fs::write(&path, page).with_context(|| format!("write {}", path.display()))?;
     eprintln!("wrote {}", path.display());
     Ok(())
-}
-
-fn parse(words: &[String]) -> Result<Arguments> {
-    let mut arguments = Arguments { connections: 20_000, server: None };
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        let value = words.next().with_context(|| format!("{word} needs a value"))?;
-        match word.as_str() {
-            "--connections" => arguments.connections = value.parse().context("--connections needs a number")?,
-            "--server" => arguments.server = Some(value.clone()),
-            _ => bail!("`{word}` is not known; there are --connections N and --server NAME"),
-        }
-    }
-    Ok(arguments)
 }
 
 /// `page` with `table` between its marks.

@@ -6,9 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use clap::value_parser;
 use serde_json::Value;
 
-use crate::proof::{Nginx, anonymous_bytes, flag, tlsdyno};
+use crate::proof::{Nginx, anonymous_bytes, tlsdyno};
 
 /// Growth of memory after warming up that is no leak, in percent.
 const GROWTH_PERCENT_MAX: f64 = 1.0;
@@ -16,15 +17,25 @@ const GROWTH_PERCENT_MAX: f64 = 1.0;
 /// How often memory is read.
 const SAMPLE: Duration = Duration::from_millis(500);
 
-/// Runs and prints it. `--minutes N` (10) or `--seconds N`, `--reload-seconds N` (20): between reloads.
+/// How long it is loaded.
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u64).range(1..))]
+    minutes: u64,
+    /// Instead of minutes; at least 5
+    #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = value_parser!(u64).range(5..))]
+    seconds: Option<u64>,
+    /// Time between reloads of the server
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = value_parser!(u64).range(1..))]
+    reload_seconds: u64,
+}
+
+/// Runs and prints it.
 ///
 /// # Errors
 /// nginx or the load does not start; the counts differ; the memory is not flat.
-pub fn run(arguments: &[String]) -> Result<()> {
-    let seconds = flag(arguments, "--minutes", 10)? * 60;
-    let seconds = flag(arguments, "--seconds", seconds)?;
-    let every = flag(arguments, "--reload-seconds", 20)?;
-    ensure!(seconds >= 5 && every >= 1, "less than 5 seconds, or no time between reloads, shows nothing");
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let seconds = arguments.seconds.unwrap_or(arguments.minutes * 60);
     let program = tlsdyno()?;
     let nginx = Nginx::start(1, 10_000, "log_format short '$status'; access_log log short;")?;
     let mut load = Command::new(program)
@@ -37,7 +48,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         .stderr(Stdio::null())
         .spawn()
         .context("failed to start the load")?;
-    let (samples, reloads) = watch(&nginx, load.id(), seconds, every)?;
+    let (samples, reloads) = watch(&nginx, load.id(), seconds, arguments.reload_seconds)?;
     let output = load_output(&mut load)?;
     let measured: Value = serde_json::from_slice(&output).context("the load printed no result")?;
     nginx.signal("reopen")?;

@@ -5,11 +5,19 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// Builds tlsdyno, makes the matrix of `servers` (all if empty) and writes the table.
+/// What the matrix has.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// All, if none is named
+    #[arg(value_name = "SERVER")]
+    servers: Vec<String>,
+}
+
+/// Builds tlsdyno, makes the matrix and writes the table.
 ///
 /// # Errors
 /// It cannot be built or run; a server is not installed.
-pub fn run(servers: &[String]) -> Result<()> {
+pub fn run(arguments: &Arguments) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace has no directory")?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
@@ -22,7 +30,7 @@ pub fn run(servers: &[String]) -> Result<()> {
     let debug = target.join("debug");
     let output = Command::new(debug.join("examples/stage_matrix"))
         .arg(debug.join("tlsdyno"))
-        .args(servers)
+        .args(&arguments.servers)
         .stderr(Stdio::inherit())
         .output()
         .context("run the matrix")?;

@@ -1,5 +1,10 @@
 //! What is counted as one operation, and where the server offers it.
 
+use std::fmt;
+
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+
 /// One operation of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -17,6 +22,22 @@ pub enum Operation {
     Kept1m,
     /// TCP connect, request, 1 KB, close; no TLS.
     Tcp,
+}
+
+impl ValueEnum for Operation {
+    fn value_variants<'a>() -> &'a [Operation] {
+        &Operation::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()))
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(self.name())
+    }
 }
 
 impl Operation {
