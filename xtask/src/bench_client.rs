@@ -12,12 +12,13 @@ mod operation;
 mod server;
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::value_parser;
 
+use crate::process::cpu_seconds;
+use crate::tlsdyno;
 use client::Client;
 use operation::Operation;
 use server::{Logged, Server};
@@ -57,7 +58,7 @@ pub struct Row {
 /// # Errors
 /// tlsdyno or nginx is missing, or a bar is missed or cannot be judged because ours failed. Another client that is missing or fails is said.
 pub fn run(effort: &Effort) -> Result<()> {
-    ensure!(Client::OwnBareTcp.program().is_some(), "tlsdyno is missing; run `cargo build --release -p tlsdyno` first");
+    tlsdyno::built()?;
     let server = Server::start()?;
     let mut rows = Vec::new();
     for &operation in &effort.operations {
@@ -110,7 +111,7 @@ fn measure(row: &mut Row, program: &Path, server: &Server, seconds: u32) -> Resu
     let arguments = row.client.arguments(row.operation, server, seconds);
     let (before, cpu_before_ns) = (server.counters()?, server.cpu_ns()?);
     let began = Instant::now();
-    let client_s = client_cpu_s(program, &arguments).with_context(|| format!("{} failed", row.client.name()))?;
+    let client_s = cpu_seconds(program, &arguments).with_context(|| format!("{} failed", row.client.name()))?;
     let elapsed_s = began.elapsed().as_secs_f64();
     let (after, cpu_after_ns) = (server.counters()?, server.cpu_ns()?);
     // Reading the counters is itself one connection and one request.
@@ -127,16 +128,4 @@ fn measure(row: &mut Row, program: &Path, server: &Server, seconds: u32) -> Resu
     row.client_busy.push(client_s / elapsed_s);
     row.server_us.push((cpu_after_ns - cpu_before_ns) as f64 / 1e3 / operations as f64);
     Ok(())
-}
-
-/// User and system time of a command on CPU 1, in seconds. The shell's `time` has milliseconds, where /proc has clock ticks.
-fn client_cpu_s(program: &Path, arguments: &[String]) -> Result<f64> {
-    let script = r#"TIMEFORMAT='%3U %3S'; time taskset -c 1 "$@" >/dev/null 2>&1"#;
-    let output =
-        Command::new("timeout").args(["120", "bash", "-c", script, "bash"]).arg(program).args(arguments).output()?;
-    ensure!(output.status.success(), "{} {arguments:?} ended with {}", program.display(), output.status);
-    let text = String::from_utf8(output.stderr)?;
-    let times: Vec<f64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-    ensure!(times.len() == 2, "bash answered `{text}`");
-    Ok(times[0] + times[1])
 }

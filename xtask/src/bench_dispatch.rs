@@ -14,8 +14,10 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use clap::value_parser;
 
+use crate::process::Ending;
 use crate::statistics::{interval_of_median, median};
-use programs::{Dispatcher, Ending, haproxy, own, serve};
+use crate::tlsdyno;
+use programs::{Dispatcher, haproxy, own, serve};
 
 /// How much is measured.
 #[derive(clap::Args)]
@@ -85,8 +87,7 @@ const THEIRS: &str = "haproxy stick table";
 /// A program is missing or fails, HAProxy did not do what it is compared for, or the dispatcher costs more.
 pub fn run(effort: &Effort) -> Result<()> {
     ensure!(effort.rounds >= ROUNDS_MIN, "--rounds must be at least {ROUNDS_MIN}: fewer have no 95 % interval");
-    let tlsdyno = std::env::current_exe()?.with_file_name("tlsdyno");
-    ensure!(tlsdyno.exists(), "{} is missing; run `cargo build --release -p tlsdyno` first", tlsdyno.display());
+    let tlsdyno = tlsdyno::built()?;
     let directory = tempfile::tempdir()?;
     fs::write(directory.path().join("7k.bin"), vec![b'x'; 7 * 1024])?;
     fs::write(directory.path().join("big.bin"), vec![b'x'; (BODY_MIB << 20) as usize])?;

@@ -2,6 +2,7 @@
 //!
 //! Both read the same file from the page cache on CPU 1, in turn, the first of each round by turns; user and system time of the process counts.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::value_parser;
 
+use crate::process::{cpu_seconds, peak_bytes};
 use crate::statistics::{extremes, median};
+use crate::tlsdyno;
 
 /// Requests by client, and the sum of all sizes.
 const MAWK: &str = "{u[$1]++; s+=$10}";
@@ -40,8 +43,7 @@ pub struct Arguments {
 /// # Errors
 /// A program is missing or fails, or `trace show` is slower than mawk.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let tlsdyno = std::env::current_exe()?.with_file_name("tlsdyno");
-    ensure!(tlsdyno.exists(), "{} is missing; run `cargo build --release -p tlsdyno` first", tlsdyno.display());
+    let tlsdyno = tlsdyno::built()?;
     let place = tempfile::tempdir()?;
     println!(
         "| log | MB | mawk MB/s | trace show MB/s | trace show's time of mawk's, by round | memory at most, MiB |"
@@ -50,17 +52,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut slower = 0;
     for log in [synthetic(&tlsdyno, place.path())?, real(place.path())?] {
         let megabytes = fs::metadata(&log.path)?.len() as f64 / 1e6;
-        let text = |path: &Path| path.to_str().context("a path that is no text").map(str::to_owned);
-        let ours = [text(&tlsdyno)?, "trace".to_owned(), "show".to_owned(), text(&log.path)?];
-        let theirs = ["mawk".to_owned(), MAWK.to_owned(), text(&log.path)?];
+        let ours = ["trace".as_ref(), "show".as_ref(), log.path.as_os_str()];
+        let theirs = [MAWK.as_ref(), log.path.as_os_str()];
         let (mut our_s, mut their_s) = (Vec::new(), Vec::new());
         for round in 0..arguments.rounds {
             if round % 2 == 0 {
-                our_s.push(cpu_s(&ours)?);
+                our_s.push(cpu_seconds(&tlsdyno, &ours)?);
             }
-            their_s.push(cpu_s(&theirs)?);
+            their_s.push(cpu_seconds("mawk".as_ref(), &theirs)?);
             if round % 2 != 0 {
-                our_s.push(cpu_s(&ours)?);
+                our_s.push(cpu_seconds(&tlsdyno, &ours)?);
             }
         }
         let ratios: Vec<f64> = our_s.iter().zip(&their_s).map(|(ours, theirs)| ours / theirs).collect();
@@ -71,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             log.name,
             megabytes / median(&their_s),
             megabytes / median(&our_s),
-            peak_mib(&ours)?
+            peak_mib(&tlsdyno, &ours)?
         );
     }
     ensure!(slower == 0, "trace show is slower than mawk");
@@ -98,30 +99,14 @@ fn real(place: &Path) -> Result<Log> {
     Ok(Log { name: "real, 10,000 lines repeated 100 times", path })
 }
 
-/// User and system time of a command on CPU 1, in seconds.
-fn cpu_s(arguments: &[String]) -> Result<f64> {
-    let script = r#"TIMEFORMAT='%3U %3S'; time taskset -c 1 "$@" >/dev/null 2>&1"#;
-    let output = Command::new("bash").args(["-c", script, "bash"]).args(arguments).output()?;
-    ensure!(output.status.success(), "{arguments:?} ended with {}", output.status);
-    let text = String::from_utf8(output.stderr)?;
-    let times: Vec<f64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-    ensure!(times.len() == 2, "bash answered `{text}`");
-    Ok(times[0] + times[1])
-}
-
 /// The most memory that a command had resident, as seen while it ran.
-fn peak_mib(arguments: &[String]) -> Result<f64> {
-    let (program, arguments) = arguments.split_first().context("no program")?;
+fn peak_mib(program: &Path, arguments: &[&OsStr]) -> Result<f64> {
     let mut child = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    let mut peak_kib = 0.0;
+    let mut peak = 0;
     while child.try_wait()?.is_none() {
-        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         // The mark only rises, and is gone when the process ends.
-        if let Some(kib) = line.and_then(|line| line.split_whitespace().next()) {
-            peak_kib = kib.parse()?;
-        }
+        peak = peak_bytes(child.id()).unwrap_or(peak);
         thread::sleep(Duration::from_millis(2));
     }
-    Ok(peak_kib / 1024.0)
+    Ok(peak as f64 / f64::from(1 << 20))
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::statistics::{mean_and_error, median};
+use crate::tlsdyno;
 
 /// How many calibrations of how many seconds, on which server.
 #[derive(clap::Args)]
@@ -48,8 +49,7 @@ const STANDARD_ERRORS: f64 = 2.0;
 /// A calibration fails, or a bar is missed.
 pub fn run(series: &Series) -> Result<()> {
     ensure!(series.runs > 1 && series.seconds >= 1.0, "at least two runs of a second each");
-    let tlsdyno = std::env::current_exe()?.with_file_name("tlsdyno");
-    ensure!(tlsdyno.exists(), "{} is missing; build it first: cargo build --release -p tlsdyno", tlsdyno.display());
+    let tlsdyno = tlsdyno::built()?;
     // Not the user's store: these are no experiments of his.
     let place = tempfile::tempdir()?;
     let mut rows: Vec<Vec<Recovered>> = Vec::new();

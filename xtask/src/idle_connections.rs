@@ -4,14 +4,14 @@
 //! An open loop asks each of as many users as there are connections once in a while; a user keeps its connection. The memory of the process
 //! is read when the first tenth is open and when all are: what is there but once (buffers, histograms) drops out of the difference.
 
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::value_parser;
-use serde_json::Value;
 
-use crate::proof::{Nginx, anonymous_bytes, sockets, tlsdyno};
+use crate::nginx::Nginx;
+use crate::process::{anonymous_bytes, sockets};
+use crate::tlsdyno::{self, Load};
 
 /// Own memory for each idle connection, at most, in bytes.
 const BYTES_MAX: f64 = 4096.0;
@@ -42,24 +42,14 @@ pub struct Arguments {
 /// nginx or the load does not start; connections fail or take too long to open; one takes more than the bar.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let Arguments { connections, per_second } = *arguments;
-    let program = tlsdyno()?;
-    let nginx = Nginx::start(WORKERS, 20_000 - 100, "access_log off;")?;
-    let mut load = Command::new(program)
-        .args(["load", &format!("https://localhost:{}/", nginx.port), "--insecure", "--json", "--cpu", "0"])
-        .args(["--connect-to", &format!("127.0.0.1:{}", nginx.port), "--timeout", "60s"])
-        .args(["--connections", &connections.to_string(), "--rate", &format!("{per_second}/s"), "--duration", "1h"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("failed to start the load")?;
-    let measured = measure(&mut load, connections);
-    // As by Ctrl-C: it prints what it counted.
-    let stopped = Command::new("kill").args(["-INT", &load.id().to_string()]).status()?;
-    ensure!(stopped.success(), "the load had ended");
-    let output = load.wait_with_output()?;
-    let measured = measured.with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
-    let result: Value = serde_json::from_slice(&output.stdout).context("the load printed no result")?;
+    let program = tlsdyno::build()?;
+    let nginx = Nginx::over_tls(WORKERS, 20_000 - 100, "access_log off;")?;
+    let (count, rate) = (connections.to_string(), format!("{per_second}/s"));
+    let arguments = ["--connections", &count, "--rate", &rate, "--duration", "1h", "--timeout", "60s", "--cpu", "0"];
+    let mut load = Load::start(&program, nginx.port, &arguments)?;
+    let measured = measure(&mut load, connections)?;
+    load.interrupt()?;
+    let result = load.result()?;
     println!("{} connections open at once in one process on CPU 0, each with a TLS session of its own", measured.open);
     println!("negotiated {}   errors {}", result["negotiated"], result["errors"]);
     println!(
@@ -93,7 +83,7 @@ impl Measured {
     }
 }
 
-fn measure(load: &mut Child, connections: u64) -> Result<Measured> {
+fn measure(load: &mut Load, connections: u64) -> Result<Measured> {
     let (few, bytes_few) = when_open(load, connections / 10)?;
     let (open, bytes) = when_open(load, connections)?;
     ensure!(open > few, "all connections opened at once: nothing to compare with; use a lower --per-second");
@@ -101,15 +91,15 @@ fn measure(load: &mut Child, connections: u64) -> Result<Measured> {
 }
 
 /// Waits until so many connections are open; answers how many are, and the process's memory.
-fn when_open(load: &mut Child, connections: u64) -> Result<(u64, u64)> {
+fn when_open(load: &mut Load, connections: u64) -> Result<(u64, u64)> {
     let began = Instant::now();
     loop {
-        let before = sockets(load.id())?;
-        let bytes = anonymous_bytes(load.id())?;
+        let before = sockets(load.process())?;
+        let bytes = anonymous_bytes(load.process())?;
         if before >= connections {
             return Ok((before, bytes));
         }
-        if let Some(status) = load.try_wait()? {
+        if let Some(status) = load.ended()? {
             bail!("the load ended by itself: {status}");
         }
         ensure!(began.elapsed() < PATIENCE, "only {before} of {connections} connections opened in time");

@@ -6,12 +6,14 @@ mod bench_trace;
 mod calibrate_series;
 mod idle_connections;
 mod instrument_instructions;
+mod nginx;
 mod openssl_series;
-mod proof;
+mod process;
 mod reuse_matrix;
 mod soak;
 mod stage_matrix;
 mod statistics;
+mod tlsdyno;
 
 use std::process::ExitCode;
 

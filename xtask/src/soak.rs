@@ -2,14 +2,14 @@
 //! up, and its count of answers must be the number of lines in the server's access log.
 
 use std::fs;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::value_parser;
-use serde_json::Value;
 
-use crate::proof::{Nginx, anonymous_bytes, tlsdyno};
+use crate::nginx::Nginx;
+use crate::process::anonymous_bytes;
+use crate::tlsdyno::{self, Load};
 
 /// Growth of memory after warming up that is no leak, in percent.
 const GROWTH_PERCENT_MAX: f64 = 1.0;
@@ -36,21 +36,12 @@ pub struct Arguments {
 /// nginx or the load does not start; the counts differ; the memory is not flat.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let seconds = arguments.seconds.unwrap_or(arguments.minutes * 60);
-    let program = tlsdyno()?;
-    let nginx = Nginx::start(1, 10_000, "log_format short '$status'; access_log log short;")?;
-    let mut load = Command::new(program)
-        .args(["load", &format!("https://localhost:{}/", nginx.port), "--insecure", "--json"])
-        .args(["--reuse", "50%", "--requests-per-connection", "10", "--connections", "64"])
-        .args(["--connect-to", &format!("127.0.0.1:{}", nginx.port)])
-        .args(["--duration", &format!("{seconds}s")])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("failed to start the load")?;
-    let (samples, reloads) = watch(&nginx, load.id(), seconds, arguments.reload_seconds)?;
-    let output = load_output(&mut load)?;
-    let measured: Value = serde_json::from_slice(&output).context("the load printed no result")?;
+    let program = tlsdyno::build()?;
+    let nginx = Nginx::over_tls(1, 10_000, "log_format short '$status'; access_log log short;")?;
+    let shape = ["--reuse", "50%", "--requests-per-connection", "10", "--connections", "64"];
+    let load = Load::start(&program, nginx.port, &[&shape[..], &["--duration", &format!("{seconds}s")]].concat())?;
+    let (samples, reloads) = watch(&nginx, load.process(), seconds, arguments.reload_seconds)?;
+    let measured = load.result()?;
     nginx.signal("reopen")?;
     let warm = samples.len() / 5;
     let (least, most) =
@@ -88,13 +79,6 @@ fn watch(nginx: &Nginx, load: u32, seconds: u64, every: u64) -> Result<(Vec<u64>
         }
     }
     Ok((samples, reloads))
-}
-
-fn load_output(load: &mut std::process::Child) -> Result<Vec<u8>> {
-    let mut output = Vec::new();
-    std::io::Read::read_to_end(load.stdout.as_mut().context("its output is piped")?, &mut output)?;
-    load.wait()?;
-    Ok(output)
 }
 
 fn extremes(samples: &[u64]) -> Option<(u64, u64)> {

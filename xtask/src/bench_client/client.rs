@@ -1,10 +1,10 @@
 //! The clients and their command lines.
 
-use std::env;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::operation::Operation;
 use super::server::Server;
+use crate::{process, tlsdyno};
 
 /// Connections of every client: so many that events come in batches.
 const CONNECTIONS: &str = "256";
@@ -85,10 +85,8 @@ impl Client {
     /// Where its program is: in PATH, or where cargo, Go and distributions install programs.
     pub fn program(self) -> Option<PathBuf> {
         match self {
-            Client::Own(_) | Client::OwnBareTcp => {
-                Some(env::current_exe().ok()?.with_file_name("tlsdyno")).filter(|path| path.exists())
-            }
-            _ => find(self.name()),
+            Client::Own(_) | Client::OwnBareTcp => tlsdyno::built().ok(),
+            _ => process::find(self.name()),
         }
     }
 
@@ -147,13 +145,4 @@ fn own(effort: Option<Effort>, operation: Operation, server: &Server, url: &str,
         words.extend(["--reuse", "100%"]);
     }
     owned(&words)
-}
-
-/// A program in PATH or in one of the directories of cargo, Go and Debian.
-fn find(program: &str) -> Option<PathBuf> {
-    let home = env::var_os("HOME").map(PathBuf::from);
-    let below_home = [".cargo/bin", "go/bin"].iter().filter_map(|place| home.as_ref().map(|home| home.join(place)));
-    let path = env::var_os("PATH").unwrap_or_default();
-    let places: Vec<PathBuf> = env::split_paths(&path).chain(below_home).chain([PathBuf::from("/usr/sbin")]).collect();
-    places.iter().map(|place| place.join(program)).find(|path: &PathBuf| Path::is_file(path))
 }

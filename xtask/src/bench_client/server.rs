@@ -2,29 +2,25 @@
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use tempfile::TempDir;
 
 use super::operation::Operation;
-
-/// Where Debian keeps nginx; not in everybody's PATH.
-const NGINX: &str = "/usr/sbin/nginx";
+use crate::nginx::{self, Nginx, Settings};
+use crate::process;
 
 /// How long the server may take to write its log down after the last connection.
 const LOG_WAIT: Duration = Duration::from_secs(2);
 
 /// nginx, ended when this is dropped.
 pub struct Server {
-    directory: TempDir,
-    master: Child,
-    status_port: u16,
+    /// Its own port answers with the counters.
+    nginx: Nginx,
     /// In the order of [`Operation::ALL`].
     ports: Vec<u16>,
 }
@@ -47,36 +43,18 @@ pub struct Logged {
 
 impl Server {
     pub fn start() -> Result<Server> {
-        let directory = tempfile::tempdir()?;
+        let directory = nginx::directory()?;
         let path = directory.path();
-        // The worker runs as nobody where the master is root.
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
         fs::create_dir(path.join("html"))?;
         fs::set_permissions(path.join("html"), fs::Permissions::from_mode(0o755))?;
         fs::write(path.join("html/1k.bin"), [b'x'; 1024])?;
         fs::write(path.join("html/1m.bin"), vec![b'x'; 1 << 20])?;
         write_certificates(path)?;
-        let mut ports = free_ports(1 + Operation::ALL.len())?;
-        let status_port = ports.remove(0);
-        fs::write(path.join("nginx.conf"), configuration(&ports, status_port))?;
-        let master = Command::new("taskset")
-            .args(["-c", "0", NGINX, "-p"])
-            .arg(path)
-            .args(["-c", "nginx.conf", "-e", "error.log"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("failed to start nginx")?;
-        let server = Server { directory, master, status_port, ports };
-        let began = Instant::now();
-        while server.counters().is_err() {
-            if began.elapsed() > Duration::from_secs(10) {
-                let log = fs::read_to_string(server.directory.path().join("error.log")).unwrap_or_default();
-                bail!("nginx did not start: {log}");
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(server)
+        let mut ports = nginx::free_ports(1 + Operation::ALL.len())?;
+        let port = ports.remove(0);
+        let http = configuration(&ports, port);
+        let settings = Settings { cpu: Some("0"), workers: 1, connections: 4096, http: &http, port };
+        Ok(Server { nginx: Nginx::start(directory, &settings)?, ports })
     }
 
     pub fn port(&self, operation: Operation) -> u16 {
@@ -90,12 +68,12 @@ impl Server {
     }
 
     pub fn ca_file(&self) -> String {
-        self.directory.path().join("ca.pem").display().to_string()
+        self.nginx.file("ca.pem").display().to_string()
     }
 
     /// The server's own counters, over plain HTTP. Asking is itself one connection and one request.
     pub fn counters(&self) -> Result<Counters> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.status_port))?;
+        let mut stream = TcpStream::connect(("127.0.0.1", self.nginx.port))?;
         stream.write_all(b"GET /status HTTP/1.0\r\n\r\n")?;
         let mut text = String::new();
         stream.read_to_string(&mut text)?;
@@ -107,10 +85,7 @@ impl Server {
 
     /// CPU time of the worker.
     pub fn cpu_ns(&self) -> Result<u64> {
-        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.master.id()))?;
-        let worker = children.split_whitespace().next().context("nginx has no worker")?;
-        let account = fs::read_to_string(format!("/proc/{worker}/schedstat"))?;
-        Ok(account.split_whitespace().next().context("an empty schedstat")?.parse()?)
+        process::cpu_ns(self.nginx.worker()?)
     }
 
     /// Waits until the log has all of `requests` since `before`, or no more comes, and reads it.
@@ -133,41 +108,18 @@ impl Server {
     }
 
     fn log(&self) -> std::path::PathBuf {
-        self.directory.path().join("reused.log")
+        self.nginx.file("reused.log")
     }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Asked to quit by its own means, so that the master takes its worker along.
-        let _ = Command::new(NGINX)
-            .arg("-p")
-            .arg(self.directory.path())
-            .args(["-c", "nginx.conf", "-e", "error.log", "-s", "stop"])
-            .stderr(Stdio::null())
-            .status();
-        let _ = self.master.wait();
-    }
-}
-
-fn free_ports(count: usize) -> Result<Vec<u16>> {
-    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
-    Ok(listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect::<std::io::Result<_>>()?)
 }
 
 fn configuration(ports: &[u16], status_port: u16) -> String {
     let servers: String =
         Operation::ALL.iter().zip(ports).map(|(operation, port)| listener(*operation, *port)).collect();
     format!(
-        "worker_processes 1; daemon off; pid nginx.pid; error_log error.log;
-events {{ worker_connections 4096; }}
-http {{
-  log_format reused '$ssl_session_reused';
-  access_log off; root html; sendfile on; keepalive_requests 1000000000; keepalive_timeout 60s;
-  client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;
+        "log_format reused '$ssl_session_reused';
+  access_log off; root html; sendfile on; keepalive_timeout 60s;
   server {{ listen 127.0.0.1:{status_port}; location = /status {{ stub_status; }} }}
-{servers}}}
-"
+{servers}"
     )
 }
 

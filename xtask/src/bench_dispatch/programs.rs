@@ -5,25 +5,17 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::process::{self, Ending};
+
 const DISPATCHER_CPU: &str = "0";
 /// The load's too.
 const SERVER_CPU: &str = "1";
-
-/// A child that ends with the benchmark.
-pub struct Ending(Child);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A running dispatcher.
 pub struct Dispatcher {
@@ -84,9 +76,7 @@ const STICK: &str = include_str!("../../../dyno/src/servers/dispatcher/haproxy_s
 
 /// HAProxy with one thread in TCP mode; it splices responses. `name`: of its files in `directory`.
 pub fn haproxy(name: &str, sticks: bool, backends: &[&str], directory: &Path) -> Result<Dispatcher> {
-    let program =
-        ["/usr/sbin/haproxy", "/usr/local/sbin/haproxy"].map(PathBuf::from).into_iter().find(|path| path.exists());
-    let program = program.context("haproxy is missing; run `scripts/install-packages bench`")?;
+    let program = process::find("haproxy").context("haproxy is missing; run `scripts/install-packages bench`")?;
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let servers: String =
         backends.iter().enumerate().map(|(number, backend)| format!("    server s{number} {backend}\n")).collect();
@@ -110,29 +100,21 @@ pub fn haproxy(name: &str, sticks: bool, backends: &[&str], directory: &Path) ->
 }
 
 impl Dispatcher {
-    /// Loads it; answers what that cost it. CPU time is that of all its threads, from the scheduler.
+    /// Loads it; answers what that cost it.
     pub fn load(&self, tlsdyno: &Path, object: &str, arguments: &[&str]) -> Result<Answered> {
-        let before_ns = self.cpu_ns()?;
+        let process = self.process.0.id();
+        let before_ns = process::cpu_ns(process)?;
         let url = format!("https://{}/{object}", self.address);
         let mut command = Command::new("taskset");
         command.args(["-c", SERVER_CPU]).arg(tlsdyno).args(["load", &url, "--effort", "floor", "--json"]);
         let output = command.args(arguments).output().context("start the load")?;
-        let cpu_us = (self.cpu_ns()? - before_ns) as f64 / 1e3;
+        let cpu_us = (process::cpu_ns(process)? - before_ns) as f64 / 1e3;
         let json: Value = serde_json::from_slice(&output.stdout)
             .with_context(|| format!("the load failed: {}", String::from_utf8_lossy(&output.stderr)))?;
         let errors = json["errors"].as_object().context("the load counts errors")?;
         ensure!(errors.is_empty(), "the load through {} failed: {errors:?}", self.address);
         let count = |name: &str| json["handshakes"][name].as_u64().context("the load counts handshakes");
         Ok(Answered { cpu_us, offered: count("resumed_offered")?, accepted: count("resumed_accepted")? })
-    }
-
-    fn cpu_ns(&self) -> Result<u64> {
-        let mut sum = 0;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.process.0.id()))? {
-            let text = fs::read_to_string(thread?.path().join("schedstat"))?;
-            sum += text.split(' ').next().unwrap_or_default().parse::<u64>().context("read schedstat")?;
-        }
-        Ok(sum)
     }
 
     /// Sees to it that HAProxy did what it is compared for: it learned sessions into its table, and spliced.

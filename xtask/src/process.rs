@@ -1,0 +1,77 @@
+//! Programs and their processes: where they are, what they use, and that they end.
+
+use std::ffi::OsStr;
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::{env, fs};
+
+use anyhow::{Context, Result, ensure};
+
+/// A child that ends with the benchmark.
+pub struct Ending(pub Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A program in PATH or in one of the directories of cargo, Go and Debian.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let home = env::var_os("HOME").map(PathBuf::from);
+    let below_home = [".cargo/bin", "go/bin"].iter().filter_map(|place| home.as_ref().map(|home| home.join(place)));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let of_system = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
+    let places: Vec<PathBuf> = env::split_paths(&path).chain(below_home).chain(of_system).collect();
+    places.iter().map(|place| place.join(program)).find(|path: &PathBuf| Path::is_file(path))
+}
+
+/// User and system time of a command on CPU 1, in seconds. The shell's `time` has milliseconds, where /proc has clock ticks.
+///
+/// # Errors
+/// The command fails, or takes more than two minutes.
+pub fn cpu_seconds(program: &Path, arguments: &[impl AsRef<OsStr> + Debug]) -> Result<f64> {
+    let script = r#"TIMEFORMAT='%3U %3S'; time taskset -c 1 "$@" >/dev/null 2>&1"#;
+    let output =
+        Command::new("timeout").args(["120", "bash", "-c", script, "bash"]).arg(program).args(arguments).output()?;
+    ensure!(output.status.success(), "{} {arguments:?} ended with {}", program.display(), output.status);
+    let text = String::from_utf8(output.stderr)?;
+    let times: Vec<f64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+    ensure!(times.len() == 2, "bash answered `{text}`");
+    Ok(times[0] + times[1])
+}
+
+/// CPU time that the threads of a process have had so far, in nanoseconds, from the scheduler.
+pub fn cpu_ns(process: u32) -> Result<u64> {
+    let mut sum = 0;
+    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+        sum += text.split(' ').next().unwrap_or_default().parse::<u64>().context("read schedstat")?;
+    }
+    Ok(sum)
+}
+
+/// Memory of a process that is its own and not a file's, in bytes.
+pub fn anonymous_bytes(process: u32) -> Result<u64> {
+    status_bytes(process, "RssAnon:")
+}
+
+/// The most memory that a process has had resident so far, in bytes.
+pub fn peak_bytes(process: u32) -> Result<u64> {
+    status_bytes(process, "VmHWM:")
+}
+
+fn status_bytes(process: u32, name: &str) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line =
+        status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name} in /proc"))?;
+    Ok(line.split_whitespace().next().context("no number")?.parse::<u64>()? * 1024)
+}
+
+/// Sockets that a process has open.
+pub fn sockets(process: u32) -> Result<u64> {
+    let is_socket = |path: &Path| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"));
+    Ok(fs::read_dir(format!("/proc/{process}/fd"))?.flatten().filter(|entry| is_socket(&entry.path())).count() as u64)
+}

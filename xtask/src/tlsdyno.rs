@@ -1,0 +1,95 @@
+//! The program that is tried, and a load of it.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::process::Ending;
+
+/// Where the workspace is.
+pub fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a directory of the workspace")
+}
+
+/// The program that the environment variable TLSDYNO names, or the one beside this program, built in the same profile.
+///
+/// # Errors
+/// There is none.
+pub fn built() -> Result<PathBuf> {
+    let path = named().map_or_else(|| std::env::current_exe().map(|path| path.with_file_name("tlsdyno")), Ok)?;
+    ensure!(path.is_file(), "{} is missing; run `cargo build --release -p tlsdyno` first", path.display());
+    Ok(path)
+}
+
+/// The same, brought up to date first if the variable names none.
+///
+/// # Errors
+/// It does not build.
+pub fn build() -> Result<PathBuf> {
+    if named().is_none() {
+        let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+        cargo_build(&["--quiet", "--profile", profile])?;
+    }
+    built()
+}
+
+fn named() -> Option<PathBuf> {
+    std::env::var_os("TLSDYNO").map(PathBuf::from)
+}
+
+fn cargo_build(arguments: &[&str]) -> Result<()> {
+    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(workspace())
+        .args(["build", "-p", "tlsdyno", "--bins"])
+        .args(arguments)
+        .status()
+        .context("failed to run cargo")?;
+    ensure!(status.success(), "tlsdyno does not build");
+    Ok(())
+}
+
+/// A load of a server on this machine; it ends when this is dropped.
+pub struct Load(Ending);
+
+impl Load {
+    /// Starts it on the server's port. What it has to say on standard error is seen at once.
+    pub fn start(program: &Path, port: u16, arguments: &[&str]) -> Result<Load> {
+        let child = Command::new(program)
+            .args(["load", &format!("https://localhost:{port}/"), "--connect-to", &format!("127.0.0.1:{port}")])
+            .args(["--insecure", "--json"])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("failed to start the load")?;
+        Ok(Load(Ending(child)))
+    }
+
+    /// The number of its process.
+    pub fn process(&self) -> u32 {
+        self.0.0.id()
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.0.0.try_wait()?)
+    }
+
+    /// Ends it as Ctrl-C does: it prints what it counted.
+    pub fn interrupt(&self) -> Result<()> {
+        let status = Command::new("kill").args(["-INT", &self.process().to_string()]).status()?;
+        ensure!(status.success(), "the load had ended");
+        Ok(())
+    }
+
+    /// What it printed when it ended.
+    pub fn result(mut self) -> Result<Value> {
+        let mut output = Vec::new();
+        self.0.0.stdout.take().context("its output is piped")?.read_to_end(&mut output)?;
+        self.0.0.wait()?;
+        serde_json::from_slice(&output).context("the load printed no result")
+    }
+}
