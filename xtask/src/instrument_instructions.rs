@@ -8,6 +8,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::tlsdyno::Example;
+
 /// The user "nobody" of every distribution: who counts where root asks for it. Of root, workers would become another user, and then be out
 /// of the reach of valgrind's commands.
 const NOBODY: u32 = 65_534;
@@ -28,25 +30,16 @@ pub struct Arguments {
 /// # Errors
 /// It cannot be built or run; valgrind or a server is not installed.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace has no directory")?;
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .current_dir(root)
-        .args(["build", "--release", "-p", "tlsdyno", "--bins", "--example", "instrument_instructions"])
-        .status()
-        .context("run cargo")?;
-    ensure!(built.success(), "tlsdyno cannot be built");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let release = target.join("release");
+    let built = Example::build("instrument_instructions", true)?;
     let is_root = fs::metadata("/proc/self").context("read who runs this")?.uid() == 0;
     // Copies, because the target directory need not be open to everybody.
     let place = tempfile::tempdir().context("make a directory")?;
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755))?;
-    let copy = |program: &str, name: &str| {
+    let copy = |program: &Path, name: &str| {
         let to = place.path().join(name);
-        fs::copy(release.join(program), &to).with_context(|| format!("copy {program}")).map(|_| to)
+        fs::copy(program, &to).with_context(|| format!("copy {}", program.display())).map(|_| to)
     };
-    let (tlsdyno, counter) = (copy("tlsdyno", "tlsdyno")?, copy("examples/instrument_instructions", "counter")?);
+    let (tlsdyno, counter) = (copy(&built.tlsdyno, "tlsdyno")?, copy(&built.path, "counter")?);
     let keep = arguments.keep.as_deref().map(|directory| prepare(directory, is_root)).transpose()?;
     let mut command = Command::new(counter);
     command

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::tlsdyno::workspace;
+
 /// What of the provider's tests does not need the system's own programs (nginx is linked with the system's OpenSSL).
 const TESTS: [&str; 4] = ["stages::", "vectors::", "processes::", "refusal::"];
 
@@ -18,12 +20,12 @@ struct Series {
 
 /// Builds what is not built yet under `target/openssl-series`, then tests; the first failure ends it.
 pub fn run() -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    let root = workspace();
     let work = root.join("target/openssl-series");
     fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
-    for series in find(&root, &work)? {
+    for series in find(root, &work)? {
         let prefix = build(&series, &work)?;
-        test(&series, &root, &prefix)?;
+        test(&series, root, &prefix)?;
     }
     Ok(())
 }

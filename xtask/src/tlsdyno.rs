@@ -1,8 +1,8 @@
-//! The program that is tried, and a load of it.
+//! The program that is tried, a load of it, and the examples that use it.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -49,6 +49,38 @@ fn cargo_build(arguments: &[&str]) -> Result<()> {
         .context("failed to run cargo")?;
     ensure!(status.success(), "tlsdyno does not build");
     Ok(())
+}
+
+/// An example of tlsdyno, and the program beside it.
+pub struct Example {
+    /// The program that it gets as its first argument.
+    pub tlsdyno: PathBuf,
+    pub path: PathBuf,
+}
+
+impl Example {
+    /// Builds both, optimised or for debugging, with what cargo says of that on standard error.
+    ///
+    /// # Errors
+    /// They do not build.
+    pub fn build(name: &str, is_optimised: bool) -> Result<Example> {
+        let (profile, directory) = if is_optimised { ("release", "release") } else { ("dev", "debug") };
+        cargo_build(&["--profile", profile, "--example", name])?;
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from);
+        let directory = target.join(directory);
+        Ok(Example { tlsdyno: directory.join("tlsdyno"), path: directory.join("examples").join(name) })
+    }
+
+    /// What one prints that was built for debugging.
+    ///
+    /// # Errors
+    /// It does not build, or cannot be started.
+    pub fn output(name: &str, arguments: &[String]) -> Result<Output> {
+        let Example { tlsdyno, path } = Example::build(name, false)?;
+        let mut command = Command::new(&path);
+        command.arg(tlsdyno).args(arguments).stderr(Stdio::inherit());
+        command.output().with_context(|| format!("run {}", path.display()))
+    }
 }
 
 /// A load of a server on this machine; it ends when this is dropped.
