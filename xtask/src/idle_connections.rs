@@ -32,7 +32,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 19_000, value_parser = value_parser!(u64).range(100..))]
     connections: u64,
     /// How many open in a second
-    #[arg(long, value_name = "N", default_value_t = 700, value_parser = value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 250, value_parser = value_parser!(u64).range(1..))]
     per_second: u64,
 }
 
