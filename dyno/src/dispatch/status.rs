@@ -28,7 +28,7 @@ pub struct BackendStatus {
 }
 
 /// One table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableStatus {
     /// What is in it.
     pub name: String,
@@ -90,6 +90,8 @@ impl Status {
             refused: table.refused.load(Relaxed),
         };
         let memory = &shared.memory;
+        // No policy has needed that table so far.
+        let no_objects = || TableStatus { name: "objects".to_owned(), ..TableStatus::default() };
         let counts = totals(shared);
         let unlearnable_kinds = memory.unlearnable_kinds();
         Status {
@@ -103,7 +105,7 @@ impl Status {
                 table("ticket_keys", &memory.names),
                 table("session_ids", &memory.ids),
                 table("addresses", &memory.addresses),
-                table("objects", &memory.objects),
+                memory.objects().map_or_else(no_objects, |objects| table("objects", objects)),
             ],
             counts: counts.into_iter().map(|(name, _, count)| (name.to_owned(), count)).collect(),
         }

@@ -68,11 +68,17 @@ mod tests {
         now_s: u32,
     }
 
+    fn memory(objects: usize) -> Memory {
+        let memory = Memory::new(objects);
+        memory.keep_objects();
+        memory
+    }
+
     impl Site {
         fn new(backends: u8) -> Site {
             let backend = |slot: u8| Backend { name: slot.to_string(), address: ([127, 0, 0, 1], slot.into()).into() };
             Site {
-                memory: Memory::new(4096),
+                memory: memory(4096),
                 router: Router::new(Policy::Lard, 0),
                 targets: (0..backends).map(|slot| Target { slot, backend: backend(slot) }).collect(),
                 usable: (1 << backends) - 1,
@@ -159,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_full_table_gives_up_what_was_not_asked_for_the_longest() {
-        let mut site = Site { memory: Memory::new(8), ..Site::new(1) };
+        let mut site = Site { memory: memory(8), ..Site::new(1) };
         for second in 1..=8 {
             site.now_s = second;
             site.ask(&format!("/{second}"));
@@ -170,7 +176,7 @@ mod tests {
         site.ask("/9");
         let known = |site: &Site, path: &str| site.memory.slot_of_object(site.memory.object(path.as_bytes()), 10) != 0;
         assert!(known(&site, "/1") && known(&site, "/9") && !known(&site, "/2") && known(&site, "/3"));
-        assert_eq!(site.memory.objects.live(10), 8);
+        assert_eq!(site.memory.objects().unwrap().live(10), 8);
     }
 
     proptest! {
@@ -203,7 +209,7 @@ mod tests {
                         prop_assert!(load == least || (load < 2 * LARD_HIGH && (load <= LARD_HIGH || least >= LARD_LOW)));
                     }
                 }
-                prop_assert!(site.memory.objects.live(site.now_s) <= 40);
+                prop_assert!(site.memory.objects().unwrap().live(site.now_s) <= 40);
                 site.now_s += 1;
             }
         }

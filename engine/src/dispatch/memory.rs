@@ -4,6 +4,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use tlsdyno_wire::session_keys::{IDENTITIES, SessionId, SessionKeys, Ticket};
@@ -20,8 +21,10 @@ pub struct Memory {
     pub ids: Table,
     /// Client addresses.
     pub addresses: Table,
-    /// Paths of requests.
-    pub objects: Table,
+    /// Paths of requests; not there before [`Memory::keep_objects`].
+    objects: OnceLock<Table>,
+    /// For how many objects.
+    objects_max: usize,
     /// For tickets of similar length: how many names in a row nobody had met before.
     strangers: [AtomicU32; 64],
     /// Keyed by chance, so that nobody can choose what falls into the same set.
@@ -98,13 +101,14 @@ impl Offer {
 }
 
 impl Memory {
-    /// Tables for so many session IDs, as many addresses, and as many objects.
+    /// Tables for so many session IDs, as many addresses, and as many objects where these are kept.
     pub fn new(entries: usize) -> Memory {
         Memory {
             names: Table::new(NAMES),
             ids: Table::new(entries),
             addresses: Table::new(entries),
-            objects: Table::new(entries),
+            objects: OnceLock::new(),
+            objects_max: entries,
             strangers: std::array::from_fn(|_| AtomicU32::new(0)),
             hasher: RandomState::new(),
         }
@@ -192,6 +196,17 @@ impl Memory {
         self.ids.update(self.hasher.hash_one(id.bytes()), now_s, |_| known);
     }
 
+    /// Makes the table of objects, which only [`super::Policy::Lard`] needs, if it is not there yet. For whoever changes the settings: it allocates, and
+    /// loops must not.
+    pub fn keep_objects(&self) {
+        self.objects.get_or_init(|| Table::new(self.objects_max));
+    }
+
+    /// The table of objects; `None` if they were never kept.
+    pub fn objects(&self) -> Option<&Table> {
+        self.objects.get()
+    }
+
     /// The object that requests with this path ask for.
     pub fn object(&self, path: &[u8]) -> Object {
         Object(self.hasher.hash_one(path))
@@ -199,14 +214,14 @@ impl Memory {
 
     /// The slot that this object was sent to last, as a mask.
     pub fn slot_of_object(&self, object: Object, now_s: u32) -> u64 {
-        self.objects.get(object.0, now_s).map_or(0, |known| known.accepted)
+        self.objects().and_then(|objects| objects.get(object.0, now_s)).map_or(0, |known| known.accepted)
     }
 
     /// Notes which slot an object is sent to. As it is noted at each request, what a full set gives up first is what nobody has asked for the longest.
     pub fn note_object(&self, object: Object, slot: u8, now_s: u32, timeout_s: u32) {
         let known = Known { accepted: 1 << slot, expires_s: now_s.saturating_add(timeout_s), ..Known::default() };
-        if self.objects.get(object.0, now_s) != Some(known) {
-            self.objects.update(object.0, now_s, |_| known);
+        if let Some(objects) = self.objects().filter(|objects| objects.get(object.0, now_s) != Some(known)) {
+            objects.update(object.0, now_s, |_| known);
         }
     }
 
@@ -230,7 +245,8 @@ impl Memory {
 
     /// Other backends have got these slots.
     pub fn forget_slots(&self, slots: u64) {
-        [&self.names, &self.ids, &self.addresses, &self.objects].iter().for_each(|table| table.forget_slots(slots));
+        let tables = [&self.names, &self.ids, &self.addresses].into_iter().chain(self.objects());
+        tables.for_each(|table| table.forget_slots(slots));
     }
 }
 

@@ -7,7 +7,7 @@ use super::counters::Counts;
 use super::limits::BACKENDS_MAX;
 use super::memory::Memory;
 use super::per_address::PerAddress;
-use super::settings::{Backend, Settings, SettingsError};
+use super::settings::{Backend, Policy, Settings, SettingsError};
 
 /// How far the end has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +133,9 @@ impl Shared {
                 slot.wanted.store(false, Ordering::Relaxed);
             }
         }
+        if settings.policy == Policy::Lard {
+            self.memory.keep_objects();
+        }
         *snapshot = Arc::new(Snapshot { settings, targets });
         self.generation.fetch_add(1, Ordering::Release);
         Ok(())
@@ -188,5 +191,32 @@ impl Shared {
     pub(super) fn usable(&self, targets: &[Target]) -> u64 {
         let up = targets.iter().filter(|target| !self.slots[usize::from(target.slot)].down.load(Ordering::Relaxed));
         up.fold(0, |mask, target| mask | 1 << target.slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_kept_once_the_policy_is_lard() {
+        let backend = Backend { name: "one".to_owned(), address: ([127, 0, 0, 1], 1).into() };
+        let with = |policy| Settings {
+            backends: vec![backend.clone()],
+            policy,
+            proxy_header: Default::default(),
+            limits: Default::default(),
+            session_timeout_s: 300,
+            check: Default::default(),
+        };
+        let shared = Shared::new(with(Policy::Session), 1, 64).unwrap();
+        assert!(shared.memory.objects().is_none(), "4 MiB that nobody needs");
+        shared.replace(with(Policy::Lard)).unwrap();
+        assert_eq!(shared.memory.objects().map(|objects| objects.capacity()), Some(64));
+        let object = shared.memory.object(b"/a");
+        shared.memory.note_object(object, 0, 1, 300);
+        shared.replace(with(Policy::Session)).unwrap();
+        shared.replace(with(Policy::Lard)).unwrap();
+        assert_eq!(shared.memory.slot_of_object(object, 2), 1, "what was known is not thrown away");
     }
 }

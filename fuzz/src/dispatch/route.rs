@@ -7,7 +7,6 @@ use tlsdyno_engine::dispatch::learn::{Lesson, Outcome, Student};
 use tlsdyno_engine::dispatch::limits::BACKENDS_MAX;
 use tlsdyno_engine::dispatch::memory::{Memory, Object};
 use tlsdyno_engine::dispatch::route::{Choices, Reason, Router};
-use tlsdyno_engine::dispatch::table::Table;
 use tlsdyno_engine::dispatch::{Backend, Policy, Target};
 use tlsdyno_wire::http::{TargetReader, target_path};
 use tlsdyno_wire::session_keys::ClientReader;
@@ -81,6 +80,9 @@ impl Site {
             now_s: 1,
             piece,
         };
+        if policy == Policy::Lard {
+            site.memory.keep_objects();
+        }
         let fresh = || match policy {
             Policy::Lard => Follows::Request(TargetReader::new(HELLO_MAX), Vec::new()),
             _ => Follows::Hello(ClientReader::new(HELLO_MAX)),
@@ -192,9 +194,8 @@ impl Site {
     }
 
     fn assert_bounded(&self) {
-        let Memory { names, ids, addresses, objects, .. } = &self.memory;
-        let tables: [&Table; 4] = [names, ids, addresses, objects];
-        for table in tables {
+        let Memory { names, ids, addresses, .. } = &self.memory;
+        for table in [names, ids, addresses].into_iter().chain(self.memory.objects()) {
             assert!(table.live(self.now_s) <= table.capacity());
         }
         assert!(self.memory.ids.capacity() == TABLE_ENTRIES && self.memory.addresses.live(self.now_s) <= 1);
