@@ -18,17 +18,16 @@ use crate::experiment::exchange::{exchange, plain_get};
 use crate::experiment::hardware::quota_check;
 use crate::experiment::job::{ConnectionsSpec, Job, TargetSpec};
 use crate::experiment::load_process::LoadProcess;
+use crate::servers::cpu::at_rest;
 use crate::servers::dispatcher::{self, Dispatcher};
 use crate::servers::{self, Instance, RunDirectory, ServerSpec};
 use crate::store::Locality;
 use crate::trace::{self, Site};
 
-/// Pause between two looks at CPU accounts that still move.
-const SETTLING_STEP: Duration = Duration::from_millis(2);
-/// Most of these looks.
-const SETTLING_STEPS: u32 = 20;
 /// How long a dispatcher may take until it has counted the last connections of a block.
 const COUNTED_WITHIN: Duration = Duration::from_millis(500);
+/// Pause between two looks at its counts.
+const COUNTING_STEP: Duration = Duration::from_millis(2);
 
 /// The servers that share their sessions in one way.
 pub struct Group {
@@ -231,17 +230,9 @@ impl ClusterRig {
     /// # Errors
     /// A process has died ([`Exit::Server`]), or cannot be accounted for.
     pub fn usage(&mut self, index: usize, connections: Option<u64>) -> Result<Usage> {
-        let mut last = self.cpu(index)?;
-        for _ in 0..SETTLING_STEPS {
-            std::thread::sleep(SETTLING_STEP);
-            let now = self.cpu(index)?;
-            if now == last {
-                break;
-            }
-            last = now;
-        }
-        last.connections = counted(&mut self.stands[index].dispatcher, connections.unwrap_or(0))?;
-        Ok(last)
+        let mut usage = at_rest(|| self.cpu(index))?;
+        usage.connections = counted(&mut self.stands[index].dispatcher, connections.unwrap_or(0))?;
+        Ok(usage)
     }
 
     fn cpu(&mut self, index: usize) -> Result<Usage> {
@@ -327,7 +318,7 @@ fn counted(dispatcher: &mut Dispatcher, wanted: u64) -> Result<Vec<u64>> {
         if counts.iter().sum::<u64>() >= wanted || Instant::now() > limit {
             return Ok(counts);
         }
-        std::thread::sleep(SETTLING_STEP);
+        std::thread::sleep(COUNTING_STEP);
     }
 }
 

@@ -232,28 +232,18 @@ impl Session<'_> {
             started_ns,
             // The silence before the first and after the last arrival is part of the load.
             elapsed_ns: timed.map_or(0, |timed| timed.for_ns).max(outcome.elapsed_ns),
-            hits: outcome.hits,
-            body_bytes: outcome.body_bytes,
             server_cpu_ns: used.backends_ns.iter().sum(),
-            client_cpu_ns: outcome.client_cpu_ns,
             companion_cpu_ns: used.companions_ns,
-            connections: outcome.connections,
-            handshakes_full: outcome.handshakes_full,
-            resumed_intended: outcome.resumed_intended,
-            resumed_offered: outcome.resumed_offered,
-            resumed_accepted: outcome.resumed_accepted,
-            errors: outcome.errors,
             steal_ns: manifest::steal_ns().saturating_sub(steal_before),
             client_bound: verdict.load_bound,
             valid: verdict.valid,
             warnings: verdict.warnings,
-            phases: outcome.phases,
             cluster: Some(ClusterBlock {
                 dispatcher_cpu_ns: used.dispatcher_ns,
                 backends: backends.collect(),
                 unserved: outcome.unserved,
             }),
-            ..Block::default()
+            ..outcome.into_block()
         })
     }
 }

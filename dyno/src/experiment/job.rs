@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Script, Scripts};
 
+use crate::store::Block;
+
 pub use workload::{HarSpec, NamesSpec, OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec, hundred};
 
 /// What the load process needs to know once.
@@ -252,4 +254,24 @@ pub struct OutcomeRecord {
     pub unserved: u64,
     /// The run was stopped before its end.
     pub stopped: bool,
+}
+
+impl OutcomeRecord {
+    /// What the client alone knows of a block; the rest is as by default.
+    pub fn into_block(self) -> Block {
+        Block {
+            elapsed_ns: self.elapsed_ns,
+            hits: self.hits,
+            body_bytes: self.body_bytes,
+            client_cpu_ns: self.client_cpu_ns,
+            connections: self.connections,
+            handshakes_full: self.handshakes_full,
+            resumed_intended: self.resumed_intended,
+            resumed_offered: self.resumed_offered,
+            resumed_accepted: self.resumed_accepted,
+            errors: self.errors,
+            phases: self.phases,
+            ..Block::default()
+        }
+    }
 }

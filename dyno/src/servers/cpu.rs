@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 
@@ -10,6 +12,28 @@ use super::process_tree::ProcessStat;
 
 /// Nanoseconds per clock tick of `/proc/PID/stat`: USER_HZ is 100 on every Linux platform that Rust supports.
 const TICK_NS: u64 = 10_000_000;
+
+/// Pause between two looks at accounts that still move.
+const SETTLING_STEP: Duration = Duration::from_millis(2);
+/// Most of these looks.
+const SETTLING_STEPS: u32 = 20;
+
+/// What `read` says of a server that has come to rest: the last closes are still its work. One that does not rest is read for 40 ms.
+///
+/// # Errors
+/// What `read` says.
+pub fn at_rest<T: PartialEq>(mut read: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut last = read()?;
+    for _ in 0..SETTLING_STEPS {
+        thread::sleep(SETTLING_STEP);
+        let now = read()?;
+        if now == last {
+            break;
+        }
+        last = now;
+    }
+    Ok(last)
+}
 
 /// Where a server's CPU time is read.
 #[derive(Debug)]

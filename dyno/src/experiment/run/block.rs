@@ -1,7 +1,7 @@
 //! One block: the server is there, the load runs, CPU time is read before and after, and the result is judged.
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use tlsdyno_tls::Stage;
@@ -15,6 +15,7 @@ use crate::experiment::schedule::typical_users;
 use crate::experiment::verify::{
     Achieved, Capacity, Expected, ExpectedFull, Verdict, differs, reuse_warning, tls_faults, verify,
 };
+use crate::servers::cpu::at_rest;
 use crate::servers::{self, Instance};
 use crate::store::{Block, Kind};
 
@@ -58,25 +59,14 @@ impl Session<'_> {
         Ok(Block {
             configuration: index,
             started_ns,
-            elapsed_ns: outcome.elapsed_ns,
-            hits: outcome.hits,
-            body_bytes: outcome.body_bytes,
             server_cpu_ns,
-            client_cpu_ns: outcome.client_cpu_ns,
             companion_cpu_ns,
-            connections: outcome.connections,
-            handshakes_full: outcome.handshakes_full,
-            resumed_intended: outcome.resumed_intended,
-            resumed_offered: outcome.resumed_offered,
-            resumed_accepted: outcome.resumed_accepted,
-            errors: outcome.errors,
             steal_ns: manifest::steal_ns().saturating_sub(steal_before),
             pace_ps: pace_after.since(&pace_before),
             client_bound: verdict.client_bound,
             valid: verdict.valid,
             warnings: verdict.warnings,
-            phases: outcome.phases,
-            ..Block::default()
+            ..outcome.into_block()
         })
     }
 
@@ -154,22 +144,11 @@ impl Session<'_> {
 
     /// CPU time of the server, read when it has come to rest: the last closes are still its work.
     fn server_cpu_ns(&mut self, index: usize) -> Result<u64> {
-        const SETTLING_STEP: Duration = Duration::from_millis(2);
-        const SETTLING_STEPS: u32 = 20;
         let stand = &mut self.rig.stands[index];
         let name = stand.model.name.clone();
         let instance = stand.instance().with_context(|| format!("the server of \"{name}\" does not run"))?;
         let died = |_: &Instance, obituary: &str| format!("configuration \"{name}\": {obituary}");
-        let mut last = instance.living_cpu_ns(died)?;
-        for _ in 0..SETTLING_STEPS {
-            std::thread::sleep(SETTLING_STEP);
-            let now = instance.living_cpu_ns(died)?;
-            if now == last {
-                break;
-            }
-            last = now;
-        }
-        Ok(last)
+        at_rest(|| instance.living_cpu_ns(died))
     }
 
     /// CPU time of the servers that this one needs beside it.
