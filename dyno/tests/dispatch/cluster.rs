@@ -8,23 +8,13 @@ use std::path::Path;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
-use tlsdyno::servers::{self, CertificateKind, Instance, ServerKind, ServerSpec, ServerTls, SessionCache};
-use tlsdyno_tls::Version;
+use tlsdyno::servers::{self, CertificateKind, Instance, ServerKind, ServerSpec};
 
 use crate::crowd::{LARGE, SMALL};
+pub use crate::stacks::sessions::Sessions;
 use crate::support::{Dispatcher, tlsdyno};
 
-/// How sessions are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sessions {
-    Ids,
-    Tickets12,
-    Tickets13,
-}
-
 impl Sessions {
-    pub const ALL: [Sessions; 3] = [Sessions::Ids, Sessions::Tickets12, Sessions::Tickets13];
-
     /// As tables call it.
     pub fn name(self) -> &'static str {
         match self {
@@ -32,10 +22,6 @@ impl Sessions {
             Sessions::Tickets12 => "TLS 1.2 ticket",
             Sessions::Tickets13 => "TLS 1.3 ticket",
         }
-    }
-
-    fn version(self) -> Version {
-        if self == Sessions::Tickets13 { Version::Tls13 } else { Version::Tls12 }
     }
 }
 
@@ -60,12 +46,7 @@ impl Cluster {
             }
             let certificate = servers::certificates::create(CertificateKind::P256, directory.path()).unwrap();
             let mut spec = ServerSpec::new(kind.clone(), docroot);
-            let (tickets, session_cache) = match sessions {
-                Sessions::Ids => (false, SessionCache::Shared),
-                Sessions::Tickets12 | Sessions::Tickets13 => (true, SessionCache::Off),
-            };
-            let versions = vec![sessions.version()];
-            spec.tls = Some(ServerTls { versions, tickets, session_cache, ..ServerTls::new(certificate) });
+            spec.tls = Some(sessions.tls(certificate));
             cluster.servers.push(servers::start(&spec, directory.path()).unwrap());
             cluster._directories.push(directory);
         }

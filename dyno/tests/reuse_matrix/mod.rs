@@ -12,13 +12,11 @@ use anyhow::{Context, Result, bail, ensure};
 use rustls::version::{TLS12, TLS13};
 use serde_json::Value;
 use tlsdyno::servers::session_log::SessionLog;
-use tlsdyno::servers::{
-    self, CertificateKind, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls, SessionCache, SessionCounts,
-};
-use tlsdyno_tls::Version;
+use tlsdyno::servers::{self, CertificateKind, Instance, RunDirectory, ServerKind, ServerSpec, SessionCounts};
 
 use crate::stacks::go_server::GoServer;
 use crate::stacks::rustls_server;
+pub use crate::stacks::sessions::Sessions;
 
 const CONTENT: [u8; 1024] = [b'x'; 1024];
 /// Connections of the load at a time.
@@ -64,21 +62,7 @@ impl fmt::Display for Server {
     }
 }
 
-/// How sessions are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sessions {
-    Ids,
-    Tickets12,
-    Tickets13,
-}
-
 impl Sessions {
-    pub const ALL: [Sessions; 3] = [Sessions::Ids, Sessions::Tickets12, Sessions::Tickets13];
-
-    fn version(self) -> Version {
-        if self == Sessions::Tickets13 { Version::Tls13 } else { Version::Tls12 }
-    }
-
     /// Why this server cannot resume so.
     pub fn impossible(self, server: Server) -> Option<&'static str> {
         let is = server == Server::Go && self == Sessions::Ids;
@@ -182,12 +166,7 @@ fn start_driver(kind: ServerKind, sessions: Sessions, directory: &Path) -> Resul
     servers::run_directory::make_passable(&docroot)?;
     fs::write(docroot.join("1k.bin"), CONTENT)?;
     let certificate = servers::certificates::create(CertificateKind::P256, directory)?;
-    let (tickets, session_cache) = match sessions {
-        Sessions::Ids => (false, SessionCache::Shared),
-        Sessions::Tickets12 | Sessions::Tickets13 => (true, SessionCache::Off),
-    };
-    let versions = vec![sessions.version()];
-    let tls = ServerTls { versions, tickets, session_cache, ..ServerTls::new(certificate) };
+    let tls = sessions.tls(certificate);
     let spec = ServerSpec { tls: Some(tls), log_sessions: true, ..ServerSpec::new(kind, docroot) };
     Ok(Running::Driver(Box::new(servers::start(&spec, directory)?)))
 }
