@@ -7,6 +7,7 @@ mod harness;
 mod meddler;
 mod openssl_server;
 mod over_sockets;
+mod processes;
 mod refusals;
 mod rustls_server;
 mod shim_stages;

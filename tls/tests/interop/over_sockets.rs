@@ -1,104 +1,20 @@
-//! Interoperation over sockets: Go's crypto/tls and nginx in processes of their own, rustls in a thread. Unix sockets, so that no test
-//! needs a free port.
+//! Interoperation over sockets: Go's crypto/tls and nginx in processes of their own, rustls in a thread.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use openssl::pkey::PKey;
-use openssl::x509::X509;
 use rustls::ServerConnection;
-use tempfile::TempDir;
 use tlsdyno_tls::suite::Protection;
-use tlsdyno_tls::{Config, Effort, Error, Group, Session, SessionKind, Settings, Suite, Version};
+use tlsdyno_tls::{Config, Effort, Group, Session, SessionKind, Settings, Suite, Version};
 
-use crate::harness::{Caller, EFFORTS, KeyKind, answer, config, identity, is_tls13, keys_for, narrow, pattern};
+use crate::harness::{Caller, EFFORTS, KeyKind, answer, config, is_tls13, keys_for, narrow};
+use crate::processes::{Call, PATIENCE, Process, Reporter, directory_with};
 use crate::rustls_server::rustls_config;
-
-/// How long any one step may take before the test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A server process that ends with the test, and its private directory.
-pub struct Process {
-    pub child: Child,
-    pub directory: TempDir,
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Process {
-    fn socket(&self) -> PathBuf {
-        self.directory.path().join("socket")
-    }
-
-    pub fn call(&self, config: &Arc<Config>, session: Option<Session>) -> Call {
-        Call::new(UnixStream::connect(self.socket()).unwrap(), config, session)
-    }
-}
-
-/// A client's connection over a socket.
-pub struct Call {
-    stream: UnixStream,
-    pub caller: Caller,
-}
-
-impl Call {
-    /// Shakes hands.
-    fn new(stream: UnixStream, config: &Arc<Config>, session: Option<Session>) -> Call {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut call = Call { stream, caller: Caller::new(config, session) };
-        call.until(|caller| caller.client.is_connected());
-        call
-    }
-
-    /// Asks for answers of several lengths, as [`crate::harness::answer`] gives them.
-    pub fn ask(&mut self) {
-        for length in [1, 100, 40_000] {
-            self.caller.taken.data.clear();
-            self.caller.request(length);
-            self.until(|caller| caller.taken.data.len() >= length);
-            assert!(self.caller.taken.data == pattern(length));
-        }
-    }
-
-    fn until(&mut self, done: impl Fn(&Caller) -> bool) {
-        loop {
-            self.stream.write_all(&std::mem::take(&mut self.caller.output)).unwrap();
-            if done(&self.caller) {
-                return;
-            }
-            let mut buffer = [0; 4096];
-            let length = self.stream.read(&mut buffer).expect("the server answers in time");
-            let result: Result<(), Error> = match length {
-                0 => self.caller.client.end_of_input(),
-                _ => self.caller.receive(&mut buffer[..length]),
-            };
-            result.unwrap();
-            assert!(length > 0 || done(&self.caller), "the server closed");
-        }
-    }
-}
-
-/// Private directory with the identity as PEM files `certificate.pem` and `key.pem`.
-pub fn directory_with(key: KeyKind) -> TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    let identity = identity(key);
-    let certificate = X509::from_der(&identity.certificate_der).unwrap().to_pem().unwrap();
-    std::fs::write(directory.path().join("certificate.pem"), certificate).unwrap();
-    let key = PKey::private_key_from_pkcs8(&identity.key_pkcs8).unwrap();
-    std::fs::write(directory.path().join("key.pem"), key.private_key_to_pem_pkcs8().unwrap()).unwrap();
-    directory
-}
 
 /// The Go server, built once per test run; Go's own cache makes later runs short.
 static GO_SERVER: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -117,17 +33,15 @@ static GO_SERVER: LazyLock<PathBuf> = LazyLock::new(|| {
     program
 });
 
-struct GoServer {
-    process: Process,
-    lines: BufReader<ChildStdout>,
-}
+struct GoServer(Reporter);
 
 impl GoServer {
     fn start(key: KeyKind, suite: Suite, group: Group) -> GoServer {
         let directory = directory_with(key);
         let path = |name: &str| directory.path().join(name);
         let tls12 = if is_tls13(suite) { 0 } else { suite.code() };
-        let mut child = Command::new(&*GO_SERVER)
+        let mut command = Command::new(&*GO_SERVER);
+        command
             .arg("-socket")
             .arg(path("socket"))
             .arg("-certificate")
@@ -136,30 +50,17 @@ impl GoServer {
             .arg(path("key.pem"))
             .args(["-suite", &tls12.to_string(), "-group", &group.code().to_string()])
             // Static RSA is off by default in Go.
-            .env("GODEBUG", "tlsrsakex=1")
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        let mut server = GoServer { process: Process { child, directory }, lines };
-        assert_eq!(server.line(), "listening");
-        server
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
+            .env("GODEBUG", "tlsrsakex=1");
+        GoServer(Reporter::start(&mut command, directory))
     }
 
     fn exchange(&mut self, config: &Arc<Config>, session: Option<Session>) -> Caller {
-        let mut call = self.process.call(config, session);
-        call.ask();
-        let handshake = call.caller.handshake();
+        let (caller, said) = self.0.exchange(config, session);
+        let handshake = caller.handshake();
         let version = if handshake.version == Version::Tls13 { 0x0304 } else { 0x0303 };
         let expected = format!("{version:#06x} {:#06x} {}", handshake.suite.code(), handshake.resumed.is_some());
-        assert_eq!(self.line(), expected);
-        call.caller
+        assert_eq!(said, expected);
+        caller
     }
 }
 

@@ -1,15 +1,14 @@
 //! Interoperation with GnuTLS, in a process of its own.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, LazyLock};
 
 use tlsdyno_tls::suite::{KeyExchange, Protection};
 use tlsdyno_tls::{Config, Effort, Group, Session, SessionKind, Settings, Suite};
 
 use crate::harness::{Caller, EFFORTS, KeyKind, config, is_tls13, keys_for, narrow};
-use crate::over_sockets::{Process, directory_with};
+use crate::processes::{Reporter, directory_with};
 use crate::with_openssl::{groups_of, narrow_with_curve};
 
 /// The server, built once per test run.
@@ -29,41 +28,25 @@ enum Keeps {
     Ids,
 }
 
-struct GnutlsServer {
-    process: Process,
-    lines: BufReader<ChildStdout>,
-}
+struct GnutlsServer(Reporter);
 
 impl GnutlsServer {
     /// One that speaks this suite only; groups in this order, and the certificate's curve.
     fn start(key: KeyKind, suite: Suite, groups: &[Group], keeps: Keeps) -> GnutlsServer {
         let directory = directory_with(key);
         let path = |name: &str| directory.path().join(name);
-        let mut child = Command::new(&*SERVER)
+        let mut command = Command::new(&*SERVER);
+        command
             .args([path("socket"), path("certificate.pem"), path("key.pem")])
             .arg(priority(key, suite, groups))
-            .arg(if keeps == Keeps::Tickets { "tickets" } else { "ids" })
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        let mut server = GnutlsServer { process: Process { child, directory }, lines };
-        assert_eq!(server.line(), "listening");
-        server
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
+            .arg(if keeps == Keeps::Tickets { "tickets" } else { "ids" });
+        GnutlsServer(Reporter::start(&mut command, directory))
     }
 
     /// What GnuTLS says of the connection must be what the client thinks.
     fn exchange(&mut self, config: &Arc<Config>, session: Option<Session>) -> Caller {
-        let mut call = self.process.call(config, session);
-        call.ask();
-        let handshake = call.caller.handshake();
-        let said = self.line();
+        let (caller, said) = self.0.exchange(config, session);
+        let handshake = caller.handshake();
         let mut words = said.split(' ');
         let version = format!("TLS{}", handshake.version);
         assert_eq!(words.next(), Some(&version[..]));
@@ -74,7 +57,7 @@ impl GnutlsServer {
             assert_eq!(group, Some(group_name(agreed)));
         }
         assert_eq!(words.next(), Some(&handshake.resumed.is_some().to_string()[..]));
-        call.caller
+        caller
     }
 }
 
