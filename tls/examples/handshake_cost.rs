@@ -33,6 +33,21 @@ impl Entropy for Constant {
 #[derive(Default)]
 struct Sessions(Option<Session>);
 
+/// As the load engine where no session is to be resumed.
+struct NoSessions;
+
+impl Receiver for NoSessions {
+    fn plaintext(&mut self, bytes: &[u8]) {
+        black_box(bytes);
+    }
+
+    fn session(&mut self, _: Session) {}
+
+    fn wants_sessions(&self) -> bool {
+        false
+    }
+}
+
 impl Receiver for Sessions {
     fn plaintext(&mut self, bytes: &[u8]) {
         black_box(bytes);
@@ -104,17 +119,29 @@ fn record(config: &Arc<Config>, session: Option<Session>, context: &SslContext) 
 }
 
 /// One connection: ClientHello, the server's flights, a request. `buffers` are overwritten by decryption.
-fn replay(config: &Arc<Config>, session: Option<Session>, buffers: &mut [Vec<u8>], out: &mut Vec<u8>) {
+fn replay(
+    config: &Arc<Config>,
+    session: Option<Session>,
+    buffers: &mut [Vec<u8>],
+    out: &mut Vec<u8>,
+    receiver: &mut impl Receiver,
+) {
     out.clear();
     let mut client = Client::new(config, session, &mut Constant, 0, out);
     for flight in buffers {
-        client.receive(flight, 0, &mut Constant, out, &mut Sessions::default()).unwrap();
+        client.receive(flight, 0, &mut Constant, out, receiver).unwrap();
     }
     client.send(b"GET /1k.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", out).unwrap();
     black_box(&out);
 }
 
-fn time(name: &str, config: &Arc<Config>, session: Option<&Session>, recording: &Recording) {
+fn time(
+    name: &str,
+    config: &Arc<Config>,
+    session: Option<&Session>,
+    recording: &Recording,
+    receiver: &mut impl Receiver,
+) {
     const CALLS: u32 = 50; // a round fits a time slice, so that the best one is undisturbed even on a busy machine
     let mut out = Vec::with_capacity(4096);
     let mut best = f64::MAX;
@@ -122,7 +149,7 @@ fn time(name: &str, config: &Arc<Config>, session: Option<&Session>, recording: 
         let mut copies: Vec<Vec<Vec<u8>>> = (0..CALLS).map(|_| recording.flights.clone()).collect();
         let start = Instant::now();
         for buffers in &mut copies {
-            replay(config, session.cloned(), buffers, &mut out);
+            replay(config, session.cloned(), buffers, &mut out, receiver);
         }
         best = best.min(start.elapsed().as_secs_f64() * 1e6 / f64::from(CALLS));
     }
@@ -168,9 +195,10 @@ fn main() {
         let config = Arc::new(Config::new(settings).unwrap());
         let full = record(&config, None, &context);
         println!("{:<60} {:8} bytes in memory while open", suite.name(), size(&config, &full));
-        time(&format!("{} full", suite.name()), &config, None, &full);
+        time(&format!("{} full", suite.name()), &config, None, &full, &mut Sessions::default());
+        time(&format!("{} full, no sessions wanted", suite.name()), &config, None, &full, &mut NoSessions);
         let session = full.session.clone().unwrap();
         let resumed = record(&config, Some(session.clone()), &context);
-        time(&format!("{} resumed", suite.name()), &config, Some(&session), &resumed);
+        time(&format!("{} resumed", suite.name()), &config, Some(&session), &resumed, &mut Sessions::default());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::crypto::CryptoError;
-use crate::crypto::verify::{KeyKind, public_key, verify_signature};
+use crate::crypto::verify::{KeyKind, Verifier, public_key, verify_signature};
 use crate::error::{Alert, Error};
 use crate::noop::{SIGNATURE_FILL, Stage};
 use crate::suite::Effort;
@@ -42,8 +42,19 @@ pub(crate) fn signature(
             false => Ok(()),
         };
     }
-    if !allowed(signature.scheme, public_key(certificate)?.kind) {
+    let known = config.verifier(certificate, signature.scheme).filter(|_| !off.contains(Stage::Authentication));
+    let kind = known.map_or_else(|| public_key(certificate).map(|key| key.kind), |known| Ok(known.kind()))?;
+    if !allowed(signature.scheme, kind) {
         return Err(CryptoError::UnsupportedScheme(signature.scheme).into());
     }
-    Ok(verify_signature(certificate, signature.scheme, signature.message, signature.bytes, off)?)
+    if off.contains(Stage::Authentication) {
+        return Ok(verify_signature(certificate, signature.scheme, signature.message, signature.bytes, off)?);
+    }
+    if let Some(known) = known {
+        return Ok(known.verify(signature.message, signature.bytes)?);
+    }
+    let verifier = Verifier::new(certificate, signature.scheme)?;
+    verifier.verify(signature.message, signature.bytes)?;
+    config.keep_verifier(verifier);
+    Ok(())
 }

@@ -32,6 +32,10 @@ pub trait Receiver {
     fn plaintext(&mut self, bytes: &[u8]);
     /// A session that later connections may resume, any number of times.
     fn session(&mut self, session: Session);
+    /// Whether [`Receiver::session`] has a use for the sessions of this connection. Where it has none, the keys of TLS 1.3 tickets are not derived.
+    fn wants_sessions(&self) -> bool {
+        true
+    }
 }
 
 /// What became of data sent with the hello (RFC 9846 section 2.3).

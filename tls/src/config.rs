@@ -13,7 +13,7 @@ use crate::crypto::CryptoError;
 use crate::crypto::hash::{Digest, digest};
 use crate::crypto::kdf::{derive_secret, hkdf_extract};
 use crate::crypto::sign::ClientCertificate;
-use crate::crypto::verify::Trust;
+use crate::crypto::verify::{Trust, Verifier};
 use crate::noop::{Stage, StageSet};
 use crate::script::{Script, Scripts};
 use crate::session::{Origin, Session};
@@ -150,6 +150,8 @@ pub struct Config {
     /// The first chain that verified. Verifying is a function of chain, name, roots and time, all but the chain fixed here, so that the
     /// same bytes need not be verified again.
     verified: OnceLock<Vec<Vec<u8>>>,
+    /// The key of the first signature that verified: servers have few, mostly one.
+    verifier: OnceLock<Verifier>,
 }
 
 impl Config {
@@ -177,6 +179,7 @@ impl Config {
             empty_hash,
             trust,
             verified: OnceLock::new(),
+            verifier: OnceLock::new(),
         })
     }
 
@@ -239,6 +242,16 @@ impl Config {
         self.trust.verify(chain_der, name, self.settings.now_unix_s)?;
         self.verified.get_or_init(|| chain_der.iter().map(|der| der.to_vec()).collect());
         Ok(())
+    }
+
+    /// The key of this certificate, if it is the one that is kept ready.
+    pub(crate) fn verifier(&self, certificate: &[u8], scheme: u16) -> Option<&Verifier> {
+        self.verifier.get().filter(|verifier| verifier.is_of(certificate, scheme))
+    }
+
+    /// Keeps a key whose signature verified, if it is the first.
+    pub(crate) fn keep_verifier(&self, verifier: Verifier) {
+        self.verifier.get_or_init(|| verifier);
     }
 
     pub(crate) fn offers(&self, version: Version) -> bool {

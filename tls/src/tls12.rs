@@ -302,6 +302,9 @@ impl Handshaking {
     }
 
     fn hand_over_session(&self, context: &mut Context<'_>) {
+        if !context.keeps_sessions() {
+            return;
+        }
         let established = Established12 {
             suite: self.suite,
             master: self.master,
@@ -318,7 +321,7 @@ impl Handshaking {
             }
             _ => return,
         };
-        context.keep(session);
+        context.receiver.session(session);
     }
 }
 

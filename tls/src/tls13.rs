@@ -225,7 +225,9 @@ impl Handshaking {
         let client_secret = main.derive_secret(b"c ap traffic", &at_finished);
         let server_secret = main.derive_secret(b"s ap traffic", &at_finished);
         self.answer(context)?;
-        let resumption = main.derive_secret(b"res master", &self.transcript.current());
+        // Tickets also come on later turns: their secret is for those who take any.
+        let resumption =
+            context.keeps_sessions().then(|| main.derive_secret(b"res master", &self.transcript.current()));
         context.records.sealer = Some(Sealer::tls13(self.suite, off, client_secret.as_slice()));
         context.records.opener = Some(Opener::tls13(self.suite, off, server_secret.as_slice()));
         Ok(State::Open13(Box::new(Open { suite: self.suite, client_secret, server_secret, resumption })))
@@ -358,7 +360,8 @@ pub(crate) struct Open {
     suite: Suite,
     client_secret: Digest,
     server_secret: Digest,
-    resumption: Digest,
+    /// What the keys of tickets are derived from; `None`: nobody wants their sessions.
+    resumption: Option<Digest>,
 }
 
 impl Open {
@@ -377,17 +380,21 @@ impl Open {
         if ticket.lifetime_s == 0 || ticket.ticket.len() > limits::TICKET {
             return Ok(());
         }
+        let max_early_data = ticket.max_early_data()?.unwrap_or(0);
+        let Some(resumption) = &self.resumption else {
+            return Ok(());
+        };
         let (hash, off) = (self.suite.hash(), context.config.settings().stages_off);
         let mut psk = Digest::zero(hash);
-        hkdf_expand_label(hash, off, self.resumption.as_slice(), b"resumption", ticket.nonce, psk.as_mut_slice());
+        hkdf_expand_label(hash, off, resumption.as_slice(), b"resumption", ticket.nonce, psk.as_mut_slice());
         let ticket = Ticket13 {
             identity: ticket.ticket,
             lifetime_s: ticket.lifetime_s,
             age_add: ticket.age_add,
-            max_early_data: ticket.max_early_data()?.unwrap_or(0),
+            max_early_data,
         };
         let session = Session::tls13(self.suite, psk, &ticket, context.config.origin(), context.now_ms);
-        context.keep(session);
+        context.receiver.session(session);
         Ok(())
     }
 

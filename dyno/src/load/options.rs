@@ -100,8 +100,8 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub per_user: Option<u32>,
 
-    /// How much of TLS the client does: honest verifies the server, lean does not, floor also saves the key agreement (own
-    /// servers on loopback only: such a connection has no secrecy)
+    /// How much of TLS the client does: honest verifies the server and makes keys of every ticket, lean only of those that will be used; floor also saves
+    /// the key agreement and acknowledgements without data (own servers on loopback only: such a connection has no secrecy)
     #[arg(long, default_value = "honest", value_name = "EFFORT", value_parser = ["honest", "lean", "floor"])]
     pub effort: String,
 

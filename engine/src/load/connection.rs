@@ -91,6 +91,8 @@ pub struct Found<'a> {
     response: &'a mut Response,
     exchange: &'a mut Option<Exchange>,
     sessions: &'a mut Vec<Session>,
+    /// The plan resumes sessions.
+    wants_sessions: bool,
     pub first_byte: bool,
     /// Bytes came that belong to no response.
     pub excess: bool,
@@ -98,13 +100,14 @@ pub struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// Something to receive into: responses go to `response`, sessions to `sessions`.
+    /// Something to receive into: responses go to `response`, sessions, where they are wanted, to `sessions`.
     pub fn new(
         response: &'a mut Response,
         exchange: &'a mut Option<Exchange>,
         sessions: &'a mut Vec<Session>,
+        wants_sessions: bool,
     ) -> Found<'a> {
-        Found { response, exchange, sessions, first_byte: false, excess: false, fault: None }
+        Found { response, exchange, sessions, wants_sessions, first_byte: false, excess: false, fault: None }
     }
 }
 
@@ -126,6 +129,10 @@ impl Receiver for Found<'_> {
 
     fn session(&mut self, session: Session) {
         self.sessions.push(session);
+    }
+
+    fn wants_sessions(&self) -> bool {
+        self.wants_sessions
     }
 }
 

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
+use tlsdyno_tls::Effort;
+
 use super::limits::{CONNECTIONS_MAX, RATE_MAX};
 use super::redirect::Redirects;
 use super::route::Route;
@@ -182,6 +184,13 @@ pub struct Target {
     pub host: String,
     /// TLS settings; `None` is plain HTTP.
     pub tls: Option<Arc<tlsdyno_tls::Config>>,
+}
+
+impl Target {
+    /// How much of a real client's work is done for its TLS; `None` without TLS.
+    pub fn effort(&self) -> Option<Effort> {
+        self.tls.as_ref().map(|config| config.settings().effort)
+    }
 }
 
 /// One run of the engine.

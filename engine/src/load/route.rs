@@ -36,15 +36,16 @@ impl Route {
         self.unix_path.is_some() || address.ip().is_loopback()
     }
 
-    /// A socket that begins to connect; `turn` chooses among the sources. Fails with the kind of error that the run counts.
-    pub fn connect(&self, address: &SocketAddr, turn: u64) -> Result<OwnedFd, ErrorKind> {
+    /// A socket that begins to connect; `turn` chooses among the sources. With `joined`, acknowledgements wait for data to travel with, that of the
+    /// TCP handshake for the first: for clients that speak first. Fails with the kind of error that the run counts.
+    pub fn connect(&self, address: &SocketAddr, turn: u64, joined: bool) -> Result<OwnedFd, ErrorKind> {
         match &self.unix_path {
             Some(path) => connect_unix(path),
-            None => self.connect_tcp(address, turn),
+            None => self.connect_tcp(address, turn, joined),
         }
     }
 
-    fn connect_tcp(&self, address: &SocketAddr, turn: u64) -> Result<OwnedFd, ErrorKind> {
+    fn connect_tcp(&self, address: &SocketAddr, turn: u64, joined: bool) -> Result<OwnedFd, ErrorKind> {
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
@@ -55,6 +56,10 @@ impl Route {
             // Without this `bind` would take the port from all of the source's connections, not only from those to this server.
             sys::bind_address_no_port(&socket).map_err(|_| ErrorKind::Ports)?;
             rustix::net::bind(&socket, &SocketAddr::new(source, 0)).map_err(kind_of)?;
+        }
+        if joined {
+            // Refused, the handshake ends by itself.
+            let _ = rustix::net::sockopt::set_tcp_quickack(&socket, false);
         }
         match rustix::net::connect(&socket, address) {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),

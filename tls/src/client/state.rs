@@ -9,7 +9,6 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::offer::Offer;
 use crate::records::Records;
-use crate::session::Session;
 use crate::skeleton::Walk;
 use crate::suite::Version;
 use crate::{tls12, tls13};
@@ -75,11 +74,9 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// A session of the server, for the receiver: unless a perfect cache replaces them all.
-    pub fn keep(&mut self, session: Session) {
-        if self.config.settings().universal.is_none() {
-            self.receiver.session(session);
-        }
+    /// Whether the server's sessions are for the receiver: it has a use for them, and no perfect cache replaces them all.
+    pub fn keeps_sessions(&self) -> bool {
+        self.config.settings().universal.is_none() && self.receiver.wants_sessions()
     }
 
     /// Keys change after this message: no byte under the old ones may follow it in its record.

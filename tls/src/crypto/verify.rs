@@ -1,6 +1,6 @@
 //! Certificate chains (through rustls-webpki) and handshake signatures (RFC 9846 section 4.4.3, RFC 5246 section 7.4.3).
 
-use aws_lc_rs::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
+use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
 use rustls_pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
@@ -111,14 +111,52 @@ pub fn verify_signature(
     signature: &[u8],
     off: StageSet,
 ) -> Result<(), CryptoError> {
-    let public_key = public_key(cert_der)?;
-    let algorithm = algorithm(scheme, public_key.kind)?;
-    if off.contains(Stage::Authentication) {
-        let length = noop_signature_bytes(public_key.kind)?;
-        let constant = signature.len() == length && signature.iter().all(|&byte| byte == SIGNATURE_FILL);
-        return if constant { Ok(()) } else { Err(CryptoError::BadSignature) };
+    if !off.contains(Stage::Authentication) {
+        return Verifier::new(cert_der, scheme)?.verify(message, signature);
     }
-    UnparsedPublicKey::new(algorithm, public_key.key).verify(message, signature).map_err(|_| CryptoError::BadSignature)
+    let kind = public_key(cert_der)?.kind;
+    algorithm(scheme, kind)?;
+    let constant =
+        signature.len() == noop_signature_bytes(kind)? && signature.iter().all(|&byte| byte == SIGNATURE_FILL);
+    if constant { Ok(()) } else { Err(CryptoError::BadSignature) }
+}
+
+/// The key of one certificate, ready for signatures of one scheme. Reading it anew would add a sixth to each RSA verification.
+#[derive(Debug)]
+pub struct Verifier {
+    certificate: Vec<u8>,
+    scheme: u16,
+    kind: KeyKind,
+    key: ParsedPublicKey,
+}
+
+impl Verifier {
+    /// # Errors
+    /// [`CryptoError::UnsupportedScheme`], [`CryptoError::MalformedCertificate`], and [`CryptoError::BadSignature`] for a key that verifies nothing.
+    pub fn new(cert_der: &[u8], scheme: u16) -> Result<Verifier, CryptoError> {
+        let public_key = public_key(cert_der)?;
+        let algorithm = algorithm(scheme, public_key.kind)?;
+        let key = ParsedPublicKey::new(algorithm, public_key.key).map_err(|_| CryptoError::BadSignature)?;
+        Ok(Verifier { certificate: cert_der.to_vec(), scheme, kind: public_key.kind, key })
+    }
+
+    /// Whether it is of this certificate and scheme.
+    pub fn is_of(&self, cert_der: &[u8], scheme: u16) -> bool {
+        self.scheme == scheme && self.certificate == cert_der
+    }
+
+    /// What the key is.
+    pub fn kind(&self) -> KeyKind {
+        self.kind
+    }
+
+    /// Verifies one signature.
+    ///
+    /// # Errors
+    /// [`CryptoError::BadSignature`].
+    pub fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+        self.key.verify_sig(message, signature).map_err(|_| CryptoError::BadSignature)
+    }
 }
 
 /// The public key of a certificate.

@@ -1,6 +1,6 @@
 //! What happened to connections, told to the policy: input, the end of handshakes and responses, closes and failures.
 
-use tlsdyno_tls::{Client, EarlyData, Receiver};
+use tlsdyno_tls::{Client, EarlyData, Effort, Receiver};
 
 use super::Run;
 use crate::load::connection::{Connection, Found, Read, Stage};
@@ -83,7 +83,9 @@ impl Run<'_> {
         self.output_for(id);
         let connection = self.places[id as usize].connection.as_mut().expect("it was just read from");
         let Connection { tls, response, exchange, .. } = connection;
-        let mut found = Found::new(response, exchange, &mut self.found_sessions);
+        // An honest client makes keys of every ticket, as clients do.
+        let wants_sessions = self.sessions.matter() || self.plan.target.effort() == Some(Effort::Honest);
+        let mut found = Found::new(response, exchange, &mut self.found_sessions, wants_sessions);
         let input = &mut self.input[..bytes];
         let result = match tls {
             Some(client) => {
