@@ -113,8 +113,8 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // By its own means, so that the master takes its workers along.
-        let _ = self.signal("stop");
+        // SIGTERM, so that the master takes its workers along; it may have ended, or have lost its files.
+        let _ = Command::new("kill").arg(self.master.id().to_string()).stderr(Stdio::null()).status();
         let _ = self.master.wait();
     }
 }
