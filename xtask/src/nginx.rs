@@ -1,20 +1,16 @@
 //! nginx in a private directory, on ports of the system's choice.
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rcgen::KeyPair;
 use tempfile::TempDir;
 
 use crate::process;
-
-/// How long it may take to start.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running nginx, ended when this is dropped.
 pub struct Nginx {
@@ -67,12 +63,8 @@ impl Nginx {
         let master =
             on_files(&mut command, &directory).stdout(Stdio::null()).spawn().context("failed to start nginx")?;
         let mut nginx = Nginx { program, directory, master, port: settings.port };
-        let began = Instant::now();
-        while TcpStream::connect(("127.0.0.1", nginx.port)).is_err() {
-            let waits = nginx.master.try_wait()?.is_none() && began.elapsed() < PATIENCE;
-            ensure!(waits, "nginx did not start: {}", fs::read_to_string(nginx.file("error.log")).unwrap_or_default());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let listens = process::comes_to_listen(&mut nginx.master, ([127, 0, 0, 1], nginx.port).into())?;
+        ensure!(listens, "nginx did not start: {}", fs::read_to_string(nginx.file("error.log")).unwrap_or_default());
         Ok(nginx)
     }
 

@@ -2,11 +2,16 @@
 
 use std::ffi::OsStr;
 use std::fmt::Debug;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::{env, fs};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
 
 use anyhow::{Context, Result, ensure};
+
+/// How long a server may take to start.
+const START_PATIENCE: Duration = Duration::from_secs(20);
 
 /// A child that ends with the benchmark.
 pub struct Ending(pub Child);
@@ -16,6 +21,18 @@ impl Drop for Ending {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Waits until somebody listens at the address; answers `false` where the child ends before, or takes too long.
+pub fn comes_to_listen(child: &mut Child, address: SocketAddr) -> Result<bool> {
+    let began = Instant::now();
+    while TcpStream::connect(address).is_err() {
+        if child.try_wait()?.is_some() || began.elapsed() > START_PATIENCE {
+            return Ok(false);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(true)
 }
 
 /// A program in PATH or in one of the directories of cargo, Go and Debian.

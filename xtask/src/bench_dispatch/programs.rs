@@ -6,7 +6,6 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -77,7 +76,7 @@ const STICK: &str = include_str!("../../../dyno/src/servers/dispatcher/haproxy_s
 /// HAProxy with one thread in TCP mode; it splices responses. `name`: of its files in `directory`.
 pub fn haproxy(name: &str, sticks: bool, backends: &[&str], directory: &Path) -> Result<Dispatcher> {
     let program = process::find("haproxy").context("haproxy is missing; run `scripts/install-packages bench`")?;
-    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let servers: String =
         backends.iter().enumerate().map(|(number, backend)| format!("    server s{number} {backend}\n")).collect();
     let control = directory.join(format!("{name}.sock"));
@@ -90,13 +89,9 @@ pub fn haproxy(name: &str, sticks: bool, backends: &[&str], directory: &Path) ->
     let file = directory.join(format!("{name}.cfg"));
     fs::write(&file, config)?;
     let file = file.to_str().context("a directory with a readable name")?;
-    let (process, _) = start(DISPATCHER_CPU, &program, &["-db", "-f", file], false)?;
-    let began = Instant::now();
-    while std::net::TcpStream::connect(&address).is_err() {
-        ensure!(began.elapsed() < Duration::from_secs(10), "haproxy does not listen on {address}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(Dispatcher { address, process, control: Some(control) })
+    let (mut process, _) = start(DISPATCHER_CPU, &program, &["-db", "-f", file], false)?;
+    ensure!(process::comes_to_listen(&mut process.0, address)?, "haproxy does not listen on {address}");
+    Ok(Dispatcher { address: address.to_string(), process, control: Some(control) })
 }
 
 impl Dispatcher {
