@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use support::*;
 use tlsdyno_engine::load::{
-    Arrivals, Connections, ErrorKind, Expect, Pacing, Phase, Progress, Rate, Until, run, run_observed,
+    Arrivals, Connections, ErrorKind, Expect, Pacing, Phase, Rate, Snapshot, Until, run, run_watched, watch,
 };
 
 #[test]
@@ -259,16 +259,50 @@ fn a_stop_ends_a_run_at_once_and_keeps_what_was_measured() {
     let address = server(well_behaved);
     let mut plan = plan(address, workload(vec![object("GET", "/1", Some(1))], 3, 5, 1), connections(3, 1, None));
     plan.until = Until::Elapsed(60_000_000_000);
-    let (stop, progress) = (AtomicBool::new(false), Progress::default());
-    let outcome = std::thread::scope(|scope| {
-        let run = scope.spawn(|| run_observed(&plan, &stop, &progress).unwrap());
-        while progress.hits.load(Ordering::Relaxed) < 100 {
-            std::thread::yield_now();
+    let (watcher, watched) = watch(true);
+    let stop = AtomicBool::new(false);
+    let (outcome, last) = std::thread::scope(|scope| {
+        let run = scope.spawn(|| run_watched(&plan, &stop, &watched).unwrap());
+        let last = loop {
+            watcher.ask();
+            match watcher.snapshot() {
+                Some(snapshot) if snapshot.hits >= 100 => break snapshot,
+                _ => std::thread::yield_now(),
+            }
+        };
+        stop.store(true, Ordering::Relaxed);
+        (run.join().unwrap(), last)
+    });
+    assert!(outcome.stopped && outcome.hits >= last.hits);
+    assert!(last.connections > 0 && last.client_cpu_ns > 0 && last.errors.iter().all(|count| *count == 0));
+}
+
+#[test]
+fn a_display_is_told_counts_and_the_latencies_since_it_last_asked() {
+    let address = server(well_behaved);
+    let mut plan = plan(address, workload(vec![object("GET", "/1", Some(1))], 3, 5, 1), connections(3, 1, None));
+    plan.until = Until::Elapsed(60_000_000_000);
+    let (watcher, watched) = watch(true);
+    let stop = AtomicBool::new(false);
+    let (outcome, snapshots) = std::thread::scope(|scope| {
+        let run = scope.spawn(|| run_watched(&plan, &stop, &watched).unwrap());
+        let mut snapshots = Vec::new();
+        while snapshots.len() < 20 {
+            watcher.ask();
+            match watcher.snapshot() {
+                Some(snapshot) => snapshots.push(snapshot),
+                None => std::thread::yield_now(),
+            }
         }
         stop.store(true, Ordering::Relaxed);
-        run.join().unwrap()
+        (run.join().unwrap(), snapshots)
     });
-    assert!(outcome.stopped && outcome.hits >= 100);
+    let last = snapshots.last().unwrap();
+    let whole = |snapshot: &Snapshot| snapshot.recent[Phase::WholeResponse as usize];
+    assert_eq!(snapshots.iter().map(|snapshot| whole(snapshot).count).sum::<u64>(), last.hits);
+    assert!(last.hits > 0 && last.hits <= outcome.hits);
+    assert!(snapshots.is_sorted_by_key(|snapshot| (snapshot.at_ns, snapshot.hits, snapshot.client_cpu_ns)));
+    assert!(snapshots.iter().map(whole).all(|whole| whole.p50_ns <= whole.p99_ns));
 }
 
 #[test]

@@ -6,16 +6,17 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
-use tlsdyno_engine::load::{ErrorKind, Outcome, Plan, Progress, run_observed};
+use tlsdyno_engine::load::{ErrorKind, Outcome};
 
 use crate::exit::{Exit, OrExit};
 use crate::interrupt;
 use crate::load::options::{self, Options};
+use crate::load::screen::{self, Display};
 use crate::load::summary::Summary;
 use crate::load::sweep::{Point, RateRange};
 use crate::load::url::Url;
 use crate::load::warning::{Warning, warnings};
-use crate::load::{descriptors, diagnosis, job, output, permission, report, screen, sweep, window_search};
+use crate::load::{descriptors, diagnosis, job, output, permission, report, sweep, window_search};
 use crate::stats::Percentiles;
 
 /// Load a server and measure it: throughput, latency by phase, handshakes by kind
@@ -69,6 +70,9 @@ pub struct Args {
     #[arg(long, default_value_t = 1.5, value_name = "FACTOR", requires = "sweep")]
     factor: f64,
 
+    #[command(flatten)]
+    progress: screen::Flag,
+
     /// Print one JSON object instead of the table
     #[arg(long)]
     json: bool,
@@ -99,9 +103,10 @@ pub fn run(args: &Args) -> Result<Exit> {
     if let Some(range) = args.sweep {
         return sweep(args, range, &url, address, &stop);
     }
+    let display = Display::new(args.progress, text);
     let outcome = match options.workload.searches_window() {
-        true => window_search::smallest(plan, |plan| load(plan, &stop))?,
-        false => load(&plan, &stop)?,
+        true => window_search::smallest(plan, |plan| Ok(display.run(plan, &stop)?))?,
+        false => display.run(&plan, &stop)?,
     };
     let asked = options::asked(options, &url);
     let warnings = warnings(&outcome, address, &asked, args.strict);
@@ -122,7 +127,9 @@ fn sweep(args: &Args, range: RateRange, url: &Url, address: SocketAddr, stop: &A
         writeln!(out, "latency from the intended send time; {}\n", sweep::RATE_RULE)?;
         writeln!(out, "{:>14}{:>14}{:>12}{:>12}{:>12}", "asked", "achieved", "p50", "p90", "p99")?;
     }
-    let points = sweep::by_rate(&args.options, url, address, range.rates(args.factor), stop, |point| {
+    let display = Display::of_steps(args.progress, args.url.as_deref().unwrap_or_default());
+    let load = |plan: &_| display.run(plan, stop);
+    let points = sweep::by_rate(&args.options, url, address, range.rates(args.factor), load, |point| {
         if !args.json {
             // Nobody is helped by ending the sweep because its display went away; the last write tells.
             let _ = writeln!(out, "{}", sweep_line(point)).and_then(|()| out.flush());
@@ -188,16 +195,4 @@ fn pin_to(cpu: usize) -> Result<()> {
     set.set(cpu);
     rustix::thread::sched_setaffinity(None, &set)
         .with_context(|| format!("failed to move to CPU {cpu}; `nproc --all` tells how many there are"))
-}
-
-/// Runs the plan on this thread; another one shows the progress where somebody watches.
-fn load(plan: &Plan, stop: &AtomicBool) -> Result<Outcome> {
-    let progress = Progress::default();
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| screen::show(&progress, &done));
-        let outcome = run_observed(plan, stop, &progress);
-        done.store(true, Ordering::Relaxed);
-        Ok(outcome?)
-    })
 }

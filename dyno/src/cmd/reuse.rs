@@ -9,6 +9,7 @@ use crate::exit::{Exit, OrExit};
 use crate::interrupt;
 use crate::load::options::{self, Options};
 use crate::load::report::{duration, grouped};
+use crate::load::screen::{self, Display};
 use crate::load::sweep::{self, Point};
 use crate::load::url::Url;
 use crate::load::{descriptors, permission};
@@ -41,6 +42,9 @@ pub struct Args {
     #[command(flatten)]
     options: Options,
 
+    #[command(flatten)]
+    progress: screen::Flag,
+
     /// Print one JSON object instead of the table
     #[arg(long)]
     json: bool,
@@ -72,17 +76,19 @@ pub fn run(args: &Args) -> Result<Exit> {
         let url = Url::parse(text).or_exit(Exit::Usage)?;
         let address = url.resolve().or_exit(Exit::Unreachable)?;
         permitted(&url, address).or_exit(Exit::Usage)?;
-        plain = Some((url, address));
+        plain = Some((text, url, address));
     }
     descriptors::make_room_for(args.connections_max.max(options.connections)).or_exit(Exit::Environment)?;
     if !args.json {
         println!("{}\n{}\n", args.url, sweep::REUSE_RULE);
         println!("{:>12}{:>12}{:>14}{:>14}{:>12}{:>12}", "reuse", "achieved", "hits", "connections", "p50", "p99");
     }
+    let display = Display::of_steps(args.progress, &args.url);
+    let load = |plan: &_| display.run(plan, &stop);
     let mut points = Vec::new();
     for level in &args.levels {
         let share = Some(level / 100.0);
-        let point = sweep::saturated_at(options, &url, address, share, args.connections_max, &stop)?;
+        let point = sweep::saturated_at(options, &url, address, share, args.connections_max, load)?;
         if !args.json {
             println!("{}", line(&format!("{level} %"), &point));
         }
@@ -92,7 +98,11 @@ pub fn run(args: &Args) -> Result<Exit> {
         }
     }
     let plain = match plain {
-        Some((url, address)) => Some(sweep::saturated_at(options, &url, address, None, args.connections_max, &stop)?),
+        Some((text, url, address)) => {
+            let display = Display::of_steps(args.progress, text);
+            let load = |plan: &_| display.run(plan, &stop);
+            Some(sweep::saturated_at(options, &url, address, None, args.connections_max, load)?)
+        }
         None => None,
     };
     finish(args, points, plain)

@@ -110,7 +110,7 @@ pub fn duration(nanoseconds: f64) -> String {
 }
 
 /// An amount of data with its decimal unit.
-fn bytes(bytes: f64) -> String {
+pub fn bytes(bytes: f64) -> String {
     match bytes {
         under if under < 1e3 => format!("{under:.0} B"),
         under if under < 1e6 => format!("{:.1} kB", under / 1e3),

@@ -1,87 +1,132 @@
-//! A load run while it lasts: one line that renews itself on a terminal, plain lines now and then elsewhere. On standard error, because the
-//! result goes to standard output.
+//! A load run while it lasts, on standard error, because the result goes to standard output: a screen or a line that renews itself on a
+//! terminal, plain lines now and then elsewhere.
+//!
+//! The screen is inline: it stands below what the terminal showed before, and the result takes its place. Unlike the terminal's alternate
+//! screen that keeps the command, and the lines of a sweep, in sight, and leaves nothing behind if the process is killed but a hidden cursor.
+
+mod draw;
+mod heading;
+mod keyboard;
+mod latencies;
+mod line;
+mod paint;
+mod terminal;
+mod view;
 
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use tlsdyno_engine::load::Progress;
+use tlsdyno_engine::load::{LoadError, Outcome, Plan, Watcher, run, run_watched, watch};
 
-use crate::load::report::{duration, grouped};
+use terminal::Terminal;
+use view::View;
 
-/// How often the line renews itself on a terminal.
+/// How often the display is renewed.
 const RENEWED: Duration = Duration::from_millis(500);
 
-/// How often a plain line is written elsewhere: a log should not fill with them.
-const LOGGED: Duration = Duration::from_secs(10);
+/// How often it is looked whether the run is over or a key was pressed.
+const LOOKED: Duration = Duration::from_millis(20);
 
-/// Shows `progress` until `done`.
-pub fn show(progress: &Progress, done: &AtomicBool) {
-    let terminal = std::io::stderr().is_terminal();
-    let every = if terminal { RENEWED } else { LOGGED };
+/// The flag that says what is shown.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Flag {
+    /// What is shown on standard error while it lasts
+    #[arg(long, value_enum, default_value_t, value_name = "FORM")]
+    progress: Form,
+}
+
+/// What is shown while a run lasts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// Throughput, resumption, latency by phase and errors on the terminal (key q ends the run, as Ctrl-C does); `line` where standard input and
+    /// standard error are none, in the background, and with TERM=dumb. NO_COLOR takes its colours
+    #[default]
+    Screen,
+    /// One line that renews itself on a terminal, and a line every 10 s elsewhere
+    Line,
+    /// Nothing
+    None,
+}
+
+/// Runs plans and shows how they go.
+#[derive(Clone, Copy, Debug)]
+pub struct Display<'a> {
+    form: Form,
+    url: &'a str,
+    logged: bool,
+}
+
+impl<'a> Display<'a> {
+    /// A display of runs of this URL.
+    pub fn new(flag: Flag, url: &'a str) -> Display<'a> {
+        Display { form: flag.progress, url, logged: true }
+    }
+
+    /// The same for the steps of a sweep, whose own lines tell how it goes where there is no terminal.
+    pub fn of_steps(flag: Flag, url: &'a str) -> Display<'a> {
+        Display { logged: false, ..Display::new(flag, url) }
+    }
+
+    /// Runs the plan on this thread; another one shows how it goes where somebody watches. `stop` ends it, and so does the key.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn run(&self, plan: &Plan, stop: &AtomicBool) -> Result<Outcome, LoadError> {
+        let shown = self.form != Form::None && (self.logged || std::io::stderr().is_terminal());
+        if !shown {
+            return run(plan, stop);
+        }
+        let terminal = if self.form == Form::Screen { Terminal::open() } else { None };
+        let (watcher, watched) = watch(terminal.is_some());
+        let done = &AtomicBool::new(false);
+        thread::scope(|scope| {
+            let display = scope.spawn(move || match terminal {
+                Some(terminal) => show(terminal, View::new(self.url, plan), &watcher, done, stop),
+                None => line::show(&watcher, done, stop),
+            });
+            let ended = SetOnDrop(done);
+            let outcome = run_watched(plan, stop, &watched);
+            drop(ended);
+            // A display that failed must not take with it what was measured.
+            let _ = display.join();
+            outcome
+        })
+    }
+}
+
+/// Ends the display also where the run panics: its scope waits for the display.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Shows the screen until the run is `done`, or is to `stop`: from then on a second Ctrl-C ends the process at once, so that the terminal
+/// has to be as before.
+fn show(terminal: Terminal, mut view: View, watcher: &Watcher, done: &AtomicBool, stop: &AtomicBool) {
     let began = Instant::now();
-    let mut shown = began;
-    while !done.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(20));
-        if shown.elapsed() < every {
-            continue;
+    let mut asked: Option<Instant> = None;
+    let mut painted = None;
+    while !done.load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) {
+        if asked.is_none_or(|asked| asked.elapsed() >= RENEWED) {
+            asked = Some(Instant::now());
+            watcher.ask();
         }
-        shown = Instant::now();
-        let line = line(progress, began.elapsed());
-        if terminal { eprint!("\r\x1b[K{line}") } else { eprintln!("{line}") }
-    }
-    if terminal {
-        eprint!("\r\x1b[K");
-    }
-}
-
-/// Throughput, reuse, latency and errors: of the last slice where there is one, else since the start.
-fn line(progress: &Progress, elapsed: Duration) -> String {
-    let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let (hits, slice_ns) = (get(&progress.hits), get(&progress.slice_ns));
-    let rate = match slice_ns {
-        0 => hits as f64 / elapsed.as_secs_f64(),
-        slice_ns => get(&progress.slice_hits) as f64 * 1e9 / slice_ns as f64,
-    };
-    let mut line = format!("{:6.1} s   {} hits   {} /s", elapsed.as_secs_f64(), grouped(hits), grouped(rate as u64));
-    let (full, resumed) = (get(&progress.full), get(&progress.resumed));
-    if full + resumed > 0 {
-        line += &format!(
-            "   {:.1} % of {} handshakes resumed",
-            100.0 * resumed as f64 / (full + resumed) as f64,
-            grouped(full + resumed)
-        );
-    }
-    if slice_ns > 0 {
-        let (p50, p99) = (get(&progress.latency_ns_p50), get(&progress.latency_ns_p99));
-        line += &format!("   p50 {}   p99 {}", duration(p50 as f64), duration(p99 as f64));
-    }
-    line + &format!("   {} errors", grouped(get(&progress.errors)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_line_tells_what_there_is() {
-        let progress = Progress::default();
-        progress.hits.store(2000, Ordering::Relaxed);
-        assert_eq!(line(&progress, Duration::from_secs(2)), "   2.0 s   2,000 hits   1,000 /s   0 errors");
-        for (counter, value) in [
-            (&progress.full, 25),
-            (&progress.resumed, 75),
-            (&progress.slice_hits, 300),
-            (&progress.slice_ns, 200_000_000),
-            (&progress.latency_ns_p50, 1_500_000),
-            (&progress.latency_ns_p99, 2_000_000_000),
-            (&progress.errors, 3),
-        ] {
-            counter.store(value, Ordering::Relaxed);
+        let (snapshot, size) = (watcher.snapshot(), terminal.size());
+        if snapshot.is_some() || painted != Some(size) {
+            view.elapsed = began.elapsed();
+            if let Some(snapshot) = snapshot {
+                view.take(snapshot);
+            }
+            terminal.paint(&draw::screen(&view, size), painted != Some(size));
+            painted = Some(size);
         }
-        assert_eq!(
-            line(&progress, Duration::from_secs(2)),
-            "   2.0 s   2,000 hits   1,500 /s   75.0 % of 100 handshakes resumed   p50 1.50 ms   p99 2.00 s   3 errors"
-        );
+        if terminal.quit_asked(LOOKED) {
+            stop.store(true, Ordering::Relaxed);
+        }
     }
 }

@@ -2,11 +2,10 @@
 
 use std::net::SocketAddr;
 use std::str::FromStr;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use serde::Serialize;
-use tlsdyno_engine::load::{Outcome, Pacing, Phase, Plan, Rate, Resumption, run};
+use tlsdyno_engine::load::{LoadError, Outcome, Pacing, Phase, Plan, Rate, Resumption};
 
 use crate::load::options::{self, Options};
 use crate::load::url::Url;
@@ -121,7 +120,7 @@ fn is_saturated(rate: f64, outcome: &Outcome) -> bool {
 }
 
 /// Latency against throughput (Apostolopoulos et al. 2000, Figures 4 and 5): the rates one after the other, up to the first at which the
-/// server is saturated. `each` is told every point as it is measured.
+/// server is saturated. `load` runs a plan; `each` is told every point as it is measured.
 ///
 /// # Errors
 /// The options make no plan, or the run cannot begin.
@@ -130,7 +129,7 @@ pub fn by_rate(
     url: &Url,
     address: SocketAddr,
     rates: impl Iterator<Item = f64>,
-    stop: &AtomicBool,
+    load: impl Fn(&Plan) -> Result<Outcome, LoadError>,
     mut each: impl FnMut(&Point),
 ) -> Result<Vec<Point>> {
     let base = options::plan(options, url, address)?;
@@ -138,7 +137,7 @@ pub fn by_rate(
     for per_second in rates {
         let rate = Rate { per_second, arrivals: options.arrivals.into(), seed: options.seed };
         let plan = Plan { pacing: Pacing::Open(rate), ..base.clone() };
-        let outcome = run(&plan, stop)?;
+        let outcome = load(&plan)?;
         let point = Point::new(&plan, &outcome);
         each(&point);
         let end = point.saturated || outcome.stopped || outcome.gave_up;
@@ -161,7 +160,7 @@ pub fn saturated_at(
     address: SocketAddr,
     share: Option<f64>,
     connections_max: u32,
-    stop: &AtomicBool,
+    load: impl Fn(&Plan) -> Result<Outcome, LoadError>,
 ) -> Result<Point> {
     let mut options = Options { reuse: None, ..options.clone() };
     let mut best: Option<Point> = None;
@@ -171,7 +170,7 @@ pub fn saturated_at(
             plan.resumption = Resumption::Share(share);
         }
         plan.connections.requests_each = Some(options.requests_per_connection.unwrap_or(1));
-        let outcome = run(&plan, stop)?;
+        let outcome = load(&plan)?;
         let mut point = Point::new(&plan, &outcome);
         if let Some(mut best) = best.take()
             && point.hits_per_second <= best.hits_per_second * (1.0 + GAIN_MIN)

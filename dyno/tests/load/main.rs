@@ -7,6 +7,7 @@ mod places;
 mod redirects;
 mod results;
 mod s_server;
+mod screen;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -5,6 +5,7 @@
 //! ```text
 //!   RECEIVE_BUFFER_BYTES + SEND_CHUNK_BYTES + EVENTS_MAX events       (once)
 //! + histograms, 7 of about 270 KiB                                   (once)
+//! + histograms of two digits, 6 of about 20 KiB                       (only while a display watches)
 //! + the requests in wire form: one line, Host and headers per object (once, by the workload's objects)
 //! + total × (CONNECTION_BYTES_MAX + per-user stock of SESSIONS_PER_USER_MAX sessions)
 //! + SESSIONS_SHARED_MAX sessions                                     (only with `Resumption::Share`)

@@ -8,6 +8,7 @@ pub mod limits;
 mod outcome;
 mod pacing;
 mod plan;
+mod progress;
 mod recorder;
 mod redirect;
 mod requests;
@@ -24,7 +25,8 @@ pub use plan::{
     Arrivals, Connections, Expect, Object, Pacing, Plan, Rate, Request, Resumption, SessionLimits, Target, Timeouts,
     Until, User, Workload,
 };
+pub use progress::{Recent, Snapshot, Watched, Watcher, watch};
 pub use redirect::Redirects;
 pub use route::Route;
-pub use run::{LoadError, Progress, run, run_observed};
+pub use run::{LoadError, run, run_watched};
 pub use slices::Slice;

@@ -6,7 +6,8 @@ use hdrhistogram::Histogram;
 use tlsdyno_tls::{Group, Handshake, Suite, Version};
 
 use super::limits::{LATENCY_NS_MAX, NEGOTIATED_MAX, TLS_FAULT_TEXTS_MAX};
-use super::outcome::{ErrorKind, Handshakes, Outcome, Phase};
+use super::outcome::{ErrorKind, Handshakes, Outcome, Phase, WindowUse};
+use super::progress::{Recent, RecentLatencies, Snapshot};
 use super::slices::Slices;
 
 /// Everything an [`Outcome`] is made of, in a form that is cheap to update.
@@ -24,7 +25,9 @@ pub struct Recorder {
     tls_faults: BTreeMap<String, u64>,
     negotiated: Vec<(Negotiated, u64)>,
     /// The run over time, if the plan wants it.
-    pub slices: Option<Slices>,
+    slices: Option<Slices>,
+    /// For a display, if there is one.
+    recent: Option<RecentLatencies>,
 }
 
 type Negotiated = (Version, Suite, Option<Group>);
@@ -36,8 +39,8 @@ const STATUSES: usize = 1000;
 const OTHER_FAULTS: &str = "other faults";
 
 impl Recorder {
-    /// `slice_ns`: cut the run into slices of this length.
-    pub fn new(slice_ns: Option<u64>) -> Recorder {
+    /// `slice_ns`: cut the run into slices of this length. `recent`: record latencies there too.
+    pub fn new(slice_ns: Option<u64>, recent: Option<RecentLatencies>) -> Recorder {
         let histogram = || {
             // Three significant digits and these bounds are valid: this cannot fail, whatever the run.
             Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("bounds and precision of the histograms are valid")
@@ -55,11 +58,15 @@ impl Recorder {
             tls_faults: BTreeMap::new(),
             negotiated: Vec::with_capacity(NEGOTIATED_MAX),
             slices: slice_ns.map(|length_ns| Slices::new(length_ns, histogram())),
+            recent,
         }
     }
 
     pub fn latency(&mut self, phase: Phase, nanoseconds: u64) {
         self.phases[phase as usize].saturating_record(nanoseconds);
+        if let Some(recent) = &mut self.recent {
+            recent.record(phase, nanoseconds);
+        }
     }
 
     /// How long a hit took, from when it was sent and, in an open loop, from when it was to be sent.
@@ -82,8 +89,29 @@ impl Recorder {
         self.errors[kind as usize] += 1;
     }
 
-    pub fn errors(&self) -> u64 {
-        self.errors.iter().sum()
+    /// Ends the slice of the run that is over by now, if one is.
+    pub fn cut(&mut self, now_ns: u64) {
+        if let Some(slices) = &mut self.slices {
+            slices.advance(now_ns, self.hits, self.errors.iter().sum(), self.redirects_followed);
+        }
+    }
+
+    /// What a display is told; latencies begin anew for the next one.
+    pub fn snapshot(&mut self, at_ns: u64, client_cpu_ns: u64, window: Option<WindowUse>) -> Snapshot {
+        let usual = self.negotiated.iter().max_by_key(|(_, count)| *count);
+        Snapshot {
+            at_ns,
+            hits: self.hits,
+            body_bytes: self.body_bytes,
+            connections: self.connections,
+            handshakes: self.handshakes,
+            errors: self.errors,
+            client_cpu_ns,
+            window,
+            slice: self.slices.as_ref().and_then(Slices::last),
+            negotiated: usual.map(|(negotiated, _)| *negotiated),
+            recent: self.recent.as_mut().map_or([Recent::default(); Phase::ALL.len()], RecentLatencies::take),
+        }
     }
 
     /// Counts a TLS fault by its text. Faults are rare or the run is worthless, so that the text may cost something.

@@ -8,7 +8,7 @@ mod actions;
 mod events;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tlsdyno_tls::{Entropy, Session};
 
@@ -17,6 +17,7 @@ use super::limits::*;
 use super::outcome::Outcome;
 use super::pacing::Pacer;
 use super::plan::{Pacing, Plan, Until};
+use super::progress::{Snapshot, Watched};
 use super::recorder::Recorder;
 use super::requests::Requests;
 use super::sessions::Sessions;
@@ -41,44 +42,25 @@ pub enum LoadError {
     },
 }
 
-/// Counts of a run under way, for a progress display in another thread. Updated once in each turn of the loop.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Hits so far.
-    pub hits: AtomicU64,
-    /// Errors so far.
-    pub errors: AtomicU64,
-    /// Connections opened so far.
-    pub connections: AtomicU64,
-    /// Full handshakes so far.
-    pub full: AtomicU64,
-    /// Resumed handshakes so far.
-    pub resumed: AtomicU64,
-    /// Hits of the last slice.
-    pub slice_hits: AtomicU64,
-    /// Length of the last slice, in nanoseconds; 0: there was none yet.
-    pub slice_ns: AtomicU64,
-    /// Median latency in the last slice, in nanoseconds.
-    pub latency_ns_p50: AtomicU64,
-    /// The 99th percentile of the same.
-    pub latency_ns_p99: AtomicU64,
-}
-
 /// Runs a plan on the calling thread until it is done, or `stop` is set: then what was measured so far is answered.
 ///
 /// # Errors
 /// [`LoadError`]; failures of connections and requests are no errors, but counted in the [`Outcome`].
 pub fn run(plan: &Plan, stop: &AtomicBool) -> Result<Outcome, LoadError> {
-    run_observed(plan, stop, &Progress::default())
+    run_with(plan, stop, None)
 }
 
-/// As [`run`], and keeps `progress` up to date.
+/// As [`run`], and answers a display that asks ([`watch`](super::watch)).
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_observed(plan: &Plan, stop: &AtomicBool, progress: &Progress) -> Result<Outcome, LoadError> {
+pub fn run_watched(plan: &Plan, stop: &AtomicBool, watched: &Watched) -> Result<Outcome, LoadError> {
+    run_with(plan, stop, Some(watched))
+}
+
+fn run_with(plan: &Plan, stop: &AtomicBool, watched: Option<&Watched>) -> Result<Outcome, LoadError> {
     plan.check().map_err(LoadError::Plan)?;
-    Run::new(plan)?.run(stop, progress)
+    Run::new(plan, watched)?.run(stop)
 }
 
 /// The schedule of an open loop: it ends with the run.
@@ -111,6 +93,8 @@ struct Place {
 
 struct Run<'p> {
     plan: &'p Plan,
+    /// Who may ask how it goes.
+    watched: Option<&'p Watched>,
     requests: Requests,
     users: Users<'p>,
     sessions: Sessions<Session>,
@@ -132,6 +116,8 @@ struct Run<'p> {
     loopback: bool,
     now_ns: u64,
     began_ns: u64,
+    /// CPU time of the thread before the run.
+    cpu_before_ns: u64,
     first_connect_ns: Option<u64>,
     last_response_ns: u64,
     storm: StormWatch,
@@ -145,7 +131,7 @@ struct Run<'p> {
 }
 
 impl<'p> Run<'p> {
-    fn new(plan: &'p Plan) -> Result<Run<'p>, LoadError> {
+    fn new(plan: &'p Plan, watched: Option<&'p Watched>) -> Result<Run<'p>, LoadError> {
         let system = |what| move |error| LoadError::System { what, error };
         let requests = Requests::new(&plan.workload, &plan.target.host)
             .ok_or(LoadError::Plan("its requests take more than 4 GiB"))?;
@@ -162,6 +148,7 @@ impl<'p> Run<'p> {
         let over_and_over = plan.until != Until::UsersDone && speed.is_none();
         Ok(Run {
             plan,
+            watched,
             requests,
             users: Users::new(
                 &plan.workload,
@@ -176,7 +163,7 @@ impl<'p> Run<'p> {
             .at_recorded_times(speed)
             .within_window(plan.window),
             sessions,
-            recorder: Recorder::new(plan.slice_ns),
+            recorder: Recorder::new(plan.slice_ns, watched.and_then(Watched::recent)),
             reactor: Reactor::new(EVENTS_MAX).map_err(system("an epoll instance"))?,
             places: Vec::new(),
             entropy: SystemEntropy(sys::Random::new().map_err(system("randomness (/dev/urandom)"))?),
@@ -188,6 +175,7 @@ impl<'p> Run<'p> {
             loopback: plan.route.is_local(&plan.target.address),
             now_ns: sys::monotonic_ns(),
             began_ns: sys::monotonic_ns(),
+            cpu_before_ns: 0,
             first_connect_ns: None,
             last_response_ns: 0,
             storm: StormWatch::default(),
@@ -199,8 +187,8 @@ impl<'p> Run<'p> {
         })
     }
 
-    fn run(mut self, stop: &AtomicBool, progress: &Progress) -> Result<Outcome, LoadError> {
-        let cpu_before_ns = sys::thread_cpu_ns();
+    fn run(mut self, stop: &AtomicBool) -> Result<Outcome, LoadError> {
+        self.cpu_before_ns = sys::thread_cpu_ns();
         let mut stopped = false;
         self.scan_at_ns = self.now_ns + self.scan_interval_ns();
         self.users.tell_time(self.now_ns);
@@ -212,7 +200,10 @@ impl<'p> Run<'p> {
                 break;
             }
             self.turn().map_err(|error| LoadError::System { what: "waiting for events", error })?;
-            self.tell(progress);
+            self.recorder.cut(self.now_ns);
+            if let Some(watched) = self.watched.filter(|watched| watched.is_asked()) {
+                watched.tell(self.snapshot());
+            }
         }
         let gave_up = self.has_given_up();
         let ended_ns =
@@ -221,7 +212,7 @@ impl<'p> Run<'p> {
         let start_ns = self.start_ns().unwrap_or(ended_ns);
         let mut outcome = self.recorder.finish();
         outcome.elapsed_ns = ended_ns.saturating_sub(start_ns);
-        outcome.client_cpu_ns = sys::thread_cpu_ns() - cpu_before_ns;
+        outcome.client_cpu_ns = sys::thread_cpu_ns() - self.cpu_before_ns;
         outcome.window = self.users.window_use();
         // Decided to be followed, but the run ended first.
         outcome.redirects_followed -= self.users.hops_dropped();
@@ -232,22 +223,8 @@ impl<'p> Run<'p> {
         Ok(outcome)
     }
 
-    fn tell(&mut self, progress: &Progress) {
-        let recorder = &mut self.recorder;
-        let (hits, errors, redirects) = (recorder.hits, recorder.errors(), recorder.redirects_followed);
-        progress.hits.store(hits, Ordering::Relaxed);
-        progress.errors.store(errors, Ordering::Relaxed);
-        progress.connections.store(recorder.connections, Ordering::Relaxed);
-        progress.full.store(recorder.handshakes.full, Ordering::Relaxed);
-        progress.resumed.store(recorder.handshakes.resumed_accepted, Ordering::Relaxed);
-        if let Some(slice) =
-            recorder.slices.as_mut().and_then(|slices| slices.advance(self.now_ns, hits, errors, redirects))
-        {
-            progress.slice_hits.store(slice.hits, Ordering::Relaxed);
-            progress.slice_ns.store(slice.elapsed_ns, Ordering::Relaxed);
-            progress.latency_ns_p50.store(slice.latency_ns_p50, Ordering::Relaxed);
-            progress.latency_ns_p99.store(slice.latency_ns_p99, Ordering::Relaxed);
-        }
+    fn snapshot(&mut self) -> Snapshot {
+        self.recorder.snapshot(self.now_ns, sys::thread_cpu_ns() - self.cpu_before_ns, self.users.window_use())
     }
 
     fn has_given_up(&self) -> bool {

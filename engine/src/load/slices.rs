@@ -52,12 +52,12 @@ impl Slices {
         self.latencies.saturating_record(nanoseconds);
     }
 
-    /// Tells the time and the counts so far. Answers the slice that just ended, if one did.
-    pub fn advance(&mut self, now_ns: u64, hits: u64, errors: u64, redirects: u64) -> Option<Slice> {
+    /// Tells the time and the counts so far, which may end a slice.
+    pub fn advance(&mut self, now_ns: u64, hits: u64, errors: u64, redirects: u64) {
         let began_ns = *self.began_ns.get_or_insert(now_ns);
         let elapsed_ns = now_ns - began_ns;
         if elapsed_ns < self.length_ns || self.done.len() == SLICES_MAX {
-            return None;
+            return;
         }
         let slice = Slice {
             elapsed_ns,
@@ -73,7 +73,11 @@ impl Slices {
         self.errors_before = errors;
         self.redirects_before = redirects;
         self.latencies.reset();
-        Some(slice)
+    }
+
+    /// The last whole slice.
+    pub fn last(&self) -> Option<Slice> {
+        self.done.last().copied()
     }
 
     /// The whole slices; a last one that was cut short is not among them.
@@ -89,15 +93,17 @@ mod tests {
     #[test]
     fn a_run_is_cut_by_time() {
         let mut slices = Slices::new(100, Histogram::new(3).unwrap());
-        assert_eq!(slices.advance(1000, 0, 0, 0), None);
+        slices.advance(1000, 0, 0, 0);
         (1..=100).for_each(|latency| slices.latency(latency));
-        assert_eq!(slices.advance(1050, 100, 0, 0), None);
+        slices.advance(1050, 100, 0, 0);
+        assert_eq!(slices.last(), None);
         let first =
             Slice { elapsed_ns: 110, hits: 100, errors: 2, redirects: 3, latency_ns_p50: 50, latency_ns_p99: 99 };
-        assert_eq!(slices.advance(1110, 100, 2, 3), Some(first));
+        slices.advance(1110, 100, 2, 3);
+        assert_eq!(slices.last(), Some(first));
         let idle = Slice { elapsed_ns: 100, ..Slice::default() };
-        assert_eq!(slices.advance(1210, 100, 2, 3), Some(idle));
-        assert_eq!(slices.advance(1300, 107, 2, 3), None);
+        slices.advance(1210, 100, 2, 3);
+        slices.advance(1300, 107, 2, 3);
         assert_eq!(slices.finish(), [first, idle]);
     }
 }
