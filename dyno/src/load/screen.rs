@@ -40,8 +40,8 @@ pub struct Flag {
 /// What is shown while a run lasts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Form {
-    /// Throughput, resumption, latency by phase and errors on the terminal (key q ends the run, as Ctrl-C does); `line` where standard input and
-    /// standard error are none, in the background, and with TERM=dumb. NO_COLOR takes its colours
+    /// Throughput, resumption, latency by phase and errors (key q ends the run, as Ctrl-C does; NO_COLOR takes the colours); `line` where standard
+    /// input or standard error is no terminal, in the background, and with TERM=dumb
     #[default]
     Screen,
     /// One line that renews itself on a terminal, and a line every 10 s elsewhere
