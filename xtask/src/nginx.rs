@@ -79,7 +79,7 @@ impl Nginx {
         let http = format!(
             "keepalive_timeout 3600s; {http}
   server {{ listen 127.0.0.1:{port} ssl backlog=4096; ssl_certificate chain.pem; ssl_certificate_key key.pem;
-    ssl_session_cache shared:s:16m; location / {{ return 200 x; }} }}"
+    ssl_protocols TLSv1.2 TLSv1.3; ssl_session_cache shared:s:16m; location / {{ return 200 x; }} }}"
         );
         Nginx::start(directory, &Settings { cpu: None, workers, connections, http: &http, port })
     }

@@ -67,6 +67,8 @@ pub struct Connection {
     pub resumption_intended: bool,
     /// It was given a session to offer.
     pub session_given: bool,
+    /// A session that the server may not have put into its cache yet: it has once it answers.
+    pub unproven: Option<Session>,
     /// It carries requests already, though its handshake goes on: they travel with the hello.
     pub ready_early: bool,
     /// A request that cannot travel with the hello, and whether it is the connection's last.
@@ -156,6 +158,7 @@ impl Connection {
             progress_ns: now_ns,
             resumption_intended: false,
             session_given: false,
+            unproven: None,
             ready_early: false,
             held: None,
         }

@@ -43,7 +43,11 @@ impl Recorder {
     pub fn new(slice_ns: Option<u64>, recent: Option<RecentLatencies>) -> Recorder {
         let histogram = || {
             // Three significant digits and these bounds are valid: this cannot fail, whatever the run.
-            Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("bounds and precision of the histograms are valid")
+            let mut histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
+                .expect("bounds and precision of the histograms are valid");
+            // Writes every page of it, so that neither page faults nor memory come up during the run, when a latency has a new magnitude.
+            histogram.reset();
+            histogram
         };
         Recorder {
             hits: 0,

@@ -1,6 +1,6 @@
 //! What happened to connections, told to the policy: input, the end of handshakes and responses, closes and failures.
 
-use tlsdyno_tls::{Client, EarlyData, Effort, Receiver};
+use tlsdyno_tls::{Client, EarlyData, Effort, Receiver, SessionKind};
 
 use super::Run;
 use crate::load::connection::{Connection, Found, Read, Stage};
@@ -102,8 +102,19 @@ impl Run<'_> {
         }
         let user = connection.user;
         let answered = connection.exchange.is_none_or(|exchange| exchange.first_byte_seen);
-        let more = !self.found_sessions.is_empty();
+        let has_answered =
+            connection.served > 0 || connection.exchange.is_some_and(|exchange| exchange.first_byte_seen);
+        let mut more = false;
         for session in self.found_sessions.drain(..) {
+            // Servers end the handshake first and put the session into their cache then: another connection could offer it before.
+            if session.kind() == SessionKind::Tls12Id && !has_answered {
+                connection.unproven = Some(session);
+                continue;
+            }
+            more = true;
+            self.sessions.store(user, session);
+        }
+        if has_answered && let Some(session) = connection.unproven.take() {
             self.sessions.store(user, session);
         }
         // OpenSSL sends each of its TLS 1.3 tickets by itself, all before the first response: the user's other connections open when
