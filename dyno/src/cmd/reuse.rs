@@ -1,6 +1,7 @@
 //! `tlsdyno reuse`: how sensitive a server is to its traffic's percentage of session reuse.
 
 use std::io::Write;
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
@@ -93,7 +94,7 @@ pub fn run(args: &Args) -> Result<Exit> {
             println!("{}", line(&format!("{level} %"), &point));
         }
         points.push(point);
-        if stop.load(std::sync::atomic::Ordering::Relaxed) {
+        if stop.load(Ordering::Relaxed) {
             break;
         }
     }
@@ -105,7 +106,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         }
         None => None,
     };
-    finish(args, points, plain)
+    finish(args, points, plain, stop.load(Ordering::Relaxed))
 }
 
 fn check(args: &Args) -> Result<()> {
@@ -124,7 +125,7 @@ fn ensure_tls(url: &Url) -> Result<()> {
     Ok(())
 }
 
-fn finish(args: &Args, points: Vec<Point>, plain: Option<Point>) -> Result<Exit> {
+fn finish(args: &Args, points: Vec<Point>, plain: Option<Point>, stopped: bool) -> Result<Exit> {
     let achieved: Vec<(f64, f64)> =
         points.iter().filter_map(|point| Some((point.reuse_percent_achieved?, point.hits_per_second))).collect();
     let half = plain.as_ref().and_then(|plain| sweep::half_serving_point(&achieved, plain.hits_per_second));
@@ -132,7 +133,6 @@ fn finish(args: &Args, points: Vec<Point>, plain: Option<Point>) -> Result<Exit>
         .iter()
         .zip(&args.levels)
         .any(|(point, level)| point.reuse_percent_achieved.is_none_or(|achieved| (achieved - level).abs() > 0.5));
-    let stopped = points.len() < args.levels.len();
     let none = points.iter().all(|point| point.hits_per_second == 0.0);
     if args.json {
         let url = args.url.clone();
