@@ -42,19 +42,22 @@ pub(crate) fn signature(
             false => Ok(()),
         };
     }
-    let known = config.verifier(certificate, signature.scheme).filter(|_| !off.contains(Stage::Authentication));
+    // With the stage off no key was ever kept: no signature was really verified.
+    let known = config.verifier(certificate, signature.scheme);
     let kind = known.map_or_else(|| public_key(certificate).map(|key| key.kind), |known| Ok(known.kind()))?;
     if !allowed(signature.scheme, kind) {
         return Err(CryptoError::UnsupportedScheme(signature.scheme).into());
     }
-    if off.contains(Stage::Authentication) {
-        return Ok(verify_signature(certificate, signature.scheme, signature.message, signature.bytes, off)?);
+    match known {
+        Some(known) => known.verify(signature.message, signature.bytes)?,
+        None if off.contains(Stage::Authentication) => {
+            verify_signature(certificate, signature.scheme, signature.message, signature.bytes, off)?;
+        }
+        None => {
+            let verifier = Verifier::new(certificate, signature.scheme)?;
+            verifier.verify(signature.message, signature.bytes)?;
+            config.keep_verifier(verifier);
+        }
     }
-    if let Some(known) = known {
-        return Ok(known.verify(signature.message, signature.bytes)?);
-    }
-    let verifier = Verifier::new(certificate, signature.scheme)?;
-    verifier.verify(signature.message, signature.bytes)?;
-    config.keep_verifier(verifier);
     Ok(())
 }

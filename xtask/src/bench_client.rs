@@ -18,6 +18,7 @@ use anyhow::{Context, Result, ensure};
 use clap::value_parser;
 
 use crate::process::cpu_seconds;
+use crate::progress::tell;
 use crate::tlsdyno;
 use client::Client;
 use operation::Operation;
@@ -64,7 +65,7 @@ pub fn run(effort: &Effort) -> Result<()> {
     for &operation in &effort.operations {
         rows.extend(measure_operation(operation, &server, effort)?);
     }
-    eprintln!("\r\x1b[K");
+    tell("");
     print!("{}", bars::table(&rows));
     let (missed, all) = bars::verdicts(&rows);
     for row in &rows {
@@ -96,7 +97,7 @@ fn measure_operation(operation: Operation, server: &Server, effort: &Effort) -> 
             let Some(program) = row.client.program().filter(|_| row.failure.is_none()) else {
                 continue;
             };
-            eprint!("\r\x1b[K{}: round {} of {}: {}", operation.name(), round + 1, effort.rounds, row.client.name());
+            tell(&format!("{}: round {} of {}: {}", operation.name(), round + 1, effort.rounds, row.client.name()));
             // A client that fails leaves the others their rounds, which may have taken many minutes already.
             row.failure = measure(row, &program, server, effort.seconds).err().map(|error| format!("{error:#}"));
         }

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, ensure};
 use clap::value_parser;
 
 use crate::process::Ending;
+use crate::progress::tell;
 use crate::statistics::{interval_of_median, median};
 use crate::tlsdyno;
 use programs::{Dispatcher, haproxy, own, serve};
@@ -95,11 +96,11 @@ pub fn run(effort: &Effort) -> Result<()> {
     for round in 0..effort.rounds {
         subjects.rotate_left(1);
         for subject in &mut subjects {
-            eprint!("\r\x1b[Kround {} of {}: {}", round + 1, effort.rounds, subject.name);
+            tell(&format!("round {} of {}: {}", round + 1, effort.rounds, subject.name));
             subject.measure(&tlsdyno, effort)?;
         }
     }
-    eprint!("\r\x1b[K");
+    tell("");
     subjects.iter().try_for_each(|subject| subject.dispatcher.check_work(subject.sticks))?;
     print_table(&subjects);
     let missed = verdicts(&subjects)?;

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::progress::tell;
 use crate::statistics::{mean_and_error, median};
 use crate::tlsdyno;
 
@@ -54,7 +55,7 @@ pub fn run(series: &Series) -> Result<()> {
     let place = tempfile::tempdir()?;
     let mut rows: Vec<Vec<Recovered>> = Vec::new();
     for number in 0..series.runs {
-        eprint!("\r\x1b[Kcalibration {} of {}", number + 1, series.runs);
+        tell(&format!("calibration {} of {}", number + 1, series.runs));
         let seconds = series.seconds.to_string();
         let output = Command::new(&tlsdyno)
             .args(["doctor", "--calibrate", "--dry", "--json", "--time", &seconds])
@@ -66,10 +67,11 @@ pub fn run(series: &Series) -> Result<()> {
         ensure!(output.status.success(), "calibration {} failed: {said}", number + 1);
         let row = recovered(&serde_json::from_slice(&output.stdout)?)?;
         // What was measured is said at once: a series takes long, and may be cut short.
-        eprintln!("\r\x1b[K{} of {}: {}", number + 1, series.runs, in_short(&row));
+        tell("");
+        eprintln!("{} of {}: {}", number + 1, series.runs, in_short(&row));
         rows.push(row);
     }
-    eprintln!("\r\x1b[K");
+    eprintln!();
     let (text, missed) = table(&rows, series);
     print!("{text}");
     ensure!(missed == 0, "{missed} bars missed");

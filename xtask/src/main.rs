@@ -9,6 +9,7 @@ mod instrument_instructions;
 mod nginx;
 mod openssl_series;
 mod process;
+mod progress;
 mod reuse_matrix;
 mod soak;
 mod stage_matrix;

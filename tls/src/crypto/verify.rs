@@ -255,6 +255,27 @@ mod tests {
     }
 
     #[test]
+    fn a_kept_key_is_of_one_certificate_and_scheme_and_still_refuses() {
+        let [(pair, der), (_, other)] = [(); 2].map(|()| key(&rcgen::PKCS_ECDSA_P256_SHA256)).map(|key| {
+            let der = self_signed(&key);
+            (key, der)
+        });
+        let private = PKey::private_key_from_der(pair.serialized_der()).unwrap();
+        let signature = openssl_signature(&private, ECDSA_SHA256, b"message");
+        let verifier = Verifier::new(&der, ECDSA_SHA256).unwrap();
+        assert!(verifier.is_of(&der, ECDSA_SHA256) && verifier.kind() == KeyKind::P256);
+        assert!(!verifier.is_of(&other, ECDSA_SHA256) && !verifier.is_of(&der, ECDSA_SHA384));
+        for _ in 0..2 {
+            assert_eq!(verifier.verify(b"message", &signature), Ok(()));
+            assert_eq!(verifier.verify(b"another", &signature), Err(CryptoError::BadSignature));
+        }
+        assert_eq!(
+            Verifier::new(&other, ECDSA_SHA256).unwrap().verify(b"message", &signature),
+            Err(CryptoError::BadSignature)
+        );
+    }
+
+    #[test]
     fn signatures_of_openssl_verify_and_changed_ones_do_not() {
         let rsa = [PKCS1_SHA256, PKCS1_SHA384, PKCS1_SHA512, PSS_SHA256, PSS_SHA384, PSS_SHA512];
         let ecdsa = [ECDSA_SHA256, ECDSA_SHA384];
