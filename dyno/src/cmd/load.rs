@@ -139,11 +139,14 @@ fn sweep(args: &Args, range: RateRange, url: &Url, address: SocketAddr, stop: &A
         let object = serde_json::json!({"format": 1, "rule": sweep::RATE_RULE, "points": points});
         writeln!(out, "{object:#}").context("failed to print")?;
     }
+    if stop.load(Ordering::Relaxed) {
+        return Ok(Exit::Interrupted);
+    }
     ensure!(
         points.iter().any(|point| point.hits_per_second > 0.0),
         "not one request succeeded; without --sweep the cause is named"
     );
-    Ok(if stop.load(Ordering::Relaxed) { Exit::Interrupted } else { Exit::Done })
+    Ok(Exit::Done)
 }
 
 fn sweep_line(point: &Point) -> String {

@@ -99,6 +99,8 @@ pub fn run(args: &Args) -> Result<Exit> {
         }
     }
     let plain = match plain {
+        // Of plain HTTP that nobody waited for there is no half.
+        Some(_) if stop.load(Ordering::Relaxed) => None,
         Some((text, url, address)) => {
             let display = Display::of_steps(args.progress, text);
             let load = |plan: &_| display.run(plan, &stop);
@@ -144,10 +146,13 @@ fn finish(args: &Args, points: Vec<Point>, plain: Option<Point>, stopped: bool) 
         println!("{}", line("plain HTTP", plain));
         match half {
             Some(percent) => println!("\nhalf serving point: {percent:.1} % reuse"),
+            None if plain.hits_per_second == 0.0 => {
+                println!("\nhalf serving point: none, nothing was served in plain HTTP")
+            }
             None => println!("\nhalf serving point: none, half of the plain-text throughput is not reached"),
         }
     }
-    ensure!(!none, "not one request succeeded; `tlsdyno load {}` tells why", args.url);
+    ensure!(stopped || !none, "not one request succeeded; `tlsdyno load {}` tells why", args.url);
     Ok(match (stopped, missed) {
         (true, _) => Exit::Interrupted,
         (false, true) => {

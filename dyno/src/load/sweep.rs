@@ -193,9 +193,9 @@ pub fn saturated_at(
 }
 
 /// The smallest percent reuse at which half of `plain` hits/s are reached, linear between the measured points (Mraz et al. 2002, section 2).
-/// `None`: never, by these points.
+/// `None`: never, by these points, or nothing was served in plain text.
 pub fn half_serving_point(points: &[(f64, f64)], plain: f64) -> Option<f64> {
-    let half = plain / 2.0;
+    let half = (plain > 0.0).then_some(plain / 2.0)?;
     if points.first()?.1 >= half {
         return Some(points[0].0);
     }
@@ -226,5 +226,6 @@ mod tests {
         assert!((point - 98.0).abs() < 1e-9, "{point}");
         assert_eq!(half_serving_point(&[(0.0, 10.0), (100.0, 20.0)], 100.0), None);
         assert_eq!(half_serving_point(&[(0.0, 60.0)], 100.0), Some(0.0));
+        assert_eq!(half_serving_point(&[(0.0, 60.0)], 0.0), None);
     }
 }
