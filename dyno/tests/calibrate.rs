@@ -21,7 +21,13 @@ fn recovered_of_200_us(place: &Path, seconds: &str) -> f64 {
     let number = |index: usize, key: &str| recovered[index][key].as_f64().unwrap();
     let injected: Vec<f64> = (0..recovered.len()).map(|index| number(index, "injected_us")).collect();
     assert_eq!(injected, [0.0, 20.0, 50.0, 200.0]);
-    println!("{recovered:?}");
+    // Where the pace can be sampled, it is told what it did for the differences.
+    if let pace @ serde_json::Value::Object(_) = &result["pace"] {
+        let number = |key: &str| pace[key].as_f64().unwrap();
+        assert!((0.0..=100.0).contains(&number("explained_percent")) && number("pace_spread_percent") > 0.0, "{pace}");
+        assert!(number("spread_uncorrected_us") > 0.0, "{pace}");
+    }
+    println!("{recovered:?} {}", result["pace"]);
     number(3, "measured_us")
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
+
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::robust::{TRIM, sorted, trimmed_each_end, trimmed_mean};
 use super::rounds::Rounds;
@@ -25,29 +27,21 @@ pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
     let as_is = rounds.find(&Kind::AsIs)?;
     let loaded = rounds.find(&Kind::Loaded)?;
     let index = |name: &str| record.configurations.iter().position(|one| one.name == name && one.valid);
-    let cost_us = |index: usize| -> Column {
-        let ratios = rounds.cost(index, Metric::Cpu);
-        ratios.into_iter().map(|ns| ns.map(|ns| ns / 1e3)).collect()
-    };
     let mut pairs = vec![(0.0, as_is, index(&names.again)?)];
     for (us, name) in &names.burning {
         pairs.push((*us, loaded, index(name)?));
     }
-    let columns: Vec<Column> =
-        pairs.iter().map(|(_, before, after)| difference(&cost_us(*before), &cost_us(*after))).collect();
+    let columns: Vec<Column> = pairs.iter().map(|(_, before, after)| difference_us(&rounds, *before, *after)).collect();
     let combinations: Vec<Combination> = (0..columns.len()).map(Combination::column).collect();
     let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);
     let recovered = pairs.iter().zip(&estimates).map(|((injected_us, ..), estimate)| {
         let Estimate { value, low, high } = *estimate;
         Recovered { injected_us: *injected_us, measured_us: value, low_us: low, high_us: high }
     });
-    let spreads: Vec<f64> = columns.iter().map(spread).collect::<Option<_>>()?;
-    // The variances of all pairs have the same cause, so that their mean is the best estimate.
-    let spread_us = (spreads.iter().map(|spread| spread * spread).sum::<f64>() / spreads.len() as f64).sqrt();
     let elapsed_s: f64 = record.blocks.iter().map(|block| block.elapsed_ns as f64 / 1e9).sum();
     // The blocks of a configuration in one round count as one.
     let blocks: BTreeSet<(usize, u32)> = record.blocks.iter().map(|block| (block.configuration, block.round)).collect();
-    let hits: Vec<f64> = cost_us(as_is).into_iter().flatten().collect();
+    let hits: Vec<f64> = cost_us(&rounds, as_is).into_iter().flatten().collect();
     Some(Calibration {
         created_unix_s: record.created_unix_s,
         machine: this_machine(),
@@ -56,13 +50,56 @@ pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
         rounds: rounds.pairs(as_is, pairs[0].2),
         block_s: elapsed_s / blocks.len().max(1) as f64,
         hit_us: trimmed_mean(&hits)?,
-        spread_us,
+        spread_us: common_spread(&columns)?,
         recovered: recovered.collect(),
     })
 }
 
-fn difference(before: &Column, after: &Column) -> Column {
-    before.iter().zip(after).map(|(before, after)| Some((*after)? - (*before)?)).collect()
+/// What telling costs at the machine's mean pace made of a calibration.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PaceEffect {
+    /// Standard deviation of the pace between blocks, per cent of its mean.
+    pub pace_spread_percent: f64,
+    /// Part of the variance between blocks of one configuration, in CPU per hit, that the pace explains, per cent.
+    pub explained_percent: f64,
+    /// What [`Calibration::spread_us`] would be without: the spread of the paired differences as they were measured, microseconds.
+    pub spread_uncorrected_us: f64,
+}
+
+impl PaceEffect {
+    /// From the record of a calibration. `None` where the pace was not sampled, or there is no calibration in it.
+    pub fn of(record: &Record, names: &Names) -> Option<PaceEffect> {
+        let rounds = Rounds::of(record);
+        let pace = rounds.pace()?;
+        let measured = rounds.uncorrected();
+        let mut pairs = vec![(rounds.find(&Kind::AsIs)?, rounds.named(&names.again)?)];
+        for (_, name) in &names.burning {
+            pairs.push((rounds.find(&Kind::Loaded)?, rounds.named(name)?));
+        }
+        let columns: Vec<Column> =
+            pairs.iter().map(|(before, after)| difference_us(&measured, *before, *after)).collect();
+        Some(PaceEffect {
+            pace_spread_percent: pace.spread * 100.0,
+            explained_percent: pace.cpu.explained * 100.0,
+            spread_uncorrected_us: common_spread(&columns)?,
+        })
+    }
+}
+
+/// Server CPU per hit in each round, microseconds.
+fn cost_us(rounds: &Rounds, index: usize) -> Column {
+    rounds.cost(index, Metric::Cpu).into_iter().map(|ns| ns.map(|ns| ns / 1e3)).collect()
+}
+
+fn difference_us(rounds: &Rounds, before: usize, after: usize) -> Column {
+    let (before, after) = (cost_us(rounds, before), cost_us(rounds, after));
+    before.iter().zip(&after).map(|(before, after)| Some((*after)? - (*before)?)).collect()
+}
+
+/// The variances of all pairs have the same cause, so that their mean is the best estimate.
+fn common_spread(columns: &[Column]) -> Option<f64> {
+    let spreads: Vec<f64> = columns.iter().map(spread).collect::<Option<_>>()?;
+    Some((spreads.iter().map(|spread| spread * spread).sum::<f64>() / spreads.len() as f64).sqrt())
 }
 
 /// The spread whose part by √n is the standard error of the 20 % trimmed mean: the Winsorised standard deviation divided by what is left after

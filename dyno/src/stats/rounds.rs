@@ -47,6 +47,11 @@ impl<'a> Rounds<'a> {
         Rounds { record, blocks: table, pace }
     }
 
+    /// The same with costs as they were measured, whatever the machine's pace was.
+    pub(super) fn uncorrected(&self) -> Rounds<'a> {
+        Rounds { pace: None, blocks: self.blocks.clone(), ..*self }
+    }
+
     /// How costs go with the machine's pace, where it was sampled.
     pub(super) fn pace(&self) -> Option<&Pace> {
         self.pace.as_ref()
