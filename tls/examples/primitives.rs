@@ -7,14 +7,20 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use aws_lc_rs::rand::SystemRandom;
+use rcgen::{CertificateParams, KeyPair};
 use tlsdyno_tls::crypto::exchange::KeyShare;
 use tlsdyno_tls::crypto::hash::{Digest, Transcript, digest};
 use tlsdyno_tls::crypto::kdf::{Prk, finished_mac, hkdf_expand_label, hkdf_extract, prf12};
 use tlsdyno_tls::crypto::protect::{Opener, Sealer, Side};
+use tlsdyno_tls::crypto::verify::{Verifier, verify_signature};
 use tlsdyno_tls::suite::Hash;
 use tlsdyno_tls::{Effort, Group, StageSet, Suite};
 
 const ON: StageSet = StageSet::NONE;
+/// Signature schemes, RFC 9846 section 4.2.3.
+const ECDSA_SHA256: u16 = 0x0403;
+const PSS_SHA256: u16 = 0x0804;
 
 fn time<T>(name: &str, mut call: impl FnMut() -> T) {
     const CALLS: u32 = 2000;
@@ -41,6 +47,7 @@ fn main() {
     for suite in [Suite::Tls13Aes128Gcm, Suite::Tls13ChaCha20, Suite::EcdheRsaAes128Gcm, Suite::RsaAes128Sha] {
         records(suite);
     }
+    verification();
 }
 
 fn hashes_and_schedules(hash: Hash, suite: Suite) {
@@ -138,6 +145,34 @@ fn records(suite: Suite) {
             sealer.seal(23, &plain, &mut out);
             let (header, body) = out.split_first_chunk_mut().expect("a record");
             opener.open(*header, body).expect("a record of the sealer")
+        });
+    }
+}
+
+/// The reason for keeping a server's key ready.
+fn verification() {
+    use aws_lc_rs::signature::{self, EcdsaKeyPair, RsaKeyPair};
+    let (message, random) = ([7; 130], SystemRandom::new());
+    let certified = |algorithm| {
+        let key = KeyPair::generate_for(algorithm).expect("a key");
+        let certificate = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+        (certificate.self_signed(&key).expect("a certificate").der().to_vec(), key.serialize_der())
+    };
+    let (ecdsa_certificate, der) = certified(&rcgen::PKCS_ECDSA_P256_SHA256);
+    let key = EcdsaKeyPair::from_pkcs8(&signature::ECDSA_P256_SHA256_ASN1_SIGNING, &der).expect("the key");
+    let ecdsa = key.sign(&random, &message).expect("a signature");
+    let (rsa_certificate, der) = certified(&rcgen::PKCS_RSA_SHA256);
+    let key = RsaKeyPair::from_pkcs8(&der).expect("the key");
+    let mut rsa = vec![0; key.public_modulus_len()];
+    key.sign(&signature::RSA_PSS_SHA256, &random, &message, &mut rsa).expect("a signature");
+    for (name, certificate, scheme, signature) in [
+        ("ECDSA P-256", &ecdsa_certificate, ECDSA_SHA256, ecdsa.as_ref()),
+        ("RSA-2048 PSS", &rsa_certificate, PSS_SHA256, &rsa[..]),
+    ] {
+        let kept = Verifier::new(certificate, scheme).expect("a key");
+        time(&format!("{name} verification, key kept"), || kept.verify(&message, signature).expect("its signature"));
+        time(&format!("{name} verification, key read anew"), || {
+            verify_signature(certificate, scheme, &message, signature, ON).expect("its signature");
         });
     }
 }

@@ -121,7 +121,8 @@ pub fn verify_signature(
     if constant { Ok(()) } else { Err(CryptoError::BadSignature) }
 }
 
-/// The key of one certificate, ready for signatures of one scheme. Reading it anew would add a sixth to each RSA verification.
+/// The key of one certificate, ready for signatures of one scheme. Reading it anew would add to each verification, most for RSA
+/// (`cargo run --release -p tlsdyno-tls --example primitives` has both).
 #[derive(Debug)]
 pub struct Verifier {
     certificate: Vec<u8>,
