@@ -1,7 +1,14 @@
-//! The functions of the dispatcher's fuzz targets, for a moment, on seeds and mutated seeds; `cargo fuzz` runs them for long.
+//! The functions of the dispatcher's and the built-in server's fuzz targets, for a moment, on the inputs that are kept, seeds and mutated seeds; `cargo fuzz`
+//! runs them for long.
 
+#[path = "../../fuzz/src/corpus.rs"]
+mod corpus;
+#[path = "../../fuzz/src/serve.rs"]
+mod serve;
 #[path = "../../fuzz/src/dispatch/mod.rs"]
 mod targets;
+
+use corpus::run_kept;
 
 /// xorshift64*: the same inputs in every run.
 struct Random(u64);
@@ -50,4 +57,20 @@ fn dispatch_relay() {
         targets::relay::dispatch_relay(&seed);
         (0..150).for_each(|_| targets::relay::dispatch_relay(&random.mutate(&seed)));
     }
+}
+
+#[test]
+fn http_request() {
+    let mut random = Random(3);
+    for seed in serve::request_seeds() {
+        serve::http_request(&seed);
+        (0..3000).for_each(|_| serve::http_request(&random.mutate(&seed)));
+    }
+}
+
+#[test]
+fn kept_inputs() {
+    run_kept("dispatch_relay", targets::relay::dispatch_relay);
+    run_kept("dispatch_route", targets::route::dispatch_route);
+    run_kept("http_request", serve::http_request);
 }

@@ -1,20 +1,9 @@
-//! Any bytes are a recording or a fault; pages and batches hold every exchange, and none is empty.
 #![no_main]
-
-use libfuzzer_sys::fuzz_target;
 
 #[allow(dead_code)]
 #[path = "../../dyno/src/trace/har/document.rs"]
 mod document;
+#[path = "../src/trace/har.rs"]
+mod run;
 
-fuzz_target!(|bytes: &[u8]| {
-    let Ok(found) = document::parse(bytes) else { return };
-    for page in &found.pages {
-        assert!(!page.is_empty() && page.iter().all(|batch| !batch.is_empty()));
-        assert_eq!(page[0].len(), 1, "the document comes alone");
-    }
-    for exchange in found.pages.iter().flatten().flatten() {
-        assert!(exchange.target.starts_with('/') && (100..600).contains(&exchange.status));
-        assert!(exchange.ended_ms >= exchange.began_ms);
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| run::har(bytes));

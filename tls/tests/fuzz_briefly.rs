@@ -1,7 +1,11 @@
-//! The functions of the fuzz targets, for a moment, on seeds, mutated seeds and random bytes; `cargo fuzz` runs them for long.
+//! The functions of the fuzz targets, for a moment, on the inputs that are kept, seeds, mutated seeds and random bytes; `cargo fuzz` runs them for long.
 
+#[path = "../../fuzz/src/corpus.rs"]
+mod corpus;
 #[path = "../../fuzz/src/lib.rs"]
 mod targets;
+
+use corpus::run_kept;
 
 /// xorshift64*: the same inputs in every run.
 struct Random(u64);
@@ -50,6 +54,36 @@ impl Random {
 fn every_conversation_connects() {
     for (index, seed) in targets::conversations().iter().enumerate() {
         assert!(targets::connects(seed), "seed {index} reaches the end of its handshake");
+    }
+}
+
+#[test]
+fn every_case_of_the_shim_connects() {
+    for seed in targets::stages_seeds() {
+        assert!(targets::stages_connect(&seed), "case {} reaches the end of its handshake", seed[0]);
+    }
+}
+
+#[test]
+fn kept_inputs() {
+    run_kept("certificate", targets::certificate);
+    run_kept("client_receive", targets::client_receive);
+    run_kept("client_stages", targets::client_stages);
+    run_kept("handshake_messages", targets::handshake_messages);
+    run_kept("hello_parse", targets::hello_parse);
+    run_kept("http_response", targets::http_response);
+    run_kept("real_crypto", targets::real_crypto);
+    run_kept("session_keys", targets::session_keys);
+}
+
+#[test]
+fn client_stages() {
+    let mut random = Random(8);
+    for seed in targets::stages_seeds() {
+        targets::client_stages(&seed);
+        for _ in 0..2000 {
+            targets::client_stages(&random.mutate(&seed));
+        }
     }
 }
 

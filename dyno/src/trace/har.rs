@@ -14,7 +14,7 @@ use super::summary::HarSummary;
 use super::{Parts, objects};
 use crate::experiment::job::{HarSpec, NamesSpec, ReplaySpec};
 
-mod document;
+pub(super) mod document;
 
 /// Largest file that is read: the texts of responses in it are passed over, but must be read.
 const MAX_FILE_BYTES: u64 = 1 << 30;

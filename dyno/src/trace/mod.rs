@@ -12,6 +12,8 @@ mod ecommerce;
 mod exclude;
 pub mod flags;
 mod har;
+#[cfg(test)]
+mod kept_inputs;
 mod log_file;
 mod log_summary;
 mod names;

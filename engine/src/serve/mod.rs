@@ -17,6 +17,7 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
-pub use docroot::{Docroot, DocrootError};
+pub use answer::{Answer, Status};
+pub use docroot::{Content, Docroot, DocrootError, Object};
 pub use tls::{TlsError, TlsSettings};
 pub use worker::{Listener, bind, run};
