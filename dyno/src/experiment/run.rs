@@ -16,7 +16,7 @@ use super::cpus::{self, Cpus};
 use super::journal::{self, Finished};
 use super::load_process::LoadProcess;
 use super::manifest;
-use super::model::Experiment;
+use super::model::{Experiment, ServerName};
 use super::observer::Observer;
 use super::pace::Pace;
 use super::rig::Rig;
@@ -31,6 +31,8 @@ use crate::store::{Journal, Kind, Record, Warning};
 const LOG_REMEDY: &str = "`tlsdyno trace show LOG` tells more";
 /// Most servers of one configuration that are started at a time where blocks want fresh ones.
 const STOCK_MAX: u32 = 16;
+/// The same of servers with a process for each connection: every look at who runs walks over all of them.
+const STOCK_MAX_OF_MANY_PROCESSES: u32 = 4;
 /// Where a number of rounds is asked for, so many are measured whatever time they take.
 const ROUNDS_LEAST: u32 = 3;
 
@@ -312,7 +314,11 @@ impl Session<'_> {
 
 /// Servers of one configuration in a stock.
 fn stock_size(experiment: &Experiment) -> u32 {
-    experiment.measure.rounds.unwrap_or(STOCK_MAX).min(STOCK_MAX)
+    let most = match experiment.server.kind {
+        ServerName::ApachePrefork => STOCK_MAX_OF_MANY_PROCESSES,
+        _ => STOCK_MAX,
+    };
+    experiment.measure.rounds.unwrap_or(most).min(most)
 }
 
 /// Starts a stock of servers of each configuration of `indices`, anew where there was one. Returns how long one server took.

@@ -1,6 +1,6 @@
 //! Which addresses a process listens on, as the kernel tells it, not as a configuration claims.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -36,35 +36,57 @@ pub fn listening_addresses(pids: &[u32]) -> Vec<SocketAddr> {
 /// # Errors
 /// If a living process cannot be looked into.
 pub fn open_addresses(pids: &[u32]) -> Result<Vec<SocketAddr>> {
-    let mut found = BTreeSet::new();
+    let cannot_tell = |pid: u32, error: std::io::Error| {
+        match process_tree::stat(pid) {
+        Some(process) if process.state != 'Z' => Err(error).with_context(|| {
+            format!(
+                "cannot tell where process {pid} of the server listens, while parts of its cryptography are switched off; run \
+                 tlsdyno as the same user as the server or as root, or give --allow-insecure-listen if this network is isolated"
+            )
+        }),
+        // It has ended.
+        _ => Ok(()),
+    }
+    };
+    // One reading of the tables for each namespace: it takes milliseconds, and a server may have a process for each connection. Sockets
+    // first: what is open by then is in a table that is read later.
+    let mut sockets: BTreeMap<PathBuf, BTreeMap<u32, HashSet<u64>>> = BTreeMap::new();
     for &pid in pids {
-        match addresses_of(pid) {
-            Ok(addresses) => found.extend(addresses),
-            Err(error) if process_tree::stat(pid).is_some_and(|process| process.state != 'Z') => {
-                return Err(error).with_context(|| {
-                    format!(
-                        "cannot tell where process {pid} of the server listens, while parts of its cryptography are switched off; run \
-                         tlsdyno as the same user as the server or as root, or give --allow-insecure-listen if this network is isolated"
-                    )
-                });
+        match namespace(pid).and_then(|namespace| Ok((namespace, try_socket_inodes(pid)?))) {
+            Ok((namespace, inodes)) => drop(sockets.entry(namespace).or_default().insert(pid, inodes)),
+            Err(error) => cannot_tell(pid, error)?,
+        }
+    }
+    let mut found = BTreeSet::new();
+    for processes in sockets.values() {
+        for &pid in processes.keys() {
+            match open_sockets(pid) {
+                Ok(table) => {
+                    found.extend(processes.values().flatten().filter_map(|inode| table.get(inode)));
+                    break;
+                }
+                Err(error) => cannot_tell(pid, error)?,
             }
-            Err(_) => {} // It has ended.
         }
     }
     Ok(found.into_iter().collect())
 }
 
-fn addresses_of(pid: u32) -> std::io::Result<Vec<SocketAddr>> {
-    let inodes = try_socket_inodes(pid)?;
-    let mut found = Vec::new();
+/// What names the network namespace that the process is in.
+fn namespace(pid: u32) -> std::io::Result<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/net"))
+}
+
+/// Sockets that take what anybody sends, by inode, in the network namespace that the process is in.
+fn open_sockets(pid: u32) -> std::io::Result<HashMap<u64, SocketAddr>> {
+    let mut found = HashMap::new();
     for (table, state) in [("tcp", LISTEN), ("tcp6", LISTEN), ("udp", UNCONNECTED), ("udp6", UNCONNECTED)] {
         let text = match table_of(pid, table) {
             // No IPv6 in this kernel.
             Err(error) if error.kind() == ErrorKind::NotFound && table.ends_with('6') => continue,
             other => other?,
         };
-        let entries = text.lines().filter_map(|line| entry_in_state(line, state));
-        found.extend(entries.filter(|(inode, _)| inodes.contains(inode)).map(|(_, address)| address));
+        found.extend(text.lines().filter_map(|line| entry_in_state(line, state)));
     }
     Ok(found)
 }
@@ -97,7 +119,7 @@ struct ListeningTables {
 impl ListeningTables {
     /// The table of the namespace that the process is in.
     fn of(&mut self, pid: u32) -> &HashMap<u64, SocketAddr> {
-        let namespace = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default();
+        let namespace = namespace(pid).unwrap_or_default();
         self.by_namespace.entry(namespace).or_insert_with(|| {
             let read = |table| table_of(pid, table).unwrap_or_default();
             let (tcp, tcp6) = (read("tcp"), read("tcp6"));

@@ -19,8 +19,10 @@ use crate::servers::cpu::at_rest;
 use crate::servers::{self, Instance};
 use crate::store::{Block, Kind};
 
-/// Users for each worker process of a server that was just started: the first connection of each costs more.
-const WARM_UP_EACH: u32 = 4;
+/// Users for each worker process of a server that was just started: the first connections of each cost more.
+const WARM_UP_USERS: u32 = 4;
+/// So many connections for each are enough, where users make more than the above need.
+const WARM_UP_CONNECTIONS: u32 = 16;
 
 impl Session<'_> {
     /// One block of one configuration; with `fresh` on a server that was not measured yet, where the experiment wants such.
@@ -135,11 +137,21 @@ impl Session<'_> {
         for (_, library) in stand.libraries() {
             servers::require_mapped(&workers, &library).or_exit(Exit::Server)?;
         }
-        let users = self.users_min().max(WARM_UP_EACH * workers.len() as u32).min(self.load.users);
+        let users = self.users_min().max(self.warm_up_users(workers.len() as u32)).min(self.load.users);
         let piece = typical_users(&self.requests_of_users(), users);
         self.load.run(index, self.rig.stands[index].address(), piece.users)?;
         self.restarts = (self.restarts.0 + began.elapsed(), self.restarts.1 + 1);
         Ok(())
+    }
+
+    /// Users that warm so many worker processes up. Prefork has one for each connection, which users with a connection for each of their
+    /// requests would warm for longer than a block takes.
+    fn warm_up_users(&self, workers: u32) -> u32 {
+        let workload = &self.rig.site.workload;
+        let requests = (workload.requests.len() / workload.users.len().max(1)) as u32;
+        // Where nothing says that a connection ends, a user may have one only.
+        let connections = self.experiment.load.requests_per_connection.map_or(1, |each| requests / each.max(1)).max(1);
+        (WARM_UP_USERS * workers).min((WARM_UP_CONNECTIONS * workers).div_ceil(connections))
     }
 
     /// CPU time of the server, read when it has come to rest: the last closes are still its work.

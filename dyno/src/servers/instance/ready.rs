@@ -48,9 +48,13 @@ impl super::Instance {
     }
 
     fn is_ready(&self) -> bool {
-        let listening = self.listening_addresses();
+        let pids = self.pids();
+        if pids.len() < self.processes {
+            return false;
+        }
+        let listening = listening::listening_addresses(&pids);
         let serves = |wanted: &SocketAddr| listening.iter().any(|listener| listening::serves(listener, wanted));
-        serves(&self.address) && self.plain_address.as_ref().is_none_or(serves) && self.pids().len() >= self.processes
+        serves(&self.address) && self.plain_address.as_ref().is_none_or(serves)
     }
 
     fn why_not_ready(&self, patience: Duration) -> String {
