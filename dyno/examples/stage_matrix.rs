@@ -60,7 +60,8 @@ fn print_page(versions: &[String], tables: &str, notes: &[String]) {
     println!(
         "Made by `cargo run -p xtask -- stage-matrix`. A check mark: the configuration passed its preflight (docs/NOOP.md), {CONNECTIONS} \
          connections at once with every body compared byte for byte, and the same again after the server had reloaded its \
-         configuration (the built-in one: after a restart). Otherwise the number of the note that says what failed.\n"
+         configuration (the built-in one: after a restart). A dash: the server has no such thing. Otherwise the number of the note that says \
+         what failed.\n"
     );
     println!("Run with: {}.", versions.join("; "));
     print!("{tables}");
@@ -72,8 +73,11 @@ fn print_page(versions: &[String], tables: &str, notes: &[String]) {
     }
 }
 
-/// A check mark, or the number of a note.
+/// A check mark, a dash, or the number of a note.
 fn mark(cell: &Cell, place: &str, notes: &mut Vec<String>) -> String {
+    if cell.unable.is_some() {
+        return "–".to_owned();
+    }
     let failures: Vec<String> = cell.failures().map(|check| format!("{} ({})", check.name, check.seen)).collect();
     if failures.is_empty() {
         return "\u{2713}".to_owned();

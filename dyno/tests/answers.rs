@@ -121,6 +121,48 @@ fn remedies_are_ranked_by_what_they_gain_and_nothing_unmeasured_is_recommended()
 }
 
 #[test]
+fn what_amdahl_predicts_of_an_accelerator_stands_beside_what_was_measured() {
+    let record = questions::accelerators(12, 0.005);
+    let summary = Summary::of(&record);
+    let [one, two] = &summary.answers.accelerators[..] else { panic!("{:#?}", summary.answers.accelerators) };
+    assert_eq!((&*one.over, &*one.ideal, one.speed), ("as is", "no RSA", 4.0));
+    assert_eq!((&*two.over, &*two.ideal, two.speed), ("two CPUs", "two CPUs, no RSA", 2.0));
+    let near = |got: f64, truth: f64| assert!((got / truth - 1.0).abs() < 0.01, "{got} is not {truth}");
+    assert_eq!(one.by.iter().map(|by| by.share.metric).collect::<Vec<_>>(), Metric::ALL);
+    for by in &one.by {
+        near(by.share.percent, 50.0);
+        near(by.predicted.times, 1.0 / 0.625);
+        near(by.unlimited.times, 2.0);
+        near(by.measured_by_predicted.times, 0.625 / 0.55);
+        assert!(by.predicted.low < 1.6 && 1.6 < by.predicted.high, "{by:?}");
+        assert_eq!(by.measured_by_predicted.direction, Direction::Bigger);
+    }
+    near(one.measured.times, 1.0 / 0.55);
+    near(two.by[1].predicted.times, 1.0 / 0.75);
+    assert!(two.by.iter().all(|by| by.measured_by_predicted.direction == Direction::Undecided), "{two:#?}");
+
+    let text = terminal::results(&record, &summary, Style::PLAIN).replace("\n    ", " ").replace("\n  ", " ");
+    assert!(text.contains("\"accelerator\", 4 times as fast as the server's CPU"), "{text}");
+    assert!(text.contains("the measured gain is larger (1.1"), "{text}");
+    assert!(text.contains("larger or smaller is undecided"), "{text}");
+    assert!(report::html(&record).expect("a page").contains("id=\"accelerators\""));
+    let printed: Value = serde_json::from_str(&json::results(&record, &summary)).expect("JSON");
+    assert_eq!(printed["accelerators"][0]["by"][1]["share"]["metric"], "throughput");
+}
+
+#[test]
+fn a_prediction_from_a_limited_configuration_is_a_bound() {
+    let mut record = questions::accelerators(12, 0.005);
+    // The client limited "no RSA": the share by time, and with it the prediction, may be larger.
+    record.blocks.iter_mut().filter(|block| block.configuration == 1).for_each(|block| block.client_bound = true);
+    let predictions = Summary::of(&record).answers.accelerators;
+    let [cpu, time] = &predictions[0].by[..] else { panic!("two shares") };
+    assert!(time.predicted.at_least && time.measured_by_predicted.at_most, "{time:?}");
+    assert_eq!(time.measured_by_predicted.direction, Direction::Undecided);
+    assert!(!cpu.predicted.at_least && cpu.measured_by_predicted.direction == Direction::Bigger, "{cpu:?}");
+}
+
+#[test]
 fn setup_and_data_add_up_with_the_discrepancy() {
     let summary = Summary::of(&questions::setup_and_data(12, 0.005));
     let cpu = summary.answers.setup_and_data.iter().find(|part| part.metric == Metric::Cpu).expect("measured");

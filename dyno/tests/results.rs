@@ -77,7 +77,7 @@ fn json_is_as_documented() {
     record.blocks.iter_mut().for_each(|block| block.pace_ps = 60_000);
     let printed: Value = serde_json::from_str(&json::results(&record, &Summary::of(&record))).expect("JSON");
     let mut all = keys_of(&printed);
-    for record in [questions::record(6, 0.01), questions::setup_and_data(6, 0.01)] {
+    for record in [questions::record(6, 0.01), questions::accelerators(6, 0.01), questions::setup_and_data(6, 0.01)] {
         let printed: Value = serde_json::from_str(&json::results(&record, &Summary::of(&record))).expect("JSON");
         all.extend(keys_of(&printed));
     }

@@ -1,17 +1,18 @@
 //! The stage × server matrix: every stage on a real server, checked as before a measurement, then with many connections at once whose
 //! bodies are compared byte for byte, and again after the server has reloaded its configuration (docs/STAGES.md is made from it).
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use tlsdyno_tls::{Config, Session, Settings, Stage};
+use tlsdyno_tls::{Config, Session, Settings, Stage, Version};
 
 use super::admission::checks_of;
 use super::cpus;
 use super::exchange::exchange;
 use super::job::WorkloadSpec;
-use super::model::{ConfigurationModel, Experiment, Server, ServerName, Tls};
+use super::model::{ConfigurationModel, Experiment, Server, ServerName, Tls, TlsChange};
 use super::preflight::{Check, compile};
 use super::rig::Rig;
 
@@ -27,6 +28,8 @@ pub struct Cell {
     pub configuration: String,
     /// Every check; the cell is good when all of them passed.
     pub checks: Vec<Check>,
+    /// Why this server cannot have it; then nothing was checked.
+    pub unable: Option<String>,
 }
 
 impl Cell {
@@ -61,6 +64,13 @@ pub fn configurations(tls: &Tls) -> Vec<ConfigurationModel> {
     if tls.suites().is_ok_and(|suites| !suites[0].protection().is_cbc()) {
         all.push(without("no setup, no cipher, no mac", &[Stage::Setup, Stage::Cipher, Stage::Mac]));
     }
+    if tls.version().is_ok_and(|version| version == Version::Tls13) {
+        let early = TlsChange { early_data: Some(true), ..TlsChange::default() };
+        let as_is = ConfigurationModel::as_is();
+        all.push(ConfigurationModel { name: "early data".to_owned(), tls: early.clone(), ..as_is.clone() });
+        let name = "early data, idle shim and provider".to_owned();
+        all.push(ConfigurationModel { name, tls: early, idle_shim: true, idle_provider: true, ..as_is });
+    }
     all
 }
 
@@ -74,9 +84,16 @@ pub fn check(
     configurations: Vec<ConfigurationModel>,
     say: &mut dyn FnMut(&str),
 ) -> Result<Column> {
+    let names: Vec<String> = configurations.iter().map(|model| model.name.clone()).collect();
+    let server = Server { kind: server, ..Server::default() };
+    let asked = Experiment { server, tls: tls.clone(), ..Experiment::default() };
+    let refusal = |model: &ConfigurationModel| asked.check_sessions(&model.tls.applied(tls), 1).err();
+    let mut unable: BTreeMap<String, String> = configurations
+        .iter()
+        .filter_map(|model| Some((model.name.clone(), format!("{:#}", refusal(model)?))))
+        .collect();
+    let configurations = configurations.into_iter().filter(|model| !unable.contains_key(&model.name)).collect();
     let experiment = Experiment {
-        server: Server { kind: server, ..Server::default() },
-        tls: tls.clone(),
         workload: WorkloadSpec::Url {
             path: "/object".to_owned(),
             bytes: Some(OBJECT_BYTES),
@@ -84,7 +101,7 @@ pub fn check(
             requests_per_user: 1,
         },
         configurations,
-        ..Experiment::default()
+        ..asked
     };
     experiment.check()?;
     let cpus = cpus::choose(&cpus::allowed(), None, None)?;
@@ -101,7 +118,12 @@ pub fn check(
             column.version = instance.description().version;
         }
         rig.stop(index);
-        column.cells.push(Cell { configuration, checks });
+        column.cells.push(Cell { configuration, checks, unable: None });
+    }
+    for (place, configuration) in names.into_iter().enumerate() {
+        if let Some(why) = unable.remove(&configuration) {
+            column.cells.insert(place, Cell { configuration, checks: Vec::new(), unable: Some(why) });
+        }
     }
     Ok(column)
 }

@@ -3,7 +3,7 @@
 use super::text::{
     capitalised, difference_with_interval, interval, percent, ratio_gain, ratio_times, share_with_interval, stage_label,
 };
-use crate::stats::shares::{Difference, PLAIN_HTTP};
+use crate::stats::shares::{Difference, MISSING, PLAIN_HTTP};
 use crate::stats::{Direction, Loaded, Metric, Share, Summary, Verdict};
 
 /// Answers the record's question from its CPU shares, without claiming what the intervals do not support.
@@ -20,7 +20,10 @@ pub fn answer(summary: &Summary) -> String {
             difference_with_interval(instrument)
         );
     }
-    if let (true, Some(answer)) = (shares.is_empty(), from_comparisons(summary).or_else(|| from_remedies(summary))) {
+    // Shares that nobody named are by-products of an experiment that asks for something else.
+    let asks_for_shares = shares.iter().any(|share| share.stage == MISSING);
+    let asked = || from_comparisons(summary).or_else(|| from_remedies(summary));
+    if let Some(answer) = (!asks_for_shares).then(asked).flatten() {
         return answer;
     }
     if shares.is_empty() {

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::answer::answer;
 use super::{beside, remedies};
+use crate::stats::accelerators::Prediction;
 use crate::stats::answers::{ComparisonAnswer, Relative, RemedyAnswer, SetupAndData};
 use crate::stats::pace::Pace;
 use crate::stats::shares::{Difference, Share};
@@ -63,6 +64,7 @@ struct Results<'a> {
     detection_limit_percent: Option<f64>,
     relative_to_plain_http: &'a [Relative],
     comparisons: &'a [ComparisonAnswer],
+    accelerators: &'a [Prediction],
     setup_and_data: &'a [SetupAndData],
     remedies: Vec<Remedy<'a>>,
     paper: Option<&'a Beside>,
@@ -80,6 +82,7 @@ pub fn results(record: &Record, summary: &Summary) -> String {
         detection_limit_percent: summary.detection.limit_percent,
         relative_to_plain_http: &summary.answers.relative,
         comparisons: &summary.answers.comparisons,
+        accelerators: &summary.answers.accelerators,
         setup_and_data: &summary.answers.setup_and_data,
         remedies: summary.answers.remedies.iter().map(|answer| remedy(answer, record)).collect(),
         paper: summary.beside.as_ref(),

@@ -1,5 +1,6 @@
 //! Showing records: on the terminal, as JSON and CSV, and as one self-contained HTML file.
 
+mod accelerators;
 pub mod answer;
 pub mod beside;
 pub mod charts;

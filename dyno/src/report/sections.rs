@@ -2,7 +2,7 @@
 //! paper's numbers beside ours, remedies.
 
 use super::text::{difference_with_interval, interval, percent, ratio_times};
-use super::{beside, remedies};
+use super::{accelerators, beside, remedies};
 use crate::stats::answers::{ComparisonAnswer, Direction, SetupAndData};
 use crate::stats::{Metric, Ratio, Summary, Verdict};
 use crate::store::Record;
@@ -73,7 +73,7 @@ pub struct Item {
 
 /// The sections between shares and throughput, in the order of a report.
 pub fn answers(summary: &Summary) -> Vec<Section> {
-    let all = [comparisons(summary), setup_and_data(summary)];
+    let all = [comparisons(summary), accelerators::section(summary), setup_and_data(summary)];
     all.into_iter().flatten().chain(beside::sections(summary)).collect()
 }
 

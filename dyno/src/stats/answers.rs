@@ -1,10 +1,11 @@
 //! What an experiment answers beside shares: throughput relative to plain HTTP, comparisons of two configurations, remedies,
-//! and connection setup against data exchange.
+//! accelerators, and connection setup against data exchange.
 //!
 //! Ratios of hits per second are geometric: the trimmed mean over rounds of the logarithm, so that a/b and b/a say the same.
 
 use serde::Serialize;
 
+use super::accelerators::{Prediction, predictions};
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::papers::share_saved;
 use super::rounds::Rounds;
@@ -109,6 +110,8 @@ pub struct Answers {
     pub relative: Vec<Relative>,
     /// In the order of the experiment.
     pub comparisons: Vec<ComparisonAnswer>,
+    /// Amdahl's law for accelerators, beside what was measured, in the order of the experiment.
+    pub accelerators: Vec<Prediction>,
     /// Largest proven gain first, then those undecided, then losses, then those that were not measured.
     pub remedies: Vec<RemedyAnswer>,
     /// Per metric; empty unless minimal set-up, plain data and plain HTTP were measured.
@@ -134,6 +137,7 @@ impl Answers {
         Answers {
             relative: relative(record, &rounds),
             comparisons: experiment.comparisons.iter().map(|model| comparison_answer(model, &rounds)).collect(),
+            accelerators: predictions(experiment, &rounds),
             remedies,
             setup_and_data: setup_and_data(&rounds),
         }
@@ -206,14 +210,21 @@ pub(super) fn times(rounds: &Rounds, a: usize, b: usize, metric: Metric) -> Opti
     }
     let estimate = estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];
     let [at_most, at_least] = [a, b].map(|index| metric == Metric::Throughput && rounds.client_bound(&[index]));
-    let (low, high) = (estimate.low.exp(), estimate.high.exp());
-    let direction = match () {
-        () if pairs < FEW_ROUNDS => Direction::Undecided,
-        () if low > 1.0 && !at_most => Direction::Bigger,
-        () if high < 1.0 && !at_least => Direction::Smaller,
-        () => Direction::Undecided,
-    };
-    Some(Ratio { times: estimate.value.exp(), low, high, direction, at_most, at_least })
+    Some(Ratio::of_logarithm(estimate, pairs, at_most, at_least))
+}
+
+impl Ratio {
+    /// The ratio whose logarithm was estimated from so many rounds.
+    pub(super) fn of_logarithm(estimate: Estimate, pairs: u32, at_most: bool, at_least: bool) -> Ratio {
+        let (low, high) = (estimate.low.exp(), estimate.high.exp());
+        let direction = match () {
+            () if pairs < FEW_ROUNDS => Direction::Undecided,
+            () if low > 1.0 && !at_most => Direction::Bigger,
+            () if high < 1.0 && !at_least => Direction::Smaller,
+            () => Direction::Undecided,
+        };
+        Ratio { times: estimate.value.exp(), low, high, direction, at_most, at_least }
+    }
 }
 
 fn setup_and_data(rounds: &Rounds) -> Vec<SetupAndData> {

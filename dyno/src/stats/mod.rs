@@ -4,6 +4,7 @@
 //! mean over rounds of the relative cost; its interval is a bootstrap over rounds in which all shares use the same
 //! resample, so that what is left over ("other TLS") has an interval of its own and the sum is 100 % by construction.
 
+pub mod accelerators;
 pub mod answers;
 pub mod beside;
 pub mod bootstrap;

@@ -106,6 +106,48 @@ pub fn record(rounds: u32, noise: f64) -> Record {
     made(QUESTIONS, &truths, rounds, noise)
 }
 
+/// Accelerators of four times the CPU's rate where private-key operations are half of the cost: one that costs 55 % instead of Amdahl's 62.5 %,
+/// one beside two processors (Amdahl with twice the rate: 75 %) that costs as much as that, and one that nothing says the share of.
+pub fn accelerators(rounds: u32, noise: f64) -> Record {
+    let text = r#"
+question = "What does an accelerator bring?"
+[[configuration]]
+name = "as is"
+[[configuration]]
+name = "no RSA"
+noop = ["authentication"]
+[[configuration]]
+name = "accelerator"
+accelerator = { cpu_rates = 4.0 }
+[[configuration]]
+name = "two CPUs"
+processors = { count = 2 }
+[[configuration]]
+name = "two CPUs, no RSA"
+noop = ["authentication"]
+processors = { count = 2 }
+[[configuration]]
+name = "two CPUs, accelerator"
+accelerator = { cpu_rates = 4.0 }
+processors = { count = 2 }
+[[configuration]]
+name = "tickets off, accelerator"
+tls = { tickets = false }
+accelerator = { cpu_rates = 4.0 }
+"#;
+    let off = Kind::StageOff("authentication".to_owned());
+    let truths: [Truth; 7] = [
+        ("as is", &[], Kind::AsIs, 100.0),
+        ("no RSA", &["authentication"], off, 50.0),
+        ("accelerator", &[], Kind::Setting, 55.0),
+        ("two CPUs", &[], Kind::Setting, 50.0),
+        ("two CPUs, no RSA", &["authentication"], Kind::Setting, 25.0),
+        ("two CPUs, accelerator", &[], Kind::Setting, 37.5),
+        ("tickets off, accelerator", &[], Kind::Setting, 55.0),
+    ];
+    made(text, &truths, rounds, noise)
+}
+
 /// Figure 10's configurations: setup 55 %, data 20 %, plain HTTP 20 %, and 5 % in neither.
 pub fn setup_and_data(rounds: u32, noise: f64) -> Record {
     let text = r#"

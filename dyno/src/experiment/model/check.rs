@@ -51,7 +51,10 @@ impl Experiment {
     }
 
     /// Sessions as this server with so many workers can have them.
-    fn check_sessions(&self, tls: &Tls, workers: u32) -> Result<()> {
+    ///
+    /// # Errors
+    /// What it has instead, or which server has what is wanted.
+    pub(in crate::experiment) fn check_sessions(&self, tls: &Tls, workers: u32) -> Result<()> {
         let wanted = Wanted {
             session_cache: tls.session_cache,
             tickets: tls.tickets,

@@ -131,6 +131,32 @@ impl ConfigurationModel {
             .with_context(|| format!("configuration `{}`", self.name))
     }
 
+    /// What an accelerator's gain is judged by: of `configurations` the one that differs from this one only by having none, and the one that
+    /// has `authentication` replaced instead. `None` where one of them is not there, or this one has no accelerator.
+    pub fn beside_accelerator<'a>(&self, configurations: &'a [ConfigurationModel]) -> Option<(&'a Self, &'a Self)> {
+        self.accelerator.as_ref()?;
+        let stages = self.stages().ok()?;
+        let like_this = |off: StageSet| {
+            configurations.iter().find(|other| {
+                let other_stages = other.stages().unwrap_or(StageSet::NONE);
+                other_stages == off && ConfigurationModel { accelerator: None, ..self.unnamed() } == other.unnamed()
+            })
+        };
+        Some((like_this(stages)?, like_this(stages.with(Stage::Authentication))?))
+    }
+
+    /// This configuration without its names and stages. An accelerator and a replaced stage load the provider in any case.
+    fn unnamed(&self) -> ConfigurationModel {
+        let loads = self.accelerator.is_some() || !self.noop.is_empty();
+        ConfigurationModel {
+            name: String::new(),
+            label: None,
+            noop: Vec::new(),
+            idle_provider: self.idle_provider && !loads,
+            ..self.clone()
+        }
+    }
+
     /// The replaced stages as a client sees them: an accelerator answers as the stage `authentication` does when it is off.
     pub fn stages_on_the_wire(&self) -> Result<StageSet> {
         let stages = self.stages()?;
