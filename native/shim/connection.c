@@ -144,6 +144,14 @@ void is_set_up(struct connection *connection, SSL *ssl, enum tlsdyno_shim_counte
     errno = before;
 }
 
+void has_early_data(struct connection *connection, SSL *ssl)
+{
+    if (connection->set_up)
+        return;
+    stamp_call(connection);
+    is_set_up(connection, ssl, SHIM_COUNT_RESUMED);
+}
+
 /* After every call of libssl that may have moved its handshake on. */
 void follow_real_handshake(struct connection *connection, SSL *ssl, int result)
 {

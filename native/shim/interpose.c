@@ -80,7 +80,11 @@ INTERPOSED int SSL_read_early_data(SSL *ssl, void *into, size_t size, size_t *go
     }
     begin_set_up(connection, ssl);
     REALLY(result, real.SSL_read_early_data(ssl, into, size, got));
-    follow_real_handshake(connection, ssl, result == SSL_READ_EARLY_DATA_ERROR ? -1 : 1);
+    /* The server may answer early data, and close, before the client's Finished comes: nothing later would count this connection. */
+    if (result == SSL_READ_EARLY_DATA_SUCCESS)
+        has_early_data(connection, ssl);
+    else
+        follow_real_handshake(connection, ssl, result == SSL_READ_EARLY_DATA_ERROR ? -1 : 1);
     return result;
 }
 

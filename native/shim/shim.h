@@ -165,6 +165,8 @@ int begin_set_up(struct connection *connection, SSL *ssl);
 int set_up(struct connection *connection, SSL *ssl, int (*drive)(SSL *));
 void is_set_up(struct connection *connection, SSL *ssl, enum tlsdyno_shim_counter kind);
 void follow_real_handshake(struct connection *connection, SSL *ssl, int result);
+/* The client of a resumed session has sent early data, which the server may answer before the handshake ends. */
+void has_early_data(struct connection *connection, SSL *ssl);
 int broken(struct connection *connection, const char *why);
 bool is_shims(const struct connection *connection); /* the shim, not libssl, moves this connection's bytes now */
 /* The same where the shim moves data; else NULL. */
