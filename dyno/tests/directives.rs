@@ -1,14 +1,18 @@
 //! The configuration lines under remedies, each checked by the real server (`nginx -t`, `apache2 -t`, `haproxy -c`, `lighttpd -tt`).
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
-use tlsdyno::experiment::model::{Accelerator, ServerName, Tls};
+use tlsdyno::experiment::model::{Accelerator, Experiment, ServerName, Tls};
+use tlsdyno::report::remedies::configuration_lines;
 use tlsdyno::servers::{CertificateKind, SessionCache, TicketKeys, certificates, directives, programs};
+use tlsdyno::stats::answers::RemedyAnswer;
+use tlsdyno::store::Record;
 
 /// What the examples name, as files of this machine.
 struct Files {
@@ -27,7 +31,10 @@ impl Files {
         write("site.pem", format!("{chain}{key}").as_bytes());
         write("site.key", key.as_bytes());
         write("48.key", &[7; 48]);
-        write("80.key", &[7; 80]);
+        // Version 0, in use from a day before to a day after, and a key (lighttpd's mod_openssl).
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as u32;
+        let stek = [0, now - 86_400, now + 86_400].map(u32::to_ne_bytes).concat();
+        write("stek", &[stek, vec![7; 80]].concat());
         // Three keys of 48 zero bytes in base64.
         write("lines.key", format!("{0}\n{0}\n{0}\n", "A".repeat(64)).as_bytes());
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -38,7 +45,7 @@ impl Files {
     fn real(&self, server: ServerName, lines: &[String]) -> Vec<String> {
         let keys = match server {
             ServerName::Haproxy => "lines.key",
-            ServerName::Lighttpd => "80.key",
+            ServerName::Lighttpd => "stek",
             _ => "48.key",
         };
         let path = |name: &str| self.directory.path().join(name).display().to_string();
@@ -54,21 +61,49 @@ impl Files {
         lines.iter().map(real).collect()
     }
 
-    /// What the server's own check says of a configuration with these lines; `None`: it accepts them.
-    fn fault(&self, server: ServerName, lines: &[String]) -> Option<String> {
-        let certificate = self.real(server, &directives::certificate(server, "p-256"));
+    /// The server's program with a configuration that has these lines, and that configuration.
+    fn command(&self, server: ServerName, lines: &[String], check: bool) -> (Command, String) {
+        let usual = directives::certificate(server, "p-256");
+        // Those of a remedy take the place of the ones that are there.
+        let has_certificate = usual.iter().skip(1).any(|line| lines.contains(line));
+        let certificate = self.real(server, if has_certificate { &[] } else { &usual });
         let lines = self.real(server, lines);
-        let (program, arguments, config): (_, &[&str], _) = match server {
-            ServerName::Nginx => ("nginx", &["-t", "-e", "stderr", "-c"], self.nginx(&certificate, &lines)),
-            ServerName::ApacheEvent => ("apache2", &["-t", "-f"], self.apache(&certificate, &lines)),
-            ServerName::Haproxy => ("haproxy", &["-c", "-f"], haproxy(&certificate, &lines)),
-            ServerName::Lighttpd => ("lighttpd", &["-tt", "-f"], self.lighttpd(&certificate, &lines)),
-            ServerName::ApachePrefork | ServerName::Builtin | ServerName::Command => panic!("{server:?} has no check"),
+        // Some are for libcrypto, not for the server.
+        let of_openssl = lines.first().is_some_and(|line| line.contains("openssl.cnf"));
+        let own = if of_openssl { &[] } else { &lines[..] };
+        let (program, tried, started, config): (_, &[&str], &[&str], _) = match server {
+            ServerName::Nginx => {
+                let started = ["-g", "daemon off;", "-e", "stderr", "-c"].as_slice();
+                ("nginx", &["-t", "-e", "stderr", "-c"], started, self.nginx(&certificate, own))
+            }
+            ServerName::ApacheEvent => {
+                ("apache2", &["-t", "-f"], &["-DFOREGROUND", "-f"], self.apache("mpm_event", &certificate, own))
+            }
+            ServerName::ApachePrefork => {
+                ("apache2", &["-t", "-f"], &["-DFOREGROUND", "-f"], self.apache("mpm_prefork", &certificate, own))
+            }
+            ServerName::Haproxy => ("haproxy", &["-c", "-f"], &["-db", "-f"], haproxy(&certificate, own)),
+            ServerName::Lighttpd => ("lighttpd", &["-tt", "-f"], &["-D", "-f"], self.lighttpd(&certificate, own)),
+            ServerName::Builtin | ServerName::Command => panic!("{server:?} has no check"),
         };
         let path = self.directory.path().join("config");
         fs::write(&path, &config).unwrap();
-        let program = programs::find(program).expect("the server is installed");
-        let output = Command::new(program).args(arguments).arg(&path).output().unwrap();
+        let mut command = Command::new(programs::find(program).expect("the server is installed"));
+        command.args(if check { tried } else { started }).arg(&path);
+        if of_openssl {
+            let own = self.directory.path().join("openssl.cnf");
+            // As distributions have it around these sections.
+            let around = "openssl_conf = openssl_init\n[openssl_init]\nproviders = provider_sect\n";
+            fs::write(&own, around.to_owned() + &lines.join("\n") + "\n").unwrap();
+            command.env("OPENSSL_CONF", own);
+        }
+        (command, config)
+    }
+
+    /// What the server's own check says of a configuration with these lines; `None`: it accepts them.
+    fn fault(&self, server: ServerName, lines: &[String]) -> Option<String> {
+        let (mut command, config) = self.command(server, lines, true);
+        let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         // lighttpd only warns of what it does not know.
         let accepted = output.status.success() && !said.contains("unknown config-key");
@@ -88,9 +123,8 @@ impl Files {
         )
     }
 
-    fn apache(&self, certificate: &[String], lines: &[String]) -> String {
-        let modules =
-            ["mpm_event", "authz_core", "ssl", "socache_shmcb", "socache_dbm", "socache_memcache", "socache_redis"];
+    fn apache(&self, mpm: &str, certificate: &[String], lines: &[String]) -> String {
+        let modules = [mpm, "authz_core", "ssl", "socache_shmcb", "socache_dbm", "socache_memcache", "socache_redis"];
         let load = |name: &str| format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n");
         format!(
             "ServerName localhost\nServerRoot {0}\nDefaultRuntimeDir {0}\nPidFile {0}/pid\nErrorLog /dev/stderr\nListen 127.0.0.1:{1}\n{2}\
@@ -132,6 +166,88 @@ fn haproxy(certificate: &[String], lines: &[String]) -> String {
 
 const SERVERS: [ServerName; 4] =
     [ServerName::Nginx, ServerName::ApacheEvent, ServerName::Haproxy, ServerName::Lighttpd];
+
+/// A server that ends with this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // In order, so that its workers end too.
+        let _ = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
+        let _ = self.0.wait();
+    }
+}
+
+impl Files {
+    /// Starts the server with these lines; it accepts connections.
+    fn start(&self, server: ServerName, lines: &[String]) -> Running {
+        let (mut command, config) = self.command(server, lines, false);
+        let mut running = Running(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        let limit = Instant::now() + Duration::from_secs(20);
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            let ended = running.0.try_wait().unwrap();
+            assert!(ended.is_none() && Instant::now() < limit, "{server:?} does not start ({ended:?}):\n{config}");
+            std::thread::yield_now();
+        }
+        running
+    }
+
+    /// Whether the server takes the session in `file`; it is written there where there is none.
+    fn resumes(&self, file: &Path) -> bool {
+        let file = file.to_str().unwrap();
+        let session = if Path::new(file).exists() { "-sess_in" } else { "-sess_out" };
+        let address = format!("127.0.0.1:{}", self.port);
+        let output = Command::new("openssl")
+            .args(["s_client", "-tls1_2", "-connect", &address, session, file])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&output.stdout).contains("Reused, TLSv1.2")
+    }
+}
+
+/// Two servers with the same key file take each other's tickets, with exactly the printed lines; with keys of their own they do not.
+#[test]
+fn servers_with_the_printed_ticket_keys_share_them() {
+    for server in SERVERS {
+        for (lines, shared) in [(directives::ticket_keys(server, TicketKeys::Shared), true), (Vec::new(), false)] {
+            let files = Files::new();
+            let session = files.directory.path().join("session");
+            let first = files.start(server, &lines);
+            assert!(!files.resumes(&session) && session.exists(), "{server:?}: a full handshake with a ticket");
+            drop(first);
+            let _second = files.start(server, &lines);
+            assert_eq!(files.resumes(&session), shared, "{server:?} with {lines:?}");
+        }
+    }
+}
+
+#[test]
+fn each_server_accepts_the_lines_of_every_remedy() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments/modern/remedies.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let files = Files::new();
+    let mut seen = 0;
+    for server in SERVERS.into_iter().chain([ServerName::ApachePrefork]) {
+        let mut experiment = Experiment::from_toml(&text, path.parent().unwrap()).unwrap();
+        experiment.server.kind = server;
+        let record = Record { experiment: Some(experiment.clone()), ..Record::begun_now("", 1) };
+        for remedy in experiment.remedies {
+            let answer = RemedyAnswer {
+                name: remedy.name,
+                configuration: remedy.configuration,
+                over: remedy.over.unwrap_or_else(|| "as is".to_owned()),
+                bound: remedy.bound,
+                ratio: None,
+                by_cpu: None,
+            };
+            let lines = configuration_lines(&answer, &record);
+            assert_eq!(files.fault(server, &lines), None, "{server:?}, {}: {lines:?}", answer.name);
+            seen += usize::from(!lines.is_empty());
+        }
+    }
+    assert!(seen >= 35, "only {seen} remedies have lines");
+}
 
 #[test]
 fn each_server_accepts_its_lines() {

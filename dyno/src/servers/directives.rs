@@ -1,6 +1,6 @@
 //! What an operator writes into the configuration of a server to have a setting: the lines under a remedy.
 //!
-//! Paths are examples. A test (`tests/directives.rs`) has each server that is installed check these lines: nginx 1.22, Apache httpd 2.4,
+//! Paths are examples. A test (`tests/directives.rs`) has each server check these lines, and starts it with those for ticket keys: nginx 1.22, Apache httpd 2.4,
 //! HAProxy 2.6 and lighttpd 1.4 on Debian 12.
 
 use super::{SessionCache, TicketKeys};
@@ -58,17 +58,25 @@ pub fn ticket_keys(server: ServerName, keys: TicketKeys) -> Vec<String> {
     let file = "/run/tls/ticket.key";
     match (server, keys) {
         (_, TicketKeys::Own) => Vec::new(),
-        (ServerName::Nginx, TicketKeys::Shared) => vec![format!("ssl_session_ticket_key {file};")],
+        (ServerName::Nginx, TicketKeys::Shared) => vec![format!("ssl_session_ticket_key {file};    # openssl rand 80")],
         (ServerName::Nginx, TicketKeys::Rotating) => {
-            vec![format!("ssl_session_ticket_key {file};"), "ssl_session_ticket_key /run/tls/previous.key;".to_owned()]
+            vec![
+                format!("ssl_session_ticket_key {file};    # openssl rand 80"),
+                "ssl_session_ticket_key /run/tls/previous.key;".to_owned(),
+            ]
         }
-        (ServerName::ApacheEvent | ServerName::ApachePrefork, _) => vec![format!("SSLSessionTicketKeyFile {file}")],
+        (ServerName::ApacheEvent | ServerName::ApachePrefork, _) => {
+            // Apache has no comments behind directives.
+            vec!["# openssl rand 48".to_owned(), format!("SSLSessionTicketKeyFile {file}")]
+        }
         (ServerName::Haproxy, _) => {
             vec![format!(
-                "bind :443 ssl crt /etc/ssl/site.pem tls-ticket-keys {file}    # three keys or more, the last but one encrypts"
+                "bind :443 ssl crt /etc/ssl/site.pem tls-ticket-keys {file}    # three lines of `openssl rand -base64 48` or more, the last but one encrypts"
             )]
         }
-        (ServerName::Lighttpd, _) => vec![format!("ssl.stek-file = \"{file}\"")],
+        (ServerName::Lighttpd, _) => vec![format!(
+            "ssl.stek-file = \"{file}\"    # 32-bit numbers 0, begin and end of its use (Unix time), then `openssl rand 80`"
+        )],
         (ServerName::Builtin | ServerName::Command, _) => Vec::new(),
     }
 }
@@ -168,6 +176,9 @@ pub fn accelerator(server: ServerName, accelerator: &Accelerator) -> Vec<String>
         "CARD = card_sect",
         "default = default_sect",
         "[card_sect]",
+        "activate = 1",
+        // Comes by itself only where no other provider is named.
+        "[default_sect]",
         "activate = 1",
     ]);
     let mut haproxy = lines(&["global", "    ssl-provider CARD", "    ssl-provider default"]);
