@@ -154,6 +154,22 @@ fn resets_are_told_from_closes() {
     assert_eq!(outcome.errors.into_iter().collect::<Vec<_>>(), [(ErrorKind::Reset, 5)]);
 }
 
+/// As servers do with bodies that are too large: the reset that follows must not hide the answer.
+#[test]
+fn an_answer_counts_though_the_server_reads_no_further_and_resets() {
+    let address = server(|mut stream| {
+        let mut some = [0; 4];
+        stream.read_exact(&mut some).unwrap();
+        stream.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 1\r\n\r\nx").unwrap();
+        // Closing with unread input makes the kernel send a reset.
+    });
+    let mut post = object("POST", "/", Some(1));
+    post.body_bytes = 20_000_000;
+    post.expect.status = Some(413);
+    let outcome = go(&plan(address, workload(vec![post], 50, 1, 1), connections(4, 1, None)));
+    assert_eq!((outcome.hits, outcome.errors.len()), (50, 0), "{:?}", outcome.errors);
+}
+
 #[test]
 fn a_silent_server_times_out() {
     let address = server(|mut stream| {

@@ -13,4 +13,6 @@ pub struct Asked {
     pub users: u32,
     /// Status of a hit; `None`: any.
     pub status: Option<u16>,
+    /// Requests that travel with the hello.
+    pub early_data: bool,
 }

@@ -137,6 +137,11 @@ pub struct Options {
     #[arg(long)]
     pub no_tickets: bool,
 
+    /// Send the first request of each resumed TLS 1.3 connection with the hello, where the server's tickets allow that (RFC 9846 section 2.3);
+    /// such a request may be replayed, and has no body. Goes with --reuse, session limits or --profile intermittent
+    #[arg(long)]
+    pub early_data: bool,
+
     /// A further header, for example 'Accept: text/html' (several times); Host replaces the URL's
     #[arg(short = 'H', long, value_name = "HEADER")]
     pub header: Vec<Header>,
@@ -238,7 +243,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         noop: Vec::new(),
         encrypt_then_mac: true,
         tickets: !options.no_tickets,
-        early_data: false,
+        early_data: options.early_data,
         universal: None,
         scripts: None,
         ca_file: options.ca_file.clone(),
@@ -386,5 +391,6 @@ pub fn asked(options: &Options, url: &Url) -> Asked {
         hits_per_handshake: options.hits_per_handshake,
         users: options.users.unwrap_or(options.connections),
         status: options.expect_status.0,
+        early_data: options.early_data,
     }
 }

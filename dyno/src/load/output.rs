@@ -87,6 +87,8 @@ fn prometheus(summary: &Summary) -> String {
         ("resumed_intended", counts.resumed_intended),
         ("resumed_offered", counts.resumed_offered),
         ("resumed_accepted", counts.resumed_accepted),
+        ("early_offered", counts.early_offered),
+        ("early_accepted", counts.early_accepted),
     ];
     let kinds = kinds.map(|(kind, count)| (format!(",kind=\"{kind}\""), count as f64));
     metric("handshakes", "gauge", "Completed handshakes.", &kinds);

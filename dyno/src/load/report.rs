@@ -70,7 +70,12 @@ fn write_handshakes(out: &mut String, summary: &Summary) -> std::fmt::Result {
         grouped(counts.resumed_intended),
         grouped(counts.resumed_offered)
     );
-    line(out, "resumed", &grouped(counts.resumed_accepted), &detail)
+    line(out, "resumed", &grouped(counts.resumed_accepted), &detail)?;
+    if counts.early_offered > 0 {
+        let detail = format!("requests with the hello were taken (offered {})", grouped(counts.early_offered));
+        line(out, "early data", &grouped(counts.early_accepted), &detail)?;
+    }
+    Ok(())
 }
 
 fn write_latencies(out: &mut String, summary: &Summary) -> std::fmt::Result {

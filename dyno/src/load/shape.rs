@@ -85,6 +85,15 @@ impl Shape {
             self.session_limits.lifetime_ns.is_none_or(|lifetime_ns| lifetime_ns >= LIFETIME_NS_MIN),
             "--session-lifetime must be at least 100ms: a session has to outlast its first handshake"
         );
+        ensure!(!options.early_data || url.tls, "--early-data is about TLS 1.3; the URL is plain http");
+        ensure!(
+            !options.early_data || options.version.as_deref() != Some("1.2"),
+            "--early-data needs TLS 1.3: leave out --tls 1.2"
+        );
+        ensure!(
+            !options.early_data || self.resumption != Resumption::Never,
+            "--early-data goes with a resumed session: add --reuse always"
+        );
         Ok(())
     }
 }

@@ -124,6 +124,12 @@ pub struct HandshakeCounts {
     pub resumed_offered: u64,
     /// Connections on which the server took it.
     pub resumed_accepted: u64,
+    /// Connections that sent a request with the hello (TLS 1.3 early data).
+    #[serde(default)]
+    pub early_offered: u64,
+    /// Connections on which the server took that request.
+    #[serde(default)]
+    pub early_accepted: u64,
 }
 
 impl Summary {
@@ -147,6 +153,8 @@ impl Summary {
                 resumed_intended: handshakes.resumed_intended,
                 resumed_offered: handshakes.resumed_offered,
                 resumed_accepted: handshakes.resumed_accepted,
+                early_offered: handshakes.early_offered,
+                early_accepted: handshakes.early_accepted,
             },
             reuse_percent_asked: asked.reuse_percent,
             reuse_percent_achieved: achieved_reuse_percent(outcome),

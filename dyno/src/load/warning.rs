@@ -41,6 +41,13 @@ pub enum Warning {
         /// Achieved.
         achieved: f64,
     },
+    /// Early data was asked for, and the server took none.
+    EarlyDataMissed {
+        /// Connections that offered a session.
+        resumed_offered: u64,
+        /// Connections that sent a request with the hello.
+        offered: u64,
+    },
     /// This machine ran out of ports, descriptors or memory for connections.
     NoResources {
         /// Of which.
@@ -111,6 +118,11 @@ pub fn warnings(outcome: &Outcome, address: SocketAddr, asked: &Asked, strict: b
     warnings.extend(asked.reuse_percent.and_then(|percent| missed_reuse(outcome, percent, tolerance)));
     warnings.extend(missed_rate(outcome, asked));
     warnings.extend(missed_hits_per_handshake(outcome, asked));
+    let counts = outcome.handshakes;
+    if asked.early_data && counts.early_accepted == 0 && counts.resumed_offered > 0 {
+        warnings
+            .push(Warning::EarlyDataMissed { resumed_offered: counts.resumed_offered, offered: counts.early_offered });
+    }
     for (&kind, &times) in outcome.errors.iter().filter(|(kind, _)| kind.is_local()) {
         warnings.push(Warning::NoResources { kind, times });
     }
@@ -189,7 +201,10 @@ impl Warning {
     pub fn is_a_miss(&self) -> bool {
         matches!(
             self,
-            Warning::ReuseMissed { .. } | Warning::RateMissed { .. } | Warning::HitsPerHandshakeMissed { .. }
+            Warning::ReuseMissed { .. }
+                | Warning::RateMissed { .. }
+                | Warning::HitsPerHandshakeMissed { .. }
+                | Warning::EarlyDataMissed { .. }
         )
     }
 }
@@ -219,6 +234,16 @@ impl fmt::Display for Warning {
                 f,
                 "{achieved:.1} requests were made for each full handshake, not {asked}: the server closed connections early (nginx: \
                  keepalive_requests) and did not resume the session, or requests failed"
+            ),
+            Warning::EarlyDataMissed { resumed_offered, offered: 0 } => write!(
+                f,
+                "no request went with the hello: none of {resumed_offered} sessions offered allows early data; switch it on in the server \
+                 (nginx: ssl_early_data on), and use TLS 1.3"
+            ),
+            Warning::EarlyDataMissed { offered, .. } => write!(
+                f,
+                "the server refused the early data of all {offered} connections that sent some: a guard against replays takes a ticket once \
+                 (OpenSSL), or its tickets are older than its key"
             ),
             Warning::NoResources { kind, times } => {
                 write!(f, "{times} connections could not be opened: {}", diagnosis::of_kind(*kind))

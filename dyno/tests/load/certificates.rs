@@ -114,3 +114,30 @@ fn each_of_several_tickets_is_used_once() {
         assert_eq!((&handshakes["full"], &handshakes["resumed_accepted"]), (&1.into(), &8.into()), "{handshakes}");
     }
 }
+
+/// nginx answers early data and closes before the rest of the handshake has come: what it sent counts all the same.
+#[test]
+fn requests_travel_with_the_hello_and_their_answers_count() {
+    let directory = tempfile::tempdir().unwrap();
+    self_signed(directory.path(), "server", &P256);
+    let nginx = Nginx::start(directory.path(), "ssl_early_data on; ssl_conf_command Options -AntiReplay;");
+    let url = format!("https://127.0.0.1:{}/", nginx.port);
+    let flags = ["-k", "--json", "--connections", "16", "--total-connections", "300", "--close", "--early-data"];
+    let output = load(&[&[url.as_str()], &flags[..], &["--reuse", "always"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let result = json(&output);
+    let handshakes = &result["handshakes"];
+    assert_eq!((&result["hits"], &handshakes["resumed_accepted"]), (&300.into(), &284.into()), "{handshakes}");
+    assert_eq!((&handshakes["early_offered"], &handshakes["early_accepted"]), (&284.into(), &284.into()));
+    refuse(&[&url, "--early-data"], 2, &["--reuse always"]);
+    refuse(&[&url, "--early-data", "--reuse", "always", "--tls", "1.2"], 2, &["leave out --tls 1.2"]);
+
+    let without = tempfile::tempdir().unwrap();
+    self_signed(without.path(), "server", &P256);
+    let nginx = Nginx::start(without.path(), "");
+    let url = format!("https://127.0.0.1:{}/", nginx.port);
+    let output = load(&[&[url.as_str()], &flags[..], &["--reuse", "always"]].concat());
+    assert_eq!(output.status.code(), Some(8), "{}", stderr(&output));
+    let warning = json(&output)["warnings"][0].to_string();
+    assert!(warning.contains("none of 284 sessions") && warning.contains("ssl_early_data on"), "{warning}");
+}

@@ -87,7 +87,8 @@ fn the_json_object_has_what_is_documented() {
     assert_eq!(json["body_bytes"], 20);
     assert_eq!(json["errors"], json!({}));
     assert_eq!(json["statuses"], json!({"200": 20}));
-    let handshakes = json!({"full": 0, "resumed_intended": 0, "resumed_offered": 0, "resumed_accepted": 0});
+    let kinds = ["full", "resumed_intended", "resumed_offered", "resumed_accepted", "early_offered", "early_accepted"];
+    let handshakes: Value = kinds.map(|kind| (kind.to_owned(), json!(0))).into_iter().collect();
     assert_eq!(json["handshakes"], handshakes);
     for number in ["hits_per_second", "client_cpu_ns_per_hit", "client_busy_fraction", "elapsed_ns"] {
         assert!(json[number].as_f64().unwrap() > 0.0, "{number}: {}", json[number]);

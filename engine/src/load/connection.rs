@@ -56,6 +56,8 @@ pub struct Connection {
     pub unsent: Vec<u8>,
     /// Bytes of the request's body that were not made yet.
     pub body_left: u64,
+    /// Why nothing can be sent any more. What the server sent before can still be read.
+    pub broken: Option<ErrorKind>,
     /// What the reactor watches for; `None`: it does not yet.
     pub interest: Option<Interest>,
     /// Bytes were sent, and so TCP is connected.
@@ -151,6 +153,7 @@ impl Connection {
             served: 0,
             unsent: Vec::new(),
             body_left: 0,
+            broken: None,
             interest: None,
             tcp_connected: false,
             opened_ns: now_ns,
@@ -178,8 +181,12 @@ impl Connection {
         }
     }
 
-    /// Sends what it can of `bytes`, behind what was kept before; keeps what it cannot send. Answers how much went out.
+    /// Sends what it can of `bytes`, behind what was kept before; keeps what it cannot send. Answers how much went out: nothing, and nothing
+    /// is kept, where it is broken.
     pub fn send(&mut self, bytes: &[u8]) -> Result<usize, ErrorKind> {
+        if self.broken.is_some() {
+            return Ok(0);
+        }
         if !self.unsent.is_empty() {
             self.unsent.extend_from_slice(bytes);
             return Ok(0);
@@ -211,9 +218,16 @@ impl Connection {
         }
     }
 
+    /// Gives up what is left to send.
+    pub fn break_off(&mut self, kind: ErrorKind) {
+        self.broken = Some(kind);
+        self.unsent = Vec::new();
+        self.body_left = 0;
+    }
+
     /// Whether everything of the current request is on its way.
     pub fn is_all_sent(&self) -> bool {
-        self.unsent.is_empty() && self.body_left == 0
+        self.broken.is_none() && self.unsent.is_empty() && self.body_left == 0
     }
 
     /// Whether the server closed a kept connection before it can have seen the request: such a request is made again.

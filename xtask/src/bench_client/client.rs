@@ -97,12 +97,14 @@ impl Client {
         let (time, time_s) = (seconds.to_string(), format!("{seconds}s"));
         let number = (seconds * operation.per_second()).to_string();
         let close: &[&str] = if operation.keeps() { &[] } else { &["-H", "Connection: close"] };
+        let ca = server.ca_file();
         let words = match self {
             Client::Wrk => [&["-t1", "-c", CONNECTIONS, "-d", &time], close, &[&url]].concat(),
             Client::H2load => [&["--h1", "-t1", "-c", CONNECTIONS, "-n", &number], close, &[&url]].concat(),
+            // Not `--insecure`: that leaves out the server's signature too, which every other peer checks.
             Client::Oha => {
                 let close: &[&str] = if operation.keeps() { &[] } else { &["--disable-keepalive"] };
-                [&["--no-tui", "--insecure", "-c", CONNECTIONS, "-z", &time_s], close, &[&url]].concat()
+                [&["--no-tui", "--cacert", &ca, "-c", CONNECTIONS, "-z", &time_s], close, &[&url]].concat()
             }
             Client::Ab => {
                 let keep: &[&str] = if operation.keeps() { &["-k"] } else { &[] };

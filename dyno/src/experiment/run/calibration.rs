@@ -65,7 +65,8 @@ impl Session<'_> {
     fn warm_up_failed(&mut self, index: usize, kind: &str, count: u64, block: &Block) -> Result<()> {
         let name = self.rig.stands[index].model.name.clone();
         let said: Vec<String> = block.warnings.iter().map(Warning::to_string).collect();
-        let what = format!("warm-up of \"{name}\": {count} requests failed ({kind}): {}", said.join(" "));
+        let said = said.join(" ");
+        let what = format!("warm-up of \"{name}\": {count} requests failed ({kind}): {}", said.trim_end_matches('.'));
         if self.journal.record().configurations[index].kind == Kind::AsIs {
             return Err(anyhow!("{what}{}", self.tail(index))).or_exit(Exit::Server);
         }

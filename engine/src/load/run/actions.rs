@@ -203,14 +203,16 @@ impl Run<'_> {
                     self.sent(id, sent);
                     self.continue_body(id);
                 }
-                Err(kind) => self.fail_or_repeat(id, kind),
+                Err(kind) => self.send_failed(id, kind),
             }
         }
     }
 
     /// Makes the next piece of a request body once everything before it has left.
     pub(super) fn continue_body(&mut self, id: ConnectionId) {
-        let unfinished = |connection: &Connection| connection.unsent.is_empty() && connection.body_left > 0;
+        let unfinished = |connection: &Connection| {
+            connection.unsent.is_empty() && connection.body_left > 0 && connection.broken.is_none()
+        };
         if self.places[id as usize].connection.as_ref().is_some_and(unfinished) {
             self.plain.clear();
             self.out_of = Some(id);
@@ -232,7 +234,7 @@ impl Run<'_> {
     }
 
     /// Watches a connection for what it waits for.
-    fn watch(&mut self, id: ConnectionId) {
+    pub(super) fn watch(&mut self, id: ConnectionId) {
         let place = &mut self.places[id as usize];
         let Some(connection) = &mut place.connection else {
             return;

@@ -41,15 +41,30 @@ impl Run<'_> {
         if connection.stage == Stage::Connecting {
             return self.connected(id);
         }
+        // An error makes a socket writable, too: it is found, behind what is there to read, by reading.
+        if connection.unsent.is_empty() {
+            return;
+        }
+        let result = connection.send_unsent();
         self.heard_ns = now_ns;
-        match self.connection(id).send_unsent() {
+        match result {
             Ok(sent) => {
                 self.sent(id, sent);
                 self.continue_body(id);
                 self.flush();
             }
-            Err(kind) => self.fail_or_repeat(id, kind),
+            Err(kind) => self.send_failed(id, kind),
         }
+    }
+
+    /// Nothing can be sent any more. A server may have answered before it had read everything (early data, a body that it refuses): only
+    /// behind what it sent does the connection fail.
+    pub(super) fn send_failed(&mut self, id: ConnectionId, kind: ErrorKind) {
+        if kind != ErrorKind::Reset || self.connection(id).stage == Stage::Connecting {
+            return self.fail_or_repeat(id, kind);
+        }
+        self.connection(id).break_off(kind);
+        self.watch(id);
     }
 
     fn on_readable(&mut self, id: ConnectionId, number: u32, peer_ended: bool) {
@@ -241,15 +256,16 @@ impl Run<'_> {
     fn peer_ended(&mut self, id: ConnectionId) {
         let number = self.places[id as usize].number;
         let connection = self.connection(id);
+        let kind = connection.broken.unwrap_or(ErrorKind::Closed);
         match connection.stage {
             Stage::Closing => self.close_finished(id),
-            Stage::Connecting | Stage::Handshaking => self.fail(id, ErrorKind::Closed),
+            Stage::Connecting | Stage::Handshaking => self.fail(id, kind),
             Stage::Open if connection.exchange.is_none() => self.close_finished(id),
             Stage::Open => {
                 // Without close_notify nobody knows whether a body that lasts until the end is whole, RFC 9846 section 6.1.
                 let truncated = connection.tls.as_mut().is_some_and(|client| client.end_of_input().is_err());
-                if truncated || connection.response.end_of_input().is_err() {
-                    return self.fail_or_repeat(id, ErrorKind::Closed);
+                if truncated || connection.broken.is_some() || connection.response.end_of_input().is_err() {
+                    return self.fail_or_repeat(id, kind);
                 }
                 self.response_complete(id);
                 self.carry_out();
