@@ -302,14 +302,14 @@ fn a_display_is_told_counts_and_the_latencies_since_it_last_asked() {
     let stop = AtomicBool::new(false);
     let (outcome, snapshots) = std::thread::scope(|scope| {
         let run = scope.spawn(|| run_watched(&plan, &stop, &watched).unwrap());
-        let mut snapshots = Vec::new();
-        while snapshots.len() < 20 {
+        // One question at a time: an answer that is not taken before the next one is lost with its latencies.
+        let answer = || {
             watcher.ask();
-            match watcher.snapshot() {
-                Some(snapshot) => snapshots.push(snapshot),
-                None => std::thread::yield_now(),
-            }
-        }
+            std::iter::repeat_with(|| watcher.snapshot())
+                .inspect(|_| std::thread::yield_now())
+                .find_map(|answer| answer)
+        };
+        let snapshots: Vec<Snapshot> = (0..20).map(|_| answer().expect("it is waited for")).collect();
         stop.store(true, Ordering::Relaxed);
         (run.join().unwrap(), snapshots)
     });
