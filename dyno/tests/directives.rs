@@ -1,4 +1,5 @@
-//! The configuration lines under remedies, each checked by the real server (`nginx -t`, `apache2 -t`, `haproxy -c`, `lighttpd -tt`).
+//! The configuration lines under remedies, each checked by the real server (`nginx -t`, `apache2 -t`, `haproxy -c`, `lighttpd -tt`); servers are started with those for
+//! ticket keys.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -7,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tlsdyno::experiment::model::{Accelerator, Experiment, ServerName, Tls};
 use tlsdyno::report::remedies::configuration_lines;
@@ -173,7 +175,7 @@ struct Running(Child);
 impl Drop for Running {
     fn drop(&mut self) {
         // In order, so that its workers end too.
-        let _ = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
         let _ = self.0.wait();
     }
 }

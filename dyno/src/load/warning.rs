@@ -365,6 +365,21 @@ mod tests {
     }
 
     #[test]
+    fn early_data_that_nobody_took_has_two_causes() {
+        let asked = Asked { early_data: true, ..Asked::default() };
+        let raised = |early_offered, early_accepted| {
+            let mut outcome = outcome(1, 9, 9, 9);
+            (outcome.handshakes.early_offered, outcome.handshakes.early_accepted) = (early_offered, early_accepted);
+            warnings(&outcome, ADDRESS, &asked, false)
+        };
+        for (offered, cause) in [(0, "none of 9 sessions offered allows"), (8, "refused the early data of all 8")] {
+            let [missed] = &raised(offered, 0)[..] else { panic!("{offered} offered") };
+            assert!(missed.is_a_miss() && missed.to_string().contains(cause), "{missed}");
+        }
+        assert_eq!(raised(8, 7), [], "most of it");
+    }
+
+    #[test]
     fn the_other_doubts_are_raised() {
         let mut doubtful = outcome(1, 0, 0, 0);
         doubtful.client_cpu_ns = 99;

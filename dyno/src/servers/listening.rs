@@ -36,18 +36,6 @@ pub fn listening_addresses(pids: &[u32]) -> Vec<SocketAddr> {
 /// # Errors
 /// If a living process cannot be looked into.
 pub fn open_addresses(pids: &[u32]) -> Result<Vec<SocketAddr>> {
-    let cannot_tell = |pid: u32, error: std::io::Error| {
-        match process_tree::stat(pid) {
-        Some(process) if process.state != 'Z' => Err(error).with_context(|| {
-            format!(
-                "cannot tell where process {pid} of the server listens, while parts of its cryptography are switched off; run \
-                 tlsdyno as the same user as the server or as root, or give --allow-insecure-listen if this network is isolated"
-            )
-        }),
-        // It has ended.
-        _ => Ok(()),
-    }
-    };
     // One reading of the tables for each namespace: it takes milliseconds, and a server may have a process for each connection. Sockets
     // first: what is open by then is in a table that is read later.
     let mut sockets: BTreeMap<PathBuf, BTreeMap<u32, HashSet<u64>>> = BTreeMap::new();
@@ -70,6 +58,19 @@ pub fn open_addresses(pids: &[u32]) -> Result<Vec<SocketAddr>> {
         }
     }
     Ok(found.into_iter().collect())
+}
+
+/// An error for a process that lives; of one that has ended there is nothing to tell.
+fn cannot_tell(pid: u32, error: std::io::Error) -> Result<()> {
+    if process_tree::stat(pid).is_none_or(|process| process.state == 'Z') {
+        return Ok(());
+    }
+    Err(error).with_context(|| {
+        format!(
+            "cannot tell where process {pid} of the server listens, while parts of its cryptography are switched off; run \
+             tlsdyno as the same user as the server or as root, or give --allow-insecure-listen if this network is isolated"
+        )
+    })
 }
 
 /// What names the network namespace that the process is in.
