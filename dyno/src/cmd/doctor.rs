@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod machine;
+mod neighbour;
 mod software;
 
 use std::io::Write;
@@ -76,6 +77,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     }
     let mut checks = software::checks();
     checks.extend(machine::checks());
+    checks.extend(neighbour::check());
     let able = checks.iter().all(|check| check.verdict < Verdict::Fail);
     let findings = Findings { able, checks };
     let text = if args.json { serde_json::to_string_pretty(&findings)? + "\n" } else { table(&findings) };

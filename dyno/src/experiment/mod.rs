@@ -9,6 +9,7 @@ pub mod hardware;
 pub mod instructions;
 pub mod job;
 pub mod journal;
+pub(crate) mod lines;
 pub(crate) mod load_process;
 pub(crate) mod manifest;
 pub mod matrix;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use crate::stats::prng::SplitMix64;
+use super::lines::Lines;
 
 /// Time between two samples: short against a block, and long enough that sampling takes about one per cent of the CPU.
 const BETWEEN: Duration = Duration::from_millis(2);
@@ -16,14 +16,16 @@ const BETWEEN: Duration = Duration::from_millis(2);
 const PIECE: Duration = Duration::from_micros(5);
 /// Pieces of a sample. The shortest counts: an interrupt in the midst of one is not the pace.
 const PIECES: u32 = 3;
-/// Memory that the loads of a sample are spread over: more than a first-level cache holds, less than a second-level one.
-const MEMORY_BYTES: usize = 512 << 10;
-/// A cache line holds so many bytes on most machines.
-const LINE_BYTES: usize = 64;
-/// Loads of a sample, each of which waits for the one before.
-const LOADS: u32 = 256;
-/// A unit of work is so many steps of arithmetic and one load: in these parts they go with the cost of TLS connections (docs/METHODOLOGY.md).
-const STEPS_PER_LOAD: u64 = 128;
+/// Memory that the far loads of a sample are spread over: more than a first-level cache holds, less than a second-level one.
+const FAR_BYTES: usize = 512 << 10;
+/// Far loads of a sample, always from the same lines: these stay in the second-level cache unless somebody drives them out.
+const FAR_LOADS: u32 = 256;
+/// What was read just before the arithmetic and is read again after it: fits into a first-level cache, and is still there unless somebody else uses that.
+const NEAR_BYTES: usize = 24 << 10;
+/// A unit of work is so many steps of arithmetic, one far load and so many near ones: in these parts they go with the cost of TLS connections
+/// (docs/METHODOLOGY.md).
+const STEPS: u64 = 128;
+const NEAR_LOADS: u64 = 8;
 const PICOSECONDS: u64 = 1000;
 /// Units of work per so many picoseconds are summed up, in integers.
 const SPEED_PS: u64 = 1_000_000_000_000;
@@ -109,12 +111,16 @@ impl Probe {
 }
 
 fn sample(sums: &Sums, stop: &AtomicBool) {
-    let memory = Memory::new();
+    let (far, near) = (Lines::of_bytes(FAR_BYTES), Lines::of_bytes(NEAR_BYTES));
     let steps = steps_of_piece();
     while !stop.load(Ordering::Relaxed) {
         std::thread::park_timeout(BETWEEN);
+        near.time_of(near.count());
         let arithmetic = (0..PIECES).map(|_| time_of(steps)).min().unwrap_or_default();
-        let unit_ps = per_ps(arithmetic, steps, STEPS_PER_LOAD) + per_ps(memory.time_of_loads(), LOADS, 1);
+        let cooled = near.time_of(near.count());
+        let unit_ps = per_ps(arithmetic, steps, STEPS)
+            + per_ps(cooled, near.count(), NEAR_LOADS)
+            + per_ps(far.time_of(FAR_LOADS), FAR_LOADS, 1);
         sums.speeds.fetch_add(SPEED_PS / unit_ps.max(1), Ordering::Relaxed);
         sums.samples.fetch_add(1, Ordering::Relaxed);
     }
@@ -147,34 +153,6 @@ fn time_of(steps: u32) -> Duration {
     began.elapsed()
 }
 
-/// Lines of memory in random order, each of which names the next.
-struct Memory(Vec<u32>);
-
-impl Memory {
-    fn new() -> Memory {
-        let places = MEMORY_BYTES / size_of::<u32>();
-        let per_line = LINE_BYTES / size_of::<u32>();
-        let mut lines: Vec<usize> = (0..places).step_by(per_line).collect();
-        let mut random = SplitMix64::new(1);
-        for last in (1..lines.len()).rev() {
-            lines.swap(last, random.below(last + 1));
-        }
-        let mut memory = vec![0; places];
-        for (line, next) in lines.iter().zip(lines.iter().cycle().skip(1)) {
-            memory[*line] = *next as u32;
-        }
-        Memory(memory)
-    }
-
-    /// Always the same lines: they stay in the second-level cache unless somebody drives them out.
-    fn time_of_loads(&self) -> Duration {
-        let began = Instant::now();
-        let place = (0..LOADS).fold(0, |place, _| self.0[place as usize]);
-        black_box(place);
-        began.elapsed()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,21 +164,6 @@ mod tests {
         let later = Reading(vec![(61_000, 13), (85_000, 12)]);
         assert_eq!(later.since(&earlier), SPEED_PS / 28_000);
         assert_eq!(later.since(&later), 0);
-    }
-
-    #[test]
-    fn loads_go_through_all_lines() {
-        let Memory(memory) = Memory::new();
-        let mut place = 0;
-        let mut lines = 0;
-        loop {
-            place = memory[place as usize];
-            lines += 1;
-            if place == 0 {
-                break;
-            }
-        }
-        assert_eq!(lines, MEMORY_BYTES / LINE_BYTES);
     }
 
     #[test]

@@ -71,7 +71,7 @@ fn judge_siblings(list: &str) -> Check {
             "with server and load on such a pair each slows the other; give them different cores (--server-cpu, --load-cpu)",
         );
     }
-    Check::ok("SMT", "CPU 0 has its core for itself")
+    Check::ok("SMT", "no other CPU of this machine shares a core with CPU 0")
 }
 
 fn judge_governor(governor: Option<&str>) -> Check {
