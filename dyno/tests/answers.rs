@@ -3,6 +3,7 @@
 mod questions;
 
 use serde_json::Value;
+use tlsdyno::experiment::model::Processors;
 use tlsdyno::report::{self, Style, json, terminal};
 use tlsdyno::stats::shares::MISSING;
 use tlsdyno::stats::{Direction, Metric, Share, Summary, Verdict};
@@ -89,10 +90,20 @@ fn a_bound_decides_only_what_it_can() {
     limit(&mut record, index);
     let ratio = Summary::of(&record).answers.comparisons[0].ratio.expect("measured");
     assert!(ratio.at_least && !ratio.at_most && ratio.direction == Direction::Bigger, "{ratio:?}");
-    // The client limited "as is" too: then nothing is known.
+    // The client limited "as is" too: then hits per second say nothing, and CPU per hit decides.
     limit(&mut record, 0);
-    let ratio = Summary::of(&record).answers.comparisons[0].ratio.expect("measured");
+    let summary = Summary::of(&record);
+    let answer = &summary.answers.comparisons[0];
+    let ratio = answer.ratio.expect("measured");
     assert!(ratio.at_most && ratio.direction == Direction::Undecided, "{ratio:?}");
+    assert_eq!(answer.decided_by, Some(Metric::Cpu));
+    let text = terminal::results(&record, &summary, Style::PLAIN);
+    assert!(text.contains("by CPU per hit \"no RSA\" serves"), "{text}");
+    // Not where one has more processors than the other.
+    let models = &mut record.experiment.as_mut().expect("kept").configurations;
+    let model = models.iter_mut().find(|model| model.name == "no RSA").expect("there");
+    model.processors = Some(Processors { count: 2, ..Processors::default() });
+    assert_eq!(Summary::of(&record).answers.comparisons[0].decided_by, None);
 }
 
 #[test]

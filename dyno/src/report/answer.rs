@@ -1,7 +1,8 @@
 //! The answer in one sentence or two.
 
+use super::sections;
 use super::text::{
-    capitalised, difference_with_interval, interval, percent, ratio_gain, ratio_times, share_with_interval, stage_label,
+    capitalised, difference_with_interval, interval, percent, ratio_gain, share_with_interval, stage_label,
 };
 use crate::stats::shares::{Difference, MISSING, PLAIN_HTTP};
 use crate::stats::{Direction, Loaded, Metric, Share, Summary, Verdict};
@@ -49,18 +50,14 @@ const COMPARISONS_TOLD: usize = 3;
 /// The first comparisons that were decided.
 fn from_comparisons(summary: &Summary) -> Option<String> {
     let comparisons = &summary.answers.comparisons;
-    let told = comparisons.iter().filter_map(|answer| {
-        let ratio = answer.ratio.filter(|ratio| ratio.direction != Direction::Undecided)?;
-        Some(format!("\"{}\" serves {} the hits/s of \"{}\"", answer.b, ratio_times(&ratio), answer.a))
-    });
-    let told: Vec<String> = told.take(COMPARISONS_TOLD).collect();
+    let told: Vec<String> = comparisons.iter().filter_map(sections::decided).take(COMPARISONS_TOLD).collect();
     match (comparisons.is_empty(), told.is_empty()) {
         (true, _) => None,
         (false, true) => Some(
             "All comparisons are undecided; measure longer (--time) or on a quieter machine, and see the warnings."
                 .to_owned(),
         ),
-        (false, false) => Some(told.join("; ") + "."),
+        (false, false) => Some(capitalised(&told.join("; ")) + "."),
     }
 }
 

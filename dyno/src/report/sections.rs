@@ -3,7 +3,7 @@
 
 use super::text::{difference_with_interval, interval, percent, ratio_times};
 use super::{accelerators, beside, remedies};
-use crate::stats::answers::{ComparisonAnswer, Direction, SetupAndData};
+use crate::stats::answers::{ComparisonAnswer, SetupAndData};
 use crate::stats::{Metric, Ratio, Summary, Verdict};
 use crate::store::Record;
 
@@ -103,25 +103,40 @@ pub(super) fn signs(mut ratios: impl Iterator<Item = Ratio>) -> Option<String> {
 }
 
 fn comparison(answer: &ComparisonAnswer) -> Item {
-    let said = match &answer.ratio {
-        None => "not measured: see what is said of these configurations.".to_owned(),
-        Some(ratio) => {
-            let word = match ratio.direction {
-                Direction::Undecided => "undecided: ",
-                Direction::Bigger | Direction::Smaller => "",
-            };
-            let cpu = answer.by_cpu.map_or_else(String::new, |cpu| format!(" (CPU: {})", ratio_times(&cpu)));
-            format!("{word}\"{}\" serves {} the hits/s of \"{}\"{cpu}.", answer.b, ratio_times(ratio), answer.a)
-        }
+    let said = match answer.ratio.zip(answer.by_cpu) {
+        None => "not measured: see what is said of these configurations".to_owned(),
+        Some((ratio, cpu)) => match answer.decided_by {
+            Some(Metric::Cpu) => {
+                let hits = ratio_times(&ratio);
+                format!("{} (hits/s, limited by something else: {hits})", by_cpu(answer, &cpu))
+            }
+            Some(Metric::Throughput) => format!("{} (CPU: {})", by_hits(answer, &ratio), ratio_times(&cpu)),
+            None => format!("undecided: {} (CPU: {})", by_hits(answer, &ratio), ratio_times(&cpu)),
+        },
     };
     let paper = answer.paper.iter().map(|text| format!("Paper: {text}."));
-    let decided = answer.ratio.is_some_and(|ratio| ratio.direction != Direction::Undecided);
     Item {
         head: answer.question.clone(),
-        text: [said].into_iter().chain(paper).collect(),
+        text: [said + "."].into_iter().chain(paper).collect(),
         code: Vec::new(),
-        muted: !decided,
+        muted: answer.decided_by.is_none(),
     }
+}
+
+/// What was decided, in short.
+pub(super) fn decided(answer: &ComparisonAnswer) -> Option<String> {
+    Some(match answer.decided_by? {
+        Metric::Throughput => by_hits(answer, &answer.ratio?),
+        Metric::Cpu => by_cpu(answer, &answer.by_cpu?),
+    })
+}
+
+fn by_hits(answer: &ComparisonAnswer, ratio: &Ratio) -> String {
+    format!("\"{}\" serves {} the hits/s of \"{}\"", answer.b, ratio_times(ratio), answer.a)
+}
+
+fn by_cpu(answer: &ComparisonAnswer, ratio: &Ratio) -> String {
+    format!("by CPU per hit \"{}\" serves {} what \"{}\" serves", answer.b, ratio_times(ratio), answer.a)
 }
 
 fn setup_and_data(summary: &Summary) -> Option<Section> {

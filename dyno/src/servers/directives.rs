@@ -11,7 +11,9 @@ pub fn session_cache(server: ServerName, cache: SessionCache) -> Vec<String> {
     let apache = |provider: &str| vec![format!("SSLSessionCache {provider}")];
     match (server, cache) {
         (ServerName::Nginx, SessionCache::Off) => lines(&["ssl_session_cache off;"]),
-        (ServerName::Nginx, SessionCache::Builtin) => lines(&["ssl_session_cache builtin:20480;"]),
+        (ServerName::Nginx, SessionCache::Builtin) => {
+            lines(&["ssl_session_cache builtin:20480;    # in each worker: sessions of the others are not found"])
+        }
         (ServerName::Nginx, SessionCache::BuiltinShared) => {
             lines(&["ssl_session_cache builtin:1000 shared:SSL:10m;", "ssl_session_timeout 5m;"])
         }

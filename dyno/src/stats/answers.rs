@@ -11,7 +11,8 @@ use super::papers::share_saved;
 use super::rounds::Rounds;
 use super::shares::{Difference, Metric, Verdict};
 use super::summary::FEW_ROUNDS;
-use crate::experiment::model::{ComparisonModel, RemedyModel};
+use crate::experiment::model::{ComparisonModel, ConfigurationModel, Experiment, RemedyModel};
+use crate::servers::SessionCache;
 use crate::store::{Kind, Record};
 
 /// What can be said of a number against the one it is compared with.
@@ -67,6 +68,8 @@ pub struct ComparisonAnswer {
     pub ratio: Option<Ratio>,
     /// CPU per hit of `a` by that of `b`.
     pub by_cpu: Option<Ratio>,
+    /// What tells which of them serves more: hits per second, or CPU per hit where something else than the server limited these.
+    pub decided_by: Option<Metric>,
     /// What the paper says.
     pub paper: Option<String>,
 }
@@ -136,7 +139,11 @@ impl Answers {
         remedies.sort_by(|a, b| rank(b).partial_cmp(&rank(a)).unwrap_or(std::cmp::Ordering::Equal));
         Answers {
             relative: relative(record, &rounds),
-            comparisons: experiment.comparisons.iter().map(|model| comparison_answer(model, &rounds)).collect(),
+            comparisons: experiment
+                .comparisons
+                .iter()
+                .map(|model| comparison_answer(experiment, model, &rounds))
+                .collect(),
             accelerators: predictions(experiment, &rounds),
             remedies,
             setup_and_data: setup_and_data(&rounds),
@@ -158,16 +165,34 @@ fn relative(record: &Record, rounds: &Rounds) -> Vec<Relative> {
         .collect()
 }
 
-fn comparison_answer(model: &ComparisonModel, rounds: &Rounds) -> ComparisonAnswer {
+fn comparison_answer(experiment: &Experiment, model: &ComparisonModel, rounds: &Rounds) -> ComparisonAnswer {
     let [ratio, by_cpu] = named_times(rounds, &model.a, &model.b);
+    let limited = ratio.is_some_and(|ratio| ratio.at_most || ratio.at_least);
+    let decides = |ratio: &Option<Ratio>| ratio.is_some_and(|ratio| ratio.direction != Direction::Undecided);
     ComparisonAnswer {
         question: model.question.clone(),
         a: model.a.clone(),
         b: model.b.clone(),
         ratio,
         by_cpu,
+        decided_by: match () {
+            () if decides(&ratio) => Some(Metric::Throughput),
+            () if limited && decides(&by_cpu) && cpu_is_capacity(experiment, model) => Some(Metric::Cpu),
+            () => None,
+        },
         paper: model.paper.clone(),
     }
+}
+
+/// Whether the one of the two that needs less CPU per hit could also serve more hits: both have the same processors, and do all of their work
+/// on them.
+fn cpu_is_capacity(experiment: &Experiment, comparison: &ComparisonModel) -> bool {
+    let of = |name: &str| experiment.configurations.iter().find(|model| model.name == name);
+    let alone = |model: &ConfigurationModel| {
+        let cache = model.tls.applied(&experiment.tls).session_cache;
+        model.accelerator.is_none() && !matches!(cache, SessionCache::Memcached | SessionCache::Redis)
+    };
+    of(&comparison.a).zip(of(&comparison.b)).is_some_and(|(a, b)| a.processors == b.processors && alone(a) && alone(b))
 }
 
 fn remedy_answer(model: &RemedyModel, as_is: &str, rounds: &Rounds) -> RemedyAnswer {

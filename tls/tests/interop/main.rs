@@ -10,6 +10,7 @@ mod over_sockets;
 mod processes;
 mod refusals;
 mod rustls_server;
+mod scripted_server;
 mod shim_stages;
 mod with_gnutls;
 mod with_openssl;
