@@ -204,7 +204,9 @@ fn the_papers_numbers_stand_beside_ours() {
     assert!(rsa.computed[1] && (rsa.percent[1] - 56.5).abs() < 1e-9, "computed from its throughputs: {rsa:?}");
     assert_eq!(rsa.by_cpu, Some(Direction::Smaller));
     let as_is = &beside.configurations[0];
-    assert!((as_is.percent_of_plain[0] - 100.0 * 147.0 / 1370.0).abs() < 1e-9 && as_is.percent_of_plain[1].is_nan());
+    assert!(
+        (as_is.percent_of_reference[0] - 100.0 * 147.0 / 1370.0).abs() < 1e-9 && as_is.percent_of_reference[1].is_nan()
+    );
     let changed = report::beside::what_changed(&summary).join("\n");
     assert!(changed.contains("TLS divides what this server can do by 5.0"), "{changed}");
     assert!(changed.contains("what the paper's could do by 9.3: that is smaller"), "{changed}");
@@ -218,6 +220,22 @@ fn the_papers_numbers_stand_beside_ours() {
     assert!(text.contains("58 / 56") || text.contains("58 / 57"), "{text}");
     assert!(text.contains("Not as in the paper: Another server."), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= Style::PLAIN.width), "{text}");
+}
+
+#[test]
+fn without_plain_http_throughputs_are_parts_of_the_first_that_was_published() {
+    let mut record = record();
+    let paper = record.experiment.as_mut().and_then(|experiment| experiment.paper.as_mut()).expect("there");
+    paper.hits_per_s.remove("plain HTTP").expect("published");
+    let summary = Summary::of(&record);
+    let beside = summary.beside.as_ref().expect("the experiment names a paper");
+    assert_eq!(beside.reference, "as is");
+    let row = |name: &str| beside.configurations.iter().find(|row| row.configuration == name).expect("published");
+    assert_eq!((row("as is").percent_of_reference[0], row("as is").ratio), (100.0, None));
+    let ours = row("no RSA").ratio.expect("measured");
+    assert!((ours.times - 2.0).abs() < 0.05 && row("no RSA").by_cpu.is_none(), "{ours:?}");
+    let text = terminal::results(&record, &summary, Style::PLAIN);
+    assert!(text.contains("Per cent of the hits per second of \"as is\"") && !text.contains("from CPU, %"), "{text}");
 }
 
 #[test]
@@ -238,7 +256,7 @@ fn the_page_and_the_json_hold_the_same() {
     assert_eq!(printed["remedies"][1]["configuration_lines"][0], "ssl_session_cache shared:SSL:10m;");
     assert_eq!(printed["comparisons"][0]["ratio"]["direction"], "bigger");
     assert!(printed["comparisons"][2]["ratio"].is_null());
-    assert!(printed["paper"]["configurations"][0]["percent_of_plain"][1].is_null(), "JSON has no NaN");
+    assert!(printed["paper"]["configurations"][0]["percent_of_reference"][1].is_null(), "JSON has no NaN");
     assert_eq!(printed["what_changed"].as_array().map(Vec::len), Some(3));
     assert_eq!(printed["relative_to_plain_http"][0]["configuration"], "as is");
 }

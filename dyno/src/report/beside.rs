@@ -2,9 +2,9 @@
 
 use super::sections::{Column, Row, Section};
 use super::text::{capitalised, interval, percent, ratio_percent, stage_label};
-use crate::stats::answers::{Direction, Relative};
+use crate::stats::answers::Direction;
 use crate::stats::beside::BesideShare;
-use crate::stats::{Beside, Metric, Share, Summary, Verdict};
+use crate::stats::{Beside, Metric, Ratio, Share, Summary, Verdict};
 use crate::store::Kind;
 
 /// The paper's throughputs and shares beside ours, then what changed since. Empty where the experiment names no paper.
@@ -12,7 +12,7 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
     let Some(beside) = &summary.beside else {
         return Vec::new();
     };
-    [shares(summary, beside), throughput(summary, beside), changes(summary, beside)].into_iter().flatten().collect()
+    [shares(summary, beside), throughput(beside), changes(summary, beside)].into_iter().flatten().collect()
 }
 
 /// `21 / – / 37`: published per cent for each machine.
@@ -67,40 +67,36 @@ fn shares(summary: &Summary, beside: &Beside) -> Option<Section> {
     })
 }
 
-fn throughput(summary: &Summary, beside: &Beside) -> Option<Section> {
-    let plain = summary.configuration(&Kind::PlainHttp);
-    let ours = |name: &str| summary.answers.relative.iter().find(|relative| relative.configuration == name);
+fn throughput(beside: &Beside) -> Option<Section> {
+    let by_cpu = beside.configurations.iter().any(|row| row.by_cpu.is_some());
     let rows = beside.configurations.iter().map(|row| {
-        let [time, cpu] = match ours(&row.configuration) {
-            Some(Relative { ratio, by_cpu, .. }) => [ratio_percent(ratio), ratio_percent(by_cpu)],
-            // What the others are measured by.
-            None if plain.is_some_and(|plain| plain.name == row.configuration) => ["100", "100"].map(str::to_owned),
-            None => ["–", "–"].map(str::to_owned),
+        let ours = |ratio: &Option<Ratio>| match ratio {
+            Some(ratio) => ratio_percent(ratio),
+            None if row.configuration == beside.reference => "100".to_owned(),
+            None => "–".to_owned(),
         };
-        let label = row.label.clone().unwrap_or_default();
         let hits =
             row.hits_per_s.iter().map(|hits| if hits.is_finite() { format!("{hits:.0}") } else { "–".to_owned() });
-        let hits = hits.collect::<Vec<_>>().join(" / ");
-        Row {
-            cells: vec![row.configuration.clone(), label, time, cpu, slashed(&row.percent_of_plain), hits],
-            muted: false,
-        }
+        let mut cells = vec![row.configuration.clone(), row.label.clone().unwrap_or_default(), ours(&row.ratio)];
+        cells.extend(by_cpu.then(|| ours(&row.by_cpu)));
+        cells.extend([slashed(&row.percent_of_reference), hits.collect::<Vec<_>>().join(" / ")]);
+        Row { cells, muted: false }
     });
     let rows: Vec<Row> = rows.collect();
     let page_only = |column: Column| Column { page_only: true, ..column };
+    let mut columns =
+        vec![Column::words("configuration"), page_only(Column::words("in the paper")), Column::number("hits/s, %")];
+    columns.extend(by_cpu.then(|| Column::number("from CPU, %")));
+    columns.extend([Column::number("paper, %"), page_only(Column::number("paper, hits/s"))]);
+    let from_cpu = if by_cpu { "; from CPU per hit beside it" } else { "" };
     (!rows.is_empty()).then(|| Section {
         id: "paper-throughput",
         title: "Throughput beside the paper's",
-        intro: "Per cent of plain HTTP's hits per second on the same machine, with 95 % intervals; from CPU per hit beside it."
-            .to_owned(),
-        columns: vec![
-            Column::words("configuration"),
-            page_only(Column::words("in the paper")),
-            Column::number("hits/s, %"),
-            Column::number("from CPU, %"),
-            Column::number("paper, %"),
-            page_only(Column::number("paper, hits/s")),
-        ],
+        intro: format!(
+            "Per cent of the hits per second of \"{}\" on the same machine, with 95 % intervals{from_cpu}.",
+            beside.reference
+        ),
+        columns,
         rows,
         notes: vec![machines(beside)],
         ..Section::default()
@@ -144,7 +140,7 @@ pub fn what_changed(summary: &Summary) -> Vec<String> {
 fn tls_factor(summary: &Summary, beside: &Beside) -> Option<String> {
     let as_is = summary.configuration(&Kind::AsIs)?;
     let ours = summary.answers.relative.iter().find(|relative| relative.configuration == as_is.name)?;
-    let theirs = beside.tls_factors(&as_is.name);
+    let theirs = beside.tls_factors(&as_is.name, &summary.configuration(&Kind::PlainHttp)?.name);
     let (low, high) = theirs.iter().fold((f64::INFINITY, 0.0f64), |(low, high), &x| (low.min(x), high.max(x)));
     let factor = |share: f64| 1.0 / share;
     let cpu = ours.by_cpu;

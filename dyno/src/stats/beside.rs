@@ -3,8 +3,9 @@
 
 use serde::Serialize;
 
-use super::answers::{Answers, Direction};
+use super::answers::{Answers, Direction, Ratio, times};
 use super::papers::{relative_cost, relative_throughput, share_saved};
+use super::rounds::Rounds;
 use super::shares::{MISSING, Metric, Share, Shares};
 use crate::experiment::model::{ConfigurationModel, Experiment, PaperModel, ShareModel};
 use crate::store::{Kind, Record};
@@ -21,8 +22,12 @@ pub struct BesideConfiguration {
     pub label: Option<String>,
     /// Hits per second for each machine; NaN (JSON: null) where not published.
     pub hits_per_s: Vec<f64>,
-    /// Per cent of plain HTTP's throughput on that machine.
-    pub percent_of_plain: Vec<f64>,
+    /// Per cent of the throughput of [`Beside::reference`] on that machine; NaN (JSON: null) where not published.
+    pub percent_of_reference: Vec<f64>,
+    /// Our hits per second by those of the reference; `None` for itself, and where one of them was not measured.
+    pub ratio: Option<Ratio>,
+    /// The same from CPU per hit; `None` also where the reference is not plain HTTP, as processors differ then.
+    pub by_cpu: Option<Ratio>,
 }
 
 /// A share of the paper beside ours, which is in the record's shares under the same name.
@@ -60,6 +65,9 @@ pub struct Beside {
     pub source: String,
     /// The machines, in the order of all numbers.
     pub machines: Vec<String>,
+    /// What throughputs are told as parts of: plain HTTP on the untouched server's processors, else the first configuration that the paper has
+    /// numbers of; empty where it has none.
+    pub reference: String,
     /// In the order of the experiment: configurations that the paper has numbers of.
     pub configurations: Vec<BesideConfiguration>,
     /// In the order of the experiment: shares that the paper has numbers of.
@@ -76,14 +84,19 @@ impl Beside {
         let experiment = record.experiment.as_ref()?;
         let paper = experiment.paper.as_ref()?;
         let published = Published { experiment, paper };
+        let reference = published.reference().unwrap_or_default();
+        let rounds = Rounds::of(record);
+        let configurations = experiment.configurations.iter().filter_map(|model| {
+            let (hits_per_s, percent_of_reference) = published.throughput(model, reference)?;
+            let [ratio, by_cpu] = ratios(&rounds, answers, reference, &model.name);
+            let (configuration, label) = (model.name.clone(), model.label.clone());
+            Some(BesideConfiguration { configuration, label, hits_per_s, percent_of_reference, ratio, by_cpu })
+        });
         Some(Beside {
             source: paper.source.clone(),
             machines: paper.machines.clone(),
-            configurations: experiment
-                .configurations
-                .iter()
-                .filter_map(|model| published.configuration(model))
-                .collect(),
+            reference: reference.to_owned(),
+            configurations: configurations.collect(),
             shares: experiment.shares.iter().filter_map(|model| published.share(model, shares)).collect(),
             setup_and_data: (!answers.setup_and_data.is_empty()).then(|| published.setup_and_data(record)).flatten(),
             differences: paper.differences.clone(),
@@ -91,11 +104,24 @@ impl Beside {
     }
 
     /// The factor by which TLS divides throughput on each machine that it is known of: plain HTTP by as is.
-    pub fn tls_factors(&self, as_is: &str) -> Vec<f64> {
-        let ours = self.configurations.iter().find(|row| row.configuration == as_is);
-        let percents = ours.map_or(&[][..], |row| &row.percent_of_plain);
-        percents.iter().filter(|percent| percent.is_finite()).map(|percent| 100.0 / percent).collect()
+    pub fn tls_factors(&self, as_is: &str, plain: &str) -> Vec<f64> {
+        let hits = |name: &str| {
+            let row = self.configurations.iter().find(|row| row.configuration == name);
+            row.map_or(&[][..], |row| &row.hits_per_s)
+        };
+        let factors = hits(plain).iter().zip(hits(as_is)).map(|(plain, as_is)| plain / as_is);
+        factors.filter(|factor| factor.is_finite()).collect()
     }
+}
+
+/// Hits per second and CPU per hit of a configuration by those of the reference.
+fn ratios(rounds: &Rounds, answers: &Answers, reference: &str, name: &str) -> [Option<Ratio>; 2] {
+    if rounds.find(&Kind::PlainHttp).is_some_and(|plain| rounds.named(reference) == Some(plain)) {
+        let relative = answers.relative.iter().find(|relative| relative.configuration == name);
+        return [relative.map(|relative| relative.ratio), relative.map(|relative| relative.by_cpu)];
+    }
+    let pair = rounds.named(reference).zip(rounds.named(name)).filter(|(reference, other)| reference != other);
+    [pair.and_then(|(reference, other)| times(rounds, reference, other, Metric::Throughput)), None]
 }
 
 struct Published<'a> {
@@ -126,17 +152,19 @@ impl Published<'_> {
         self.name(|model| model.plain_http && model.processors.is_none())
     }
 
-    fn configuration(&self, model: &ConfigurationModel) -> Option<BesideConfiguration> {
-        let hits_per_s = self.paper.hits_per_s.get(&model.name)?.clone();
-        let plain = self.plain();
-        let percent_of_plain =
-            self.machines().map(|machine| 100.0 * relative_throughput(hits_per_s[machine], self.hits(plain, machine)));
-        Some(BesideConfiguration {
-            configuration: model.name.clone(),
-            label: model.label.clone(),
-            percent_of_plain: percent_of_plain.collect(),
-            hits_per_s,
-        })
+    /// `None` where the paper has no throughput at all.
+    fn reference(&self) -> Option<&str> {
+        let published = |name: &&str| self.paper.hits_per_s.contains_key(*name);
+        let names = self.experiment.configurations.iter().map(|model| model.name.as_str());
+        std::iter::once(self.plain()).chain(names).find(published)
+    }
+
+    /// Hits per second, and per cent of those of the reference, for each machine.
+    fn throughput(&self, model: &ConfigurationModel, reference: &str) -> Option<(Vec<f64>, Vec<f64>)> {
+        let hits = self.paper.hits_per_s.get(&model.name)?.clone();
+        let part = |machine: usize| 100.0 * relative_throughput(hits[machine], self.hits(reference, machine));
+        let percent = self.machines().map(part).collect();
+        Some((hits, percent))
     }
 
     fn share(&self, model: &ShareModel, ours: &Shares) -> Option<BesideShare> {
