@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{ErrorKind, Outcome};
 
 use crate::exit::{Exit, OrExit};
+use crate::experiment::cpus;
 use crate::interrupt;
 use crate::load::options::{self, Options};
 use crate::load::screen::{self, Display};
@@ -193,9 +194,5 @@ fn exit(outcome: &Outcome, warnings: &[Warning], address: SocketAddr, strict: bo
 }
 
 fn pin_to(cpu: usize) -> Result<()> {
-    let mut set = rustix::thread::CpuSet::new();
-    ensure!(cpu < rustix::thread::CpuSet::MAX_CPU, "there is no CPU {cpu}");
-    set.set(cpu);
-    rustix::thread::sched_setaffinity(None, &set)
-        .with_context(|| format!("failed to move to CPU {cpu}; `nproc --all` tells how many there are"))
+    cpus::stay_on(cpu).with_context(|| format!("failed to move to CPU {cpu}; `nproc --all` tells how many there are"))
 }

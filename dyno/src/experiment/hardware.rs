@@ -55,9 +55,7 @@ pub fn private_key_ns(key: &Path, cpu: usize) -> Result<f64> {
     let measured = std::thread::scope(|scope| {
         scope
             .spawn(|| {
-                let mut cpus = rustix::thread::CpuSet::new();
-                cpus.set(cpu);
-                rustix::thread::sched_setaffinity(None, &cpus).with_context(|| format!("cannot run on CPU {cpu}"))?;
+                super::cpus::stay_on(cpu).with_context(|| format!("cannot run on CPU {cpu}"))?;
                 signatures_ns(&key)
             })
             .join()

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use super::lines::Lines;
+use super::cpus;
+use super::lines::{FIRST_LEVEL_BYTES, Lines};
 
-/// Time between two samples: short against a block, and long enough that sampling takes about one per cent of the CPU.
+/// Time between two samples: short against a block, and long enough that sampling takes a few per cent of the CPU at most.
 const BETWEEN: Duration = Duration::from_millis(2);
 /// Wanted time of the piece of arithmetic.
 const PIECE: Duration = Duration::from_micros(5);
@@ -20,9 +21,7 @@ const PIECES: u32 = 3;
 const FAR_BYTES: usize = 512 << 10;
 /// Far loads of a sample, always from the same lines: these stay in the second-level cache unless somebody drives them out.
 const FAR_LOADS: u32 = 256;
-/// What was read just before the arithmetic and is read again after it: fits into a first-level cache, and is still there unless somebody else uses that.
-const NEAR_BYTES: usize = 24 << 10;
-/// A unit of work is so many steps of arithmetic, one far load and so many near ones: in these parts they go with the cost of TLS connections
+/// A unit of work is so many steps of arithmetic, one far load, and so many near ones (of what was read just before the arithmetic): in these parts they go with the cost of TLS connections
 /// (docs/METHODOLOGY.md).
 const STEPS: u64 = 128;
 const NEAR_LOADS: u64 = 8;
@@ -100,9 +99,7 @@ impl Probe {
         let sums = Arc::new(Sums::default());
         let (mine, stop) = (Arc::clone(&sums), Arc::clone(stop));
         let thread = std::thread::Builder::new().name(format!("pace of CPU {cpu}")).spawn(move || {
-            let mut cpus = rustix::thread::CpuSet::new();
-            cpus.set(cpu);
-            if rustix::thread::sched_setaffinity(None, &cpus).is_ok() {
+            if cpus::stay_on(cpu).is_ok() {
                 sample(&mine, &stop);
             }
         });
@@ -111,7 +108,7 @@ impl Probe {
 }
 
 fn sample(sums: &Sums, stop: &AtomicBool) {
-    let (far, near) = (Lines::of_bytes(FAR_BYTES), Lines::of_bytes(NEAR_BYTES));
+    let (far, near) = (Lines::of_bytes(FAR_BYTES), Lines::of_bytes(FIRST_LEVEL_BYTES));
     let steps = steps_of_piece();
     while !stop.load(Ordering::Relaxed) {
         std::thread::park_timeout(BETWEEN);

@@ -15,7 +15,7 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
     [shares(summary, beside), throughput(beside), changes(summary, beside)].into_iter().flatten().collect()
 }
 
-/// `21 / – / 37`: published per cent for each machine.
+/// `21 / – / 37`: published numbers, one for each machine.
 pub fn slashed(numbers: &[f64]) -> String {
     let texts = numbers.iter().map(|number| if number.is_finite() { format!("{number:.0}") } else { "–".to_owned() });
     texts.collect::<Vec<_>>().join(" / ")
@@ -75,11 +75,9 @@ fn throughput(beside: &Beside) -> Option<Section> {
             None if row.configuration == beside.reference => "100".to_owned(),
             None => "–".to_owned(),
         };
-        let hits =
-            row.hits_per_s.iter().map(|hits| if hits.is_finite() { format!("{hits:.0}") } else { "–".to_owned() });
         let mut cells = vec![row.configuration.clone(), row.label.clone().unwrap_or_default(), ours(&row.ratio)];
         cells.extend(by_cpu.then(|| ours(&row.by_cpu)));
-        cells.extend([slashed(&row.percent_of_reference), hits.collect::<Vec<_>>().join(" / ")]);
+        cells.extend([slashed(&row.percent_of_reference), slashed(&row.hits_per_s)]);
         Row { cells, muted: false }
     });
     let rows: Vec<Row> = rows.collect();

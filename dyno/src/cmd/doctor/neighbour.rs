@@ -2,14 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_setaffinity};
-
 use super::{Check, Verdict};
 use crate::experiment::cpus;
-use crate::experiment::lines::Lines;
+use crate::experiment::lines::{FIRST_LEVEL_BYTES, Lines};
 
-/// What fits into a first-level cache, with room for what else a process needs.
-const BYTES: usize = 24 << 10;
 /// Longer than a neighbour needs to take that cache, shorter than almost all ways from one interrupt to the next.
 const PAUSE: Duration = Duration::from_micros(20);
 /// Medians of so many; all take about 25 ms.
@@ -47,9 +43,7 @@ fn judge(ratio: f64, cpu: usize) -> Check {
 /// How many times as long warm lines take after the pause; on a thread of its own, as it is bound to the CPU.
 fn cooling_on(cpu: usize) -> Option<f64> {
     std::thread::spawn(move || {
-        let mut only = CpuSet::new();
-        only.set(cpu);
-        sched_setaffinity(None, &only).ok()?;
+        cpus::stay_on(cpu).ok()?;
         Some(cooling())
     })
     .join()
@@ -57,7 +51,7 @@ fn cooling_on(cpu: usize) -> Option<f64> {
 }
 
 fn cooling() -> f64 {
-    let lines = Lines::of_bytes(BYTES);
+    let lines = Lines::of_bytes(FIRST_LEVEL_BYTES);
     let walk_after = |pause: Duration| {
         lines.time_of(lines.count());
         let began = Instant::now();
