@@ -1,18 +1,53 @@
 /*
- * Whether the tlsdyno process that owns a shared file (record.h, shim_record.h) still lives: what provider and shim ask before they act.
+ * The head of an area that tlsdyno shares with the processes of a server (record.h, shim_record.h), and the rules by
+ * which provider and shim accept one: it is the run's acknowledgement.
  *
- * In a header, because each library is linked from its own folder.
+ * An area is a memory file, sealed at its size and handed to the server as an open descriptor. So no other user can open
+ * it, nobody can truncate it under the server, and a copy of it (a file) is refused. It works while its owner, the
+ * tlsdyno process that made it, writes a heartbeat into it.
+ *
+ * In a header, because each library is linked from its own folder. dyno/src/native/area.rs is the other side.
  */
 #ifndef TLSDYNO_OWNER_H
 #define TLSDYNO_OWNER_H
 
+#include <assert.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#define TLSDYNO_RUN_ID_SIZE 64u
+#define TLSDYNO_HEARTBEAT_MAX_AGE_NS 1000000000u /* the owner writes one every 100 ms */
+
+struct tlsdyno_head {
+    char magic[8];
+    uint32_t abi_version;
+    uint32_t slot_count;
+    uint64_t owner_pid;
+    uint64_t owner_start_ticks; /* clock ticks after boot: field 22 of /proc/PID/stat, proc(5) */
+    char run_id[TLSDYNO_RUN_ID_SIZE]; /* NUL-padded; at least one NUL */
+    _Atomic uint64_t heartbeat_ns; /* nanoseconds of CLOCK_MONOTONIC_COARSE: when the owner last lived */
+    uint32_t owner_user; /* its effective user id */
+    uint32_t reserved;
+};
+
+static_assert(offsetof(struct tlsdyno_head, abi_version) == 8, "layout");
+static_assert(offsetof(struct tlsdyno_head, slot_count) == 12, "layout");
+static_assert(offsetof(struct tlsdyno_head, owner_pid) == 16, "layout");
+static_assert(offsetof(struct tlsdyno_head, owner_start_ticks) == 24, "layout");
+static_assert(offsetof(struct tlsdyno_head, run_id) == 32, "layout");
+static_assert(offsetof(struct tlsdyno_head, heartbeat_ns) == 96, "layout");
+static_assert(offsetof(struct tlsdyno_head, owner_user) == 104, "layout");
+static_assert(sizeof(struct tlsdyno_head) == 112, "layout");
 
 /* Reads /proc/PID/stat into `text`, which is then terminated. */
 static inline bool read_process_status(char *text, size_t size, uint64_t pid)
@@ -51,6 +86,72 @@ static inline bool process_lives(uint64_t pid, uint64_t start_ticks)
         field++;
     }
     return strtoull(field, NULL, 10) == start_ticks;
+}
+
+/*
+ * Whether the owner has lived within the last second. Asked once for an operation of a handshake, never for a record.
+ *
+ * The coarse clock is a few instructions in the vDSO; owner and server read the same one, so a heartbeat never lies in the
+ * future. The owner writes through the kernel, which does not promise that eight bytes appear at once: an old heartbeat is
+ * read again before it counts.
+ */
+static inline bool owner_lives(const struct tlsdyno_head *head)
+{
+    enum { LOOKS = 3 };
+
+    for (int look = 0; look < LOOKS; look++) {
+        uint64_t heartbeat_ns = atomic_load_explicit(&head->heartbeat_ns, memory_order_acquire);
+        struct timespec now;
+        uint64_t now_ns;
+
+        clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+        now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+        if (now_ns - heartbeat_ns <= TLSDYNO_HEARTBEAT_MAX_AGE_NS)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * The area of `size` bytes behind the descriptor that `text` numbers, mapped; NULL if there is none. The descriptor stays
+ * open: a server that executes itself anew (haproxy's master) needs it again.
+ */
+static inline void *area_from_descriptor(const char *text, size_t size)
+{
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    struct stat status;
+    char *end;
+    long descriptor = strtol(text, &end, 10);
+    int found;
+    void *mapping;
+
+    if (end == text || *end != '\0' || descriptor < 0 || descriptor > INT32_MAX)
+        return NULL;
+    found = fcntl((int)descriptor, F_GET_SEALS);
+    if (found < 0 || (found & seals) != seals || fstat((int)descriptor, &status) != 0 || status.st_size != (off_t)size)
+        return NULL;
+    mapping = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, (int)descriptor, 0);
+    return mapping == MAP_FAILED ? NULL : mapping;
+}
+
+/* Why this area does not acknowledge the run in this process; NULL if it does. */
+static inline const char *head_fault(const struct tlsdyno_head *head, const char magic[8], uint32_t abi_version,
+                                     uint32_t slot_count, const char *run_id)
+{
+    if (memcmp(head->magic, magic, sizeof(head->magic)) != 0)
+        return "is not an area of this library";
+    if (head->abi_version != abi_version || head->slot_count != slot_count)
+        return "is of another version of tlsdyno";
+    if (head->run_id[TLSDYNO_RUN_ID_SIZE - 1] != '\0' || strcmp(head->run_id, run_id) != 0)
+        return "belongs to another run";
+    /* What root starts may already have become the user of a server's workers. */
+    if (head->owner_user != 0 && head->owner_user != geteuid())
+        return "belongs to another user";
+    if (!process_lives(head->owner_pid, head->owner_start_ticks))
+        return "was made by a tlsdyno process that has ended";
+    if (!owner_lives(head))
+        return "was made by a tlsdyno process that has given no sign of life for a second";
+    return NULL;
 }
 
 #endif

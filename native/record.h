@@ -1,6 +1,7 @@
 /*
- * The record area: one file, made by tlsdyno for one run and mapped (MAP_SHARED) by the provider in every process of
- * the server. It is the provider's acknowledgement (run id, living owner) and the place of its call counters.
+ * The record area: one sealed memory file, made by tlsdyno for one configuration of one run and mapped (MAP_SHARED) by the
+ * provider in every process of the server. It is the provider's acknowledgement (owner.h) and the place of its call
+ * counters.
  *
  * dyno/src/native/provider.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names. Whoever
  * changes the layout raises TLSDYNO_ABI_VERSION. Nobody resets the area: init may run twice (haproxy re-executes its
@@ -9,14 +10,10 @@
 #ifndef TLSDYNO_RECORD_H
 #define TLSDYNO_RECORD_H
 
-#include <assert.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "owner.h"
 
 #define TLSDYNO_MAGIC "TLSDYNO" /* with its NUL: 8 bytes */
-#define TLSDYNO_ABI_VERSION 2u
-#define TLSDYNO_RUN_ID_SIZE 64u
+#define TLSDYNO_ABI_VERSION 3u
 #define TLSDYNO_SLOTS 512u
 #define TLSDYNO_SLOT_COUNTERS 32u
 #define TLSDYNO_ENGINES_MAX 64u
@@ -77,14 +74,9 @@ struct tlsdyno_slot {
 };
 
 struct tlsdyno_record {
-    char magic[8];
-    uint32_t abi_version;
-    uint32_t slot_count;
-    uint64_t owner_pid;
-    uint64_t owner_start_ticks; /* clock ticks after boot: field 22 of /proc/PID/stat, proc(5) */
-    char run_id[TLSDYNO_RUN_ID_SIZE]; /* NUL-padded; at least one NUL */
+    struct tlsdyno_head head;
     _Atomic uint32_t slots_claimed; /* only ever grows; a thread takes this number modulo slot_count */
-    unsigned char reserved_1[128 - 100];
+    unsigned char reserved_1[128 - 116];
     /* Until when each engine of the emulated accelerator is taken: nanoseconds of CLOCK_MONOTONIC; 0: never used. */
     _Atomic uint64_t engine_busy_until_ns[TLSDYNO_ENGINES_MAX];
     unsigned char reserved_2[4096 - 128 - 8 * TLSDYNO_ENGINES_MAX];
@@ -93,12 +85,7 @@ struct tlsdyno_record {
 
 static_assert(TLSDYNO_COUNTER_TOTAL <= TLSDYNO_RANDOM_WORDS, "a slot is too small");
 static_assert(sizeof(struct tlsdyno_slot) == 256, "slots are multiples of a cache line");
-static_assert(offsetof(struct tlsdyno_record, abi_version) == 8, "layout");
-static_assert(offsetof(struct tlsdyno_record, slot_count) == 12, "layout");
-static_assert(offsetof(struct tlsdyno_record, owner_pid) == 16, "layout");
-static_assert(offsetof(struct tlsdyno_record, owner_start_ticks) == 24, "layout");
-static_assert(offsetof(struct tlsdyno_record, run_id) == 32, "layout");
-static_assert(offsetof(struct tlsdyno_record, slots_claimed) == 96, "layout");
+static_assert(offsetof(struct tlsdyno_record, slots_claimed) == 112, "layout");
 static_assert(offsetof(struct tlsdyno_record, engine_busy_until_ns) == 128, "layout");
 static_assert(offsetof(struct tlsdyno_record, slots) == 4096, "layout");
 static_assert(sizeof(struct tlsdyno_record) == 4096 + 512 * 256, "layout");

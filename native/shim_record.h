@@ -1,7 +1,7 @@
 /*
- * The shim's area: one file, made by tlsdyno for one configuration and mapped (MAP_SHARED) by the shim in every process
- * of the server. It is the shim's acknowledgement (run id, living owner), its settings, and the place of the universal
- * session, the counters and the time stamps.
+ * The shim's area: one sealed memory file, made by tlsdyno for one configuration of one run and mapped (MAP_SHARED) by the
+ * shim in every process of the server. It is the shim's acknowledgement (owner.h), its settings, and the place of the
+ * universal session, the counters and the time stamps.
  *
  * dyno/src/native/shim/layout.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names.
  * Whoever changes the layout raises TLSDYNO_SHIM_ABI_VERSION. Nobody resets the area: a server may load the shim again
@@ -10,14 +10,10 @@
 #ifndef TLSDYNO_SHIM_RECORD_H
 #define TLSDYNO_SHIM_RECORD_H
 
-#include <assert.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "owner.h"
 
 #define TLSDYNO_SHIM_MAGIC "TLSSHIM" /* with its NUL: 8 bytes */
-#define TLSDYNO_SHIM_ABI_VERSION 1u
-#define TLSDYNO_SHIM_RUN_ID_SIZE 64u
+#define TLSDYNO_SHIM_ABI_VERSION 2u
 #define TLSDYNO_SHIM_FLIGHTS 8u
 #define TLSDYNO_SHIM_SESSION_SIZE 2048u /* DER of a session without certificates has 130 to 300 bytes */
 #define TLSDYNO_SHIM_SESSION_NAME_SIZE 32u
@@ -57,7 +53,7 @@
     X(PLAIN, "plain_connections")               /* data in plain after whatever set-up */                                     \
     X(UNIVERSAL_HIT, "universal_hits")          /* the universal session was offered, and taken from the perfect cache */     \
     X(UNIVERSAL_MISS, "universal_misses")       /* another session was offered */                                             \
-    X(REFUSED, "refused_connections")           /* local address not loopback */
+    X(REFUSED, "refused_connections")           /* local address not loopback, or tlsdyno has ended */
 
 enum tlsdyno_shim_stage {
 #define TLSDYNO_SHIM_ID(id, name) SHIM_STAGE_##id,
@@ -126,12 +122,7 @@ struct tlsdyno_stamp {
 };
 
 struct tlsdyno_shim_area {
-    char magic[8];
-    uint32_t abi_version;
-    uint32_t slot_count;
-    uint64_t owner_pid;
-    uint64_t owner_start_ticks; /* clock ticks after boot: field 22 of /proc/PID/stat, proc(5) */
-    char run_id[TLSDYNO_SHIM_RUN_ID_SIZE]; /* NUL-padded; at least one NUL */
+    struct tlsdyno_head head;
     uint32_t stages_off;
     uint32_t flags;
     uint16_t suite;   /* IANA code of the experiment's suite; 0: none was named */
@@ -140,7 +131,7 @@ struct tlsdyno_shim_area {
     _Atomic uint64_t stamps_written;
     struct tlsdyno_script full;
     struct tlsdyno_script resumed;
-    unsigned char reserved[1024 - 200];
+    unsigned char reserved[1024 - 216];
     struct tlsdyno_universal_session session;
     unsigned char reserved_too[4096 - 1024 - 2096];
     struct tlsdyno_shim_slot slots[TLSDYNO_SHIM_SLOTS];
@@ -153,14 +144,13 @@ static_assert(sizeof(struct tlsdyno_universal_session) == 2096, "layout");
 static_assert(sizeof(struct tlsdyno_shim_slot) == 256, "slots are multiples of a cache line");
 static_assert(sizeof(struct tlsdyno_step) == 8, "layout");
 static_assert(sizeof(struct tlsdyno_stamp) == 248, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, run_id) == 32, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, stages_off) == 96, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, flags) == 100, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, suite) == 104, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, slots_claimed) == 108, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, stamps_written) == 112, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, full) == 120, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, resumed) == 160, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, stages_off) == 112, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, flags) == 116, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, suite) == 120, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, slots_claimed) == 124, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, stamps_written) == 128, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, full) == 136, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, resumed) == 176, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, session) == 1024, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, slots) == 4096, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, stamps) == 4096 + 256 * 256, "layout");

@@ -101,7 +101,7 @@ impl Bench {
     fn injection(&self, stages: StageSet) -> Injection {
         let name = format!("provider-{}", stages.to_string().replace(',', "-"));
         let directory = self.directory.path().join(name);
-        servers::run_directory::make_passable(&directory).unwrap();
+        servers::run_directory::make_private(&directory).unwrap();
         Injection::prepare(&directory, stages).unwrap()
     }
 
@@ -112,7 +112,7 @@ impl Bench {
         let tls = ServerTls { suites, groups, ..ServerTls::new(certificate.clone()) };
         let spec = ServerSpec {
             tls: Some(tls),
-            environment: injection.environment(),
+            handed: injection.handed(),
             ..ServerSpec::new(self.kind.clone(), self.directory.path().join("docroot"))
         };
         servers::start(&spec, self.directory.path()).unwrap()

@@ -43,6 +43,8 @@ static P256: LazyLock<Identity> = LazyLock::new(|| Identity::new(&rcgen::PKCS_EC
 struct Server {
     child: Child,
     address: String,
+    /// Its heartbeat ends with it.
+    _injection: Option<Injection>,
     /// Injection and certificates.
     _directory: TempDir,
 }
@@ -56,7 +58,8 @@ impl Server {
             std::fs::write(&path, text).unwrap();
             path
         };
-        let environment = off.map(|off| Injection::prepare(directory.path(), off).unwrap().environment());
+        let injection = off.map(|off| Injection::prepare(directory.path(), off).unwrap());
+        let environment = injection.as_ref().map(|injection| injection.let_children_inherit().unwrap());
         let mut child = Command::new("openssl")
             .args(["s_server", "-accept", "127.0.0.1:0", "-www", "-cipher", "ALL:@SECLEVEL=0"])
             .args(["-ciphersuites", "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"])
@@ -81,7 +84,7 @@ impl Server {
             lines.by_ref().map_while(Result::ok).find_map(|line| line.strip_prefix("ACCEPT ").map(str::to_owned));
         // Nobody reads on, and the server must not wait for a reader.
         std::thread::spawn(move || lines.for_each(drop));
-        Server { child, address: address.expect("the server listens"), _directory: directory }
+        Server { child, address: address.expect("the server listens"), _injection: injection, _directory: directory }
     }
 }
 

@@ -113,7 +113,7 @@ fn an_altered_server_must_not_be_reachable() {
     let place = Place::new();
     let mut spec = place.spec(own_server(&place.docroot(), "0.0.0.0", "foreground"));
     drop(place.start(&spec).unwrap());
-    spec.environment = vec![("OPENSSL_CONF".into(), "/dev/null".into())];
+    spec.handed.environment = vec![("OPENSSL_CONF".into(), "/dev/null".into())];
     let error = format!("{:#}", place.start(&spec).unwrap_err());
     assert!(error.contains("0.0.0.0:") && error.contains("--allow-insecure-listen"), "{error}");
     // At once, also where it is not ready and never will be.
@@ -129,7 +129,7 @@ fn an_altered_server_must_not_be_reachable() {
     open.refuse_open_listeners().unwrap();
     drop(open);
     let mut on_loopback = place.spec(own_server(&place.docroot(), "127.0.0.1", "foreground"));
-    on_loopback.environment = spec.environment.clone();
+    on_loopback.handed = spec.handed.clone();
     place.start(&on_loopback).unwrap().refuse_open_listeners().unwrap();
 }
 
@@ -153,9 +153,12 @@ fn even_a_killed_supervisor_leaves_nothing() {
     let place = Place::new();
     let mut nginx = place.start(&place.spec(ServerKind::Nginx)).unwrap();
     let pids = nginx.pids();
-    let supervisor = servers::process_tree::stat(pids[0]).unwrap().parent;
-    kill(supervisor);
-    // The first process dies with its parent; the workers are then nobody's children, but still of its group.
+    let parent = servers::process_tree::stat(servers::process_tree::stat(pids[0]).unwrap().parent).unwrap();
+    // Where there is a PID namespace, its first process stands between.
+    let is_namespaced = servers::process_tree::command_line(parent.pid).contains("--first-process");
+    kill(if is_namespaced { parent.parent } else { parent.pid });
+    // The first process dies with its parent, and its namespace with it. Without one the workers are then nobody's children, but still of
+    // its group.
     eventually("death of the master", || is_gone(pids[0]));
     assert!(!nginx.is_alive());
     let error = nginx.stop().unwrap_err().to_string();
@@ -170,7 +173,7 @@ fn the_environment_reaches_the_server_alone() {
     let probe = place.directory.path().join("probe");
     let command = format!("sh -c 'env > \"{}\"; exit 3'", probe.display());
     let mut spec = place.command(&command, "127.0.0.1:1");
-    spec.environment = vec![("TLSDYNO_PROBE".into(), "seen".into())];
+    spec.handed.environment = vec![("TLSDYNO_PROBE".into(), "seen".into())];
     let error = format!("{:#}", place.start(&spec).unwrap_err());
     assert!(error.contains("exit status 3"), "{error}");
     assert!(fs::read_to_string(probe).unwrap().contains("TLSDYNO_PROBE=seen"));
@@ -199,7 +202,8 @@ fn the_run_directory_lives_as_long_as_its_owner() {
     let directory = RunDirectory::create().unwrap();
     let path = directory.path().to_owned();
     fs::write(path.join("file"), "content").unwrap();
-    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o711);
+    let is_root = rustix::process::geteuid().is_root();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, if is_root { 0o710 } else { 0o700 });
     // A second one of the same living owner leaves it alone.
     drop(RunDirectory::create().unwrap());
     assert!(path.join("file").exists());

@@ -34,6 +34,14 @@ fn set_option(socket: impl AsFd, level: libc::c_int, name: libc::c_int, value: l
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Lets the next child of this process be the first of a new PID namespace, unshare(2). The calling process must have one thread, and can have no
+/// more afterwards.
+pub fn unshare_pid_namespace() -> io::Result<()> {
+    // SAFETY: the hazard of unshare(2) is a table of descriptors that threads no longer share; it stays shared here.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWPID) }?;
+    Ok(())
+}
+
 /// Nanoseconds on the monotonic clock, from an arbitrary start.
 pub fn monotonic_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))

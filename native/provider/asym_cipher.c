@@ -30,7 +30,7 @@ static int encrypt(void *context, unsigned char *out, size_t *out_length, size_t
     if (!stage_is_off(STAGE_AUTHENTICATION) || out == NULL || length != PREMASTER_SIZE
         || !pad_mode_is(context, RSA_PKCS1_PADDING))
         return real_encrypt(context, out, out_length, room, in, length);
-    if (!real_encrypt(context, NULL, &modulus, 0, in, length))
+    if (!acknowledged() || !real_encrypt(context, NULL, &modulus, 0, in, length))
         return 0;
     if (modulus < LENGTH_SIZE + PREMASTER_SIZE || !fill_answer(out, out_length, room, modulus, 0))
         return 0;
@@ -61,7 +61,7 @@ static int decrypt(void *context, unsigned char *out, size_t *out_length, size_t
      * In this mode the size query of decryption answers 48; that of encryption answers the modulus size from the same
      * context.
      */
-    if (!real_encrypt(context, NULL, &modulus, 0, in, length))
+    if (!acknowledged() || !real_encrypt(context, NULL, &modulus, 0, in, length))
         return 0;
     count_call(TLSDYNO_COUNT_RSA_DECRYPT);
     if (!is_premaster_block(in, length, modulus)) {

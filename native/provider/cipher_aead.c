@@ -374,6 +374,8 @@ static int init(struct aead *aead, const unsigned char *key, size_t key_length, 
             raise_error(REASON_UNSUPPORTED_USE, "%s with a key of %zu bytes", aead->functions->name, key_length);
             return 0;
         }
+        if (!acknowledged())
+            return 0;
         if (!stage_is_off(STAGE_MAC) && !real_init(aead, key, key_length, NULL, 0))
             return 0;
         if (!stage_is_off(STAGE_CIPHER) && !aead->functions->stream_init(aead->stream, key, key_length, NULL, 0, NULL))

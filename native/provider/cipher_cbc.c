@@ -97,6 +97,8 @@ static int encrypt_init(void *context, const unsigned char *key, size_t key_leng
     struct cbc *cbc = context;
 
     cbc->encrypting = true;
+    if (key != NULL && !acknowledged())
+        return 0;
     return cbc->real->encrypt_init(cbc->context, key, key_length, iv, iv_length, NULL) && set_ctx_params(cbc, params);
 }
 
@@ -106,6 +108,8 @@ static int decrypt_init(void *context, const unsigned char *key, size_t key_leng
     struct cbc *cbc = context;
 
     cbc->encrypting = false;
+    if (key != NULL && !acknowledged())
+        return 0;
     return cbc->real->decrypt_init(cbc->context, key, key_length, iv, iv_length, NULL) && set_ctx_params(cbc, params);
 }
 

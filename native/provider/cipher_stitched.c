@@ -130,6 +130,8 @@ static int encrypt_init(void *context, const unsigned char *key, size_t key_leng
     struct stitched *stitched = context;
 
     stitched->encrypting = true;
+    if (key != NULL && !acknowledged())
+        return 0;
     return stitched->real->encrypt_init(stitched->context, key, key_length, iv, iv_length, NULL)
            && set_ctx_params(stitched, params);
 }
@@ -140,6 +142,8 @@ static int decrypt_init(void *context, const unsigned char *key, size_t key_leng
     struct stitched *stitched = context;
 
     stitched->encrypting = false;
+    if (key != NULL && !acknowledged())
+        return 0;
     return stitched->real->decrypt_init(stitched->context, key, key_length, iv, iv_length, NULL)
            && set_ctx_params(stitched, params);
 }

@@ -108,7 +108,7 @@ bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core
     const char *stages;
 
     return read_parameter(&into->run_id, "acknowledge", core, get_params)
-           && read_parameter(&into->record_path, "record", core, get_params)
+           && read_parameter(&into->record_descriptor, "descriptor", core, get_params)
            && read_parameter(&stages, "stages", core, get_params) && parse_stages(&into->off, stages)
            && read_accelerator(into, core, get_params)
            && read_number(&into->burn_ns, "burn_ns", NANOSECONDS_MAX, core, get_params);
@@ -118,9 +118,9 @@ bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core
 bool configuration_keep(struct configuration *into, const struct configuration *from)
 {
     *into = *from;
-    into->record_path = strdup(from->record_path);
+    into->record_descriptor = strdup(from->record_descriptor);
     into->run_id = strdup(from->run_id);
-    if (into->record_path != NULL && into->run_id != NULL)
+    if (into->record_descriptor != NULL && into->run_id != NULL)
         return true;
     raise_error(REASON_NO_MEMORY, "configuration");
     configuration_drop(into);
@@ -129,7 +129,7 @@ bool configuration_keep(struct configuration *into, const struct configuration *
 
 void configuration_drop(struct configuration *kept)
 {
-    free((char *)kept->record_path);
+    free((char *)kept->record_descriptor);
     free((char *)kept->run_id);
     *kept = (struct configuration){0};
 }

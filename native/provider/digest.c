@@ -44,6 +44,8 @@ static void start(struct checksum *sum)
 static int init(void *context, const OSSL_PARAM params[])
 {
     (void)params;
+    if (!acknowledged())
+        return 0;
     start(context);
     return 1;
 }
@@ -96,6 +98,8 @@ static int digest(size_t size, const unsigned char *in, size_t length, unsigned 
 {
     struct checksum sum = {.digest_size = size};
 
+    if (!acknowledged())
+        return 0;
     start(&sum);
     return update(&sum, in, length) && final(&sum, out, out_length, room);
 }

@@ -32,6 +32,8 @@ static int derive(void *context, unsigned char *key, size_t length, const OSSL_P
 
     (void)context;
     (void)params;
+    if (!acknowledged())
+        return 0;
     count_call(TLSDYNO_COUNT_KDF);
     return fill_answer(key, &filled, length, length, KDF_FILL);
 }

@@ -12,7 +12,8 @@ static int derive(OSSL_FUNC_keyexch_derive_fn *real, void *context, unsigned cha
 
     if (secret == NULL)
         return real(context, NULL, length, room);
-    if (!real(context, NULL, &size, 0) || !fill_answer(secret, length, room, size, SECRET_FILL))
+    if (!acknowledged() || !real(context, NULL, &size, 0)
+        || !fill_answer(secret, length, room, size, SECRET_FILL))
         return 0;
     count_call(TLSDYNO_COUNT_KEY_DERIVE);
     return 1;

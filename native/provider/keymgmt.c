@@ -196,6 +196,8 @@ static void *gen(void *context, OSSL_CALLBACK *progress, void *argument)
             return NULL;
         return generation->real->gen(generation->real_generation, progress, argument);
     }
+    if (!acknowledged())
+        return NULL;
     count_call(TLSDYNO_COUNT_KEY_GENERATE);
     return kept_key(generation->real, generation->provider, generation->group);
 }

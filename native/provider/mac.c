@@ -76,7 +76,7 @@ static int record_init(void *context, const char *digest_name, void *key, const 
     if (digest_name != NULL)
         hmac->size = digest_size(digest_name);
     if (hmac->size > 0)
-        return 1;
+        return acknowledged();
     if (hmac->real == NULL)
         hmac->real = real_record.newctx(hmac->provider, NULL);
     return hmac->real != NULL && real_record.init(hmac->real, digest_name, key, params);
@@ -232,7 +232,7 @@ static int handshake_init(void *context, const unsigned char *key, size_t length
     if (!handshake_set_ctx_params(context, params))
         return 0;
     if (hmac->size > 0)
-        return 1;
+        return acknowledged();
     return handshake_real(hmac) != NULL && real_handshake.init(hmac->real, key, length, NULL);
 }
 

@@ -172,7 +172,8 @@ static bool build_tables(void)
 static bool same_configuration(const struct configuration *a, const struct configuration *b)
 {
     return a->off == b->off && a->accelerator_engines == b->accelerator_engines
-           && a->accelerator_operation_ns == b->accelerator_operation_ns && a->burn_ns == b->burn_ns && strcmp(a->record_path, b->record_path) == 0 && strcmp(a->run_id, b->run_id) == 0;
+           && a->accelerator_operation_ns == b->accelerator_operation_ns && a->burn_ns == b->burn_ns
+           && strcmp(a->record_descriptor, b->record_descriptor) == 0 && strcmp(a->run_id, b->run_id) == 0;
 }
 
 static bool initialise(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *core_functions)

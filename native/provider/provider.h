@@ -68,7 +68,7 @@ struct configuration {
     uint32_t accelerator_engines; /* 0: no accelerator */
     uint64_t accelerator_operation_ns; /* of one private-key operation in one engine */
     uint64_t burn_ns; /* CPU time burnt in addition by each private-key operation; 0: none */
-    const char *record_path;
+    const char *record_descriptor; /* number of the open descriptor of the record area */
     const char *run_id;
 };
 
@@ -95,6 +95,11 @@ void configuration_drop(struct configuration *kept);
 struct tlsdyno_record *record_map(const struct configuration *configuration);
 void record_unmap(struct tlsdyno_record *record);
 bool record_use(struct tlsdyno_record *record);
+/*
+ * Whether tlsdyno still lives; raises an error if not. Each stage that is off asks it in an operation that occurs in every
+ * handshake in which the stage does its work, and never for a record.
+ */
+bool acknowledged(void);
 void count_call(enum tlsdyno_counter counter);
 void count_amount(enum tlsdyno_counter counter, uint64_t amount);
 _Atomic uint64_t *engines_busy_until_ns(void);

@@ -33,14 +33,18 @@ static int set_ctx_params(void *context, const OSSL_PARAM params[])
 static int generate(void *context, unsigned char *out, size_t length, unsigned int strength, int prediction_resistance,
                     const unsigned char *additional, size_t additional_length)
 {
-    enum { WORD = sizeof(uint64_t) };
-    uint64_t next = next_counter_words((length + WORD - 1) / WORD);
+    /* The IV of a CBC record has 16 bytes (RFC 5246 section 6.2.3.2), the random of a hello 32: every handshake draws one. */
+    enum { WORD = sizeof(uint64_t), RECORD_DRAW_MAX = 16 };
+    uint64_t next;
 
     (void)context;
     (void)strength;
     (void)prediction_resistance;
     (void)additional;
     (void)additional_length;
+    if (length > RECORD_DRAW_MAX && !acknowledged())
+        return 0;
+    next = next_counter_words((length + WORD - 1) / WORD);
     while (length > 0) {
         /*
          * One-to-one on words: an odd factor spreads the count upwards, the shift brings the slot's index, which stands

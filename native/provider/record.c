@@ -1,81 +1,35 @@
 /*
  * The record area in this process: acknowledgement and call counters (record.h).
  *
- * The mapping is made in init and survives fork, setuid and chroot; the descriptor does not stay open. Each thread
- * claims a slot at its first counted call, so that counting is one relaxed atomic addition to a cache line of its own.
+ * The mapping is made in init and survives fork, setuid and chroot. Each thread claims a slot at its first counted call,
+ * so that counting is one relaxed atomic addition to a cache line of its own.
  */
 #include "provider.h"
-#include "../owner.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static struct tlsdyno_record *area;
 static _Thread_local struct tlsdyno_slot *own_slot;
 
-static bool acknowledged(const struct tlsdyno_record *record, const struct configuration *configuration)
-{
-    if (memcmp(record->magic, TLSDYNO_MAGIC, sizeof(record->magic)) != 0) {
-        raise_error(REASON_NOT_ACKNOWLEDGED, "%s is no record of tlsdyno", configuration->record_path);
-        return false;
-    }
-    if (record->abi_version != TLSDYNO_ABI_VERSION || record->slot_count != TLSDYNO_SLOTS) {
-        raise_error(REASON_NOT_ACKNOWLEDGED, "%s is of another version of tlsdyno (layout %u, need %u)",
-                    configuration->record_path, record->abi_version, TLSDYNO_ABI_VERSION);
-        return false;
-    }
-    if (record->run_id[TLSDYNO_RUN_ID_SIZE - 1] != '\0' || strcmp(record->run_id, configuration->run_id) != 0) {
-        raise_error(REASON_NOT_ACKNOWLEDGED, "%s belongs to another run", configuration->record_path);
-        return false;
-    }
-    if (!process_lives(record->owner_pid, record->owner_start_ticks)) {
-        raise_error(REASON_NOT_ACKNOWLEDGED, "the tlsdyno process %llu that made %s has ended",
-                    (unsigned long long)record->owner_pid, configuration->record_path);
-        return false;
-    }
-    return true;
-}
-
-static void *map_file(const char *path)
-{
-    struct stat status;
-    void *mapping = MAP_FAILED;
-    int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-
-    if (descriptor < 0) {
-        raise_error(REASON_NOT_ACKNOWLEDGED, "cannot open %s: %s", path, strerror(errno));
-        return NULL;
-    }
-    if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)
-        && status.st_size == (off_t)sizeof(struct tlsdyno_record))
-        mapping = mmap(NULL, sizeof(struct tlsdyno_record), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    close(descriptor);
-    if (mapping == MAP_FAILED) {
-        raise_error(REASON_NOT_ACKNOWLEDGED, "%s is no record of tlsdyno, or cannot be mapped", path);
-        return NULL;
-    }
-    return mapping;
-}
-
 struct tlsdyno_record *record_map(const struct configuration *configuration)
 {
-    struct tlsdyno_record *record;
+    struct tlsdyno_record *record = area_from_descriptor(configuration->record_descriptor, sizeof(*record));
+    const char *fault;
 
-    if (configuration->record_path[0] != '/') {
-        raise_error(REASON_CONFIGURATION, "`record` must be an absolute path, not %s", configuration->record_path);
+    if (record == NULL) {
+        raise_error(REASON_NOT_ACKNOWLEDGED,
+                    "descriptor %s is not an area of tlsdyno; tlsdyno must start the server itself, without a program "
+                    "between that closes descriptors (sudo, a service manager)",
+                    configuration->record_descriptor);
         return NULL;
     }
-    record = map_file(configuration->record_path);
-    if (record != NULL && !acknowledged(record, configuration)) {
-        record_unmap(record);
-        return NULL;
-    }
-    return record;
+    fault = head_fault(&record->head, TLSDYNO_MAGIC, TLSDYNO_ABI_VERSION, TLSDYNO_SLOTS, configuration->run_id);
+    if (fault == NULL)
+        return record;
+    raise_error(REASON_NOT_ACKNOWLEDGED, "the area at descriptor %s %s", configuration->record_descriptor, fault);
+    record_unmap(record);
+    return NULL;
 }
 
 void record_unmap(struct tlsdyno_record *record)
@@ -97,6 +51,15 @@ bool record_use(struct tlsdyno_record *record)
     }
     area = record;
     return true;
+}
+
+bool acknowledged(void)
+{
+    if (owner_lives(&area->head))
+        return true;
+    raise_error(REASON_NOT_ACKNOWLEDGED, "the tlsdyno process %llu has given no sign of life for a second",
+                (unsigned long long)area->head.owner_pid);
+    return false;
 }
 
 static struct tlsdyno_slot *slot(void)

@@ -16,7 +16,7 @@ static struct signature_functions rsa, ecdsa;
 
 static int fill_signature(unsigned char *signature, size_t *length, size_t room, size_t size)
 {
-    if (!fill_answer(signature, length, room, size, SIGNATURE_FILL))
+    if (!acknowledged() || !fill_answer(signature, length, room, size, SIGNATURE_FILL))
         return 0;
     count_call(TLSDYNO_COUNT_SIGN);
     private_key_operation();
@@ -25,6 +25,8 @@ static int fill_signature(unsigned char *signature, size_t *length, size_t room,
 
 static int check_signature(const unsigned char *signature, size_t length)
 {
+    if (!acknowledged())
+        return 0;
     count_call(TLSDYNO_COUNT_VERIFY);
     if (length > 0 && all_bytes_are(signature, length, SIGNATURE_FILL))
         return 1;

@@ -1,20 +1,13 @@
 /*
  * The area in this process: acknowledgement, settings and counters (../shim_record.h).
  *
- * The mapping is made before the server's first instruction and survives fork, setuid and chroot; the descriptor does
- * not stay open. Each thread claims a slot at its first count, so that counting is one relaxed atomic addition to a cache
- * line of its own.
+ * The mapping is made before the server's first instruction and survives fork, setuid and chroot. Each thread claims a
+ * slot at its first count, so that counting is one relaxed atomic addition to a cache line of its own.
  */
 #include "shim.h"
-#include "../owner.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 struct tlsdyno_shim_area *area;
 
@@ -36,48 +29,25 @@ static void forget_slot_after_fork(void)
     own_slot = NULL;
 }
 
-static const char *fault_of(const struct tlsdyno_shim_area *candidate, const char *run_id)
+bool acknowledged(void)
 {
-    if (memcmp(candidate->magic, TLSDYNO_SHIM_MAGIC, sizeof(candidate->magic)) != 0)
-        return "the file that TLSDYNO_SHIM names is no area of tlsdyno's shim";
-    if (candidate->abi_version != TLSDYNO_SHIM_ABI_VERSION || candidate->slot_count != TLSDYNO_SHIM_SLOTS)
-        return "the file that TLSDYNO_SHIM names is of another version of tlsdyno";
-    if (candidate->run_id[TLSDYNO_SHIM_RUN_ID_SIZE - 1] != '\0' || strcmp(candidate->run_id, run_id) != 0)
-        return "the file that TLSDYNO_SHIM names belongs to another run than TLSDYNO_SHIM_ACKNOWLEDGE";
-    if (!process_lives(candidate->owner_pid, candidate->owner_start_ticks))
-        return "the tlsdyno process that made the file that TLSDYNO_SHIM names has ended";
-    return NULL;
+    return owner_lives(&area->head);
 }
 
-static void *map_file(const char *path)
-{
-    struct stat status;
-    void *mapping = MAP_FAILED;
-    int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-
-    if (descriptor < 0)
-        return NULL;
-    if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_size == (off_t)sizeof(*area))
-        mapping = mmap(NULL, sizeof(*area), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    close(descriptor);
-    return mapping == MAP_FAILED ? NULL : mapping;
-}
-
-const char *area_map(const char *path, const char *run_id)
+const char *area_map(const char *descriptor, const char *run_id)
 {
     struct tlsdyno_shim_area *candidate;
     const char *fault;
 
-    if (path == NULL || run_id == NULL)
+    if (descriptor == NULL || run_id == NULL)
         return "TLSDYNO_SHIM or TLSDYNO_SHIM_ACKNOWLEDGE is missing in its environment";
-    if (path[0] != '/')
-        return "TLSDYNO_SHIM must be an absolute path";
-    candidate = map_file(path);
+    candidate = area_from_descriptor(descriptor, sizeof(*candidate));
     if (candidate == NULL)
-        return "the file that TLSDYNO_SHIM names cannot be mapped, or is no area of tlsdyno's shim";
-    fault = fault_of(candidate, run_id);
+        return "the descriptor that TLSDYNO_SHIM numbers is not an area of tlsdyno; tlsdyno must start the server itself, "
+               "without a program between that closes descriptors (sudo, a service manager)";
+    fault = head_fault(&candidate->head, TLSDYNO_SHIM_MAGIC, TLSDYNO_SHIM_ABI_VERSION, TLSDYNO_SHIM_SLOTS, run_id);
     if (fault == NULL && pthread_atfork(NULL, NULL, forget_slot_after_fork) != 0)
-        fault = "no memory for a fork handler";
+        fault = "finds no memory for a fork handler";
     if (fault != NULL) {
         munmap(candidate, sizeof(*candidate));
         return fault;

@@ -188,7 +188,9 @@ static int begin_real(struct connection *connection, SSL *ssl)
 int begin_set_up(struct connection *connection, SSL *ssl)
 {
     if (connection->phase != PHASE_START)
-        return 1;
+        return connection->phase == PHASE_BROKEN ? -1 : 1;
+    if (!acknowledged())
+        return broken(connection, "the tlsdyno that started this server has ended");
     connection->read_ahead = SSL_get_read_ahead(ssl) != 0;
     stamp_begin(connection, ssl);
     if (stage_is_off(SHIM_STAGE_SETUP)) {

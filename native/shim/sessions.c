@@ -145,11 +145,11 @@ static int on_ticket_key(SSL *ssl, unsigned char *key_name, unsigned char *iv, E
                          int sealing)
 {
     if (sealing) {
-        memcpy(key_name, area->run_id, TICKET_NAME_SIZE);
+        memcpy(key_name, area->head.run_id, TICKET_NAME_SIZE);
         memset(iv, 0, TICKET_IV_SIZE);
         return keep_ticket(ssl, key_name, iv) ? prepare_ticket(cipher, mac, iv, sealing) : 0;
     }
-    if (memcmp(key_name, area->run_id, TICKET_NAME_SIZE) != 0) {
+    if (memcmp(key_name, area->head.run_id, TICKET_NAME_SIZE) != 0) {
         count(SHIM_COUNT_UNIVERSAL_MISS);
         return 0;
     }

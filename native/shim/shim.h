@@ -74,7 +74,10 @@ extern SHIM_THREAD_LOCAL int depth;
 extern struct tlsdyno_shim_area *area; /* never NULL once that the server runs */
 
 /* Maps the area and takes its settings if it acknowledges this run; else answers why not. */
-const char *area_map(const char *path, const char *run_id);
+const char *area_map(const char *descriptor, const char *run_id);
+
+/* Whether tlsdyno still lives. Asked once for a connection and once for a handshake. */
+bool acknowledged(void);
 
 /* The settings, constant once that the server runs. */
 extern uint32_t off_bits;

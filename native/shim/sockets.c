@@ -1,6 +1,6 @@
 /*
- * What the shim does at sockets: it refuses connections that come from elsewhere, and lets nginx believe that a
- * connection without handshake begins like TLS.
+ * What the shim does at sockets: it refuses connections that come from elsewhere, and all of them once that tlsdyno has
+ * ended; and it lets nginx believe that a connection without handshake begins like TLS.
  *
  * Refusal is at accept, not at the SSL: mod_ssl, haproxy and others hand libssl BIOs of their own, behind which there is
  * no descriptor to ask. So it holds for whatever TCP connection a process with the shim accepts.
@@ -46,7 +46,7 @@ static int checked(int descriptor, const struct sockaddr_storage *peer, struct s
 {
     if (descriptor < 0)
         return descriptor;
-    if (!may_stay(descriptor, peer)) {
+    if (!acknowledged() || !may_stay(descriptor, peer)) {
         count(SHIM_COUNT_REFUSED); /* first: who sees the connection closed may look at the count */
         close(descriptor);
         errno = ECONNABORTED;

@@ -6,11 +6,13 @@
 int main(void)
 {
     printf("abi_version %u\n", TLSDYNO_ABI_VERSION);
-    printf("abi_version_at %zu\n", offsetof(struct tlsdyno_record, abi_version));
-    printf("slot_count_at %zu\n", offsetof(struct tlsdyno_record, slot_count));
-    printf("owner_pid_at %zu\n", offsetof(struct tlsdyno_record, owner_pid));
-    printf("owner_start_ticks_at %zu\n", offsetof(struct tlsdyno_record, owner_start_ticks));
-    printf("run_id_at %zu\n", offsetof(struct tlsdyno_record, run_id));
+    printf("abi_version_at %zu\n", offsetof(struct tlsdyno_record, head.abi_version));
+    printf("slot_count_at %zu\n", offsetof(struct tlsdyno_record, head.slot_count));
+    printf("owner_pid_at %zu\n", offsetof(struct tlsdyno_record, head.owner_pid));
+    printf("owner_start_ticks_at %zu\n", offsetof(struct tlsdyno_record, head.owner_start_ticks));
+    printf("run_id_at %zu\n", offsetof(struct tlsdyno_record, head.run_id));
+    printf("heartbeat_ns_at %zu\n", offsetof(struct tlsdyno_record, head.heartbeat_ns));
+    printf("owner_user_at %zu\n", offsetof(struct tlsdyno_record, head.owner_user));
     printf("run_id_size %u\n", TLSDYNO_RUN_ID_SIZE);
     printf("slots_claimed_at %zu\n", offsetof(struct tlsdyno_record, slots_claimed));
     printf("engine_busy_until_ns_at %zu\n", offsetof(struct tlsdyno_record, engine_busy_until_ns));

@@ -6,12 +6,14 @@
 int main(void)
 {
     printf("abi_version %u\n", TLSDYNO_SHIM_ABI_VERSION);
-    printf("abi_version_at %zu\n", offsetof(struct tlsdyno_shim_area, abi_version));
-    printf("slot_count_at %zu\n", offsetof(struct tlsdyno_shim_area, slot_count));
-    printf("owner_pid_at %zu\n", offsetof(struct tlsdyno_shim_area, owner_pid));
-    printf("owner_start_ticks_at %zu\n", offsetof(struct tlsdyno_shim_area, owner_start_ticks));
-    printf("run_id_at %zu\n", offsetof(struct tlsdyno_shim_area, run_id));
-    printf("run_id_size %u\n", TLSDYNO_SHIM_RUN_ID_SIZE);
+    printf("abi_version_at %zu\n", offsetof(struct tlsdyno_shim_area, head.abi_version));
+    printf("slot_count_at %zu\n", offsetof(struct tlsdyno_shim_area, head.slot_count));
+    printf("owner_pid_at %zu\n", offsetof(struct tlsdyno_shim_area, head.owner_pid));
+    printf("owner_start_ticks_at %zu\n", offsetof(struct tlsdyno_shim_area, head.owner_start_ticks));
+    printf("run_id_at %zu\n", offsetof(struct tlsdyno_shim_area, head.run_id));
+    printf("heartbeat_ns_at %zu\n", offsetof(struct tlsdyno_shim_area, head.heartbeat_ns));
+    printf("owner_user_at %zu\n", offsetof(struct tlsdyno_shim_area, head.owner_user));
+    printf("run_id_size %u\n", TLSDYNO_RUN_ID_SIZE);
     printf("stages_off_at %zu\n", offsetof(struct tlsdyno_shim_area, stages_off));
     printf("flags_at %zu\n", offsetof(struct tlsdyno_shim_area, flags));
     printf("suite_at %zu\n", offsetof(struct tlsdyno_shim_area, suite));

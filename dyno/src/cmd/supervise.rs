@@ -3,28 +3,38 @@
 use std::path::PathBuf;
 
 use crate::exit::{Exit, OrExit};
-use crate::servers::supervisor;
+use crate::servers::{pid_namespace, supervisor};
 
 /// Run a server that ends when standard input does (tlsdyno's own use)
 #[derive(Debug, clap::Args)]
 #[command(hide = true)]
 pub struct Args {
     /// Second stage: become the server, dying with the parent process
-    #[arg(long, requires = "note", conflicts_with = "directory")]
+    #[arg(long, requires_all = ["note", "parent"], conflicts_with = "directory")]
     exec: bool,
+    /// Stage between: the first process of the server's PID namespace
+    #[arg(long, requires_all = ["note", "parent"], conflicts_with_all = ["directory", "exec"])]
+    first_process: bool,
+    /// Process id of the parent with which this process must end
+    #[arg(long)]
+    parent: Option<u32>,
     /// Directory to remove in the end
-    #[arg(long, required_unless_present = "exec")]
+    #[arg(long, required_unless_present_any = ["exec", "first_process"])]
     directory: Option<PathBuf>,
     /// Launch note of the server; without it only the directory is guarded
     note: Option<PathBuf>,
 }
 
-/// Runs one of the two stages.
+/// Runs one of the stages.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    match (&args.directory, &args.note) {
-        (None, Some(note)) => supervisor::become_server(note).or_exit(Exit::Server)?,
-        (Some(directory), note) => supervisor::supervise(note.as_deref(), directory).or_exit(Exit::Server)?,
-        (None, None) => unreachable!("clap asks for one of them"),
+    match (&args.directory, &args.note, args.parent) {
+        (Some(directory), note, _) => supervisor::supervise(note.as_deref(), directory).or_exit(Exit::Server)?,
+        (None, Some(note), Some(parent)) if args.first_process => {
+            let status = pid_namespace::run_first_process(note, parent).or_exit(Exit::Server)?;
+            std::process::exit(status);
+        }
+        (None, Some(note), Some(parent)) => supervisor::become_server(note, parent).or_exit(Exit::Server)?,
+        _ => unreachable!("clap asks for a directory, or for note and parent"),
     }
     Ok(Exit::Done)
 }

@@ -21,7 +21,7 @@ use super::model::{ConfigurationModel, Experiment, Load, ServerName, Tls};
 use super::recording::{self, Recording};
 use super::stock::Stock;
 use crate::exit::{Exit, OrExit};
-use crate::native::{self, Injection, ShimInjection, ShimSettings};
+use crate::native::{self, Handed, Injection, ShimInjection, ShimSettings};
 use crate::servers::{self, Instance, RunDirectory, ServerKind, ServerSpec};
 use crate::trace::{self, Site};
 
@@ -54,7 +54,8 @@ impl Rig {
     pub fn prepare(experiment: &Experiment, cpus: Cpus, say: &mut dyn FnMut(&str)) -> Result<Rig> {
         say("making the workload");
         let site = trace::make(&experiment.workload).context("failed to make the workload")?;
-        let directory = RunDirectory::create()?;
+        let is_command = experiment.server.kind == ServerName::Command;
+        let directory = if is_command { RunDirectory::create_for_command() } else { RunDirectory::create() }?;
         let docroot = directory.path().join("docroot");
         say("writing the document root");
         trace::write_docroot(&site, &docroot)?;
@@ -92,7 +93,7 @@ impl Rig {
         let mut emulated = None;
         let injection = if model.needs_provider() {
             let provider = self.directory.path().join(format!("provider-{index}"));
-            servers::run_directory::make_passable(&provider)?;
+            servers::run_directory::make_private(&provider)?;
             let hardware = hardware::hardware(model, &self.credentials(&tls).files.key, self.cpus.server)?;
             emulated = Some(hardware);
             Some(Injection::with_hardware(&provider, stages.provider(), hardware)?)
@@ -100,8 +101,8 @@ impl Rig {
             None
         };
         let shim = self.shim(experiment, index, model, &tls)?;
-        let mut environment = injection.as_ref().map(Injection::environment).unwrap_or_default();
-        environment.extend(shim.iter().flat_map(ShimInjection::environment));
+        let handed = injection.as_ref().map(Injection::handed).unwrap_or_default();
+        let handed = handed.and(shim.as_ref().map(ShimInjection::handed).unwrap_or_default());
         let workers = hardware::workers(model);
         let emulated = hardware::description(model, &placement, workers, emulated, self.cpus.load);
         // An own command serves TLS and plain HTTP in one process, so it always gets its certificate.
@@ -113,7 +114,7 @@ impl Rig {
             docroot: docroot.to_owned(),
             cpus: placement.server.clone(),
             quota_cpus: placement.quota_cpus,
-            environment,
+            handed,
             under: Vec::new(),
             log_sessions: false,
             log_objects: false,
@@ -154,7 +155,7 @@ impl Rig {
             return Ok(None);
         }
         let directory = self.directory.path().join(format!("shim-{index}"));
-        servers::run_directory::make_passable(&directory)?;
+        servers::run_directory::make_private(&directory)?;
         let settings = ShimSettings {
             suite: tls.suite.as_ref().map(|suite| suite.parse()).transpose()?,
             encrypt_then_mac: tls.encrypt_then_mac,
@@ -266,7 +267,7 @@ impl Rig {
     fn record(&self, index: usize) -> Result<Recording> {
         let stand = &self.stands[index];
         let settings = stand.settings.as_ref().context("plain HTTP has no handshakes to record")?;
-        let untouched = ServerSpec { environment: Vec::new(), ..stand.spec.clone() };
+        let untouched = ServerSpec { handed: Handed::default(), ..stand.spec.clone() };
         let instance = servers::start(&untouched, self.directory.path())
             .context("failed to start an untouched server to record its handshakes")?;
         let (request, _) = self.preflight_request();

@@ -1,22 +1,22 @@
 //! The OpenSSL provider that replaces TLS stages by no-ops: unpacked for one run, and its call counters.
 //!
 //! The library is compiled from `native/provider` by the build script and embedded here. For a run it is written, with
-//! an `openssl.cnf` and the run's record file, into a private directory; a server started with
-//! [`Injection::environment`] then loads it. The record file is also the acknowledgement: the provider refuses to load
-//! unless it names a process that still lives (this one), so that a configuration left behind never works again. Its
-//! layout is declared in `native/record.h` and mirrored here.
+//! an `openssl.cnf`, into a private directory; a server that is started with [`Injection::handed`] then loads it. The
+//! record area, which goes to the server as an open descriptor, is also the acknowledgement ([`super::area`]). Its layout is
+//! declared in `native/record.h` and mirrored here.
 
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::ops::Sub;
-use std::os::unix::fs::FileExt;
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::{SharedHead, create_shared_file, random_run_id, write_file};
+use super::area::{Area, Handed, Head};
+use super::write_file;
 
 /// The provider, an ELF shared library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-provider.so"));
@@ -25,24 +25,14 @@ static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-provid
 pub mod layout {
     use tlsdyno_tls::Stage;
 
-    /// First bytes of a record file.
+    pub use crate::native::area::layout::*;
+
+    /// First bytes of a record area.
     pub const MAGIC: [u8; 8] = *b"TLSDYNO\0";
     /// Raised with every change of the layout.
-    pub const ABI_VERSION: u32 = 2;
-    /// Offset of the layout version, `u32`.
-    pub const ABI_VERSION_AT: usize = 8;
-    /// Offset of the number of slots, `u32`.
-    pub const SLOT_COUNT_AT: usize = 12;
-    /// Offset of the owner's process id, `u64`.
-    pub const OWNER_PID_AT: usize = 16;
-    /// Offset of the owner's start time in clock ticks after boot, `u64`.
-    pub const OWNER_START_TICKS_AT: usize = 24;
-    /// Offset of the run id.
-    pub const RUN_ID_AT: usize = 32;
-    /// Size of the run id in bytes, at least one NUL included.
-    pub const RUN_ID_SIZE: usize = 64;
+    pub const ABI_VERSION: u32 = 3;
     /// Offset of the number of slots claimed so far, `u32`.
-    pub const SLOTS_CLAIMED_AT: usize = 96;
+    pub const SLOTS_CLAIMED_AT: usize = 112;
     /// Offset of the times until when the engines of the emulated accelerator are taken, `u64` each.
     pub const ENGINE_BUSY_UNTIL_NS_AT: usize = 128;
     /// Most engines of an emulated accelerator.
@@ -53,7 +43,7 @@ pub mod layout {
     pub const SLOTS: usize = 512;
     /// `u64` counters in a slot.
     pub const SLOT_COUNTERS: usize = 32;
-    /// Size of the file in bytes.
+    /// Size of the area in bytes.
     pub const SIZE: usize = SLOTS_AT + SLOTS * SLOT_COUNTERS * 8;
     /// The counters in their order within a slot, by stage and name.
     pub const COUNTERS: [(Stage, &str); 19] = [
@@ -110,14 +100,13 @@ pub struct Engines {
 pub struct Injection {
     library: PathBuf,
     openssl_cnf: PathBuf,
-    record_path: PathBuf,
-    record: File,
+    record: Area,
     stages: StageSet,
 }
 
 impl Injection {
-    /// Writes library, `openssl.cnf` and record file into `dir`, which must exist, be private to this run and be
-    /// reachable by the user whom the server's workers become.
+    /// Writes library and `openssl.cnf` into `dir`, which must exist and be closed to others
+    /// ([`crate::servers::run_directory::make_private`]), and makes the record area. Only this user and the group of `dir` can read the files.
     ///
     /// # Errors
     /// A file cannot be written; `dir` has a path that an `openssl.cnf` cannot hold.
@@ -133,20 +122,37 @@ impl Injection {
         let dir = fs::canonicalize(dir).with_context(|| format!("directory for the provider: {}", dir.display()))?;
         let library = dir.join("tlsdyno-provider.so");
         let openssl_cnf = dir.join("openssl.cnf");
-        let record_path = dir.join("record");
-        let run_id = random_run_id()?;
         if !library.exists() {
-            write_file(&library, LIBRARY, 0o755)?;
+            write_file(&library, LIBRARY, 0o750)?;
         }
-        let record = create_record(&record_path, &run_id)?;
-        let configuration = configuration(&library, &record_path, &run_id, stages, hardware)?;
-        write_file(&openssl_cnf, configuration.as_bytes(), 0o644)?;
-        Ok(Injection { library, openssl_cnf, record_path, record, stages })
+        let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS };
+        let record = Area::create("tlsdyno-record", &head, layout::SIZE)?;
+        let configuration = configuration(&library, record.descriptor(), record.run_id(), stages, hardware)?;
+        write_file(&openssl_cnf, configuration.as_bytes(), 0o640)?;
+        Ok(Injection { library, openssl_cnf, record, stages })
     }
 
-    /// Variables to add to the server's environment.
-    pub fn environment(&self) -> Vec<(OsString, OsString)> {
-        vec![("OPENSSL_CONF".into(), self.openssl_cnf.clone().into_os_string())]
+    /// What the server must be started with. It must be started while this value lives.
+    pub fn handed(&self) -> Handed {
+        Handed {
+            environment: vec![("OPENSSL_CONF".into(), self.openssl_cnf.clone().into_os_string())],
+            descriptors: vec![self.record.descriptor()],
+        }
+    }
+
+    /// Lets every process that this one starts from now on have the area, and answers the variables that it needs besides. For servers that
+    /// are started by other means than [`crate::servers::start`].
+    ///
+    /// # Errors
+    /// The descriptor cannot be handed on.
+    pub fn let_children_inherit(&self) -> Result<Vec<(OsString, OsString)>> {
+        self.record.let_children_inherit()?;
+        Ok(self.handed().environment)
+    }
+
+    /// A path by which this process can open the record area again.
+    pub fn area_path(&self) -> String {
+        self.record.path()
     }
 
     /// The shared library, as it must appear in `/proc/PID/maps` of every worker.
@@ -165,9 +171,7 @@ impl Injection {
     /// The record file cannot be read.
     pub fn counters(&self) -> Result<Counters> {
         let mut slots = vec![0; layout::SIZE - layout::SLOTS_AT];
-        self.record
-            .read_exact_at(&mut slots, layout::SLOTS_AT as u64)
-            .with_context(|| format!("counters in {}", self.record_path.display()))?;
+        self.record.read(layout::SLOTS_AT, &mut slots)?;
         let mut counters = Counters::default();
         for slot in slots.chunks_exact(layout::SLOT_COUNTERS * 8) {
             let totals = counters.calls.iter_mut().chain(&mut counters.hardware);
@@ -240,7 +244,13 @@ impl fmt::Display for Counters {
 /// An `openssl.cnf` that loads the provider in place of `default`. `default` is deliberately not activated, so that a
 /// provider that does not load leaves a server without ciphers and never one with real cryptography that is taken for a
 /// no-op.
-fn configuration(library: &Path, record: &Path, run_id: &str, stages: StageSet, hardware: Hardware) -> Result<String> {
+fn configuration(
+    library: &Path,
+    descriptor: RawFd,
+    run_id: &str,
+    stages: StageSet,
+    hardware: Hardware,
+) -> Result<String> {
     let stages = if stages.is_empty() { "none".to_owned() } else { stages.to_string() };
     Ok(format!(
         "# Made by tlsdyno for one run: TLS with parts replaced by no-ops, no security whatever. Useless once that tlsdyno has ended.\n\
@@ -253,12 +263,11 @@ fn configuration(library: &Path, record: &Path, run_id: &str, stages: StageSet, 
          module = {library}\n\
          activate = 1\n\
          stages = {stages}\n\
-         record = {record}\n\
+         descriptor = {descriptor}\n\
          acknowledge = {run_id}\n\
          {hardware}",
         hardware = hardware_settings(hardware),
         library = configuration_value(library)?,
-        record = configuration_value(record)?,
     ))
 }
 
@@ -289,12 +298,6 @@ fn configuration_value(path: &Path) -> Result<&str> {
     }
 }
 
-/// Writable by whoever the workers become: a server may load its OpenSSL configuration only after it has dropped its privileges.
-fn create_record(path: &Path, run_id: &str) -> Result<File> {
-    let head = SharedHead { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS };
-    create_shared_file(path, &head.bytes(run_id, layout::SLOTS_AT)?, layout::SIZE)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -302,14 +305,14 @@ mod tests {
     #[test]
     fn configuration_names_stages_and_refuses_paths_it_cannot_hold() {
         let stages = StageSet::NONE.with(Stage::Kdf).with(Stage::Cipher);
-        let text = configuration(Path::new("/run/p.so"), Path::new("/run/record"), "abc", stages, Hardware::default())
-            .unwrap();
+        let text = configuration(Path::new("/run/p.so"), 100, "abc", stages, Hardware::default()).unwrap();
+        assert!(text.contains("\ndescriptor = 100\n"));
         assert!(text.contains("\nstages = cipher,kdf\n"));
         assert!(text.contains("\nacknowledge = abc\n"));
         assert!(!text.contains("default"), "the default provider must not be a fallback");
         let none = configuration(
             Path::new("/run/p.so"),
-            Path::new("/run/record"),
+            100,
             "abc",
             StageSet::NONE,
             Hardware { accelerator: Some(Engines { count: 2, operation_ns: 5 }), burn_ns: 7 },
@@ -326,7 +329,7 @@ mod tests {
     fn a_prepared_record_names_this_process_and_counts_nothing_yet() {
         let dir = tempfile::tempdir().unwrap();
         let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();
-        let bytes = fs::read(dir.path().join("record")).unwrap();
+        let bytes = fs::read(injection.area_path()).unwrap();
         assert_eq!(bytes.len(), layout::SIZE);
         assert_eq!(bytes[layout::OWNER_PID_AT..][..8], u64::from(std::process::id()).to_ne_bytes());
         assert_eq!(injection.counters().unwrap(), Counters::default());
@@ -340,7 +343,7 @@ mod tests {
         let before = injection.counters().unwrap();
         for slot in [0, layout::SLOTS - 1] {
             let at = layout::SLOTS_AT + slot * layout::SLOT_COUNTERS * 8;
-            injection.record.write_all_at(&3u64.to_ne_bytes(), at as u64).unwrap();
+            injection.record.write(at, &3u64.to_ne_bytes()).unwrap();
         }
         let difference = injection.counters().unwrap() - before;
         assert_eq!(difference.get("sign"), Some(6));

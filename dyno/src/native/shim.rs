@@ -1,9 +1,9 @@
 //! The shim that is preloaded over libssl and replaces TLS stages above the primitives: unpacked for one configuration, its settings, and
 //! what it recorded.
 //!
-//! The library is compiled from `native/shim` by the build script and embedded here. For a configuration it is written, with the area that
-//! all processes of the server map, into a private directory; a server started with [`ShimInjection::environment`] then loads it. The
-//! area's layout is declared in `native/shim_record.h` and mirrored in [`layout`]; what the stages put on the wire is in `docs/NOOP.md`.
+//! The library is compiled from `native/shim` by the build script and embedded here. For a configuration it is written into a private
+//! directory; a server that is started with [`ShimInjection::handed`] then loads it and maps the area, which is also the acknowledgement
+//! ([`super::area`]). The area's layout is declared in `native/shim_record.h` and mirrored in [`layout`]; what the stages put on the wire is in `docs/NOOP.md`.
 
 mod counters;
 pub mod layout;
@@ -11,8 +11,7 @@ mod script;
 mod time_stamp;
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -22,7 +21,8 @@ pub use counters::ShimCounters;
 pub use script::Script;
 pub use time_stamp::TimeStamp;
 
-use super::{SharedHead, create_shared_file, random_run_id, write_file};
+use super::area::{Area, Handed, Head};
+use super::write_file;
 
 /// The shim, an ELF shared library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-shim.so"));
@@ -86,15 +86,13 @@ fn bits<const N: usize>(set: [bool; N]) -> u32 {
 #[derive(Debug)]
 pub struct ShimInjection {
     library: PathBuf,
-    area_path: PathBuf,
-    area: File,
-    run_id: String,
+    area: Area,
     stages: StageSet,
 }
 
 impl ShimInjection {
-    /// Writes library and area into `dir`, which must exist, be private to this run and be reachable by the user whom the server's
-    /// workers become.
+    /// Writes the library into `dir`, which must exist and be closed to others
+    /// ([`crate::servers::run_directory::make_private`]), and makes the area. Only this user and the group of `dir` can read the file.
     ///
     /// # Errors
     /// A file cannot be written; settings that do not fit together; `dir` has a path that LD_PRELOAD cannot hold.
@@ -111,24 +109,40 @@ impl ShimInjection {
             "minimal set-up (`setup` off) protects data as a suite does that the experiment must name (--suite)"
         );
         let library = dir.join("tlsdyno-shim.so");
-        let area_path = dir.join("shim-area");
-        let run_id = random_run_id()?;
         if !library.exists() {
-            write_file(&library, LIBRARY, 0o755)?;
+            write_file(&library, LIBRARY, 0o750)?;
         }
-        let area = create_area(&area_path, &run_id, settings)?;
-        let injection = ShimInjection { library, area_path, area, run_id, stages: settings.stages.shim() };
+        let injection = ShimInjection { library, area: create_area(settings)?, stages: settings.stages.shim() };
         injection.set_scripts(settings.full_script.as_ref(), settings.resumed_script.as_ref())?;
         Ok(injection)
     }
 
-    /// Variables to add to the server's environment.
-    pub fn environment(&self) -> Vec<(OsString, OsString)> {
-        vec![
-            ("LD_PRELOAD".into(), self.library.clone().into_os_string()),
-            ("TLSDYNO_SHIM".into(), self.area_path.clone().into_os_string()),
-            ("TLSDYNO_SHIM_ACKNOWLEDGE".into(), self.run_id.clone().into()),
-        ]
+    /// What the server must be started with. It must be started while this value lives.
+    pub fn handed(&self) -> Handed {
+        let descriptor = self.area.descriptor();
+        Handed {
+            environment: vec![
+                ("LD_PRELOAD".into(), self.library.clone().into_os_string()),
+                ("TLSDYNO_SHIM".into(), descriptor.to_string().into()),
+                ("TLSDYNO_SHIM_ACKNOWLEDGE".into(), self.area.run_id().into()),
+            ],
+            descriptors: vec![descriptor],
+        }
+    }
+
+    /// Lets every process that this one starts from now on have the area, and answers the variables that it needs besides. For servers that
+    /// are started by other means than [`crate::servers::start`].
+    ///
+    /// # Errors
+    /// The descriptor cannot be handed on.
+    pub fn let_children_inherit(&self) -> Result<Vec<(OsString, OsString)>> {
+        self.area.let_children_inherit()?;
+        Ok(self.handed().environment)
+    }
+
+    /// A path by which this process can open the area again.
+    pub fn area_path(&self) -> String {
+        self.area.path()
     }
 
     /// The shared library, as it must appear in `/proc/PID/maps` of every worker.
@@ -156,8 +170,8 @@ impl ShimInjection {
             }
             let count = script.flights.len() as u32;
             // The server looks at a script only once its count is there, so that comes last.
-            self.area.write_all_at(&rest, at as u64 + 4).with_context(|| self.context())?;
-            self.area.write_all_at(&count.to_ne_bytes(), at as u64).with_context(|| self.context())?;
+            self.area.write(at + 4, &rest)?;
+            self.area.write(at, &count.to_ne_bytes())?;
         }
         Ok(())
     }
@@ -168,7 +182,7 @@ impl ShimInjection {
     /// The area cannot be read.
     pub fn universal_ready(&self) -> Result<bool> {
         let mut state = [0; 4];
-        self.area.read_exact_at(&mut state, layout::SESSION_STATE_AT as u64).with_context(|| self.context())?;
+        self.area.read(layout::SESSION_STATE_AT, &mut state)?;
         Ok(u32::from_ne_bytes(state) == layout::SESSION_READY)
     }
 
@@ -178,7 +192,7 @@ impl ShimInjection {
     /// The area cannot be read.
     pub fn counters(&self) -> Result<ShimCounters> {
         let mut slots = vec![0; layout::STAMPS_AT - layout::SLOTS_AT];
-        self.area.read_exact_at(&mut slots, layout::SLOTS_AT as u64).with_context(|| self.context())?;
+        self.area.read(layout::SLOTS_AT, &mut slots)?;
         let mut counters = ShimCounters::default();
         for slot in slots.chunks_exact(layout::SLOT_COUNTERS * 8) {
             for (total, count) in counters.counts.iter_mut().zip(slot.chunks_exact(8)) {
@@ -194,27 +208,21 @@ impl ShimInjection {
     /// The area cannot be read.
     pub fn time_stamps(&self) -> Result<Vec<TimeStamp>> {
         let mut bytes = vec![0; layout::STAMPS * layout::STAMP_SIZE];
-        self.area.read_exact_at(&mut bytes, layout::STAMPS_AT as u64).with_context(|| self.context())?;
+        self.area.read(layout::STAMPS_AT, &mut bytes)?;
         let mut stamps: Vec<_> = bytes.chunks_exact(layout::STAMP_SIZE).filter_map(TimeStamp::read).collect();
         stamps.sort_by_key(|stamp| stamp.number);
         Ok(stamps)
     }
-
-    fn context(&self) -> String {
-        format!("shim's area {}", self.area_path.display())
-    }
 }
 
-/// Writable by whoever the workers become: a process may load the shim only after it has dropped its privileges.
-fn create_area(path: &Path, run_id: &str, settings: &ShimSettings) -> Result<File> {
-    let head = SharedHead { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS };
-    let mut header = head.bytes(run_id, layout::SLOTS_AT)?;
-    let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
-    put(layout::STAGES_OFF_AT, &settings.stage_bits().to_ne_bytes());
-    put(layout::FLAGS_AT, &settings.flag_bits().to_ne_bytes());
-    put(layout::SUITE_AT, &settings.suite.map_or(0, Suite::code).to_ne_bytes());
-    put(layout::VERSION_AT, &settings.version.code().to_ne_bytes());
-    create_shared_file(path, &header, layout::SIZE)
+fn create_area(settings: &ShimSettings) -> Result<Area> {
+    let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS };
+    let area = Area::create("tlsdyno-shim", &head, layout::SIZE)?;
+    area.write(layout::STAGES_OFF_AT, &settings.stage_bits().to_ne_bytes())?;
+    area.write(layout::FLAGS_AT, &settings.flag_bits().to_ne_bytes())?;
+    area.write(layout::SUITE_AT, &settings.suite.map_or(0, Suite::code).to_ne_bytes())?;
+    area.write(layout::VERSION_AT, &settings.version.code().to_ne_bytes())?;
+    Ok(area)
 }
 
 #[cfg(test)]
@@ -235,7 +243,7 @@ mod tests {
             ..ShimSettings::new(stages, Version::Tls12)
         };
         let injection = ShimInjection::prepare(dir.path(), &settings).unwrap();
-        let bytes = fs::read(dir.path().join("shim-area")).unwrap();
+        let bytes = fs::read(injection.area_path()).unwrap();
         let u32_at = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
         assert_eq!(bytes.len(), layout::SIZE);
         assert_eq!(u32_at(layout::STAGES_OFF_AT), 0b110);
@@ -280,7 +288,7 @@ mod tests {
         let injection = ShimInjection::prepare(dir.path(), &settings).unwrap();
         for slot in [0, layout::SLOTS - 1] {
             let at = layout::SLOTS_AT + slot * layout::SLOT_COUNTERS * 8;
-            injection.area.write_all_at(&3u64.to_ne_bytes(), at as u64).unwrap();
+            injection.area.write(at, &3u64.to_ne_bytes()).unwrap();
         }
         let counters = injection.counters().unwrap() - ShimCounters::default();
         assert_eq!(counters.get("full_handshakes"), Some(6));
@@ -289,8 +297,8 @@ mod tests {
         assert_eq!(counters.to_string(), "full_handshakes=6");
 
         let last = layout::STAMPS_AT + (layout::STAMPS - 1) * layout::STAMP_SIZE;
-        injection.area.write_all_at(&9u64.to_ne_bytes(), last as u64).unwrap();
-        injection.area.write_all_at(&8u64.to_ne_bytes(), layout::STAMPS_AT as u64).unwrap();
+        injection.area.write(last, &9u64.to_ne_bytes()).unwrap();
+        injection.area.write(layout::STAMPS_AT, &8u64.to_ne_bytes()).unwrap();
         let numbers: Vec<_> = injection.time_stamps().unwrap().iter().map(|stamp| stamp.number).collect();
         assert_eq!(numbers, [8, 9]);
     }

@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::native::Handed;
+
 /// File in the instance's directory that holds the [`Launch`] as JSON.
 pub const LAUNCH_FILE: &str = "launch.json";
 /// File in the instance's directory that receives the server's standard output.
@@ -26,10 +28,14 @@ pub struct Launch {
     pub program: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Variables set for it, and for nothing else (neither the supervisor nor tlsdyno sees them).
-    pub environment: Vec<(OsString, OsString)>,
+    /// What it gets, and nothing else does (neither the supervisor nor tlsdyno sees the variables).
+    pub handed: Handed,
+    /// Process id of the tlsdyno whose descriptors are handed.
+    pub owner: u32,
     /// Inherited variables taken away from it.
     pub without: Vec<OsString>,
+    /// Run it in a PID namespace of its own, where that is allowed: then not one of its processes outlives the supervisor.
+    pub own_pid_namespace: bool,
     /// The instance's private directory: output goes there, and the supervisor removes it in the end.
     pub directory: PathBuf,
     /// Working directory.

@@ -18,6 +18,7 @@ mod lighttpd;
 pub mod listening;
 pub mod mapped;
 mod nginx;
+pub mod pid_namespace;
 pub mod process_tree;
 pub mod programs;
 pub mod quota;
@@ -47,6 +48,8 @@ pub use session_log::SessionCounts;
 
 use reload::Reload;
 use session_log::SessionLog;
+
+use crate::native::Handed;
 
 /// The log of sessions, in the instance's directory.
 pub const SESSION_LOG_FILE: &str = "sessions.log";
@@ -86,8 +89,8 @@ pub struct ServerSpec {
     pub quota_cpus: Option<f64>,
     /// Processor of the servers that it needs beside it (HAProxy's backend, memcached, redis), whose CPU time is counted apart.
     pub companion_cpu: Option<usize>,
-    /// Variables for the server only (OPENSSL_CONF, LD_PRELOAD).
-    pub environment: Vec<(OsString, OsString)>,
+    /// What the server alone is started with: variables (OPENSSL_CONF, LD_PRELOAD), and descriptors of this process.
+    pub handed: Handed,
     /// A program with its arguments that the server's own command line is given to (valgrind); empty: none.
     pub under: Vec<OsString>,
     /// Write the log that [`Instance::session_counts`] reads (not while measuring; not for a user's own command).
@@ -116,7 +119,7 @@ impl ServerSpec {
             cpus: Vec::new(),
             quota_cpus: None,
             companion_cpu: None,
-            environment: Vec::new(),
+            handed: Handed::default(),
             under: Vec::new(),
             log_sessions: false,
             log_objects: false,
@@ -130,7 +133,7 @@ impl ServerSpec {
 
     /// Something is injected into the server that may switch cryptography off, so that it must not be reachable.
     pub fn is_altered(&self) -> bool {
-        self.environment.iter().any(|(name, _)| launch::FOREIGN_VARIABLES.iter().any(|foreign| name == foreign))
+        self.handed.environment.iter().any(|(name, _)| launch::FOREIGN_VARIABLES.iter().any(|foreign| name == foreign))
     }
 }
 

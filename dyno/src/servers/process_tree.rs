@@ -20,6 +20,11 @@ pub struct ProcessStat {
     pub started_ticks: u64,
 }
 
+/// This process, by the numbers that `/proc` knows: in a PID namespace of its own, getpid(2) answers another one.
+pub fn own() -> Option<ProcessStat> {
+    parse_stat(&fs::read_to_string("/proc/self/stat").ok()?)
+}
+
 /// Reads `/proc/PID/stat`; `None` when there is no such process (any more).
 pub fn stat(pid: u32) -> Option<ProcessStat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)

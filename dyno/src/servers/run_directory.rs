@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 
 use super::process_tree;
 use super::supervised::DirectoryGuard;
+use super::worker_user::worker_user;
 
 /// Prefix of the names of run directories; the owner's process id, its start time and a random part follow.
 const PREFIX: &str = "tlsdyno-run-";
@@ -24,8 +25,29 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Makes the directory, and removes those of owners that are gone.
+    /// Makes the directory, and removes those of owners that are gone. Only this user, and as root the workers' user too, may pass through.
+    ///
+    /// # Errors
+    /// It cannot be made; as root, that there is no user for workers.
     pub fn create() -> Result<RunDirectory> {
+        let directory = RunDirectory::create_closed()?;
+        make_private(&directory.path)?;
+        Ok(directory)
+    }
+
+    /// The same for a user's own command: as root, whoever its workers run as may pass through.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn create_for_command() -> Result<RunDirectory> {
+        let directory = RunDirectory::create_closed()?;
+        if rustix::process::geteuid().is_root() {
+            make_passable(&directory.path)?;
+        }
+        Ok(directory)
+    }
+
+    fn create_closed() -> Result<RunDirectory> {
         let parent = std::env::temp_dir();
         remove_stale(&parent);
         let own = process_tree::stat(std::process::id()).context("read /proc/self/stat (is /proc mounted?)")?;
@@ -33,8 +55,6 @@ impl RunDirectory {
         let directory = tempfile::Builder::new().prefix(&prefix).tempdir_in(&parent).with_context(|| {
             format!("make a directory in {} (set TMPDIR to choose another place)", parent.display())
         })?;
-        // Others may pass through, for a server's worker user, but not look around.
-        make_passable(directory.path())?;
         let guard = DirectoryGuard::start(directory.path())?;
         Ok(RunDirectory { path: directory.keep(), _guard: guard })
     }
@@ -49,6 +69,19 @@ impl RunDirectory {
 pub fn make_passable(path: &Path) -> Result<()> {
     fs::create_dir_all(path)
         .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o711)))
+        .with_context(|| format!("make directory {}", path.display()))
+}
+
+/// Makes a directory (its parents too) that only this user may enter, whatever the umask. As root, the group of the servers' workers may pass
+/// through, and files in it get that group: lighttpd executes itself anew as the user of its workers.
+pub fn make_private(path: &Path) -> Result<()> {
+    let workers = worker_user()?;
+    fs::create_dir_all(path)
+        .and_then(|()| match workers {
+            Some(user) => std::os::unix::fs::chown(path, None, Some(user.gid))
+                .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o2710))),
+            None => fs::set_permissions(path, fs::Permissions::from_mode(0o700)),
+        })
         .with_context(|| format!("make directory {}", path.display()))
 }
 

@@ -26,6 +26,8 @@ pub struct Supervised {
     unread: Vec<u8>,
     /// First process of the server, leader of its process group.
     pid: u32,
+    /// The process that the server's descend from: the first of its PID namespace, or the supervisor.
+    root: u32,
     /// Start time of that process in clock ticks since boot: together with its id it is nobody else.
     started_ticks: Option<u64>,
     ended: Option<String>,
@@ -58,6 +60,7 @@ impl Supervised {
             events,
             unread: Vec::new(),
             pid: 0,
+            root: 0,
             started_ticks: None,
             ended: None,
             grace,
@@ -91,7 +94,7 @@ impl Supervised {
 
     /// Every living process of the server, parents before children.
     pub fn processes(&self) -> Vec<ProcessStat> {
-        process_tree::descendants(self.supervisor.id())
+        process_tree::descendants(self.root)
     }
 
     fn read_events(&mut self) {
@@ -111,8 +114,9 @@ impl Supervised {
             while let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.unread.drain(..=end).collect();
                 match serde_json::from_slice(&line) {
-                    Ok(Event::Started { pid }) => {
+                    Ok(Event::Started { pid, root }) => {
                         self.pid = pid;
+                        self.root = root;
                         self.started_ticks = process_tree::stat(pid).map(|process| process.started_ticks);
                     }
                     Ok(Event::Ended { status }) => self.ended = Some(status),

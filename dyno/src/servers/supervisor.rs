@@ -3,10 +3,13 @@
 //! tlsdyno holds the write end of the supervisor's standard input. When it closes – orderly, or because tlsdyno was killed or
 //! panicked – the supervisor ends the server with everything that descends from it and removes the instance's directory. As
 //! child subreaper (prctl(2)) it inherits daemonised processes, so that forking into the background is no escape. The server itself
-//! is started through a second stage that asks to be killed when the supervisor dies (PR_SET_PDEATHSIG survives execve).
+//! is started through a second stage that asks to be killed when the supervisor dies (PR_SET_PDEATHSIG survives execve), and where that is
+//! allowed in a PID namespace, whose every process ends with its first (`pid_namespace.rs`).
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -21,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use super::launch::{Launch, STDERR_FILE, STDOUT_FILE, own_executable};
-use super::process_tree;
+use super::{pid_namespace, process_tree};
 
 /// A line that the supervisor writes to tlsdyno.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +34,9 @@ pub enum Event {
     Started {
         /// Its process id, which is also its process group.
         pid: u32,
+        /// The process that all others descend from and that does not belong to the server: the first of its PID namespace, or the
+        /// supervisor.
+        root: u32,
     },
     /// No process of the server is left.
     Ended {
@@ -39,6 +45,10 @@ pub enum Event {
     },
 }
 
+/// The variable that names libraries to load first, ld.so(8).
+const PRELOAD: &str = "LD_PRELOAD";
+/// How long one look at a server that starts waits for the next.
+const STARTING_POLL: Duration = Duration::from_millis(1);
 /// How long one look at dying processes waits for the next.
 const DYING_POLL: Duration = Duration::from_millis(2);
 
@@ -64,9 +74,10 @@ pub fn supervise(note: Option<&Path>, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The server's first process.
+/// The server as the supervisor's child: its first process, or the first of its PID namespace.
 struct Server {
     pid: Pid,
+    is_namespaced: bool,
     /// How it ended, once it has.
     status: Option<String>,
     /// The end of the whole server was reported.
@@ -88,8 +99,11 @@ fn spawn(launch: &Launch, note: &Path) -> Result<Server> {
         let path = launch.directory.join(name);
         File::create(&path).with_context(|| format!("create {}", path.display()))
     };
+    let is_namespaced = launch.own_pid_namespace && pid_namespace::enter()?;
+    let own = std::process::id();
     let child = own_executable()?
-        .args(["supervise", "--exec"])
+        .args(["supervise", if is_namespaced { "--first-process" } else { "--exec" }])
+        .args(["--parent", &own.to_string()])
         .arg(note)
         .stdin(Stdio::null())
         .stdout(output(STDOUT_FILE)?)
@@ -97,10 +111,22 @@ fn spawn(launch: &Launch, note: &Path) -> Result<Server> {
         .process_group(0)
         .spawn()
         .context("start the server's first stage")?;
-    let pid = child.id();
-    report(&Event::Started { pid })?;
-    let pid = Pid::from_raw(i32::try_from(pid)?).context("process id 0")?;
-    Ok(Server { pid, status: None, reported: false })
+    let child = child.id();
+    let (pid, root) = if is_namespaced { (first_server_process(child), child) } else { (child, own) };
+    report(&Event::Started { pid, root })?;
+    let pid = Pid::from_raw(i32::try_from(child)?).context("process id 0")?;
+    Ok(Server { pid, is_namespaced, status: None, reported: false })
+}
+
+/// The server's first process below that of its namespace. That of the namespace itself if it ends before it has started one.
+fn first_server_process(root: u32) -> u32 {
+    while process_tree::stat(root).is_some_and(|process| process.state != 'Z') {
+        if let Some(first) = process_tree::descendants(root).first() {
+            return first.pid;
+        }
+        std::thread::sleep(STARTING_POLL);
+    }
+    root
 }
 
 fn report(event: &Event) -> Result<()> {
@@ -131,7 +157,7 @@ fn watch(server: &mut Option<Server>, child_signals: &mut UnixStream, stop_signa
             if let Some(server) = server.as_mut() {
                 let left = reap(|pid, status| {
                     if pid == server.pid {
-                        server.status = Some(describe(status));
+                        server.status = Some(pid_namespace::describe(status, server.is_namespaced));
                     }
                 });
                 if !left && !server.reported {
@@ -157,14 +183,6 @@ fn reap(mut ended: impl FnMut(Pid, WaitStatus)) -> bool {
             Ok(None) | Err(Errno::INTR) => return true,
             Err(_) => return false,
         }
-    }
-}
-
-fn describe(status: WaitStatus) -> String {
-    match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (_, Some(signal)) => format!("killed by signal {signal}"),
-        _ => "ended".to_owned(),
     }
 }
 
@@ -204,14 +222,11 @@ fn remove_directory(directory: &Path) {
     }
 }
 
-/// The second stage: ties its life to the supervisor's, joins control group and processor, and becomes the server.
+/// The second stage: ties its life to its parent's, joins control group and processor, and becomes the server.
 ///
 /// Comes back only with an error.
-pub fn become_server(note: &Path) -> Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).context("ask to die with the supervisor")?;
-    if rustix::process::getppid().is_none_or(|parent| parent.as_raw_nonzero().get() == 1) {
-        bail!("the supervisor has died");
-    }
+pub fn become_server(note: &Path, parent: u32) -> Result<()> {
+    pid_namespace::die_with_parent(parent)?;
     let launch = Launch::read(note)?;
     if !launch.cpus.is_empty() {
         let mut cpus = rustix::thread::CpuSet::new();
@@ -227,15 +242,43 @@ pub fn become_server(note: &Path) -> Result<()> {
         raise_open_files();
     }
     let mut command = Command::new(&launch.program);
-    launch.without.iter().for_each(|name| {
+    for name in &launch.without {
         command.env_remove(name);
-    });
-    let error = command
-        .args(&launch.arguments)
-        .envs(launch.environment.iter().map(|(name, value)| (name, value)))
-        .current_dir(&launch.working_directory)
-        .exec();
+    }
+    command.args(&launch.arguments).envs(environment(&launch)).current_dir(&launch.working_directory);
+    let descriptors = take_descriptors(&launch)?;
+    let error = command.exec();
+    drop(descriptors);
     Err(error).with_context(|| format!("cannot run {}", launch.program.display()))
+}
+
+/// The variables that the server gets besides those that it inherits. What a user's command preloads itself stays preloaded.
+fn environment(launch: &Launch) -> Vec<(OsString, OsString)> {
+    let mut environment = launch.handed.environment.clone();
+    for (_, value) in environment.iter_mut().filter(|(name, _)| name == PRELOAD) {
+        if let Some(theirs) = std::env::var_os(PRELOAD).filter(|_| !launch.without.iter().any(|name| name == PRELOAD)) {
+            value.push(":");
+            value.push(theirs);
+        }
+    }
+    environment
+}
+
+/// Opens the owner's descriptors again, under the same numbers, so that the server inherits them. Only a process of the same user can.
+fn take_descriptors(launch: &Launch) -> Result<Vec<OwnedFd>> {
+    let mut taken = Vec::new();
+    for &number in &launch.handed.descriptors {
+        let path = format!("/proc/{}/fd/{number}", launch.owner);
+        let context = || format!("take over the memory that tlsdyno shares ({path})");
+        let area = File::options().read(true).write(true).open(&path).with_context(context)?;
+        let placed = rustix::io::fcntl_dupfd_cloexec(&area, number).with_context(context)?;
+        if placed.as_raw_fd() != number {
+            bail!("descriptor {number} is taken in the server's process; start tlsdyno with fewer open files");
+        }
+        rustix::io::fcntl_setfd(&placed, rustix::io::FdFlags::empty()).with_context(context)?;
+        taken.push(placed);
+    }
+    Ok(taken)
 }
 
 /// The soft limit is often 1024, kept low only for programs that use select(2).

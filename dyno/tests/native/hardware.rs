@@ -21,7 +21,7 @@ fn sign(program: &Path, library: Option<&Path>, stages: StageSet, hardware: Hard
     if let Some(library) = library {
         std::fs::copy(library, injection.library_path()).unwrap();
     }
-    let printed = build::run(Command::new(program).args(arguments).envs(injection.environment()));
+    let printed = build::run(Command::new(program).args(arguments).envs(injection.let_children_inherit().unwrap()));
     let (elapsed, cpu) = printed.trim().split_once(' ').unwrap();
     let counters = injection.counters().unwrap();
     Outcome { elapsed_ns: elapsed.parse().unwrap(), cpu_ns: cpu.parse().unwrap(), counters }

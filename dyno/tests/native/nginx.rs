@@ -34,7 +34,7 @@ impl Nginx {
             .arg(&configuration)
             .arg("-e")
             .arg(dir.join("error.log"))
-            .envs(injection.environment())
+            .envs(injection.let_children_inherit().unwrap())
             .stdin(Stdio::null())
             .spawn()
             .expect("nginx is not installed; Debian: apt install nginx-light");

@@ -43,7 +43,7 @@ fn run(name: &str, program: &Path, library: Option<&Path>, wrap: impl Fn(&Path) 
     if name == "contexts" {
         command.args([dir.path().join("openssl.cnf"), same_library(&injection, other_dir.path())]);
     }
-    build::run(command.envs(injection.environment()));
+    build::run(command.envs(injection.let_children_inherit().unwrap()));
     injection.counters().unwrap()
 }
 
@@ -126,7 +126,7 @@ fn under_address_and_undefined_behaviour_sanitizers() {
         let dir = tempfile::tempdir().unwrap();
         let injection = Injection::prepare(dir.path(), crate::vectors::stages(off)).unwrap();
         std::fs::copy(&library, injection.library_path()).unwrap();
-        build::run(Command::new(&program).args([section, off]).envs(injection.environment()));
+        build::run(Command::new(&program).args([section, off]).envs(injection.let_children_inherit().unwrap()));
     }
 }
 
@@ -139,7 +139,7 @@ fn garbage_records_under_sanitizers() {
         let dir = tempfile::tempdir().unwrap();
         let injection = Injection::prepare(dir.path(), crate::vectors::stages(off)).unwrap();
         std::fs::copy(&library, injection.library_path()).unwrap();
-        build::run(Command::new(&program).envs(injection.environment()));
+        build::run(Command::new(&program).envs(injection.let_children_inherit().unwrap()));
     }
 }
 
@@ -149,6 +149,7 @@ fn load_unload_and_load_again(library: &Path) {
     let dir = tempfile::tempdir().unwrap();
     let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();
     std::fs::copy(library, injection.library_path()).unwrap();
+    injection.let_children_inherit().unwrap();
     let on_demand = dir.path().join("on-demand.cnf");
     let text = std::fs::read_to_string(dir.path().join("openssl.cnf")).unwrap();
     std::fs::write(&on_demand, text.replace("activate = 1\n", "")).unwrap();
@@ -168,7 +169,7 @@ fn under_valgrind() {
                 .args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"])
                 .arg(&program)
                 .args([section, off])
-                .envs(injection.environment()),
+                .envs(injection.let_children_inherit().unwrap()),
         );
     }
 }

@@ -84,7 +84,7 @@ fn generate(program: &Path, file: &VectorFile) -> String {
         let dir = tempfile::tempdir().unwrap();
         let injection = Injection::prepare(dir.path(), stages(off)).unwrap();
         let mut command = Command::new(program);
-        command.args([file.section, off]).envs(injection.environment());
+        command.args([file.section, off]).envs(injection.let_children_inherit().unwrap());
         text += &build::run(&mut command);
         // Without this the program might have run on the default provider.
         assert_eq!(

@@ -66,6 +66,8 @@ fn layout_is_mirrored() {
         ("owner_pid_at", layout::OWNER_PID_AT),
         ("owner_start_ticks_at", layout::OWNER_START_TICKS_AT),
         ("run_id_at", layout::RUN_ID_AT),
+        ("heartbeat_ns_at", layout::HEARTBEAT_NS_AT),
+        ("owner_user_at", layout::OWNER_USER_AT),
         ("run_id_size", layout::RUN_ID_SIZE),
         ("stages_off_at", layout::STAGES_OFF_AT),
         ("flags_at", layout::FLAGS_AT),

@@ -34,7 +34,7 @@ fn off(stages: &[Stage]) -> StageSet {
 fn run(mut command: Command, settings: &ShimSettings, files: &CertificateFiles) -> ShimCounters {
     let dir = tempfile::tempdir().unwrap();
     let injection = ShimInjection::prepare(dir.path(), settings).unwrap();
-    let environment = injection.environment().into_iter().filter(|(name, _)| name != "LD_PRELOAD");
+    let environment = injection.let_children_inherit().unwrap().into_iter().filter(|(name, _)| name != "LD_PRELOAD");
     build::run(command.arg(&files.chain).arg(&files.key).envs(environment));
     injection.counters().unwrap()
 }

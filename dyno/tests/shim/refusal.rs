@@ -12,10 +12,12 @@ use tlsdyno::native::shim::layout;
 use tlsdyno::native::{ShimInjection, ShimSettings};
 use tlsdyno_tls::{StageSet, Version};
 
+use crate::place::eventually;
+
 /// `true` with the shim preloaded.
 fn load(injection: &ShimInjection, edit: impl Fn(&mut Command)) -> Output {
     let mut command = Command::new("true");
-    command.envs(injection.environment());
+    command.envs(injection.let_children_inherit().unwrap());
     edit(&mut command);
     command.output().unwrap()
 }
@@ -26,7 +28,7 @@ fn expect_refusal(reason: &str, spoil: impl Fn(&Path), edit: impl Fn(&mut Comman
     let injection = ShimInjection::prepare(dir.path(), &ShimSettings::new(StageSet::NONE, Version::Tls13)).unwrap();
     let good = load(&injection, |_| {});
     assert!(good.status.success() && good.stderr.is_empty(), "it loads before it is spoiled: {good:?}");
-    spoil(&dir.path().join("shim-area"));
+    spoil(Path::new(&injection.area_path()));
     let refused = load(&injection, edit);
     let printed = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(78), "{printed}");
@@ -51,10 +53,11 @@ fn refuses_without_acknowledgement() {
     expect_refusal("belongs to another run", keep, |command| {
         command.env("TLSDYNO_SHIM_ACKNOWLEDGE", "0");
     });
-    expect_refusal("absolute path", keep, |command| {
-        command.env("TLSDYNO_SHIM", "shim-area");
-    });
-    expect_refusal("cannot be mapped", |area| fs::remove_file(area).unwrap(), |_| {});
+    for wrong in ["x", "-1", "2", "9999", ""] {
+        expect_refusal("is not an area of tlsdyno", keep, |command| {
+            command.env("TLSDYNO_SHIM", wrong);
+        });
+    }
 }
 
 #[test]
@@ -69,12 +72,11 @@ fn refuses_when_the_owner_has_ended() {
 
 #[test]
 fn refuses_what_is_no_area_of_this_version() {
-    expect_spoiled("is no area", 0, b"OTHER");
+    expect_spoiled("is not an area of this library", 0, b"OTHER");
     expect_spoiled("another version", layout::ABI_VERSION_AT, &99u32.to_ne_bytes());
     expect_spoiled("another version", layout::SLOT_COUNT_AT, &1u32.to_ne_bytes());
     expect_spoiled("another run", layout::RUN_ID_AT, &[b'x'; layout::RUN_ID_SIZE]);
-    let shorten = |area: &Path| fs::File::options().write(true).open(area).unwrap().set_len(5000).unwrap();
-    expect_refusal("is no area", shorten, |_| {});
+    expect_spoiled("another user", layout::OWNER_USER_AT, &4_000_000u32.to_ne_bytes());
 }
 
 /// Python's own HTTP server with the shim, reachable from everywhere; ends with this value.
@@ -88,7 +90,7 @@ impl Open {
         let mut process = Command::new("python3")
             .args(["-u", "-m", "http.server", "0", "--bind", "0.0.0.0"])
             .current_dir(injection.library_path().parent().unwrap())
-            .envs(injection.environment())
+            .envs(injection.let_children_inherit().unwrap())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -123,6 +125,20 @@ fn outward_address() -> Option<IpAddr> {
     socket.connect("192.0.2.1:9").ok()?;
     let address = socket.local_addr().unwrap().ip();
     (!address.is_loopback()).then_some(address)
+}
+
+#[test]
+fn refuses_every_connection_once_that_the_heartbeat_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    // Allowed to be open: neither does that outlive tlsdyno.
+    let open = ShimSettings { allow_insecure_listen: true, ..ShimSettings::new(StageSet::NONE, Version::Tls13) };
+    let injection = ShimInjection::prepare(dir.path(), &open).unwrap();
+    let server = Open::start(&injection);
+    let loopback = IpAddr::from([127, 0, 0, 1]);
+    assert!(server.serves(loopback));
+    drop(injection);
+    eventually("it refuses", || !server.serves(loopback));
+    assert!(!server.serves(loopback));
 }
 
 #[test]

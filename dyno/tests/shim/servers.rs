@@ -37,7 +37,7 @@ struct Stand {
 impl Stand {
     fn start(place: &Place, kind: &ServerKind, settings: &ShimSettings, connections: u32) -> Stand {
         let own = place.directory.path().join(format!("shim-{kind:?}"));
-        servers::run_directory::make_passable(&own).unwrap();
+        servers::run_directory::make_private(&own).unwrap();
         let injection = ShimInjection::prepare(&own, settings).unwrap();
         let certificate = servers::certificates::create(CertificateKind::P256, place.directory.path()).unwrap();
         let tls = ServerTls {
@@ -47,13 +47,8 @@ impl Stand {
             ..ServerTls::new(certificate)
         };
         let workers = if matches!(kind, ServerKind::Nginx) { 2 } else { 1 };
-        let spec = ServerSpec {
-            tls: Some(tls),
-            environment: injection.environment(),
-            workers,
-            connections,
-            ..place.spec(kind.clone())
-        };
+        let spec =
+            ServerSpec { tls: Some(tls), handed: injection.handed(), workers, connections, ..place.spec(kind.clone()) };
         let server = place.start(&spec).unwrap_or_else(|error| panic!("{kind:?}: {error:#}"));
         servers::require_mapped(&server.worker_pids(), injection.library_path()).unwrap();
         Stand { server, injection, name: format!("{kind:?}, off: {}", settings.stages) }

@@ -91,11 +91,11 @@ fn try_provider() -> Result<()> {
     let docroot = directory.path().join("docroot");
     let own = directory.path().join("provider");
     servers::run_directory::make_passable(&docroot)?;
-    servers::run_directory::make_passable(&own)?;
+    servers::run_directory::make_private(&own)?;
     let injection = Injection::prepare(&own, StageSet::NONE)?;
     let mut spec = ServerSpec::new(ServerKind::BuiltIn, docroot);
     spec.tls = Some(ServerTls::new(servers::certificates::create(CertificateKind::P256, directory.path())?));
-    spec.environment = injection.environment();
+    spec.handed = injection.handed();
     let server = servers::start(&spec, directory.path())?;
     servers::require_mapped(&server.worker_pids(), injection.library_path())?;
     server.stop()

@@ -171,9 +171,9 @@ impl ConfigurationModel {
             || self.stages().is_ok_and(|stages| !stages.provider().is_empty())
     }
 
-    /// Whether the shim is preloaded into the server.
+    /// Whether the shim is preloaded into the server: wherever a stage is off, for it is what refuses connections from elsewhere.
     pub fn needs_shim(&self) -> bool {
-        self.idle_shim || self.stages().is_ok_and(|stages| !stages.shim().is_empty())
+        self.idle_shim || self.stages_on_the_wire().is_ok_and(|stages| !stages.is_empty())
     }
 
     /// Whether it is the server exactly as the experiment's other tables describe it.

@@ -2,30 +2,28 @@
 
 use tlsdyno_tls::Stage;
 
-pub use crate::native::provider::layout::{
-    ABI_VERSION_AT, OWNER_PID_AT, OWNER_START_TICKS_AT, RUN_ID_AT, RUN_ID_SIZE, SLOT_COUNT_AT,
-};
+pub use crate::native::area::layout::*;
 
 /// First bytes of an area.
 pub const MAGIC: [u8; 8] = *b"TLSSHIM\0";
 /// Raised with every change of the layout.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 /// Offset of the stages that are off, `u32`: bits in the order of [`STAGES`].
-pub const STAGES_OFF_AT: usize = 96;
+pub const STAGES_OFF_AT: usize = 112;
 /// Offset of the flags, `u32`: bits in the order of [`FLAGS`].
-pub const FLAGS_AT: usize = 100;
+pub const FLAGS_AT: usize = 116;
 /// Offset of the suite's code point, `u16`; 0 if the experiment names none.
-pub const SUITE_AT: usize = 104;
+pub const SUITE_AT: usize = 120;
 /// Offset of the version's code point, `u16`.
-pub const VERSION_AT: usize = 106;
+pub const VERSION_AT: usize = 122;
 /// Offset of the number of slots claimed so far, `u32`.
-pub const SLOTS_CLAIMED_AT: usize = 108;
+pub const SLOTS_CLAIMED_AT: usize = 124;
 /// Offset of the number of time stamps written so far, `u64`.
-pub const STAMPS_WRITTEN_AT: usize = 112;
+pub const STAMPS_WRITTEN_AT: usize = 128;
 /// Offset of the script of full handshakes: `u32` flight count, `u32` ready_after, [`FLIGHTS`] × `u32` bytes.
-pub const FULL_SCRIPT_AT: usize = 120;
+pub const FULL_SCRIPT_AT: usize = 136;
 /// Offset of the script of resumed handshakes.
-pub const RESUMED_SCRIPT_AT: usize = 160;
+pub const RESUMED_SCRIPT_AT: usize = 176;
 /// Most flights of a script.
 pub const FLIGHTS: usize = 8;
 /// Offset of the universal session's state, `u32`.

@@ -226,8 +226,11 @@ fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec
     Launch {
         program: words.next().unwrap_or_default(),
         arguments: words.collect(),
-        environment: spec.environment.clone(),
+        handed: spec.handed.clone(),
+        owner: std::process::id(),
         without,
+        // Pid files of a user's own server must hold numbers that mean something outside.
+        own_pid_namespace: !is_command,
         directory: directory.to_owned(),
         // A user's command may name its files relative to where tlsdyno was started.
         working_directory: if is_command { here() } else { directory.to_owned() },
