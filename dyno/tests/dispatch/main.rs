@@ -5,6 +5,7 @@ mod bytes;
 mod client_faults;
 mod cluster;
 mod config;
+mod control;
 mod crowd;
 mod faults;
 mod lard;
