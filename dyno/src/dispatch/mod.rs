@@ -2,5 +2,6 @@
 
 pub mod config;
 pub mod control;
+pub mod descriptors;
 pub mod service;
 pub mod status;

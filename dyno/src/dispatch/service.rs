@@ -16,8 +16,8 @@ use tlsdyno_engine::dispatch::{self, Loop, Phase, Shared};
 
 use super::config::{Config, Policy};
 use super::control::Control;
+use super::descriptors;
 use crate::exit::{Exit, OrExit};
-use crate::load::descriptors;
 
 /// A dispatcher that listens and does not run yet.
 pub struct Service {
@@ -35,8 +35,10 @@ impl Service {
     /// # Errors
     /// [`Exit::Usage`] for what contradicts itself, [`Exit::Environment`] for what this machine does not allow.
     pub fn new(config: Config) -> Result<Service> {
-        let settings = config.settings().or_exit(Exit::Usage)?;
-        descriptors::make_room_for(config.descriptors()).or_exit(Exit::Environment)?;
+        config.settings().or_exit(Exit::Usage)?;
+        let limits = descriptors::make_room_for(&config).or_exit(Exit::Environment)?;
+        let config = Config { limits, ..config };
+        let settings = config.settings()?;
         let shared = Shared::new(settings, config.loops(), config.table_size as usize).or_exit(Exit::Usage)?;
         let mut listeners: Vec<Vec<TcpListener>> = (0..config.loops()).map(|_| Vec::new()).collect();
         let mut addresses = Vec::new();

@@ -7,6 +7,7 @@ mod cluster;
 mod config;
 mod control;
 mod crowd;
+mod descriptors;
 mod faults;
 mod lard;
 mod relay;
