@@ -1,5 +1,6 @@
 //! The control side of the dispatcher: its configuration, and everything around the loops of [`tlsdyno_engine::dispatch`].
 
+pub mod address;
 pub mod config;
 pub mod control;
 pub mod descriptors;
