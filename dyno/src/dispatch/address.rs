@@ -1,5 +1,5 @@
-//! Addresses as people write them. Files hold IP addresses only, so that what a file means does not depend on who answers for a name; a
-//! flag may name a host.
+//! Addresses as people write them. Files hold IP addresses only, so that what a file means does not depend on who
+//! answers for a name; a flag may name a host.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 

@@ -82,8 +82,8 @@ fn remove_stale(path: &Path) -> Result<()> {
     let is_socket = std::fs::symlink_metadata(path)?.file_type().is_socket();
     ensure!(
         is_socket,
-        "there is something else of that name, which is no socket and stays as it is; choose another path for the control \
-         socket, or move it away yourself"
+        "there is something else of that name, which is no socket and stays as it is; choose another path for the \
+         control socket, or move it away yourself"
     );
     match UnixStream::connect(path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(std::fs::remove_file(path)?),

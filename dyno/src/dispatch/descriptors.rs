@@ -48,13 +48,15 @@ impl Need {
         self.own + OF_CONNECTION * self.connections + OF_PIPE * self.pipes
     }
 
-    /// Pipes for which there is room beside all connections where a process may open `most` files; `None`: not even the connections fit.
+    /// Pipes for which there is room beside all connections where a process may open `most` files; `None`: not even
+    /// the connections fit.
     fn pipes_within(&self, most: u64) -> Option<u64> {
         let left = most.checked_sub(self.own + OF_CONNECTION * self.connections)?;
         Some((left / OF_PIPE).min(self.pipes))
     }
 
-    /// Connections that fit within `most` files, with a pipe for each until there are as many pipes as are wanted. 0: none do.
+    /// Connections that fit within `most` files, with a pipe for each until there are as many pipes as are wanted.
+    /// 0: none do.
     fn connections_within(&self, most: u64) -> u64 {
         let left = most.saturating_sub(self.own);
         let with_a_pipe_each = left / (OF_CONNECTION + OF_PIPE);
@@ -63,7 +65,8 @@ impl Need {
     }
 }
 
-/// Makes room for all that the configuration allows, and gives pipes up where that helps: without one, bytes are copied. Answers the limits to run with.
+/// Makes room for all that the configuration allows, and gives pipes up where that helps: without one, bytes are
+/// copied. Answers the limits to run with.
 ///
 /// # Errors
 /// The connections do not fit into the limit on open files; says how many do, and how to raise it.
@@ -77,8 +80,8 @@ pub fn make_room_for(config: &Config) -> Result<Limits> {
         return Ok(config.limits.clone());
     };
     eprintln!(
-        "tlsdyno dispatch: this process may open {most} files, which leaves room for {pipes} pipes of {} beside {} connections: what moves \
-         much without one is copied, which costs more CPU time. For all of them: {}",
+        "tlsdyno dispatch: this process may open {most} files, which leaves room for {pipes} pipes of {} beside {} \
+         connections: what moves much without one is copied, which costs more CPU time. For all of them: {}",
         need.pipes,
         need.connections,
         descriptors::raising_to(all)
@@ -92,13 +95,13 @@ fn refusal(need: Need, most: u64) -> String {
     let fewer = match fit {
         0 => String::new(),
         _ => format!(
-            ", or allow {fit} connections, which fit with a pipe for each that moves much (`--max-connections {fit}`, in a file `connections = \
-             {fit}` under [limits])"
+            ", or allow {fit} connections, which fit with a pipe for each that moves much (`--max-connections {fit}`, \
+             in a file `connections = {fit}` under [limits])"
         ),
     };
     format!(
-        "{connections} connections need {} open files, two for each, besides {} for {pipes} pipes and {own} for the dispatcher itself: {} in \
-         all. This process may open {most}. Raise the limit with {}{fewer}",
+        "{connections} connections need {} open files, two for each, besides {} for {pipes} pipes and {own} for the \
+         dispatcher itself: {} in all. This process may open {most}. Raise the limit with {}{fewer}",
         OF_CONNECTION * connections,
         OF_PIPE * pipes,
         need.all(),

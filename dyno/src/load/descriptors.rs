@@ -6,7 +6,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Descriptors that the process needs besides its connections: standard streams, epoll, randomness, job file.
 const OTHERS: u64 = 32;
 
-/// Makes room for so many connections of a load process: raises the soft limit on open files as far as the hard one allows.
+/// Makes room for so many connections of a load process: raises the soft limit on open files as far as the hard one
+/// allows.
 ///
 /// # Errors
 /// The hard limit is too low; says how to raise it.
@@ -14,8 +15,8 @@ pub fn make_room_for(connections: u32) -> Result<()> {
     let (needed, most) = (u64::from(connections) + OTHERS, most());
     ensure!(
         most >= needed,
-        "{connections} connections need {needed} open files, but this process may have only {most}; raise the limit with {}, or use at \
-         most --connections {}",
+        "{connections} connections need {needed} open files, but this process may have only {most}; raise the limit \
+         with {}, or use at most --connections {}",
         raising_to(needed),
         most.saturating_sub(OTHERS)
     );

@@ -65,7 +65,8 @@ fn flags_name_what_is_wrong_with_an_address_too() {
     assert!(said(&["--backend", "127.0.0.1"]).contains("the port is missing; write IP:PORT"));
     assert_eq!(
         said(&[]),
-        "tlsdyno: there is no backend; give at least one: `--backend IP:PORT`, in a file `[[backend]]` with its `address`\n"
+        "tlsdyno: there is no backend; give at least one: `--backend IP:PORT`, in a file `[[backend]]` with its \
+         `address`\n"
     );
     let output = tlsdyno().args(["dispatch", "validate", "/nowhere.toml"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3));

@@ -1,4 +1,5 @@
-//! Those who ask on a control socket: a bounded number at a time, and none of them, silent or slow, keeps another from its answer.
+//! Those who ask on a control socket: a bounded number at a time, and none of them, silent or slow, keeps another from
+//! its answer.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
