@@ -1,11 +1,12 @@
 //! `tlsdyno dispatch`: the session-aware dispatcher.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{ArgGroup, Subcommand};
 
+use crate::dispatch::address;
 use crate::dispatch::config::{self, Backend, Check, CheckKind, Config, Limits, Policy, ProxyProtocol};
 use crate::dispatch::control;
 use crate::dispatch::service::Service;
@@ -79,10 +80,10 @@ struct RunArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = IN_FILE)]
     config: Option<PathBuf>,
     /// Where clients connect to; port 0: a free one. May be repeated
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::resolve)]
     listen: Vec<SocketAddr>,
     /// Where connections go. May be repeated
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::resolve)]
     backend: Vec<SocketAddr>,
     /// How a backend is chosen
     #[arg(long, value_enum, default_value_t = config::default_policy())]
@@ -204,10 +205,4 @@ fn from_flags(args: &RunArgs) -> Config {
 fn policy_name(policy: Policy) -> String {
     use clap::ValueEnum;
     policy.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-}
-
-/// An address, or a name that has one.
-fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    let found = text.to_socket_addrs().map_err(|error| format!("{error}; write ADDRESS:PORT, as in 127.0.0.1:8443"))?;
-    found.into_iter().next().ok_or_else(|| format!("`{text}` has no address"))
 }

@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tlsdyno_engine::dispatch::{self, Settings};
 
+use super::address;
 use crate::exit::{Exit, OrExit};
 use crate::time::Time;
 
@@ -52,6 +53,7 @@ pub struct Backend {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Where it listens.
+    #[serde(deserialize_with = "address::read")]
     pub address: SocketAddr,
 }
 
@@ -149,6 +151,7 @@ impl Check {
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Where clients connect to.
+    #[serde(deserialize_with = "address::read_all")]
     pub listen: Vec<SocketAddr>,
     /// How a backend is chosen.
     #[serde(default = "default_policy")]
@@ -211,14 +214,16 @@ impl Config {
     /// # Errors
     /// It cannot be read, is no such TOML, or contradicts itself; ends the program with [`Exit::Input`].
     pub fn read(path: &Path) -> Result<Config> {
-        let read = || -> Result<Config> {
-            let text = std::fs::read_to_string(path)?;
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("failed to read the dispatcher's configuration {}", path.display()))
+            .or_exit(Exit::Input)?;
+        let parse = || -> Result<Config> {
             let config: Config = toml::from_str(&text)?;
             config.settings()?;
             Ok(config)
         };
-        read()
-            .with_context(|| format!("failed to read the dispatcher's configuration {}", path.display()))
+        parse()
+            .with_context(|| format!("the dispatcher's configuration {} is wrong", path.display()))
             .or_exit(Exit::Input)
     }
 
@@ -238,7 +243,7 @@ impl Config {
             session_timeout_s: self.session_timeout_s()?,
             check: self.check.for_engine()?,
         };
-        settings.check().context("`backend`")?;
+        settings.check()?;
         ensure!(
             self.policy != Policy::Lard || self.check.kind != CheckKind::Hello,
             "policy `lard` is for backends that speak plain HTTP, to which check `hello` speaks TLS; use check `tcp`"
@@ -271,13 +276,6 @@ impl Config {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             loops => loops as usize,
         }
-    }
-
-    /// Descriptors that the limits allow to be open at once.
-    pub fn descriptors(&self) -> u32 {
-        // Each loop: epoll, listeners, spare pipes.
-        let loops = (3 + self.listen.len() as u32 + 2 * dispatch::limits::SPARE_PIPES as u32) * self.loops() as u32;
-        2 * self.limits.connections + 2 * self.limits.pipes + loops
     }
 }
 

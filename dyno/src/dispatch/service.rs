@@ -4,7 +4,6 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
@@ -17,8 +16,8 @@ use tlsdyno_engine::dispatch::{self, Loop, Phase, Shared};
 
 use super::config::{Config, Policy};
 use super::control::Control;
+use super::descriptors;
 use crate::exit::{Exit, OrExit};
-use crate::load::descriptors;
 
 /// A dispatcher that listens and does not run yet.
 pub struct Service {
@@ -36,8 +35,10 @@ impl Service {
     /// # Errors
     /// [`Exit::Usage`] for what contradicts itself, [`Exit::Environment`] for what this machine does not allow.
     pub fn new(config: Config) -> Result<Service> {
-        let settings = config.settings().or_exit(Exit::Usage)?;
-        descriptors::make_room_for(config.descriptors()).or_exit(Exit::Environment)?;
+        config.settings().or_exit(Exit::Usage)?;
+        let limits = descriptors::make_room_for(&config).or_exit(Exit::Environment)?;
+        let config = Config { limits, ..config };
+        let settings = config.settings()?;
         let shared = Shared::new(settings, config.loops(), config.table_size as usize).or_exit(Exit::Usage)?;
         let mut listeners: Vec<Vec<TcpListener>> = (0..config.loops()).map(|_| Vec::new()).collect();
         let mut addresses = Vec::new();
@@ -76,15 +77,13 @@ impl Service {
         drop(ended);
         let checks = Checks::new(&self.shared, woken.try_clone()?.into()).context("prepare the checks")?;
         ready(&self.addresses);
-        let stopped = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
-            let started = self.start(scope, loops, checks, &stopped, &mut threads);
+            let started = self.start(scope, loops, checks, &mut threads);
             let mut call = || wake_up(&mut wake, &woken);
             let exit = started.and_then(|()| self.watch(&mut signals, &mut loops_end, file, &mut call));
             self.shared.end(Phase::Stop);
             call();
-            stopped.store(true, Ordering::Relaxed);
             self.control.iter().for_each(Control::wake);
             for thread in threads {
                 let result = thread.join().map_err(|_| anyhow!("a thread panicked; its message is above"))?;
@@ -100,7 +99,6 @@ impl Service {
         scope: &'scope Scope<'scope, 'env>,
         loops: Vec<(Loop<'env>, UnixStream, UnixStream)>,
         checks: Checks<'env>,
-        stopped: &'env AtomicBool,
         threads: &mut Vec<ScopedJoinHandle<'scope, io::Result<()>>>,
     ) -> Result<()> {
         let shared = &self.shared;
@@ -120,7 +118,7 @@ impl Service {
         threads.push(checks.context("start the checks")?);
         if let Some(control) = &self.control {
             let name = || Policy::name_of(shared.snapshot().0.settings.policy);
-            let serve = move || control.serve(shared, &name, &|| stopped.load(Ordering::Relaxed));
+            let serve = move || control.serve(shared, &name);
             thread("control".to_owned()).spawn_scoped(scope, serve).context("start the control")?;
         }
         Ok(())
@@ -181,7 +179,8 @@ impl Service {
             if config.listen != self.config.listen || config.loops() != self.config.loops() {
                 eprintln!("tlsdyno dispatch: `listen` and `loops` only change by a restart; the rest is taken");
             }
-            Ok(self.shared.replace(config.settings()?)?)
+            let limits = descriptors::make_room_for(&config)?;
+            Ok(self.shared.replace(Config { limits, ..config }.settings()?)?)
         });
         match replaced {
             Ok(()) => eprintln!("tlsdyno dispatch: reloaded {}", file.display()),

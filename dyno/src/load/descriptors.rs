@@ -6,25 +6,44 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Descriptors that the process needs besides its connections: standard streams, epoll, randomness, job file.
 const OTHERS: u64 = 32;
 
-/// Makes room for so many connections: raises the soft limit on open files as far as the hard one allows.
+/// Makes room for so many connections of a load process: raises the soft limit on open files as far as the hard one
+/// allows.
 ///
 /// # Errors
 /// The hard limit is too low; says how to raise it.
 pub fn make_room_for(connections: u32) -> Result<()> {
-    let needed = u64::from(connections) + OTHERS;
+    let (needed, most) = (u64::from(connections) + OTHERS, most());
+    ensure!(
+        most >= needed,
+        "{connections} connections need {needed} open files, but this process may have only {most}; raise the limit \
+         with {}, or use at most --connections {}",
+        raising_to(needed),
+        most.saturating_sub(OTHERS)
+    );
+    raise_to(needed)
+}
+
+/// How many files this process can be allowed to open.
+pub fn most() -> u64 {
+    getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
+}
+
+/// Raises the soft limit to so many, if it is lower. They are no more than [`most`].
+///
+/// # Errors
+/// The system refuses it all the same.
+pub fn raise_to(needed: u64) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= needed) {
         return Ok(());
     }
-    let most = limit.maximum.unwrap_or(u64::MAX);
-    ensure!(
-        most >= needed,
-        "{connections} connections need {needed} open files, but this process may have only {most}; raise the limit with \
-         `sudo prlimit --pid $$ --nofile={needed}:{needed}` in this shell, or use at most --connections {}",
-        most.saturating_sub(OTHERS)
-    );
     setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum: limit.maximum })
         .context("failed to raise the limit on open files")
+}
+
+/// The command that raises the limit.
+pub fn raising_to(needed: u64) -> String {
+    format!("`sudo prlimit --pid $$ --nofile={needed}:{needed}` in this shell")
 }
 
 #[cfg(test)]

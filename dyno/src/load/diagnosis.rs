@@ -47,6 +47,9 @@ pub fn of_kind(kind: ErrorKind) -> String {
         ErrorKind::TotalTimeout => {
             "does not complete its answers in time; it or the network is slow, or --total-timeout is too short".to_owned()
         }
+        ErrorKind::Cut => "had not completed its answers when the time was over and --timeout behind it too, though \
+             something still moved; it or the network is slow, or both times are too short (--duration, --timeout)"
+            .to_owned(),
         ErrorKind::Reset => "resets connections; it is crashing or at a limit of its own (worker_connections, maxconn), or a firewall is \
              between; its error log tells"
             .to_owned(),

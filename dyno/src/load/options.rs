@@ -28,7 +28,8 @@ pub struct Options {
     #[arg(long, value_name = "HOST")]
     pub i_may_load_this: Vec<String>,
 
-    /// How long, for example 10, 500ms, 2m [default: 10s; a log is replayed once]
+    /// How long, for example 10, 500ms, 2m. Then nothing is begun any more; what is under way may go on for --timeout
+    /// at most, and is cut after that [default: 10s; a log is replayed once]
     #[arg(short, long, value_name = "TIME")]
     pub duration: Option<Time>,
 
@@ -195,7 +196,8 @@ pub struct Options {
     #[arg(long, value_name = "MAX", num_args = 0..=1, require_equals = true, default_missing_value = "5", conflicts_with = "what", value_parser = clap::value_parser!(u32).range(1..=50))]
     pub follow_redirects: Option<u32>,
 
-    /// How long a connection may go without progress
+    /// How long a connection may go without progress, and how long what is under way may go on, progress or not, when
+    /// the time of --duration is over
     #[arg(long, default_value = "10s", value_name = "TIME")]
     pub timeout: Time,
 

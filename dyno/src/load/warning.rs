@@ -55,6 +55,11 @@ pub enum Warning {
         /// How often.
         times: u64,
     },
+    /// Requests were still under way when the time and the grace behind it were over.
+    Cut {
+        /// How many.
+        times: u64,
+    },
     /// The run ended early because next to nothing succeeded any more.
     GaveUp {
         /// What went wrong, and what to do.
@@ -125,6 +130,9 @@ pub fn warnings(outcome: &Outcome, address: SocketAddr, asked: &Asked, strict: b
     }
     for (&kind, &times) in outcome.errors.iter().filter(|(kind, _)| kind.is_local()) {
         warnings.push(Warning::NoResources { kind, times });
+    }
+    if let Some(&times) = outcome.errors.get(&ErrorKind::Cut) {
+        warnings.push(Warning::Cut { times });
     }
     if let (Some(expected), true) = (asked.status, outcome.errors.contains_key(&ErrorKind::Status)) {
         let others = outcome.statuses.iter().filter(|(status, _)| **status != expected);
@@ -248,6 +256,12 @@ impl fmt::Display for Warning {
             Warning::NoResources { kind, times } => {
                 write!(f, "{times} connections could not be opened: {}", diagnosis::of_kind(*kind))
             }
+            Warning::Cut { times } => write!(
+                f,
+                "{times} requests were under way at the end, and were cut because --timeout later they were not \
+                 complete; they are in no latency. The server or the network is slow: wait longer (--timeout), or \
+                 bound what a request may take (--total-timeout)"
+            ),
             Warning::GaveUp { why } => write!(f, "next to nothing succeeded any more, so the run ended early: {why}"),
             Warning::UnexpectedStatus { expected, came, times } => write!(
                 f,
@@ -384,7 +398,7 @@ mod tests {
         let mut doubtful = outcome(1, 0, 0, 0);
         doubtful.client_cpu_ns = 99;
         doubtful.gave_up = true;
-        doubtful.errors.extend([(ErrorKind::Ports, 3), (ErrorKind::Status, 4)]);
+        doubtful.errors.extend([(ErrorKind::Ports, 3), (ErrorKind::Status, 4), (ErrorKind::Cut, 2)]);
         doubtful.statuses.extend([(200, 9), (301, 3), (404, 1)]);
         let raised = raised(&doubtful, None, Some(200));
         assert_eq!(
@@ -392,6 +406,7 @@ mod tests {
             [
                 Warning::ClientBound { busy: 0.99 },
                 Warning::NoResources { kind: ErrorKind::Ports, times: 3 },
+                Warning::Cut { times: 2 },
                 Warning::UnexpectedStatus { expected: 200, came: 301, times: 3 },
                 Warning::GaveUp { why: diagnosis::of(&doubtful, ADDRESS) },
             ]

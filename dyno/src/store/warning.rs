@@ -172,6 +172,8 @@ impl fmt::Display for Warning {
                         connections or died.",
                     "timeout" | "connect_timeout" | "handshake_timeout" | "first_byte_timeout" | "total_timeout" =>
                         "The server did not answer in time; lower --connections.",
+                    "cut" =>
+                        "The server or the network is slow: its answers were not complete when the block had ended.",
                     "ports" | "descriptors" | "resources" =>
                         "The client ran out of ports or descriptors; raise `ulimit -n` or lower \
                         --connections.",

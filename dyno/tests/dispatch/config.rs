@@ -21,7 +21,10 @@ fn what_is_wrong_is_named_by_validate_as_by_running() {
     let backend = "[[backend]]\naddress = \"127.0.0.1:9\"\n";
     let wrong = [
         ("listen = []\n".to_owned() + backend, "`listen` names no address"),
-        ("listen = [\"127.0.0.1:0\"]\n".to_owned(), "there is no backend"),
+        ("listen = [\"127.0.0.1:0\"]\n".to_owned(), "there is no backend; give at least one"),
+        (GOOD.replace("127.0.0.1:9\"", "localhost:9001\""), "names are not resolved in a file; write IP:PORT"),
+        (GOOD.replace("127.0.0.1:9\"", "127.0.0.1:99999\""), "`127.0.0.1:99999` is no address: ports end at 65535"),
+        (GOOD.replace("127.0.0.1:0\"", "127.0.0.1\""), "`127.0.0.1` is no address: the port is missing"),
         (GOOD.to_owned() + backend, "127.0.0.1:9 is named twice"),
         ("listen = [\"127.0.0.1:9\"]\n".to_owned() + backend, "both an address to listen on and a backend"),
         ("policy = \"best\"\n".to_owned() + GOOD, "best"),
@@ -43,11 +46,33 @@ fn what_is_wrong_is_named_by_validate_as_by_running() {
             let said = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(3), "{arguments:?} {config}: {said}");
             assert!(said.contains(fault), "{config}: {said}");
+            assert!(said.contains("is wrong") && !said.contains("failed to read"), "it could be read: {said}");
         }
     }
     let output = with_file(GOOD, &["validate"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(String::from_utf8_lossy(&output.stdout).contains("is valid: 1 backends, session+address"));
+}
+
+#[test]
+fn flags_name_what_is_wrong_with_an_address_too() {
+    let said = |backends: &[&str]| {
+        let output = tlsdyno().args(["dispatch", "--listen", "127.0.0.1:0"]).args(backends).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(said(&["--backend", "127.0.0.1:99999"]).contains("ports end at 65535; write IP:PORT"));
+    assert!(said(&["--backend", "127.0.0.1"]).contains("the port is missing; write IP:PORT"));
+    assert_eq!(
+        said(&[]),
+        "tlsdyno: there is no backend; give at least one: `--backend IP:PORT`, in a file `[[backend]]` with its \
+         `address`\n"
+    );
+    let output = tlsdyno().args(["dispatch", "validate", "/nowhere.toml"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("failed to read the dispatcher's configuration /nowhere.toml")
+    );
 }
 
 #[test]

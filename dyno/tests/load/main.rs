@@ -8,6 +8,7 @@ mod redirects;
 mod results;
 mod s_server;
 mod screen;
+mod trickle;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -139,7 +139,7 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     /// There is nowhere to send connections.
-    #[error("there is no backend")]
+    #[error("there is no backend; give at least one: `--backend IP:PORT`, in a file `[[backend]]` with its `address`")]
     NoBackend,
     /// More than [`BACKENDS_MAX`].
     #[error("there are more than {BACKENDS_MAX} backends")]

@@ -287,3 +287,42 @@ pub fn kind_of(error: Errno) -> ErrorKind {
         _ => ErrorKind::Reset,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// When a connection is overdue that makes progress five times a second, and which phase then is.
+    fn overdue(connection: &mut Connection, timeouts: &Timeouts) -> Option<(u64, ErrorKind)> {
+        (0..=100).map(|fifth| fifth * SECOND / 5).find_map(|now_ns| {
+            connection.progress_ns = now_ns;
+            Some((now_ns, connection.overdue(timeouts, now_ns)?))
+        })
+    }
+
+    #[test]
+    fn progress_puts_no_limit_of_a_phase_off() {
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let mut connection = Connection::open(socket.into(), 0, 0);
+        let [connect, handshake, first_byte, total] = [2, 3, 5, 7].map(|seconds| Some(seconds * SECOND));
+        let timeouts =
+            Timeouts { connect_ns: connect, handshake_ns: handshake, first_byte_ns: first_byte, total_ns: total };
+        assert_eq!(overdue(&mut connection, &timeouts), Some((2 * SECOND, ErrorKind::ConnectTimeout)));
+        connection.tcp_connected = true;
+        connection.stage = Stage::Handshaking;
+        assert_eq!(overdue(&mut connection, &timeouts), Some((3 * SECOND, ErrorKind::HandshakeTimeout)));
+        connection.stage = Stage::Open;
+        assert_eq!(overdue(&mut connection, &timeouts), None, "nothing is asked");
+        let expect = Expect::default();
+        let exchange = Exchange { intended_ns: None, sent_ns: 0, began_ns: 0, first_byte_seen: false, expect };
+        connection.exchange = Some(exchange);
+        assert_eq!(overdue(&mut connection, &timeouts), Some((5 * SECOND, ErrorKind::FirstByteTimeout)));
+        connection.exchange = Some(Exchange { first_byte_seen: true, ..exchange });
+        assert_eq!(overdue(&mut connection, &timeouts), Some((7 * SECOND, ErrorKind::TotalTimeout)));
+        assert_eq!(overdue(&mut connection, &Timeouts::default()), None);
+    }
+}

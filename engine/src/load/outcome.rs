@@ -69,6 +69,9 @@ pub enum ErrorKind {
     FirstByteTimeout,
     /// A request was sent, but its response was not complete within the time-out for that.
     TotalTimeout,
+    /// Under way when the run's time was over, and not complete
+    /// [`Connections::timeout_ns`](super::Connections::timeout_ns) later either.
+    Cut,
     /// No local port was free.
     Ports,
     /// No descriptor was free.
@@ -93,7 +96,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind, in the order of reports.
-    pub const ALL: [ErrorKind; 19] = [
+    pub const ALL: [ErrorKind; 20] = [
         ErrorKind::Refused,
         ErrorKind::Unreachable,
         ErrorKind::Reset,
@@ -103,6 +106,7 @@ impl ErrorKind {
         ErrorKind::Timeout,
         ErrorKind::FirstByteTimeout,
         ErrorKind::TotalTimeout,
+        ErrorKind::Cut,
         ErrorKind::Ports,
         ErrorKind::Descriptors,
         ErrorKind::Resources,
@@ -127,6 +131,7 @@ impl ErrorKind {
             ErrorKind::Timeout => "timeout",
             ErrorKind::FirstByteTimeout => "first_byte_timeout",
             ErrorKind::TotalTimeout => "total_timeout",
+            ErrorKind::Cut => "cut",
             ErrorKind::Ports => "ports",
             ErrorKind::Descriptors => "descriptors",
             ErrorKind::Resources => "resources",

@@ -81,7 +81,8 @@ pub struct Connections {
     pub first_alone: bool,
     /// Close a connection after this many requests; `None`: as long as the page or the user lasts. `Some(1)` sends `Connection: close`.
     pub requests_each: Option<u32>,
-    /// How long one connection may go without progress before it counts as timed out, in nanoseconds.
+    /// How long one connection may go without progress before it counts as timed out, and how long what is in flight
+    /// at the end of a timed run may go on, in nanoseconds.
     pub timeout_ns: u64,
     /// Fixed pause before each wait for events, in nanoseconds, so that events arrive in batches as in a busy client (xtask bench-client). 0: none.
     pub batch_ns: u64,
@@ -169,7 +170,8 @@ pub struct SessionLimits {
 pub enum Until {
     /// Each of these users once: a block of equal work.
     UsersDone,
-    /// The users over and over until this much time has passed, in nanoseconds; what is in flight then completes.
+    /// The users over and over until this much time has passed, in nanoseconds; what is in flight then has
+    /// [`Connections::timeout_ns`] to complete.
     Elapsed(u64),
     /// The users over and over until this many connections were made; what is in flight then completes.
     ConnectionsMade(u64),

@@ -5,6 +5,7 @@
 //! is sent without waiting for an event. `events` tells the policy what happened, `actions` does what it wants done.
 
 mod actions;
+mod ending;
 mod events;
 
 use std::io;
@@ -128,6 +129,8 @@ struct Run<'p> {
     opening_paused_until_ns: Option<u64>,
     scan_at_ns: u64,
     unserved: u64,
+    /// Requests were under way when the run's time and the grace behind it were over.
+    was_cut: bool,
 }
 
 impl<'p> Run<'p> {
@@ -184,6 +187,7 @@ impl<'p> Run<'p> {
             opening_paused_until_ns: None,
             scan_at_ns: 0,
             unserved: 0,
+            was_cut: false,
         })
     }
 
@@ -206,9 +210,8 @@ impl<'p> Run<'p> {
             }
         }
         let gave_up = self.has_given_up();
-        let ended_ns =
-            if gave_up || stopped || self.last_response_ns == 0 { sys::monotonic_ns() } else { self.last_response_ns };
-        let unserved = self.unserved;
+        let ended_ns = if gave_up || stopped { sys::monotonic_ns() } else { self.ended_ns() };
+        let (unserved, was_cut) = (self.unserved, self.was_cut);
         let start_ns = self.start_ns().unwrap_or(ended_ns);
         let mut outcome = self.recorder.finish();
         outcome.elapsed_ns = ended_ns.saturating_sub(start_ns);
@@ -220,6 +223,9 @@ impl<'p> Run<'p> {
         outcome.gave_up = gave_up;
         outcome.unserved = unserved;
         outcome.stopped = stopped;
+        if was_cut {
+            ending::drop_slices_after_the_end(&mut outcome);
+        }
         Ok(outcome)
     }
 
@@ -252,29 +258,14 @@ impl<'p> Run<'p> {
         Ok(())
     }
 
-    /// From when time counts. A closed loop begins with its first connection, a schedule by itself: its first arrival may be late, or never come.
-    fn start_ns(&self) -> Option<u64> {
-        match self.plan.pacing {
-            Pacing::Closed => self.first_connect_ns,
-            Pacing::Open(_) | Pacing::Recorded(_) => Some(self.began_ns),
-        }
-    }
-
-    fn deadline_ns(&self) -> Option<u64> {
-        match self.plan.until {
-            Until::Elapsed(elapsed_ns) => Some(self.start_ns().unwrap_or(self.now_ns) + elapsed_ns),
-            Until::UsersDone | Until::ConnectionsMade(_) => None,
-        }
-    }
-
     fn wait_ns(&mut self) -> u64 {
         let scheduled_ns = self.users.next_due_ns(self.now_ns);
         if scheduled_ns.is_some() {
             // What was done since the turn began took time too, and a page is to begin when it is due.
             self.now_ns = sys::monotonic_ns();
         }
-        let deadline_ns = self.deadline_ns().filter(|&at| at > self.now_ns);
-        let due = [Some(self.scan_at_ns), self.opening_paused_until_ns, deadline_ns, scheduled_ns];
+        let [deadline_ns, cut_ns] = [self.deadline_ns(), self.cut_ns()].map(|at| at.filter(|&at| at > self.now_ns));
+        let due = [Some(self.scan_at_ns), self.opening_paused_until_ns, deadline_ns, cut_ns, scheduled_ns];
         let next = due.into_iter().flatten().min().unwrap_or(u64::MAX);
         next.saturating_sub(self.now_ns).min(WAIT_NS_MAX)
     }
@@ -295,6 +286,9 @@ impl<'p> Run<'p> {
         if self.now_ns >= self.scan_at_ns {
             self.scan_at_ns = self.now_ns + self.scan_interval_ns();
             self.end_what_timed_out();
+        }
+        if self.cut_ns().is_some_and(|cut| self.now_ns >= cut) {
+            return self.cut_off();
         }
         self.carry_out();
     }

@@ -92,6 +92,20 @@ impl Users<'_> {
         request_failed
     }
 
+    /// The run is over, whatever is under way: all connections are lost. Answers how many requests failed with them.
+    pub fn cut_off(&mut self) -> u64 {
+        self.drain();
+        let mut failed = 0;
+        for id in 0..self.connections.len() as ConnectionId {
+            if self.connections[id as usize].used != Use::Free {
+                failed += u64::from(self.lost(id, Loss::Failed));
+            }
+        }
+        // Nobody carries out what was decided meanwhile.
+        self.actions.clear();
+        failed
+    }
+
     fn set_use(&mut self, id: ConnectionId, from: Use, to: Use) -> ActiveId {
         let connection = &mut self.connections[id as usize];
         assert_eq!(connection.used, from, "connection {id}");

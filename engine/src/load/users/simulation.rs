@@ -143,6 +143,21 @@ impl<'w> Simulation<'w> {
         self
     }
 
+    /// Time is over while something is under way: a response that comes byte by byte, a handshake that never ends.
+    pub fn cut_off(mut self) {
+        let (busy, open) = (self.busy.len() as u64, u64::from(self.users.open_connections()));
+        let cut = self.users.cut_off();
+        assert!((busy..=open).contains(&cut), "{cut} cut of {busy} busy and {open} open connections");
+        assert!(self.users.is_done(), "something is under way that nobody waits for");
+        assert_eq!((self.users.open_connections(), self.users.active_users()), (0, 0));
+        assert!(self.users.users.iter().all(|user| user.hops.is_empty()), "a redirect is left behind");
+        // Redirects excepted, each request that was sent once has come to its end once.
+        let sent: HashSet<_> = self.sent.iter().map(|(_, request)| *request).collect();
+        let ended = self.finished.len() as u64 + u64::from(self.failed) + cut;
+        assert!(ended >= sent.len() as u64, "{ended} ends of {} requests", sent.len());
+        assert!(ended <= self.workload.requests.len() as u64, "more ends than requests");
+    }
+
     /// Does what is to be done, and lets the next thing happen; `false`: nothing will.
     pub fn step(&mut self) -> bool {
         while let Some(action) = self.users.next_action() {

@@ -48,6 +48,22 @@ proptest! {
         prop_assert!(end.most_active <= limits.total);
     }
 
+    /// However far the run is, and however long what is under way may go on, the end is an end.
+    #[test]
+    fn what_is_under_way_at_the_end_is_cut(
+        users in any_users(), limits in any_limits(), trouble in any_trouble(), steps in 0usize..100, grace in 0usize..20, seed: u64
+    ) {
+        let workload = workload(&users);
+        // The simulation follows no redirect while it drains, and cannot tell which request a stale connection had.
+        let trouble = Trouble { redirects: 0, stale: 0, ..trouble };
+        let mut simulation = Simulation::new(&workload, limits, None, false, trouble, seed);
+        simulation.users.start();
+        let _ = (0..steps).take_while(|_| simulation.step()).count();
+        simulation.users.drain();
+        let _ = (0..grace).take_while(|_| simulation.step()).count();
+        simulation.cut_off();
+    }
+
     /// Two configurations given the same users must make the same handshakes, however fast each is.
     #[test]
     fn equal_work_makes_equally_many_connections(users in any_users(), first_alone: bool, one_each: bool, seeds: (u64, u64)) {
