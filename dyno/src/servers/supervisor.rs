@@ -163,7 +163,7 @@ fn reap(mut ended: impl FnMut(Pid, WaitStatus)) -> bool {
 fn describe(status: WaitStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => format!("exit status {code}"),
-        (_, Some(signal)) => format!("killed by signal {signal}"),
+        (_, Some(signal)) => super::deaths::killed_by(signal),
         _ => "ended".to_owned(),
     }
 }
