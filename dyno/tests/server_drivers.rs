@@ -160,6 +160,13 @@ fn a_crashed_worker_is_reported() {
         }
         drop(server);
     }
+    let mut silent = place.start(&ServerSpec { workers: 2, ..with_tls(&place, ServerKind::Lighttpd) }).unwrap();
+    let mut vigil = silent.watch();
+    let worker = silent.worker_pids()[0];
+    signal(worker, Signal::SEGV);
+    let death = silent.awaited_death(&mut vigil);
+    assert_eq!(death, Some(format!("process {worker} has ended, and no log says how")));
+    drop(silent);
     assert_eq!(place.leftovers(), Vec::<String>::new());
 }
 

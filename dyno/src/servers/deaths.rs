@@ -53,9 +53,10 @@ impl Vigil {
         Some(place.map_or(told.clone(), |place| format!("{told}, in {place}")))
     }
 
-    /// A process that was there in the beginning is not there any more.
-    pub(super) fn misses_somebody(&self) -> bool {
-        self.processes.iter().any(|&pid| process_tree::stat(pid).is_none_or(|process| process.state == 'Z'))
+    /// A process that was there in the beginning and is not there any more.
+    pub(super) fn missing(&self) -> Option<u32> {
+        let is_gone = |pid: &u32| process_tree::stat(*pid).is_none_or(|process| process.state == 'Z');
+        self.processes.iter().copied().find(is_gone)
     }
 
     fn new_lines(&mut self) -> Vec<String> {
@@ -77,11 +78,10 @@ pub(super) fn killed_by(signal: i32) -> String {
 }
 
 /// What a line of a server's log says of a worker's death: nginx (`worker process 9 exited on signal 11`), Apache (`child pid 9 exit signal
-/// Segmentation fault (11)`), HAProxy (`worker (9) exited with code 139`), lighttpd (`child exited with signal 11`).
+/// Segmentation fault (11)`), HAProxy (`worker (9) exited with code 139`).
 fn death_in(line: &str) -> Option<String> {
     let (before, signal) = [
         after(line, "exited on signal ", number),
-        after(line, "exited with signal ", number),
         after(line, "exit signal ", |text| number(text.split_once('(')?.1)),
         after(line, "exited with code ", |text| number(text)?.checked_sub(SIGNAL_STATUS).filter(|&signal| signal > 0)),
     ]
@@ -120,7 +120,7 @@ mod tests {
         for line in lines {
             assert_eq!(death_in(line).as_deref(), Some("process 4711 was killed by signal 11, SIGSEGV"), "{line}");
         }
-        let nameless = "(server.c.1) child exited with signal 6";
+        let nameless = "some child exited on signal 6";
         assert_eq!(death_in(nameless).as_deref(), Some("a process was killed by signal 6, SIGABRT"));
         for line in ["worker process 4711 exited with code 0", "worker process 4711 exited with code 1", "signal 11"] {
             assert_eq!(death_in(line), None, "{line}");
@@ -133,7 +133,7 @@ mod tests {
         writeln!(log, "worker process 1 exited on signal 9").unwrap();
         let mut vigil = Vigil::begin(vec![std::process::id()], vec![log.path().to_owned(), "/nowhere/log".into()]);
         assert_eq!(vigil.look(None), None);
-        assert!(!vigil.misses_somebody());
+        assert_eq!(vigil.missing(), None);
         let gone = "the server has died (exit status 1)".to_owned();
         assert_eq!(vigil.look(Some(gone.clone())), Some(gone.clone()));
         writeln!(log, "worker process 2 exited on signal 11\nworker process 3 exited on signal 11").unwrap();

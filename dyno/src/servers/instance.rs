@@ -169,14 +169,17 @@ impl Instance {
     }
 
     /// The same of a server that has just failed a client. A dying process closes its connections first; its master, which writes down how
-    /// it ended, hears of that last.
+    /// it ended, hears of that last; some say nothing.
     pub fn awaited_death(&mut self, vigil: &mut Vigil) -> Option<String> {
         let began = Instant::now();
         loop {
             let death = self.death(vigil);
-            let patience = if vigil.misses_somebody() { OBITUARY_PATIENCE } else { DEATH_PATIENCE };
+            let missing = vigil.missing();
+            let patience = if missing.is_some() { OBITUARY_PATIENCE } else { DEATH_PATIENCE };
             if death.is_some() || began.elapsed() > patience {
-                return death;
+                // lighttpd writes down nothing of its workers' deaths.
+                let untold = || vigil.look(Some(format!("process {} has ended, and no log says how", missing?)));
+                return death.or_else(untold);
             }
             std::thread::sleep(Duration::from_millis(5));
         }
