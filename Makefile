@@ -2,7 +2,7 @@
 CARGO ?= cargo
 TLSDYNO = $(or $(CARGO_TARGET_DIR),./target)/release/tlsdyno
 
-.PHONY: demo test build install bench papers test-openssl clean
+.PHONY: demo test build install bench papers test-openssl test-distributions clean
 
 demo: ## run the main job on the built-in server and write report.html
 	scripts/install-packages demo
@@ -37,9 +37,13 @@ papers: ## one report for each figure and table of the papers, into target/paper
 	$(CARGO) build --release -p tlsdyno
 	scripts/papers
 
-test-openssl: ## the provider on OpenSSL 3.5 and 4.0, built from source; long
+test-openssl: ## provider and shim on OpenSSL 3.5 and 4.0, built from source; long
 	scripts/install-packages openssl-series
 	$(CARGO) run -p xtask -- openssl-series
+
+test-distributions: ## every stage, server and classic experiment on Debian 12 and 13, in private directories; as root, long
+	scripts/install-packages distributions
+	$(CARGO) run -p xtask -- distributions
 
 clean:
 	$(CARGO) clean

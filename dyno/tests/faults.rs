@@ -3,7 +3,7 @@
 mod place;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
 use std::thread::JoinHandle;
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use place::Place;
 use rustix::process::{Pid, Signal, kill_process};
+use tlsdyno::servers::{self, process_tree};
 use tlsdyno::store::Store;
 
 impl Place {
@@ -54,8 +55,11 @@ impl Place {
             if line.contains("supervise") {
                 let number = after.split('-').next().unwrap().parse().unwrap();
                 let children = process.path().join("task").join(process.file_name()).join("children");
-                let children = std::fs::read_to_string(children).unwrap();
-                servers.push((number, children.split(' ').next().unwrap().parse().unwrap()));
+                // A supervisor that has just started, or is about to end, has none.
+                let children = std::fs::read_to_string(children).unwrap_or_default();
+                servers.extend(
+                    children.split(' ').next().and_then(|child| child.parse().ok()).map(|child| (number, child)),
+                );
             }
         }
         servers.sort_unstable();
@@ -94,7 +98,7 @@ fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
     let limit = Instant::now() + Duration::from_secs(20);
     while !holds() {
         assert!(Instant::now() < limit, "{what}: not within 20 s");
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -208,6 +212,68 @@ fn an_altered_server_that_fails_in_mid_run_costs_only_its_own_row() {
         assert_eq!(valid, expected, "{said}");
         assert!(result.to_string().contains("\"no kdf\\\" was left out"), "{result}");
         assert!(result["shares"].to_string().contains("authentication"), "{result}");
+    }
+}
+
+/// Whether a client of the port waits for an answer: the kernel holds bytes of it that nobody has read.
+fn is_asked(port: u16) -> bool {
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    sockets.lines().skip(1).any(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [_, local, _, "01", queues, ..] = fields[..] else { return false };
+        local.ends_with(&format!(":{port:04X}")) && !queues.ends_with(":00000000")
+    })
+}
+
+/// A worker dies while a client of the preflight waits for it. tlsdyno stands still until that worker does, so that there is no race.
+fn crash_in_preflight(server: &str) -> (Option<i32>, serde_json::Value) {
+    let place = Place::new();
+    let experiment = "question = \"q\"\nmeasure = { time_s = 2 }\nconfiguration = [{ name = \"as is\" }, \
+                      { name = \"no kdf\", noop = [\"kdf\"] }]\n";
+    let file = place.file("experiment.toml", experiment.as_bytes());
+    let arguments = ["run", text(&file), "--server", server, "--json", "--no-report"];
+    let child = place.tlsdyno(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = 0;
+    await_that("the second server starts", || {
+        first = place.servers().get(1).map_or(0, |&pid| u32::try_from(pid).unwrap());
+        first != 0
+    });
+    place::signal(child.id(), Signal::STOP);
+    let (mut worker, mut port) = (first, 0);
+    await_that("it listens, and has its worker", || {
+        let workers = process_tree::descendants(first);
+        worker = workers.first().map_or(first, |process| process.pid);
+        port = servers::listening_addresses(&[first, worker]).first().map_or(0, SocketAddr::port);
+        port != 0 && (server == "builtin" || worker != first)
+    });
+    place::signal(worker, Signal::STOP);
+    place::signal(child.id(), Signal::CONT);
+    await_that("a client asks", || is_asked(port));
+    // Still stopped, so that the client is not answered before. The runtime of the built-in server takes the first one for its own.
+    place::signal(worker, Signal::SEGV);
+    place::signal(worker, Signal::CONT);
+    await_that("it dies", || {
+        let gone = place::is_gone(worker);
+        (!gone).then(|| place::signal(worker, Signal::SEGV));
+        gone
+    });
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}")))
+}
+
+#[test]
+fn a_worker_that_crashes_in_the_preflight_is_named() {
+    // A client whose connection nobody has accepted yet is answered by nginx's next worker, so that none fails.
+    for (server, check) in [("builtin", "matching client passes"), ("nginx", "no process of the server dies")] {
+        let (code, result) = crash_in_preflight(server);
+        let row = &result["configurations"][1];
+        let warnings = row["warnings"].to_string();
+        assert!(code == Some(8) && row["valid"] == false, "{server}: {code:?}, {warnings}");
+        for words in [check, "killed by signal 11, SIGSEGV", "A crash is a fault of the server"] {
+            assert!(warnings.contains(words), "{server}: {warnings}");
+        }
+        assert!(!warnings.contains("doctor"), "{server}: {warnings}");
     }
 }
 

@@ -140,7 +140,14 @@ fn a_crashed_worker_is_reported() {
     let place = Place::new();
     for kind in KINDS {
         let mut server = place.start(&with_tls(&place, kind.clone())).unwrap();
-        signal(server.worker_pids()[0], Signal::SEGV);
+        let mut vigil = server.watch();
+        assert_eq!(server.death(&mut vigil), None, "{kind:?}");
+        let worker = server.worker_pids()[0];
+        signal(worker, Signal::SEGV);
+        let death = server.awaited_death(&mut vigil).unwrap_or_else(|| panic!("{kind:?}: {}", server.log_tail()));
+        let named = format!("process {worker} was killed by signal 11, SIGSEGV");
+        // One that is alone has nobody who could write it down.
+        assert!(death == named || death == "the server has died (killed by signal 11, SIGSEGV)", "{kind:?}: {death}");
         let told = std::cell::RefCell::new(Vec::new());
         let alarm = |server: &Instance| {
             told.borrow_mut().extend(server.error_log_alarms());
@@ -153,6 +160,13 @@ fn a_crashed_worker_is_reported() {
         }
         drop(server);
     }
+    let mut silent = place.start(&ServerSpec { workers: 2, ..with_tls(&place, ServerKind::Lighttpd) }).unwrap();
+    let mut vigil = silent.watch();
+    let worker = silent.worker_pids()[0];
+    signal(worker, Signal::SEGV);
+    let death = silent.awaited_death(&mut vigil);
+    assert_eq!(death, Some(format!("process {worker} has ended, and no log says how")));
+    drop(silent);
     assert_eq!(place.leftovers(), Vec::<String>::new());
 }
 
@@ -175,7 +189,7 @@ fn a_killed_backend_is_named() {
         }
         assert!(std::time::Instant::now() < limit);
     };
-    assert_eq!(obituary, "its backend has died (killed by signal 9)");
+    assert_eq!(obituary, "its backend has died (killed by signal 9, SIGKILL)");
     assert!(!server.is_alive());
     server.stop().unwrap();
     assert_eq!(place.leftovers(), Vec::<String>::new());

@@ -141,7 +141,7 @@ fn a_killed_cache_server_is_named_and_the_sessions_are_gone() {
         }
         assert!(std::time::Instant::now() < limit);
     };
-    assert_eq!(obituary, "its memcached has died (killed by signal 9)");
+    assert_eq!(obituary, "its memcached has died (killed by signal 9, SIGKILL)");
     assert_eq!(taken(&server, 2), 0, "it serves on without sessions");
     server.stop().unwrap();
     assert_eq!(place.leftovers(), Vec::<String>::new());

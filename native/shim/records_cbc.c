@@ -85,6 +85,12 @@ static bool make_mac(struct records *records, uint64_t sequence, const unsigned 
     size_t mac_size = records->protection->mac_size;
 
     put_additional(additional, sequence, size);
+    /*
+     * Where both contexts have the same digest, OpenSSL 3.5 and later copies the digest's state, and a context keyed by
+     * EVP_DigestSignInit has none: it reads from NULL. Into an empty context all series copy alike; libssl makes a new one
+     * for each record.
+     */
+    EVP_MD_CTX_reset(records->mac_copy);
     return EVP_MD_CTX_copy_ex(records->mac_copy, records->mac) == 1
            && EVP_DigestSignUpdate(records->mac_copy, additional, sizeof(additional)) == 1
            && EVP_DigestSignUpdate(records->mac_copy, data, size) == 1

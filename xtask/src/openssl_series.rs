@@ -1,5 +1,5 @@
-//! `openssl-series`: builds other series of OpenSSL and runs the provider's tests on each, with the binary that was
-//! built on the system's headers.
+//! `openssl-series`: builds other series of OpenSSL and runs the tests of provider and shim on each: the provider as it was built on the
+//! system's headers, the shim's parts compiled anew, for it is bound to one libssl.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,9 @@ use anyhow::{Context, Result, ensure};
 
 use crate::tlsdyno::workspace;
 
-/// What of the provider's tests does not need the system's own programs (nginx is linked with the system's OpenSSL).
-const TESTS: [&str; 4] = ["stages::", "vectors::", "processes::", "refusal::"];
+/// Test programs, and what of them does not need the system's own programs (nginx is linked with the system's OpenSSL).
+const TESTS: [(&str, &[&str]); 2] =
+    [("native", &["stages::", "vectors::", "processes::", "refusal::"]), ("shim", &["parts::"])];
 
 struct Series {
     name: String,
@@ -25,6 +26,7 @@ pub fn run() -> Result<()> {
     fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
     for series in find(root, &work)? {
         let prefix = build(&series, &work)?;
+        share(&prefix)?;
         test(&series, root, &prefix)?;
     }
     Ok(())
@@ -61,8 +63,8 @@ fn build(series: &Series, work: &Path) -> Result<PathBuf> {
     fs::create_dir_all(&tree)?;
     println!("building OpenSSL {} ({}) in {}", series.name, series.version, tree.display());
     // Out of the source tree, which is cargo's. The crate lacks the symbol lists that shared libraries are made from,
-    // so libcrypto stands inside the programs; they export its symbols, from which the provider takes what it needs as
-    // it would from a shared libcrypto.
+    // so libcrypto stands inside OpenSSL's own programs; they export its symbols, from which the provider takes what it
+    // needs as it would from a shared libcrypto.
     let mut configure = Command::new("perl");
     configure.arg(series.source.join("Configure")).arg(format!("--prefix={}", prefix.display()));
     configure.args(["--libdir=lib", "no-shared", "no-legacy", "no-engine", "no-tests", "no-docs"]);
@@ -73,6 +75,21 @@ fn build(series: &Series, work: &Path) -> Result<PathBuf> {
     step(Command::new("make").arg("install_sw").current_dir(&tree), "make", &tree)?;
     fs::write(&done, &series.version).with_context(|| format!("cannot write {}", done.display()))?;
     Ok(prefix)
+}
+
+/// Makes shared libraries of the static ones, with every symbol, for programs into which libcrypto cannot be linked: the shim's parts
+/// stand in front of libssl, which only the dynamic linker can bring about.
+fn share(prefix: &Path) -> Result<()> {
+    let directory = prefix.join("shared");
+    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    for (name, needs) in [("crypto", &["-ldl", "-pthread"][..]), ("ssl", &["-lcrypto"])] {
+        let mut link = Command::new("cc");
+        link.args(["-shared", "-o"]).arg(directory.join(format!("lib{name}.so")));
+        link.arg("-Wl,--whole-archive").arg(prefix.join(format!("lib/lib{name}.a"))).arg("-Wl,--no-whole-archive");
+        link.arg(format!("-L{}", directory.display())).arg(format!("-Wl,-rpath,{}", directory.display())).args(needs);
+        step(&mut link, "gcc", &directory)?;
+    }
+    Ok(())
 }
 
 /// One step of a build; what it prints is kept beside the tree.
@@ -92,14 +109,16 @@ fn test(series: &Series, root: &Path, prefix: &Path) -> Result<()> {
     let version = Command::new(prefix.join("bin/openssl")).arg("version").output().context("the openssl just built")?;
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
     ensure!(version.starts_with(&format!("OpenSSL {}.", series.name)), "not of series {}: {version}", series.name);
-    println!("testing the provider on {}", version.trim_end());
-    let status = Command::new(env!("CARGO"))
-        .args(["test", "-p", "tlsdyno", "--test", "native", "--"])
-        .args(TESTS)
-        .env("TLSDYNO_OPENSSL_PREFIX", prefix)
-        .current_dir(root)
-        .status()
-        .context("cargo")?;
-    ensure!(status.success(), "the provider fails on OpenSSL {} ({})", series.name, series.version);
+    println!("testing provider and shim on {}", version.trim_end());
+    for (program, tests) in TESTS {
+        let status = Command::new(env!("CARGO"))
+            .args(["test", "-p", "tlsdyno", "--test", program, "--"])
+            .args(tests)
+            .env("TLSDYNO_OPENSSL_PREFIX", prefix)
+            .current_dir(root)
+            .status()
+            .context("cargo")?;
+        ensure!(status.success(), "tests of `{program}` fail on OpenSSL {} ({})", series.name, series.version);
+    }
     Ok(())
 }

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use super::hardware;
 use super::model::{ConfigurationModel, Experiment};
 use super::observer::Observer;
-use super::preflight::{Check, Subject, preflight};
+use super::preflight::{Check, Subject, explain, preflight};
 use super::rig::Rig;
 use crate::exit::{Exit, OrExit, code_of};
 use crate::servers;
@@ -105,6 +105,7 @@ pub fn checks_of(
     let stand = &mut rig.stands[index];
     let address = stand.address();
     let mut checks = Vec::new();
+    let mut vigil = stand.instance().map(|instance| instance.watch());
     for (what, library) in stand.libraries() {
         let Some(instance) = stand.instance() else { break };
         let mapped = servers::require_mapped(&instance.worker_pids(), &library);
@@ -127,17 +128,26 @@ pub fn checks_of(
     };
     checks.extend(preflight(&subject)?);
     checks.extend(hardware::checks(&stand.model, &subject)?);
+    if let (Some(instance), Some(vigil)) = (rig.stands[index].instance(), &mut vigil) {
+        let failed = checks.iter().any(|check| !check.passed);
+        let death = if failed { instance.awaited_death(vigil) } else { instance.death(vigil) };
+        if let Some(death) = death {
+            explain(&mut checks, &death);
+        }
+    }
     Ok(checks)
 }
 
 fn configuration(model: &ConfigurationModel, singles: &BTreeSet<&str>, checks: &[Check]) -> Configuration {
-    let texts = |passed: bool| -> Vec<String> {
-        let wanted = checks.iter().filter(|check| check.passed == passed);
-        wanted.map(|check| format!("{} ({})", check.name, check.seen)).collect()
-    };
+    let text = |check: &Check| format!("{} ({})", check.name, check.seen);
+    let texts = |passed: bool| checks.iter().filter(|check| check.passed == passed).map(text).collect::<Vec<_>>();
     let preflight = Preflight { passed: texts(true), failed: texts(false) };
     let valid = preflight.failed.is_empty();
-    let warnings = preflight.failed.iter().map(|check| Warning::PreflightFailed { check: check.clone() }).collect();
+    let warning = |check: &Check| match check.crashed {
+        true => Warning::PreflightCrash { check: text(check) },
+        false => Warning::PreflightFailed { check: text(check) },
+    };
+    let warnings = checks.iter().filter(|check| !check.passed).map(warning).collect();
     Configuration {
         name: model.name.clone(),
         noop: model.noop.clone(),

@@ -8,6 +8,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
@@ -15,6 +16,7 @@ pub(super) use start::{loopback, on_free_ports, start_prepared};
 pub use start::{start, start_session_server};
 
 use super::cpu::CpuAccount;
+use super::deaths::Vigil;
 use super::launch::{STDERR_FILE, STDOUT_FILE};
 use super::quota::Quota;
 use super::reload::{self, Reload};
@@ -26,6 +28,11 @@ use crate::exit::{Exit, OrExit};
 
 /// How much of each log goes into messages, in bytes from its end.
 const LOG_TAIL_BYTES: usize = 4096;
+
+/// How long it may take until a process that has closed its connections is known to be dead.
+const DEATH_PATIENCE: Duration = Duration::from_millis(250);
+/// How long it may take until anybody says how a process ended that is gone.
+const OBITUARY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a server is, for the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -148,6 +155,34 @@ impl Instance {
             let status = companion.instance.supervised.ended()?;
             Some(format!("its {} has died ({status})", companion.name))
         })
+    }
+
+    /// Watches for processes that a signal ends from now on.
+    pub fn watch(&self) -> Vigil {
+        Vigil::begin(self.pids(), self.logs())
+    }
+
+    /// Which of its processes a signal has ended since `vigil` began, and where that is known, in which library.
+    pub fn death(&mut self, vigil: &mut Vigil) -> Option<String> {
+        let obituary = self.obituary();
+        vigil.look(obituary)
+    }
+
+    /// The same of a server that has just failed a client. A dying process closes its connections first; its master, which writes down how
+    /// it ended, hears of that last; some say nothing.
+    pub fn awaited_death(&mut self, vigil: &mut Vigil) -> Option<String> {
+        let began = Instant::now();
+        loop {
+            let death = self.death(vigil);
+            let missing = vigil.missing();
+            let patience = if missing.is_some() { OBITUARY_PATIENCE } else { DEATH_PATIENCE };
+            if death.is_some() || began.elapsed() > patience {
+                // lighttpd writes down nothing of its workers' deaths.
+                let untold = || vigil.look(Some(format!("process {} has ended, and no log says how", missing?)));
+                return death.or_else(untold);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Makes it read its configuration anew without dropping connections, and waits until it has.

@@ -112,9 +112,11 @@ fn configuration(spec: &ServerSpec, place: Place, user: Option<&WorkerUser>) -> 
     Ok(lines.join("\n") + "\n")
 }
 
+/// lighttpd keeps its numbers in 16 bits. Version 1.4.79 refuses larger ones, 1.4.69 takes what is left of them. So a connection ends after
+/// 65,536 requests, which the server says in the last answer.
 const HTTP_SETTINGS: [&str; 7] = [
     "server.listen-backlog = 4096",
-    "server.max-keep-alive-requests = 1000000",
+    "server.max-keep-alive-requests = 65535",
     "server.max-keep-alive-idle = 600",
     "server.max-read-idle = 600",
     "server.max-write-idle = 600",
@@ -155,5 +157,17 @@ fn quoted(path: &Path) -> Result<String> {
             "lighttpd cannot be given the path {} (not UTF-8, or \" or \\ in it); use another directory",
             path.display()
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_fit_16_bits() {
+        let numbers = HTTP_SETTINGS.iter().filter_map(|line| line.split_once(" = ")?.1.parse::<u64>().ok());
+        let numbers: Vec<u64> = numbers.chain([OPEN_FILES, OPEN_FILES / 2]).collect();
+        assert!(numbers.len() >= 7 && numbers.iter().all(|&number| u16::try_from(number).is_ok()), "{numbers:?}");
     }
 }

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, WaitStatus};
 
 use super::launch::own_executable;
-use super::process_tree;
+use super::{deaths, process_tree};
 
 /// A server that was killed by a signal is told by an exit status above this: as shells do, for this process itself dies of no signal.
 const KILLED_BY_SIGNAL: i32 = 128;
@@ -69,7 +69,7 @@ pub(super) fn describe(status: WaitStatus, is_namespaced: bool) -> String {
             format!("killed by signal {}", code - KILLED_BY_SIGNAL)
         }
         (Some(code), _) => format!("exit status {code}"),
-        (_, Some(signal)) => format!("killed by signal {signal}"),
+        (_, Some(signal)) => deaths::killed_by(signal),
         _ => "ended".to_owned(),
     }
 }

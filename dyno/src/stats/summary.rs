@@ -227,8 +227,9 @@ pub(super) fn configuration_warnings(record: &Record, index: usize) -> Vec<Warni
     let configuration = &record.configurations[index];
     let mut warnings = configuration.warnings.clone();
     if !configuration.valid {
-        let failed = configuration.preflight.failed.iter();
-        failed.for_each(|check| add_warning(&mut warnings, &Warning::PreflightFailed { check: check.clone() }));
+        let is_told = |failed: &&String| configuration.warnings.iter().any(|warning| names_check(warning, failed));
+        let untold = configuration.preflight.failed.iter().filter(|failed| !is_told(failed));
+        untold.for_each(|check| add_warning(&mut warnings, &Warning::PreflightFailed { check: check.clone() }));
     }
     let blocks = record.blocks.iter().filter(|block| block.configuration == index);
     // Texts of one remedy differ from block to block in their numbers only: the first one is said, the others counted.
@@ -244,6 +245,10 @@ pub(super) fn configuration_warnings(record: &Record, index: usize) -> Vec<Warni
         warnings.push(Warning::Other { what, remedy: remedy.to_owned() });
     }
     warnings
+}
+
+fn names_check(warning: &Warning, failed: &str) -> bool {
+    matches!(warning, Warning::PreflightFailed { check } | Warning::PreflightCrash { check } if check == failed)
 }
 
 /// Adds a warning unless it is there; counts are added to those of a warning of the same kind.

@@ -43,6 +43,11 @@ pub enum Warning {
         /// What failed.
         check: String,
     },
+    /// A process of the server died in the preflight of a configuration.
+    PreflightCrash {
+        /// What failed, and who died of what.
+        check: String,
+    },
     /// Requests or connections failed.
     Errors {
         /// Kind of the error.
@@ -163,6 +168,11 @@ impl fmt::Display for Warning {
                     what this machine lacks."
                 )
             }
+            Warning::PreflightCrash { check } => write!(
+                f,
+                "preflight failed: {check}. This configuration was not used. A crash is a fault of the server, of its OpenSSL, or of what \
+                tlsdyno put into it, not of this machine: please report it with the versions of the server and of OpenSSL."
+            ),
             Warning::Errors { kind, count, requests } => write!(
                 f,
                 "{count} of {requests} requests failed ({kind}). {}",

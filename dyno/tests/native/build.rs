@@ -22,19 +22,11 @@ pub fn openssl_prefix() -> Option<PathBuf> {
 /// Compiles `native/tests/NAME.c` against the libcrypto under test with `flags`; `label` keeps variants apart.
 pub fn test_program(compiler: &str, name: &str, label: &str, flags: &[&str]) -> PathBuf {
     let program = out().join(format!("{name}-{label}-{}", std::process::id()));
-    // Another libcrypto is a static one: whole, and exported, for the provider finds its functions in the program.
-    let libcrypto = openssl_prefix().map_or_else(
-        || vec!["-lcrypto".to_owned()],
-        |prefix| {
-            let prefix = prefix.display();
-            vec![
-                format!("-I{prefix}/include"),
-                "-rdynamic".to_owned(),
-                format!("-Wl,--whole-archive,{prefix}/lib/libcrypto.a,--no-whole-archive"),
-                "-ldl".to_owned(),
-            ]
-        },
-    );
+    // The system's, or the shared libraries of another OpenSSL.
+    let libraries = openssl_prefix().map_or_else(Vec::new, |prefix| {
+        let prefix = prefix.display();
+        vec![format!("-I{prefix}/include"), format!("-L{prefix}/shared"), format!("-Wl,-rpath,{prefix}/shared")]
+    });
     run(Command::new(compiler)
         .args(["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-pthread"])
         .args(["-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion", "-Wno-deprecated-declarations"])
@@ -42,7 +34,8 @@ pub fn test_program(compiler: &str, name: &str, label: &str, flags: &[&str]) -> 
         .arg(native().join("tests").join(format!("{name}.c")))
         .arg("-o")
         .arg(&program)
-        .args(libcrypto));
+        .args(libraries)
+        .arg("-lcrypto"));
     program
 }
 

@@ -2,7 +2,7 @@
 //! and threads.
 //!
 //! `TLSDYNO_OPENSSL_PREFIX=DIR` runs the matrix and the programs that need nothing but libcrypto on another OpenSSL,
-//! installed in DIR; `make test-openssl` does so for other series.
+//! installed in DIR, with shared libraries in DIR/shared; `make test-openssl` does so for other series.
 
 mod build;
 mod hardware;

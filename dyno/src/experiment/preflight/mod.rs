@@ -26,12 +26,28 @@ pub struct Check {
     pub passed: bool,
     /// What was seen.
     pub seen: String,
+    /// A process of the server died meanwhile, as `seen` says.
+    #[serde(default)]
+    pub crashed: bool,
 }
 
 impl Check {
     /// A check with its finding.
     pub fn new(name: impl Into<String>, passed: bool, seen: impl Into<String>) -> Check {
-        Check { name: name.into(), passed, seen: seen.into() }
+        Check { name: name.into(), passed, seen: seen.into(), crashed: false }
+    }
+}
+
+/// Lets a death explain why checks failed. Where none did it is a failure of its own: a client that had to fail has brought the server down,
+/// or it died of something else.
+pub fn explain(checks: &mut Vec<Check>, death: &str) {
+    if checks.iter().all(|check| check.passed) {
+        checks.push(Check { crashed: true, ..Check::new("no process of the server dies", false, death) });
+        return;
+    }
+    for check in checks.iter_mut().filter(|check| !check.passed) {
+        check.seen = format!("{}; {death}", check.seen);
+        check.crashed = true;
     }
 }
 
@@ -206,5 +222,23 @@ fn response_check(name: &str, answer: &Result<Answer, Failure>, body_bytes: Opti
             let right = answer.status == 200 && body_bytes.is_none_or(|bytes| bytes == answer.body_bytes);
             Check::new(name, right, format!("status {}, {} bytes", answer.status, answer.body_bytes))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_death_explains_failed_checks_or_fails_one_itself() {
+        let death = "process 9 was killed by signal 11, SIGSEGV, in libcrypto.so.3";
+        let mut checks = vec![Check::new("a", true, "mapped"), Check::new("b", false, "closed")];
+        explain(&mut checks, death);
+        assert_eq!(checks[0], Check::new("a", true, "mapped"));
+        assert_eq!(checks[1].seen, format!("closed; {death}"));
+        assert!(checks[1].crashed && checks.len() == 2);
+        checks.truncate(1);
+        explain(&mut checks, death);
+        assert!(!checks[1].passed && checks[1].crashed && checks[1].seen == death, "{checks:?}");
     }
 }

@@ -1,0 +1,234 @@
+//! `distributions`: the binary that was built here on other Debian releases, each in a private directory: every stage on every server, short
+//! measurements with old and new suites, and the papers' experiments.
+
+mod mirror;
+mod root;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::tlsdyno::{Example, workspace};
+use mirror::Mirror;
+use root::Root;
+
+const NAMES: [&str; 2] = ["bookworm", "trixie"];
+const SERVERS: [&str; 6] = ["builtin", "nginx", "apache", "apache-prefork", "haproxy", "lighttpd"];
+/// The papers' experiments on one server; Apostolopoulos's needs several.
+const CLASSICS: &str = "coarfa-2006-";
+/// Measuring time of each experiment: what is asked is whether it runs, not what it finds.
+const SECONDS: &str = "3";
+
+/// Which of them.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// All, if none is named
+    #[arg(value_name = "DISTRIBUTION", value_parser = NAMES)]
+    distributions: Vec<String>,
+    /// Only checks whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+}
+
+/// Makes the directories that are missing under `target/distributions`, checks in each, and prints what passed.
+///
+/// # Errors
+/// Not run as root; a distribution cannot be made; a check failed.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let is_root = fs::metadata("/proc/self").context("cannot ask for the own user")?.uid() == 0;
+    ensure!(
+        is_root,
+        "only root may mount and change the root directory; run this as root (sudo make test-distributions)"
+    );
+    let Example { tlsdyno, path: matrix } = Example::build("stage_matrix", false)?;
+    let work = workspace().join("target/distributions");
+    fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
+    let checks: Vec<Check> = checks()?.into_iter().filter(|check| check.name.contains(&arguments.only)).collect();
+    ensure!(!checks.is_empty(), "no check has `{}` in its name", arguments.only);
+    let wanted =
+        |name: &&str| arguments.distributions.is_empty() || arguments.distributions.iter().any(|one| one == name);
+    let mut columns = Vec::new();
+    for name in NAMES.into_iter().filter(wanted) {
+        let root = Root::made(name, &work, Mirror::of_this_machine)?;
+        root.require_running(&tlsdyno)?;
+        columns.push(Column { name, outcomes: outcomes(&root, &checks, [&tlsdyno, &matrix], &work)? });
+    }
+    print!("{}", table(&checks, &columns));
+    let failed = columns.iter().flat_map(|column| &column.outcomes).filter(|outcome| outcome.failure.is_some()).count();
+    ensure!(failed == 0, "{failed} checks failed; what they said is in {}", work.join("logs").display());
+    Ok(())
+}
+
+/// One row of the table.
+struct Check {
+    name: String,
+    program: Program,
+    arguments: Vec<String>,
+}
+
+#[derive(Clone, Copy)]
+enum Program {
+    Tlsdyno,
+    /// The example that makes docs/STAGES.md. It ends well whatever it finds.
+    Matrix,
+}
+
+/// How a check ended.
+struct Outcome {
+    /// Why it failed, if it did.
+    failure: Option<String>,
+    took: Duration,
+    tries: u32,
+}
+
+impl Outcome {
+    fn words(&self) -> String {
+        let how = match (&self.failure, self.tries) {
+            (Some(failure), _) => failure,
+            (None, 1) => "passed",
+            (None, _) => "passed, second try",
+        };
+        format!("{how} ({} s)", self.took.as_secs())
+    }
+}
+
+struct Column {
+    name: &'static str,
+    outcomes: Vec<Outcome>,
+}
+
+fn checks() -> Result<Vec<Check>> {
+    let check = |name: String, program, arguments: &[&str]| {
+        let arguments = arguments.iter().map(ToString::to_string).collect();
+        Check { name, program, arguments }
+    };
+    let short = ["--time", SECONDS, "--no-report"];
+    let mut checks = Vec::new();
+    for server in SERVERS {
+        checks.push(check(format!("stages, {server}"), Program::Matrix, &[server]));
+    }
+    for (version, suite) in [("1.2", "AES128-SHA"), ("1.3", "TLS_AES_128_GCM_SHA256")] {
+        for server in SERVERS {
+            let asked = ["ablate", "--server", server, "--tls", version, "--suite", suite];
+            checks.push(check(
+                format!("ablate, TLS {version}, {server}"),
+                Program::Tlsdyno,
+                &[&asked[..], &short].concat(),
+            ));
+        }
+    }
+    for file in classics()? {
+        checks.push(check(file.clone(), Program::Tlsdyno, &[&["run", &file][..], &short].concat()));
+    }
+    Ok(checks)
+}
+
+/// Names of the papers' experiments, which come with tlsdyno.
+fn classics() -> Result<Vec<String>> {
+    let directory = workspace().join("experiments/papers");
+    let entries = fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let stems = entries.flatten().filter_map(|entry| entry.path().file_stem()?.to_str().map(str::to_owned));
+    let mut names: Vec<String> = stems.filter(|name| name.starts_with(CLASSICS)).collect();
+    names.sort();
+    Ok(names)
+}
+
+fn outcomes(root: &Root, checks: &[Check], programs: [&Path; 2], work: &Path) -> Result<Vec<Outcome>> {
+    let logs = work.join("logs").join(root.name());
+    fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
+    let mut outcomes = Vec::new();
+    for check in checks {
+        let log = logs.join(format!("{}.log", check.name.replace(", ", "-").replace(' ', "-")));
+        let mut outcome = tried(root, check, programs, &log)?;
+        if outcome.failure.is_some() {
+            // What other programs on this machine do to quotas and time limits seldom comes twice.
+            eprintln!("{}: {}: {}; once more", root.name(), check.name, outcome.words());
+            fs::rename(&log, log.with_extension("first.log")).context("cannot rename a log")?;
+            outcome = Outcome { tries: 2, ..tried(root, check, programs, &log)? };
+        }
+        eprintln!("{}: {}: {}", root.name(), check.name, outcome.words());
+        outcomes.push(outcome);
+    }
+    Ok(outcomes)
+}
+
+fn tried(root: &Root, check: &Check, [tlsdyno, matrix]: [&Path; 2], log: &Path) -> Result<Outcome> {
+    let mut command = match check.program {
+        Program::Tlsdyno => root.command(tlsdyno)?,
+        Program::Matrix => {
+            let mut command = root.command(matrix)?;
+            command.arg(root.inside(tlsdyno)?);
+            command
+        }
+    };
+    let began = Instant::now();
+    let output = command.args(&check.arguments).output().with_context(|| format!("cannot run {command:?}"))?;
+    let (said, printed) =
+        [&output.stderr, &output.stdout].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).into();
+    fs::write(log, format!("{command:?}\n{said}\n{printed}\n{}\n", output.status))
+        .with_context(|| format!("cannot write {}", log.display()))?;
+    let notes = printed.split_once("## Notes").map(|(_, notes)| notes.trim().lines().count());
+    let failure = match (check.program, notes) {
+        _ if !output.status.success() => Some(format!("FAILED, {}", output.status)),
+        (Program::Matrix, Some(notes)) => Some(format!("FAILED, {notes} stages")),
+        _ => None,
+    };
+    Ok(Outcome { failure, took: began.elapsed(), tries: 1 })
+}
+
+/// A row for each check, a column for each distribution.
+fn table(checks: &[Check], columns: &[Column]) -> String {
+    let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    let mut text = format!("{:width$}", "");
+    columns.iter().for_each(|column| write!(text, "  {:26}", column.name).expect("a string takes all"));
+    for (row, check) in checks.iter().enumerate() {
+        write!(text, "\n{:width$}", check.name).expect("a string takes all");
+        for column in columns {
+            write!(text, "  {:26}", column.outcomes[row].words()).expect("a string takes all");
+        }
+    }
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_server_and_every_classic_is_checked() {
+        let checks = checks().unwrap();
+        for server in SERVERS {
+            assert_eq!(
+                checks.iter().filter(|check| check.name.ends_with(&format!(", {server}"))).count(),
+                3,
+                "{server}"
+            );
+        }
+        let classics = checks.iter().filter(|check| check.name.starts_with(CLASSICS)).count();
+        assert!(classics >= 9, "{classics}");
+    }
+
+    #[test]
+    fn the_table_says_what_failed() {
+        let check = |name: &str| Check { name: name.to_owned(), program: Program::Tlsdyno, arguments: Vec::new() };
+        let took = Duration::from_secs(9);
+        let outcome = |failure: Option<&str>, tries| Outcome { failure: failure.map(str::to_owned), took, tries };
+        let columns = [
+            Column { name: "bookworm", outcomes: vec![outcome(None, 1), outcome(None, 2)] },
+            Column { name: "trixie", outcomes: vec![outcome(None, 1), outcome(Some("FAILED, 2 stages"), 2)] },
+        ];
+        let expected = "         bookworm                  trixie\n\
+                        a        passed (9 s)              passed (9 s)\n\
+                        a longer passed, second try (9 s)  FAILED, 2 stages (9 s)\n";
+        let table = table(&[check("a"), check("a longer")], &columns);
+        let squeezed = |text: &str| {
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+        };
+        assert_eq!(squeezed(&table), squeezed(expected));
+    }
+}

@@ -1,0 +1,136 @@
+//! A distribution in a directory: made once, entered for each command in a mount namespace of its own, which goes with the last process
+//! in it, however that ends.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::mirror::Mirror;
+use crate::tlsdyno::workspace;
+
+/// The servers, with nothing that they only recommend.
+const PACKAGES: [&str; 6] = ["nginx-light", "apache2-bin", "haproxy", "lighttpd", "lighttpd-mod-openssl", "openssl"];
+/// Where the workspace's `target` is inside.
+const TARGET_INSIDE: &str = "/mnt";
+/// Kills what follows when xtask is gone, and keeps the mounts of what follows to itself.
+const PRIVATE: [&str; 7] = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private"];
+/// Mounts what programs need in the directory `$1`, `$2` among it as `$3`, and becomes the rest of the arguments inside. What is temporary
+/// stays in memory.
+const ENTER: &str = r#"set -e
+mount -t proc proc "$1/proc"
+mount --rbind /sys "$1/sys"
+mount --rbind /dev "$1/dev"
+mount -t tmpfs -o mode=1777 tmpfs "$1/tmp"
+mount --bind --options ro "$2" "$1$3"
+root=$1
+shift 3
+exec chroot "$root" "$@""#;
+
+/// A distribution with the servers installed.
+pub struct Root {
+    name: &'static str,
+    directory: PathBuf,
+}
+
+impl Root {
+    /// The one in `work`, made first where it is not there, or not whole, or of other packages.
+    pub fn made(name: &'static str, work: &Path, mirror: impl Fn() -> Result<Mirror>) -> Result<Root> {
+        let root = Root { name, directory: work.join(name) };
+        let complete = work.join(format!("{name}.complete"));
+        let packages = PACKAGES.join(" ");
+        if fs::read_to_string(&complete).is_ok_and(|made_of| made_of == packages) {
+            return Ok(root);
+        }
+        let log = work.join(format!("{name}.log"));
+        eprintln!("{name}: making it in {} (see {})", root.directory.display(), log.display());
+        root.make(&mirror()?, &log)?;
+        fs::write(&complete, packages).with_context(|| format!("cannot write {}", complete.display()))?;
+        Ok(root)
+    }
+
+    fn make(&self, mirror: &Mirror, log: &Path) -> Result<()> {
+        let file = fs::File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+        let step = |mut command: Command| -> Result<()> {
+            let status = command.stdout(file.try_clone()?).stderr(file.try_clone()?).status();
+            let status = status.with_context(|| format!("cannot run {command:?}"))?;
+            ensure!(status.success(), "{command:?}: {status}; see {}", log.display());
+            Ok(())
+        };
+        let mut remove = Command::new("rm");
+        remove.args(["-rf", "--one-file-system"]).arg(&self.directory);
+        step(remove)?;
+        let mut debootstrap = private();
+        debootstrap.args(["debootstrap", "--variant=minbase", self.name]).arg(&self.directory).arg(&mirror.debian);
+        step(debootstrap)?;
+        let write = |path: &str, text: &str| {
+            let path = self.directory.join(path);
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        };
+        write("etc/apt/sources.list", &mirror.sources(self.name))?;
+        // Refuses to start the servers that are installed.
+        write("usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n")?;
+        fs::set_permissions(self.directory.join("usr/sbin/policy-rc.d"), fs::Permissions::from_mode(0o755))?;
+        let mut update = self.enter();
+        update.args(["apt-get", "update", "-q"]);
+        step(update)?;
+        let mut install = self.enter();
+        install.args(["apt-get", "install", "-y", "-q", "--no-install-recommends"]).args(PACKAGES);
+        install.env("DEBIAN_FRONTEND", "noninteractive");
+        step(install)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Where a file below `target` is inside.
+    pub fn inside(&self, path: &Path) -> Result<PathBuf> {
+        let below = path.strip_prefix(target()).with_context(|| format!("{} is not in target", path.display()))?;
+        Ok(Path::new(TARGET_INSIDE).join(below))
+    }
+
+    /// A program from `target`, to be run inside.
+    pub fn command(&self, program: &Path) -> Result<Command> {
+        let mut command = self.enter();
+        command.arg(self.inside(program)?);
+        Ok(command)
+    }
+
+    /// The C library of this machine must not be newer than that inside.
+    pub fn require_running(&self, tlsdyno: &Path) -> Result<()> {
+        let output = self.command(tlsdyno)?.arg("--version").output().context("cannot run setpriv (util-linux)")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success(),
+            "tlsdyno as built here does not run on {}: {}; build it on the oldest of the distributions",
+            self.name,
+            said.trim()
+        );
+        Ok(())
+    }
+
+    /// What follows is run inside, with nothing of this process's environment but its proxies.
+    fn enter(&self) -> Command {
+        let mut command = private();
+        command.args(["sh", "-c", ENTER, "sh"]).arg(&self.directory).arg(target()).arg(TARGET_INSIDE);
+        let proxies = ["http_proxy", "https_proxy", "no_proxy"];
+        let kept = proxies.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+        command.env_clear().envs(kept.collect::<Vec<_>>());
+        command.envs([("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), ("HOME", "/tmp"), ("LC_ALL", "C.UTF-8")]);
+        command
+    }
+}
+
+fn private() -> Command {
+    let mut command = Command::new(PRIVATE[0]);
+    command.args(&PRIVATE[1..]);
+    command
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
+}
