@@ -9,9 +9,9 @@ use super::hardware;
 use super::model::{ConfigurationModel, Experiment};
 use super::observer::Observer;
 use super::preflight::{Check, Subject, preflight};
-use super::rig::Rig;
+use super::rig::{Rig, Stand};
 use crate::exit::{Exit, OrExit, code_of};
-use crate::servers;
+use crate::servers::{self, quota};
 use crate::store::{Configuration, Kind, Preflight, Record, Warning};
 
 /// The stages of the provider that an experiment replaces one by one. Those of the shim overlap with them and with each other, so that
@@ -58,7 +58,25 @@ pub fn can_resume(experiment: &Experiment, model: &ConfigurationModel) -> bool {
     experiment.load.reuse_percent != Some(0.0) && model.tls.applied(&experiment.tls).is_resumable()
 }
 
-/// Starts every server once, checks it, and adds its configuration to the record. A configuration that fails is kept, marked invalid.
+/// Why configurations with a quota of CPU time cannot be measured on this machine; `None`: they can, or there are none.
+///
+/// # Errors
+/// Every configuration beside the untouched server has a quota: there would be nothing to compare.
+fn quota_refused(rig: &Rig) -> Result<Option<String>> {
+    let limited = |stand: &&Stand| stand.placement.quota_cpus.is_some();
+    let asked_for = || rig.stands.iter().filter(|stand| !stand.model.is_untouched());
+    if asked_for().find(limited).is_none() {
+        return Ok(None);
+    }
+    match quota::require() {
+        Ok(()) => Ok(None),
+        Err(error) if asked_for().all(|stand| limited(&stand)) => Err(error).or_exit(Exit::Environment),
+        Err(error) => Ok(Some(format!("{error:#}"))),
+    }
+}
+
+/// Starts every server once, checks it, and adds its configuration to the record. A configuration that fails, or that this machine cannot run, is
+/// kept, marked invalid.
 pub fn start_and_check(
     experiment: &Experiment,
     rig: &mut Rig,
@@ -68,6 +86,7 @@ pub fn start_and_check(
 ) -> Result<()> {
     let (request, body_bytes) = rig.preflight_request();
     let singles = single_stages(experiment);
+    let quota_refused = quota_refused(rig)?;
     for index in 0..rig.stands.len() {
         if stop.load(Ordering::Relaxed) {
             return Err(anyhow!("stopped before anything was measured")).or_exit(Exit::Interrupted);
@@ -75,13 +94,17 @@ pub fn start_and_check(
         observer.step(&format!("starting and checking: {}", rig.stands[index].model.name));
         let untouched = rig.stands[index].model.is_untouched();
         let resumable = can_resume(experiment, &rig.stands[index].model);
-        let checks = match rig.activate(index).and_then(|_| rig.make_universal(index, &request, resumable)) {
-            Ok(()) => checks_of(rig, index, &request, body_bytes, resumable)?,
-            // The others can do without it.
-            Err(error) if !untouched && code_of(&error) == Exit::Server => {
-                vec![Check::new("the server starts", false, format!("{error:#}"))]
-            }
-            Err(error) => return Err(error),
+        let refused = quota_refused.as_ref().filter(|_| rig.stands[index].placement.quota_cpus.is_some());
+        let checks = match refused {
+            Some(why) => vec![Check::new("its CPU time can be limited", false, why.clone())],
+            None => match rig.activate(index).and_then(|_| rig.make_universal(index, &request, resumable)) {
+                Ok(()) => checks_of(rig, index, &request, body_bytes, resumable)?,
+                // The others can do without it.
+                Err(error) if !untouched && code_of(&error) == Exit::Server => {
+                    vec![Check::new("the server starts", false, format!("{error:#}"))]
+                }
+                Err(error) => return Err(error),
+            },
         };
         let configuration = configuration(&rig.stands[index].model, &singles, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
