@@ -1,9 +1,9 @@
 //! Which configurations are measured: every server is started once and checked. One that fails is kept in the record, marked invalid.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 
 use super::hardware;
 use super::model::{ConfigurationModel, Experiment};
@@ -11,8 +11,12 @@ use super::observer::Observer;
 use super::preflight::{Check, Subject, preflight};
 use super::rig::{Rig, Stand};
 use crate::exit::{Exit, OrExit, code_of};
+use crate::interrupt;
 use crate::servers::{self, quota};
 use crate::store::{Configuration, Kind, Preflight, Record, Warning};
+
+/// What Ctrl-C costs until then.
+const UNMEASURED: &str = "stopped before anything was measured";
 
 /// The stages of the provider that an experiment replaces one by one. Those of the shim overlap with them and with each other, so that
 /// there is no configuration without any of them.
@@ -88,9 +92,7 @@ pub fn start_and_check(
     let singles = single_stages(experiment);
     let quota_refused = quota_refused(rig)?;
     for index in 0..rig.stands.len() {
-        if stop.load(Ordering::Relaxed) {
-            return Err(anyhow!("stopped before anything was measured")).or_exit(Exit::Interrupted);
-        }
+        interrupt::check(stop).context(UNMEASURED)?;
         observer.step(&format!("starting and checking: {}", rig.stands[index].model.name));
         let untouched = rig.stands[index].model.is_untouched();
         let resumable = can_resume(experiment, &rig.stands[index].model);
@@ -103,9 +105,12 @@ pub fn start_and_check(
                 Err(error) if !untouched && code_of(&error) == Exit::Server => {
                     vec![Check::new("the server starts", false, format!("{error:#}"))]
                 }
+                Err(error) if code_of(&error) == Exit::Interrupted => return Err(error.context(UNMEASURED)),
                 Err(error) => return Err(error),
             },
         };
+        // Who is stopped while a server does not answer is not told that it does not.
+        interrupt::check(stop).context(UNMEASURED)?;
         let configuration = configuration(&rig.stands[index].model, &singles, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
         if configuration.kind == Kind::AsIs && !configuration.valid {
