@@ -145,6 +145,15 @@ fn flags_that_cannot_be_understood() {
 }
 
 #[test]
+fn an_address_that_others_can_reach() {
+    let place = Place::new();
+    for (address, words) in [("0.0.0.0:{port}", "--allow-insecure-listen"), ("203.0.113.7:{port}", "not ablated")] {
+        let arguments = ["ablate", "--server-command", "sh -c 'sleep 60; :' {docroot} {port}", "--address", address];
+        expect(&place.run(&arguments), 2, &[address, words]);
+    }
+}
+
+#[test]
 fn a_server_that_does_not_start() {
     let place = Place::new();
     let command = "sh -c 'echo configuration has a fault >&2; exit 3' {docroot} {port}";
