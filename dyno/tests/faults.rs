@@ -142,6 +142,13 @@ fn flags_that_cannot_be_understood() {
     );
     let surprising = place.file("surprise.toml", b"question = \"q\"\nsurprise = 1\n");
     expect(&place.run(&["run", text(&surprising)]), 3, &["surprise.toml", "surprise"]);
+    let escape = place.file("escape.toml", b"# a title\nquestion = \"\\u001b]0;t\\u0007?\"\n");
+    expect(&place.run(&["run", text(&escape)]), 3, &["escape.toml", "line 2: `question`", "\\u{1b}]0;t"]);
+    // TOML itself refuses the byte, and quotes the line.
+    let raw = place.file("raw.toml", b"question = \"\x1b[31m?\"\n");
+    let output = place.run(&["run", text(&raw)]);
+    expect(&output, 3, &["raw.toml", "line 1"]);
+    assert!(!output.stderr.contains(&0x1b), "{:?}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
