@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use crate::foreign::visible;
+
 /// How the program ends. The numbers are part of the command line's contract: never renumber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -108,7 +110,8 @@ pub fn report(result: anyhow::Result<Exit>) -> Exit {
         Ok(exit) => exit,
         Err(error) if is_broken_pipe(&error) => Exit::Done,
         Err(error) => {
-            eprintln!("tlsdyno: {error:#}");
+            // Errors quote configurations and the logs of servers.
+            eprintln!("tlsdyno: {}", visible(&format!("{error:#}")));
             code_of(&error)
         }
     }

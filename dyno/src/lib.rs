@@ -9,6 +9,7 @@ pub mod cmd;
 pub mod dispatch;
 pub mod exit;
 pub mod experiment;
+pub mod foreign;
 pub mod interrupt;
 pub mod load;
 pub mod native;

@@ -91,6 +91,35 @@ fn policies_differ_as_the_paper_says_and_the_proxy_objection_shows() {
     assert!(shown.contains("80 % reuse, 100 % behind one address") && shown.contains("source-address"), "{shown}");
 }
 
+/// Backends that share a CPU have a quota each, if that can be: nobody asked for it. Who asks for one is told that there is none.
+#[test]
+fn without_control_groups_backends_share_their_cpu_without_a_quota() {
+    let place = Place::new();
+    // On three CPUs at most the three backends share one.
+    let allowed = tlsdyno::experiment::cpus::allowed();
+    let few = allowed.iter().take(3).map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let run = |flags: &str| {
+        let flags =
+            format!("cluster --json --no-report --server builtin --cert p-256 --time 2 --clients 4 --reuse 80 {flags}");
+        let tlsdyno = place.tlsdyno_without_control_groups(&flags.split_whitespace().collect::<Vec<_>>());
+        let mut command = std::process::Command::new("taskset");
+        command.args(["-c", &few]).arg(tlsdyno.get_program()).args(tlsdyno.get_args()).current_dir(place.path());
+        command.envs(tlsdyno.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.output().unwrap()
+    };
+    let output = run("--policies round-robin");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("warning: the backends share CPUs") && said.contains("--backend-cpus 0"), "{said}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    check_blocks(&result);
+    assert!(result["warnings"].to_string().contains("--backend-cpus 0"), "{}", result["warnings"]);
+    let output = run("--policies round-robin --backend-cpus 0.2");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(6), "{said}");
+    assert!(said.contains("--backend-cpus 0 goes without") && said.contains("systemd-run"), "{said}");
+}
+
 /// HAProxy's stick table keeps TLS 1.2 IDs; a cache that all servers share needs no dispatcher that looks.
 #[test]
 fn haproxy_sticks_and_a_shared_cache_serves_every_backend() {

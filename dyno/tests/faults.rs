@@ -4,8 +4,9 @@ mod place;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -145,6 +146,22 @@ fn flags_that_cannot_be_understood() {
     );
     let surprising = place.file("surprise.toml", b"question = \"q\"\nsurprise = 1\n");
     expect(&place.run(&["run", text(&surprising)]), 3, &["surprise.toml", "surprise"]);
+    let escape = place.file("escape.toml", b"# a title\nquestion = \"\\u001b]0;t\\u0007?\"\n");
+    expect(&place.run(&["run", text(&escape)]), 3, &["escape.toml", "line 2: `question`", "\\u{1b}]0;t"]);
+    // TOML itself refuses the byte, and quotes the line.
+    let raw = place.file("raw.toml", b"question = \"\x1b[31m?\"\n");
+    let output = place.run(&["run", text(&raw)]);
+    expect(&output, 3, &["raw.toml", "line 1"]);
+    assert!(!output.stderr.contains(&0x1b), "{:?}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn an_address_that_others_can_reach() {
+    let place = Place::new();
+    for (address, words) in [("0.0.0.0:{port}", "--allow-insecure-listen"), ("203.0.113.7:{port}", "not ablated")] {
+        let arguments = ["ablate", "--server-command", "sh -c 'sleep 60; :' {docroot} {port}", "--address", address];
+        expect(&place.run(&arguments), 2, &[address, words]);
+    }
 }
 
 #[test]
@@ -289,6 +306,76 @@ fn ctrl_c_ends_cleanly_with_the_result_so_far() {
     assert!(result["warnings"].to_string().contains("stopped early (Ctrl-C)"), "{result}");
     assert_eq!(place.processes(), Vec::<String>::new());
     assert_eq!(place.run_directories(), Vec::<String>::new());
+}
+
+impl Place {
+    /// Sends SIGINT to an experiment as soon as one of its servers is a program that never gets ready, and sees to it that nothing is left.
+    fn interrupt_start(&self, child: Child) -> Output {
+        let hangs = || self.processes().iter().any(|line| line.contains(NEVER_READY));
+        await_that("a server starts", hangs);
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let told = Instant::now();
+        let output = child.wait_with_output().unwrap();
+        assert!(told.elapsed() < Duration::from_secs(8), "it took {:?}", told.elapsed());
+        assert_eq!(self.processes(), Vec::<String>::new());
+        assert_eq!(self.run_directories(), Vec::<String>::new());
+        output
+    }
+
+    /// Starts `command` with its output kept.
+    fn spawn(&self, mut command: Command) -> Child {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+}
+
+/// A shell that serves nothing, with a name to be found by.
+const NEVER_READY: &str = "never-ready";
+
+#[test]
+fn ctrl_c_while_a_server_starts_ends_at_once() {
+    let place = Place::new();
+    let command = format!("sh -c 'sleep 100; :' {NEVER_READY} {{docroot}} {{port}}");
+    let arguments = ["ablate", "--no-report", "--quick", "--server-command", &command, "--address", "127.0.0.1:{port}"];
+    let output = place.interrupt_start(place.spawn(place.tlsdyno(&arguments)));
+    expect(&output, 130, &["stopped before anything was measured", "Ctrl-C"]);
+    // Servers of our own drivers: here an nginx that hangs.
+    let programs = place.path().join("programs");
+    std::fs::create_dir(&programs).unwrap();
+    let script = format!(
+        "#!/bin/sh\ncase \"$1\" in -[vVt]) exec /usr/sbin/nginx \"$@\";; esac\nsh -c 'sleep 100; :' {NEVER_READY} \"$@\"\n"
+    );
+    let nginx = place.file("programs/nginx", script.as_bytes());
+    std::fs::set_permissions(&nginx, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", text(&programs), std::env::var("PATH").unwrap());
+    for experiment in ["ablate", "cluster"] {
+        let mut command = place.tlsdyno(&[experiment, "--no-report", "--quick", "--server", "nginx"]);
+        command.env("PATH", &path);
+        let output = place.interrupt_start(place.spawn(command));
+        expect(&output, 130, &["stopped", "Ctrl-C"]);
+    }
+}
+
+/// Servers with a fixed port take turns: they are started again and again while others are measured.
+#[test]
+fn ctrl_c_while_a_server_is_started_again_keeps_what_was_measured() {
+    let place = Place::new();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let tlsdyno = env!("CARGO_BIN_EXE_tlsdyno");
+    let serve =
+        format!("serve --docroot {{docroot}} --certificate {{certificate}} --key {{key}} --listen 127.0.0.1:{port}");
+    let hang = place.path().join("hang");
+    let hangs = format!("if [ -e {0} ]; then sh -c \"sleep 100; :\" {NEVER_READY} {0}; fi", text(&hang));
+    let command = format!("sh -c '{hangs}; exec {tlsdyno} {serve}'");
+    let address = format!("127.0.0.1:{port}");
+    let running = place.measure(&[&LONG[..], &["--server-command", &command, "--address", &address]].concat());
+    std::fs::write(&hang, "").unwrap();
+    let Running { child, said } = running;
+    let output = place.interrupt_start(child);
+    let said = said.join().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(result["configurations"][0]["hits_per_second"].as_f64().unwrap() > 0.0, "{result}");
+    assert!(result["warnings"].to_string().contains("stopped early (Ctrl-C)"), "{result}");
 }
 
 #[test]

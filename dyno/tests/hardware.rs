@@ -1,6 +1,10 @@
 //! Emulated hardware on nginx from end to end: an accelerator, a slower processor under a quota, CPU time burnt.
 
+mod place;
+
 use std::process::Command;
+
+use place::Place;
 
 const EXPERIMENT: &str = r#"
 question = "What does emulated hardware do?"
@@ -69,6 +73,36 @@ fn accelerator_quota_and_burn_pass_their_checks_and_are_described() {
     assert!(hardware["half a processor"].as_str().unwrap().contains("a quota of 0.500 CPUs"), "{hardware}");
     assert!(hardware["accelerator"].as_str().unwrap().contains("2 x 200.0 us"), "{hardware}");
     assert!(hardware["burn"].as_str().unwrap().contains("300.0 us of CPU time burnt"), "{hardware}");
+}
+
+/// Without control groups a slow processor cannot be had: that row is left out and the others are measured. Where there are no others, nothing is.
+#[test]
+fn without_control_groups_only_rows_with_a_quota_are_left_out() {
+    let place = Place::new();
+    let run = |experiment: &str| {
+        std::fs::write(place.path().join("experiment.toml"), experiment).unwrap();
+        let arguments = ["run", "experiment.toml", "--json", "--no-report"];
+        let output = place.tlsdyno_without_control_groups(&arguments).output().unwrap();
+        (output.status.code(), output.stdout, String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let [before, after] = EXPERIMENT.split("[[configuration]]\nname = \"accelerator\"").collect::<Vec<_>>()[..] else {
+        panic!("the experiment has changed");
+    };
+    let burn = after.split("[[configuration]]").nth(1).unwrap();
+    let remedy = "[[remedy]]\nname = \"a faster processor\"\nconfiguration = \"as is\"\nover = \"half a processor\"\n";
+    let (code, result, said) = run(&format!("{before}[[configuration]]{burn}{remedy}"));
+    assert_eq!(code, Some(8), "{said}");
+    assert!(said.contains("\"half a processor\" failed: its CPU time can be limited"), "{said}");
+    let result: serde_json::Value = serde_json::from_slice(&result).unwrap();
+    let rows = result["configurations"].as_array().unwrap();
+    let valid: Vec<bool> = rows.iter().map(|row| row["valid"] == true).collect();
+    assert_eq!(valid, [true, false, true], "{result}");
+    assert!(rows[2]["handshakes_full"].as_u64().unwrap() > 0, "{result}");
+    assert!(rows[1].to_string().contains("run as root, or inside `systemd-run"), "{result}");
+    assert!(result["remedies"][0]["ratio"].is_null(), "{result}");
+    let (code, _, said) = run(before);
+    assert_eq!(code, Some(6), "{said}");
+    assert!(said.contains("run as root, or inside `systemd-run") && !said.contains("checking: as is"), "{said}");
 }
 
 /// The preflight holds the provider's counter against the declaration: HAProxy must have gone on while the accelerator worked.

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use synthetic::Synthetic;
-use tlsdyno::store::{Store, write_json};
+use tlsdyno::store::{Store, Warning, write_json};
 
 /// Runs the program in `directory`, with its store there.
 fn tlsdyno(directory: &Path, arguments: &[&str]) -> Output {
@@ -62,6 +62,30 @@ fn a_saved_file_is_shown_too() {
     let shown = tlsdyno(directory.path(), &["report", "tlsdyno-1.json", "--json"]);
     let results: Value = serde_json::from_str(&text(&shown.stdout)).expect("JSON");
     assert_eq!(results["question"], record.question);
+}
+
+/// Records of before control characters were refused, or made by hand, must not command the terminal that shows them.
+#[test]
+fn control_characters_of_an_old_record_are_shown_not_sent() {
+    let directory = tempfile::tempdir().expect("directory");
+    let at = directory.path();
+    let mut record = Synthetic { rounds: 5, ..Synthetic::default() }.record();
+    record.question = "What\u{1b}]0;title\u{7}?".to_owned();
+    record.manifest.server_name = "sh -c '\u{1b}[31m'".to_owned();
+    record.configurations[1].name = "no \u{1b}[2Jauthentication\r".to_owned();
+    record.configurations[2].warnings = vec![Warning::PreflightFailed { check: "log: \u{9b}31m".to_owned() }];
+    Store::open_at(&at.join("records.sqlite")).expect("store").begin(&record).expect("record");
+    let obeyed = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
+    let shown = |arguments: &[&str]| {
+        let shown = text(&tlsdyno(at, arguments).stdout);
+        assert!(!shown.replace("\r\n", "\n").contains(obeyed), "{arguments:?}: {shown:?}");
+        shown
+    };
+    let list = shown(&["list"]);
+    assert!(list.contains("What\\u{1b}]0;title\\u{7}?") && list.contains("'\\u{1b}[31m'"), "{list}");
+    let report = shown(&["report", "last"]);
+    assert!(report.contains("What\\u{1b}]0;title") && report.contains("\\u{9b}31m"), "{report}");
+    assert!(shown(&["report", "last", "--csv"]).contains("no \\u{1b}[2Jauthentication\\r"));
 }
 
 #[test]

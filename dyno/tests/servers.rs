@@ -392,7 +392,8 @@ fn doctor_looks_at_everything() {
         checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("no {name} in {findings}"))
     };
     let servers = ["nginx", "apache", "haproxy", "lighttpd"];
-    let machine = ["OpenSSL", "no-op provider", "CPUs", "CPU account", "open files", "ports", "temporary files"];
+    let machine =
+        ["OpenSSL", "no-op provider", "CPUs", "CPU account", "CPU quota", "open files", "ports", "temporary files"];
     for name in machine.into_iter().chain(servers) {
         assert!(!of(name)["finding"].as_str().unwrap().is_empty());
     }

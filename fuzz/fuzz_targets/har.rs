@@ -3,6 +3,9 @@
 #[allow(dead_code)]
 #[path = "../../dyno/src/trace/har/document.rs"]
 mod document;
+#[allow(dead_code)]
+#[path = "../../dyno/src/foreign.rs"]
+mod foreign;
 #[path = "../src/trace/har.rs"]
 mod run;
 

@@ -22,6 +22,8 @@ pub struct Placement {
     pub load: usize,
     /// CPU time that each backend may use, in CPUs.
     pub backend_cpus: Option<f64>,
+    /// Why this machine cannot limit the backends' CPU time, where it would have been limited though nobody asked for it.
+    pub limit_refused: Option<String>,
 }
 
 impl Placement {
@@ -62,7 +64,24 @@ impl Placement {
             quota::CPUS_MIN,
             remedy(on_fullest)
         );
-        Ok(Placement { backends, dispatcher, load, backend_cpus })
+        Ok(Placement { backends, dispatcher, load, backend_cpus, limit_refused: None })
+    }
+
+    /// The same where `limit` says that CPU time cannot be limited: backends go without a limit that nobody asked for.
+    ///
+    /// # Errors
+    /// The one of `limit`, where the experiment asks for a limit.
+    pub fn or_unlimited(self, experiment: &ClusterExperiment, limit: impl FnOnce() -> Result<()>) -> Result<Placement> {
+        if self.backend_cpus.is_none() {
+            return Ok(self);
+        }
+        match limit() {
+            Ok(()) => Ok(self),
+            Err(error) if experiment.cluster.backend_cpus.is_some() => {
+                Err(error.context("--backend-cpus cannot be had here; --backend-cpus 0 goes without a limit"))
+            }
+            Err(error) => Ok(Placement { backend_cpus: None, limit_refused: Some(format!("{error:#}")), ..self }),
+        }
     }
 
     /// Backends share CPUs with each other.
@@ -130,6 +149,7 @@ fn two_digits(cpus: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::model::Cluster;
     use crate::experiment::model::Measure;
 
     fn placed(allowed: &[usize], edit: impl Fn(&mut ClusterExperiment)) -> Result<Placement> {
@@ -192,6 +212,21 @@ mod tests {
         assert!(error.contains("give fewer --backends, or --backend-cpus 0 for no limit"), "{error}");
         assert_eq!(with(11, Some(0.0)).unwrap().backend_cpus, None, "the remedy is accepted");
         assert!(with(3, Some(0.05)).unwrap_err().to_string().contains("less than 0.1"));
+    }
+
+    #[test]
+    fn only_a_limit_that_was_asked_for_must_be_possible() {
+        let refused = || anyhow::bail!("no control group");
+        let three = |cpus| ClusterExperiment {
+            cluster: Cluster { backend_cpus: cpus, ..Cluster::default() },
+            ..ClusterExperiment::default()
+        };
+        let placed = |cpus| Placement::of(&three(cpus), &[0, 1]).unwrap().or_unlimited(&three(cpus), refused);
+        let unlimited = placed(None).unwrap();
+        assert_eq!((unlimited.backend_cpus, unlimited.limit_refused.as_deref()), (None, Some("no control group")));
+        let error = format!("{:#}", placed(Some(0.3)).unwrap_err());
+        assert!(error.contains("--backend-cpus 0 ") && error.ends_with("no control group"), "{error}");
+        assert_eq!(placed(Some(0.0)).unwrap().limit_refused, None, "nothing was to be limited");
     }
 
     #[test]

@@ -69,6 +69,15 @@ pub fn describe(record: &mut Record, experiment: &ClusterExperiment, rig: &Clust
     record.warnings.extend(sharing_warnings(placement));
 }
 
+/// That the backends have no limit of CPU time because this machine does not let us set one.
+pub fn unlimited_warning(placement: &Placement) -> Option<Warning> {
+    let why = placement.limit_refused.as_ref()?;
+    let what = format!("the backends share CPUs and were to have a limit of CPU time each, but they have none: {why}");
+    let remedy = "With control groups, or a CPU for each backend, the cluster has a defined capacity; --backend-cpus 0 asks for no limit \
+                  and is silent about it";
+    Some(Warning::Other { what, remedy: remedy.to_owned() })
+}
+
 /// What it means that the machine has fewer CPUs than the cluster has machines.
 fn sharing_warnings(placement: &Placement) -> Vec<Warning> {
     let mut warnings = Vec::new();
@@ -76,6 +85,7 @@ fn sharing_warnings(placement: &Placement) -> Vec<Warning> {
         let cause = format!("backends and load are on CPU {}", placement.load);
         warnings.push(Warning::SharedCpus { cause });
     }
+    warnings.extend(unlimited_warning(placement));
     if placement.backends_share() {
         let what = match placement.backend_cpus {
             Some(cpus) => format!(
@@ -116,5 +126,14 @@ mod tests {
         assert!(matches!(one[0], Warning::SharedCpus { .. }) && one.len() == 3, "{one:?}");
         assert_eq!(warnings(&[0, 1]).len(), 2);
         assert_eq!(warnings(&[0, 1, 2, 3, 4]), []);
+    }
+
+    #[test]
+    fn a_limit_that_cannot_be_set_is_said_with_the_flag() {
+        let placement = Placement::of(&ClusterExperiment::default(), &[0, 1]).unwrap();
+        let placement = placement.or_unlimited(&ClusterExperiment::default(), || anyhow::bail!("read-only")).unwrap();
+        let said = sharing_warnings(&placement).iter().map(Warning::to_string).collect::<Vec<_>>().join("\n");
+        assert!(said.contains("read-only") && said.contains("--backend-cpus 0"), "{said}");
+        assert!(said.contains("share CPUs without a quota"), "{said}");
     }
 }

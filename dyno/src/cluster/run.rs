@@ -19,6 +19,7 @@ use crate::experiment::manifest;
 use crate::experiment::observer::Observer;
 use crate::experiment::schedule::{Piece, Schedule, pieces, schedule_rounds, typical_users};
 use crate::interrupt;
+use crate::servers::quota;
 use crate::stats::prng::SplitMix64;
 use crate::store::{BackendUse, Block, ClusterBlock, Journal, Warning};
 
@@ -40,6 +41,10 @@ pub fn run(experiment: &ClusterExperiment, stop: &AtomicBool, observer: &mut dyn
         policy.refuse_missing()?;
     }
     let placement = Placement::of(experiment, &cpus::allowed()).or_exit(Exit::Usage)?;
+    let placement = placement.or_unlimited(experiment, quota::require).or_exit(Exit::Environment)?;
+    if let Some(warning) = record::unlimited_warning(&placement) {
+        observer.trouble(&warning.to_string());
+    }
     let now_ns = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64);
     let seed = experiment.measure.seed.unwrap_or_else(now_ns);
     let mut rig = ClusterRig::prepare(experiment, placement, &mut |text| observer.step(text))?;

@@ -1,10 +1,12 @@
 //! `tlsdyno list`: the records in the store.
 
+use std::borrow::Cow;
 use std::io::Write;
 
 use anyhow::Context;
 
 use crate::exit::{Exit, OrExit};
+use crate::foreign::visible;
 use crate::report::terminal::{Style, table};
 use crate::report::text;
 use crate::store::{Listing, Store, StoreError};
@@ -50,12 +52,12 @@ fn as_table(records: &[Listing], style: Style) -> String {
     for record in records {
         let state = if record.finished { "complete" } else { "stopped" };
         table.add_row([
-            &record.id,
-            &text::date(record.created_unix_s),
-            &record.server,
-            &record.blocks.to_string(),
-            state,
-            &record.question,
+            Cow::from(&record.id),
+            text::date(record.created_unix_s).into(),
+            visible(&record.server),
+            record.blocks.to_string().into(),
+            state.into(),
+            visible(&record.question),
         ]);
     }
     table.trim_fmt() + "\n"
@@ -76,9 +78,13 @@ mod tests {
             finished: false,
             blocks: 41,
         };
-        let text = as_table(&[record], Style::PLAIN);
+        let text = as_table(std::slice::from_ref(&record), Style::PLAIN);
         let line = text.lines().nth(1).expect("a line");
         let words: Vec<&str> = line.split_whitespace().collect();
+        assert!(
+            as_table(&[Listing { question: "q\u{1b}[31m".to_owned(), ..record }], Style::PLAIN)
+                .contains("q\\u{1b}[31m")
+        );
         assert_eq!(words[..7], ["3fd1c07a92e4", "2026-11-20", "16:00", "UTC", "nginx", "41", "stopped"]);
     }
 }

@@ -18,6 +18,7 @@ use crate::experiment::observer::Observer;
 use crate::experiment::run::run as run_experiment;
 use crate::experiment::schedule::Schedule;
 use crate::experiment::{cpus, files};
+use crate::foreign::visible;
 use crate::interrupt;
 use crate::report;
 use crate::report::Style;
@@ -233,6 +234,7 @@ impl Progress {
     }
 
     fn line(&self, text: &str) {
+        let text = visible(text);
         if self.terminal {
             self.bar.println(text);
         } else {

@@ -1,18 +1,22 @@
 //! Which configurations are measured: every server is started once and checked. One that fails is kept in the record, marked invalid.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 
 use super::hardware;
 use super::model::{ConfigurationModel, Experiment};
 use super::observer::Observer;
 use super::preflight::{Check, Subject, explain, preflight};
-use super::rig::Rig;
+use super::rig::{Rig, Stand};
 use crate::exit::{Exit, OrExit, code_of};
-use crate::servers;
+use crate::interrupt;
+use crate::servers::{self, quota};
 use crate::store::{Configuration, Kind, Preflight, Record, Warning};
+
+/// What Ctrl-C costs until then.
+const UNMEASURED: &str = "stopped before anything was measured";
 
 /// The stages of the provider that an experiment replaces one by one. Those of the shim overlap with them and with each other, so that
 /// there is no configuration without any of them.
@@ -58,7 +62,25 @@ pub fn can_resume(experiment: &Experiment, model: &ConfigurationModel) -> bool {
     experiment.load.reuse_percent != Some(0.0) && model.tls.applied(&experiment.tls).is_resumable()
 }
 
-/// Starts every server once, checks it, and adds its configuration to the record. A configuration that fails is kept, marked invalid.
+/// Why configurations with a quota of CPU time cannot be measured on this machine; `None`: they can, or there are none.
+///
+/// # Errors
+/// Every configuration beside the untouched server has a quota: there would be nothing to compare.
+fn quota_refused(rig: &Rig) -> Result<Option<String>> {
+    let limited = |stand: &&Stand| stand.placement.quota_cpus.is_some();
+    let asked_for = || rig.stands.iter().filter(|stand| !stand.model.is_untouched());
+    if asked_for().find(limited).is_none() {
+        return Ok(None);
+    }
+    match quota::require() {
+        Ok(()) => Ok(None),
+        Err(error) if asked_for().all(|stand| limited(&stand)) => Err(error).or_exit(Exit::Environment),
+        Err(error) => Ok(Some(format!("{error:#}"))),
+    }
+}
+
+/// Starts every server once, checks it, and adds its configuration to the record. A configuration that fails, or that this machine cannot run, is
+/// kept, marked invalid.
 pub fn start_and_check(
     experiment: &Experiment,
     rig: &mut Rig,
@@ -68,21 +90,27 @@ pub fn start_and_check(
 ) -> Result<()> {
     let (request, body_bytes) = rig.preflight_request();
     let singles = single_stages(experiment);
+    let quota_refused = quota_refused(rig)?;
     for index in 0..rig.stands.len() {
-        if stop.load(Ordering::Relaxed) {
-            return Err(anyhow!("stopped before anything was measured")).or_exit(Exit::Interrupted);
-        }
+        interrupt::check(stop).context(UNMEASURED)?;
         observer.step(&format!("starting and checking: {}", rig.stands[index].model.name));
         let untouched = rig.stands[index].model.is_untouched();
         let resumable = can_resume(experiment, &rig.stands[index].model);
-        let checks = match rig.activate(index).and_then(|_| rig.make_universal(index, &request, resumable)) {
-            Ok(()) => checks_of(rig, index, &request, body_bytes, resumable)?,
-            // The others can do without it.
-            Err(error) if !untouched && code_of(&error) == Exit::Server => {
-                vec![Check::new("the server starts", false, format!("{error:#}"))]
-            }
-            Err(error) => return Err(error),
+        let refused = quota_refused.as_ref().filter(|_| rig.stands[index].placement.quota_cpus.is_some());
+        let checks = match refused {
+            Some(why) => vec![Check::new("its CPU time can be limited", false, why.clone())],
+            None => match rig.activate(index).and_then(|_| rig.make_universal(index, &request, resumable)) {
+                Ok(()) => checks_of(rig, index, &request, body_bytes, resumable)?,
+                // The others can do without it.
+                Err(error) if !untouched && code_of(&error) == Exit::Server => {
+                    vec![Check::new("the server starts", false, format!("{error:#}"))]
+                }
+                Err(error) if code_of(&error) == Exit::Interrupted => return Err(error.context(UNMEASURED)),
+                Err(error) => return Err(error),
+            },
         };
+        // Who is stopped while a server does not answer is not told that it does not.
+        interrupt::check(stop).context(UNMEASURED)?;
         let configuration = configuration(&rig.stands[index].model, &singles, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
         if configuration.kind == Kind::AsIs && !configuration.valid {

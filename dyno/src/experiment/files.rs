@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use super::control_characters;
 use super::model::{Experiment, Measure};
 use crate::cluster::ClusterExperiment;
 
@@ -26,6 +27,7 @@ impl AnyExperiment {
     /// It is no such TOML, or asks for what cannot be.
     pub fn from_toml(text: &str, directory: &Path) -> Result<AnyExperiment> {
         let table: toml::Table = toml::from_str(text)?;
+        control_characters::refuse(text)?;
         if table.contains_key("cluster") {
             return ClusterExperiment::from_toml(text, directory).map(AnyExperiment::Cluster);
         }

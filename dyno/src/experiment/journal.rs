@@ -5,6 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::observer::Observer;
+use crate::exit::{Exit, code_of};
+use crate::interrupt;
 use crate::store::{Block, Journal, Record, Warning};
 
 /// A finished run. What was measured comes back even when measuring was cut short.
@@ -40,7 +42,12 @@ pub(crate) fn add(journal: &mut Journal, block: Block, observer: &mut dyn Observ
 pub(crate) fn end(mut journal: Journal, outcome: Result<()>) -> Finished {
     let cut_short = outcome.err();
     if let Some(error) = &cut_short {
-        let warning = Warning::Stopped { rounds: journal.complete_rounds(), cause: format!("{error:#}") };
+        let cause = match code_of(error) {
+            // Whatever was waited for then is no news.
+            Exit::Interrupted => interrupt::CAUSE.to_owned(),
+            _ => format!("{error:#}"),
+        };
+        let warning = Warning::Stopped { rounds: journal.complete_rounds(), cause };
         journal.change(|record| record.warnings.push(warning));
     }
     let (record, stored) = journal.finish(cut_short.is_none(), Path::new("."));

@@ -1,6 +1,7 @@
 //! The experiment: its model, how it is planned, run and verified.
 
 mod admission;
+mod control_characters;
 pub mod cpus;
 pub mod credentials;
 pub mod exchange;

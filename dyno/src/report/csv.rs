@@ -1,5 +1,6 @@
 //! The raw blocks as comma-separated values (RFC 4180), one line per block, for spreadsheets and data frames.
 
+use super::visible::visible_record;
 use crate::store::{Block, Kind, Record};
 
 /// A number or mark of a block, with the name of its column.
@@ -29,6 +30,7 @@ const FIELDS: [Field; 18] = [
 /// All blocks of a record; `client_bound` and `valid` are 0 or 1, `stage_off` is empty unless one stage is switched
 /// off.
 pub fn blocks(record: &Record) -> String {
+    let record = &visible_record(record);
     let mut names: Vec<String> = FIELDS.iter().map(|(name, _)| (*name).to_owned()).collect();
     names.extend(cluster_names(record));
     let mut text = format!("record,round,configuration,stage_off,{}\r\n", names.join(","));

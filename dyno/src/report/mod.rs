@@ -13,6 +13,7 @@ pub mod remedies;
 pub mod sections;
 pub mod terminal;
 pub mod text;
+mod visible;
 
 pub use log_page::log_page;
 pub use terminal::Style;
@@ -20,6 +21,7 @@ pub use terminal::Style;
 use crate::stats::Summary;
 use crate::stats::cluster::ClusterSummary;
 use crate::store::{Record, Warning};
+use visible::visible_record;
 
 /// The results of a record as one self-contained HTML file.
 ///
@@ -34,9 +36,10 @@ pub fn html(record: &Record) -> Result<String, askama::Error> {
 
 /// The results of a record as text for a terminal.
 pub fn terminal_text(record: &Record, style: Style) -> String {
-    match ClusterSummary::of(record) {
-        Some(summary) => cluster::terminal::results(record, &summary, style),
-        None => terminal::results(record, &Summary::of(record), style),
+    let record = visible_record(record);
+    match ClusterSummary::of(&record) {
+        Some(summary) => cluster::terminal::results(&record, &summary, style),
+        None => terminal::results(&record, &Summary::of(&record), style),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
@@ -151,6 +151,11 @@ pub fn is_loopback(address: IpAddr) -> bool {
             address.is_loopback() || address.to_ipv4_mapped().is_some_and(|mapped| mapped.is_loopback())
         }
     }
+}
+
+/// Whether programs in our network namespace can listen there: only then it is an address of this host, or the wildcard.
+pub fn is_of_this_host(address: IpAddr) -> bool {
+    TcpListener::bind((address, 0)).is_ok()
 }
 
 /// Whether a socket bound to `listening` accepts connections made to `wanted`.

@@ -48,8 +48,8 @@ impl Quota {
     /// No usable hierarchy, or no right to write there; the remedy.
     pub fn set(cpus: f64, account: Option<&Cgroup>) -> Result<Quota> {
         Quota::try_set(cpus, account).context(
-            "this machine does not let tlsdyno limit CPU time: processors with a `speed` below 1 need a writable control group with the \
-             controller `cpu`; run as root, or inside `systemd-run --scope -p Delegate=yes`",
+            "this machine does not let tlsdyno limit CPU time: processors with a `speed` below 1, and backends with --backend-cpus, need a \
+             writable control group with the controller `cpu`; run as root, or inside `systemd-run --scope -p Delegate=yes`",
         )
     }
 
@@ -155,6 +155,14 @@ impl Drop for Quota {
             super::cgroup::remove_group(&self.path);
         }
     }
+}
+
+/// Whether this machine lets us limit CPU time at all: tries it on a group without processes.
+///
+/// # Errors
+/// Those of [`Quota::set`].
+pub fn require() -> Result<()> {
+    Quota::set(1.0, None).map(drop)
 }
 
 /// The kernel takes a quota of so many processors.

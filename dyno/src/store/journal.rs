@@ -1,11 +1,12 @@
 //! The record of a running experiment: kept in memory, and block by block in the store as long as that works.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::path::Path;
 
 use super::error::StoreError;
 use super::record::{Block, Record};
-use super::sqlite::Store;
+use super::sqlite::{Store, fresh_id};
 use super::warning::Warning;
 
 /// A record being made. The experiment goes on when the store fails: the first failure becomes a warning of the record,
@@ -102,7 +103,8 @@ impl Journal {
     }
 
     fn save_elsewhere(&mut self, directory: &Path) {
-        let name = format!("tlsdyno-{}.json", self.record.created_unix_s);
+        // Nobody can have prepared something in its place, for example in a temporary directory that others write too.
+        let name = format!("tlsdyno-{}-{}.json", self.record.created_unix_s, fresh_id());
         for directory in [directory, &std::env::temp_dir()] {
             let path = directory.join(&name);
             // The file itself must say where it is, so the warning is changed before it is known to be true.
@@ -123,14 +125,17 @@ impl Journal {
     }
 }
 
-/// Writes a whole record as JSON; `tlsdyno report FILE` reads it.
+/// Writes a whole record as JSON to a new file that only its owner reads; `tlsdyno report FILE` reads it.
+///
+/// # Errors
+/// It cannot be written, or there is something of that name, a symbolic link for example: it is not followed.
 pub fn write_json(record: &Record, path: &Path) -> std::io::Result<()> {
-    let text = serde_json::to_vec(record)?;
-    let unfinished = path.with_extension("json.part");
-    std::fs::write(&unfinished, text).and_then(|()| std::fs::rename(&unfinished, path)).inspect_err(|_| {
-        // Half a file would only mislead; that it cannot be removed either changes nothing.
-        let _ = std::fs::remove_file(&unfinished);
-    })
+    // Half a file would only mislead: it gets its name when it is whole, and is removed if it never is.
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let mut unfinished = tempfile::Builder::new().prefix(".tlsdyno-").suffix(".part").tempfile_in(directory)?;
+    unfinished.write_all(&serde_json::to_vec(record)?)?;
+    unfinished.persist_noclobber(path)?;
+    Ok(())
 }
 
 /// Reads a record written by [`write_json`].
@@ -142,6 +147,9 @@ pub fn read_json(path: &Path) -> Result<Record, StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
     use super::super::record::{FORMAT, Manifest};
     use super::*;
 
@@ -189,10 +197,40 @@ mod tests {
         assert_eq!(record.blocks.len(), 20);
         let text = record.warnings[0].to_string();
         assert!(text.contains("is full. Free some space") && text.contains("tlsdyno report"), "{text}");
-        assert_eq!(read_json(&directory.path().join("tlsdyno-1795190400.json")).expect("file"), record);
+        let Warning::NotStored { saved_as: Some(saved_as), .. } = &record.warnings[0] else { panic!("{text}") };
+        assert_eq!(read_json(Path::new(saved_as)).expect("file"), record);
+        assert_eq!(Path::new(saved_as).parent(), Some(directory.path()));
         let kept = Store::open_for_reading_at(&path).expect("reopen").load(&id).expect("what was written before");
         assert!(!kept.blocks.is_empty() && kept.blocks.len() < 20 && !kept.finished, "{}", kept.blocks.len());
         assert_eq!(kept.blocks, record.blocks[..kept.blocks.len()]);
+    }
+
+    /// A name that can be guessed could be a link by then, which leads to any file of the one who measures.
+    #[test]
+    fn the_saved_record_is_a_new_file_of_its_owner_that_nobody_can_foresee() {
+        let directory = tempfile::tempdir().expect("directory");
+        let save = || {
+            let nowhere = Store::open_at(&directory.path().join("missing\0"));
+            let (record, _) = Journal::begin_in(nowhere, empty_record()).finish(true, directory.path());
+            let Warning::NotStored { saved_as: Some(file), .. } = &record.warnings[0] else { panic!("not saved") };
+            PathBuf::from(file)
+        };
+        let (first, second) = (save(), save());
+        assert_ne!(first, second);
+        let mode = std::fs::metadata(&first).expect("file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let precious = directory.path().join("precious");
+        std::fs::write(&precious, "kept").expect("file");
+        let link = directory.path().join("link.json");
+        std::os::unix::fs::symlink(&precious, &link).expect("link");
+        assert!(write_json(&empty_record(), &link).is_err(), "there is something of that name");
+        assert_eq!(std::fs::read_to_string(&precious).expect("file"), "kept");
+        let mut left: Vec<_> =
+            std::fs::read_dir(&directory).expect("directory").map(|entry| entry.expect("entry").path()).collect();
+        left.sort_unstable();
+        let mut expected = vec![first, second, link, precious];
+        expected.sort_unstable();
+        assert_eq!(left, expected, "no half files");
     }
 
     #[test]

@@ -340,7 +340,7 @@ fn path_from(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Sto
 }
 
 /// 48 random bits: the keys of the standard library's hasher are random per call.
-fn fresh_id() -> String {
+pub(super) fn fresh_id() -> String {
     let random = std::hash::RandomState::new().build_hasher().finish();
     format!("{:012x}", random >> 16)
 }

@@ -49,6 +49,8 @@ pub enum Fault {
     BadStatus,
     /// What follows the status is neither a number of bytes nor `-`.
     BadSize,
+    /// The number of bytes is larger than any object.
+    HugeSize,
 }
 
 impl Fault {
@@ -63,6 +65,7 @@ impl Fault {
             Fault::NotHttp => "have a request that is not METHOD TARGET VERSION",
             Fault::BadStatus => "have no status from 100 to 599 after the request",
             Fault::BadSize => "have no number of bytes (or -) after the status",
+            Fault::HugeSize => "have more than 2^50 bytes after the status, which no object has",
         }
     }
 
@@ -77,6 +80,7 @@ impl Fault {
             Fault::NotHttp => "not_http",
             Fault::BadStatus => "bad_status",
             Fault::BadSize => "bad_size",
+            Fault::HugeSize => "huge_size",
         }
     }
 }
@@ -130,7 +134,7 @@ pub fn parse_with<'line>(line: &'line [u8], clock: &mut Clock) -> Result<Entry<'
     let (status, rest) = word(rest);
     let status = status_code(status).ok_or(Fault::BadStatus)?;
     let (bytes, rest) = word(rest);
-    let bytes = size(bytes).ok_or(Fault::BadSize)?;
+    let bytes = size(bytes)?;
     let user_agent = quoted(rest, is_end).and_then(|(_referer, rest)| quoted(rest, is_end)).map(|(agent, _)| agent);
     Ok(Entry { client, time_s, method, target, status, bytes, user_agent })
 }
@@ -219,11 +223,19 @@ fn status_code(bytes: &[u8]) -> Option<u16> {
     Some(u16::from(hundreds - b'0') * 100 + u16::from(tens - b'0') * 10 + u16::from(ones - b'0'))
 }
 
-fn size(bytes: &[u8]) -> Option<Option<u64>> {
+/// 2^50 bytes: no object is larger.
+const MAX_BYTES: u64 = 1 << 50;
+
+fn size(bytes: &[u8]) -> Result<Option<u64>, Fault> {
     if bytes == b"-" {
-        return Some(None);
+        return Ok(None);
     }
-    number(bytes).map(Some)
+    match number(bytes) {
+        Some(number) if number <= MAX_BYTES => Ok(Some(number)),
+        // Also of more digits than fit 64 bits.
+        _ if !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit) => Err(Fault::HugeSize),
+        _ => Err(Fault::BadSize),
+    }
 }
 
 /// A decimal number of at least one digit that fits 64 bits.
@@ -375,7 +387,8 @@ mod tests {
             (&good.replace("200 5", ""), Fault::BadStatus),
             (&good.replace("200 5", "200"), Fault::BadSize),
             (&good.replace("200 5", "200 5k"), Fault::BadSize),
-            (&good.replace("200 5", "200 99999999999999999999"), Fault::BadSize),
+            (&good.replace("200 5", "200 99999999999999999999"), Fault::HugeSize),
+            (&good.replace("200 5", "200 1000000000000000000"), Fault::HugeSize),
             (&good.replace("200 5", "200 -5"), Fault::BadSize),
         ];
         for (line, fault) in cases {
@@ -423,7 +436,7 @@ mod tests {
             method in "[A-Z]{1,10}",
             target in "/[!#-\\[\\]-~]{0,60}",
             status in 100_u16..600,
-            bytes in proptest::option::of(any::<u64>()),
+            bytes in proptest::option::of(0..=MAX_BYTES),
             agent in "[ !#-\\[\\]-~]{0,40}",
         ) {
             let format = time::macros::format_description!(

@@ -32,7 +32,7 @@ const SPARE_BYTES: u64 = 16 << 20;
 /// # Errors
 /// `root` cannot be written, or its file system has not enough space (checked before anything is written).
 pub fn write(site: &Site, root: &Path) -> Result<()> {
-    let corpus_bytes: u64 = site.files.iter().map(|file| file.bytes).sum();
+    let corpus_bytes = site.files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.bytes));
     make_directory(root)?;
     check_space(root, corpus_bytes, site.files.len() as u64).or_exit(Exit::Environment)?;
     let progress = progress(corpus_bytes);

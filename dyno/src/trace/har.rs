@@ -1,6 +1,7 @@
 //! `--har`: a browser's recording as traffic. Each user visits the recorded pages in order; a batch of requests that the browser
 //! had outstanding together is a page of the engine, fetched over the user's connections.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -13,11 +14,15 @@ use super::replay::{Replay, Target};
 use super::summary::HarSummary;
 use super::{Parts, objects};
 use crate::experiment::job::{HarSpec, NamesSpec, ReplaySpec};
+use crate::foreign::quoted;
 
 pub(super) mod document;
 
 /// Largest file that is read: the texts of responses in it are passed over, but must be read.
 const MAX_FILE_BYTES: u64 = 1 << 30;
+
+/// Most sites that a message names.
+const SITES_NAMED: usize = 10;
 
 /// What a recording becomes.
 pub(super) struct Made {
@@ -39,7 +44,7 @@ pub(super) fn make(path: &Path, spec: &HarSpec) -> Result<Made> {
         total > 0,
         "the HAR file {} has no request to {origin}; its sites are {}",
         path.display(),
-        origins(&document).join(", ")
+        quoted_sites(&document)
     );
     let requests = total as u64 * u64::from(spec.users);
     ensure!(spec.users > 0, "the workload needs at least one user");
@@ -69,12 +74,15 @@ fn site_of(document: &Document, wanted: Option<&str>) -> Option<String> {
     Some(wanted.map_or_else(|| first.origin.clone(), |origin| origin.trim_end_matches('/').to_ascii_lowercase()))
 }
 
-fn origins(document: &Document) -> Vec<String> {
-    let mut origins: Vec<String> =
-        document.pages.iter().flatten().flatten().map(|exchange| exchange.origin.clone()).collect();
-    origins.sort_unstable();
-    origins.dedup();
-    origins
+/// The sites of the recording for a message, the first few of them.
+fn quoted_sites(document: &Document) -> String {
+    let sites: BTreeSet<&str> =
+        document.pages.iter().flatten().flatten().map(|exchange| exchange.origin.as_str()).collect();
+    let mut named: Vec<String> = sites.iter().take(SITES_NAMED).map(|site| quoted(site)).collect();
+    if sites.len() > SITES_NAMED {
+        named.push(format!("and {} more", sites.len() - SITES_NAMED));
+    }
+    named.join(", ")
 }
 
 /// What of the recording went to `origin`, without empty pages and batches, and how many requests did not.

@@ -9,11 +9,14 @@ use super::access_log::{Entry, Fault};
 use super::objects::Objects;
 use super::replay::{Hit, Method, Replay, Response};
 use super::scan::LogScan;
+use crate::foreign::clipped;
 
 /// Examples kept of each kind of malformed line.
 const EXAMPLES: usize = 3;
 /// Characters kept of an example.
 const EXAMPLE_CHARACTERS: usize = 160;
+/// Characters kept of a client: names of hosts have up to 253 (RFC 1035 section 2.3.4, written out).
+const CLIENT_CHARACTERS: usize = 253;
 /// Distinct methods counted by name; forged ones must not fill the memory.
 const METHODS: usize = 32;
 /// The name under which the others are counted: in lower case, which no method in the table has by chance.
@@ -94,6 +97,13 @@ pub struct Busy {
     pub client: String,
     /// Its requests.
     pub hits: u64,
+}
+
+impl Busy {
+    /// A client by its bytes in the log.
+    pub(super) fn new(client: &[u8], hits: u64) -> Busy {
+        Busy { client: clipped(client.escape_ascii().map(char::from), CLIENT_CHARACTERS), hits }
+    }
 }
 
 /// A client with more than this share of the requests may be many users, or none.
@@ -215,7 +225,7 @@ impl Counts {
         let (count, examples) = self.faults.entry(fault).or_default();
         *count += 1;
         if examples.len() < EXAMPLES {
-            let text: String = line.escape_ascii().map(char::from).take(EXAMPLE_CHARACTERS).collect();
+            let text = clipped(line.escape_ascii().map(char::from), EXAMPLE_CHARACTERS);
             examples.push(Example { line: self.lines, text });
         }
     }
@@ -338,5 +348,5 @@ fn busiest(clients: &[(u64, &[u8])]) -> Vec<Busy> {
     // By name where equally busy, so that the order is always the same.
     clients.sort_unstable_by(|one, other| other.0.cmp(&one.0).then(one.1.cmp(other.1)));
     clients.truncate(BUSIEST);
-    clients.iter().map(|(hits, client)| Busy { client: client.escape_ascii().to_string(), hits: *hits }).collect()
+    clients.iter().map(|(hits, client)| Busy::new(client, *hits)).collect()
 }

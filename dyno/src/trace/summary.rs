@@ -120,8 +120,10 @@ impl Summary {
             closes: count(|request| request.close_after),
             objects: workload.objects.len() as u64,
             files: files.len() as u64,
-            corpus_bytes: files.iter().map(|file| file.bytes).sum(),
-            response_bytes: responses.iter().map(|(bytes, uses)| bytes * uses).sum(),
+            corpus_bytes: files.iter().fold(0, |sum, file| sum.saturating_add(file.bytes)),
+            response_bytes: responses
+                .iter()
+                .fold(0, |sum: u64, (bytes, uses)| sum.saturating_add(bytes.saturating_mul(*uses))),
             response_size_bytes: Sizes::of(responses),
             file_size_bytes: Sizes::of(files.iter().map(|file| (file.bytes, 1)).collect()),
             har: None,

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::log_summary::LogSummary;
 use super::summary::{Sizes, Summary};
+use crate::foreign::quoted;
 
 impl fmt::Display for Summary {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,7 +31,7 @@ impl fmt::Display for Summary {
         lines.add("responses", &format!("{}: {}", bytes(self.response_bytes), sizes(&self.response_size_bytes)))?;
         lines.add("files", &format!("{}: {}", bytes(self.corpus_bytes), sizes(&self.file_size_bytes)))?;
         if let Some(har) = &self.har {
-            lines.add("recording", &format!("{} pages of {}", count(har.pages), har.origin))?;
+            lines.add("recording", &format!("{} pages of {}", count(har.pages), quoted(&har.origin)))?;
             lines.add("left out", &format!("{} requests to other sites", count(har.other_origins)))?;
             lines.add("", &format!("{} entries that no server answered", count(har.not_requested)))?;
         }

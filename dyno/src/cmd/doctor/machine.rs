@@ -7,6 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::{Check, Verdict};
 use crate::servers::cgroup::Cgroup;
+use crate::servers::quota;
 
 /// Connections of a usual run, with room to spare.
 const OPEN_FILES_WANTED: u64 = 4096;
@@ -25,6 +26,7 @@ pub fn checks() -> Vec<Check> {
         Some(judge_governor(read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").as_deref())),
         read("/proc/stat").map(|text| judge_steal(&text)),
         Some(judge_accounting(Cgroup::create().map(drop), read("/proc/self/schedstat").as_deref())),
+        Some(judge_quota(quota::require())),
         Some(judge_open_files(limit.current.unwrap_or(unlimited), limit.maximum.unwrap_or(unlimited))),
         read("/proc/sys/net/ipv4/ip_local_port_range")
             .and_then(|range| judge_ports(&range, &read("/proc/net/sockstat")?)),
@@ -123,6 +125,18 @@ fn judge_accounting(cgroup: anyhow::Result<()>, schedstat: Option<&str>) -> Chec
     }
 }
 
+fn judge_quota(quota: anyhow::Result<()>) -> Check {
+    match quota {
+        Ok(()) => Check::ok("CPU quota", "CPU time of servers can be limited"),
+        Err(error) => Check::but(
+            "CPU quota",
+            Verdict::Note,
+            format!("{error:#}"),
+            "without it configurations with slow processors are left out, and backends of a cluster that share CPUs have no defined capacity",
+        ),
+    }
+}
+
 fn judge_open_files(soft: u64, hard: u64) -> Check {
     let finding = format!("ulimit -n: soft {soft}, hard {hard}");
     if hard < OPEN_FILES_WANTED {
@@ -216,6 +230,7 @@ mod tests {
             (judge_steal("cpu  100 0 100 700 0 0 0 100 0 0\n"), Verdict::Warn),
             (judge_accounting(refused(), Some("1 2 3")), Verdict::Note),
             (judge_accounting(refused(), None), Verdict::Fail),
+            (judge_quota(refused()), Verdict::Note),
             (judge_open_files(256, 1024), Verdict::Warn),
             (judge_ports("50000 60000", &tcp(0)).unwrap(), Verdict::Warn),
             (judge_ports("20000 60000", &tcp(30_000)).unwrap(), Verdict::Warn),

@@ -1,6 +1,6 @@
 //! Everything that can be known to be wrong before anything is started, each with its remedy.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_tls::suite::KeyExchange;
@@ -10,7 +10,7 @@ use super::configuration::{check_combination, check_hardware, setting};
 use super::{ConfigurationModel, Experiment, ServerName, Tls};
 use crate::experiment::job::WorkloadSpec;
 use crate::experiment::schedule::{ROUNDS_MIN, TURNS_MAX};
-use crate::servers::{CertificateKind, Wanted};
+use crate::servers::{CertificateKind, Wanted, listening};
 
 impl Experiment {
     /// Checks everything that can be known before anything is started.
@@ -82,12 +82,35 @@ impl Experiment {
         self.check_ports(address)?;
         for text in [Some(address), self.server.plain_address.as_deref()].into_iter().flatten() {
             let example = text.replace("{port}", "1").replace("{plain_port}", "2");
-            example.parse::<SocketAddr>().with_context(|| {
+            let example: SocketAddr = example.parse().with_context(|| {
                 format!(
                     "`{text}` is not an address; expected IP:PORT, for example 127.0.0.1:8443 or 127.0.0.1:{{port}}"
                 )
             })?;
+            self.check_reach(text, example.ip())?;
         }
+        Ok(())
+    }
+
+    /// A server with no-ops must not be reachable, and one that tlsdyno does not start cannot have any. In a network namespace of its own, whose
+    /// addresses are not ours, it may listen where --allow-insecure-listen says that this is known.
+    fn check_reach(&self, text: &str, ip: IpAddr) -> Result<()> {
+        if self.server.allow_insecure_listen || listening::is_loopback(ip) {
+            return Ok(());
+        }
+        ensure!(
+            listening::is_of_this_host(ip),
+            "`{text}` is no address of this host: a server on another host can be loaded (`tlsdyno load`, `tlsdyno reuse`), not ablated, because \
+             tlsdyno must start it; give an address on loopback, for example 127.0.0.1:{{port}}, or --allow-insecure-listen if the command starts \
+             it in an isolated network namespace"
+        );
+        let alters = |model: &ConfigurationModel| model.needs_provider() || model.needs_shim();
+        // Without configurations it is the usual ones, which switch stages off.
+        ensure!(
+            !self.configurations.is_empty() && !self.configurations.iter().any(alters),
+            "other hosts can reach `{text}`, where parts of the server's cryptography will be switched off; let it listen on loopback only, for \
+             example 127.0.0.1:{{port}}, or give --allow-insecure-listen if this network is isolated"
+        );
         Ok(())
     }
 

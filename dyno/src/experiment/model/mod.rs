@@ -280,6 +280,11 @@ mod tests {
         assert!(ports("x {port}", "127.0.0.1:{port}", Some("127.0.0.1:80")).contains("mix a chosen port"));
         assert!(ports("x {port}", "127.0.0.1:{port}", Some("127.0.0.1:{plain_port}")).contains("put {plain_port}"));
         assert!(ports("x {port}", "127.0.0.1:443", None).contains("is fixed: write {port} in --address"));
+        assert!(ports("x {port}", "0.0.0.0:{port}", None).contains("other hosts can reach `0.0.0.0:{port}`"));
+        let plain = Some("0.0.0.0:{plain_port}");
+        assert!(ports("x {port} {plain_port}", "127.0.0.1:{port}", plain).contains("--allow-insecure-listen"));
+        // RFC 5737: an address of nobody.
+        assert!(ports("x {port}", "203.0.113.7:{port}", None).contains("can be loaded (`tlsdyno load`"));
         assert!(with(&|e| e.load.reuse_percent = Some(101.0)).contains("between 0 and 100"));
         assert!(with(&|e| e.measure.time_s = 0.1).contains("--time"));
         assert!(with(&|e| e.configurations = vec![ConfigurationModel::as_is(); 2]).contains("exactly one"));
@@ -289,6 +294,23 @@ mod tests {
         let renamed = ConfigurationModel { name: "y".into(), idle_provider: true, ..configurations[1].clone() };
         let configurations = [configurations[0].clone(), configurations[1].clone(), renamed];
         assert!(with(&|e| e.configurations = configurations.to_vec()).contains("`x` and `y` are the same"));
+    }
+
+    #[test]
+    fn who_knows_the_network_may_listen_beyond_loopback() {
+        let at = |address: &str, allow_insecure_listen, configurations| {
+            let (command, address) = (Some("x {docroot} {port}".to_owned()), Some(address.to_owned()));
+            let server =
+                Server { kind: ServerName::Command, command, address, allow_insecure_listen, ..Server::default() };
+            Experiment { server, configurations, ..Experiment::default() }.check()
+        };
+        let no_kdf = vec![ConfigurationModel::as_is(), ConfigurationModel::without("no kdf", [Stage::Kdf])];
+        assert!(at("0.0.0.0:{port}", false, no_kdf.clone()).is_err());
+        at("0.0.0.0:{port}", true, no_kdf.clone()).unwrap();
+        at("203.0.113.7:{port}", true, no_kdf.clone()).unwrap();
+        at("[::1]:{port}", false, no_kdf).unwrap();
+        let untouched = vec![ConfigurationModel::as_is(), ConfigurationModel::plain_http()];
+        at("0.0.0.0:{port}", false, untouched).unwrap();
     }
 
     /// An experiment with every table.

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
+use crate::interrupt;
 use crate::servers::{ServerKind, ServerSpec, listening};
 
 /// How long a server of ours may take until it listens.
@@ -25,6 +26,7 @@ impl super::Instance {
         };
         let limit = Instant::now() + patience;
         loop {
+            interrupt::check_this_process().context("stopped while the server was starting")?;
             if let Some(status) = self.supervised.ended().map(str::to_owned) {
                 bail!("the server did not start ({status}); it said:\n{}", self.last_words());
             }

@@ -1,12 +1,14 @@
 //! A HAR file (HTTP Archive 1.2, what a browser's developer tools save) as the batches of requests that the browser made.
 //!
 //! Files come from many tools and are edited by hand: what is not needed is passed over, what is missing is taken as unknown, and
-//! only what makes a request unknowable (no URL, no time) is an error. The file depends on serde and time alone, so that the
-//! fuzzer can build it.
+//! only what makes a request unknowable (no URL, no time, no believable size) is an error. The file depends on serde, time and `foreign.rs` alone,
+//! so that the fuzzer can build it.
 
 use serde::Deserialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+
+use crate::foreign::quoted;
 
 /// One request with its response, as the browser recorded it.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,8 +89,17 @@ struct Content {
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// It is no JSON, or not that of a HAR file.
-    #[error("it is not a HAR file ({0}); save one with the network tab of a browser's developer tools")]
-    Json(#[from] serde_json::Error),
+    #[error(
+        "it is not a HAR file (line {line}, column {column}: {said}); save one with the network tab of a browser's developer tools"
+    )]
+    Json {
+        /// Where, from 1.
+        line: usize,
+        /// Where in the line, from 1.
+        column: usize,
+        /// What is wrong there; the file's own text in it may be long.
+        said: String,
+    },
     /// A time cannot be understood.
     #[error("its entry {entry} begins at `{text}`, which is no time like 2026-11-20T19:00:00.123Z")]
     Time {
@@ -97,6 +108,25 @@ pub enum Fault {
         /// What stands there.
         text: String,
     },
+    /// A size is no size of an object.
+    #[error(
+        "its entry {entry} has a size of {bytes} bytes, more than 2^50; correct it in the file, or write -1 where it is not known"
+    )]
+    Size {
+        /// Which entry, from 1.
+        entry: usize,
+        /// What stands there.
+        bytes: f64,
+    },
+}
+
+impl From<serde_json::Error> for Fault {
+    fn from(error: serde_json::Error) -> Fault {
+        let (line, column) = (error.line(), error.column());
+        let said = error.to_string();
+        let what = said.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&said);
+        Fault::Json { line, column, said: quoted(what) }
+    }
 }
 
 /// Reads a HAR file.
@@ -109,12 +139,13 @@ pub fn parse(bytes: &[u8]) -> Result<Document, Fault> {
     let mut document = Document::default();
     let mut exchanges: Vec<(Option<String>, Exchange)> = Vec::new();
     for (index, entry) in file.log.entries.into_iter().enumerate() {
-        let began_ms = milliseconds(&entry.started_date_time).ok_or_else(|| Fault::Time {
-            entry: index + 1,
-            text: entry.started_date_time.chars().take(80).collect(),
-        })?;
+        let began_ms = milliseconds(&entry.started_date_time)
+            .ok_or_else(|| Fault::Time { entry: index + 1, text: quoted(&entry.started_date_time) })?;
         match exchange(&entry, began_ms) {
-            Some(exchange) => exchanges.push((entry.pageref, exchange)),
+            Some(exchange) => {
+                refuse_sizes(&entry, index + 1)?;
+                exchanges.push((entry.pageref, exchange));
+            }
             None => document.not_requested += 1,
         }
     }
@@ -152,6 +183,16 @@ fn exchange(entry: &Entry, began_ms: i64) -> Option<Exchange> {
 const MAX_MS: f64 = 86_400_000.0;
 /// 2^50 bytes: no object is larger.
 const MAX_BYTES: f64 = 1_125_899_906_842_624.0;
+
+/// Refuses sizes beyond [`MAX_BYTES`]: taken for unknown, they would become 0.
+fn refuse_sizes(entry: &Entry, number: usize) -> Result<(), Fault> {
+    let content = entry.response.content.as_ref();
+    let sizes = [entry.request.body_size, entry.response.body_size, content.and_then(|content| content.size)];
+    match sizes.into_iter().flatten().find(|bytes| *bytes > MAX_BYTES) {
+        Some(bytes) => Err(Fault::Size { entry: number, bytes }),
+        None => Ok(()),
+    }
+}
 
 /// A size in bytes; HAR writes -1 for an unknown one.
 fn size(value: Option<f64>) -> Option<u64> {
@@ -284,6 +325,29 @@ mod tests {
         assert!(parse(&undated).unwrap_err().to_string().contains("entry 1 begins at `yesterday"));
         let marked = [b"\xef\xbb\xbf".to_vec(), har(&[])].concat();
         assert_eq!(parse(&marked).unwrap(), Document::default());
+    }
+
+    #[test]
+    fn a_size_beyond_belief_is_refused_not_taken_for_none() {
+        let good = entry("p", "https://a/", 0, 5, "");
+        for (from, to) in [("\"bodySize\": 100", "\"bodySize\": 1e18"), ("\"size\": 300", "\"size\": 1e18")] {
+            let error = parse(&har(&[good.clone(), good.replace(from, to)])).unwrap_err().to_string();
+            assert!(error.contains("entry 2 has a size of 1000000000000000000 bytes"), "{error}");
+        }
+        let cached = entry("p", "https://a/", 0, 5, "\"_fromCache\": \"disk\",").replace("300", "1e18");
+        assert_eq!(parse(&har(&[good, cached])).unwrap().not_requested, 1, "nothing is requested for it");
+    }
+
+    #[test]
+    fn a_long_text_where_it_does_not_belong_is_quoted_shortly() {
+        let long =
+            entry("p", "https://a/", 0, 5, "").replace("\"time\": 5", &format!("\"time\": \"{}\"", "x".repeat(9_000)));
+        let fault = parse(&har(&[long])).unwrap_err();
+        let error = format!("{:#}", anyhow::Error::from(fault));
+        assert!(error.contains("line 1, column 9") && error.contains("xxx…") && error.len() < 300, "{error}");
+        let time = entry("p", "https://a/", 0, 5, "").replace("2026-11-20T", &"y".repeat(9_000));
+        let error = parse(&har(&[time])).unwrap_err().to_string();
+        assert!(error.contains("yyy…") && error.len() < 300, "{error}");
     }
 
     proptest! {

@@ -292,6 +292,23 @@ fn malformed_lines_are_counted_by_reason_with_the_first_examples() {
 }
 
 #[test]
+fn sizes_that_no_object_has_are_malformed_not_zero() {
+    let good = line("192.0.2.1", "GET /a", 200, "1");
+    let huge =
+        ["1000000000000000000", "100000000000000000000"].map(|size| good.replace("200 1", &format!("200 {size}")));
+    let log = of_lines(&[&good, &huge[0], &huge[1]], &[]).unwrap().summary.log.unwrap();
+    assert_eq!((log.malformed[0].reason, log.malformed[0].lines, log.logged_bytes), ("huge_size", 2, 1));
+    assert!(log.warnings()[0].contains("2 have more than 2^50 bytes"), "{:?}", log.warnings());
+}
+
+#[test]
+fn long_names_of_clients_are_clipped() {
+    let site = of_lines(&[&line(&"h".repeat(3_000), "GET /a", 200, "1")], &[]).unwrap();
+    let client = site.summary.log.unwrap().busiest_clients[0].client.clone();
+    assert!(client.ends_with("h…") && client.chars().count() == 254, "{client}");
+}
+
+#[test]
 fn logs_without_usable_line_say_what_is_wrong() {
     let good = line("192.0.2.1", "GET /a", 200, "1");
     let message = |lines: &[&str], exclude: &[&str]| format!("{:#}", of_lines(lines, exclude).unwrap_err());

@@ -93,6 +93,6 @@ impl Users {
             .collect();
         users.sort_unstable_by(|one, other| other.0.cmp(&one.0).then(one.1.cmp(other.1)));
         users.truncate(BUSIEST);
-        users.iter().map(|(hits, name)| Busy { client: name.escape_ascii().to_string(), hits: *hits }).collect()
+        users.iter().map(|(hits, name)| Busy::new(name, *hits)).collect()
     }
 }
