@@ -219,7 +219,7 @@ impl Default for ClusterExperiment {
 }
 
 impl ClusterExperiment {
-    /// Reads an experiment file that extends no other and lies in `directory`: relative paths in it are relative to the file.
+    /// Reads an experiment file that extends no other and lies in `directory`: relative paths are relative to the file.
     ///
     /// # Errors
     /// It is no such TOML, or asks for what cannot be.
@@ -227,7 +227,7 @@ impl ClusterExperiment {
         toml::from_str::<ClusterExperiment>(text)?.completed(directory)
     }
 
-    /// What a file says, with all that follows from it. A relative path of a log or a recording is relative to `directory`.
+    /// What a file says, with all that follows from it. A path of a log or a recording is relative to `directory`.
     ///
     /// # Errors
     /// It asks for what cannot be.

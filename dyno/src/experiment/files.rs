@@ -1,4 +1,5 @@
-//! Experiments as files: the user's own, and those of the repository by name, so that the installed program has them too.
+//! Experiments as files: the user's own, and those of the repository by name, so that the installed program has them
+//! too.
 
 mod merge;
 mod source;

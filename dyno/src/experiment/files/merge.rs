@@ -89,8 +89,8 @@ fn is_of_another_kind(base: &DeTable, own: &DeTable) -> bool {
     kind(own).is_some_and(|own| kind(base).is_some_and(|base| base != own))
 }
 
-/// Entries of the same name are merged where the inherited one stands, others appended. A name that `own` has twice stays there twice,
-/// so that the experiment's check refuses it.
+/// Entries of the same name are merged where the inherited one stands, others appended. A name that `own` has twice
+/// stays there twice, so that the experiment's check refuses it.
 fn merged_entries<'t>(base: DeArray<'t>, own: DeArray<'t>, name_key: &str) -> DeArray<'t> {
     let mut entries: Vec<Spanned<DeValue>> = base.into_iter().collect();
     let mut free = vec![true; entries.len()];
@@ -218,7 +218,7 @@ fn rename_all<'t>(base: &mut DeTable<'t>, renamed: Spanned<DeValue<'t>>) -> Resu
         };
         let Some((array, old)) = path.split_once('.').filter(|(array, _)| name_key(array).is_some()) else {
             return Err(fault(format!(
-                "`rename` names `{path}`; only entries have names that can change, for example `configuration.no cipher`"
+                "`rename` names `{path}`; only entries have names to change, for example `configuration.no cipher`"
             )));
         };
         if !rename(base, array, old, &new) {
@@ -317,7 +317,8 @@ tls = { tickets = false, version = "1.2" }
         let own = "configuration = [{ name = \"new\" }, { name = \"no RSA\", tls = { tickets = true } }]";
         let expected = table(
             "configuration = [{ name = \"as is\" }, \
-             { name = \"no RSA\", noop = [\"authentication\"], tls = { tickets = true, version = \"1.2\" } }, { name = \"new\" }]",
+             { name = \"no RSA\", noop = [\"authentication\"], tls = { tickets = true, version = \"1.2\" } }, \
+             { name = \"new\" }]",
         );
         assert_eq!(changed(own)["configuration"], expected["configuration"]);
         let own = "[[comparison]]\nquestion = \"1.5 times?\"\npaper = \"yes\"";

@@ -44,7 +44,8 @@ impl Source {
         match all.filter(|(full, _)| matches(full)).collect::<Vec<_>>()[..] {
             [(full, text)] => Ok(Source::new(full, text)),
             [] => bail!(
-                "there is no file {name}, and no experiment of that name; `tlsdyno run --list` shows those that there are"
+                "there is no file {name}, and no experiment of that name; `tlsdyno run --list` shows those that there \
+                 are"
             ),
             _ => bail!(
                 "`{name}` is the name of several experiments; write the folder too, as `tlsdyno run --list` shows"

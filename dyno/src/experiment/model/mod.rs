@@ -88,12 +88,12 @@ impl Default for Experiment {
 }
 
 impl Experiment {
-    /// Reads an experiment file that extends no other and lies in `directory`: relative paths in it are relative to the file.
+    /// Reads an experiment file that extends no other and lies in `directory`: relative paths are relative to the file.
     pub fn from_toml(text: &str, directory: &Path) -> Result<Experiment> {
         toml::from_str::<Experiment>(text)?.completed(directory)
     }
 
-    /// What a file says, with all that follows from it. A relative path of a log or a recording is relative to `directory`.
+    /// What a file says, with all that follows from it. A path of a log or a recording is relative to `directory`.
     ///
     /// # Errors
     /// It asks for what cannot be.
