@@ -1,8 +1,9 @@
 # Two commands do all set-up: `make demo` runs the main job, `make test` passes the tests. Both install what is missing.
+# `make check` is for between two edits.
 CARGO ?= cargo
 TLSDYNO = $(or $(CARGO_TARGET_DIR),./target)/release/tlsdyno
 
-.PHONY: demo test build install bench papers test-openssl test-distributions clean
+.PHONY: demo test check build install bench papers test-openssl test-distributions clean
 
 demo: ## run the main job on the built-in server and write report.html
 	scripts/install-packages demo
@@ -14,6 +15,12 @@ test: ## everything that continuous integration runs
 	$(CARGO) fmt --all --check
 	TLSDYNO_WERROR=1 $(CARGO) clippy --workspace --all-targets -- -D warnings
 	TLSDYNO_WERROR=1 $(CARGO) test --workspace
+
+check: ## what is quick of it: format, lint, unit tests, tidiness; a minute, without servers
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) test --quiet --workspace --lib --bins
+	$(CARGO) run --quiet -p xtask -- tidy
 
 build: ## the release binary
 	scripts/install-packages build

@@ -28,14 +28,16 @@ fn main() {
         &out.join("tlsdyno-shim.so"),
         &["-Wl,-z,nodelete,-z,relro,-z,now", "-Wl,--no-as-needed", "-lssl", "-lcrypto", "-ldl"],
     );
-    list_experiments(&native.join("../experiments"), &out.join("experiments.rs"));
+    let experiments = native.join("../experiments");
+    list_experiments(&experiments, &["modern", "papers"], &out.join("experiments.rs"));
+    list_experiments(&experiments, &["bases"], &out.join("bases.rs"));
 }
 
-/// Writes a Rust array of name (`papers/coarfa-2006-fig7`) and text of every experiment that a user may want to run by name.
-fn list_experiments(folder: &Path, list: &Path) {
+/// Writes a Rust array of name (`papers/coarfa-2006-fig7`) and text of every experiment in these folders.
+fn list_experiments(folder: &Path, groups: &[&str], list: &Path) {
     let folder = folder.canonicalize().expect("the repository has experiments");
     let mut entries = String::new();
-    for group in ["modern", "papers"] {
+    for group in groups {
         let group_folder = folder.join(group);
         println!("cargo::rerun-if-changed={}", group_folder.display());
         for path in files_ending(&group_folder, "toml") {

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tlsdyno::experiment::model::{Accelerator, Experiment, ServerName, Tls};
+use tlsdyno::experiment::files::{AnyExperiment, find};
+use tlsdyno::experiment::model::{Accelerator, ServerName, Tls};
 use tlsdyno::report::remedies::configuration_lines;
 use tlsdyno::servers::{CertificateKind, SessionCache, TicketKeys, certificates, directives, programs};
 use tlsdyno::stats::answers::RemedyAnswer;
@@ -227,11 +228,10 @@ fn servers_with_the_printed_ticket_keys_share_them() {
 #[test]
 fn each_server_accepts_the_lines_of_every_remedy() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments/modern/remedies.toml");
-    let text = fs::read_to_string(&path).unwrap();
     let files = Files::new();
     let mut seen = 0;
     for server in SERVERS.into_iter().chain([ServerName::ApachePrefork]) {
-        let mut experiment = Experiment::from_toml(&text, path.parent().unwrap()).unwrap();
+        let Ok(AnyExperiment::Server(mut experiment)) = find(&path) else { panic!("{}", path.display()) };
         experiment.server.kind = server;
         let record = Record { experiment: Some(experiment.clone()), ..Record::begun_now("", 1) };
         for remedy in experiment.remedies {

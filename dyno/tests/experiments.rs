@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tlsdyno::experiment::files::AnyExperiment;
+use tlsdyno::experiment::files::{AnyExperiment, find};
 use tlsdyno::experiment::model::{ConfigurationModel, Experiment};
 use tlsdyno::servers::SessionCache;
 use tlsdyno_tls::{Stage, StageSet};
@@ -22,9 +22,8 @@ fn files(name: &str) -> Vec<PathBuf> {
 
 #[test]
 fn every_experiment_of_the_repository_is_sound() {
-    for path in ["papers", "modern", "smoke"].iter().flat_map(|name| files(name)) {
-        let text = std::fs::read_to_string(&path).unwrap();
-        let experiment = AnyExperiment::from_toml(&text, path.parent().unwrap());
+    for path in ["bases", "papers", "modern", "smoke"].iter().flat_map(|name| files(name)) {
+        let experiment = find(&path);
         let experiment = experiment.unwrap_or_else(|error| panic!("{}: {error:#}", path.display()));
         assert!(experiment.question().ends_with('?'), "{}: the question is no question", path.display());
     }
@@ -74,9 +73,10 @@ fn check_result(result: &serde_json::Value, path: &Path) {
 }
 
 fn read(path: &Path) -> Experiment {
-    let text = std::fs::read_to_string(path).unwrap();
-    let experiment = Experiment::from_toml(&text, path.parent().unwrap());
-    experiment.unwrap_or_else(|error| panic!("{}: {error:#}", path.display()))
+    match find(path) {
+        Ok(AnyExperiment::Server(experiment)) => experiment,
+        other => panic!("{}: {other:?}", path.display()),
+    }
 }
 
 /// The stages off in a configuration, as the paper's setting has them: with static RSA there is no key agreement.

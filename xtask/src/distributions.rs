@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::tlsdyno::{Example, workspace};
+use crate::tlsdyno::{build, workspace};
 use mirror::Mirror;
 use root::Root;
 
@@ -44,7 +44,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         is_root,
         "only root may mount and change the root directory; run this as root (sudo make test-distributions)"
     );
-    let Example { tlsdyno, path: matrix } = Example::build("stage_matrix", false)?;
+    let tlsdyno = build()?;
+    let xtask = std::env::current_exe().context("find this program itself")?;
     let work = workspace().join("target/distributions");
     fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
     let checks: Vec<Check> = checks()?.into_iter().filter(|check| check.name.contains(&arguments.only)).collect();
@@ -55,7 +56,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for name in NAMES.into_iter().filter(wanted) {
         let root = Root::made(name, &work, Mirror::of_this_machine)?;
         root.require_running(&tlsdyno)?;
-        columns.push(Column { name, outcomes: outcomes(&root, &checks, [&tlsdyno, &matrix], &work)? });
+        columns.push(Column { name, outcomes: outcomes(&root, &checks, [&tlsdyno, &xtask], &work)? });
     }
     print!("{}", table(&checks, &columns));
     let failed = columns.iter().flat_map(|column| &column.outcomes).filter(|outcome| outcome.failure.is_some()).count();
@@ -73,7 +74,7 @@ struct Check {
 #[derive(Clone, Copy)]
 enum Program {
     Tlsdyno,
-    /// The example that makes docs/STAGES.md. It ends well whatever it finds.
+    /// This program, which makes the page docs/STAGES.md. It ends well whatever it finds.
     Matrix,
 }
 
@@ -156,12 +157,12 @@ fn outcomes(root: &Root, checks: &[Check], programs: [&Path; 2], work: &Path) ->
     Ok(outcomes)
 }
 
-fn tried(root: &Root, check: &Check, [tlsdyno, matrix]: [&Path; 2], log: &Path) -> Result<Outcome> {
+fn tried(root: &Root, check: &Check, [tlsdyno, xtask]: [&Path; 2], log: &Path) -> Result<Outcome> {
     let mut command = match check.program {
         Program::Tlsdyno => root.command(tlsdyno)?,
         Program::Matrix => {
-            let mut command = root.command(matrix)?;
-            command.arg(root.inside(tlsdyno)?);
+            let mut command = root.command(xtask)?;
+            command.env("TLSDYNO", root.inside(tlsdyno)?).args(["stage-matrix", "--print"]);
             command
         }
     };

@@ -15,6 +15,7 @@ mod reuse_matrix;
 mod soak;
 mod stage_matrix;
 mod statistics;
+mod tidy;
 mod tlsdyno;
 
 use std::process::ExitCode;
@@ -48,6 +49,8 @@ enum Task {
     Soak(soak::Arguments),
     /// Every stage on every server, for docs/STAGES.md
     StageMatrix(stage_matrix::Arguments),
+    /// What no compiler checks: lengths, leftovers, dead files, units; and lines of code by folder
+    Tidy(tidy::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Task::ReuseMatrix(arguments) => reuse_matrix::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::StageMatrix(arguments) => stage_matrix::run(&arguments),
+        Task::Tidy(arguments) => tidy::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -51,23 +51,31 @@ fn cargo_build(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// The program as users have it, whatever this one was built for.
+///
+/// # Errors
+/// It does not build.
+pub fn build_optimised() -> Result<PathBuf> {
+    cargo_build(&["--profile", "release"])?;
+    Ok(target().join("release/tlsdyno"))
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
+}
+
 /// An example of tlsdyno, and the program beside it.
 pub struct Example {
     /// The program that it gets as its first argument.
-    pub tlsdyno: PathBuf,
-    pub path: PathBuf,
+    tlsdyno: PathBuf,
+    path: PathBuf,
 }
 
 impl Example {
-    /// Builds both, optimised or for debugging, with what cargo says of that on standard error.
-    ///
-    /// # Errors
-    /// They do not build.
-    pub fn build(name: &str, is_optimised: bool) -> Result<Example> {
-        let (profile, directory) = if is_optimised { ("release", "release") } else { ("dev", "debug") };
-        cargo_build(&["--profile", profile, "--example", name])?;
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from);
-        let directory = target.join(directory);
+    /// Builds both for debugging, with what cargo says of that on standard error.
+    fn build(name: &str) -> Result<Example> {
+        cargo_build(&["--profile", "dev", "--example", name])?;
+        let directory = target().join("debug");
         Ok(Example { tlsdyno: directory.join("tlsdyno"), path: directory.join("examples").join(name) })
     }
 
@@ -76,7 +84,7 @@ impl Example {
     /// # Errors
     /// It does not build, or cannot be started.
     pub fn output(name: &str, arguments: &[String]) -> Result<Output> {
-        let Example { tlsdyno, path } = Example::build(name, false)?;
+        let Example { tlsdyno, path } = Example::build(name)?;
         let mut command = Command::new(&path);
         command.arg(tlsdyno).args(arguments).stderr(Stdio::inherit());
         command.output().with_context(|| format!("run {}", path.display()))

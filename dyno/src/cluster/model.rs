@@ -11,7 +11,7 @@ use tlsdyno_tls::Effort;
 
 use super::cell::Cell;
 use crate::experiment::job::WorkloadSpec;
-use crate::experiment::model::{Experiment, Measure, Server, ServerName, Tls};
+use crate::experiment::model::{Experiment, Measure, Server, ServerName, Tls, sentences};
 use crate::servers::dispatcher::Policy;
 use crate::servers::{ServerKind, SessionCache, TicketKeys};
 
@@ -49,7 +49,7 @@ pub struct Published {
     /// Authors, journal, figure.
     pub source: String,
     /// What is not as in the paper.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "sentences")]
     pub differences: Vec<String>,
     /// What it says.
     #[serde(default, rename = "statement")]
@@ -219,17 +219,24 @@ impl Default for ClusterExperiment {
 }
 
 impl ClusterExperiment {
-    /// Reads an experiment file, which lies in `directory`: relative paths in it are relative to the file.
+    /// Reads an experiment file that extends no other and lies in `directory`: relative paths are relative to the file.
     ///
     /// # Errors
     /// It is no such TOML, or asks for what cannot be.
     pub fn from_toml(text: &str, directory: &Path) -> Result<ClusterExperiment> {
-        let mut experiment: ClusterExperiment = toml::from_str(text)?;
-        if let WorkloadSpec::Trace { path, .. } | WorkloadSpec::Har { path, .. } = &mut experiment.workload {
+        toml::from_str::<ClusterExperiment>(text)?.completed(directory)
+    }
+
+    /// What a file says, with all that follows from it. A path of a log or a recording is relative to `directory`.
+    ///
+    /// # Errors
+    /// It asks for what cannot be.
+    pub fn completed(mut self, directory: &Path) -> Result<ClusterExperiment> {
+        if let WorkloadSpec::Trace { path, .. } | WorkloadSpec::Har { path, .. } = &mut self.workload {
             *path = directory.join(&*path);
         }
-        experiment.check()?;
-        Ok(experiment)
+        self.check()?;
+        Ok(self)
     }
 
     /// The experiment as a file that [`ClusterExperiment::from_toml`] reads back.

@@ -112,8 +112,7 @@ fn change(measure: &mut Measure, tls: &mut Tls, args: &Args) {
 fn listing() -> Result<String> {
     let widest = files::EMBEDDED.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for (name, toml) in files::EMBEDDED {
-        let experiment = AnyExperiment::from_toml(toml, Path::new(".")).with_context(|| format!("in {name}"))?;
+    for (name, experiment) in files::all()? {
         text.push_str(&format!("{name:widest$}  {:>4.0} s  {}\n", experiment.measure().time_s, experiment.question()));
     }
     Ok(text)

@@ -1,26 +1,24 @@
 //! The experiment: its model, how it is planned, run and verified.
 
-mod admission;
+pub mod admission;
 mod control_characters;
 pub mod cpus;
 pub mod credentials;
 pub mod exchange;
 pub mod files;
 pub mod hardware;
-pub mod instructions;
 pub mod job;
 pub mod journal;
 pub(crate) mod lines;
 pub(crate) mod load_process;
 pub(crate) mod manifest;
-pub mod matrix;
 pub mod model;
 pub mod observer;
 pub mod occurrence;
 mod pace;
 pub mod preflight;
 pub mod recording;
-mod rig;
+pub mod rig;
 pub mod run;
 pub mod schedule;
 mod stock;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::Experiment;
+use super::{Experiment, sentences};
 
 /// A share of the cost of a hit: what the step from one configuration to another saves, relative to the untouched server
 /// (Coarfa et al. 2006 section 3, Amdahl's law): `T_as_is * (1/T_on - 1/T_off)`, and `(c_on - c_off) / c_as_is` for CPU.
@@ -67,6 +67,7 @@ pub struct PaperModel {
     #[serde(deserialize_with = "numbers_or_nan")]
     pub shares_percent: BTreeMap<String, Vec<f64>>,
     /// What is not as in the paper, one sentence each.
+    #[serde(deserialize_with = "sentences")]
     pub differences: Vec<String>,
 }
 

@@ -54,7 +54,7 @@ impl Experiment {
     ///
     /// # Errors
     /// What it has instead, or which server has what is wanted.
-    pub(in crate::experiment) fn check_sessions(&self, tls: &Tls, workers: u32) -> Result<()> {
+    pub fn check_sessions(&self, tls: &Tls, workers: u32) -> Result<()> {
         let wanted = Wanted {
             session_cache: tls.session_cache,
             tickets: tls.tickets,

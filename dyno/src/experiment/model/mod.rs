@@ -6,12 +6,14 @@ mod answers;
 mod check;
 mod configuration;
 mod load;
+mod sentences;
 mod server;
 mod tls;
 
 pub use answers::{ComparisonModel, PaperModel, RemedyModel, ShareModel};
 pub use configuration::{Accelerator, ConfigurationModel, Processors};
 pub use load::{Load, Measure};
+pub(crate) use sentences::sentences;
 pub use server::{Server, ServerName};
 pub use tls::{Tls, TlsChange};
 
@@ -86,16 +88,23 @@ impl Default for Experiment {
 }
 
 impl Experiment {
-    /// Reads an experiment file, which lies in `directory`: relative paths in it are relative to the file.
+    /// Reads an experiment file that extends no other and lies in `directory`: relative paths are relative to the file.
     pub fn from_toml(text: &str, directory: &Path) -> Result<Experiment> {
-        let mut experiment: Experiment = toml::from_str(text)?;
-        if let WorkloadSpec::Trace { path, .. } | WorkloadSpec::Har { path, .. } = &mut experiment.workload {
+        toml::from_str::<Experiment>(text)?.completed(directory)
+    }
+
+    /// What a file says, with all that follows from it. A path of a log or a recording is relative to `directory`.
+    ///
+    /// # Errors
+    /// It asks for what cannot be.
+    pub fn completed(mut self, directory: &Path) -> Result<Experiment> {
+        if let WorkloadSpec::Trace { path, .. } | WorkloadSpec::Har { path, .. } = &mut self.workload {
             *path = directory.join(&*path);
         }
         // Shares and comparisons may name the configurations of an ablation.
-        experiment.fill();
-        experiment.check()?;
-        Ok(experiment)
+        self.fill();
+        self.check()?;
+        Ok(self)
     }
 
     /// The experiment as a file that [`Experiment::from_toml`] reads back.

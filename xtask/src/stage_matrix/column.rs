@@ -1,20 +1,20 @@
-//! The stage × server matrix: every stage on a real server, checked as before a measurement, then with many connections at once whose
-//! bodies are compared byte for byte, and again after the server has reloaded its configuration (docs/STAGES.md is made from it).
+//! A column of the stage × server matrix: every stage on one real server, checked as before a measurement, then with many
+//! connections at once whose bodies are compared byte for byte, and again after the server has reloaded its configuration.
+//! `dyno/tests/shim_client.rs` holds a part of it with the tests.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use tlsdyno::experiment::admission::checks_of;
+use tlsdyno::experiment::cpus;
+use tlsdyno::experiment::exchange::exchange;
+use tlsdyno::experiment::job::WorkloadSpec;
+use tlsdyno::experiment::model::{ConfigurationModel, Experiment, Server, ServerName, Tls, TlsChange};
+use tlsdyno::experiment::preflight::{Check, compile};
+use tlsdyno::experiment::rig::Rig;
 use tlsdyno_tls::{Config, Session, Settings, Stage, Version};
-
-use super::admission::checks_of;
-use super::cpus;
-use super::exchange::exchange;
-use super::job::WorkloadSpec;
-use super::model::{ConfigurationModel, Experiment, Server, ServerName, Tls, TlsChange};
-use super::preflight::{Check, compile};
-use super::rig::Rig;
 
 /// Connections at once.
 pub const CONNECTIONS: usize = 64;

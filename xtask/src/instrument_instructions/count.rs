@@ -9,15 +9,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-
-use super::admission::checks_of;
-use super::cpus;
-use super::exchange::exchange;
-use super::job::WorkloadSpec;
-use super::model::{ConfigurationModel, Experiment, Load, Server, ServerName, Tls};
-use super::preflight::compile;
-use super::rig::{Rig, Stand};
-use crate::servers::Instance;
+use tlsdyno::experiment::admission::checks_of;
+use tlsdyno::experiment::cpus;
+use tlsdyno::experiment::exchange::exchange;
+use tlsdyno::experiment::job::WorkloadSpec;
+use tlsdyno::experiment::model::{ConfigurationModel, Experiment, Load, Server, ServerName, Tls};
+use tlsdyno::experiment::preflight::compile;
+use tlsdyno::experiment::rig::{Rig, Stand};
+use tlsdyno::servers::Instance;
 
 /// Connections before the first that counts: the first handshakes of each process fetch and allocate what later ones find.
 const WARM_UP: usize = 64;

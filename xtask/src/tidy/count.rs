@@ -1,0 +1,97 @@
+//! Lines of code by folder: neither blank, comment nor test.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use super::files::File;
+use super::reach::of_product;
+use super::source::{Language, without_tests};
+
+/// What is counted: the title, where its files are, and what they are written in. C is counted by itself, as all of
+/// `native`.
+const PARTS: [(&str, &str, Language); 8] = [
+    ("wire", "wire/src/", Language::Rust),
+    ("tls", "tls/src/", Language::Rust),
+    ("engine", "engine/src/", Language::Rust),
+    ("xtask", "xtask/src/", Language::Rust),
+    ("dyno/src", DYNO, Language::Rust),
+    ("native", "native/", Language::C),
+    ("experiments", "experiments/", Language::Toml),
+    ("scripts", "scripts/", Language::Shell),
+];
+/// Its folders are counted one by one, too.
+const DYNO: &str = "dyno/src/";
+
+/// Each part with its lines of code.
+pub fn table(files: &[File]) -> String {
+    let product = of_product(files);
+    let counted: Vec<(&File, usize)> =
+        files.iter().filter(|file| is_counted(file, &product)).map(|file| (file, lines_of_code(file))).collect();
+    let mut text = String::new();
+    for (title, folder, language) in PARTS {
+        let of_part =
+            || counted.iter().filter(|(file, _)| file.path.starts_with(folder) && file.language == Some(language));
+        let _ = writeln!(text, "{:>7}  {title}", of_part().map(|(_, lines)| lines).sum::<usize>());
+        let mut below: BTreeMap<&str, usize> = BTreeMap::new();
+        for (file, lines) in of_part().filter(|_| folder == DYNO) {
+            *below.entry(folder_of(&file.path[folder.len()..])).or_default() += lines;
+        }
+        for (name, lines) in below {
+            let _ = writeln!(text, "{:>7}    {name}", format!("({lines})"));
+        }
+    }
+    text
+}
+
+/// `experiment` of `experiment/run.rs` and of `experiment.rs`.
+fn folder_of(below: &str) -> &str {
+    match below.split_once('/') {
+        Some((folder, _)) => folder,
+        None => "files of its own",
+    }
+}
+
+fn is_counted(file: &File, product: &BTreeSet<&str>) -> bool {
+    let is_test = file.path.split('/').any(|part| part == "tests" || part == "tests.rs" || part.ends_with("_tests.rs"));
+    !is_test && (!file.is_rust() || product.contains(file.path.as_str()))
+}
+
+/// Those of one file.
+fn lines_of_code(file: &File) -> usize {
+    let code = file.code();
+    let code = if file.is_rust() { without_tests(&code) } else { code };
+    code.lines().filter(|line| !line.trim().is_empty()).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blank_lines_comments_and_tests_do_not_count() {
+        let lib =
+            "//! A crate.\n\nmod a; // declared\n/* not\n this */\nmod b;\n#[cfg(test)]\nmod tests {\n    fn c() {}\n}";
+        let files = [
+            ("wire/src/lib.rs", lib),
+            ("wire/src/a.rs", "const A: &str = \"\n// in a string\n\";\n"),
+            ("wire/src/b.rs", "#[cfg(test)]\nmod tests;\nfn d() {}\n"),
+            ("wire/src/b/tests.rs", "fn e() {}\n"),
+            ("wire/tests/f.rs", "fn f() {}\n"),
+            ("dyno/src/lib.rs", "mod g;\nmod h;\n"),
+            ("dyno/src/g/mod.rs", "fn g() {}\nfn i() {}\n"),
+            ("dyno/src/h.rs", "fn h() {}\n"),
+            ("native/shim/a.c", "/* a */\nint a;\n"),
+            ("native/tests/b.c", "int b;\n"),
+            ("experiments/papers/a.toml", "# Why\n\na = 1\n"),
+        ];
+        let table = table(&files.map(|(path, text)| File::new(path, text)));
+        let of =
+            |title: &str| table.lines().find(|line| line.ends_with(&format!(" {title}"))).unwrap().trim().to_owned();
+        assert_eq!(of("wire"), "6  wire", "{table}");
+        assert_eq!(of("dyno/src"), "5  dyno/src");
+        assert_eq!(of("g"), "(2)    g");
+        assert_eq!(of("files of its own"), "(3)    files of its own");
+        assert_eq!(of("native"), "1  native");
+        assert_eq!(of("experiments"), "1  experiments");
+    }
+}
