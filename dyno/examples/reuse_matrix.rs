@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use tlsdyno::servers::launch::set_own_executable;
 
-#[path = "../tests/reuse_matrix/mod.rs"]
+#[path = "../tests/traffic/reuse_matrix.rs"]
 mod reuse_matrix;
-#[path = "../tests/stacks/mod.rs"]
+#[path = "../tests/traffic/stacks/mod.rs"]
 mod stacks;
 
 use reuse_matrix::{Server, Sessions, measure};

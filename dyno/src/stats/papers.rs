@@ -1,5 +1,5 @@
 //! The arithmetic that connects throughputs with percentages, as the papers use it. Throughputs in any common unit,
-//! shares and gains as fractions. `tests/reference_pairs.rs` holds it against the published numbers.
+//! shares and gains as fractions. `tests/logic/reference_pairs.rs` holds it against the published numbers.
 
 /// Relative cost of what is switched off between configurations `on` and `off`, as a fraction of the time per hit of
 /// the server as is:

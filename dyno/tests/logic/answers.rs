@@ -1,0 +1,280 @@
+//! Named shares, comparisons, remedies, setup against data, and a paper's numbers beside ours: on made-up records with known truth.
+
+use crate::questions;
+
+use serde_json::Value;
+use tlsdyno::experiment::model::Processors;
+use tlsdyno::report::{self, Style, json, terminal};
+use tlsdyno::stats::shares::MISSING;
+use tlsdyno::stats::{Direction, Metric, Share, Summary, Verdict};
+use tlsdyno::store::Record;
+
+/// The record of the smallest experiment that asks everything.
+fn record() -> Record {
+    questions::record(12, 0.01)
+}
+
+/// The same record with `a` and `b` of the first comparison exchanged.
+fn turned(record: &Record) -> Record {
+    let mut record = record.clone();
+    let first = &mut record.experiment.as_mut().expect("kept").comparisons[0];
+    std::mem::swap(&mut first.a, &mut first.b);
+    record
+}
+
+fn share<'a>(summary: &'a Summary, name: &str, metric: Metric) -> &'a Share {
+    summary.shares.by(metric).find(|share| share.stage == name).unwrap_or_else(|| panic!("no share {name}"))
+}
+
+#[test]
+fn named_shares_are_the_steps_that_the_experiment_names() {
+    let summary = Summary::of(&record());
+    for metric in Metric::ALL {
+        let names: Vec<&str> = summary.shares.by(metric).map(|share| share.stage.as_str()).collect();
+        assert_eq!(names, ["RSA", "session cache", "what is left", MISSING]);
+        for (name, truth) in [("RSA", 50.0), ("session cache", 5.0), ("what is left", 30.0), (MISSING, 15.0)] {
+            let got = share(&summary, name, metric);
+            assert!((got.percent - truth).abs() < 2.0, "{name} by {metric:?}: {got:?}");
+            assert!(got.low < got.percent && got.percent < got.high, "{name} by {metric:?}: {got:?}");
+        }
+        let sum: f64 = summary.shares.by(metric).map(|share| share.percent).sum();
+        assert!((sum - 100.0).abs() < 1e-9);
+    }
+    assert!(share(&summary, "what is left", Metric::Cpu).left && !share(&summary, "RSA", Metric::Cpu).left);
+}
+
+#[test]
+fn a_share_whose_configuration_failed_is_missing_to_100_percent() {
+    let mut record = record();
+    let failed = record.configurations.iter().position(|of| of.name == "no RSA").expect("there");
+    record.configurations[failed].valid = false;
+    let summary = Summary::of(&record);
+    let missing = share(&summary, MISSING, Metric::Cpu);
+    assert_eq!(missing.without, ["RSA", "session cache"]);
+    assert!((missing.percent - 70.0).abs() < 2.0, "the session cache is a step from \"no RSA\": {missing:?}");
+    let text = terminal::results(&record, &summary, Style::PLAIN);
+    assert!(
+        text.contains("missing to 100 % (with RSA, session cache)")
+            && text.contains("no share of its own for RSA, session cache"),
+        "{text}"
+    );
+}
+
+#[test]
+fn comparisons_say_which_serves_more_or_that_it_is_undecided() {
+    let summary = Summary::of(&record());
+    let [rsa, same, gone] = &summary.answers.comparisons[..] else { panic!("three comparisons") };
+    let ratio = rsa.ratio.expect("measured");
+    assert_eq!(ratio.direction, Direction::Bigger);
+    assert!(ratio.low < ratio.times && ratio.times < ratio.high && (ratio.times - 2.0).abs() < 0.05, "{ratio:?}");
+    assert_eq!(same.ratio.expect("measured").direction, Direction::Undecided);
+    assert_eq!(gone.ratio, None, "a configuration without a block is not compared");
+    let exchanged = turned(&record());
+    let turned = Summary::of(&exchanged).answers.comparisons[0].ratio.expect("measured");
+    assert_eq!(turned.direction, Direction::Smaller);
+    assert!((turned.times * ratio.times - 1.0).abs() < 1e-9, "a/b and b/a say the same");
+}
+
+#[test]
+fn a_bound_decides_only_what_it_can() {
+    let mut record = record();
+    // The client limited "no RSA": it may serve even more.
+    let index = record.configurations.iter().position(|of| of.name == "no RSA").expect("there");
+    let limit = |record: &mut Record, index: usize| {
+        record
+            .blocks
+            .iter_mut()
+            .filter(|block| block.configuration == index)
+            .for_each(|block| block.client_bound = true);
+    };
+    limit(&mut record, index);
+    let ratio = Summary::of(&record).answers.comparisons[0].ratio.expect("measured");
+    assert!(ratio.at_least && !ratio.at_most && ratio.direction == Direction::Bigger, "{ratio:?}");
+    // The client limited "as is" too: then hits per second say nothing, and CPU per hit decides.
+    limit(&mut record, 0);
+    let summary = Summary::of(&record);
+    let answer = &summary.answers.comparisons[0];
+    let ratio = answer.ratio.expect("measured");
+    assert!(ratio.at_most && ratio.direction == Direction::Undecided, "{ratio:?}");
+    assert_eq!(answer.decided_by, Some(Metric::Cpu));
+    let text = terminal::results(&record, &summary, Style::PLAIN);
+    assert!(text.contains("by CPU per hit \"no RSA\" serves"), "{text}");
+    // Not where one has more processors than the other.
+    let models = &mut record.experiment.as_mut().expect("kept").configurations;
+    let model = models.iter_mut().find(|model| model.name == "no RSA").expect("there");
+    model.processors = Some(Processors { count: 2, ..Processors::default() });
+    assert_eq!(Summary::of(&record).answers.comparisons[0].decided_by, None);
+}
+
+#[test]
+fn few_rounds_decide_nothing() {
+    let summary = Summary::of(&questions::record(4, 0.001));
+    assert!(
+        summary.answers.comparisons.iter().filter_map(|of| of.ratio).all(|of| of.direction == Direction::Undecided)
+    );
+}
+
+#[test]
+fn remedies_are_ranked_by_what_they_gain_and_nothing_unmeasured_is_recommended() {
+    let record = record();
+    let summary = Summary::of(&record);
+    let names: Vec<&str> = summary.answers.remedies.iter().map(|of| of.name.as_str()).collect();
+    assert_eq!(names, ["a perfect accelerator", "a session cache", "the same again", "more memory", "a tenth server"]);
+    let text = terminal::results(&record, &summary, Style::PLAIN);
+    let place = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is not in\n{text}"));
+    assert!(place("1. A perfect accelerator (a bound: it cannot be had itself): +") < place("2. A session cache: +2"));
+    assert!(place("ssl_session_cache shared:SSL:10m;") > place("2. A session cache"));
+    assert!(place("3. The same again") < place("hits/s – undecided"));
+    assert!(place("4. More memory: -") < place("a loss"));
+    assert!(!text.contains("ssl_session_cache off;"), "no line for a loss\n{text}");
+    assert!(text.contains("Not measured here, so not recommended: a tenth server."), "{text}");
+    assert!(place("What to do about it") > place("hits/s"));
+}
+
+#[test]
+fn what_amdahl_predicts_of_an_accelerator_stands_beside_what_was_measured() {
+    let record = questions::accelerators(12, 0.005);
+    let summary = Summary::of(&record);
+    let [one, two] = &summary.answers.accelerators[..] else { panic!("{:#?}", summary.answers.accelerators) };
+    assert_eq!((&*one.over, &*one.ideal, one.speed), ("as is", "no RSA", 4.0));
+    assert_eq!((&*two.over, &*two.ideal, two.speed), ("two CPUs", "two CPUs, no RSA", 2.0));
+    let near = |got: f64, truth: f64| assert!((got / truth - 1.0).abs() < 0.01, "{got} is not {truth}");
+    assert_eq!(one.by.iter().map(|by| by.share.metric).collect::<Vec<_>>(), Metric::ALL);
+    for by in &one.by {
+        near(by.share.percent, 50.0);
+        near(by.predicted.times, 1.0 / 0.625);
+        near(by.unlimited.times, 2.0);
+        near(by.measured_by_predicted.times, 0.625 / 0.55);
+        assert!(by.predicted.low < 1.6 && 1.6 < by.predicted.high, "{by:?}");
+        assert_eq!(by.measured_by_predicted.direction, Direction::Bigger);
+    }
+    near(one.measured.times, 1.0 / 0.55);
+    near(two.by[1].predicted.times, 1.0 / 0.75);
+    assert!(two.by.iter().all(|by| by.measured_by_predicted.direction == Direction::Undecided), "{two:#?}");
+
+    let text = terminal::results(&record, &summary, Style::PLAIN).replace("\n    ", " ").replace("\n  ", " ");
+    assert!(text.contains("\"accelerator\", 4 times as fast as the server's CPU"), "{text}");
+    assert!(text.contains("the measured gain is larger (1.1"), "{text}");
+    assert!(text.contains("larger or smaller is undecided"), "{text}");
+    assert!(report::html(&record).expect("a page").contains("id=\"accelerators\""));
+    let printed: Value = serde_json::from_str(&json::results(&record, &summary)).expect("JSON");
+    assert_eq!(printed["accelerators"][0]["by"][1]["share"]["metric"], "throughput");
+}
+
+#[test]
+fn a_prediction_from_a_limited_configuration_is_a_bound() {
+    let mut record = questions::accelerators(12, 0.005);
+    // The client limited "no RSA": the share by time, and with it the prediction, may be larger.
+    record.blocks.iter_mut().filter(|block| block.configuration == 1).for_each(|block| block.client_bound = true);
+    let predictions = Summary::of(&record).answers.accelerators;
+    let [cpu, time] = &predictions[0].by[..] else { panic!("two shares") };
+    assert!(time.predicted.at_least && time.measured_by_predicted.at_most, "{time:?}");
+    assert_eq!(time.measured_by_predicted.direction, Direction::Undecided);
+    assert!(!cpu.predicted.at_least && cpu.measured_by_predicted.direction == Direction::Bigger, "{cpu:?}");
+}
+
+#[test]
+fn setup_and_data_add_up_with_the_discrepancy() {
+    let summary = Summary::of(&questions::setup_and_data(12, 0.005));
+    let cpu = summary.answers.setup_and_data.iter().find(|part| part.metric == Metric::Cpu).expect("measured");
+    for (got, truth) in [(&cpu.whole, 80.0), (&cpu.setup, 55.0), (&cpu.data, 20.0), (&cpu.discrepancy, 5.0)] {
+        assert!((got.percent - truth).abs() < 1.0, "{got:?} is not {truth}");
+        assert_eq!(got.verdict, Verdict::Resolved);
+    }
+    let sum = cpu.setup.percent + cpu.data.percent + cpu.discrepancy.percent;
+    assert!((sum - cpu.whole.percent).abs() < 1e-9);
+    // The paper's arithmetic over its own throughputs (reference_pairs.csv, s310_CS_setup_500).
+    let beside = summary.beside.as_ref().and_then(|of| of.setup_and_data.as_ref()).expect("published");
+    assert!((beside.setup[0] - 62.808).abs() < 1e-3 && (beside.data[0] - 33.772).abs() < 1e-3, "{beside:?}");
+    assert!(
+        (beside.discrepancy[0] - (79.028 - 62.808 - 33.772)).abs() < 1e-2 && beside.whole[1].is_nan(),
+        "{beside:?}"
+    );
+    let changed = report::beside::what_changed(&summary).join("\n");
+    assert!(changed.contains("Connection setup costs more than data exchange"), "{changed}");
+}
+
+#[test]
+fn the_papers_numbers_stand_beside_ours() {
+    let record = record();
+    let summary = Summary::of(&record);
+    let beside = summary.beside.as_ref().expect("the experiment names a paper");
+    let rsa = beside.shares.iter().find(|row| row.share == "RSA").expect("published");
+    assert_eq!((rsa.percent[0], rsa.computed[0]), (58.0, false), "what the paper prints");
+    assert!(rsa.computed[1] && (rsa.percent[1] - 56.5).abs() < 1e-9, "computed from its throughputs: {rsa:?}");
+    assert_eq!(rsa.by_cpu, Some(Direction::Smaller));
+    let as_is = &beside.configurations[0];
+    assert!(
+        (as_is.percent_of_reference[0] - 100.0 * 147.0 / 1370.0).abs() < 1e-9 && as_is.percent_of_reference[1].is_nan()
+    );
+    let changed = report::beside::what_changed(&summary).join("\n");
+    assert!(changed.contains("TLS divides what this server can do by 5.0"), "{changed}");
+    assert!(changed.contains("what the paper's could do by 9.3: that is smaller"), "{changed}");
+    assert!(changed.contains("smaller: RSA") && changed.contains("bigger: session cache"), "{changed}");
+    assert!(
+        changed
+            .contains("Largest first, here: RSA, session cache; in the paper, over its machines: RSA, session cache"),
+        "{changed}"
+    );
+    let text = terminal::results(&record, &summary, Style::PLAIN);
+    assert!(text.contains("58 / 56") || text.contains("58 / 57"), "{text}");
+    assert!(text.contains("Not as in the paper: Another server."), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= Style::PLAIN.width), "{text}");
+}
+
+#[test]
+fn without_plain_http_throughputs_are_parts_of_the_first_that_was_published() {
+    let mut record = record();
+    let paper = record.experiment.as_mut().and_then(|experiment| experiment.paper.as_mut()).expect("there");
+    paper.hits_per_s.remove("plain HTTP").expect("published");
+    let summary = Summary::of(&record);
+    let beside = summary.beside.as_ref().expect("the experiment names a paper");
+    assert_eq!(beside.reference, "as is");
+    let row = |name: &str| beside.configurations.iter().find(|row| row.configuration == name).expect("published");
+    assert_eq!((row("as is").percent_of_reference[0], row("as is").ratio), (100.0, None));
+    let ours = row("no RSA").ratio.expect("measured");
+    assert!((ours.times - 2.0).abs() < 0.05 && row("no RSA").by_cpu.is_none(), "{ours:?}");
+    let text = terminal::results(&record, &summary, Style::PLAIN);
+    assert!(text.contains("Per cent of the hits per second of \"as is\"") && !text.contains("from CPU, %"), "{text}");
+}
+
+#[test]
+fn the_page_and_the_json_hold_the_same() {
+    let record = record();
+    let page = report::html(&record).expect("a page");
+    for part in [
+        "id=\"comparisons\"",
+        "id=\"paper-shares\"",
+        "id=\"paper-throughput\"",
+        "id=\"what-changed\"",
+        "id=\"remedies\"",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(page.contains("ssl_session_cache shared:SSL:10m;") && page.contains("missing to 100 %"));
+    let printed: Value = serde_json::from_str(&json::results(&record, &Summary::of(&record))).expect("JSON");
+    assert_eq!(printed["remedies"][1]["configuration_lines"][0], "ssl_session_cache shared:SSL:10m;");
+    assert_eq!(printed["comparisons"][0]["ratio"]["direction"], "bigger");
+    assert!(printed["comparisons"][2]["ratio"].is_null());
+    assert!(printed["paper"]["configurations"][0]["percent_of_reference"][1].is_null(), "JSON has no NaN");
+    assert_eq!(printed["what_changed"].as_array().map(Vec::len), Some(3));
+    assert_eq!(printed["relative_to_plain_http"][0]["configuration"], "as is");
+}
+
+#[test]
+fn without_shares_the_answer_comes_from_comparisons() {
+    let mut record = record();
+    let experiment = record.experiment.as_mut().expect("kept");
+    experiment.shares.clear();
+    record.configurations.retain(|of| of.kind != tlsdyno::store::Kind::PlainHttp);
+    record.configurations.iter_mut().for_each(|of| {
+        if matches!(of.kind, tlsdyno::store::Kind::StageOff(_)) {
+            of.kind = tlsdyno::store::Kind::Setting;
+        }
+    });
+    let count = record.configurations.len();
+    record.blocks.retain(|block| block.configuration < count);
+    let summary = Summary::of(&record);
+    let answer = report::answer::answer(&summary);
+    assert!(answer.starts_with("\"no RSA\" serves ") && answer.ends_with("the hits/s of \"as is\"."), "{answer}");
+}

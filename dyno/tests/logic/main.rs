@@ -1,0 +1,12 @@
+//! What needs no server: statistics, the store and reports on made-up records with known truth, and published numbers.
+//! Chromium looks at the report.
+
+mod answers;
+mod questions;
+mod records;
+mod reference_pairs;
+mod report_html;
+mod results;
+mod shares;
+mod store;
+mod synthetic;

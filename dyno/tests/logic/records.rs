@@ -1,0 +1,111 @@
+//! `tlsdyno list` and `tlsdyno report` as people run them.
+
+use crate::synthetic;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use synthetic::Synthetic;
+use tlsdyno::store::{Store, Warning, write_json};
+
+/// Runs the program in `directory`, with its store there.
+fn tlsdyno(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tlsdyno"))
+        .args(arguments)
+        .current_dir(directory)
+        .env("TLSDYNO_STORE", directory.join("records.sqlite"))
+        .output()
+        .expect("the program runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+fn assert_refused(output: &Output, exit: i32, says: &str) {
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(exit), "{message}");
+    assert!(message.contains(says) && message.lines().count() == 1 && output.stdout.is_empty(), "{message}");
+}
+
+#[test]
+fn a_record_is_listed_and_shown_in_every_form() {
+    let directory = tempfile::tempdir().expect("directory");
+    let at = directory.path();
+    let record = Synthetic { rounds: 5, ..Synthetic::default() }.record();
+    let id = Store::open_at(&at.join("records.sqlite")).expect("store").begin(&record).expect("record");
+
+    let list = text(&tlsdyno(at, &["list"]).stdout);
+    assert!(list.lines().nth(1).is_some_and(|line| line.contains(&id) && line.contains("complete")), "{list}");
+    let listed: Value = serde_json::from_str(&text(&tlsdyno(at, &["list", "--json"]).stdout)).expect("JSON");
+    assert_eq!(listed[0]["blocks"], record.blocks.len());
+
+    let shown = tlsdyno(at, &["report", &id[..6]]);
+    assert!(shown.status.success() && text(&shown.stdout).contains("Authentication costs most"), "{shown:?}");
+    let page = std::fs::read_to_string(at.join("report.html")).expect("report.html is the default");
+    assert!(page.contains(&id) && page.contains("vega"));
+    std::fs::remove_file(at.join("report.html")).expect("remove");
+
+    let results: Value = serde_json::from_str(&text(&tlsdyno(at, &["report", "last", "--json"]).stdout)).expect("JSON");
+    assert_eq!(results["id"], id);
+    let lines = text(&tlsdyno(at, &["report", "--csv", "-o", "other.html"]).stdout).lines().count();
+    assert_eq!(lines, record.blocks.len() + 1);
+    assert!(at.join("other.html").exists() && !at.join("report.html").exists());
+}
+
+#[test]
+fn a_saved_file_is_shown_too() {
+    let directory = tempfile::tempdir().expect("directory");
+    let record = Synthetic { rounds: 5, ..Synthetic::default() }.record();
+    write_json(&record, &directory.path().join("tlsdyno-1.json")).expect("file");
+    let shown = tlsdyno(directory.path(), &["report", "tlsdyno-1.json", "--json"]);
+    let results: Value = serde_json::from_str(&text(&shown.stdout)).expect("JSON");
+    assert_eq!(results["question"], record.question);
+}
+
+/// Records of before control characters were refused, or made by hand, must not command the terminal that shows them.
+#[test]
+fn control_characters_of_an_old_record_are_shown_not_sent() {
+    let directory = tempfile::tempdir().expect("directory");
+    let at = directory.path();
+    let mut record = Synthetic { rounds: 5, ..Synthetic::default() }.record();
+    record.question = "What\u{1b}]0;title\u{7}?".to_owned();
+    record.manifest.server_name = "sh -c '\u{1b}[31m'".to_owned();
+    record.configurations[1].name = "no \u{1b}[2Jauthentication\r".to_owned();
+    record.configurations[2].warnings = vec![Warning::PreflightFailed { check: "log: \u{9b}31m".to_owned() }];
+    Store::open_at(&at.join("records.sqlite")).expect("store").begin(&record).expect("record");
+    let obeyed = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
+    let shown = |arguments: &[&str]| {
+        let shown = text(&tlsdyno(at, arguments).stdout);
+        assert!(!shown.replace("\r\n", "\n").contains(obeyed), "{arguments:?}: {shown:?}");
+        shown
+    };
+    let list = shown(&["list"]);
+    assert!(list.contains("What\\u{1b}]0;title\\u{7}?") && list.contains("'\\u{1b}[31m'"), "{list}");
+    let report = shown(&["report", "last"]);
+    assert!(report.contains("What\\u{1b}]0;title") && report.contains("\\u{9b}31m"), "{report}");
+    assert!(shown(&["report", "last", "--csv"]).contains("no \\u{1b}[2Jauthentication\\r"));
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let directory = tempfile::tempdir().expect("directory");
+    let at = directory.path();
+    let nothing = tlsdyno(at, &["list"]);
+    assert!(nothing.status.success() && text(&nothing.stdout).contains("No records yet"), "{nothing:?}");
+    assert!(!at.join("records.sqlite").exists(), "listing makes no store");
+    assert_refused(&tlsdyno(at, &["report"]), 3, "there are no records");
+    assert_refused(&tlsdyno(at, &["report", "absent.json"]), 3, "absent.json cannot be read");
+
+    let record = Synthetic { rounds: 1, ..Synthetic::default() }.record();
+    Store::open_at(&at.join("records.sqlite")).expect("store").begin(&record).expect("record");
+    assert_refused(&tlsdyno(at, &["report", "nonsense"]), 3, "no record `nonsense`");
+    assert_refused(
+        &tlsdyno(at, &["report", "--output", "no/such/directory.html"]),
+        1,
+        "name another file with --output",
+    );
+    let usage = tlsdyno(at, &["report", "--json", "--csv"]);
+    assert_eq!(usage.status.code(), Some(2));
+}

@@ -1,0 +1,253 @@
+//! `report.html` in a real browser: headless Chromium must load it without a console message, without any request but the file itself, and
+//! with every chart drawn.
+//!
+//! Chromium is driven over the DevTools protocol (https://chromedevtools.github.io/devtools-protocol/) through a pair
+//! of named pipes: no port, no library. `TLSDYNO_CHROMIUM` names another browser than `chromium`.
+
+use crate::synthetic;
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use synthetic::Synthetic;
+use tempfile::TempDir;
+use tlsdyno::report;
+use tlsdyno::store::Record;
+
+/// Long enough for a cold start of a browser on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+const CHARTS: [&str; 4] = ["cost-strip", "cost-intervals", "throughput", "latency"];
+
+/// What the page says of itself once its charts are drawn: marks drawn per chart, and what a reader needs.
+const INSPECT: &str = r#"chartsDrawn.then(() => JSON.stringify({
+  marks: Object.fromEntries(Array.from(document.querySelectorAll("figure .chart"),
+    (chart) => [chart.id, chart.querySelectorAll("svg .mark-rect path, svg .mark-rule line, svg .mark-symbol path, svg .mark-line path").length])),
+  unnamed: document.querySelectorAll("figure .chart:not([aria-label])").length,
+  heading: document.querySelector("h1").textContent, answer: document.querySelector(".answer").textContent,
+  wide: document.documentElement.scrollWidth > innerWidth + 1,
+  rows: document.querySelectorAll("table tbody tr").length, warnings: document.querySelectorAll(".warnings li").length,
+}))"#;
+
+/// What a browser made of a page.
+#[derive(Debug)]
+struct Visit {
+    /// Console messages, exceptions, policy violations, failed loads.
+    complaints: Vec<String>,
+    /// Addresses asked for, but the page's own.
+    requests: Vec<String>,
+    /// The answer to [`INSPECT`].
+    page: Value,
+}
+
+struct Browser {
+    child: Child,
+    commands: File,
+    messages: Receiver<Value>,
+    next_id: u64,
+    session: Option<String>,
+    events: Vec<Value>,
+    directory: TempDir,
+}
+
+impl Browser {
+    fn start() -> Browser {
+        let directory = tempfile::tempdir().expect("directory");
+        let program = std::env::var("TLSDYNO_CHROMIUM").unwrap_or_else(|_| "chromium".to_owned());
+        // The shell gives the browser the pipes as descriptors 3 and 4, where --remote-debugging-pipe expects them.
+        let script = r#"mkfifo "$1/commands" "$1/messages" && echo && exec "$0" --headless --no-sandbox --disable-gpu --no-first-run \
+            --disable-background-networking --disable-component-update --disable-sync --user-data-dir="$1/profile" \
+            --remote-debugging-pipe about:blank 3<"$1/commands" 4>"$1/messages""#;
+        let mut child = Command::new("sh")
+            .args(["-c", script, &program])
+            .arg(directory.path())
+            .stdout(Stdio::piped())
+            .stderr(File::create(directory.path().join("stderr")).expect("file"))
+            .spawn()
+            .expect("a shell");
+        // An empty line says that the pipes are there. Opening them waits for the browser to open its ends.
+        BufReader::new(child.stdout.take().expect("pipe")).read_line(&mut String::new()).expect("mkfifo");
+        let commands = OpenOptions::new().write(true).open(directory.path().join("commands")).expect("pipe");
+        let messages = File::open(directory.path().join("messages")).expect("pipe");
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || {
+            for message in BufReader::new(messages).split(0).map_while(Result::ok) {
+                let parsed = serde_json::from_slice(&message).expect("the DevTools protocol is JSON");
+                if sender.send(parsed).is_err() {
+                    break;
+                }
+            }
+        });
+        Browser { child, commands, messages: receiver, next_id: 0, session: None, events: Vec::new(), directory }
+    }
+
+    /// Loads a page of `width` columns of pixels and looks at it.
+    fn visit(page: &str, width: u32) -> Visit {
+        let mut browser = Browser::start();
+        let path = browser.directory.path().join("report.html");
+        std::fs::write(&path, page).expect("file");
+        let target = browser.call("Target.createTarget", &json!({"url": "about:blank"}));
+        let attached = browser.call("Target.attachToTarget", &json!({"targetId": target["targetId"], "flatten": true}));
+        browser.session = Some(attached["sessionId"].as_str().expect("session").to_owned());
+        for domain in ["Runtime", "Log", "Network", "Page"] {
+            browser.call(&format!("{domain}.enable"), &json!({}));
+        }
+        let metrics = json!({"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600});
+        browser.call("Emulation.setDeviceMetricsOverride", &metrics);
+        let address = format!("file://{}", path.display());
+        browser.call("Page.navigate", &json!({"url": address}));
+        browser.wait_for("Page.loadEventFired");
+        let inspected = browser
+            .call("Runtime.evaluate", &json!({"expression": INSPECT, "awaitPromise": true, "returnByValue": true}));
+        let text = inspected["result"]["value"].as_str();
+        let page = text.map_or_else(|| panic!("the page could not be inspected: {inspected}"), serde_json::from_str);
+        let events = std::mem::take(&mut browser.events);
+        Visit {
+            complaints: events.iter().filter_map(complaint).collect(),
+            requests: events.iter().filter_map(requested).filter(|url| *url != address).collect(),
+            page: page.expect("JSON"),
+        }
+    }
+
+    /// Sends a command and waits for its result; events that come meanwhile are kept.
+    fn call(&mut self, method: &str, parameters: &Value) -> Value {
+        self.next_id += 1;
+        let mut command = json!({"id": self.next_id, "method": method, "params": parameters});
+        if let Some(session) = &self.session {
+            command["sessionId"] = json!(session);
+        }
+        let text = command.to_string() + "\0";
+        self.commands.write_all(text.as_bytes()).unwrap_or_else(|error| self.fail(&format!("{method}: {error}")));
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let message = self.next_message(method, deadline);
+            if message["id"] == json!(self.next_id) {
+                assert!(message["error"].is_null(), "{method}: {message}");
+                return message["result"].clone();
+            }
+            self.events.push(message);
+        }
+    }
+
+    fn wait_for(&mut self, event: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.events.iter().any(|message| message["method"] == event) {
+            let message = self.next_message(event, deadline);
+            self.events.push(message);
+        }
+    }
+
+    fn next_message(&mut self, waiting_for: &str, deadline: Instant) -> Value {
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.messages.recv_timeout(left).unwrap_or_else(|error| self.fail(&format!("{waiting_for}: {error}")))
+    }
+
+    fn fail(&self, what: &str) -> ! {
+        let said = std::fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default();
+        panic!(
+            "Chromium did not answer ({what}). Is `chromium` installed? TLSDYNO_CHROMIUM names another. It said:\n{said}"
+        )
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Anything that a browser's console would show.
+fn complaint(event: &Value) -> Option<String> {
+    match event["method"].as_str()? {
+        "Runtime.exceptionThrown" | "Runtime.consoleAPICalled" | "Log.entryAdded" | "Network.loadingFailed" => {
+            Some(event["params"].to_string())
+        }
+        _ => None,
+    }
+}
+
+/// The address of a request; data in the page itself is none.
+fn requested(event: &Value) -> Option<String> {
+    let url = event["params"]["request"]["url"].as_str()?;
+    (event["method"] == "Network.requestWillBeSent" && !url.starts_with("data:")).then(|| url.to_owned())
+}
+
+fn page(synthetic: &Synthetic) -> String {
+    report::html(&synthetic.record()).expect("page")
+}
+
+fn assert_clean(visit: &Visit) {
+    assert!(visit.complaints.is_empty(), "{:#?}", visit.complaints);
+    assert!(visit.requests.is_empty(), "{:#?}", visit.requests);
+}
+
+#[test]
+fn every_chart_is_drawn_offline_and_in_silence() {
+    for width in [1280, 390] {
+        let visit = Browser::visit(&page(&Synthetic::default()), width);
+        assert_clean(&visit);
+        for chart in CHARTS {
+            let marks = visit.page["marks"][chart].as_u64().unwrap_or(0);
+            assert!(marks >= 9, "{chart} at {width}: {marks} marks in {}", visit.page);
+        }
+        assert_eq!(visit.page["unnamed"], 0);
+        assert_eq!(visit.page["wide"], false, "the page scrolls sideways at {width}");
+        assert!(visit.page["answer"].as_str().is_some_and(|answer| answer.starts_with("Authentication costs most: ")));
+        // 9 shares, 10 configurations, 5 phases of 9 with TLS and 3 of plain HTTP.
+        assert_eq!((visit.page["rows"].as_u64(), visit.page["warnings"].as_u64()), (Some(9 + 10 + 9 * 5 + 3), Some(1)));
+    }
+}
+
+#[test]
+fn a_record_with_next_to_nothing_in_it_is_still_a_page() {
+    let record = Synthetic { rounds: 1, plain: false, ..Synthetic::default() }.record();
+    let nothing = Record { blocks: Vec::new(), finished: false, ..record.clone() };
+    for record in [record, nothing] {
+        let visit = Browser::visit(&report::html(&record).expect("page"), 1280);
+        assert_clean(&visit);
+        assert!(visit.page["warnings"].as_u64() > Some(0), "{}", visit.page);
+    }
+}
+
+#[test]
+fn hostile_texts_stay_texts() {
+    let mut record = Synthetic { rounds: 5, ..Synthetic::default() }.record();
+    let hostile = "</script><script>console.log('in')</script><img src=http://127.0.0.1:9/x>";
+    record.question = hostile.to_owned();
+    record.configurations[1].name = hostile.to_owned();
+    record.manifest.server_config.insert(hostile.to_owned(), hostile.to_owned());
+    let visit = Browser::visit(&report::html(&record).expect("page"), 1280);
+    assert_clean(&visit);
+    assert_eq!(visit.page["heading"], hostile);
+}
+
+/// The checks above can fail: each fault is seen.
+#[test]
+fn faults_are_seen() {
+    let good = page(&Synthetic { rounds: 5, ..Synthetic::default() });
+    // The last one: the viewer's code holds the same letters.
+    let tail = good.rfind("</body>").expect("the end of the page");
+    let with =
+        |page: &str, fault: &str| format!("{}{fault}{}", &page[..page.len() - (good.len() - tail)], &good[tail..]);
+    let broken = |fault: &str| Browser::visit(&with(&good, fault), 1280);
+    let loud = broken("<script>console.error('loud')</script>");
+    assert!(loud.complaints.iter().any(|text| text.contains("loud")), "{loud:?}");
+    let forbidden = broken("<script>eval('1')</script><img src='http://127.0.0.1:9/x.png'>");
+    assert!(
+        forbidden.complaints.iter().any(|text| text.contains("Content Security Policy")),
+        "{:?}",
+        forbidden.complaints
+    );
+    let policy = good.find("<meta http-equiv=\"Content-Security-Policy\"").expect("the policy");
+    let end = policy + good[policy..].find('>').expect("its end") + 1;
+    let open = format!("{}{}", &good[..policy], &good[end..]);
+    let leaking = Browser::visit(&with(&open, "<img src='http://127.0.0.1:9/x.png'>"), 1280);
+    assert_eq!(leaking.requests, ["http://127.0.0.1:9/x.png"]);
+    let empty = Browser::visit(&good.replacen("data-chart=\"latency\"", "data-chart-off", 1), 1280);
+    assert_eq!(empty.page["marks"]["latency"], 0);
+}

@@ -1,0 +1,286 @@
+//! The statistics on whole records with known truth.
+
+use crate::synthetic;
+
+use synthetic::{ALL_OFF, PLAIN_HTTP, STAGES, Synthetic};
+use tlsdyno::report::answer::answer;
+use tlsdyno::report::{self, Style, terminal};
+use tlsdyno::stats::{Metric, Share, Summary, Verdict};
+use tlsdyno::store::{Kind, Record, Warning};
+
+fn share<'a>(summary: &'a Summary, stage: &str, metric: Metric) -> &'a Share {
+    summary.shares.by(metric).find(|share| share.stage == stage).expect("the share is there")
+}
+
+#[test]
+fn the_truth_is_found_and_the_sum_is_100() {
+    let summary = Summary::of(&Synthetic::default().record());
+    for (stage, truth) in STAGES.into_iter().chain([("plain_http", PLAIN_HTTP)]) {
+        let found = share(&summary, stage, Metric::Cpu);
+        // Three times the half width: a false alarm in a fixed seed would only mean a changed generator.
+        let tolerance = 1.5 * (found.high - found.low);
+        assert!((found.percent - truth).abs() < tolerance.min(3.0), "{found:?} {truth}");
+        assert!(found.low <= found.percent && found.percent <= found.high, "{found:?}");
+    }
+    for metric in Metric::ALL {
+        let sum: f64 = summary.shares.by(metric).map(|share| share.percent).sum();
+        assert!((sum - 100.0).abs() < 1e-9, "{sum}");
+    }
+    assert_eq!(share(&summary, "authentication", Metric::Cpu).verdict, Verdict::Resolved);
+    assert_eq!(share(&summary, "randomness", Metric::Cpu).verdict, Verdict::Undecided);
+    let interaction = &summary.shares.interaction[0];
+    let truth = STAGES.iter().map(|(_, percent)| percent).sum::<f64>() - ALL_OFF;
+    assert!(interaction.low <= truth && truth <= interaction.high, "{interaction:?} {truth}");
+}
+
+#[test]
+fn order_of_blocks_and_scale_of_time_do_not_matter() {
+    let record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
+    let expected = Summary::of(&record).shares;
+    let mut shuffled = record.clone();
+    shuffled.blocks.reverse();
+    assert_eq!(Summary::of(&shuffled).shares, expected);
+    let mut slower = record;
+    for block in &mut slower.blocks {
+        block.server_cpu_ns *= 8;
+        block.elapsed_ns *= 8;
+    }
+    for (slow, fast) in Summary::of(&slower).shares.shares.iter().zip(&expected.shares) {
+        assert!(
+            (slow.percent - fast.percent).abs() < 1e-9 && (slow.high - fast.high).abs() < 1e-9,
+            "{slow:?} {fast:?}"
+        );
+    }
+}
+
+#[test]
+fn several_blocks_of_one_configuration_count_as_one_longer_block() {
+    let record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
+    let mut halved = record.clone();
+    for block in &record.blocks {
+        let mut half = block.clone();
+        (half.hits, half.elapsed_ns, half.server_cpu_ns) =
+            (block.hits / 2, block.elapsed_ns / 2, block.server_cpu_ns / 2);
+        let mut rest = half.clone();
+        (rest.elapsed_ns, rest.server_cpu_ns) =
+            (block.elapsed_ns - half.elapsed_ns, block.server_cpu_ns - half.server_cpu_ns);
+        halved.blocks.retain(|other| (other.round, other.configuration) != (block.round, block.configuration));
+        halved.blocks.extend([half, rest]);
+    }
+    assert_eq!(halved.blocks.len(), 2 * record.blocks.len());
+    assert_eq!(Summary::of(&halved).shares, Summary::of(&record).shares);
+}
+
+#[test]
+fn without_plain_http_no_share_is_claimed_for_it() {
+    let summary = Summary::of(&Synthetic { plain: false, rounds: 6, ..Synthetic::default() }.record());
+    assert!(summary.shares.shares.iter().all(|share| share.stage != "plain_http" && share.stage != "other_tls"));
+    assert_eq!(summary.shares.by(Metric::Cpu).last().map(|share| share.stage.as_str()), Some("rest"));
+    assert!(summary.warnings.contains(&Warning::NoPlainHttp));
+}
+
+#[test]
+fn bounds_are_flagged_for_throughput_only() {
+    let summary = Summary::of(&Synthetic { rounds: 6, ..Synthetic::default() }.record());
+    assert!(share(&summary, "plain_http", Metric::Throughput).bound);
+    assert!(share(&summary, "other_tls", Metric::Throughput).bound);
+    assert!(!share(&summary, "authentication", Metric::Throughput).bound);
+    assert!(summary.shares.by(Metric::Cpu).all(|share| !share.bound));
+    let bound =
+        Warning::ClientBound { configurations: vec!["plain HTTP".to_owned()], all: 10, effort: "lean".to_owned() };
+    assert!(summary.warnings.contains(&bound), "{:?}", summary.warnings);
+}
+
+#[test]
+fn an_invalid_block_costs_its_own_pair_only() {
+    let mut record = Synthetic::default().record();
+    let off = index(&record, &Kind::StageOff("cipher".to_owned()));
+    for block in record.blocks.iter_mut().filter(|block| block.configuration == off && block.round < 2) {
+        block.valid = false;
+        // Would ruin the share if it were used.
+        block.server_cpu_ns *= 50;
+    }
+    let (before, after) = (Summary::of(&Synthetic::default().record()), Summary::of(&record));
+    assert!((share(&after, "cipher", Metric::Cpu).percent - STAGES[2].1).abs() < 3.0);
+    assert_eq!(share(&after, "kdf", Metric::Cpu).percent, share(&before, "kdf", Metric::Cpu).percent);
+    let dropped = Warning::RoundsDropped { configuration: "no cipher".to_owned(), dropped: 2, of: 16 };
+    assert!(after.warnings.contains(&dropped), "{:?}", after.warnings);
+    let sum: f64 = after.shares.by(Metric::Cpu).map(|share| share.percent).sum();
+    assert!((sum - 100.0).abs() < 1e-9, "{sum}");
+}
+
+#[test]
+fn a_configuration_that_failed_its_preflight_is_not_used() {
+    let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
+    let off = index(&record, &Kind::StageOff("kdf".to_owned()));
+    record.configurations[off].valid = false;
+    record.configurations[off].preflight.failed.push("the unmatched client completed a handshake".to_owned());
+    let summary = Summary::of(&record);
+    assert!(summary.shares.shares.iter().all(|share| share.stage != "kdf"));
+    assert!(summary.configurations[off].warnings[0].contains("unmatched client"));
+    assert!(!summary.configurations[off].valid);
+}
+
+#[test]
+fn a_stopped_experiment_is_judged_by_its_whole_rounds() {
+    let mut record = Synthetic::default().record();
+    record.finished = false;
+    record.blocks.truncate(3 * record.configurations.len() + 4);
+    let summary = Summary::of(&record);
+    assert_eq!(summary.rounds, 3);
+    assert!(summary.warnings.contains(&Warning::FewRounds { rounds: 3 }));
+    assert!(summary.shares.shares.iter().all(|share| share.low.is_finite() && share.verdict == Verdict::Undecided));
+    record.blocks.truncate(4);
+    let nothing = Summary::of(&record);
+    assert!(nothing.shares.shares.is_empty() && nothing.rounds == 0);
+}
+
+#[test]
+fn one_round_claims_no_interval() {
+    let summary = Summary::of(&Synthetic { rounds: 1, ..Synthetic::default() }.record());
+    for share in &summary.shares.shares {
+        assert!(
+            share.low == f64::NEG_INFINITY && share.high == f64::INFINITY && share.verdict == Verdict::Undecided,
+            "{share:?}"
+        );
+    }
+}
+
+#[test]
+fn errors_and_steal_are_said() {
+    let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
+    record.blocks[3].errors.insert("timeout".to_owned(), 4);
+    record.blocks[4].steal_ns = record.blocks.iter().map(|block| block.elapsed_ns).sum();
+    let summary = Summary::of(&record);
+    let texts: Vec<String> = summary.warnings.iter().map(Warning::to_string).collect();
+    assert!(texts.iter().any(|text| text.starts_with("4 of ") && text.contains("lower --connections")), "{texts:?}");
+    assert!(texts.iter().any(|text| text.starts_with("the hypervisor took")), "{texts:?}");
+}
+
+#[test]
+fn configurations_are_summarised() {
+    let record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
+    let summary = Summary::of(&record);
+    let as_is = summary.configuration(&Kind::AsIs).expect("as is");
+    assert_eq!((as_is.blocks, as_is.hits, as_is.handshakes_full, as_is.handshakes_resumed), (6, 14_400, 1_200, 3_600));
+    assert!((as_is.server_cpu_ns_per_hit - synthetic::AS_IS_NS).abs() < 0.2 * synthetic::AS_IS_NS);
+    assert!(as_is.hits_per_second_low < as_is.hits_per_second && as_is.hits_per_second < as_is.hits_per_second_high);
+    assert_eq!(as_is.latency_ns["full_handshake"].count, 1_200);
+    let latency = &as_is.latency_ns["first_byte"];
+    assert!(latency.p50 < latency.p90 && latency.p90 < latency.p99 && latency.p99 <= latency.max);
+    let plain = summary.configuration(&Kind::PlainHttp).expect("plain HTTP");
+    assert!(plain.client_bound && !plain.latency_ns.contains_key("full_handshake"));
+}
+
+#[test]
+fn a_stage_that_was_not_measured_is_named_where_its_cost_is() {
+    let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
+    for stage in ["mac", "digest"] {
+        let off = index(&record, &Kind::StageOff(stage.to_owned()));
+        record.configurations[off].valid = false;
+    }
+    let summary = Summary::of(&record);
+    for metric in Metric::ALL {
+        assert_eq!(share(&summary, "other_tls", metric).without, ["mac", "digest"]);
+        assert!(share(&summary, "plain_http", metric).without.is_empty());
+    }
+    let stages = vec!["mac".to_owned(), "digest".to_owned()];
+    assert!(summary.warnings.contains(&Warning::Unmeasured { stages, share: "other_tls".to_owned() }));
+    let text = terminal::results(&record, &summary, Style::PLAIN);
+    assert!(text.contains("other TLS (with MAC, digest)"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= Style::PLAIN.width), "{text}");
+    assert!(report::html(&record).expect("page").contains("other TLS (with MAC, digest)"));
+    let whole = Summary::of(&Synthetic { rounds: 6, ..Synthetic::default() }.record());
+    assert!(whole.shares.shares.iter().all(|share| share.without.is_empty()));
+    assert!(!whole.warnings.iter().any(|warning| matches!(warning, Warning::Unmeasured { .. })));
+}
+
+/// The record of an experiment that only asks what the instrument costs.
+fn provider_overhead() -> Record {
+    let mut record = Synthetic { rounds: 8, ..Synthetic::default() }.record();
+    let loaded = index(&record, &Kind::StageOff("randomness".to_owned()));
+    record.blocks.retain(|block| [0, loaded].contains(&block.configuration));
+    record.blocks.iter_mut().for_each(|block| block.configuration = block.configuration.min(1));
+    record.configurations = vec![record.configurations[0].clone(), record.configurations[loaded].clone()];
+    record.configurations[1].kind = Kind::Loaded;
+    record.configurations[1].noop.clear();
+    record
+}
+
+#[test]
+fn without_stages_the_answer_is_the_cost_of_the_instrument() {
+    let mut record = provider_overhead();
+    record.warnings.push(Warning::NoPlainHttp);
+    let summary = Summary::of(&record);
+    assert!(summary.shares.shares.is_empty(), "nothing is divided");
+    assert_eq!(summary.shares.instrument.len(), 2);
+    assert!(!summary.warnings.contains(&Warning::NoPlainHttp));
+    let answer = answer(&summary);
+    assert!(answer.starts_with("The idle provider costs ") && answer.contains(" % ["), "{answer}");
+    assert!(answer.ends_with("] of this server's CPU per hit."), "{answer}");
+    let text = terminal::results(&record, &summary, Style::PLAIN);
+    assert!(text.contains("The idle provider costs") && text.contains("of the time per hit"), "{text}");
+    assert!(report::html(&record).expect("page").contains("The idle provider costs"));
+    let json: serde_json::Value = serde_json::from_str(&report::json::results(&record, &summary)).expect("JSON");
+    assert_eq!(json["answer"], answer);
+}
+
+#[test]
+fn several_stages_off_together_are_in_no_share() {
+    let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
+    let expected = Summary::of(&record).shares.shares;
+    let all = index(&record, &Kind::AllOff);
+    record.configurations[all].kind = Kind::Several(vec!["cipher".to_owned(), "mac".to_owned()]);
+    let summary = Summary::of(&record);
+    assert_eq!(summary.shares.shares, expected);
+    assert!(summary.shares.interaction.is_empty());
+    assert!(terminal::results(&record, &summary, Style::PLAIN).contains("all off"), "it is in the table");
+}
+
+#[test]
+fn a_configuration_that_failed_does_not_cut_the_last_round_short() {
+    let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
+    let off = index(&record, &Kind::StageOff("kdf".to_owned()));
+    record.configurations[off].valid = false;
+    record.blocks.retain(|block| block.configuration != off);
+    record.finished = false;
+    assert_eq!(Summary::of(&record).rounds, 6);
+    record.blocks.pop();
+    assert_eq!(Summary::of(&record).rounds, 5);
+}
+
+#[test]
+fn warnings_are_said_once_with_their_sums() {
+    let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
+    let check = "the unmatched client completed a handshake".to_owned();
+    record.configurations[1].valid = false;
+    record.configurations[1].preflight.failed.push(check.clone());
+    record.configurations[1].warnings.push(Warning::PreflightFailed { check });
+    for block in record.blocks.iter_mut().filter(|block| block.configuration == 2) {
+        let accepted = u64::from(block.round);
+        block.valid = false;
+        block.warnings.push(Warning::Reuse { intended: 600, offered: 600, accepted });
+        block.warnings.push(Warning::Errors { kind: "reset".to_owned(), count: 1 + accepted, requests: 2_400 });
+        block.warnings.push(Warning::Errors { kind: "timeout".to_owned(), count: 1, requests: 2_400 });
+        let what = format!("TLS failed: decode_error ({} times)", block.round);
+        block.warnings.push(Warning::Other { what, remedy: "Read the log".to_owned() });
+    }
+    let summary = Summary::of(&record);
+    assert_eq!(summary.configurations[1].warnings.len(), 1);
+    let [reuse, reset, timeout, fault] = &summary.configurations[2].warnings[..] else {
+        panic!("{:?}", summary.configurations[2].warnings)
+    };
+    assert!(reuse.contains("of 3600 connections") && reuse.contains("took 15"), "{reuse}");
+    assert!(reset.starts_with("21 of 14400 requests") && timeout.starts_with("6 of 14400"), "{reset} {timeout}");
+    assert_eq!(fault, "TLS failed: decode_error (0 times) (and 5 more like it). Read the log");
+    assert!(!summary.configurations[2].valid, "not one of its blocks can be used");
+    assert!(summary.configurations[3].valid);
+}
+
+fn index(record: &Record, kind: &Kind) -> usize {
+    record
+        .configurations
+        .iter()
+        .position(|configuration| configuration.kind == *kind)
+        .expect("the configuration is there")
+}

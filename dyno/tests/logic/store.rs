@@ -1,0 +1,158 @@
+//! The store on real files: what is kept, found again, refused, and what survives a killed writer.
+
+use crate::synthetic;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use synthetic::Synthetic;
+use tlsdyno::store::{Record, Store, StoreError, read_json, write_json};
+
+fn small() -> Record {
+    Synthetic { rounds: 2, ..Synthetic::default() }.record()
+}
+
+#[test]
+fn a_record_comes_back_as_it_was() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("deep/down/records.sqlite");
+    let mut record = small();
+    let blocks = std::mem::take(&mut record.blocks);
+    record.finished = false;
+    let mut store = Store::open_at(&path).expect("store");
+    record.id = store.begin(&record).expect("begin");
+    for block in blocks {
+        store.add_block(&record.id, &block).expect("block");
+        record.blocks.push(block);
+        assert_eq!(store.list().expect("list")[0].blocks, record.blocks.len() as u64);
+    }
+    assert_eq!(store.load(&record.id).expect("load"), record);
+    record.finished = true;
+    store.update(&record.id, &record).expect("update");
+    let reader = Store::open_for_reading_at(&path).expect("a second reader");
+    assert_eq!(reader.load("last").expect("load"), record);
+    let listing = &reader.list().expect("list")[0];
+    assert!(listing.finished && listing.server == "nginx" && listing.question == record.question);
+}
+
+#[test]
+fn records_are_found_by_the_beginning_of_their_id() {
+    let directory = tempfile::tempdir().expect("directory");
+    let mut store = Store::open_at(&directory.path().join("records.sqlite")).expect("store");
+    // 17 ids cannot all begin with different hexadecimal digits.
+    let ids: Vec<String> = (0..17)
+        .map(|second| {
+            let record = Record { created_unix_s: second, blocks: Vec::new(), ..small() };
+            store.begin(&record).expect("begin")
+        })
+        .collect();
+    for id in &ids {
+        assert_eq!(store.load(&id[..11]).expect("a unique beginning").id, *id);
+    }
+    assert_eq!(store.load("last").expect("newest").id, ids[16]);
+    let refused: Vec<StoreError> = (0..16).filter_map(|digit| store.load(&format!("{digit:x}")).err()).collect();
+    assert!(
+        refused.iter().any(|error| matches!(error, StoreError::Ambiguous { ids, .. } if ids.len() > 1)),
+        "{refused:?}"
+    );
+    let unknown = store.load("nonsense").expect_err("unknown");
+    assert!(unknown.to_string().contains("`tlsdyno list` shows"), "{unknown}");
+}
+
+#[test]
+fn what_is_no_store_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().expect("directory");
+    let text = directory.path().join("notes.txt");
+    std::fs::write(
+        &text,
+        "no database, just a text that is long enough to have a header of one hundred bytes. ".repeat(9),
+    )
+    .expect("file");
+    let before = std::fs::read(&text).expect("read");
+    assert!(matches!(Store::open_at(&text), Err(StoreError::NotAStore { .. })));
+    assert_eq!(std::fs::read(&text).expect("read"), before);
+
+    let foreign = directory.path().join("foreign.sqlite");
+    rusqlite::Connection::open(&foreign).expect("database").execute_batch("CREATE TABLE theirs (x)").expect("table");
+    assert!(matches!(Store::open_at(&foreign), Err(StoreError::NotAStore { .. })));
+
+    let newer = directory.path().join("newer.sqlite");
+    drop(Store::open_at(&newer).expect("store"));
+    rusqlite::Connection::open(&newer).expect("database").pragma_update(None, "user_version", 99).expect("version");
+    let error = Store::open_at(&newer).expect_err("newer");
+    assert!(matches!(error, StoreError::Newer { found: 99, .. }), "{error}");
+
+    assert!(matches!(Store::open_for_reading_at(&directory.path().join("absent")), Err(StoreError::Empty { .. })));
+    assert!(!directory.path().join("absent").exists());
+    assert!(Store::open_at(Path::new("/dev/full")).is_err());
+}
+
+#[test]
+fn a_store_of_version_1_is_upgraded_and_can_be_read_before_that() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("old.sqlite");
+    let mut record = small();
+    let id = Store::open_at(&path).expect("store").begin(&record).expect("begin");
+    let old = rusqlite::Connection::open(&path).expect("database");
+    old.execute_batch("ALTER TABLE blocks DROP COLUMN companion_cpu_ns; ALTER TABLE blocks DROP COLUMN pace_ps; ALTER TABLE blocks DROP COLUMN cluster; PRAGMA user_version = 1").expect("as it was");
+    drop(old);
+    for block in &mut record.blocks {
+        block.companion_cpu_ns = 0;
+        block.pace_ps = 0;
+    }
+    record.id = id.clone();
+    assert_eq!(Store::open_for_reading_at(&path).expect("read only").load(&id).expect("load"), record);
+    let mut store = Store::open_at(&path).expect("upgrade");
+    assert_eq!(store.load(&id).expect("load"), record);
+    store.begin(&record).expect("a record of today");
+}
+
+#[test]
+fn a_file_of_one_record_comes_back_as_it_was() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("record.json");
+    let record = small();
+    write_json(&record, &path).expect("write");
+    assert_eq!(read_json(&path).expect("read"), record);
+    std::fs::write(&path, "{\"format\": 1}").expect("file");
+    assert!(matches!(read_json(&path), Err(StoreError::Unreadable { .. })));
+    assert!(write_json(&record, Path::new("/dev/full/record.json")).is_err());
+}
+
+/// Runs as a child process of the next test: adds blocks and says so until it is killed.
+#[test]
+#[ignore = "it is the child process of a_killed_writer_loses_nothing"]
+fn endless_writer() {
+    let Some(path) = std::env::var_os("TLSDYNO_TEST_STORE") else {
+        return;
+    };
+    let mut store = Store::open_at(Path::new(&path)).expect("store");
+    let record = small();
+    let id = store.begin(&Record { blocks: Vec::new(), finished: false, ..record.clone() }).expect("begin");
+    for (count, block) in record.blocks.iter().cycle().enumerate() {
+        store.add_block(&id, block).expect("block");
+        println!("written {}", count + 1);
+    }
+}
+
+#[test]
+fn a_killed_writer_loses_nothing() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("records.sqlite");
+    let mut writer = Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "store::endless_writer", "--ignored", "--nocapture"])
+        .env("TLSDYNO_TEST_STORE", &path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("child");
+    let lines = BufReader::new(writer.stdout.take().expect("pipe")).lines().map_while(Result::ok);
+    let written = lines.filter(|line| line.contains("written ")).take(7).count();
+    writer.kill().expect("kill");
+    writer.wait().expect("wait");
+    assert_eq!(written, 7);
+    let record = Store::open_at(&path).expect("the next run opens it").load("last").expect("load");
+    assert!(record.blocks.len() >= 7 && !record.finished, "{}", record.blocks.len());
+    let cycle = small().blocks;
+    assert!(record.blocks.iter().zip(cycle.iter().cycle()).all(|(kept, made)| kept == made));
+}

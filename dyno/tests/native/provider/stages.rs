@@ -1,0 +1,237 @@
+//! The matrix: every stage × protocol and suite × full and resumed. The matching client passes; an unmatched client
+//! fails where the stage occurs and shows on the wire; the call counters say the rest.
+
+use tlsdyno::native::{Counters, Injection};
+use tlsdyno_tls::{Stage, StageSet};
+
+use super::tls::{Answer, Series, Server, request};
+use super::vectors::stages;
+use crate::build;
+
+/// One way to negotiate, pinned on both ends: a test whose suite was not the wanted one would prove nothing.
+struct Case {
+    certificate: &'static str,
+    server: &'static [&'static str],
+    client: &'static [&'static str],
+    /// As `openssl s_client` names it.
+    suite: &'static str,
+    /// The pre-master secret goes by RSA encryption: no key agreement.
+    static_rsa: bool,
+}
+
+const SETS: &[&str] = &[
+    "none",
+    "authentication",
+    "key_agreement",
+    "cipher",
+    "mac",
+    "cipher,mac",
+    "digest",
+    "kdf",
+    "randomness",
+    "authentication,key_agreement,cipher,mac,digest,kdf,randomness",
+];
+
+impl Case {
+    /// Whether a client without the no-ops of `off` must fail in a full handshake.
+    fn shows(&self, off: StageSet) -> bool {
+        off.iter().any(|stage| match stage {
+            Stage::Randomness => false,
+            Stage::KeyAgreement => !self.static_rsa,
+            _ => true,
+        })
+    }
+
+    /// The server is always of the OpenSSL under test; where that is not the system's, the client is once of the one,
+    /// once of the other.
+    fn check_all(&self) {
+        for off in SETS {
+            self.check(off, Series::System);
+            if build::openssl_prefix().is_some() {
+                self.check(off, Series::UnderTest);
+            }
+        }
+    }
+
+    fn check(&self, off: &str, client: Series) {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let off_set = stages(off);
+        let at_server = Injection::prepare(dirs[0].path(), off_set).unwrap();
+        let at_client = Injection::prepare(dirs[1].path(), off_set).unwrap();
+        let server = Server::start(Some(&at_server), self.certificate, self.server).unwrap();
+        let session = dirs[1].path().join("session");
+        let session = session.to_str().unwrap();
+
+        let full = self.request(client, &server, Some(&at_client), &["-sess_out", session]);
+        self.expect(&full, "New", off);
+        let after_full = at_server.counters().unwrap();
+        self.expect_full_counts(off_set, after_full);
+
+        let resumed = self.request(client, &server, Some(&at_client), &["-sess_in", session]);
+        self.expect(&resumed, "Reused", off);
+        self.expect_resumed_counts(off_set, at_server.counters().unwrap() - after_full);
+
+        let unmatched = self.request(client, &server, None, &[]);
+        assert_eq!(
+            unmatched.is_complete(),
+            !self.shows(off_set),
+            "{} with {off} off, client without it: {}",
+            self.suite,
+            unmatched.0
+        );
+        // The other way round: the injected end is the client.
+        let plain = Server::start(None, self.certificate, self.server).unwrap();
+        let unmatched = self.request(client, &plain, Some(&at_client), &[]);
+        assert_eq!(unmatched.is_complete(), !self.shows(off_set), "{} with {off} off, server without it", self.suite);
+    }
+
+    fn request(&self, client: Series, server: &Server, injection: Option<&Injection>, more: &[&str]) -> Answer {
+        let arguments: Vec<&str> = self.client.iter().chain(more).copied().collect();
+        request(client, &server.address, injection, &arguments)
+    }
+
+    fn expect(&self, answer: &Answer, kind: &str, off: &str) {
+        let wanted = format!("{kind}, Cipher is {}", self.suite);
+        assert!(answer.is_complete(), "{wanted} with {off} off: {}", answer.0);
+        assert_eq!(answer.negotiated(), wanted, "with {off} off");
+    }
+
+    fn expect_full_counts(&self, off: StageSet, counters: Counters) {
+        let once = |stage, names: &[&str], occurs: bool| {
+            for name in names {
+                let wanted = u64::from(occurs && off.contains(stage));
+                assert_eq!(counters.get(name), Some(wanted), "{name}: {counters} ({}, {off} off)", self.suite);
+            }
+        };
+        let agreement = &["key_generate", "key_derive", "key_decode", "key_validate"];
+        once(Stage::Authentication, &["sign"], !self.static_rsa);
+        once(Stage::Authentication, &["rsa_decrypt"], self.static_rsa);
+        once(Stage::KeyAgreement, agreement, !self.static_rsa);
+        for stage in Stage::PROVIDER {
+            let occurs = off.contains(stage) && !(stage == Stage::KeyAgreement && self.static_rsa);
+            assert_eq!(counters.of(stage) > 0, occurs, "{stage}: {counters} ({}, {off} off)", self.suite);
+        }
+    }
+
+    /// Resumption signs nothing; key agreement only in TLS 1.3 (psk_dhe_ke).
+    fn expect_resumed_counts(&self, off: StageSet, counters: Counters) {
+        let agrees = u64::from(self.suite.starts_with("TLS_") && off.contains(Stage::KeyAgreement));
+        assert_eq!(counters.of(Stage::Authentication), 0, "{counters}");
+        assert_eq!(counters.get("key_derive"), Some(agrees), "{counters}");
+        for stage in [Stage::Cipher, Stage::Mac, Stage::Digest, Stage::Kdf, Stage::Randomness] {
+            assert_eq!(counters.of(stage) > 0, off.contains(stage), "{stage}: {counters}");
+        }
+    }
+}
+
+#[test]
+fn tls13_rsa_aes256_gcm_x25519() {
+    Case {
+        certificate: "rsa",
+        server: &["-tls1_3", "-ciphersuites", "TLS_AES_256_GCM_SHA384", "-groups", "X25519"],
+        client: &["-tls1_3"],
+        suite: "TLS_AES_256_GCM_SHA384",
+        static_rsa: false,
+    }
+    .check_all();
+}
+
+#[test]
+fn tls13_ecdsa_aes128_gcm_p256() {
+    Case {
+        certificate: "ec",
+        server: &["-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256", "-groups", "P-256"],
+        client: &["-tls1_3"],
+        suite: "TLS_AES_128_GCM_SHA256",
+        static_rsa: false,
+    }
+    .check_all();
+}
+
+#[test]
+fn tls13_ecdsa_chacha20_p384() {
+    Case {
+        certificate: "ec",
+        server: &["-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256", "-groups", "P-384"],
+        client: &["-tls1_3"],
+        suite: "TLS_CHACHA20_POLY1305_SHA256",
+        static_rsa: false,
+    }
+    .check_all();
+}
+
+#[test]
+fn tls12_ecdhe_rsa_aes128_gcm_p256() {
+    Case {
+        certificate: "rsa",
+        server: &["-tls1_2", "-cipher", "ECDHE-RSA-AES128-GCM-SHA256", "-groups", "P-256"],
+        client: &["-tls1_2"],
+        suite: "ECDHE-RSA-AES128-GCM-SHA256",
+        static_rsa: false,
+    }
+    .check_all();
+}
+
+#[test]
+fn tls12_ecdhe_ecdsa_chacha20_x25519() {
+    Case {
+        certificate: "ec",
+        server: &["-tls1_2", "-cipher", "ECDHE-ECDSA-CHACHA20-POLY1305", "-groups", "X25519"],
+        client: &["-tls1_2"],
+        suite: "ECDHE-ECDSA-CHACHA20-POLY1305",
+        static_rsa: false,
+    }
+    .check_all();
+}
+
+const STATIC_RSA_SHA: &[&str] = &["-tls1_2", "-cipher", "AES128-SHA:@SECLEVEL=0"];
+const STATIC_RSA_SHA_NO_ETM: &[&str] = &["-tls1_2", "-cipher", "AES128-SHA:@SECLEVEL=0", "-no_etm"];
+const STATIC_RSA_SHA256_NO_ETM: &[&str] = &["-tls1_2", "-cipher", "AES256-SHA256:@SECLEVEL=0", "-no_etm"];
+
+#[test]
+fn tls12_static_rsa_cbc_encrypt_then_mac() {
+    let case = Case {
+        certificate: "rsa",
+        server: STATIC_RSA_SHA,
+        client: STATIC_RSA_SHA,
+        suite: "AES128-SHA",
+        static_rsa: true,
+    };
+    case.check_all();
+}
+
+#[test]
+fn tls12_static_rsa_cbc_sha1_mac_then_encrypt() {
+    Case {
+        certificate: "rsa",
+        server: STATIC_RSA_SHA_NO_ETM,
+        client: STATIC_RSA_SHA_NO_ETM,
+        suite: "AES128-SHA",
+        static_rsa: true,
+    }
+    .check_all();
+}
+
+#[test]
+fn tls12_static_rsa_cbc_sha256_mac_then_encrypt() {
+    Case {
+        certificate: "rsa",
+        server: STATIC_RSA_SHA256_NO_ETM,
+        client: STATIC_RSA_SHA256_NO_ETM,
+        suite: "AES256-SHA256",
+        static_rsa: true,
+    }
+    .check_all();
+}
+
+/// What the two cases above rest on: encrypt-then-MAC is negotiated in the one and not in the other.
+#[test]
+fn encrypt_then_mac_is_negotiated_as_pinned() {
+    for (arguments, wanted) in [(STATIC_RSA_SHA, true), (STATIC_RSA_SHA_NO_ETM, false)] {
+        let server = Server::start(None, "rsa", arguments).unwrap();
+        let client: Vec<&str> = arguments.iter().copied().chain(["-tlsextdebug"]).collect();
+        let answer = request(Series::System, &server.address, None, &client);
+        assert!(answer.is_complete(), "{}", answer.0);
+        assert_eq!(answer.0.contains("encrypt-then-mac"), wanted, "{}", answer.0);
+    }
+}

@@ -1,0 +1,6 @@
+//! The shim: its library and layout, refusals, its C parts over memory, and stock servers with it.
+
+mod library;
+mod parts;
+mod refusal;
+mod servers;

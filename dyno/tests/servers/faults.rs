@@ -1,0 +1,413 @@
+//! Bad input and bad luck: each gives a clear error, the documented exit code, and loses nothing that was measured.
+
+use crate::place;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use place::Place;
+use rustix::process::{Pid, Signal, kill_process};
+use tlsdyno::servers::{self, process_tree};
+use tlsdyno::store::Store;
+
+impl Place {
+    fn file(&self, name: &str, contents: &[u8]) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::File::create(&path).unwrap().write_all(contents).unwrap();
+        path
+    }
+
+    /// Starts an experiment and returns when its first blocks are on disk.
+    fn measure(&self, arguments: &[&str]) -> Running {
+        let mut command = self.tlsdyno(arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.lines().any(|line| line.starts_with("measuring")) {
+            assert_ne!(stderr.read_line(&mut said).unwrap(), 0, "it never measured: {said}");
+        }
+        let said = std::thread::spawn(move || {
+            let _ = stderr.read_to_string(&mut said);
+            said
+        });
+        await_that("a block of each configuration is in the store", || self.blocks() >= 4);
+        Running { child, said }
+    }
+
+    fn blocks(&self) -> usize {
+        let store = Store::open_for_reading_at(&self.path().join("store.sqlite"));
+        store.and_then(|store| store.load("last")).map_or(0, |record| record.blocks.len())
+    }
+
+    /// Process ids of the servers, in the order of their start.
+    fn servers(&self) -> Vec<i32> {
+        let mut servers: Vec<(u32, i32)> = Vec::new();
+        for process in std::fs::read_dir("/proc").unwrap().flatten() {
+            let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).into_owned();
+            let Some(after) = line.split("/server-").nth(1).filter(|_| line.contains(text(self.path()))) else {
+                continue;
+            };
+            if line.contains("supervise") {
+                let number = after.split('-').next().unwrap().parse().unwrap();
+                let children = process.path().join("task").join(process.file_name()).join("children");
+                // A supervisor that has just started, or is about to end, has none.
+                let children = std::fs::read_to_string(children).unwrap_or_default();
+                servers.extend(
+                    children.split(' ').next().and_then(|child| child.parse().ok()).map(|child| (number, child)),
+                );
+            }
+        }
+        servers.sort_unstable();
+        servers.into_iter().map(|(_, pid)| pid).collect()
+    }
+
+    fn run_directories(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path()).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.starts_with("tlsdyno-run-")).collect()
+    }
+}
+
+/// An experiment in the midst of measuring.
+struct Running {
+    child: Child,
+    said: JoinHandle<String>,
+}
+
+impl Running {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// The exit code, the result on standard output, and what was said.
+    fn end(self) -> (Option<i32>, serde_json::Value, String) {
+        let output = self.child.wait_with_output().unwrap();
+        let said = self.said.join().unwrap();
+        let result = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+        (output.status.code(), result, said)
+    }
+}
+
+/// Waits for something that other processes bring about.
+fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < limit, "{what}: not within 20 s");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The exit code and what was said on standard error.
+fn ended(output: &Output) -> (i32, String) {
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn expect(output: &Output, code: i32, words: &[&str]) {
+    let (got, said) = ended(output);
+    assert_eq!(got, code, "{said}");
+    for word in words {
+        assert!(said.contains(word), "`{word}` is missing in: {said}");
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn logs_that_cannot_be_used() {
+    let place = Place::new();
+    expect(&place.run(&["ablate", "--trace", "missing.log"]), 3, &["missing.log", "No such file"]);
+    let empty = place.file("empty.log", b"");
+    expect(&place.run(&["ablate", "--trace", text(&empty)]), 3, &["empty.log"]);
+    let garbage: Vec<u8> = (0..100_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let garbage = place.file("garbage.log", &garbage);
+    expect(&place.run(&["ablate", "--trace", text(&garbage)]), 3, &["garbage.log", "line"]);
+}
+
+#[test]
+fn flags_that_cannot_be_understood() {
+    let place = Place::new();
+    expect(&place.run(&["ablate", "--server", "thttpd"]), 2, &["thttpd", "nginx"]);
+    expect(&place.run(&["ablate", "--reuse", "150%"]), 2, &["150%"]);
+    expect(&place.run(&["ablate", "--frobnicate"]), 2, &["--frobnicate"]);
+    expect(&place.run(&["ablate", "--suite", "RC4-MD5"]), 2, &["RC4-MD5", "AES128-SHA"]);
+    expect(&place.run(&["ablate", "--stages", "rsa"]), 2, &["rsa", "authentication"]);
+    expect(
+        &place.run(&["ablate", "--cert", "p-256", "--tls", "1.2", "--suite", "AES128-SHA"]),
+        2,
+        &["--cert rsa-2048"],
+    );
+    let surprising = place.file("surprise.toml", b"question = \"q\"\nsurprise = 1\n");
+    expect(&place.run(&["run", text(&surprising)]), 3, &["surprise.toml", "surprise"]);
+    let escape = place.file("escape.toml", b"# a title\nquestion = \"\\u001b]0;t\\u0007?\"\n");
+    expect(&place.run(&["run", text(&escape)]), 3, &["escape.toml", "line 2: `question`", "\\u{1b}]0;t"]);
+    // TOML itself refuses the byte, and quotes the line.
+    let raw = place.file("raw.toml", b"question = \"\x1b[31m?\"\n");
+    let output = place.run(&["run", text(&raw)]);
+    expect(&output, 3, &["raw.toml", "line 1"]);
+    assert!(!output.stderr.contains(&0x1b), "{:?}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn an_address_that_others_can_reach() {
+    let place = Place::new();
+    for (address, words) in [("0.0.0.0:{port}", "--allow-insecure-listen"), ("203.0.113.7:{port}", "not ablated")] {
+        let arguments = ["ablate", "--server-command", "sh -c 'sleep 60; :' {docroot} {port}", "--address", address];
+        expect(&place.run(&arguments), 2, &[address, words]);
+    }
+}
+
+#[test]
+fn a_server_that_does_not_start() {
+    let place = Place::new();
+    let command = "sh -c 'echo configuration has a fault >&2; exit 3' {docroot} {port}";
+    let output = place.run(&["ablate", "--server-command", command, "--address", "127.0.0.1:{port}", "--time", "2"]);
+    expect(&output, 5, &["configuration has a fault", "as is"]);
+}
+
+#[test]
+fn a_port_that_is_taken() {
+    let place = Place::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = place.run(&["ablate", "--server-command", "sleep 60 {docroot}", "--address", &address, "--time", "2"]);
+    expect(&output, 5, &[&address, "in use"]);
+}
+
+/// Few configurations, and more time than any test waits.
+const LONG: [&str; 7] = ["ablate", "--json", "--no-report", "--stages", "authentication", "--time", "60"];
+
+#[test]
+fn a_server_that_dies_in_mid_run_loses_nothing_measured() {
+    let place = Place::new();
+    let tlsdyno = env!("CARGO_BIN_EXE_tlsdyno");
+    let pids = place.file("pids", b"");
+    let serve = "serve --docroot {docroot} --certificate {certificate} --key {key} --listen 127.0.0.1:{port}";
+    let command = format!("sh -c 'echo $$ >> {}; exec {tlsdyno} {serve}'", text(&pids));
+    let server = ["--server-command", &command, "--address", "127.0.0.1:{port}"];
+    let running = place.measure(&[&LONG[..], &server[..]].concat());
+    // The untouched server's: without it there is nothing to compare with.
+    let pids = std::fs::read_to_string(&pids).unwrap();
+    let first: i32 = pids.lines().next().unwrap().parse().unwrap();
+    kill_process(Pid::from_raw(first).unwrap(), Signal::KILL).unwrap();
+    let (code, result, said) = running.end();
+    assert_eq!(code, Some(5), "{said}");
+    assert!(result["configurations"][0]["hits_per_second"].as_f64().unwrap() > 0.0, "{result}");
+    assert!(result["warnings"].to_string().contains("has died"), "{result}");
+    let listed = place.run(&["list"]);
+    assert!(listed.status.success() && !listed.stdout.is_empty(), "the record is in the store");
+}
+
+/// One configuration's server dies, or hangs: it is left out, and the others are measured to the end.
+#[test]
+fn an_altered_server_that_fails_in_mid_run_costs_only_its_own_row() {
+    for signal in [Signal::KILL, Signal::STOP] {
+        let place = Place::new();
+        let experiment = "question = \"q\"\nload = { timeout_ms = 500 }\nmeasure = { time_s = 12 }\n\
+             configuration = [{ name = \"as is\" }, { name = \"no authentication\", noop = [\"authentication\"] }, \
+             { name = \"no kdf\", noop = [\"kdf\"] }, { name = \"all off\", noop = [\"authentication\", \"kdf\"] }, \
+             { name = \"plain HTTP\", plain_http = true }]\n";
+        let file = place.file("experiment.toml", experiment.as_bytes());
+        let running = place.measure(&["run", text(&file), "--json", "--no-report"]);
+        // The servers are started in order: as is, no authentication, no kdf, all off, plain HTTP.
+        let servers = place.servers();
+        assert_eq!(servers.len(), 5, "{servers:?}");
+        kill_process(Pid::from_raw(servers[2]).unwrap(), signal).unwrap();
+        let (code, result, said) = running.end();
+        assert_eq!(code, Some(8), "{signal:?}: {said}");
+        let rows = result["configurations"].as_array().unwrap();
+        let valid: Vec<_> = rows.iter().map(|row| (row["name"].as_str().unwrap(), row["valid"] == true)).collect();
+        let expected =
+            [("as is", true), ("no authentication", true), ("no kdf", false), ("all off", true), ("plain HTTP", true)];
+        assert_eq!(valid, expected, "{said}");
+        assert!(result.to_string().contains("\"no kdf\\\" was left out"), "{result}");
+        assert!(result["shares"].to_string().contains("authentication"), "{result}");
+    }
+}
+
+/// Whether a client of the port waits for an answer: the kernel holds bytes of it that nobody has read.
+fn is_asked(port: u16) -> bool {
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    sockets.lines().skip(1).any(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [_, local, _, "01", queues, ..] = fields[..] else { return false };
+        local.ends_with(&format!(":{port:04X}")) && !queues.ends_with(":00000000")
+    })
+}
+
+/// A worker dies while a client of the preflight waits for it. tlsdyno stands still until that worker does, so that there is no race.
+fn crash_in_preflight(server: &str) -> (Option<i32>, serde_json::Value) {
+    let place = Place::new();
+    let experiment = "question = \"q\"\nmeasure = { time_s = 2 }\nconfiguration = [{ name = \"as is\" }, \
+                      { name = \"no kdf\", noop = [\"kdf\"] }]\n";
+    let file = place.file("experiment.toml", experiment.as_bytes());
+    let arguments = ["run", text(&file), "--server", server, "--json", "--no-report"];
+    let child = place.tlsdyno(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = 0;
+    await_that("the second server starts", || {
+        first = place.servers().get(1).map_or(0, |&pid| u32::try_from(pid).unwrap());
+        first != 0
+    });
+    place::signal(child.id(), Signal::STOP);
+    let (mut worker, mut port) = (first, 0);
+    await_that("it listens, and has its worker", || {
+        let workers = process_tree::descendants(first);
+        worker = workers.first().map_or(first, |process| process.pid);
+        port = servers::listening_addresses(&[first, worker]).first().map_or(0, SocketAddr::port);
+        port != 0 && (server == "builtin" || worker != first)
+    });
+    place::signal(worker, Signal::STOP);
+    place::signal(child.id(), Signal::CONT);
+    await_that("a client asks", || is_asked(port));
+    // Still stopped, so that the client is not answered before. The runtime of the built-in server takes the first one for its own.
+    place::signal(worker, Signal::SEGV);
+    place::signal(worker, Signal::CONT);
+    await_that("it dies", || {
+        let gone = place::is_gone(worker);
+        (!gone).then(|| place::signal(worker, Signal::SEGV));
+        gone
+    });
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}")))
+}
+
+#[test]
+fn a_worker_that_crashes_in_the_preflight_is_named() {
+    // A client whose connection nobody has accepted yet is answered by nginx's next worker, so that none fails.
+    for (server, check) in [("builtin", "matching client passes"), ("nginx", "no process of the server dies")] {
+        let (code, result) = crash_in_preflight(server);
+        let row = &result["configurations"][1];
+        let warnings = row["warnings"].to_string();
+        assert!(code == Some(8) && row["valid"] == false, "{server}: {code:?}, {warnings}");
+        for words in [check, "killed by signal 11, SIGSEGV", "A crash is a fault of the server"] {
+            assert!(warnings.contains(words), "{server}: {warnings}");
+        }
+        assert!(!warnings.contains("doctor"), "{server}: {warnings}");
+    }
+}
+
+#[test]
+fn ctrl_c_ends_cleanly_with_the_result_so_far() {
+    let place = Place::new();
+    let running = place.measure(&LONG);
+    assert!(!place.processes().is_empty() && !place.run_directories().is_empty());
+    running.signal(Signal::INT);
+    let (code, result, said) = running.end();
+    assert_eq!(code, Some(130), "{said}");
+    assert!(result["configurations"][0]["hits_per_second"].as_f64().unwrap() > 0.0, "{result}");
+    assert!(result["warnings"].to_string().contains("stopped early (Ctrl-C)"), "{result}");
+    assert_eq!(place.processes(), Vec::<String>::new());
+    assert_eq!(place.run_directories(), Vec::<String>::new());
+}
+
+impl Place {
+    /// Sends SIGINT to an experiment as soon as one of its servers is a program that never gets ready, and sees to it that nothing is left.
+    fn interrupt_start(&self, child: Child) -> Output {
+        let hangs = || self.processes().iter().any(|line| line.contains(NEVER_READY));
+        await_that("a server starts", hangs);
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let told = Instant::now();
+        let output = child.wait_with_output().unwrap();
+        assert!(told.elapsed() < Duration::from_secs(8), "it took {:?}", told.elapsed());
+        assert_eq!(self.processes(), Vec::<String>::new());
+        assert_eq!(self.run_directories(), Vec::<String>::new());
+        output
+    }
+
+    /// Starts `command` with its output kept.
+    fn spawn(&self, mut command: Command) -> Child {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+}
+
+/// A shell that serves nothing, with a name to be found by.
+const NEVER_READY: &str = "never-ready";
+
+#[test]
+fn ctrl_c_while_a_server_starts_ends_at_once() {
+    let place = Place::new();
+    let command = format!("sh -c 'sleep 100; :' {NEVER_READY} {{docroot}} {{port}}");
+    let arguments = ["ablate", "--no-report", "--quick", "--server-command", &command, "--address", "127.0.0.1:{port}"];
+    let output = place.interrupt_start(place.spawn(place.tlsdyno(&arguments)));
+    expect(&output, 130, &["stopped before anything was measured", "Ctrl-C"]);
+    // Servers of our own drivers: here an nginx that hangs.
+    let programs = place.path().join("programs");
+    std::fs::create_dir(&programs).unwrap();
+    let script = format!(
+        "#!/bin/sh\ncase \"$1\" in -[vVt]) exec /usr/sbin/nginx \"$@\";; esac\nsh -c 'sleep 100; :' {NEVER_READY} \"$@\"\n"
+    );
+    let nginx = place.file("programs/nginx", script.as_bytes());
+    std::fs::set_permissions(&nginx, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", text(&programs), std::env::var("PATH").unwrap());
+    for experiment in ["ablate", "cluster"] {
+        let mut command = place.tlsdyno(&[experiment, "--no-report", "--quick", "--server", "nginx"]);
+        command.env("PATH", &path);
+        let output = place.interrupt_start(place.spawn(command));
+        expect(&output, 130, &["stopped", "Ctrl-C"]);
+    }
+}
+
+/// Servers with a fixed port take turns: they are started again and again while others are measured.
+#[test]
+fn ctrl_c_while_a_server_is_started_again_keeps_what_was_measured() {
+    let place = Place::new();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let tlsdyno = env!("CARGO_BIN_EXE_tlsdyno");
+    let serve =
+        format!("serve --docroot {{docroot}} --certificate {{certificate}} --key {{key}} --listen 127.0.0.1:{port}");
+    let hang = place.path().join("hang");
+    let hangs = format!("if [ -e {0} ]; then sh -c \"sleep 100; :\" {NEVER_READY} {0}; fi", text(&hang));
+    let command = format!("sh -c '{hangs}; exec {tlsdyno} {serve}'");
+    let address = format!("127.0.0.1:{port}");
+    let running = place.measure(&[&LONG[..], &["--server-command", &command, "--address", &address]].concat());
+    std::fs::write(&hang, "").unwrap();
+    let Running { child, said } = running;
+    let output = place.interrupt_start(child);
+    let said = said.join().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(result["configurations"][0]["hits_per_second"].as_f64().unwrap() > 0.0, "{result}");
+    assert!(result["warnings"].to_string().contains("stopped early (Ctrl-C)"), "{result}");
+}
+
+#[test]
+fn a_killed_experiment_leaves_nothing_behind() {
+    let place = Place::new();
+    let mut running = place.measure(&LONG);
+    assert!(!place.processes().is_empty() && !place.run_directories().is_empty());
+    running.signal(Signal::KILL);
+    running.child.wait().unwrap();
+    await_that("all processes have ended", || place.processes().is_empty());
+    await_that("the run directory is gone", || place.run_directories().is_empty());
+    assert!(place.blocks() >= 4, "what was measured is in the store");
+}
+
+#[test]
+fn a_full_disk_for_the_record_is_said_and_the_result_printed() {
+    let place = Place::new();
+    let arguments = ["ablate", "--json", "--no-report", "--stages", "authentication", "--time", "2"];
+    let output = place.tlsdyno(&arguments).env("TLSDYNO_STORE", "/dev/full").output().unwrap();
+    let (code, said) = ended(&output);
+    assert_eq!(code, 9, "{said}");
+    assert!(said.contains("/dev/full"), "{said}");
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&said);
+    assert!(result["shares"].as_array().is_some_and(|shares| !shares.is_empty()), "{result}");
+    assert!(result["warnings"].to_string().contains("TLSDYNO_STORE"), "{result}");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_known_before_measuring() {
+    let place = Place::new();
+    let output = place.run(&["ablate", "--report", "missing-directory/report.html", "--time", "60"]);
+    let (code, said) = ended(&output);
+    assert_ne!(code, 0);
+    assert!(said.contains("missing-directory/report.html") && said.contains("--report"), "{said}");
+}

@@ -1,0 +1,17 @@
+//! What needs servers under test: their drivers, the no-ops inside them, and experiments from end to end.
+
+mod calibrate;
+mod cluster;
+mod directives;
+mod experiments;
+mod faults;
+mod hardware;
+mod lifecycle;
+mod matrix;
+mod noop_client;
+#[path = "../place/mod.rs"]
+mod place;
+mod safety;
+mod server_drivers;
+mod session_caches;
+mod shim_client;

@@ -1,0 +1,236 @@
+//! Servers with no-ops cannot be used by anybody else: another user reaches neither configuration nor area, and when tlsdyno and everything
+//! that guards its servers are killed at once, nothing is left where PID namespaces are allowed, elsewhere workers that refuse.
+
+use crate::place;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use place::{Place, eventually, is_gone};
+use rustix::process::{Pid, Signal};
+use tlsdyno::servers::process_tree::{command_line, descendants};
+use tlsdyno::servers::{MappedLibrary, listening_addresses, mapped_libraries};
+
+const SERVERS: [&str; 6] = ["builtin", "nginx", "apache", "apache-prefork", "haproxy", "lighttpd"];
+
+/// The user `nobody`, who may make no PID namespace.
+const NOBODY: u32 = 65_534;
+/// A user who has nothing to do with the run.
+const STRANGER: u32 = 65_432;
+
+/// A run with servers that have no-ops.
+struct Run {
+    process: Child,
+    /// Processes that have the provider.
+    altered: Vec<u32>,
+    /// Every process that descends from the runner, with its start time: together with the number it is nobody else.
+    all: Vec<(u32, u64)>,
+    _place: Place,
+}
+
+impl Run {
+    /// Starts the run and waits until its load process is there: then all servers have been started and checked.
+    fn start(server: &str, user: Option<u32>) -> Run {
+        let place = Place::new();
+        fs::write(place.path().join("experiment.toml"), EXPERIMENT.replace("SERVER", server)).unwrap();
+        let mut command = place.tlsdyno(&["run", "--no-report", "experiment.toml"]);
+        if let Some(user) = user {
+            command = as_user(user, &place, &command);
+        }
+        let output = fs::File::create(place.path().join("output")).unwrap();
+        let process = command.stdout(output.try_clone().unwrap()).stderr(output).spawn().unwrap();
+        let mut run = Run { process, altered: Vec::new(), all: Vec::new(), _place: place };
+        run.await_load(server);
+        run
+    }
+
+    fn await_load(&mut self, server: &str) {
+        let runner = self.process.id();
+        let limit = Instant::now() + Duration::from_secs(90);
+        while !descendants(runner).iter().any(|child| command_line(child.pid).contains("load --job")) {
+            let said = || fs::read_to_string(self._place.path().join("output")).unwrap();
+            assert!(Instant::now() < limit && !is_gone(runner), "{server}: the run does not begin: {}", said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.all = descendants(runner).iter().map(|child| (child.pid, child.started_ticks)).collect();
+        let is_provider = |library: &MappedLibrary| library.path.ends_with("tlsdyno-provider.so");
+        let has_provider = |pid: &u32| mapped_libraries(*pid).is_ok_and(|all| all.iter().any(is_provider));
+        self.altered = self.all.iter().map(|(pid, _)| *pid).filter(has_provider).collect();
+        assert!(!self.altered.is_empty(), "{server}: no process has the provider");
+    }
+
+    /// Where no-ops are served.
+    fn addresses(&self) -> BTreeSet<SocketAddr> {
+        listening_addresses(&self.altered).into_iter().collect()
+    }
+
+    /// SIGKILL to everything that is not a server: guards first, so that nothing ends in order.
+    fn kill_all_but_servers(&mut self) {
+        for (pid, _) in &self.all {
+            let line = command_line(*pid);
+            if line.contains("supervise --directory") || line.contains("load --job") {
+                kill(*pid);
+            }
+        }
+        kill(self.process.id());
+        self.process.wait().unwrap();
+    }
+
+    /// What still runs.
+    fn left(&self) -> Vec<u32> {
+        let lives = |pid: u32, started: u64| {
+            tlsdyno::servers::process_tree::stat(pid)
+                .is_some_and(|process| process.started_ticks == started && process.state != 'Z')
+        };
+        self.all.iter().filter(|(pid, started)| lives(*pid, *started)).map(|(pid, _)| *pid).collect()
+    }
+}
+
+/// Whether a user can do this, given to the shell as its `$1`.
+fn can(user: u32, what: &str, argument: &str) -> bool {
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", what, "sh", argument]).uid(user).gid(user);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+}
+
+/// Neither the files of the run nor its areas, at the owner or at any server, can be opened by another user; nobody can truncate an area.
+fn assert_closed_to_others(server: &str, run: &Run, owner: u32) {
+    let files = files_below(run._place.path());
+    let closed: Vec<&String> =
+        files.iter().filter(|path| path.contains("/provider-") || path.contains("/shim-")).collect();
+    assert!(closed.iter().any(|path| path.ends_with("/openssl.cnf")), "{server}: {files:?}");
+    for path in closed {
+        assert!(!can(STRANGER, "cat \"$1\"", path), "{server}: {path} can be read");
+    }
+    let runner = (run.process.id(), 0);
+    let mut areas = 0;
+    for (pid, _) in run.all.iter().chain([&runner]) {
+        for path in descriptors_of_areas(*pid) {
+            areas += 1;
+            assert!(!can(STRANGER, "exec 9<\"$1\"", &path), "{server}: {path} can be opened");
+            assert!(!can(STRANGER, "exec 9<>\"$1\" && truncate -s 0 \"$1\"", &path), "{server}: {path} can be opened");
+            assert!(!can(owner, "truncate -s 0 \"$1\"", &path), "{server}: {path} can be truncated by its owner");
+        }
+    }
+    assert!(areas > 4, "{server}: {areas} areas at the runner and its servers");
+}
+
+fn files_below(directory: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => found.extend(files_below(&entry.path())),
+            _ => found.push(entry.path().display().to_string()),
+        }
+    }
+    found
+}
+
+fn descriptors_of_areas(pid: u32) -> Vec<String> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let is_area = |path: &Path| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:tlsdyno"));
+    entries.map(|entry| entry.path()).filter(|path| is_area(path)).map(|path| path.display().to_string()).collect()
+}
+
+fn kill(pid: u32) {
+    // It may have ended with another.
+    let _ = rustix::process::kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL);
+}
+
+/// The same command for a user who may not be able to reach this program where it is.
+fn as_user(user: u32, place: &Place, command: &std::process::Command) -> std::process::Command {
+    let program = place.path().join("tlsdyno");
+    fs::copy(command.get_program(), &program).unwrap();
+    for entry in fs::read_dir(place.path()).unwrap() {
+        std::os::unix::fs::chown(entry.unwrap().path(), Some(user), Some(user)).unwrap();
+    }
+    std::os::unix::fs::chown(place.path(), Some(user), Some(user)).unwrap();
+    let mut same = std::process::Command::new(program);
+    same.args(command.get_args()).current_dir(place.path()).stdin(Stdio::null()).uid(user).gid(user);
+    same.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    same
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        self.left().into_iter().for_each(kill);
+    }
+}
+
+const EXPERIMENT: &str = r#"
+question = "What is left?"
+[server]
+kind = "SERVER"
+[measure]
+time_s = 60.0
+[workload]
+kind = "ecommerce"
+users = 50
+seed = 1
+[load]
+reuse_percent = 0
+[[configuration]]
+name = "as is"
+[[configuration]]
+name = "no authentication"
+noop = ["authentication"]
+[[configuration]]
+name = "nothing"
+noop = ["authentication", "key_agreement", "cipher", "mac", "digest", "kdf", "randomness"]
+"#;
+
+/// Whether anything answers a hello there: a record of TLS comes back, if only an alert.
+fn answers(address: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(5)) else { return false };
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut first = [0; 1];
+    stream.write_all(HELLO).and_then(|()| stream.read_exact(&mut first)).is_ok()
+}
+
+/// A hello of TLS 1.2 with one suite and no extension, RFC 5246 section 7.4.1.2.
+const HELLO: &[u8] = &[
+    0x16, 3, 1, 0, 45, 1, 0, 0, 41, 3, 3, // record, message, version
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+    32, 0, 0, 2, 0xc0, 0x2f, 1, 0, // no session, one suite, no compression
+];
+
+#[test]
+fn nothing_is_left_where_pid_namespaces_are_allowed() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("only root may make PID namespaces; the other test is about what is left without them");
+        return;
+    }
+    for server in SERVERS {
+        let mut run = Run::start(server, None);
+        assert_closed_to_others(server, &run, 0);
+        run.kill_all_but_servers();
+        eventually(&format!("{server}: every process has ended"), || run.left().is_empty());
+    }
+}
+
+#[test]
+fn orphaned_workers_refuse_every_connection() {
+    let user = rustix::process::geteuid().is_root().then_some(NOBODY);
+    let mut orphans = 0;
+    for server in SERVERS {
+        let mut run = Run::start(server, user);
+        let addresses = run.addresses();
+        assert!(!addresses.is_empty() && addresses.iter().all(|address| answers(*address)), "{server}: {addresses:?}");
+        if let Some(user) = user {
+            assert_closed_to_others(server, &run, user);
+        }
+        run.kill_all_but_servers();
+        eventually(&format!("{server}: what is left refuses"), || !addresses.iter().any(|address| answers(*address)));
+        let left = run.left();
+        orphans += run.altered.iter().filter(|pid| left.contains(pid)).count();
+    }
+    assert!(orphans > 0, "without orphans this shows nothing");
+}

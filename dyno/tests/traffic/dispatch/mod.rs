@@ -1,0 +1,17 @@
+//! `tlsdyno dispatch` end to end.
+
+mod backend_faults;
+mod bytes;
+mod client_faults;
+mod cluster;
+mod config;
+mod control;
+mod crowd;
+mod descriptors;
+mod faults;
+mod lard;
+mod relay;
+mod reloads;
+mod sessions;
+mod support;
+mod unlearnable;

@@ -1,0 +1,143 @@
+//! Client certificates, before servers that insist on them, and several tickets of TLS 1.3.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tlsdyno::servers::programs;
+
+use super::s_server::{P256, P384, RSA, SServer, self_signed};
+use super::{Running, json, load, refuse, stderr};
+
+fn with_certificate(url: &str, version: &str, certificate: &Path, key: &Path) -> Output {
+    let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
+    let flags = ["-k", "--json", "--tls", version, "--reuse", "50%", "--total-connections", "8", "--connections", "1"];
+    load(&[&[url], &flags[..], &["--client-cert", certificate, "--client-key", key]].concat())
+}
+
+#[test]
+fn openssl_gets_the_certificate_that_it_insists_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    self_signed(directory, "server", &P256);
+    for (name, kind) in [("p256", &P256[..]), ("p384", &P384), ("rsa", &RSA)] {
+        let (certificate, key) = self_signed(directory, name, kind);
+        let ca = certificate.to_str().unwrap();
+        let server = SServer::start(directory, "server", &["-Verify", "1", "-verify_return_error", "-CAfile", ca]);
+        let url = format!("https://{}/", server.address);
+        for version in ["1.2", "1.3"] {
+            let output = with_certificate(&url, version, &certificate, &key);
+            assert_eq!(output.status.code(), Some(0), "{name} {version}: {}", stderr(&output));
+            let measured = json(&output);
+            assert_eq!((&measured["hits"], &measured["handshakes"]["full"]), (&8.into(), &4.into()), "{measured}");
+            let without = load(&[&url, "-k", "--tls", version, "--close", "--total-connections", "2"]);
+            assert_ne!(without.status.code(), Some(0), "{name} {version}");
+        }
+    }
+}
+
+#[test]
+fn nginx_takes_the_certificate_and_names_its_subject() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    self_signed(place, "server", &P256);
+    let (certificate, key) = self_signed(place, "client", &RSA);
+    let (_, other_key) = self_signed(place, "other", &RSA);
+    let ca = format!("ssl_verify_client on; ssl_client_certificate {};", certificate.display());
+    let nginx = Nginx::start(place, &ca);
+    let url = format!("https://127.0.0.1:{}/", nginx.port);
+    for version in ["1.2", "1.3"] {
+        let output = with_certificate(&url, version, &certificate, &key);
+        assert_eq!(output.status.code(), Some(0), "{version}: {}", stderr(&output));
+        let without = load(&[&url, "-k", "--tls", version, "--close", "--total-connections", "2", "--json"]);
+        assert_eq!(json(&without)["statuses"]["400"], 2, "without a certificate nginx answers 400");
+    }
+    let log = fs::read_to_string(place.join("log")).unwrap();
+    let verified: Vec<&str> = log.lines().filter(|line| line.starts_with("SUCCESS")).collect();
+    assert_eq!(verified.len(), 16, "{log}");
+    assert!(verified.iter().all(|line| line.ends_with("CN=client")), "{log}");
+
+    let (certificate, other_key) = (certificate.to_str().unwrap(), other_key.to_str().unwrap());
+    refuse(&[&url, "--client-cert", certificate], 2, &["--client-key"]);
+    refuse(&[&url, "-k", "--client-cert", certificate, "--client-key", other_key], 2, &["does not belong"]);
+    refuse(&["http://127.0.0.1/", "--client-cert", certificate, "--client-key", other_key], 2, &["plain http"]);
+}
+
+/// One nginx process with the certificate `server` of its place.
+pub struct Nginx {
+    _process: Running,
+    pub port: u16,
+}
+
+impl Nginx {
+    /// With these further directives in its server.
+    pub fn start(place: &Path, tls: &str) -> Nginx {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let config = format!(
+            "daemon off; master_process off; pid {0}/pid;\nevents {{}}\nhttp {{\n\
+             log_format verified '$ssl_client_verify $ssl_client_s_dn'; access_log {0}/log verified;\n\
+             client_body_temp_path {0}/b; proxy_temp_path {0}/p; fastcgi_temp_path {0}/f; uwsgi_temp_path {0}/u; scgi_temp_path {0}/s;\n\
+             server {{ listen 127.0.0.1:{port} ssl; ssl_certificate {0}/server.pem; ssl_certificate_key {0}/server.key;\n\
+             ssl_protocols TLSv1.2 TLSv1.3; {tls} location / {{ return 200 x; }} }} }}\n",
+            place.display()
+        );
+        let path = place.join("nginx.conf");
+        fs::write(&path, config).unwrap();
+        let mut command = Command::new(programs::find("nginx").expect("nginx is installed"));
+        command.args(["-e", "stderr", "-c"]).arg(&path).stdin(Stdio::null()).stderr(Stdio::null());
+        let process = Running(command.spawn().unwrap());
+        let limit = Instant::now() + Duration::from_secs(20);
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < limit, "nginx does not start");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Nginx { _process: process, port }
+    }
+}
+
+/// With its guard against replays on, OpenSSL takes each ticket once: what is accepted was not offered before.
+#[test]
+fn each_of_several_tickets_is_used_once() {
+    let directory = tempfile::tempdir().unwrap();
+    self_signed(directory.path(), "server", &P256);
+    // The guard forgets a session in OpenSSL's own cache when it is resumed.
+    let tls = "ssl_early_data on; ssl_session_cache builtin:1000; ssl_conf_command Options AntiReplay; ssl_conf_command NumTickets 8;";
+    let nginx = Nginx::start(directory.path(), tls);
+    let url = format!("https://127.0.0.1:{}/", nginx.port);
+    let flags = ["-k", "--json", "--users", "1", "--per-user", "8", "--connections", "8", "--close"];
+    for _ in 0..10 {
+        let output = load(&[&[url.as_str()], &flags[..], &["--reuse", "always", "--total-connections", "9"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let handshakes = &json(&output)["handshakes"];
+        assert_eq!((&handshakes["full"], &handshakes["resumed_accepted"]), (&1.into(), &8.into()), "{handshakes}");
+    }
+}
+
+/// nginx answers early data and closes before the rest of the handshake has come: what it sent counts all the same.
+#[test]
+fn requests_travel_with_the_hello_and_their_answers_count() {
+    let directory = tempfile::tempdir().unwrap();
+    self_signed(directory.path(), "server", &P256);
+    let nginx = Nginx::start(directory.path(), "ssl_early_data on; ssl_conf_command Options -AntiReplay;");
+    let url = format!("https://127.0.0.1:{}/", nginx.port);
+    let flags = ["-k", "--json", "--connections", "16", "--total-connections", "300", "--close", "--early-data"];
+    let output = load(&[&[url.as_str()], &flags[..], &["--reuse", "always"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let result = json(&output);
+    let handshakes = &result["handshakes"];
+    assert_eq!((&result["hits"], &handshakes["resumed_accepted"]), (&300.into(), &284.into()), "{handshakes}");
+    assert_eq!((&handshakes["early_offered"], &handshakes["early_accepted"]), (&284.into(), &284.into()));
+    refuse(&[&url, "--early-data"], 2, &["--reuse always"]);
+    refuse(&[&url, "--early-data", "--reuse", "always", "--tls", "1.2"], 2, &["leave out --tls 1.2"]);
+
+    let without = tempfile::tempdir().unwrap();
+    self_signed(without.path(), "server", &P256);
+    let nginx = Nginx::start(without.path(), "");
+    let url = format!("https://127.0.0.1:{}/", nginx.port);
+    let output = load(&[&[url.as_str()], &flags[..], &["--reuse", "always"]].concat());
+    assert_eq!(output.status.code(), Some(8), "{}", stderr(&output));
+    let warning = json(&output)["warnings"][0].to_string();
+    assert!(warning.contains("none of 284 sessions") && warning.contains("ssl_early_data on"), "{warning}");
+}

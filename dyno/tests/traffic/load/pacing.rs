@@ -1,0 +1,102 @@
+//! The open loop and the session limits against real servers.
+
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::{Running, built_in, json, load, stderr, tlsdyno};
+
+/// The server stands still for a second. By the schedule, a request that fell due `t` before the end of the stall waits for `t`: of three
+/// seconds of requests the one at the 99th percentile fell due 30 ms after the stall began.
+#[test]
+fn a_stalled_server_is_charged_by_the_schedule() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, _) = built_in(directory.path());
+    let url = format!("https://{}/x", server.address());
+    let mut command = tlsdyno();
+    command.args(["load", &url, "-k", "--rate", "200/s", "--connections", "4", "--duration", "3s", "--json"]);
+    let child = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    thread::sleep(Duration::from_millis(800));
+    let signal = |signal| {
+        for pid in server.pids() {
+            kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+        }
+    };
+    signal(Signal::STOP);
+    let stopped = Instant::now();
+    thread::sleep(Duration::from_secs(1));
+    signal(Signal::CONT);
+    let stall_ns = stopped.elapsed().as_nanos() as f64;
+    let measured = finish(child);
+    server.stop().unwrap();
+
+    assert_eq!((&measured["hits"], &measured["unserved"]), (&600.into(), &0.into()), "{measured}");
+    let p99 = measured["latency_ns"]["scheduled_response"]["p99"].as_f64().unwrap();
+    let expected = stall_ns - 0.01 * 3e9;
+    assert!((p99 / expected - 1.0).abs() < 0.05, "{p99} ns instead of {expected} ns");
+    let served = measured["latency_ns"]["whole_response"]["p99"].as_f64().unwrap();
+    assert!(served < p99 / 2.0, "four requests of 600 were under way in the stall: {served} ns");
+}
+
+fn finish(mut child: Running) -> Value {
+    use std::io::Read;
+    let mut text = String::new();
+    child.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(child.0.wait().unwrap().code(), Some(0), "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn a_rate_that_nobody_can_serve_is_said_to_be_missed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, _) = built_in(directory.path());
+    let url = format!("https://{}/x", server.address());
+    let flags = ["-k", "--rate", "1000000/s", "--arrivals", "poisson", "--connections", "2", "--duration", "300ms"];
+    let output = load(&[&[url.as_str(), "--json"], &flags[..]].concat());
+    assert_eq!(output.status.code(), Some(8), "{}", stderr(&output));
+    let measured = json(&output);
+    let due = measured["hits"].as_u64().unwrap() + measured["unserved"].as_u64().unwrap();
+    assert!((297_000..303_000).contains(&due), "{due}");
+    let warnings = measured["warnings"].to_string();
+    assert!(warnings.contains("could not be sent"), "{warnings}");
+    server.stop().unwrap();
+}
+
+#[test]
+fn sessions_are_as_long_as_asked_for_in_every_profile() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, _) = built_in(directory.path());
+    let url = format!("https://{}/x", server.address());
+    for version in ["1.2", "1.3"] {
+        let run = |flags: &[&str]| {
+            let always = [&url, "-k", "--duration", "300ms", "--connections", "2", "--json", "--tls", version];
+            let output = load(&[&always[..], flags].concat());
+            assert_eq!(output.status.code(), Some(0), "{flags:?}: {}", stderr(&output));
+            let measured = json(&output);
+            let count = |name: &str| measured["handshakes"][name].as_u64().unwrap();
+            let hits = measured["hits"].as_u64().unwrap();
+            let lifetimes = measured["elapsed_ns"].as_u64().unwrap().div_ceil(100_000_000);
+            let connections = measured["connections"].as_u64().unwrap();
+            (hits, count("full"), count("resumed_accepted"), connections, lifetimes)
+        };
+        // Two users, each with a session that is not used up at the end.
+        let (hits, full, resumed, connections, _) = run(&["--hits-per-handshake", "10"]);
+        assert!((hits / 10..=hits / 10 + 2).contains(&full) && resumed == 0 && connections == full);
+        let (hits, full, resumed, _, _) = run(&["--hits-per-handshake", "10", "--requests-per-connection", "2"]);
+        assert!((hits / 10..=hits / 10 + 2).contains(&full), "{hits} {full}");
+        assert!(resumed.abs_diff(full * 4) <= 8, "{resumed} {full}");
+        let (hits, full, resumed, connections, _) = run(&["--profile", "intermittent", "--session-limit", "20"]);
+        assert!((hits / 20..=hits / 20 + 2).contains(&full) && connections == hits && resumed == hits - full);
+        let (hits, full, resumed, _, _) = run(&["--profile", "continuous"]);
+        assert!((hits / 500..=hits / 500 + 2).contains(&full) && resumed == 0, "{hits} {full}");
+        let (hits, full, resumed, _, _) = run(&["--profile", "one-time"]);
+        assert!((hits / 25..=hits / 25 + 2).contains(&full) && resumed == 0, "{hits} {full}");
+        let (_, full, resumed, _, lifetimes) =
+            run(&["--reuse", "always", "--keep-alive", "--session-lifetime", "100ms"]);
+        assert!((4..=2 * lifetimes).contains(&full) && resumed == 0, "two users, {lifetimes} lifetimes: {full}");
+    }
+    server.stop().unwrap();
+}

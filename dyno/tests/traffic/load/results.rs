@@ -1,0 +1,132 @@
+//! Sweeps, files and comparisons.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::{Running, built_in, json, load, refuse, stderr, tlsdyno};
+
+fn run(arguments: &[&str]) -> Output {
+    tlsdyno().args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn results_are_kept_in_every_form_and_can_be_compared() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, _) = built_in(directory.path());
+    let url = format!("https://{}/x", server.address());
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    refuse(&["http://127.0.0.1/", "--output", "result.txt"], 2, &[".json, .csv, .prom, .hdr or .html"]);
+
+    let files = ["slow.json", "slow.csv", "slow.prom", "slow.hdr", "slow.html"].map(file);
+    let mut arguments = vec![url.as_str(), "-k", "--close", "--connections", "4", "--duration", "1500ms"];
+    files.iter().for_each(|path| arguments.extend(["--output", path]));
+    let output = load(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = files.each_ref().map(|path| std::fs::read_to_string(path).unwrap());
+    let object: Value = serde_json::from_str(&text[0]).unwrap();
+    assert_eq!(object["format"], 1);
+    let slices = object["slices"].as_array().unwrap();
+    assert!(slices.len() >= 5, "{slices:?}");
+    let in_slices: u64 = slices.iter().map(|slice| slice["hits"].as_u64().unwrap()).sum();
+    assert!(in_slices <= object["hits"].as_u64().unwrap() && in_slices > 0);
+    assert_eq!(text[1].lines().count(), slices.len() + 1);
+    assert!(text[2].contains(&format!("tlsdyno_load_hits{{url=\"{url}\"}} {}\n", object["hits"])));
+    assert!(text[2].contains("phase=\"full_handshake\",quantile=\"0.99\"}"));
+    assert!(text[3].contains("# full_handshake") && text[3].contains("Total count"));
+    assert!(text[4].contains("<polyline") && text[4].contains("hits/s</h1>") && !text[4].contains("http-equiv"));
+
+    // Kept connections are many times faster than one for each request: no machine is so loaded that this is undecided.
+    let fast = file("fast.json");
+    let output = load(&[&url, "-k", "--connections", "4", "--duration", "1500ms", "--output", &fast]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let output = run(&["compare", &files[0], &fast, "--json"]);
+    // A busier server may well answer each single request later, and slower in anything is slower.
+    assert!(matches!(output.status.code(), Some(0 | 10)), "{}", stderr(&output));
+    let comparison = &json(&output)["comparisons"][0];
+    assert_eq!((&comparison["quantity"], &comparison["word"]), (&"hits/s".into(), &"faster".into()), "{comparison}");
+    let output = run(&["compare", &fast, &files[0]]);
+    assert_eq!(output.status.code(), Some(10), "{}", stderr(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("the second is: slower"));
+    let output = run(&["compare", &fast, &fast, "--strict"]);
+    assert_eq!(output.status.code(), Some(11), "{}", stderr(&output));
+    assert_eq!(run(&["compare", &fast, "/no/such.json"]).status.code(), Some(3));
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_rate_sweep_ends_where_the_server_is_saturated() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, _) = built_in(directory.path());
+    let url = format!("https://{}/x", server.address());
+    let flags =
+        ["-k", "--close", "--connections", "4", "--duration", "200ms", "--sweep", "20..1000000", "--factor", "30"];
+    let output = load(&[&[url.as_str(), "--json"], &flags[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let sweep = json(&output);
+    let points = sweep["points"].as_array().unwrap();
+    assert!((2..=4).contains(&points.len()), "20, 600, 18,000 and 540,000 /s: {sweep}");
+    let (last, rest) = points.split_last().unwrap();
+    assert_eq!(last["saturated"], true);
+    assert!(rest.iter().all(|point| point["saturated"] == false));
+    assert!(last["unserved"].as_u64().unwrap() > 0);
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_reuse_sweep_achieves_each_percentage_and_finds_the_half_serving_point() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, _) = built_in(directory.path());
+    let url = format!("https://{}/x", server.address());
+    let flags = ["-k", "--duration", "300ms", "--connections", "2", "--connections-max", "2", "--json"];
+    let output =
+        run(&[&["reuse", &url, "--levels", "0,50,100", "--plain", "http://127.0.0.1:1/"], &flags[..]].concat());
+    let sweep = json(&output);
+    for (point, asked) in sweep["points"].as_array().unwrap().iter().zip([0.0, 50.0, 100.0]) {
+        assert_eq!(point["reuse_percent_asked"], asked);
+        let achieved = point["reuse_percent_achieved"].as_f64().unwrap();
+        assert!((achieved - asked).abs() < 5.0, "{achieved} instead of {asked}");
+        assert!(point["hits_per_second"].as_f64().unwrap() > 0.0);
+    }
+    assert_eq!(sweep["plain"]["hits_per_second"], 0.0, "nobody serves plain HTTP there");
+    assert_eq!(sweep["half_serving_point_percent"], Value::Null, "of nothing there is no half");
+    refuse_reuse(&["http://127.0.0.1/"], "plain http");
+    refuse_reuse(&["https://127.0.0.1/", "--levels", "50,0"], "ascend");
+    refuse_reuse(&["https://127.0.0.1/", "--levels", "150"], "0 to 100");
+    refuse_reuse(&["https://127.0.0.1/", "--rate", "5"], "tlsdyno load");
+    server.stop().unwrap();
+}
+
+/// The last, or only, percentage has nothing behind it that would show by its absence that the sweep was stopped.
+#[test]
+fn a_sweep_that_is_stopped_at_its_last_step_says_so_by_its_exit_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, _) = built_in(directory.path());
+    let url = format!("https://{}/x", server.address());
+    let reuse = ["reuse", &url, "-k", "--levels", "50", "--plain", "http://127.0.0.1:1/"];
+    let rates = ["load", &url, "-k", "--close", "--sweep", "20..20"];
+    for arguments in [&reuse[..], &rates] {
+        let mut command = tlsdyno();
+        command.args(arguments).args(["--duration", "10m", "--connections", "2"]).stdin(Stdio::null());
+        let mut child = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let mut printed = BufReader::new(child.0.stdout.take().unwrap());
+        let mut text = String::new();
+        while !text.ends_with("p99\n") {
+            assert_ne!(printed.read_line(&mut text).unwrap(), 0, "the head of the table: {text}");
+        }
+        kill_process(Pid::from_child(&child.0), Signal::INT).unwrap();
+        printed.read_to_string(&mut text).unwrap();
+        assert_eq!(child.0.wait().unwrap().code(), Some(130), "{text}");
+        assert_eq!(text.lines().filter(|line| line.contains(" /s")).count(), 1, "what was measured: {text}");
+        assert!(!text.contains("half serving point"), "of a load in plain HTTP that was not measured: {text}");
+    }
+    server.stop().unwrap();
+}
+
+fn refuse_reuse(arguments: &[&str], word: &str) {
+    let output = run(&[&["reuse"], arguments].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains(word), "{}", stderr(&output));
+}
