@@ -146,7 +146,10 @@ fn kill(pid: u32) {
 /// The same command for a user who may not be able to reach this program where it is.
 fn as_user(user: u32, place: &Place, command: &std::process::Command) -> std::process::Command {
     let program = place.path().join("tlsdyno");
-    fs::copy(command.get_program(), &program).unwrap();
+    // Another process copies it: what another test starts meanwhile would inherit our open file, and nobody can run a file
+    // that is open for writing.
+    let copied = std::process::Command::new("cp").arg(command.get_program()).arg(&program).status().unwrap();
+    assert!(copied.success());
     for entry in fs::read_dir(place.path()).unwrap() {
         std::os::unix::fs::chown(entry.unwrap().path(), Some(user), Some(user)).unwrap();
     }
