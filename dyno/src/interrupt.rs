@@ -27,7 +27,8 @@ pub fn flag() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// What a piece of work came to. Where it failed after the flag was set, that is the reason: signals break into what it waits for.
+/// What a piece of work came to. Where it failed after the flag was set, that is the reason: signals break into what it
+/// waits for.
 ///
 /// # Errors
 /// Those of the work, or that the flag is set.
@@ -46,7 +47,8 @@ pub fn before_measuring<T>(stop: &AtomicBool, result: Result<T>) -> Result<T> {
     })
 }
 
-/// [`check`] for those who wait deep below the one who holds the flag. Without [`flag`] a signal ends the process, and there is nothing to ask.
+/// [`check`] for those who wait deep below the one who holds the flag. Without [`flag`] a signal ends the process, and
+/// there is nothing to ask.
 ///
 /// # Errors
 /// The flag is set.

@@ -76,8 +76,8 @@ fn quota_refused(rig: &Rig) -> Result<Option<String>> {
     }
 }
 
-/// Starts every server once, checks it, and adds its configuration to the record. A configuration that fails, or that this machine cannot run, is
-/// kept, marked invalid.
+/// Starts every server once, checks it, and adds its configuration to the record. A configuration that fails, or that
+/// this machine cannot run, is kept, marked invalid.
 pub fn start_and_check(
     experiment: &Experiment,
     rig: &mut Rig,
