@@ -309,7 +309,8 @@ fn ctrl_c_ends_cleanly_with_the_result_so_far() {
 }
 
 impl Place {
-    /// Sends SIGINT to an experiment as soon as one of its servers is a program that never gets ready, and sees to it that nothing is left.
+    /// Sends SIGINT to an experiment as soon as one of its servers is a program that never gets ready, and sees to it
+    /// that nothing is left.
     fn interrupt_start(&self, child: Child) -> Output {
         let hangs = || self.processes().iter().any(|line| line.contains(NEVER_READY));
         await_that("a server starts", hangs);
@@ -342,7 +343,8 @@ fn ctrl_c_while_a_server_starts_ends_at_once() {
     let programs = place.path().join("programs");
     std::fs::create_dir(&programs).unwrap();
     let script = format!(
-        "#!/bin/sh\ncase \"$1\" in -[vVt]) exec /usr/sbin/nginx \"$@\";; esac\nsh -c 'sleep 100; :' {NEVER_READY} \"$@\"\n"
+        "#!/bin/sh\ncase \"$1\" in -[vVt]) exec /usr/sbin/nginx \"$@\";; esac\nsh -c 'sleep 100; :' {NEVER_READY} \
+         \"$@\"\n"
     );
     let nginx = place.file("programs/nginx", script.as_bytes());
     std::fs::set_permissions(&nginx, std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -48,8 +48,9 @@ impl Quota {
     /// No usable hierarchy, or no right to write there; the remedy.
     pub fn set(cpus: f64, account: Option<&Cgroup>) -> Result<Quota> {
         Quota::try_set(cpus, account).context(
-            "this machine does not let tlsdyno limit CPU time: processors with a `speed` below 1, and backends with --backend-cpus, need a \
-             writable control group with the controller `cpu`; run as root, or inside `systemd-run --scope -p Delegate=yes`",
+            "this machine does not let tlsdyno limit CPU time: processors with a `speed` below 1, and backends with \
+             --backend-cpus, need a writable control group with the controller `cpu`; run as root, or inside \
+             `systemd-run --scope -p Delegate=yes`",
         )
     }
 
