@@ -58,9 +58,10 @@ impl Place {
                 let children = process.path().join("task").join(process.file_name()).join("children");
                 // A supervisor that has just started, or is about to end, has none.
                 let children = std::fs::read_to_string(children).unwrap_or_default();
-                servers.extend(
-                    children.split(' ').next().and_then(|child| child.parse().ok()).map(|child| (number, child)),
-                );
+                let child = children.split(' ').next().and_then(|child| child.parse::<u32>().ok());
+                // The first process of a PID namespace is a supervisor in its own turn.
+                let is_server = |child: &u32| !process_tree::command_line(*child).contains("--first-process");
+                servers.extend(child.filter(is_server).map(|child| (number, i32::try_from(child).unwrap())));
             }
         }
         servers.sort_unstable();
