@@ -1,5 +1,5 @@
-//! Text that others wrote (files, peers, old records), made fit for a message: short, and harmless on a terminal. The file depends on std
-//! alone, so that fuzz targets can build what uses it.
+//! Text that others wrote (files, peers, old records), made fit for a message: short, and harmless on a terminal. The
+//! file depends on std alone, so that fuzz targets can build what uses it.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,8 @@ pub fn clipped(mut characters: impl Iterator<Item = char>, most: usize) -> Strin
     text
 }
 
-/// A foreign text as it is, but with control characters escaped, so that a terminal prints them in place of obeying them. Lines and tabs stay.
+/// A foreign text as it is, but with control characters escaped, so that a terminal prints them in place of obeying
+/// them. Lines and tabs stay.
 pub fn visible(text: &str) -> Cow<'_, str> {
     let obeyed = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
     if text.contains(obeyed) { Cow::Owned(escaped(text, obeyed)) } else { Cow::Borrowed(text) }

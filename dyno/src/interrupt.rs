@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, Result, anyhow};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::exit::{Exit, OrExit};
+use crate::exit::{Exit, OrExit, code_of};
 
 /// What stopped the work, in messages.
 pub const CAUSE: &str = "Ctrl-C";
@@ -27,7 +27,28 @@ pub fn flag() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// [`check`] for those who wait deep below the one who holds the flag. Without [`flag`] a signal ends the process, and there is nothing to ask.
+/// What a piece of work came to. Where it failed after the flag was set, that is the reason: signals break into what it
+/// waits for.
+///
+/// # Errors
+/// Those of the work, or that the flag is set.
+pub fn instead_of_failure<T>(stop: &AtomicBool, result: Result<T>) -> Result<T> {
+    result.or_else(|error| check(stop).and(Err(error)))
+}
+
+/// The same of what comes before the first block; Ctrl-C costs nothing that was measured then.
+///
+/// # Errors
+/// As [`instead_of_failure`].
+pub fn before_measuring<T>(stop: &AtomicBool, result: Result<T>) -> Result<T> {
+    instead_of_failure(stop, result).map_err(|error| match code_of(&error) {
+        Exit::Interrupted => error.context("stopped before anything was measured"),
+        _ => error,
+    })
+}
+
+/// [`check`] for those who wait deep below the one who holds the flag. Without [`flag`] a signal ends the process, and
+/// there is nothing to ask.
 ///
 /// # Errors
 /// The flag is set.
@@ -44,4 +65,18 @@ pub fn check(stop: &AtomicBool) -> Result<()> {
         return Err(anyhow!(CAUSE)).or_exit(Exit::Interrupted);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ctrl_c_is_the_reason_of_what_it_breaks() {
+        let failed = || Err::<(), _>(anyhow!("interrupted system call")).or_exit(Exit::Server);
+        let after = |stopped, result| instead_of_failure(&AtomicBool::new(stopped), result);
+        assert_eq!(code_of(&after(true, failed()).unwrap_err()), Exit::Interrupted);
+        assert_eq!(code_of(&after(false, failed()).unwrap_err()), Exit::Server);
+        after(true, Ok(())).unwrap();
+    }
 }

@@ -22,7 +22,8 @@ pub struct Placement {
     pub load: usize,
     /// CPU time that each backend may use, in CPUs.
     pub backend_cpus: Option<f64>,
-    /// Why this machine cannot limit the backends' CPU time, where it would have been limited though nobody asked for it.
+    /// Why this machine cannot limit the backends' CPU time, where it would have been limited though nobody asked for
+    /// it.
     pub limit_refused: Option<String>,
 }
 

@@ -53,11 +53,11 @@ pub fn run(experiment: &ClusterExperiment, stop: &AtomicBool, observer: &mut dyn
     for &sharing in &experiment.cluster.sessions {
         interrupt::check(stop)?;
         observer.step(&format!("starting {} servers and the dispatchers", experiment.cluster.backends));
-        rig.start_group(experiment, sharing)?;
+        interrupt::before_measuring(stop, rig.start_group(experiment, sharing))?;
     }
     for cell in &cells {
         interrupt::check(stop)?;
-        rig.start_cell(cell)?;
+        interrupt::before_measuring(stop, rig.start_cell(cell))?;
     }
     record.configurations = rig.stands.iter().map(|stand| record::configuration(stand, &cells)).collect();
     for (of, stand) in record.configurations.iter().zip(&rig.stands) {
@@ -117,7 +117,8 @@ impl Session<'_> {
             let work = Work { seed: order.next_u64(), ..work.clone() };
             for (position, index) in order.shuffled(&all).into_iter().enumerate() {
                 interrupt::check(self.stop)?;
-                let block = Block { round, position_in_round: position as u32, ..self.block(index, &work)? };
+                let block = interrupt::instead_of_failure(self.stop, self.block(index, &work))?;
+                let block = Block { round, position_in_round: position as u32, ..block };
                 journal::add(&mut self.journal, block, observer);
                 let done = (self.started.elapsed().as_secs_f64() / budget.as_secs_f64()).min(1.0);
                 let name = &self.journal.record().configurations[index].name;

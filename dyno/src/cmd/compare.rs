@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::exit::{Exit, OrExit};
+use crate::foreign::visible;
 use crate::load::compare::{Comparison, Word, compare};
 use crate::load::report::{duration, grouped};
 use crate::load::summary::{FORMAT, Summary};
@@ -52,7 +53,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     } else {
         println!("{:<14}{:>14}{:>14}{:>10}   {:<22}", "", "first", "second", "change", "95 % interval");
         comparisons.iter().for_each(|comparison| println!("{}", line(comparison)));
-        remarks.iter().for_each(|remark| println!("\nwarning: {remark}"));
+        remarks.iter().for_each(|remark| println!("\nwarning: {}", visible(remark)));
         println!("\nthe second is: {verdict}");
     }
     Ok(match verdict {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 
 use super::hardware;
 use super::model::{ConfigurationModel, Experiment};
@@ -14,9 +14,6 @@ use crate::exit::{Exit, OrExit, code_of};
 use crate::interrupt;
 use crate::servers::{self, quota};
 use crate::store::{Configuration, Kind, Preflight, Record, Warning};
-
-/// What Ctrl-C costs until then.
-const UNMEASURED: &str = "stopped before anything was measured";
 
 /// The stages of the provider that an experiment replaces one by one. Those of the shim overlap with them and with each other, so that
 /// there is no configuration without any of them.
@@ -79,8 +76,8 @@ fn quota_refused(rig: &Rig) -> Result<Option<String>> {
     }
 }
 
-/// Starts every server once, checks it, and adds its configuration to the record. A configuration that fails, or that this machine cannot run, is
-/// kept, marked invalid.
+/// Starts every server once, checks it, and adds its configuration to the record. A configuration that fails, or that
+/// this machine cannot run, is kept, marked invalid.
 pub fn start_and_check(
     experiment: &Experiment,
     rig: &mut Rig,
@@ -92,7 +89,7 @@ pub fn start_and_check(
     let singles = single_stages(experiment);
     let quota_refused = quota_refused(rig)?;
     for index in 0..rig.stands.len() {
-        interrupt::check(stop).context(UNMEASURED)?;
+        interrupt::before_measuring(stop, interrupt::check(stop))?;
         observer.step(&format!("starting and checking: {}", rig.stands[index].model.name));
         let untouched = rig.stands[index].model.is_untouched();
         let resumable = can_resume(experiment, &rig.stands[index].model);
@@ -105,12 +102,11 @@ pub fn start_and_check(
                 Err(error) if !untouched && code_of(&error) == Exit::Server => {
                     vec![Check::new("the server starts", false, format!("{error:#}"))]
                 }
-                Err(error) if code_of(&error) == Exit::Interrupted => return Err(error.context(UNMEASURED)),
-                Err(error) => return Err(error),
+                Err(error) => return interrupt::before_measuring(stop, Err(error)),
             },
         };
         // Who is stopped while a server does not answer is not told that it does not.
-        interrupt::check(stop).context(UNMEASURED)?;
+        interrupt::before_measuring(stop, interrupt::check(stop))?;
         let configuration = configuration(&rig.stands[index].model, &singles, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
         if configuration.kind == Kind::AsIs && !configuration.valid {

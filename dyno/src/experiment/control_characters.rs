@@ -1,4 +1,5 @@
-//! Experiment files hold no control characters: names and questions of a file are printed on terminals and go into tables.
+//! Experiment files hold no control characters: names and questions of a file are printed on terminals and go into
+//! tables.
 
 use std::ops::Range;
 

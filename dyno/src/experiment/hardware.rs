@@ -130,7 +130,7 @@ pub fn quota_check(quota: &Quota) -> Check {
                 |error| format!("{error:#}"),
                 |cpus| {
                     format!(
-                        "{cpus} CPUs in periods of {} ms; a loop was stopped {times} times",
+                        "{cpus} CPUs in periods of {} ms; loops were stopped {times} times",
                         crate::servers::quota::PERIOD_US / 1000
                     )
                 },

@@ -235,6 +235,7 @@ impl Session<'_> {
     /// A configuration whose server has died or hangs is left out from now on, with what was measured of it: the others' results stay.
     /// Without the untouched server there is nothing to compare with, and what is not the server's fault ends everything.
     fn leave_out(&mut self, index: usize, error: anyhow::Error, observer: &mut dyn Observer) -> Result<()> {
+        interrupt::check(self.stop)?;
         let is_server = code_of(&error) == Exit::Server;
         if !is_server || self.journal.record().configurations[index].kind == Kind::AsIs {
             return Err(error);

@@ -5,7 +5,8 @@ use serde_json::Value;
 use crate::foreign::visible;
 use crate::store::Record;
 
-/// The record with every control character in its texts escaped but line feeds and tabs: for terminals and tables, which would obey them.
+/// The record with every control character in its texts escaped but line feeds and tabs: for terminals and tables,
+/// which would obey them.
 pub fn visible_record(record: &Record) -> Record {
     let shown = serde_json::to_value(record).and_then(|mut value| {
         make_visible(&mut value);

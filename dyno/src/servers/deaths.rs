@@ -3,7 +3,7 @@
 
 mod kernel_log;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
@@ -20,6 +20,8 @@ const SIGNAL_STATUS: i32 = 128;
 #[derive(Debug)]
 pub struct Vigil {
     processes: Vec<u32>,
+    /// The same by the numbers that the server's own log calls them: they may live in a PID namespace of their own.
+    own_numbers: BTreeMap<u32, u32>,
     /// The kernel names the thread that failed, not its process.
     threads: BTreeSet<u32>,
     logs: Vec<GrowingLog>,
@@ -31,6 +33,7 @@ impl Vigil {
     /// Begins now: what the logs held before is skipped.
     pub(super) fn begin(processes: Vec<u32>, logs: Vec<PathBuf>) -> Vigil {
         let mut vigil = Vigil {
+            own_numbers: processes.iter().filter_map(|&pid| Some((process_tree::own_number_of(pid)?, pid))).collect(),
             threads: processes.iter().flat_map(|&pid| threads_of(pid)).collect(),
             processes,
             logs: logs.into_iter().map(GrowingLog::new).collect(),
@@ -43,7 +46,7 @@ impl Vigil {
 
     /// The first death that anybody has told of, and where it happened. `obituary`: of the server as a whole, where it is gone.
     pub(super) fn look(&mut self, obituary: Option<String>) -> Option<String> {
-        let new = self.new_lines().iter().filter_map(|line| death_in(line)).collect::<Vec<_>>();
+        let new = self.new_lines().iter().filter_map(|line| death_in(line, &self.own_numbers)).collect::<Vec<_>>();
         self.deaths.extend(new);
         let mut told = self.deaths.first().cloned().or(obituary)?;
         if self.deaths.len() > 1 {
@@ -79,7 +82,7 @@ pub(super) fn killed_by(signal: i32) -> String {
 
 /// What a line of a server's log says of a worker's death: nginx (`worker process 9 exited on signal 11`), Apache (`child pid 9 exit signal
 /// Segmentation fault (11)`), HAProxy (`worker (9) exited with code 139`).
-fn death_in(line: &str) -> Option<String> {
+fn death_in(line: &str, own_numbers: &BTreeMap<u32, u32>) -> Option<String> {
     let (before, signal) = [
         after(line, "exited on signal ", number),
         after(line, "exit signal ", |text| number(text.split_once('(')?.1)),
@@ -89,7 +92,8 @@ fn death_in(line: &str) -> Option<String> {
     .flatten()
     .next()?;
     let pid = before.rsplit(' ').next()?.trim_matches(['(', ')']).parse::<u32>();
-    let process = pid.map_or("a process".to_owned(), |pid| format!("process {pid}"));
+    let number = |pid| own_numbers.get(&pid).copied().unwrap_or(pid);
+    let process = pid.map_or("a process".to_owned(), |pid| format!("process {}", number(pid)));
     Some(format!("{process} was {}", killed_by(signal)))
 }
 
@@ -118,12 +122,15 @@ mod tests {
             "[ALERT]    (7) : Current worker #1 (4711) exited with code 139 (Segmentation fault)",
         ];
         for line in lines {
-            assert_eq!(death_in(line).as_deref(), Some("process 4711 was killed by signal 11, SIGSEGV"), "{line}");
+            let death = death_in(line, &BTreeMap::new());
+            assert_eq!(death.as_deref(), Some("process 4711 was killed by signal 11, SIGSEGV"), "{line}");
+            let death = death_in(line, &BTreeMap::from([(4711, 94_711)]));
+            assert_eq!(death.as_deref(), Some("process 94711 was killed by signal 11, SIGSEGV"), "{line}");
         }
         let nameless = "some child exited on signal 6";
-        assert_eq!(death_in(nameless).as_deref(), Some("a process was killed by signal 6, SIGABRT"));
+        assert_eq!(death_in(nameless, &BTreeMap::new()).as_deref(), Some("a process was killed by signal 6, SIGABRT"));
         for line in ["worker process 4711 exited with code 0", "worker process 4711 exited with code 1", "signal 11"] {
-            assert_eq!(death_in(line), None, "{line}");
+            assert_eq!(death_in(line, &BTreeMap::new()), None, "{line}");
         }
     }
 

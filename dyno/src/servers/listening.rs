@@ -153,7 +153,8 @@ pub fn is_loopback(address: IpAddr) -> bool {
     }
 }
 
-/// Whether programs in our network namespace can listen there: only then it is an address of this host, or the wildcard.
+/// Whether programs in our network namespace can listen there: only then it is an address of this host, or the
+/// wildcard.
 pub fn is_of_this_host(address: IpAddr) -> bool {
     TcpListener::bind((address, 0)).is_ok()
 }

@@ -65,9 +65,7 @@ fn exit_status(ended: WaitStatus) -> i32 {
 /// How a server ended, in words, by its own status or by that of its namespace's first process.
 pub(super) fn describe(status: WaitStatus, is_namespaced: bool) -> String {
     match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) if is_namespaced && code > KILLED_BY_SIGNAL => {
-            format!("killed by signal {}", code - KILLED_BY_SIGNAL)
-        }
+        (Some(code), _) if is_namespaced && code > KILLED_BY_SIGNAL => deaths::killed_by(code - KILLED_BY_SIGNAL),
         (Some(code), _) => format!("exit status {code}"),
         (_, Some(signal)) => deaths::killed_by(signal),
         _ => "ended".to_owned(),

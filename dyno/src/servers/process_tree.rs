@@ -25,6 +25,14 @@ pub fn own() -> Option<ProcessStat> {
     parse_stat(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
+/// The number that the process has for itself, in its own PID namespace; `None` when there is no such process (any more).
+pub fn own_number_of(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    // From the outermost namespace inwards, proc_pid_status(5).
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_ascii_whitespace().next_back()?.parse().ok()
+}
+
 /// Reads `/proc/PID/stat`; `None` when there is no such process (any more).
 pub fn stat(pid: u32) -> Option<ProcessStat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)

@@ -21,7 +21,7 @@ const QUOTA_MIN_US: u64 = 1_000;
 /// The smallest quota that the kernel takes, in processors.
 pub const CPUS_MIN: f64 = QUOTA_MIN_US as f64 / PERIOD_US as f64;
 
-/// How long a loop may run without being stopped until the quota is taken for ineffective.
+/// How long loops may run without being stopped until the quota is taken for ineffective.
 const EXERCISE_MAX: Duration = Duration::from_secs(5);
 
 /// Which files hold the quota.
@@ -48,8 +48,9 @@ impl Quota {
     /// No usable hierarchy, or no right to write there; the remedy.
     pub fn set(cpus: f64, account: Option<&Cgroup>) -> Result<Quota> {
         Quota::try_set(cpus, account).context(
-            "this machine does not let tlsdyno limit CPU time: processors with a `speed` below 1, and backends with --backend-cpus, need a \
-             writable control group with the controller `cpu`; run as root, or inside `systemd-run --scope -p Delegate=yes`",
+            "this machine does not let tlsdyno limit CPU time: processors with a `speed` below 1, and backends with \
+             --backend-cpus, need a writable control group with the controller `cpu`; run as root, or inside \
+             `systemd-run --scope -p Delegate=yes`",
         )
     }
 
@@ -122,24 +123,27 @@ impl Quota {
         parse_throttled(&text).with_context(|| format!("{} counts no throttling", self.path.display()))
     }
 
-    /// Lets a loop run in the group and answers how often it was stopped: whether the quota does what its files say.
+    /// Lets loops run in the group and answers how often they were stopped: whether the quota does what its files say. One more loop than the
+    /// quota has processors, so that they reach it also where other work takes a part of each processor.
     ///
     /// # Errors
     /// No shell, or the group cannot be joined or read.
     pub fn exercise(&self) -> Result<u64> {
         // Bounded, in case that nobody is left to end it.
-        let script = "echo 0 > \"$1/cgroup.procs\" && i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
-        let mut command = Command::new("sh");
-        let mut child = command.args(["-c", script, "sh"]).arg(&self.path).spawn().context("run a shell")?;
+        let script = "echo 0 > \"$1/cgroup.procs\" && i=0; while [ $i -lt 6000000 ]; do i=$((i+1)); done";
+        let start = || Command::new("sh").args(["-c", script, "sh"]).arg(&self.path).spawn().context("run a shell");
         let before = self.throttled()?;
+        let loops = (0..=self.cpus()?.ceil() as u32).map(|_| start()).collect::<Result<Vec<_>>>()?;
         let began = Instant::now();
         let mut times = 0;
-        while times == 0 && began.elapsed() < EXERCISE_MAX && child.try_wait()?.is_none() {
+        while times == 0 && began.elapsed() < EXERCISE_MAX {
             std::thread::sleep(Duration::from_micros(PERIOD_US));
             times = self.throttled()? - before;
         }
-        let _ = child.kill();
-        let _ = child.wait();
+        for mut child in loops {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
         Ok(times)
     }
 

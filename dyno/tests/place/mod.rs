@@ -44,7 +44,8 @@ impl Place {
         command
     }
 
-    /// The same where it finds no control group that it may write: they are covered in a mount namespace of its own, unless there are none here.
+    /// The same where it finds no control group that it may write: they are covered in a mount namespace of its own,
+    /// unless there are none here.
     pub fn tlsdyno_without_control_groups(&self, arguments: &[&str]) -> Command {
         let command = self.tlsdyno(arguments);
         if servers::quota::require().is_err() {

@@ -91,7 +91,8 @@ fn policies_differ_as_the_paper_says_and_the_proxy_objection_shows() {
     assert!(shown.contains("80 % reuse, 100 % behind one address") && shown.contains("source-address"), "{shown}");
 }
 
-/// Backends that share a CPU have a quota each, if that can be: nobody asked for it. Who asks for one is told that there is none.
+/// Backends that share a CPU have a quota each, if that can be: nobody asked for it. Who asks for one is told that
+/// there is none.
 #[test]
 fn without_control_groups_backends_share_their_cpu_without_a_quota() {
     let place = Place::new();

@@ -58,9 +58,10 @@ impl Place {
                 let children = process.path().join("task").join(process.file_name()).join("children");
                 // A supervisor that has just started, or is about to end, has none.
                 let children = std::fs::read_to_string(children).unwrap_or_default();
-                servers.extend(
-                    children.split(' ').next().and_then(|child| child.parse().ok()).map(|child| (number, child)),
-                );
+                let child = children.split(' ').next().and_then(|child| child.parse::<u32>().ok());
+                // The first process of a PID namespace is a supervisor in its own turn.
+                let is_server = |child: &u32| !process_tree::command_line(*child).contains("--first-process");
+                servers.extend(child.filter(is_server).map(|child| (number, i32::try_from(child).unwrap())));
             }
         }
         servers.sort_unstable();
@@ -309,7 +310,8 @@ fn ctrl_c_ends_cleanly_with_the_result_so_far() {
 }
 
 impl Place {
-    /// Sends SIGINT to an experiment as soon as one of its servers is a program that never gets ready, and sees to it that nothing is left.
+    /// Sends SIGINT to an experiment as soon as one of its servers is a program that never gets ready, and sees to it
+    /// that nothing is left.
     fn interrupt_start(&self, child: Child) -> Output {
         let hangs = || self.processes().iter().any(|line| line.contains(NEVER_READY));
         await_that("a server starts", hangs);
@@ -342,7 +344,8 @@ fn ctrl_c_while_a_server_starts_ends_at_once() {
     let programs = place.path().join("programs");
     std::fs::create_dir(&programs).unwrap();
     let script = format!(
-        "#!/bin/sh\ncase \"$1\" in -[vVt]) exec /usr/sbin/nginx \"$@\";; esac\nsh -c 'sleep 100; :' {NEVER_READY} \"$@\"\n"
+        "#!/bin/sh\ncase \"$1\" in -[vVt]) exec /usr/sbin/nginx \"$@\";; esac\nsh -c 'sleep 100; :' {NEVER_READY} \
+         \"$@\"\n"
     );
     let nginx = place.file("programs/nginx", script.as_bytes());
     std::fs::set_permissions(&nginx, std::fs::Permissions::from_mode(0o755)).unwrap();

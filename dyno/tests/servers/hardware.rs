@@ -75,7 +75,8 @@ fn accelerator_quota_and_burn_pass_their_checks_and_are_described() {
     assert!(hardware["burn"].as_str().unwrap().contains("300.0 us of CPU time burnt"), "{hardware}");
 }
 
-/// Without control groups a slow processor cannot be had: that row is left out and the others are measured. Where there are no others, nothing is.
+/// Without control groups a slow processor cannot be had: that row is left out and the others are measured. Where there
+/// are no others, nothing is.
 #[test]
 fn without_control_groups_only_rows_with_a_quota_are_left_out() {
     let place = Place::new();

@@ -132,7 +132,8 @@ fn judge_quota(quota: anyhow::Result<()>) -> Check {
             "CPU quota",
             Verdict::Note,
             format!("{error:#}"),
-            "without it configurations with slow processors are left out, and backends of a cluster that share CPUs have no defined capacity",
+            "without it configurations with slow processors are left out, and backends of a cluster that share CPUs \
+             have no defined capacity",
         ),
     }
 }

@@ -92,24 +92,26 @@ impl Experiment {
         Ok(())
     }
 
-    /// A server with no-ops must not be reachable, and one that tlsdyno does not start cannot have any. In a network namespace of its own, whose
-    /// addresses are not ours, it may listen where --allow-insecure-listen says that this is known.
+    /// A server with no-ops must not be reachable, and one that tlsdyno does not start cannot have any. In a network
+    /// namespace of its own, whose addresses are not ours, it may listen where --allow-insecure-listen says that this
+    /// is known.
     fn check_reach(&self, text: &str, ip: IpAddr) -> Result<()> {
         if self.server.allow_insecure_listen || listening::is_loopback(ip) {
             return Ok(());
         }
         ensure!(
             listening::is_of_this_host(ip),
-            "`{text}` is no address of this host: a server on another host can be loaded (`tlsdyno load`, `tlsdyno reuse`), not ablated, because \
-             tlsdyno must start it; give an address on loopback, for example 127.0.0.1:{{port}}, or --allow-insecure-listen if the command starts \
-             it in an isolated network namespace"
+            "`{text}` is no address of this host: a server on another host can be loaded (`tlsdyno load`, \
+             `tlsdyno reuse`), not ablated, because tlsdyno must start it; give an address on loopback, for example \
+             127.0.0.1:{{port}}, or --allow-insecure-listen if the command starts it in an isolated network namespace"
         );
         let alters = |model: &ConfigurationModel| model.needs_provider() || model.needs_shim();
         // Without configurations it is the usual ones, which switch stages off.
         ensure!(
             !self.configurations.is_empty() && !self.configurations.iter().any(alters),
-            "other hosts can reach `{text}`, where parts of the server's cryptography will be switched off; let it listen on loopback only, for \
-             example 127.0.0.1:{{port}}, or give --allow-insecure-listen if this network is isolated"
+            "other hosts can reach `{text}`, where parts of the server's cryptography will be switched off; let it \
+             listen on loopback only, for example 127.0.0.1:{{port}}, or give --allow-insecure-listen if this network is \
+             isolated"
         );
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! A HAR file (HTTP Archive 1.2, what a browser's developer tools save) as the batches of requests that the browser made.
 //!
-//! Files come from many tools and are edited by hand: what is not needed is passed over, what is missing is taken as unknown, and
-//! only what makes a request unknowable (no URL, no time, no believable size) is an error. The file depends on serde, time and `foreign.rs` alone,
-//! so that the fuzzer can build it.
+//! Files come from many tools and are edited by hand: what is not needed is passed over, what is missing is taken as
+//! unknown, and only what makes a request unknowable (no URL, no time, no believable size) is an error. The file
+//! depends on serde, time and `foreign.rs` alone, so that the fuzzer can build it.
 
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -90,7 +90,8 @@ struct Content {
 pub enum Fault {
     /// It is no JSON, or not that of a HAR file.
     #[error(
-        "it is not a HAR file (line {line}, column {column}: {said}); save one with the network tab of a browser's developer tools"
+        "it is not a HAR file (line {line}, column {column}: {said}); save one with the network tab of a browser's \
+         developer tools"
     )]
     Json {
         /// Where, from 1.
@@ -110,7 +111,8 @@ pub enum Fault {
     },
     /// A size is no size of an object.
     #[error(
-        "its entry {entry} has a size of {bytes} bytes, more than 2^50; correct it in the file, or write -1 where it is not known"
+        "its entry {entry} has a size of {bytes} bytes, more than 2^50; correct it in the file, or write -1 where it \
+         is not known"
     )]
     Size {
         /// Which entry, from 1.
