@@ -13,11 +13,11 @@ use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Effort, Stage, StageSet, Suite, Version};
 
-use self::configuration::{check_combination, check_hardware, setting};
 use crate::model::workload::WorkloadSpec;
 use crate::model::{CertificateKind, ConfigurationModel, Experiment, ServerName, Tls};
 use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
 use crate::servers::{Wanted, listening};
+use configuration::{check_combination, check_hardware, setting};
 
 impl Experiment {
     /// Reads an experiment file that extends no other and lies in `directory`: relative paths are relative to the file.
