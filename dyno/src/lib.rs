@@ -3,17 +3,20 @@
 //! The program is `main.rs`; it only calls this library, so that integration tests can use the same modules.
 #![forbid(unsafe_code)]
 
-pub mod cli;
-pub mod cluster;
 pub mod cmd;
 pub mod dispatch;
+pub mod distribution;
 pub mod exit;
-pub mod experiment;
 pub mod foreign;
+pub mod histogram;
 pub mod interrupt;
 pub mod load;
+pub mod model;
 pub mod native;
+pub mod open_files;
+pub mod random;
 pub mod report;
+pub mod run;
 pub mod servers;
 pub mod stats;
 pub mod store;

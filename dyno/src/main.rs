@@ -2,5 +2,5 @@
 #![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {
-    tlsdyno::exit::report(tlsdyno::cli::run()).into()
+    tlsdyno::exit::report(tlsdyno::cmd::cli::run()).into()
 }

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use count::{Count, configurations, count};
-use tlsdyno::experiment::model::ServerName;
+use tlsdyno::model::ServerName;
 use tlsdyno::servers::launch::set_own_executable;
 
 use crate::tlsdyno::build_optimised;

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
 use column::{CONNECTIONS, Cell, check, configurations, tls_variants};
-use tlsdyno::experiment::model::ServerName;
+use tlsdyno::model::ServerName;
 use tlsdyno::servers::launch::set_own_executable;
 
 use crate::tlsdyno::{build, workspace};
@@ -129,7 +129,7 @@ mod tests {
     fn what_failed_is_a_note_and_what_a_server_cannot_a_dash() {
         let cell = |failed: &str, unable: Option<&str>| Cell {
             configuration: "no cipher".to_owned(),
-            checks: vec![tlsdyno::experiment::preflight::Check::new("it answers", failed.is_empty(), failed)],
+            checks: vec![tlsdyno::run::preflight::Check::new("it answers", failed.is_empty(), failed)],
             unable: unable.map(str::to_owned),
         };
         let mut remarks = Remarks { versions: vec!["nginx 1.22".to_owned()], notes: Vec::new() };

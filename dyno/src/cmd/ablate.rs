@@ -7,9 +7,8 @@ use clap::ValueEnum;
 use tlsdyno_tls::Stage;
 
 use crate::exit::{Exit, OrExit};
-use crate::experiment::job::{HarSpec, NamesSpec, WorkloadSpec};
-use crate::experiment::model::{Experiment, Load, Measure, Server, ServerName, Tls};
-use crate::servers::{SessionCache, TicketKeys};
+use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
+use crate::model::{Experiment, Load, Measure, Server, ServerName, SessionCache, TicketKeys, Tls};
 use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
 /// Server drivers selectable by name.

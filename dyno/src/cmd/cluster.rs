@@ -7,14 +7,12 @@ use anyhow::{Result, bail};
 
 use super::ablate::{ServerChoice, percent};
 use super::run::{OutputArgs, perform_cluster};
-use crate::cluster::model::{Cluster, Traffic};
-use crate::cluster::{ClusterExperiment, Sharing};
 use crate::exit::{Exit, OrExit};
-use crate::experiment::files::{self, AnyExperiment};
-use crate::experiment::job::WorkloadSpec;
-use crate::experiment::model::{Measure, Tls};
-use crate::servers::SessionCache;
-use crate::servers::dispatcher::Policy;
+use crate::model::cluster::{Cluster, ClusterExperiment, Sharing, Traffic};
+use crate::model::workload::WorkloadSpec;
+use crate::model::{Measure, Policy, SessionCache, Tls};
+use crate::run::files;
+use crate::run::files::AnyExperiment;
 use crate::trace::flags::WorkloadChoice;
 
 /// Measuring time unless --time says otherwise, seconds.

@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::cli::Cli;
+use crate::cmd::cli::Cli;
 use crate::exit::Exit;
 
 /// Print shell completions

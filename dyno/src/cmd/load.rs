@@ -9,16 +9,16 @@ use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{ErrorKind, Outcome};
 
 use crate::exit::{Exit, OrExit};
-use crate::experiment::cpus;
-use crate::interrupt;
+use crate::histogram::Percentiles;
 use crate::load::options::{self, Options};
 use crate::load::screen::{self, Display};
 use crate::load::summary::Summary;
 use crate::load::sweep::{Point, RateRange};
 use crate::load::url::Url;
 use crate::load::warning::{Warning, warnings};
-use crate::load::{descriptors, diagnosis, job, output, permission, report, sweep, window_search};
-use crate::stats::Percentiles;
+use crate::load::{diagnosis, job, output, permission, report, sweep, window_search};
+use crate::run::cpus;
+use crate::{interrupt, open_files};
 
 /// Load a server and measure it: throughput, latency by phase, handshakes by kind
 ///
@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let plan = options::plan(options, &url, address).or_exit(Exit::Usage)?;
     output::check(&args.output).or_exit(Exit::Usage)?;
     permission::check(&url.host, address, &options.i_may_load_this).or_exit(Exit::Usage)?;
-    descriptors::make_room_for(options.connections).or_exit(Exit::Environment)?;
+    open_files::make_room_for(options.connections).or_exit(Exit::Environment)?;
     if let Some(range) = args.sweep {
         return sweep(args, range, &url, address, &stop);
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::CommandFactory;
 
-use crate::cli::Cli;
+use crate::cmd::cli::Cli;
 use crate::exit::Exit;
 
 /// Print the manual page, or write one page per subcommand

@@ -7,13 +7,13 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
 use crate::exit::{Exit, OrExit};
-use crate::interrupt;
 use crate::load::options::{self, Options};
+use crate::load::permission;
 use crate::load::report::{duration, grouped};
 use crate::load::screen::{self, Display};
 use crate::load::sweep::{self, Point};
 use crate::load::url::Url;
-use crate::load::{descriptors, permission};
+use crate::{interrupt, open_files};
 
 /// Sweep the share of resumed connections: throughput at saturation for each
 ///
@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         permitted(&url, address).or_exit(Exit::Usage)?;
         plain = Some((text, url, address));
     }
-    descriptors::make_room_for(args.connections_max.max(options.connections)).or_exit(Exit::Environment)?;
+    open_files::make_room_for(args.connections_max.max(options.connections)).or_exit(Exit::Environment)?;
     if !args.json {
         println!("{}\n{}\n", args.url, sweep::REUSE_RULE);
         println!("{:>12}{:>12}{:>14}{:>14}{:>12}{:>12}", "reuse", "achieved", "hits", "connections", "p50", "p99");
@@ -170,7 +170,7 @@ fn line(name: &str, point: &Point) -> String {
     let achieved = point.reuse_percent_achieved.map_or("-".to_owned(), |percent| format!("{percent:.1} %"));
     let hits = format!("{} /s", grouped(point.hits_per_second.round() as u64));
     let connections = format!("{}{}", if point.saturated { "" } else { "≥ " }, point.connections);
-    let latency = |of: fn(&crate::stats::Percentiles) -> u64| {
+    let latency = |of: fn(&crate::histogram::Percentiles) -> u64| {
         point.latency_ns.as_ref().map_or("-".to_owned(), |latency| duration(of(latency) as f64))
     };
     let (p50, p99) = (latency(|latency| latency.p50), latency(|latency| latency.p99));

@@ -9,20 +9,20 @@ use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::ablate::ServerChoice;
-use crate::cluster::{self, ClusterExperiment};
 use crate::exit::{self, Exit, OrExit};
-use crate::experiment::files::AnyExperiment;
-use crate::experiment::journal::Finished;
-use crate::experiment::model::{Experiment, Measure, ServerName, Tls};
-use crate::experiment::observer::Observer;
-use crate::experiment::run::run as run_experiment;
-use crate::experiment::schedule::Schedule;
-use crate::experiment::{cpus, files};
 use crate::foreign::visible;
-use crate::interrupt;
-use crate::report;
+use crate::model::cluster::ClusterExperiment;
+use crate::model::{Experiment, Measure, ServerName, Tls};
 use crate::report::Style;
+use crate::run::cluster;
+use crate::run::files::AnyExperiment;
+use crate::run::journal::Finished;
+use crate::run::observer::Observer;
+use crate::run::schedule::Schedule;
+use crate::run::single::run as run_experiment;
+use crate::run::{cpus, files};
 use crate::store::Record;
+use crate::{interrupt, report};
 
 /// Runs an experiment: a TOML file, or one that comes with tlsdyno, by its name
 ///

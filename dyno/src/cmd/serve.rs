@@ -14,7 +14,8 @@ use tlsdyno_engine::serve::{self, Docroot, Listener, TlsSettings};
 use tlsdyno_tls::{Group, Suite, Version};
 
 use crate::exit::{Exit, OrExit};
-use crate::servers::{CertificateFiles, CertificateKind, RunDirectory, certificates, listening};
+use crate::model::CertificateKind;
+use crate::servers::{CertificateFiles, RunDirectory, certificates, listening};
 
 /// Serve a directory of static files over HTTPS and HTTP
 ///

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use clap::Subcommand;
 
 use crate::exit::{Exit, OrExit};
-use crate::experiment::job::{HarSpec, NamesSpec, WorkloadSpec};
+use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
 use crate::report;
 use crate::trace::flags::{ReplayArgs, WorkloadChoice};
 use crate::trace::{make, scan_log, write_docroot, write_log};

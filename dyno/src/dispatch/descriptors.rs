@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 
 use super::config::{Config, Limits};
 use super::control::CLIENTS_MAX;
-use crate::load::descriptors;
+use crate::open_files;
 
 /// A connection has two descriptors: the client's and the backend's.
 const OF_CONNECTION: u64 = 2;
@@ -72,10 +72,10 @@ impl Need {
 /// The connections do not fit into the limit on open files; says how many do, and how to raise it.
 pub fn make_room_for(config: &Config) -> Result<Limits> {
     let need = Need::of(config);
-    let most = descriptors::most();
+    let most = open_files::most();
     let (all, pipes) = (need.all(), need.pipes_within(most));
     ensure!(pipes.is_some(), "{}", refusal(need, most));
-    descriptors::raise_to(all.min(most))?;
+    open_files::raise_to(all.min(most))?;
     let Some(pipes) = pipes.filter(|pipes| *pipes < need.pipes) else {
         return Ok(config.limits.clone());
     };
@@ -84,7 +84,7 @@ pub fn make_room_for(config: &Config) -> Result<Limits> {
          connections: what moves much without one is copied, which costs more CPU time. For all of them: {}",
         need.pipes,
         need.connections,
-        descriptors::raising_to(all)
+        open_files::raising_to(all)
     );
     Ok(Limits { pipes: pipes as u32, ..config.limits.clone() })
 }
@@ -105,7 +105,7 @@ fn refusal(need: Need, most: u64) -> String {
         OF_CONNECTION * connections,
         OF_PIPE * pipes,
         need.all(),
-        descriptors::raising_to(need.all())
+        open_files::raising_to(need.all())
     )
 }
 

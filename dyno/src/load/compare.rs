@@ -5,9 +5,8 @@ use std::fmt;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
+use crate::distribution::{CONFIDENCE, student_t_two_sided};
 use crate::load::summary::{SliceSummary, Summary};
-use crate::stats::bootstrap::CONFIDENCE;
-use crate::stats::distribution::student_t_two_sided;
 
 /// Fewer slices with hits than this say nothing about how a run scatters.
 pub const SLICES_MIN: usize = 5;

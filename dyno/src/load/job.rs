@@ -1,4 +1,4 @@
-//! `tlsdyno load --job FILE`: blocks on command, for the runner of experiments (contract: `experiment::job`).
+//! `tlsdyno load --job FILE`: blocks on command, for the runner of experiments (contract: `model::job`).
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -10,9 +10,9 @@ use tlsdyno_engine::load::{
     Arrivals, Connections, Pacing, Plan, Rate, Resumption, Route, SessionLimits, Target, Timeouts, Until, Workload, run,
 };
 
-use crate::experiment::job::{Command, ConnectionsSpec, Job, Reply, ReuseSpec, TargetSpec};
-use crate::load::{descriptors, record, tls};
-use crate::trace;
+use crate::load::{record, tls};
+use crate::model::job::{Command, ConnectionsSpec, Job, Reply, ReuseSpec, TargetSpec};
+use crate::{open_files, trace};
 
 /// A job whose workload is made and whose targets are compiled.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Prepared {
     /// The workload cannot be made, a target's TLS settings are wrong, or there are too few descriptors.
     pub fn new(job: &Job) -> Result<Prepared> {
         let own = job.targets.iter().filter_map(|target| target.load.connections);
-        descriptors::make_room_for(own.fold(job.connections.total, u32::max))?;
+        open_files::make_room_for(own.fold(job.connections.total, u32::max))?;
         let site = trace::make(&job.workload).context("failed to make the workload")?;
         let targets = job.targets.iter().map(loaded).collect::<Result<_>>()?;
         let window = job.workload.window();

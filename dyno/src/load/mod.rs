@@ -2,7 +2,6 @@
 
 pub mod asked;
 pub mod compare;
-pub mod descriptors;
 pub mod diagnosis;
 pub mod job;
 pub mod options;

@@ -8,16 +8,14 @@ use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::limits::CONNECTIONS_MAX;
 use tlsdyno_engine::load::{Connections, Pacing, Plan, Rate, Route, Target, Timeouts, Until, Workload};
 
-use crate::experiment::job::TlsSpec;
 use crate::load::asked::Asked;
 use crate::load::places::{self, Sources};
-use crate::load::redirects;
 use crate::load::shape::Shape;
-use crate::load::tls;
 use crate::load::url::Url;
-use crate::load::urls;
 use crate::load::values::{ArrivalsName, ExpectedStatus, Header, PerSecond, Profile, Reuse, parse_method};
 use crate::load::workload::WorkloadFlags;
+use crate::load::{redirects, tls, urls};
+use crate::model::job::TlsSpec;
 use crate::time::Time;
 use crate::trace;
 

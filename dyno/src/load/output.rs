@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::histogram;
 use crate::load::report;
 use crate::load::summary::Summary;
-use crate::stats::summary::decode_histogram;
 
 /// Whether every file has an ending that says what to write.
 ///
@@ -115,7 +115,7 @@ fn prometheus(summary: &Summary) -> String {
 fn percentiles(summary: &Summary) -> Result<String> {
     let mut out = String::new();
     for (phase, text) in &summary.histograms {
-        let histogram = decode_histogram(text).context("a histogram is damaged")?;
+        let histogram = histogram::decode(text).context("a histogram is damaged")?;
         writeln!(out, "# {phase}, milliseconds")?;
         writeln!(out, "{:>16} {:>16} {:>12} {:>18}", "Value", "Percentile", "TotalCount", "1/(1-Percentile)")?;
         for step in histogram.iter_quantiles(5) {

@@ -1,13 +1,10 @@
 //! An outcome of the engine as the job protocol and the record keep it.
 
-use anyhow::{Context, Result};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Serializer, V2Serializer};
+use anyhow::Result;
 use tlsdyno_engine::load::Outcome;
 
-use crate::experiment::job::OutcomeRecord;
+use crate::histogram;
+use crate::model::job::OutcomeRecord;
 
 /// The outcome in JSON form.
 ///
@@ -16,7 +13,7 @@ use crate::experiment::job::OutcomeRecord;
 pub fn record(outcome: &Outcome) -> Result<OutcomeRecord> {
     let mut phases = std::collections::BTreeMap::new();
     for (phase, histogram) in &outcome.phases {
-        phases.insert(phase.name().to_owned(), encode(histogram)?);
+        phases.insert(phase.name().to_owned(), histogram::encode(histogram)?);
     }
     Ok(OutcomeRecord {
         hits: outcome.hits,
@@ -39,31 +36,4 @@ pub fn record(outcome: &Outcome) -> Result<OutcomeRecord> {
         unserved: outcome.unserved,
         stopped: outcome.stopped,
     })
-}
-
-/// A histogram in the V2 serialisation of HdrHistogram, base64.
-///
-/// # Errors
-/// As [`record`].
-pub fn encode(histogram: &Histogram<u64>) -> Result<String> {
-    let mut bytes = Vec::new();
-    V2Serializer::new().serialize(histogram, &mut bytes).context("failed to serialise a histogram")?;
-    Ok(STANDARD.encode(bytes))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stats::summary::decode_histogram;
-
-    #[test]
-    fn histograms_survive() {
-        let mut histogram = Histogram::new_with_bounds(1, 3_600_000_000_000, 3).unwrap();
-        for value in [1, 1000, 1_234_567, 3_000_000_000] {
-            histogram.record(value).unwrap();
-        }
-        let text = encode(&histogram).unwrap();
-        assert_eq!(decode_histogram(&text).unwrap(), histogram);
-        assert!(decode_histogram("?").is_none() && decode_histogram("AAAA").is_none());
-    }
 }

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tlsdyno_engine::load::{Outcome, Slice};
 
+use crate::histogram::{Percentiles, percentiles};
 use crate::load::asked::Asked;
 use crate::load::record;
 use crate::load::warning::{Warning, achieved_reuse_percent, busy_fraction};
-use crate::stats::Percentiles;
-use crate::stats::summary::percentiles;
 
 /// Version of the object; it changes when the meaning of a field changes.
 pub const FORMAT: u32 = 1;

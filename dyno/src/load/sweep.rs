@@ -7,11 +7,10 @@ use anyhow::Result;
 use serde::Serialize;
 use tlsdyno_engine::load::{LoadError, Outcome, Pacing, Phase, Plan, Rate, Resumption};
 
+use crate::histogram::{Percentiles, percentiles};
 use crate::load::options::{self, Options};
 use crate::load::url::Url;
 use crate::load::warning::{achieved_reuse_percent, busy_fraction};
-use crate::stats::Percentiles;
-use crate::stats::summary::percentiles;
 
 /// A point is saturated when less than this share of the rate is achieved …
 const ACHIEVED_MIN: f64 = 0.95;

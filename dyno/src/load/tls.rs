@@ -13,7 +13,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tlsdyno_tls::suite::UnknownName;
 use tlsdyno_tls::{ClientCertificate, Config, Effort, Session, Settings, Stage, StageSet};
 
-use crate::experiment::job::TlsSpec;
+use crate::model::job::TlsSpec;
 
 /// Compiles the client side of a target. `host`: the name sent and, at honest effort, verified; without port or brackets.
 ///

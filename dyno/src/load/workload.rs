@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 
 use crate::exit::{Exit, OrExit};
-use crate::experiment::job::{HarSpec, NamesSpec, SessionsSpec, WorkloadSpec};
+use crate::model::workload::{HarSpec, NamesSpec, SessionsSpec, WorkloadSpec};
 use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
 /// Places of a log that requests may get ahead of each other unless --window says otherwise: the value of Coarfa et al. 2006, section 2.2.2.

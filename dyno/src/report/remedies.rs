@@ -2,7 +2,7 @@
 
 use super::sections::{self, Item, Section};
 use super::text::{capitalised, ratio_gain, ratio_times};
-use crate::experiment::model::{ConfigurationModel, Experiment};
+use crate::model::{ConfigurationModel, Experiment};
 use crate::servers::directives;
 use crate::stats::answers::{Direction, RemedyAnswer};
 use crate::stats::{Ratio, Summary};

@@ -3,7 +3,8 @@
 use anyhow::{Result, bail, ensure};
 use tlsdyno_tls::Version;
 
-use super::{ServerKind, ServerTls, SessionCache, TicketKeys};
+use super::{ServerKind, ServerTls};
+use crate::model::{SessionCache, TicketKeys};
 
 /// What a server has.
 struct Abilities {

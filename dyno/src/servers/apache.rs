@@ -9,13 +9,13 @@ use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 use tlsdyno_tls::Version;
 
-use super::programs;
 use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::ticket_keys::Keys;
 use super::worker_user::{WorkerUser, require_readable, worker_user};
-use super::{Companion, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, SessionCache};
+use super::{Companion, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, programs};
 use crate::exit::{Exit, OrExit};
+use crate::model::SessionCache;
 
 /// The error log, in the instance's directory.
 const ERROR_LOG_FILE: &str = "error.log";

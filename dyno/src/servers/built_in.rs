@@ -4,7 +4,8 @@ use anyhow::Result;
 
 use super::launch::own_executable;
 use super::session_log::SessionLog;
-use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec, SessionCache};
+use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec};
+use crate::model::SessionCache;
 
 /// Says how to start it.
 pub(super) fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {

@@ -6,8 +6,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::worker_user::worker_user;
-use super::{Prepared, SessionCache, programs};
+use super::{Prepared, programs};
 use crate::exit::{Exit, OrExit};
+use crate::model::SessionCache;
 
 /// Most connections: a process of Apache's prefork MPM has its own.
 const CONNECTIONS_MAX: u32 = 4_096;

@@ -1,11 +1,9 @@
 //! Certificates for servers under test: a root of its own and a leaf for this host's loopback names.
 
-use std::fmt;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use rcgen::{
@@ -13,54 +11,21 @@ use rcgen::{
     RsaKeySize,
 };
 use serde::{Deserialize, Serialize};
-use tlsdyno_tls::suite::UnknownName;
 
-/// Kind and size of a server's key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum CertificateKind {
-    /// RSA, 2048 bits.
-    #[serde(rename = "rsa-2048")]
-    Rsa2048,
-    /// RSA, 3072 bits.
-    #[serde(rename = "rsa-3072")]
-    Rsa3072,
-    /// RSA, 4096 bits.
-    #[serde(rename = "rsa-4096")]
-    Rsa4096,
-    /// ECDSA on P-256.
-    #[serde(rename = "p-256")]
-    P256,
-    /// ECDSA on P-384.
-    #[serde(rename = "p-384")]
-    P384,
+use crate::model::CertificateKind;
+
+/// PEM files of one server identity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateFiles {
+    /// What the server sends: the leaf (its issuer is the root itself).
+    pub chain: PathBuf,
+    /// The leaf's private key, PKCS#8, readable by its owner only.
+    pub key: PathBuf,
+    /// The root that an honest client trusts.
+    pub ca: PathBuf,
 }
 
 impl CertificateKind {
-    /// Every kind.
-    pub const ALL: [CertificateKind; 5] = [
-        CertificateKind::Rsa2048,
-        CertificateKind::Rsa3072,
-        CertificateKind::Rsa4096,
-        CertificateKind::P256,
-        CertificateKind::P384,
-    ];
-
-    /// The name people type.
-    pub const fn name(self) -> &'static str {
-        match self {
-            CertificateKind::Rsa2048 => "rsa-2048",
-            CertificateKind::Rsa3072 => "rsa-3072",
-            CertificateKind::Rsa4096 => "rsa-4096",
-            CertificateKind::P256 => "p-256",
-            CertificateKind::P384 => "p-384",
-        }
-    }
-
-    /// Whether the key is RSA: static RSA and ECDHE-RSA suites need that, ECDHE-ECDSA suites the opposite.
-    pub const fn is_rsa(self) -> bool {
-        !matches!(self, CertificateKind::P256 | CertificateKind::P384)
-    }
-
     fn generate_key(self) -> Result<KeyPair> {
         let rsa = |size| KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, size);
         match self {
@@ -72,37 +37,6 @@ impl CertificateKind {
         }
         .with_context(|| format!("generate a {self} key"))
     }
-}
-
-impl fmt::Display for CertificateKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for CertificateKind {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<CertificateKind, UnknownName> {
-        CertificateKind::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name)).ok_or_else(|| {
-            UnknownName {
-                what: "certificate",
-                name: name.to_owned(),
-                known: CertificateKind::ALL.map(CertificateKind::name).join(", "),
-            }
-        })
-    }
-}
-
-/// PEM files of one server identity.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CertificateFiles {
-    /// What the server sends: the leaf (its issuer is the root itself).
-    pub chain: PathBuf,
-    /// The leaf's private key, PKCS#8, readable by its owner only.
-    pub key: PathBuf,
-    /// The root that an honest client trusts.
-    pub ca: PathBuf,
 }
 
 /// Makes a root and a leaf of this kind and writes `KIND.chain.pem`, `KIND.key.pem`, `KIND.ca.pem` into `directory`.

@@ -3,8 +3,7 @@
 //! Paths are examples. A test (`tests/servers/directives.rs`) has each server check these lines, and starts it with those for ticket keys: nginx 1.22, Apache httpd 2.4,
 //! HAProxy 2.6 and lighttpd 1.4 on Debian 12.
 
-use super::{SessionCache, TicketKeys};
-use crate::experiment::model::{Accelerator, ServerName, Tls};
+use crate::model::{Accelerator, ServerName, SessionCache, TicketKeys, Tls};
 
 /// Lines for the session cache.
 pub fn session_cache(server: ServerName, cache: SessionCache) -> Vec<String> {

@@ -9,13 +9,13 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Signal};
 
 use super::launch::STDOUT_FILE;
-use super::programs;
 use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::ticket_keys::Keys;
 use super::worker_user::{WorkerUser, create_for_workers, worker_user};
-use super::{Companion, Place, Prepared, ServerSpec, ServerTls, SessionCache, protocol};
+use super::{Companion, Place, Prepared, ServerSpec, ServerTls, programs, protocol};
 use crate::exit::{Exit, OrExit};
+use crate::model::SessionCache;
 
 const CONFIG_FILE: &str = "haproxy.cfg";
 /// Chain and key in one file, as HAProxy wants them.

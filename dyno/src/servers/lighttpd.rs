@@ -6,12 +6,12 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Signal};
 
-use super::programs;
 use super::reload::Reload;
 use super::ticket_keys::Keys;
 use super::worker_user::{WorkerUser, create_for_workers, require_readable, worker_user};
-use super::{Place, Prepared, ServerSpec, ServerTls, SessionCache, protocol};
+use super::{Place, Prepared, ServerSpec, ServerTls, programs, protocol};
 use crate::exit::{Exit, OrExit};
+use crate::model::SessionCache;
 
 /// The error log, in the instance's directory.
 const ERROR_LOG_FILE: &str = "error.log";

@@ -7,13 +7,13 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Signal};
 
-use super::programs;
 use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::ticket_keys::Keys;
 use super::worker_user::{WorkerUser, require_readable, worker_user};
-use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, SessionCache, protocol};
+use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, programs, protocol};
 use crate::exit::{Exit, OrExit};
+use crate::model::SessionCache;
 
 /// The error log, in the instance's directory.
 pub const ERROR_LOG_FILE: &str = "error.log";

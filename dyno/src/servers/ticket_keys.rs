@@ -10,8 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 
-use super::TicketKeys;
 use super::worker_user::{WorkerUser, create_for_workers};
+use crate::model::TicketKeys;
 
 /// Name, HMAC key and AES-256 key.
 const KEY_BYTES: usize = 80;

@@ -11,7 +11,7 @@ use super::papers::{gain_at_finite_speed, share_saved};
 use super::rounds::Rounds;
 use super::shares::{Difference, Metric, Verdict};
 use super::summary::FEW_ROUNDS;
-use crate::experiment::model::{ConfigurationModel, Experiment};
+use crate::model::{ConfigurationModel, Experiment};
 
 /// Amdahl's prediction for a configuration with an accelerator, and what was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]

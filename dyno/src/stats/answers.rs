@@ -11,8 +11,7 @@ use super::papers::share_saved;
 use super::rounds::Rounds;
 use super::shares::{Difference, Metric, Verdict};
 use super::summary::FEW_ROUNDS;
-use crate::experiment::model::{ComparisonModel, ConfigurationModel, Experiment, RemedyModel};
-use crate::servers::SessionCache;
+use crate::model::{ComparisonModel, ConfigurationModel, Experiment, RemedyModel, SessionCache};
 use crate::store::{Kind, Record};
 
 /// What can be said of a number against the one it is compared with.

@@ -7,7 +7,7 @@ use super::answers::{Answers, Direction, Ratio, times};
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
 use super::shares::{MISSING, Metric, Share, Shares};
-use crate::experiment::model::{ConfigurationModel, Experiment, PaperModel, ShareModel};
+use crate::model::{ConfigurationModel, Experiment, PaperModel, ShareModel};
 use crate::store::{Kind, Record};
 
 /// Half of the last digit that the papers print of a percentage.

@@ -4,16 +4,14 @@
 //! per round). All of them are computed from the *same* resample of rounds, so that differences and remainders have
 //! intervals of their own and sums hold in each resample, not only on average.
 
-use super::distribution::{normal_cdf, student_t_two_sided};
-use super::prng::SplitMix64;
 use super::robust::{quantile, trimmed_each_end, trimmed_mean};
+use crate::distribution::{CONFIDENCE, normal_cdf, student_t_two_sided};
+use crate::random::SplitMix64;
 
 /// Resamples taken for a report.
 pub const RESAMPLES: usize = 10_000;
 /// Seed of the resampling: fixed, so that the same record always gives the same numbers.
 pub const SEED: u64 = 0x0074_6c73_6479_6e6f;
-/// Coverage of every interval.
-pub const CONFIDENCE: f64 = 0.95;
 
 /// One value per round; `None` where the block was missing or invalid.
 pub type Column = Vec<Option<f64>>;

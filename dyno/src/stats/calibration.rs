@@ -182,7 +182,7 @@ fn ago(now_s: u64, then_s: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::prng::SplitMix64;
+    use crate::random::SplitMix64;
 
     #[test]
     fn the_spread_is_that_of_the_trimmed_mean() {

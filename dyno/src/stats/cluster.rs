@@ -9,13 +9,12 @@ use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate}
 use super::locality::LocalitySummary;
 use super::rounds::Rounds;
 use super::shares::Metric;
-use super::summary::{
-    FEW_ROUNDS, Percentiles, all_invalid, configuration_warnings, failures, merge_phases, percentiles, stolen,
-};
-use crate::cluster::Cell;
-use crate::cluster::model::Statement;
+use super::summary::{FEW_ROUNDS, all_invalid, configuration_warnings, failures, merge_phases, stolen};
+use crate::histogram::{Percentiles, percentiles};
 use crate::load::warning::is_rate_missed;
-use crate::servers::dispatcher::Policy;
+use crate::model::Policy;
+use crate::model::cell::Cell;
+use crate::model::cluster::Statement;
 use crate::store::{BackendUse, Block, ClusterBlock, Record, Warning};
 
 /// A 20 % trimmed mean over rounds with its 95 % interval; JSON: `null` where there is none.
@@ -323,7 +322,7 @@ fn against(rounds: &Rounds, index: usize, cell: &Cell, all: &[Cell]) -> Option<A
 #[cfg(test)]
 pub(crate) mod samples {
     use super::*;
-    use crate::cluster::ClusterExperiment;
+    use crate::model::cluster::ClusterExperiment;
     use crate::store::{Configuration, FORMAT, Kind, Manifest, Preflight};
 
     /// Two policies under one traffic, in an open loop if there is a rate.
@@ -386,7 +385,7 @@ pub(crate) mod samples {
 mod tests {
     use super::samples::{block, experiment, record};
     use super::*;
-    use crate::cluster::{ClusterExperiment, Sharing};
+    use crate::model::cluster::{ClusterExperiment, Sharing};
 
     #[test]
     fn what_was_not_served_is_said() {

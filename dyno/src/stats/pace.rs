@@ -130,7 +130,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::prng::SplitMix64;
+    use crate::random::SplitMix64;
 
     const COSTS_NS: [f64; 2] = [1e5, 2e5];
 

@@ -7,7 +7,7 @@ use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate}
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
 use super::summary::FEW_ROUNDS;
-use crate::experiment::model::ShareModel;
+use crate::model::ShareModel;
 use crate::store::{Kind, Record};
 
 /// Name of the share that is left between the stages and plain HTTP.

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::answers::Answers;
 use super::beside::Beside;
@@ -15,29 +13,11 @@ use super::loaded::Loaded;
 use super::pace::Pace;
 use super::rounds::Rounds;
 use super::shares::{Metric, Shares};
+use crate::histogram::{self, Percentiles, percentiles};
 use crate::store::{Kind, Record, Warning};
 
 /// Fewer rounds than this give a rough interval only, which is said.
 pub const FEW_ROUNDS: u32 = 5;
-
-/// A histogram in a few numbers: nanoseconds, to three significant digits.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Percentiles {
-    /// Values recorded.
-    pub count: u64,
-    /// Mean.
-    pub mean: u64,
-    /// Median.
-    pub p50: u64,
-    /// 90th percentile.
-    pub p90: u64,
-    /// 99th percentile.
-    pub p99: u64,
-    /// 99.9th percentile.
-    pub p999: u64,
-    /// Largest.
-    pub max: u64,
-}
 
 /// What one configuration did, over its usable blocks. Rates and costs are 20 % trimmed means over rounds with 95 %
 /// intervals.
@@ -283,7 +263,7 @@ fn add_warning(warnings: &mut Vec<Warning>, new: &Warning) {
 pub(super) fn merge_phases(rounds: &Rounds, index: usize) -> BTreeMap<String, Histogram<u64>> {
     let mut merged: BTreeMap<String, Histogram<u64>> = BTreeMap::new();
     for (phase, text) in rounds.of_configuration(index).flat_map(|block| &block.phases) {
-        let Some(histogram) = decode_histogram(text) else {
+        let Some(histogram) = histogram::decode(text) else {
             continue;
         };
         match merged.get_mut(phase) {
@@ -297,26 +277,6 @@ pub(super) fn merge_phases(rounds: &Rounds, index: usize) -> BTreeMap<String, Hi
         }
     }
     merged
-}
-
-/// Reads a histogram from its V2 serialisation in base64.
-pub fn decode_histogram(text: &str) -> Option<Histogram<u64>> {
-    let bytes = STANDARD.decode(text).ok()?;
-    hdrhistogram::serialization::Deserializer::new().deserialize(&mut bytes.as_slice()).ok()
-}
-
-/// Percentiles of a histogram.
-pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
-    let at = |q| histogram.value_at_quantile(q);
-    Percentiles {
-        count: histogram.len(),
-        mean: histogram.mean() as u64,
-        p50: at(0.5),
-        p90: at(0.9),
-        p99: at(0.99),
-        p999: at(0.999),
-        max: histogram.max(),
-    }
 }
 
 /// Warnings that follow from the blocks.

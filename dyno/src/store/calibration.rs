@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::{StoreError, default_path};
-use crate::stats::distribution::student_t_two_sided;
+use crate::distribution::student_t_two_sided;
 
 /// File in the directory of the store.
 const FILE: &str = "calibrations.json";

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::calibration::Calibration;
 use super::warning::Warning;
-use crate::cluster::ClusterExperiment;
-use crate::experiment::model::Experiment;
+use crate::model::Experiment;
+use crate::model::cluster::ClusterExperiment;
+use crate::model::job::OutcomeRecord;
 
 /// Version of the JSON form of a record and of the printed results; it changes when the meaning of a field changes.
 pub const FORMAT: u32 = 1;
@@ -220,6 +221,26 @@ pub struct Block {
     /// In a cluster: who did how much of the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterBlock>,
+}
+
+impl From<OutcomeRecord> for Block {
+    /// What the client alone knows of a block; the rest is as by default.
+    fn from(outcome: OutcomeRecord) -> Block {
+        Block {
+            elapsed_ns: outcome.elapsed_ns,
+            hits: outcome.hits,
+            body_bytes: outcome.body_bytes,
+            client_cpu_ns: outcome.client_cpu_ns,
+            connections: outcome.connections,
+            handshakes_full: outcome.handshakes_full,
+            resumed_intended: outcome.resumed_intended,
+            resumed_offered: outcome.resumed_offered,
+            resumed_accepted: outcome.resumed_accepted,
+            errors: outcome.errors,
+            phases: outcome.phases,
+            ..Block::default()
+        }
+    }
 }
 
 /// Who did how much of a block's work in a cluster.

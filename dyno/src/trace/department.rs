@@ -16,8 +16,8 @@
 use anyhow::{Result, ensure};
 use tlsdyno_engine::load::{Request, User, Workload};
 
-use super::random::Random;
 use super::{DocrootFile, Parts};
+use crate::random::SplitMix64;
 
 /// Requests at scale 1 (section 2.2.2).
 const HITS: f64 = 100_000.0;
@@ -50,7 +50,7 @@ pub(super) fn make(scale: f64, seed: u64) -> Result<Parts> {
     let (hits, users) = (count(HITS), count(USERS));
     // Size and popularity are independent as far as known, so the mean file is the mean response.
     let files = count(CORPUS_BYTES / MEAN_BYTES);
-    let mut random = Random::new(seed);
+    let mut random = SplitMix64::new(seed);
     let uses = popularity(files, hits);
     let sizes = sizes(&uses, (CORPUS_BYTES * scale) as u64, MEAN_BYTES, &mut random);
     let mut order: Vec<u32> =
@@ -70,7 +70,7 @@ fn popularity(files: usize, hits: usize) -> Vec<u64> {
 
 /// The size of each file (indices as in `uses`), bytes: a heavy-tailed distribution that adds up to `corpus` over the
 /// files and whose mean over requests is `mean`.
-fn sizes(uses: &[u64], corpus: u64, mean: f64, random: &mut Random) -> Vec<u64> {
+fn sizes(uses: &[u64], corpus: u64, mean: f64, random: &mut SplitMix64) -> Vec<u64> {
     let mut sizes = apportion(&quantiles(uses.len(), surge_size), corpus, MIN_FILE_BYTES);
     random.shuffle(&mut sizes);
     let hits: u64 = uses.iter().sum();

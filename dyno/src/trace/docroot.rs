@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::random::Random;
 use super::{DocrootFile, Site};
 use crate::exit::{Exit, OrExit};
+use crate::random::SplitMix64;
 
 /// When every file was last modified, seconds since 1970: fixed, so that conditional requests can name it.
 pub const MODIFIED_UNIX_S: u64 = 1_000_000_000;
@@ -124,7 +124,7 @@ fn write_file(path: &Path, file: &DocrootFile, block: &[u8]) -> io::Result<()> {
 }
 
 fn random_block() -> Vec<u8> {
-    let mut random = Random::new(1);
+    let mut random = SplitMix64::new(1);
     let mut block: Vec<u8> =
         std::iter::repeat_with(|| random.next_u64().to_le_bytes()).take(BLOCK_BYTES / 8 + 1).flatten().collect();
     block.truncate(BLOCK_BYTES);
@@ -150,7 +150,7 @@ fn progress(corpus_bytes: u64) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::job::WorkloadSpec;
+    use crate::model::workload::WorkloadSpec;
 
     fn small_site(files: Vec<DocrootFile>) -> Site {
         let mut site = super::super::make(&WorkloadSpec::Ecommerce { users: 1, seed: 1 }).unwrap();

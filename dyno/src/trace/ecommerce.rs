@@ -15,8 +15,8 @@
 use anyhow::{Result, ensure};
 use tlsdyno_engine::load::{Request, User, Workload};
 
-use super::random::Random;
 use super::{DocrootFile, Parts};
+use crate::random::SplitMix64;
 
 /// Working set: 279 KB (Coarfa et al. 2006 section 2.2), in bytes.
 const WORKING_SET_BYTES: u64 = 279 * 1024;
@@ -69,7 +69,7 @@ pub(super) fn make(users: u32, seed: u64) -> Result<Parts> {
     ensure!((1..=MAX_USERS).contains(&users), "the ecommerce workload is made for 1 to {MAX_USERS} users, not {users}");
     let files = files();
     let objects = files.iter().map(DocrootFile::object).collect();
-    let mut random = Random::new(seed);
+    let mut random = SplitMix64::new(seed);
     let mut deck = [false; DECK];
     let mut workload = Workload { objects, ..Workload::default() };
     for user in 0..users as usize {
@@ -84,7 +84,7 @@ pub(super) fn make(users: u32, seed: u64) -> Result<Parts> {
 }
 
 /// Appends one purchase: the first page, one of those in the middle, the last.
-fn add_purchase(workload: &mut Workload, new_customer: bool, random: &mut Random) {
+fn add_purchase(workload: &mut Workload, new_customer: bool, random: &mut SplitMix64) {
     let kind = if new_customer { 0 } else { PAGES_PER_KIND };
     let middle = 1 + random.below(PAGES_PER_KIND - 2);
     let first_request = workload.requests.len() as u32;

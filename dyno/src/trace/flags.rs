@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
 use crate::exit::{Exit, OrExit};
-use crate::experiment::job::{NamesSpec, OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec, hundred};
+use crate::model::workload::{NamesSpec, OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec, hundred};
 
 /// Synthetic workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

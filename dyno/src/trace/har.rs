@@ -13,8 +13,8 @@ use self::document::{Document, Exchange};
 use super::replay::{Replay, Target};
 use super::summary::HarSummary;
 use super::{Parts, objects};
-use crate::experiment::job::{HarSpec, NamesSpec, ReplaySpec};
 use crate::foreign::quoted;
+use crate::model::workload::{HarSpec, NamesSpec, ReplaySpec};
 
 pub(super) mod document;
 

@@ -18,7 +18,6 @@ mod log_file;
 mod log_summary;
 mod names;
 mod objects;
-mod random;
 mod replay;
 mod scan;
 mod sessions;
@@ -41,7 +40,7 @@ pub use summary::{HarSummary, Sizes, Summary};
 pub use synth::write_log;
 
 use crate::exit::{Exit, OrExit};
-use crate::experiment::job::{HarSpec, ReplaySpec, WorkloadSpec};
+use crate::model::workload::{HarSpec, ReplaySpec, WorkloadSpec};
 use exclude::Exclude;
 
 /// A workload with everything the server needs for it.

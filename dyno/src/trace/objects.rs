@@ -7,7 +7,7 @@ use tlsdyno_engine::load::{Expect, Object};
 use super::names::{Names, encode, query_suffix, split_target};
 use super::replay::{Method, Replay, Response, Target};
 use super::{DocrootFile, docroot};
-use crate::experiment::job::NamesSpec;
+use crate::model::workload::NamesSpec;
 
 /// Folder of the files that stand in for other responses, one for each size.
 const STAND_IN_FOLDER: &str = "/stand-in/";

@@ -15,7 +15,7 @@ use super::exclude::Exclude;
 use super::log_file::{self, Line};
 use super::log_summary::{Counts, LogSummary};
 use super::{Parts, objects, sessions};
-use crate::experiment::job::ReplaySpec;
+use crate::model::workload::ReplaySpec;
 
 /// What a log becomes.
 pub(super) struct Made {

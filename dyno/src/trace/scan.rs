@@ -14,7 +14,7 @@ use super::exclude::Exclude;
 use super::log_file::{self, Line};
 use super::log_summary::{Busy, Counts, Excluded, Malformed};
 use super::summary::Sizes;
-use crate::experiment::job::{ReplaySpec, SessionsSpec};
+use crate::model::workload::{ReplaySpec, SessionsSpec};
 use distinct::Distinct;
 use sessions::{LIFETIMES_S, Reuse, Tally};
 use users::{Seen, Users};

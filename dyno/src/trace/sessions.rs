@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tlsdyno_engine::load::{Request, User};
 
 use super::replay::Hit;
-use crate::experiment::job::{OrderSpec, ReplaySpec, SessionsSpec};
+use crate::model::workload::{OrderSpec, ReplaySpec, SessionsSpec};
 
 /// Embedded objects belong to a page as long as each is requested within so many seconds of the one before. Logs have
 /// whole seconds, so 2 means: more than one second and less than three.

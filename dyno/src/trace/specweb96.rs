@@ -14,8 +14,8 @@
 use anyhow::{Result, ensure};
 use tlsdyno_engine::load::{Request, User, Workload};
 
-use super::random::Random;
 use super::{DocrootFile, Parts};
+use crate::random::SplitMix64;
 
 /// Requests to each class among a hundred.
 const PER_CLASS: [usize; 4] = [35, 50, 14, 1];
@@ -38,7 +38,7 @@ pub(super) fn make(users: u32, seed: u64, requests_per_user: u32) -> Result<Part
     );
     let files = files();
     let mut workload = Workload { objects: files.iter().map(DocrootFile::object).collect(), ..Workload::default() };
-    let mut random = Random::new(seed);
+    let mut random = SplitMix64::new(seed);
     let mut classes: Vec<usize> = (0..4).flat_map(|class| std::iter::repeat_n(class, PER_CLASS[class])).collect();
     let mut choices: [Even; 4] = std::array::from_fn(|_| Even { state: random.next_u64() });
     let limits = limits();

@@ -135,7 +135,7 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::job::WorkloadSpec;
+    use crate::model::workload::WorkloadSpec;
 
     #[test]
     fn percentiles_are_nearest_rank_and_weighted() {

@@ -129,7 +129,7 @@ pub(super) fn date(seconds: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::job::WorkloadSpec;
+    use crate::model::workload::WorkloadSpec;
 
     #[test]
     fn numbers_and_sizes_read_easily() {

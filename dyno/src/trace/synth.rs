@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use tlsdyno_engine::load::{Request, Workload};
 
-use crate::experiment::job::{ReplaySpec, SessionsSpec};
+use crate::model::workload::{ReplaySpec, SessionsSpec};
 
 /// Pause between pages on one connection, seconds: longer than what reading takes for one page.
 const BETWEEN_PAGES_S: u64 = 5;
@@ -81,7 +81,7 @@ fn write_line(workload: &Workload, user: u32, request: &Request, at_s: i64, out:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::job::{OrderSpec, WorkloadSpec};
+    use crate::model::workload::{OrderSpec, WorkloadSpec};
     use crate::trace::{Site, make};
 
     /// Writes the workload as a log and reads it back.

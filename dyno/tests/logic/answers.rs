@@ -3,7 +3,7 @@
 use crate::questions;
 
 use serde_json::Value;
-use tlsdyno::experiment::model::Processors;
+use tlsdyno::model::Processors;
 use tlsdyno::report::{self, Style, json, terminal};
 use tlsdyno::stats::shares::MISSING;
 use tlsdyno::stats::{Direction, Metric, Share, Summary, Verdict};

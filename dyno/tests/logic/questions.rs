@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use tlsdyno::experiment::model::Experiment;
-use tlsdyno::stats::prng::SplitMix64;
+use tlsdyno::model::Experiment;
+use tlsdyno::random::SplitMix64;
 use tlsdyno::store::{Block, Configuration, FORMAT, Kind, Manifest, Preflight, Record};
 
 /// Name, stages, kind, and true cost in per cent of the server as is.

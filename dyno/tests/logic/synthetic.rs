@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
-use tlsdyno::stats::prng::SplitMix64;
+use tlsdyno::random::SplitMix64;
 use tlsdyno::store::{Block, Configuration, FORMAT, Kind, Manifest, Preflight, Record};
 
 /// Server CPU per hit as is, nanoseconds.

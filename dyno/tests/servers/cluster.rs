@@ -97,7 +97,7 @@ fn policies_differ_as_the_paper_says_and_the_proxy_objection_shows() {
 fn without_control_groups_backends_share_their_cpu_without_a_quota() {
     let place = Place::new();
     // On three CPUs at most the three backends share one.
-    let allowed = tlsdyno::experiment::cpus::allowed();
+    let allowed = tlsdyno::run::cpus::allowed();
     let few = allowed.iter().take(3).map(ToString::to_string).collect::<Vec<_>>().join(",");
     let run = |flags: &str| {
         let flags =

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tlsdyno::experiment::files::{AnyExperiment, find};
-use tlsdyno::experiment::model::{Accelerator, ServerName, Tls};
+use tlsdyno::model::{Accelerator, CertificateKind, ServerName, SessionCache, TicketKeys, Tls};
 use tlsdyno::report::remedies::configuration_lines;
-use tlsdyno::servers::{CertificateKind, SessionCache, TicketKeys, certificates, directives, programs};
+use tlsdyno::run::files::{AnyExperiment, find};
+use tlsdyno::servers::{certificates, directives, programs};
 use tlsdyno::stats::answers::RemedyAnswer;
 use tlsdyno::store::Record;
 

@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tlsdyno::experiment::files::{AnyExperiment, find};
-use tlsdyno::experiment::model::{ConfigurationModel, Experiment};
-use tlsdyno::servers::SessionCache;
+use tlsdyno::model::{ConfigurationModel, Experiment, SessionCache};
+use tlsdyno::run::files::{AnyExperiment, find};
 use tlsdyno_tls::{Stage, StageSet};
 
 fn folder(name: &str) -> PathBuf {

@@ -10,9 +10,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use place::{Place, assert_serves_hello, eventually, fetch_twice_with_one_session, get, handshake, is_gone, kill};
-use tlsdyno::servers::{
-    self, CertificateKind, CommandSpec, RunDirectory, ServerKind, ServerSpec, ServerTls, SessionCache,
-};
+use tlsdyno::model::{CertificateKind, SessionCache};
+use tlsdyno::servers::{self, CommandSpec, RunDirectory, ServerKind, ServerSpec, ServerTls};
 
 #[test]
 fn nginx_serves_accounts_and_leaves_nothing() {

@@ -7,11 +7,10 @@ use std::path::Path;
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use tlsdyno::experiment::preflight::{Check, Subject, preflight};
+use tlsdyno::model::CertificateKind;
 use tlsdyno::native::Injection;
-use tlsdyno::servers::{
-    self, CertificateFiles, CertificateKind, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls,
-};
+use tlsdyno::run::preflight::{Check, Subject, preflight};
+use tlsdyno::servers::{self, CertificateFiles, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls};
 use tlsdyno_tls::{Effort, Group, Settings, Stage, StageSet, Suite, Version};
 
 const OBJECT_BYTES: usize = 20_000;

@@ -6,7 +6,8 @@ use std::net::TcpStream;
 
 use place::{Place, assert_serves_hello, eventually, fetch_twice_with_one_session, handshake, is_gone, kill, signal};
 use rustix::process::Signal;
-use tlsdyno::servers::{self, CertificateKind, Instance, ServerKind, ServerSpec, ServerTls, SessionCache};
+use tlsdyno::model::{CertificateKind, SessionCache};
+use tlsdyno::servers::{self, Instance, ServerKind, ServerSpec, ServerTls};
 
 const KINDS: [ServerKind; 5] =
     [ServerKind::Nginx, ServerKind::ApacheEvent, ServerKind::ApachePrefork, ServerKind::Haproxy, ServerKind::Lighttpd];

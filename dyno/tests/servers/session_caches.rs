@@ -5,7 +5,8 @@ use crate::place;
 use std::path::Path;
 
 use place::{Place, fetch, fetch_twice_with_one_session, is_gone, kill};
-use tlsdyno::servers::{self, CertificateKind, Instance, ServerKind, ServerSpec, ServerTls, SessionCache, TicketKeys};
+use tlsdyno::model::{CertificateKind, SessionCache, TicketKeys};
+use tlsdyno::servers::{self, Instance, ServerKind, ServerSpec, ServerTls};
 
 fn tls(place: &Place) -> ServerTls {
     ServerTls::new(servers::certificates::create(CertificateKind::P256, place.directory.path()).unwrap())

@@ -1,7 +1,7 @@
 //! Every stage of the shim on real servers with the lean client as the other end: the short version of the stage × server matrix
 //! (`cargo run -p xtask -- stage-matrix` makes the whole one). Those of the provider have tests of their own.
 
-use tlsdyno::experiment::model::ServerName;
+use tlsdyno::model::ServerName;
 use tlsdyno::servers::launch::set_own_executable;
 
 #[path = "../../../xtask/src/stage_matrix/column.rs"]

@@ -10,7 +10,8 @@ use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tlsdyno::servers::{self, CertificateKind, Instance, ServerKind, ServerSpec, ServerTls, SessionCache};
+use tlsdyno::model::{CertificateKind, SessionCache};
+use tlsdyno::servers::{self, Instance, ServerKind, ServerSpec, ServerTls};
 use tlsdyno_tls::Version;
 
 use reuse_matrix::{Server, Sessions, measure};

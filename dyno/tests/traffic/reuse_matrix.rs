@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustls::version::{TLS12, TLS13};
 use serde_json::Value;
+use tlsdyno::model::CertificateKind;
 use tlsdyno::servers::session_log::SessionLog;
-use tlsdyno::servers::{self, CertificateKind, Instance, RunDirectory, ServerKind, ServerSpec, SessionCounts};
+use tlsdyno::servers::{self, Instance, RunDirectory, ServerKind, ServerSpec, SessionCounts};
 
 use crate::stacks::go_server::GoServer;
 use crate::stacks::rustls_server;

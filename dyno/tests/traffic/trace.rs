@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use tlsdyno::experiment::job::{ReplaySpec, WorkloadSpec};
+use tlsdyno::model::workload::{ReplaySpec, WorkloadSpec};
 use tlsdyno::servers::{self, ServerKind, ServerSpec};
 use tlsdyno::trace::{self, Site};
 use tlsdyno_engine::load::Object;

@@ -9,13 +9,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tlsdyno::experiment::admission::checks_of;
-use tlsdyno::experiment::cpus;
-use tlsdyno::experiment::exchange::exchange;
-use tlsdyno::experiment::job::WorkloadSpec;
-use tlsdyno::experiment::model::{ConfigurationModel, Experiment, Load, Server, ServerName, Tls};
-use tlsdyno::experiment::preflight::compile;
-use tlsdyno::experiment::rig::{Rig, Stand};
+use tlsdyno::model::workload::WorkloadSpec;
+use tlsdyno::model::{ConfigurationModel, Experiment, Load, Server, ServerName, Tls};
+use tlsdyno::run::admission::checks_of;
+use tlsdyno::run::cpus;
+use tlsdyno::run::exchange::exchange;
+use tlsdyno::run::preflight::compile;
+use tlsdyno::run::rig::{Rig, Stand};
 use tlsdyno::servers::Instance;
 
 /// Connections before the first that counts: the first handshakes of each process fetch and allocate what later ones find.

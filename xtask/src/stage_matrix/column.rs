@@ -7,13 +7,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use tlsdyno::experiment::admission::checks_of;
-use tlsdyno::experiment::cpus;
-use tlsdyno::experiment::exchange::exchange;
-use tlsdyno::experiment::job::WorkloadSpec;
-use tlsdyno::experiment::model::{ConfigurationModel, Experiment, Server, ServerName, Tls, TlsChange};
-use tlsdyno::experiment::preflight::{Check, compile};
-use tlsdyno::experiment::rig::Rig;
+use tlsdyno::model::workload::WorkloadSpec;
+use tlsdyno::model::{ConfigurationModel, Experiment, Server, ServerName, Tls, TlsChange};
+use tlsdyno::run::admission::checks_of;
+use tlsdyno::run::cpus;
+use tlsdyno::run::exchange::exchange;
+use tlsdyno::run::preflight::{Check, compile};
+use tlsdyno::run::rig::Rig;
 use tlsdyno_tls::{Config, Session, Settings, Stage, Version};
 
 /// Connections at once.

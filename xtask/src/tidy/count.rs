@@ -43,7 +43,7 @@ pub fn table(files: &[File]) -> String {
     text
 }
 
-/// `experiment` of `experiment/run.rs` and of `experiment.rs`.
+/// `run` of `run/single.rs` and of `run.rs`.
 fn folder_of(below: &str) -> &str {
     match below.split_once('/') {
         Some((folder, _)) => folder,

@@ -1,7 +1,6 @@
 //! Which folder of dyno/src imports from which: each may import only what stands before it in an order.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use super::files::File;
 use super::finding::Finding;
@@ -19,64 +18,46 @@ struct Import {
     line: usize,
 }
 
-/// Every import of a folder that does not stand before the importing one. Folders without a place in `order` are left
-/// alone.
+/// Every import of a folder that does not stand before the importing one, and every folder that has no place in `order`.
 pub fn against_order(files: &[File], order: &[&str]) -> Vec<Finding> {
     let place = |folder: &str| order.iter().position(|one| *one == folder);
-    let mut found = Vec::new();
+    let mut found = without_place(files, order);
     for import in imports(files) {
         if let (Some(from), Some(to)) = (place(&import.from), place(&import.to))
             && to > from
         {
-            let what = format!("`{}` imports from `{}`, which stands after it", import.from, import.to);
+            let what = format!(
+                "`{}` imports from `{}`, which stands after it (ORDER in xtask/src/tidy/mod.rs); move what both need to a \
+                 folder that stands before both",
+                import.from, import.to
+            );
             found.push(Finding::new(&import.path, import.line, what));
         }
     }
     found
 }
 
-/// Pairs of folders that import each other, with the number of imports each way; the fewer second.
-fn circles(files: &[File]) -> Vec<(String, String, usize, usize)> {
-    let mut numbers: BTreeMap<(String, String), usize> = BTreeMap::new();
-    for import in imports(files) {
-        *numbers.entry((import.from, import.to)).or_default() += 1;
-    }
-    let mut found = Vec::new();
-    for ((from, to), forth) in &numbers {
-        if let Some(back) = numbers.get(&(to.clone(), from.clone()))
-            && (forth, from) > (back, to)
-        {
-            found.push((from.clone(), to.clone(), *forth, *back));
+/// Each folder that `order` leaves out, once.
+fn without_place(files: &[File], order: &[&str]) -> Vec<Finding> {
+    let mut first_files: BTreeMap<String, &str> = BTreeMap::new();
+    for file in of_root(files) {
+        if let Some(folder) = module_of(&file.path[ROOT.len()..]).first() {
+            first_files.entry(folder.clone()).or_insert(&file.path);
         }
     }
-    found
-}
-
-/// All of it in words.
-pub fn report(files: &[File], order: &[&str]) -> String {
-    let mut text = String::new();
-    for finding in against_order(files, order) {
-        let _ = writeln!(text, "{finding}");
-    }
-    for (a, b, forth, back) in circles(files) {
-        let _ = writeln!(text, "{a} and {b} import each other: {forth} times, and {back} times back:");
-        for import in imports(files).into_iter().filter(|one| one.from == b && one.to == a) {
-            let _ = writeln!(text, "  {}:{}", import.path, import.line);
-        }
-    }
-    let mut folders: Vec<String> = imports(files).into_iter().flat_map(|one| [one.from, one.to]).collect();
-    folders.sort();
-    folders.dedup();
-    folders.retain(|folder| !order.contains(&folder.as_str()));
-    let _ = writeln!(text, "without a place in the order ({}): {}", order.join(", "), folders.join(", "));
-    text
+    first_files.retain(|folder, _| !order.contains(&folder.as_str()));
+    let what = |folder: &str| format!("`{folder}` has no place yet in ORDER (xtask/src/tidy/mod.rs); give it one");
+    first_files.iter().map(|(folder, path)| Finding::new(path, 1, what(folder))).collect()
 }
 
 /// Those of the product, without its tests.
 fn imports(files: &[File]) -> Vec<Import> {
+    of_root(files).flat_map(imports_of).collect()
+}
+
+fn of_root(files: &[File]) -> impl Iterator<Item = &File> {
     let product = of_product(files);
-    let files = files.iter().filter(|file| file.path.starts_with(ROOT) && product.contains(file.path.as_str()));
-    files.flat_map(imports_of).collect()
+    files.iter().filter(move |file| file.path.starts_with(ROOT) && product.contains(file.path.as_str()))
 }
 
 fn imports_of(file: &File) -> Vec<Import> {
@@ -91,7 +72,7 @@ fn imports_of(file: &File) -> Vec<Import> {
     found
 }
 
-/// `experiment/model/mod.rs` is `[experiment, model]`; lib.rs and main.rs are the root, which may use everything.
+/// `run/preflight/mod.rs` is `[run, preflight]`; lib.rs and main.rs are the root, which may use everything.
 fn module_of(below: &str) -> Vec<String> {
     let parts = below.trim_end_matches(".rs").split('/').filter(|part| !["mod", "lib", "main"].contains(part));
     parts.map(str::to_owned).collect()
@@ -158,7 +139,9 @@ fn name_at(code: &str, at: usize) -> Option<(usize, String)> {
 mod tests {
     use super::*;
 
-    const ORDER: [&str; 3] = ["model", "store", "cmd"];
+    const ORDER: [&str; 4] = ["exit", "model", "store", "cmd"];
+    const AFTER: &str = "which stands after it (ORDER in xtask/src/tidy/mod.rs); move what both need to a folder that \
+                         stands before both";
 
     fn workspace(changed: &str, text: &str) -> Vec<File> {
         let files = [
@@ -190,9 +173,9 @@ mod tests {
             "dyno/src/store/mod.rs",
             "//! use crate::cmd;\nuse crate::{\n    model::Model,\n    cmd::{self, run},\n};\n",
         );
-        assert_eq!(said, ["dyno/src/store/mod.rs:4: `store` imports from `cmd`, which stands after it"]);
+        assert_eq!(said, [format!("dyno/src/store/mod.rs:4: `store` imports from `cmd`, {AFTER}")]);
         let said = found("dyno/src/model/mod.rs", "fn f() {\n    crate::store::open();\n}\nmod deep;\n");
-        assert_eq!(said, ["dyno/src/model/mod.rs:2: `model` imports from `store`, which stands after it"]);
+        assert_eq!(said, [format!("dyno/src/model/mod.rs:2: `model` imports from `store`, {AFTER}")]);
     }
 
     #[test]
@@ -213,15 +196,12 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_import_each_other_are_told() {
-        let files =
-            workspace("dyno/src/store/mod.rs", "use crate::cmd::run;\nuse crate::cmd::list;\nuse crate::exit::Exit;\n");
-        assert_eq!(circles(&files), [("store".to_owned(), "cmd".to_owned(), 2, 1)]);
-        let text = report(&files, &ORDER);
-        assert!(
-            text.contains("store and cmd import each other: 2 times, and 1 times back:\n  dyno/src/cmd/mod.rs:1"),
-            "{text}"
+    fn every_folder_needs_a_place() {
+        let found: Vec<String> =
+            against_order(&workspace("", ""), &ORDER[1..]).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            ["dyno/src/exit.rs:1: `exit` has no place yet in ORDER (xtask/src/tidy/mod.rs); give it one"]
         );
-        assert!(text.ends_with("(model, store, cmd): exit\n"), "{text}");
     }
 }

@@ -5,12 +5,12 @@ use serde::Serialize;
 
 use crate::cmd::run::Progress;
 use crate::exit::{Exit, OrExit};
-use crate::experiment::job::WorkloadSpec;
-use crate::experiment::model::{ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
-use crate::experiment::run::run as run_experiment;
-use crate::experiment::schedule::{ROUNDS_MIN, TURNS_MAX};
 use crate::interrupt;
+use crate::model::workload::WorkloadSpec;
+use crate::model::{ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
 use crate::report::text::interval;
+use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
+use crate::run::single::run as run_experiment;
 use crate::stats::calibration::{Names, PaceEffect, evaluate};
 use crate::store::calibration::Recovered;
 use crate::store::{Calibration, Record};

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::{Check, Verdict};
-use crate::experiment::cpus;
-use crate::experiment::lines::{FIRST_LEVEL_BYTES, Lines};
+use crate::run::cpus;
+use crate::run::lines::{FIRST_LEVEL_BYTES, Lines};
 
 /// Longer than a neighbour needs to take that cache, shorter than almost all ways from one interrupt to the next.
 const PAUSE: Duration = Duration::from_micros(20);

@@ -7,9 +7,9 @@ use anyhow::{Context, Result};
 use tlsdyno_tls::StageSet;
 
 use super::{Check, Verdict};
+use crate::model::{CertificateKind, Policy};
 use crate::native::Injection;
-use crate::servers::dispatcher::Policy;
-use crate::servers::{self, CertificateKind, RunDirectory, ServerKind, ServerSpec, ServerTls, mapped, programs};
+use crate::servers::{self, RunDirectory, ServerKind, ServerSpec, ServerTls, mapped, programs};
 
 /// Everything about software.
 pub fn checks() -> Vec<Check> {

@@ -10,8 +10,9 @@ pub use page::page;
 
 use self::terminal::latency_phase;
 use super::text::{duration, percent, ratio_times, tenths};
+use crate::histogram::Percentiles;
+use crate::stats::Direction;
 use crate::stats::cluster::{Beside, CellSummary, ClusterSummary};
-use crate::stats::{Direction, Percentiles};
 
 /// The answer in a sentence or two: what the policy that keeps most sessions makes of the cluster. The traffic is that of the first cell with
 /// the largest load, which saturates most, and the highest reuse below 100 % (at 100 % nobody new comes): chosen before anything is measured,

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use super::Instance;
 use super::ready::SERVED_BY;
 use crate::exit::{Exit, OrExit};
+use crate::model::SessionCache;
 use crate::servers::abilities::Wanted;
 use crate::servers::apache::{self, Mpm};
 use crate::servers::cache_server::CacheServer;
@@ -21,8 +22,7 @@ use crate::servers::launch::{FOREIGN_VARIABLES, Launch};
 use crate::servers::quota::Quota;
 use crate::servers::supervised::Supervised;
 use crate::servers::{
-    Companion, Place, Prepared, ServerKind, ServerSpec, SessionCache, built_in, haproxy, lighttpd, listening, nginx,
-    run_directory,
+    Companion, Place, Prepared, ServerKind, ServerSpec, built_in, haproxy, lighttpd, listening, nginx, run_directory,
 };
 
 /// How often another free port is tried when somebody was faster.

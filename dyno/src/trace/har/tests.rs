@@ -1,5 +1,5 @@
 use super::*;
-use crate::experiment::job::{NamesSpec, WorkloadSpec};
+use crate::model::workload::{NamesSpec, WorkloadSpec};
 use crate::trace::Site;
 
 fn entry(url: &str, method: &str, status: u16, second: u32, bytes: u64) -> String {

@@ -6,7 +6,7 @@ use tlsdyno_engine::load::Object;
 
 use super::super::{Site, make};
 use super::*;
-use crate::experiment::job::{SessionsSpec, WorkloadSpec};
+use crate::model::workload::{SessionsSpec, WorkloadSpec};
 
 /// The real log in the repository (tests/data/README.md).
 fn semicomplete() -> PathBuf {

@@ -32,7 +32,7 @@ fn it_agrees_with_the_replay_on_the_real_log() {
         for exclude in [&[][..], &["crawlers", "66.249.0.0/16"]] {
             let rules = ReplaySpec { sessions: lifetime, ..ReplaySpec::default() };
             let scan = scanned(&semicomplete(), exclude, &rules).unwrap();
-            let spec = crate::experiment::job::WorkloadSpec::Trace {
+            let spec = crate::model::workload::WorkloadSpec::Trace {
                 path: semicomplete(),
                 exclude: exclude.iter().map(|text| (*text).to_owned()).collect(),
                 replay: rules,

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use tlsdyno::model::CertificateKind;
 use tlsdyno::native::{Script, ShimCounters, ShimInjection, ShimSettings};
-use tlsdyno::servers::{CertificateFiles, CertificateKind, certificates};
+use tlsdyno::servers::{CertificateFiles, certificates};
 use tlsdyno_tls::{Stage, StageSet, Suite, Version};
 
 use crate::build;

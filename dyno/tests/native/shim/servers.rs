@@ -7,8 +7,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
+use tlsdyno::model::{CertificateKind, SessionCache};
 use tlsdyno::native::{Script, ShimCounters, ShimInjection, ShimSettings};
-use tlsdyno::servers::{self, CertificateKind, Instance, ServerKind, ServerSpec, ServerTls, SessionCache};
+use tlsdyno::servers::{self, Instance, ServerKind, ServerSpec, ServerTls};
 use tlsdyno_tls::{Stage, StageSet, Version};
 
 use crate::place::{Place, eventually, fetch};

@@ -8,7 +8,8 @@ use std::path::Path;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
-use tlsdyno::servers::{self, CertificateKind, Instance, ServerKind, ServerSpec};
+use tlsdyno::model::CertificateKind;
+use tlsdyno::servers::{self, Instance, ServerKind, ServerSpec};
 
 use super::crowd::{LARGE, SMALL};
 use super::support::{Dispatcher, tlsdyno};

@@ -21,7 +21,8 @@ use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tlsdyno::servers::{self, CertificateKind, Instance, ServerKind, ServerSpec, ServerTls};
+use tlsdyno::model::CertificateKind;
+use tlsdyno::servers::{self, Instance, ServerKind, ServerSpec, ServerTls};
 
 fn tlsdyno() -> Command {
     Command::new(env!("CARGO_BIN_EXE_tlsdyno"))
@@ -350,7 +351,7 @@ fn a_job_answers_blocks_on_command() {
         let outcome = job.run(0, users);
         assert_eq!(outcome["outcome"]["hits"], hits);
         let histogram = outcome["outcome"]["phases"]["whole_response"].as_str().unwrap();
-        assert_eq!(tlsdyno::stats::summary::decode_histogram(histogram).unwrap().len(), hits);
+        assert_eq!(tlsdyno::histogram::decode(histogram).unwrap().len(), hits);
     }
     assert!(job.run(7, 0..1)["error"]["message"].as_str().unwrap().contains("no target 7"));
     job.end();

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
 use tempfile::TempDir;
-use tlsdyno::servers::{CertificateKind, certificates};
+use tlsdyno::model::CertificateKind;
+use tlsdyno::servers::certificates;
 
 /// Built once; Go's own cache makes later runs short.
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {

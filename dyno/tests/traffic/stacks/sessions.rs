@@ -1,6 +1,7 @@
 //! How a server keeps sessions.
 
-use tlsdyno::servers::{CertificateFiles, ServerTls, SessionCache};
+use tlsdyno::model::SessionCache;
+use tlsdyno::servers::{CertificateFiles, ServerTls};
 use tlsdyno_tls::Version;
 
 /// One way to keep them.

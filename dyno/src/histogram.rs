@@ -1,0 +1,73 @@
+//! Histograms of durations as text, which records keep, and in a few numbers, which reports print.
+
+use anyhow::{Context, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use serde::{Deserialize, Serialize};
+
+/// A histogram in a few numbers: nanoseconds, to three significant digits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Values recorded.
+    pub count: u64,
+    /// Mean.
+    pub mean: u64,
+    /// Median.
+    pub p50: u64,
+    /// 90th percentile.
+    pub p90: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// 99.9th percentile.
+    pub p999: u64,
+    /// Largest.
+    pub max: u64,
+}
+
+/// A histogram in the V2 serialisation of HdrHistogram, base64.
+///
+/// # Errors
+/// It cannot be serialised (it never happens with the engine's own).
+pub fn encode(histogram: &Histogram<u64>) -> Result<String> {
+    let mut bytes = Vec::new();
+    V2Serializer::new().serialize(histogram, &mut bytes).context("failed to serialise a histogram")?;
+    Ok(STANDARD.encode(bytes))
+}
+
+/// Reads a histogram from its V2 serialisation in base64.
+pub fn decode(text: &str) -> Option<Histogram<u64>> {
+    let bytes = STANDARD.decode(text).ok()?;
+    Deserializer::new().deserialize(&mut bytes.as_slice()).ok()
+}
+
+/// Percentiles of a histogram.
+pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
+    let at = |q| histogram.value_at_quantile(q);
+    Percentiles {
+        count: histogram.len(),
+        mean: histogram.mean() as u64,
+        p50: at(0.5),
+        p90: at(0.9),
+        p99: at(0.99),
+        p999: at(0.999),
+        max: histogram.max(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histograms_survive() {
+        let mut histogram = Histogram::new_with_bounds(1, 3_600_000_000_000, 3).unwrap();
+        for value in [1, 1000, 1_234_567, 3_000_000_000] {
+            histogram.record(value).unwrap();
+        }
+        let text = encode(&histogram).unwrap();
+        assert_eq!(decode(&text).unwrap(), histogram);
+        assert!(decode("?").is_none() && decode("AAAA").is_none());
+    }
+}

@@ -1,0 +1,124 @@
+//! One cell of a cluster experiment: a policy under one traffic.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde::{Deserialize, Serialize};
+
+use super::Policy;
+use super::cluster::Sharing;
+use super::job::{ReuseSpec, TargetLoad};
+
+/// The coordinates of a cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cell {
+    /// What the servers share of their sessions.
+    pub sharing: Sharing,
+    /// How connections are dispatched.
+    pub policy: Policy,
+    /// Part of the clients that have one address together, per cent.
+    pub behind_one_address_percent: f64,
+    /// Connections that offer a session again, per cent.
+    pub reuse_percent: f64,
+    /// Clients at once.
+    pub clients: u32,
+    /// Connections a second; `None`: closed loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_per_s: Option<f64>,
+}
+
+impl Cell {
+    /// The name in tables: whatever distinguishes it among `all`.
+    pub fn name(&self, all: &[Cell]) -> String {
+        format!("{}, {}", self.policy.name(), self.traffic(all))
+    }
+
+    /// The name of what its policy has to cope with.
+    pub fn traffic(&self, all: &[Cell]) -> String {
+        let mut parts = vec![format!("{} % reuse", self.reuse_percent)];
+        parts.extend(self.besides_reuse(all));
+        parts.join(", ")
+    }
+
+    /// What distinguishes it among `all` besides policy and reuse.
+    pub fn besides_reuse(&self, all: &[Cell]) -> Vec<String> {
+        let several = |differs: &dyn Fn(&Cell) -> bool| all.iter().any(differs);
+        let mut parts = Vec::new();
+        if several(&|other| other.sharing != self.sharing) {
+            parts.push(format!("{} sessions", self.sharing.name()));
+        }
+        if several(&|other| other.behind_one_address_percent != self.behind_one_address_percent) {
+            parts.push(format!("{} % behind one address", self.behind_one_address_percent));
+        }
+        match self.rate_per_s {
+            Some(rate) => parts.push(format!("{rate}/s")),
+            None if several(&|other| other.clients != self.clients) => parts.push(format!("{} clients", self.clients)),
+            None => {}
+        }
+        parts
+    }
+
+    /// Whether it differs from `other` in the policy only.
+    pub fn has_traffic_of(&self, other: &Cell) -> bool {
+        Cell { policy: other.policy, ..self.clone() } == *other
+    }
+
+    /// When its connections resume.
+    pub fn reuse(&self) -> ReuseSpec {
+        if self.reuse_percent == 0.0 { ReuseSpec::Never } else { ReuseSpec::ShareOfEach(self.reuse_percent / 100.0) }
+    }
+
+    /// How it is loaded.
+    pub fn load(&self) -> TargetLoad {
+        TargetLoad { connections: Some(self.clients), rate_per_s: self.rate_per_s, sources: self.sources() }
+    }
+
+    /// The address of each client, all on loopback: those behind the proxy share the first one, the others have each their own.
+    fn sources(&self) -> Vec<IpAddr> {
+        let behind = (f64::from(self.clients) * self.behind_one_address_percent / 100.0).round() as u32;
+        let own = |client: u32| {
+            let [_, _, high, low] = client.to_be_bytes();
+            IpAddr::V4(Ipv4Addr::new(127, 1 + high, low, 1))
+        };
+        (0..self.clients).map(|client| if client < behind { own(0) } else { own(client + 1) }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn cell() -> Cell {
+        Cell {
+            sharing: Sharing::Own,
+            policy: Policy::Session,
+            behind_one_address_percent: 0.0,
+            reuse_percent: 80.0,
+            clients: 8,
+            rate_per_s: None,
+        }
+    }
+
+    #[test]
+    fn names_hold_what_distinguishes() {
+        let all = [cell(), Cell { clients: 16, ..cell() }];
+        assert_eq!(all[1].name(&all), "session, 80 % reuse, 16 clients");
+        assert_eq!(all[1].name(&all[1..]), "session, 80 % reuse");
+        let all = [cell(), Cell { behind_one_address_percent: 50.0, rate_per_s: Some(10.0), ..cell() }];
+        assert_eq!(all[1].name(&all), "session, 80 % reuse, 50 % behind one address, 10/s");
+    }
+
+    #[test]
+    fn a_share_of_the_clients_has_one_address() {
+        for (percent, different) in [(0.0, 8), (50.0, 5), (100.0, 1)] {
+            let sources = Cell { behind_one_address_percent: percent, ..cell() }.sources();
+            assert_eq!(sources.len(), 8);
+            assert!(sources.iter().all(IpAddr::is_loopback));
+            assert_eq!(sources.iter().collect::<BTreeSet<_>>().len(), different);
+        }
+        let many = Cell { clients: 4096, ..cell() }.sources();
+        assert_eq!(many.iter().collect::<BTreeSet<_>>().len(), 4096);
+    }
+}

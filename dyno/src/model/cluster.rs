@@ -1,0 +1,288 @@
+//! The cluster experiment as data: what TOML files hold and what the flags of `tlsdyno cluster` build.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use tlsdyno_tls::Effort;
+
+use super::cell::Cell;
+use super::sentences::sentences;
+use super::workload::WorkloadSpec;
+use super::{ConfigurationModel, Experiment, Measure, Policy, Server, ServerName, SessionCache, TicketKeys, Tls};
+
+/// A block of an open loop is not shorter than this: arrivals scatter.
+pub const OPEN_BLOCK_MIN: Duration = Duration::from_millis(800);
+/// One cluster experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterExperiment {
+    /// What the experiment is to answer, one sentence.
+    pub question: String,
+    /// The cluster.
+    pub cluster: Cluster,
+    /// TLS as the servers are configured and as the clients offer it.
+    #[serde(default)]
+    pub tls: Tls,
+    /// What is requested.
+    #[serde(default = "default_workload")]
+    pub workload: WorkloadSpec,
+    /// How it is requested.
+    #[serde(default)]
+    pub traffic: Traffic,
+    /// How long and where it is measured.
+    #[serde(default)]
+    pub measure: Measure,
+    /// What a paper published of the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paper: Option<Published>,
+}
+
+/// What a paper published of a cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// Authors, journal, figure.
+    pub source: String,
+    /// What is not as in the paper.
+    #[serde(default, deserialize_with = "sentences")]
+    pub differences: Vec<String>,
+    /// What it says.
+    #[serde(default, rename = "statement")]
+    pub statements: Vec<Statement>,
+}
+
+/// A ratio of throughputs that a paper gives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Statement {
+    /// In words.
+    pub text: String,
+    /// The policy in the numerator.
+    pub policy: Policy,
+    /// Its reuse, per cent.
+    pub reuse_percent: f64,
+    /// The policy in the denominator.
+    pub over_policy: Policy,
+    /// Its reuse, per cent.
+    pub over_reuse_percent: f64,
+    /// The least and the most that the paper's numbers allow.
+    pub times: [f64; 2],
+}
+
+/// Servers and dispatchers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cluster {
+    /// The servers behind the dispatchers.
+    pub server: ServerName,
+    /// How many of them.
+    pub backends: u32,
+    /// CPU time that each of them may use, in CPUs: it gives the cluster a defined capacity. 0: no limit; absent: chosen, so that all of them
+    /// fit on the CPUs that they share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend_cpus: Option<f64>,
+    /// Plain HTTP, without TLS: what dispatching makes of the servers' caches of files instead of their sessions.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub plain: bool,
+    /// Size of the cache for which the misses of each plain backend are computed, bytes; absent: as much as holds every object once in the caches of
+    /// all backends together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_bytes: Option<u64>,
+    /// What the servers share of their sessions; each is a cluster of its own.
+    pub sessions: Vec<Sharing>,
+    /// The dispatchers, each before each cluster. The first is what the others are compared with.
+    pub policies: Vec<Policy>,
+}
+
+impl Default for Cluster {
+    fn default() -> Cluster {
+        Cluster {
+            server: ServerName::Nginx,
+            backends: 3,
+            backend_cpus: None,
+            plain: false,
+            cache_bytes: None,
+            sessions: vec![Sharing::Own],
+            policies: vec![Policy::RoundRobin, Policy::Session],
+        }
+    }
+}
+
+/// What the servers of a cluster share of their sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sharing {
+    /// nothing: each server has caches and ticket keys of its own
+    #[default]
+    Own,
+    /// the keys of session tickets
+    TicketKeys,
+    /// a memcached server that keeps the sessions (apache), and no tickets
+    Memcached,
+    /// a redis server that keeps the sessions (apache), and no tickets
+    Redis,
+}
+
+impl Sharing {
+    /// The name on command lines, in files and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Sharing::Own => "own",
+            Sharing::TicketKeys => "ticket-keys",
+            Sharing::Memcached => "memcached",
+            Sharing::Redis => "redis",
+        }
+    }
+
+    /// The cache that one server keeps for all of them, where they share one.
+    pub const fn session_server(self) -> Option<SessionCache> {
+        match self {
+            Sharing::Own | Sharing::TicketKeys => None,
+            Sharing::Memcached => Some(SessionCache::Memcached),
+            Sharing::Redis => Some(SessionCache::Redis),
+        }
+    }
+
+    /// The servers' TLS settings with this sharing.
+    pub fn applied(self, tls: &Tls) -> Tls {
+        let tls = tls.clone();
+        match self {
+            Sharing::Own => Tls { ticket_keys: TicketKeys::Own, ..tls },
+            Sharing::TicketKeys => Tls { ticket_keys: TicketKeys::Shared, tickets: true, ..tls },
+            // Tickets with own keys would be preferred to the shared cache.
+            Sharing::Memcached | Sharing::Redis => Tls {
+                session_cache: self.session_server().unwrap_or(tls.session_cache),
+                tickets: false,
+                ticket_keys: TicketKeys::Own,
+                ..tls
+            },
+        }
+    }
+}
+
+/// How the workload is requested.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Traffic {
+    /// Percentages of each client's connections that offer one of its sessions again.
+    pub reuse_percent: Vec<f64>,
+    /// Clients at once, each with one connection after the other, in a closed loop. With rates: the most at once, one number.
+    pub clients: Vec<u32>,
+    /// Connections a second in an open loop, arrivals independent of each other; empty: closed loop.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rates_per_s: Vec<f64>,
+    /// Percentages of the clients that share one address, as behind a proxy; the others have each their own.
+    pub behind_one_address_percent: Vec<f64>,
+    /// Requests on each connection.
+    pub requests_per_connection: u32,
+    /// `honest`, `lean`, `floor`.
+    pub effort: String,
+    /// Time-out of a connection without progress, milliseconds.
+    pub timeout_ms: u64,
+}
+
+impl Default for Traffic {
+    fn default() -> Traffic {
+        Traffic {
+            reuse_percent: vec![0.0, 50.0, 80.0, 100.0],
+            clients: vec![24],
+            rates_per_s: Vec::new(),
+            behind_one_address_percent: vec![0.0],
+            requests_per_connection: 1,
+            effort: Effort::Lean.to_string(),
+            timeout_ms: 10_000,
+        }
+    }
+}
+
+fn default_workload() -> WorkloadSpec {
+    WorkloadSpec::Specweb96 { users: 50_000, seed: 1, requests_per_user: 10 }
+}
+
+impl Default for ClusterExperiment {
+    fn default() -> ClusterExperiment {
+        ClusterExperiment {
+            question: "What does each way of dispatching make of this cluster?".to_owned(),
+            cluster: Cluster::default(),
+            tls: Tls::default(),
+            workload: default_workload(),
+            traffic: Traffic::default(),
+            measure: Measure::default(),
+            paper: None,
+        }
+    }
+}
+
+impl ClusterExperiment {
+    /// The experiment as a file that [`ClusterExperiment::from_toml`] reads back.
+    ///
+    /// # Errors
+    /// A value that TOML cannot hold.
+    pub fn to_toml(&self) -> Result<String> {
+        Ok(toml::to_string(self)?)
+    }
+
+    /// One server of a cluster as the main job sees it: what is shared with it is checked and described there.
+    pub fn as_experiment(&self, sharing: Sharing) -> Experiment {
+        let mut experiment = Experiment {
+            question: self.question.clone(),
+            server: Server { kind: self.cluster.server, ..Server::default() },
+            tls: sharing.applied(&self.tls),
+            workload: self.workload.clone(),
+            measure: self.measure.clone(),
+            ..Experiment::default()
+        };
+        experiment.load.effort = self.traffic.effort.clone();
+        experiment.load.timeout_ms = self.traffic.timeout_ms;
+        experiment.configurations = vec![ConfigurationModel::as_is()];
+        experiment
+    }
+
+    /// Everything that is measured, each with the coordinates that distinguish it; the baseline policy first.
+    pub fn cells(&self) -> Vec<Cell> {
+        let traffic = &self.traffic;
+        let mut cells = Vec::new();
+        for &sharing in &self.cluster.sessions {
+            for &policy in &self.cluster.policies {
+                for &behind in &traffic.behind_one_address_percent {
+                    for &reuse in &traffic.reuse_percent {
+                        let cell = |clients, rate_per_s| Cell {
+                            sharing,
+                            policy,
+                            behind_one_address_percent: behind,
+                            reuse_percent: reuse,
+                            clients,
+                            rate_per_s,
+                        };
+                        match traffic.rates_per_s[..] {
+                            [] => cells.extend(traffic.clients.iter().map(|&clients| cell(clients, None))),
+                            ref rates => {
+                                let most = traffic.clients.iter().copied().max().unwrap_or(1);
+                                cells.extend(rates.iter().map(|&rate| cell(most, Some(rate))));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        cells
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_every_combination_with_the_baseline_first() {
+        let mut experiment = ClusterExperiment::default();
+        let cells = experiment.cells();
+        assert_eq!(cells.len(), 8);
+        assert!(cells[..4].iter().all(|cell| cell.policy == Policy::RoundRobin));
+        experiment.traffic.behind_one_address_percent = vec![0.0, 100.0];
+        experiment.traffic.rates_per_s = vec![50.0, 100.0, 200.0];
+        experiment.cluster.sessions = vec![Sharing::Own, Sharing::TicketKeys];
+        assert_eq!(experiment.cells().len(), 2 * 2 * 2 * 4 * 3);
+    }
+}

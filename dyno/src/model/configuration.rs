@@ -1,0 +1,180 @@
+//! The configurations that are compared: which stages are off, and what else differs.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use tlsdyno_tls::{Stage, StageSet};
+
+use super::tls::TlsChange;
+
+/// Processors of the server, real or emulated by a quota of CPU time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Processors {
+    /// How many. The server gets as many workers.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// Speed of each as part of a real one, 0 to 1: a quota of CPU time (control groups).
+    #[serde(default = "whole")]
+    pub speed: f64,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn whole() -> f64 {
+    1.0
+}
+
+impl Default for Processors {
+    fn default() -> Processors {
+        Processors { count: 1, speed: 1.0 }
+    }
+}
+
+/// An emulated cryptographic accelerator: private-key operations cost the CPU nothing, but take time in one of its engines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Accelerator {
+    /// Operations it does at the same time.
+    #[serde(default = "one")]
+    pub engines: u32,
+    /// Microseconds of one operation in one engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation_us: Option<f64>,
+    /// Instead: the rate of the whole accelerator as a multiple of the rate of one CPU of the server under test, measured before.
+    /// The AXL300 of Coarfa et al. 2006 did about 4 times what the CPU beside it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_rates: Option<f64>,
+    /// The server goes on while an operation runs, where it can (HAProxy); otherwise its worker waits.
+    #[serde(default)]
+    pub asynchronous: bool,
+}
+
+/// One configuration that is compared with the others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConfigurationModel {
+    /// Name in tables and records.
+    pub name: String,
+    /// Stages replaced by no-ops.
+    #[serde(default)]
+    pub noop: Vec<String>,
+    /// Plain HTTP instead of TLS.
+    #[serde(default)]
+    pub plain_http: bool,
+    /// Load the provider although no stage is off: what the instrument itself costs.
+    #[serde(default)]
+    pub idle_provider: bool,
+    /// Preload the shim although no stage is off: what the instrument itself costs.
+    #[serde(default)]
+    pub idle_shim: bool,
+    /// What the paper calls it, where that is another name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// TLS settings that differ from the experiment's.
+    #[serde(default, skip_serializing_if = "TlsChange::is_none")]
+    pub tls: TlsChange,
+    /// Processors of the server, where they differ from one whole real one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processors: Option<Processors>,
+    /// An emulated accelerator for private-key operations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<Accelerator>,
+    /// CPU time burnt in addition by each private-key operation, microseconds: a known cost, to calibrate the instrument with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burn_us: Option<f64>,
+    /// The configuration that this one repeats: the same setting in a server of its own, to see what the instrument makes of no difference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeat_of: Option<String>,
+}
+
+impl ConfigurationModel {
+    /// The untouched server.
+    pub fn as_is() -> ConfigurationModel {
+        ConfigurationModel {
+            name: "as is".to_owned(),
+            noop: Vec::new(),
+            plain_http: false,
+            idle_provider: false,
+            idle_shim: false,
+            label: None,
+            tls: TlsChange::default(),
+            processors: None,
+            accelerator: None,
+            burn_us: None,
+            repeat_of: None,
+        }
+    }
+
+    /// Exactly these stages replaced.
+    pub fn without(name: &str, stages: impl IntoIterator<Item = Stage>) -> ConfigurationModel {
+        let noop = stages.into_iter().map(|stage| stage.name().to_owned()).collect();
+        ConfigurationModel { name: name.to_owned(), noop, ..ConfigurationModel::as_is() }
+    }
+
+    /// The same server without TLS.
+    pub fn plain_http() -> ConfigurationModel {
+        ConfigurationModel { name: "plain HTTP".to_owned(), plain_http: true, ..ConfigurationModel::as_is() }
+    }
+
+    /// The replaced stages, parsed.
+    pub fn stages(&self) -> Result<StageSet> {
+        self.noop
+            .iter()
+            .map(|name| name.parse::<Stage>())
+            .collect::<Result<StageSet, _>>()
+            .with_context(|| format!("configuration `{}`", self.name))
+    }
+
+    /// What an accelerator's gain is judged by: of `configurations` the one that differs from this one only by having none, and the one that
+    /// has `authentication` replaced instead. `None` where one of them is not there, or this one has no accelerator.
+    pub fn beside_accelerator<'a>(&self, configurations: &'a [ConfigurationModel]) -> Option<(&'a Self, &'a Self)> {
+        self.accelerator.as_ref()?;
+        let stages = self.stages().ok()?;
+        let like_this = |off: StageSet| {
+            configurations.iter().find(|other| {
+                let other_stages = other.stages().unwrap_or(StageSet::NONE);
+                other_stages == off && ConfigurationModel { accelerator: None, ..self.unnamed() } == other.unnamed()
+            })
+        };
+        Some((like_this(stages)?, like_this(stages.with(Stage::Authentication))?))
+    }
+
+    /// This configuration without its names and stages. An accelerator and a replaced stage load the provider in any case.
+    fn unnamed(&self) -> ConfigurationModel {
+        let loads = self.accelerator.is_some() || !self.noop.is_empty();
+        ConfigurationModel {
+            name: String::new(),
+            label: None,
+            noop: Vec::new(),
+            idle_provider: self.idle_provider && !loads,
+            ..self.clone()
+        }
+    }
+
+    /// The replaced stages as a client sees them: an accelerator answers as the stage `authentication` does when it is off.
+    pub fn stages_on_the_wire(&self) -> Result<StageSet> {
+        let stages = self.stages()?;
+        Ok(if self.accelerator.is_some() { stages.with(Stage::Authentication) } else { stages })
+    }
+
+    /// Whether the provider is loaded into the server.
+    pub fn needs_provider(&self) -> bool {
+        self.idle_provider
+            || self.accelerator.is_some()
+            || self.burn_us.is_some()
+            || self.stages().is_ok_and(|stages| !stages.provider().is_empty())
+    }
+
+    /// Whether the shim is preloaded into the server: wherever a stage is off, for it is what refuses connections from elsewhere.
+    pub fn needs_shim(&self) -> bool {
+        self.idle_shim || self.stages_on_the_wire().is_ok_and(|stages| !stages.is_empty())
+    }
+
+    /// Whether it is the server exactly as the experiment's other tables describe it.
+    pub fn is_untouched(&self) -> bool {
+        let untouched = ConfigurationModel::as_is();
+        ConfigurationModel { name: untouched.name.clone(), label: None, ..self.clone() } == untouched
+    }
+}

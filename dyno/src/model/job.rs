@@ -1,0 +1,253 @@
+//! The contract between the runner and the load process (`tlsdyno load --job FILE`).
+//!
+//! The job file is JSON. The load process then reads one command per line on standard input and answers each with one line on
+//! standard output: `{"run": …}` with `{"outcome": …}` or `{"error": …}`. End of input ends the process. Before the first
+//! command it writes `{"ready": {"users": …, "requests": …}}`.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use tlsdyno_tls::{Script, Scripts};
+
+use super::workload::WorkloadSpec;
+
+/// What the load process needs to know once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// The workload; both processes make it from this description.
+    pub workload: WorkloadSpec,
+    /// The targets, one for each configuration.
+    pub targets: Vec<TargetSpec>,
+    /// How connections are used.
+    pub connections: ConnectionsSpec,
+}
+
+/// One target.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetSpec {
+    /// Name of the configuration, for messages.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Host header and server name.
+    pub host: String,
+    /// TLS; `None` is plain HTTP.
+    pub tls: Option<TlsSpec>,
+    /// When connections resume sessions.
+    pub reuse: ReuseSpec,
+    /// How it is loaded.
+    #[serde(default)]
+    pub load: TargetLoad,
+}
+
+/// Client-side TLS of one target. Names as people type them (`tlsdyno_tls` parses them).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsSpec {
+    /// `1.2`, `1.3`; empty: both.
+    pub versions: Vec<String>,
+    /// OpenSSL or IANA names; empty: the client's own list.
+    pub suites: Vec<String>,
+    /// `X25519`, `P-256`, `P-384`; empty: the client's own list.
+    pub groups: Vec<String>,
+    /// `honest`, `lean`, `floor`.
+    pub effort: String,
+    /// Stages replaced by no-ops.
+    pub noop: Vec<String>,
+    /// Offer encrypt-then-MAC.
+    pub encrypt_then_mac: bool,
+    /// Offer TLS 1.2 tickets.
+    pub tickets: bool,
+    /// Send the first request as early data where a session allows it (TLS 1.3).
+    #[serde(default)]
+    pub early_data: bool,
+    /// The universal session of a perfect cache (`Session::to_bytes`, base64).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub universal: Option<String>,
+    /// Flights of full and resumed handshakes, for skeletons and fast resumption.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scripts: Option<ScriptsSpec>,
+    /// PEM file of trusted roots (honest); `None`: the system's.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// The scripts of one target; see `tlsdyno_tls::Scripts`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptsSpec {
+    /// Of a full handshake.
+    pub full: ScriptSpec,
+    /// Of a resumed one; `None`: sessions are not resumed.
+    pub resumed: Option<ScriptSpec>,
+}
+
+/// The flights of one kind of handshake.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptSpec {
+    /// Bytes of each flight, the client's first, then alternating.
+    pub flights: Vec<u32>,
+    /// After so many flights the client may send data.
+    pub ready_after: usize,
+}
+
+impl From<&Scripts> for ScriptsSpec {
+    fn from(scripts: &Scripts) -> ScriptsSpec {
+        let spec = |script: &Script| ScriptSpec { flights: script.flights.clone(), ready_after: script.ready_after };
+        ScriptsSpec { full: spec(&scripts.full), resumed: scripts.resumed.as_ref().map(spec) }
+    }
+}
+
+impl From<&ScriptsSpec> for Scripts {
+    fn from(spec: &ScriptsSpec) -> Scripts {
+        let script = |spec: &ScriptSpec| Script { flights: spec.flights.clone(), ready_after: spec.ready_after };
+        Scripts { full: script(&spec.full), resumed: spec.resumed.as_ref().map(script) }
+    }
+}
+
+/// When connections resume sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReuseSpec {
+    /// As the workload and its users' sessions say.
+    Always,
+    /// Never: every handshake is full.
+    Never,
+    /// This share of connections, 0 to 1.
+    Share(f64),
+    /// This share of each client's connections, with sessions of its own (`tlsdyno_engine::load::Resumption::ShareOfEach`).
+    ShareOfEach(f64),
+}
+
+/// How a target is loaded, where that is not as the job says for all.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TargetLoad {
+    /// Most connections open at once.
+    pub connections: Option<u32>,
+    /// Open loop: pages that are begun in a second, arrivals independent of each other. `None`: closed loop.
+    pub rate_per_s: Option<f64>,
+    /// Local addresses of the clients, in turn; empty: the system's choice.
+    pub sources: Vec<IpAddr>,
+}
+
+/// How connections are used; see `tlsdyno_engine::load::Connections`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionsSpec {
+    /// Most connections open at once.
+    pub total: u32,
+    /// Most connections of one user.
+    pub per_user: u32,
+    /// The first handshake of a page completes before the others open.
+    pub first_alone: bool,
+    /// Requests per connection; `None`: no limit.
+    pub requests_each: Option<u32>,
+    /// Time-out without progress, nanoseconds.
+    pub timeout_ns: u64,
+    /// Pause before each wait for events, nanoseconds.
+    pub batch_ns: u64,
+}
+
+/// A line to the load process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// One block: these users of the workload once, or over and over for some time, against this target.
+    Run {
+        /// Index into [`Job::targets`].
+        target: usize,
+        /// First user.
+        users_from: u32,
+        /// One past the last user.
+        users_to: u32,
+        /// Where the target listens by now, if it was started anew since the job was written.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        address: Option<SocketAddr>,
+        /// The users over and over for so long, with these arrivals where the loop is open; `None`: once.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timed: Option<Timed>,
+    },
+}
+
+/// A block of a given time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Timed {
+    /// Its length, nanoseconds.
+    pub for_ns: u64,
+    /// Seed of the random distances of arrivals.
+    pub seed: u64,
+}
+
+/// A line from the load process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// The workload is made, commands may come.
+    Ready {
+        /// Users in the workload.
+        users: u32,
+        /// Requests in the workload.
+        requests: u32,
+    },
+    /// A block is done.
+    Outcome(Box<OutcomeRecord>),
+    /// A command could not be carried out.
+    Error {
+        /// What went wrong and what to do.
+        message: String,
+    },
+}
+
+/// [`tlsdyno_engine::load::Outcome`] in JSON: integers in base units, histograms in the V2 serialisation of HdrHistogram, base64.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct OutcomeRecord {
+    /// Completed requests whose whole response was as expected.
+    pub hits: u64,
+    /// Body bytes received.
+    pub body_bytes: u64,
+    /// Connections opened.
+    pub connections: u64,
+    /// Full handshakes.
+    pub handshakes_full: u64,
+    /// Connections the plan wanted to resume.
+    pub resumed_intended: u64,
+    /// Connections whose ClientHello carried a session.
+    pub resumed_offered: u64,
+    /// Connections on which the server took the session.
+    pub resumed_accepted: u64,
+    /// Connections whose ClientHello offered early data.
+    #[serde(default)]
+    pub early_offered: u64,
+    /// Connections on which the server took them.
+    #[serde(default)]
+    pub early_accepted: u64,
+    /// Duration, nanoseconds.
+    pub elapsed_ns: u64,
+    /// CPU time of the client, nanoseconds.
+    pub client_cpu_ns: u64,
+    /// Phase name to histogram (nanoseconds), V2 serialisation in base64.
+    pub phases: BTreeMap<String, String>,
+    /// Error kind to count.
+    pub errors: BTreeMap<String, u64>,
+    /// Status code to count of complete responses.
+    #[serde(default)]
+    pub statuses: BTreeMap<u16, u64>,
+    /// TLS fault text to count.
+    pub tls_faults: BTreeMap<String, u64>,
+    /// Negotiated parameters to count.
+    pub negotiated: BTreeMap<String, u64>,
+    /// The run ended early because nothing succeeded any more.
+    #[serde(default)]
+    pub gave_up: bool,
+    /// Requests of an open loop that were due and that no client was free for.
+    #[serde(default)]
+    pub unserved: u64,
+    /// The run was stopped before its end.
+    pub stopped: bool,
+}

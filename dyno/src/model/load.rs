@@ -1,0 +1,97 @@
+//! How the workload is requested, and how long and where it is measured.
+
+use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
+use tlsdyno_tls::Effort;
+
+use super::job::ReuseSpec;
+
+/// How the workload is requested.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Load {
+    /// Most connections open at once.
+    pub connections: u32,
+    /// Most connections of one user.
+    pub per_user: u32,
+    /// All connections of a page open at once, instead of waiting for the first handshake (costs more full handshakes).
+    pub all_at_once: bool,
+    /// Requests per connection; `None`: as the workload's pages and users say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_connection: Option<u32>,
+    /// Share of connections that resume, in per cent; `None`: as the workload's users do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reuse_percent: Option<f64>,
+    /// `honest`, `lean`, `floor`.
+    pub effort: String,
+    /// Time-out of a connection without progress, milliseconds.
+    pub timeout_ms: u64,
+}
+
+impl Default for Load {
+    fn default() -> Load {
+        Load {
+            connections: 64,
+            per_user: 4,
+            all_at_once: false,
+            requests_per_connection: None,
+            reuse_percent: None,
+            effort: Effort::Lean.to_string(),
+            timeout_ms: 10_000,
+        }
+    }
+}
+
+impl Load {
+    /// When connections resume.
+    pub fn reuse(&self) -> Result<ReuseSpec> {
+        Ok(match self.reuse_percent {
+            None => ReuseSpec::Always,
+            Some(0.0) => ReuseSpec::Never,
+            Some(percent) => {
+                ensure!((0.0..=100.0).contains(&percent), "reuse must lie between 0 and 100 %, not {percent}");
+                ReuseSpec::Share(percent / 100.0)
+            }
+        })
+    }
+}
+
+/// How long and where it is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Measure {
+    /// Bound on the measuring time (warm-up and blocks), seconds.
+    pub time_s: f64,
+    /// Seed of the order of blocks; `None`: drawn, and kept in the record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Rounds wanted in that time; `None`: chosen, so that blocks are long. Many short blocks give surer intervals, fewer long ones less overhead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<u32>,
+    /// Blocks of each configuration in a round, which take turns in random order and count as one longer block. On a machine whose pace changes
+    /// within a second, several short blocks compare configurations better than a long one; and with `fresh_servers` they share one server.
+    pub turns: u32,
+    /// Another server of the configuration for each block, of up to 16 that are started at a time; none is measured twice. Two starts of one
+    /// server differ a little (addresses in memory, for example) as long as they live, and only so does that become part of the intervals.
+    pub fresh_servers: bool,
+    /// CPU of the server; `None`: chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_cpu: Option<usize>,
+    /// CPU of the load; `None`: chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_cpu: Option<usize>,
+}
+
+impl Default for Measure {
+    fn default() -> Measure {
+        Measure {
+            time_s: 180.0,
+            seed: None,
+            rounds: None,
+            turns: 1,
+            fresh_servers: false,
+            server_cpu: None,
+            load_cpu: None,
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What an experiment says, as data: what TOML files hold and what flags build (`--print-experiment` shows it), and the
+//! job that the load process gets. It knows no other folder; what contradicts itself, or what a server cannot do, is
+//! refused later (`run/check.rs`).
+//!
+//! Every table refuses unknown keys, so that a typing error never silently measures something else.
+
+pub mod cell;
+mod certificate;
+pub mod cluster;
+mod configuration;
+mod experiment;
+pub mod job;
+mod load;
+mod policy;
+mod questions;
+mod sentences;
+mod server;
+mod sessions;
+mod tls;
+pub mod workload;
+
+pub use certificate::CertificateKind;
+pub use configuration::{Accelerator, ConfigurationModel, Processors};
+pub use experiment::Experiment;
+pub use load::{Load, Measure};
+pub use policy::Policy;
+pub use questions::{ComparisonModel, PaperModel, RemedyModel, ShareModel};
+pub use server::{Server, ServerName};
+pub use sessions::{SessionCache, TicketKeys};
+pub use tls::{Tls, TlsChange};

@@ -1,0 +1,217 @@
+//! Which configurations are measured: every server is started once and checked. One that fails is kept in the record, marked invalid.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Result, anyhow};
+
+use super::hardware;
+use super::observer::Observer;
+use super::preflight::{Check, Subject, explain, preflight};
+use super::rig::{Rig, Stand};
+use crate::exit::{Exit, OrExit, code_of};
+use crate::interrupt;
+use crate::model::{ConfigurationModel, Experiment};
+use crate::servers::{self, quota};
+use crate::store::{Configuration, Kind, Preflight, Record, Warning};
+
+/// The stages of the provider that an experiment replaces one by one. Those of the shim overlap with them and with each other, so that
+/// there is no configuration without any of them.
+fn single_stages(experiment: &Experiment) -> BTreeSet<&str> {
+    let alone = |model: &ConfigurationModel| {
+        let of_provider = model.stages().is_ok_and(|stages| !stages.provider().is_empty());
+        model.noop.len() == 1 && of_provider && !changes_settings(model)
+    };
+    experiment.configurations.iter().filter(|model| alone(model)).map(|model| model.noop[0].as_str()).collect()
+}
+
+/// Whether a configuration changes TLS settings, processors, or adds an accelerator or a known cost.
+fn changes_settings(model: &ConfigurationModel) -> bool {
+    let without_settings = ConfigurationModel {
+        noop: model.noop.clone(),
+        plain_http: model.plain_http,
+        idle_provider: model.idle_provider,
+        idle_shim: model.idle_shim,
+        name: model.name.clone(),
+        label: model.label.clone(),
+        ..ConfigurationModel::as_is()
+    };
+    without_settings != *model
+}
+
+/// What a configuration is for, from what it replaces. `singles`: the stages that the experiment replaces one by one.
+fn kind_of(model: &ConfigurationModel, singles: &BTreeSet<&str>) -> Kind {
+    if changes_settings(model) {
+        return Kind::Setting;
+    }
+    match &model.noop[..] {
+        _ if model.plain_http => Kind::PlainHttp,
+        _ if model.is_untouched() => Kind::AsIs,
+        [] => Kind::Loaded,
+        [stage] => Kind::StageOff(stage.clone()),
+        stages if stages.iter().map(String::as_str).collect::<BTreeSet<_>>() == *singles => Kind::AllOff,
+        stages => Kind::Several(stages.to_vec()),
+    }
+}
+
+/// Whether connections of this configuration can resume sessions.
+pub fn can_resume(experiment: &Experiment, model: &ConfigurationModel) -> bool {
+    experiment.load.reuse_percent != Some(0.0) && model.tls.applied(&experiment.tls).is_resumable()
+}
+
+/// Why configurations with a quota of CPU time cannot be measured on this machine; `None`: they can, or there are none.
+///
+/// # Errors
+/// Every configuration beside the untouched server has a quota: there would be nothing to compare.
+fn quota_refused(rig: &Rig) -> Result<Option<String>> {
+    let limited = |stand: &&Stand| stand.placement.quota_cpus.is_some();
+    let asked_for = || rig.stands.iter().filter(|stand| !stand.model.is_untouched());
+    if asked_for().find(limited).is_none() {
+        return Ok(None);
+    }
+    match quota::require() {
+        Ok(()) => Ok(None),
+        Err(error) if asked_for().all(|stand| limited(&stand)) => Err(error).or_exit(Exit::Environment),
+        Err(error) => Ok(Some(format!("{error:#}"))),
+    }
+}
+
+/// Starts every server once, checks it, and adds its configuration to the record. A configuration that fails, or that
+/// this machine cannot run, is kept, marked invalid.
+pub fn start_and_check(
+    experiment: &Experiment,
+    rig: &mut Rig,
+    record: &mut Record,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<()> {
+    let (request, body_bytes) = rig.preflight_request();
+    let singles = single_stages(experiment);
+    let quota_refused = quota_refused(rig)?;
+    for index in 0..rig.stands.len() {
+        interrupt::before_measuring(stop, interrupt::check(stop))?;
+        observer.step(&format!("starting and checking: {}", rig.stands[index].model.name));
+        let untouched = rig.stands[index].model.is_untouched();
+        let resumable = can_resume(experiment, &rig.stands[index].model);
+        let refused = quota_refused.as_ref().filter(|_| rig.stands[index].placement.quota_cpus.is_some());
+        let checks = match refused {
+            Some(why) => vec![Check::new("its CPU time can be limited", false, why.clone())],
+            None => match rig.activate(index).and_then(|_| rig.make_universal(index, &request, resumable)) {
+                Ok(()) => checks_of(rig, index, &request, body_bytes, resumable)?,
+                // The others can do without it.
+                Err(error) if !untouched && code_of(&error) == Exit::Server => {
+                    vec![Check::new("the server starts", false, format!("{error:#}"))]
+                }
+                Err(error) => return interrupt::before_measuring(stop, Err(error)),
+            },
+        };
+        // Who is stopped while a server does not answer is not told that it does not.
+        interrupt::before_measuring(stop, interrupt::check(stop))?;
+        let configuration = configuration(&rig.stands[index].model, &singles, &checks);
+        observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
+        if configuration.kind == Kind::AsIs && !configuration.valid {
+            let failed = configuration.preflight.failed.join("; ");
+            return Err(anyhow!("the untouched server does not pass its checks: {failed}")).or_exit(Exit::Server);
+        }
+        record.configurations.push(configuration);
+    }
+    Ok(())
+}
+
+/// What must hold of a running server before it is measured.
+pub fn checks_of(
+    rig: &mut Rig,
+    index: usize,
+    request: &[u8],
+    body_bytes: Option<u64>,
+    resumable: bool,
+) -> Result<Vec<Check>> {
+    let stand = &mut rig.stands[index];
+    let address = stand.address();
+    let mut checks = Vec::new();
+    let mut vigil = stand.instance().map(|instance| instance.watch());
+    for (what, library) in stand.libraries() {
+        let Some(instance) = stand.instance() else { break };
+        let mapped = servers::require_mapped(&instance.worker_pids(), &library);
+        let seen = mapped.as_ref().map_or_else(|error| format!("{error:#}"), |()| "mapped".to_owned());
+        checks.push(Check::new(format!("{what} is mapped in every worker"), mapped.is_ok(), seen));
+    }
+    if let Some(quota) = stand.instance().and_then(|instance| instance.quota()) {
+        checks.push(hardware::quota_check(quota));
+    }
+    let stand = &rig.stands[index];
+    let subject = Subject {
+        address,
+        settings: stand.settings.as_ref(),
+        injection: stand.injection.as_ref(),
+        shim: stand.shim.as_ref(),
+        foreign_session: stand.foreign_session.as_ref(),
+        request,
+        body_bytes,
+        resumable,
+    };
+    checks.extend(preflight(&subject)?);
+    checks.extend(hardware::checks(&stand.model, &subject)?);
+    if let (Some(instance), Some(vigil)) = (rig.stands[index].instance(), &mut vigil) {
+        let failed = checks.iter().any(|check| !check.passed);
+        let death = if failed { instance.awaited_death(vigil) } else { instance.death(vigil) };
+        if let Some(death) = death {
+            explain(&mut checks, &death);
+        }
+    }
+    Ok(checks)
+}
+
+fn configuration(model: &ConfigurationModel, singles: &BTreeSet<&str>, checks: &[Check]) -> Configuration {
+    let text = |check: &Check| format!("{} ({})", check.name, check.seen);
+    let texts = |passed: bool| checks.iter().filter(|check| check.passed == passed).map(text).collect::<Vec<_>>();
+    let preflight = Preflight { passed: texts(true), failed: texts(false) };
+    let valid = preflight.failed.is_empty();
+    let warning = |check: &Check| match check.crashed {
+        true => Warning::PreflightCrash { check: text(check) },
+        false => Warning::PreflightFailed { check: text(check) },
+    };
+    let warnings = checks.iter().filter(|check| !check.passed).map(warning).collect();
+    Configuration {
+        name: model.name.clone(),
+        noop: model.noop.clone(),
+        kind: kind_of(model, singles),
+        tls: !model.plain_http,
+        preflight,
+        valid,
+        warnings,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Processors, SessionCache, TlsChange};
+    use tlsdyno_tls::Stage;
+
+    #[test]
+    fn configurations_are_recognised_by_what_they_replace() {
+        let mut experiment = Experiment::default();
+        experiment.fill();
+        let singles = single_stages(&experiment);
+        assert_eq!(singles.len(), Stage::PROVIDER.len());
+        let kind = |model: &ConfigurationModel| kind_of(model, &singles);
+        assert_eq!(kind(&ConfigurationModel::as_is()), Kind::AsIs);
+        assert_eq!(kind(&ConfigurationModel::plain_http()), Kind::PlainHttp);
+        assert_eq!(kind(&ConfigurationModel { idle_provider: true, ..ConfigurationModel::as_is() }), Kind::Loaded);
+        assert_eq!(kind(&ConfigurationModel::without("x", [Stage::Kdf])), Kind::StageOff("kdf".to_owned()));
+        assert_eq!(kind(&ConfigurationModel::without("x", Stage::PROVIDER)), Kind::AllOff);
+        let two = ConfigurationModel::without("x", [Stage::Cipher, Stage::Mac]);
+        assert_eq!(kind(&two), Kind::Several(vec!["cipher".to_owned(), "mac".to_owned()]));
+        assert_eq!(kind_of(&two, &BTreeSet::from(["mac", "cipher"])), Kind::AllOff);
+        assert_eq!(kind_of(&two, &BTreeSet::new()), Kind::Several(two.noop.clone()));
+        let burning = ConfigurationModel { burn_us: Some(50.0), ..ConfigurationModel::as_is() };
+        assert_eq!(kind(&burning), Kind::Setting);
+        let no_cache = TlsChange { session_cache: Some(SessionCache::Off), ..TlsChange::default() };
+        let without = ConfigurationModel { tls: no_cache, ..ConfigurationModel::without("x", [Stage::Kdf]) };
+        assert_eq!(kind(&without), Kind::Setting);
+        let slow = ConfigurationModel { processors: Some(Processors::default()), ..ConfigurationModel::plain_http() };
+        assert_eq!(kind(&slow), Kind::Setting);
+        assert_eq!(kind(&ConfigurationModel { idle_shim: true, ..ConfigurationModel::as_is() }), Kind::Loaded);
+    }
+}

@@ -1,0 +1,266 @@
+//! Everything that can be known to be wrong before anything is started, each with its remedy.
+
+mod cluster;
+mod configuration;
+mod questions;
+#[cfg(test)]
+mod tests;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use tlsdyno_tls::suite::KeyExchange;
+use tlsdyno_tls::{Effort, Stage, StageSet, Suite, Version};
+
+use crate::model::workload::WorkloadSpec;
+use crate::model::{CertificateKind, ConfigurationModel, Experiment, ServerName, Tls};
+use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
+use crate::servers::{Wanted, listening};
+use configuration::{check_combination, check_hardware, setting};
+
+impl Experiment {
+    /// Reads an experiment file that extends no other and lies in `directory`: relative paths are relative to the file.
+    pub fn from_toml(text: &str, directory: &Path) -> Result<Experiment> {
+        toml::from_str::<Experiment>(text)?.completed(directory)
+    }
+
+    /// What a file says, with all that follows from it. A path of a log or a recording is relative to `directory`.
+    ///
+    /// # Errors
+    /// It asks for what cannot be.
+    pub fn completed(mut self, directory: &Path) -> Result<Experiment> {
+        if let WorkloadSpec::Trace { path, .. } | WorkloadSpec::Har { path, .. } = &mut self.workload {
+            *path = directory.join(&*path);
+        }
+        // Shares and comparisons may name the configurations of an ablation.
+        self.fill();
+        self.check()?;
+        Ok(self)
+    }
+
+    /// Checks everything that can be known before anything is started.
+    pub fn check(&self) -> Result<()> {
+        check_tls(&self.tls)?;
+        self.check_sessions(&self.tls, 1)?;
+        self.load.reuse()?;
+        self.load.effort.parse::<Effort>()?;
+        ensure!(self.load.connections > 0, "at least one connection is needed (--connections)");
+        ensure!(self.load.per_user > 0, "at least one connection per user is needed (--per-user)");
+        ensure!(
+            self.measure.time_s >= 1.0 && self.measure.time_s.is_finite(),
+            "measuring for {} s is too short; give at least 1 s (--time)",
+            self.measure.time_s
+        );
+        ensure!(
+            (1..=TURNS_MAX).contains(&self.measure.turns),
+            "`measure.turns`: {}; expected 1 to {TURNS_MAX} blocks of each configuration in a round",
+            self.measure.turns
+        );
+        let rounds = self.measure.rounds;
+        ensure!(
+            rounds.is_none_or(|rounds| rounds >= ROUNDS_MIN),
+            "`measure.rounds`: at least {ROUNDS_MIN} are needed for an interval that means something"
+        );
+        ensure!(
+            !self.measure.fresh_servers || !self.configurations.iter().any(switches_shim),
+            "`measure.fresh_servers` does not go with stages of the shim: what the client knows of a server would end with it \
+             (the shim with nothing off, `idle_shim`, may be there)"
+        );
+        ensure!(
+            !self.measure.fresh_servers || self.server.kind != ServerName::Command,
+            "`measure.fresh_servers` needs servers that tlsdyno configures, not a command of your own"
+        );
+        self.check_server()?;
+        self.check_configurations()?;
+        self.check_answers()
+    }
+
+    /// Sessions as this server with so many workers can have them.
+    ///
+    /// # Errors
+    /// What it has instead, or which server has what is wanted.
+    pub fn check_sessions(&self, tls: &Tls, workers: u32) -> Result<()> {
+        let wanted = Wanted {
+            session_cache: tls.session_cache,
+            tickets: tls.tickets,
+            ticket_keys: tls.ticket_keys,
+            early_data: tls.early_data,
+            tls13: tls.version()? == Version::Tls13,
+        };
+        wanted.refuse_unable(&self.server_kind(), workers)
+    }
+
+    fn check_server(&self) -> Result<()> {
+        if self.server.kind != ServerName::Command {
+            ensure!(self.server.command.is_none(), "a server command goes with server kind `command`");
+            return Ok(());
+        }
+        ensure!(self.server.command.is_some(), "server kind `command` needs the command line (--server-command)");
+        let address = self.server.address.as_deref();
+        let address = address.context("the server command needs its address (--address 127.0.0.1:{port})")?;
+        let serves_ours = self.command_spec().mentions("{docroot}");
+        ensure!(
+            serves_ours || matches!(self.workload, WorkloadSpec::Url { .. }),
+            "the server command must serve the workload's objects: put {{docroot}} where its document root goes, \
+             or name one of its own objects with --path"
+        );
+        self.check_ports(address)?;
+        for text in [Some(address), self.server.plain_address.as_deref()].into_iter().flatten() {
+            let example = text.replace("{port}", "1").replace("{plain_port}", "2");
+            let example: SocketAddr = example.parse().with_context(|| {
+                format!(
+                    "`{text}` is not an address; expected IP:PORT, for example 127.0.0.1:8443 or 127.0.0.1:{{port}}"
+                )
+            })?;
+            self.check_reach(text, example.ip())?;
+        }
+        Ok(())
+    }
+
+    /// A server with no-ops must not be reachable, and one that tlsdyno does not start cannot have any. In a network
+    /// namespace of its own, whose addresses are not ours, it may listen where --allow-insecure-listen says that this
+    /// is known.
+    fn check_reach(&self, text: &str, ip: IpAddr) -> Result<()> {
+        if self.server.allow_insecure_listen || listening::is_loopback(ip) {
+            return Ok(());
+        }
+        ensure!(
+            listening::is_of_this_host(ip),
+            "`{text}` is no address of this host: a server on another host can be loaded (`tlsdyno load`, \
+             `tlsdyno reuse`), not ablated, because tlsdyno must start it; give an address on loopback, for example \
+             127.0.0.1:{{port}}, or --allow-insecure-listen if the command starts it in an isolated network namespace"
+        );
+        let alters = |model: &ConfigurationModel| model.needs_provider() || model.needs_shim();
+        // Without configurations it is the usual ones, which switch stages off.
+        ensure!(
+            !self.configurations.is_empty() && !self.configurations.iter().any(alters),
+            "other hosts can reach `{text}`, where parts of the server's cryptography will be switched off; let it \
+             listen on loopback only, for example 127.0.0.1:{{port}}, or give --allow-insecure-listen if this network is \
+             isolated"
+        );
+        Ok(())
+    }
+
+    /// Either every port is chosen by us and told to the command, or every port is fixed and servers take turns on it: a mixture would
+    /// be waited for at the wrong place, or collide with itself.
+    fn check_ports(&self, address: &str) -> Result<()> {
+        let command = self.command_spec();
+        let ports = ["{port}", "{plain_port}"];
+        let chosen = |text: &str| ports.iter().any(|port| text.contains(port));
+        for text in [Some(address), self.server.plain_address.as_deref()].into_iter().flatten() {
+            for port in ports.iter().filter(|port| text.contains(*port)) {
+                ensure!(
+                    command.mentions(port),
+                    "the address `{text}` uses {port}, but neither the server command nor a file that it names does: put {port} \
+                     where its port goes, or give the fixed port that it listens on"
+                );
+            }
+            ensure!(
+                chosen(text) == chosen(address),
+                "`{address}` and `{text}` mix a chosen port with a fixed one: write {{port}} in --address and {{plain_port}} in \
+                 --plain-address (and both in --server-command), or fixed ports in both"
+            );
+        }
+        ensure!(
+            chosen(address) || !ports.iter().any(|port| command.mentions(port)),
+            "the server command uses {{port}}, but the address `{address}` is fixed: write {{port}} in --address too, or the fixed \
+             port in --server-command"
+        );
+        Ok(())
+    }
+
+    fn check_configurations(&self) -> Result<()> {
+        let untouched = |model: &&ConfigurationModel| model.is_untouched();
+        ensure!(
+            self.configurations.is_empty() || self.configurations.iter().filter(untouched).count() == 1,
+            "an experiment needs exactly one configuration without any change (name = \"as is\") to compare the others with"
+        );
+        for (index, configuration) in self.configurations.iter().enumerate() {
+            check_combination(configuration.stages()?)
+                .and_then(|()| check_hardware(configuration))
+                .and_then(|()| check_tls(&configuration.tls.applied(&self.tls)))
+                .and_then(|()| {
+                    let workers = configuration.processors.map_or(1, |processors| processors.count);
+                    self.check_sessions(&configuration.tls.applied(&self.tls), workers)
+                })
+                .with_context(|| format!("configuration `{}`", configuration.name))?;
+            let name = &configuration.name;
+            check_shim(configuration.stages()?, &configuration.tls.applied(&self.tls))
+                .with_context(|| format!("configuration `{}`", configuration.name))?;
+            ensure!(
+                !(configuration.plain_http && (configuration.needs_provider() || configuration.needs_shim())),
+                "configuration `{name}`: plain HTTP has no TLS stages to switch off"
+            );
+            ensure!(
+                self.configurations[..index].iter().all(|other| other.name != *name),
+                "two configurations are named `{name}`"
+            );
+            ensure!(
+                configuration.accelerator.as_ref().is_none_or(|accelerator| !accelerator.asynchronous)
+                    || matches!(self.server.kind, ServerName::Haproxy | ServerName::Command),
+                "configuration `{name}`: only haproxy goes on while an accelerator works; leave `asynchronous` out, or choose --server haproxy"
+            );
+            self.check_repeat(configuration)?;
+            for other in &self.configurations[..index] {
+                let same = setting(other)? == setting(configuration)?;
+                ensure!(!same, "configurations `{}` and `{name}` are the same setting; leave one out", other.name);
+            }
+        }
+        Ok(())
+    }
+
+    /// A repetition is a deliberate one: exactly the setting that it names.
+    fn check_repeat(&self, configuration: &ConfigurationModel) -> Result<()> {
+        let Some(repeated) = &configuration.repeat_of else { return Ok(()) };
+        let name = &configuration.name;
+        let original = self.configurations.iter().find(|other| other.name == *repeated && other.name != *name);
+        let original =
+            original.with_context(|| format!("configuration `{name}` repeats `{repeated}`, which is not there"))?;
+        let plain = |model: &ConfigurationModel| setting(&ConfigurationModel { repeat_of: None, ..model.clone() });
+        ensure!(
+            plain(original)? == plain(configuration)?,
+            "configuration `{name}` says that it repeats `{repeated}`, but it is another setting"
+        );
+        Ok(())
+    }
+}
+
+/// Whether it replaces what lies above the primitives: then the client knows things of one server that no other shares.
+fn switches_shim(model: &ConfigurationModel) -> bool {
+    model.stages().is_ok_and(|stages| !stages.shim().is_empty())
+}
+
+/// What the stages of the shim need of the TLS settings.
+fn check_shim(off: StageSet, tls: &Tls) -> Result<()> {
+    ensure!(
+        !off.contains(Stage::Setup) || tls.suite.is_some(),
+        "without any set-up (`setup` off) no suite is negotiated: name one (--suite, or suite in [tls])"
+    );
+    ensure!(
+        !tls.early_data || !off.contains(Stage::Marshalling) && !off.contains(Stage::Setup),
+        "early data need a real handshake and protected data: leave `marshalling` and `setup` on, or early_data out"
+    );
+    Ok(())
+}
+
+/// Versions, suites, groups and certificates that go together.
+fn check_tls(tls: &Tls) -> Result<()> {
+    tls.suites()?;
+    tls.group()?;
+    let certificate: CertificateKind = tls.certificate.parse()?;
+    let rsa_certificate = certificate.is_rsa();
+    let Some(suite) = &tls.suite else {
+        return Ok(());
+    };
+    let suite: Suite = suite.parse()?;
+    match suite.key_exchange() {
+        KeyExchange::EcdheEcdsa if rsa_certificate => {
+            bail!("suite {suite} needs an ECDSA certificate; choose --cert p-256 or p-384")
+        }
+        KeyExchange::EcdheRsa | KeyExchange::Rsa if !rsa_certificate => {
+            bail!("suite {suite} needs an RSA certificate; choose --cert rsa-2048, rsa-3072 or rsa-4096")
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,328 @@
+//! Servers and dispatchers of a cluster experiment: started once, all up together, ended together.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use tlsdyno_tls::{Config, Settings};
+
+use super::locality::{self, Cache, Logs};
+use super::place::Placement;
+use crate::exit::{Exit, OrExit};
+use crate::model::cell::Cell;
+use crate::model::cluster::{ClusterExperiment, Sharing};
+use crate::model::job::{ConnectionsSpec, Job, TargetSpec};
+use crate::run::credentials::{Credentials, HOST};
+use crate::run::exchange::{exchange, plain_get};
+use crate::run::hardware::quota_check;
+use crate::run::load_process::LoadProcess;
+use crate::servers::cpu::at_rest;
+use crate::servers::dispatcher::{self, Dispatcher};
+use crate::servers::{self, Instance, RunDirectory, ServerSpec};
+use crate::store::Locality;
+use crate::trace::{self, Site};
+
+/// How long a dispatcher may take until it has counted the last connections of a block.
+const COUNTED_WITHIN: Duration = Duration::from_millis(500);
+/// Pause between two looks at its counts.
+const COUNTING_STEP: Duration = Duration::from_millis(2);
+
+/// The servers that share their sessions in one way.
+pub struct Group {
+    /// What they share.
+    pub sharing: Sharing,
+    /// The clients' settings; `None`: plain HTTP.
+    settings: Option<Settings>,
+    /// The servers.
+    pub backends: Vec<Instance>,
+    /// The server that keeps the sessions of all of them, where they share one.
+    pub session_server: Option<Instance>,
+    /// What was checked of the servers, a sentence each.
+    checks: Vec<String>,
+    /// What the servers are asked for, where they log it.
+    logs: Option<Logs>,
+}
+
+/// A cell with its dispatcher. Each cell has one of its own: a dispatcher evens out what it did before, so that with a common one the traffic
+/// of one block would decide where the next one's connections go.
+pub struct Stand {
+    /// The cell.
+    pub cell: Cell,
+    /// What was checked of it before measuring, a sentence each.
+    pub checks: Vec<String>,
+    /// Its servers, an index into [`ClusterRig::groups`].
+    pub group: usize,
+    /// Its dispatcher.
+    pub dispatcher: Dispatcher,
+    /// It speaks TLS.
+    pub has_tls: bool,
+    /// The computed cache of each backend; none where the servers do not log what they are asked for.
+    caches: Vec<Cache>,
+}
+
+/// CPU times and counts so far; differences of two of them count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Of the dispatcher, nanoseconds.
+    pub dispatcher_ns: u64,
+    /// Of each backend, nanoseconds.
+    pub backends_ns: Vec<u64>,
+    /// Of the servers that backends need beside them, nanoseconds.
+    pub companions_ns: u64,
+    /// Connections passed to each backend.
+    pub connections: Vec<u64>,
+}
+
+/// Everything that is started and written before the first block.
+pub struct ClusterRig {
+    /// The workload and its files.
+    pub site: Site,
+    /// The clusters, in the order of the experiment.
+    pub groups: Vec<Group>,
+    /// The cells, in the order of the experiment.
+    pub stands: Vec<Stand>,
+    /// Where everything runs.
+    pub placement: Placement,
+    /// Size of the cache that is computed for each backend that logs what it is asked for.
+    cache_bytes: u64,
+    credentials: Credentials,
+    // Last: servers must be stopped before their directory goes.
+    directory: RunDirectory,
+}
+
+impl Drop for ClusterRig {
+    /// Ends dispatchers, then servers, then what these need, each all at once: one after the other would take seconds.
+    fn drop(&mut self) {
+        let dispatchers = self.stands.drain(..).map(|stand| stand.dispatcher.instance).collect();
+        let (mut backends, mut session_servers) = (Vec::new(), Vec::new());
+        for group in &mut self.groups {
+            session_servers.extend(group.session_server.take());
+            backends.append(&mut group.backends);
+        }
+        for instances in [dispatchers, backends, session_servers] {
+            std::thread::scope(|scope| {
+                for instance in instances {
+                    // One that does not stop in order is ended when it is dropped.
+                    scope.spawn(|| instance.stop().ok());
+                }
+            });
+        }
+    }
+}
+
+impl ClusterRig {
+    /// Makes workload, files and certificate. Starts nothing yet. `say` is told what is being done.
+    pub fn prepare(
+        experiment: &ClusterExperiment,
+        placement: Placement,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<ClusterRig> {
+        say("making the workload");
+        let site = trace::make(&experiment.workload).context("failed to make the workload")?;
+        let directory = RunDirectory::create()?;
+        say("writing the document root");
+        trace::write_docroot(&site, &directory.path().join("docroot"))?;
+        say("making certificates");
+        let credentials = Credentials::create(&experiment.tls.certificate, directory.path())?;
+        let backends = experiment.cluster.backends;
+        let cache_bytes =
+            experiment.cluster.cache_bytes.unwrap_or_else(|| locality::enough_for_all_together(&site, backends));
+        Ok(ClusterRig { site, groups: Vec::new(), stands: Vec::new(), placement, cache_bytes, credentials, directory })
+    }
+
+    /// Starts the servers that share their sessions in this way, and checks that quotas are in force.
+    ///
+    /// # Errors
+    /// One of them does not start; what it said.
+    pub fn start_group(&mut self, experiment: &ClusterExperiment, sharing: Sharing) -> Result<()> {
+        let tls = sharing.applied(&experiment.tls);
+        let plain = experiment.cluster.plain;
+        let settings = match plain {
+            true => None,
+            false => Some(self.credentials.client_settings(&tls, &experiment.traffic.effort)?),
+        };
+        let session_server = match sharing.session_server() {
+            Some(cache) => {
+                let cpu = Some(self.placement.dispatcher);
+                servers::start_session_server(cache, cpu, self.directory.path()).or_exit(Exit::Server)?
+            }
+            None => None,
+        };
+        let address = session_server.as_ref().map(Instance::address);
+        let (backends, checks) = (Vec::new(), Vec::new());
+        let mut group = Group { sharing, settings, backends, session_server, checks, logs: None };
+        for &cpu in &self.placement.backends {
+            let spec = ServerSpec {
+                tls: (!plain).then(|| self.credentials.server_tls(&tls)).transpose()?,
+                log_objects: plain,
+                cpus: vec![cpu],
+                quota_cpus: self.placement.backend_cpus,
+                companion_cpu: Some(self.placement.dispatcher),
+                connections: experiment.traffic.clients.iter().copied().max().unwrap_or(1),
+                session_server: address,
+                ..ServerSpec::new(experiment.server_kind(), self.directory.path().join("docroot"))
+            };
+            let number = group.backends.len() + 1;
+            let started = servers::start(&spec, self.directory.path())
+                .with_context(|| format!("failed to start backend {number}"))
+                .or_exit(Exit::Server)?;
+            if let Some(quota) = started.quota() {
+                let check = quota_check(quota);
+                let said = format!("backend {number}: {}: {}", check.name, check.seen);
+                ensure!(check.passed, "{said}");
+                group.checks.push(said);
+            }
+            group.backends.push(started);
+        }
+        let logs: Option<Vec<&Path>> = group.backends.iter().map(Instance::object_log).collect();
+        group.logs = logs.map(|logs| Logs::new(logs.into_iter()));
+        self.groups.push(group);
+        Ok(())
+    }
+
+    /// Starts the dispatcher of a cell, and checks that an object comes whole through it and is counted.
+    ///
+    /// # Errors
+    /// It does not start, or a check fails; [`Exit::Server`].
+    pub fn start_cell(&mut self, cell: &Cell) -> Result<()> {
+        let group = self.groups.iter().position(|group| group.sharing == cell.sharing);
+        let group = group.context("the cell's cluster was not started")?;
+        let addresses: Vec<SocketAddr> = self.groups[group].backends.iter().map(Instance::address).collect();
+        let (cpu, policy) = (self.placement.dispatcher, cell.policy);
+        let mut dispatcher = dispatcher::start(policy, &addresses, cpu, self.directory.path()).or_exit(Exit::Server)?;
+        let passed = self.pass_through(&self.groups[group], &mut dispatcher);
+        let passed = passed.with_context(|| format!("the dispatcher `{}` does not work", policy.name()));
+        let checks = self.groups[group].checks.iter().cloned().chain([passed.or_exit(Exit::Server)?]).collect();
+        let caches = self.groups[group].logs.iter().flat_map(|_| vec![Cache::new(self.cache_bytes); addresses.len()]);
+        let caches = caches.collect();
+        let has_tls = self.groups[group].settings.is_some();
+        self.stands.push(Stand { cell: cell.clone(), checks, group, dispatcher, has_tls, caches });
+        Ok(())
+    }
+
+    fn pass_through(&self, group: &Group, dispatcher: &mut Dispatcher) -> Result<String> {
+        let (request, body_bytes) = plain_get(&self.site.workload);
+        let before: u64 = dispatcher.connections()?.iter().sum();
+        let config = group.settings.clone().map(|settings| Config::new(settings).map(Arc::new)).transpose()?;
+        let answer = exchange(dispatcher.instance.address(), config.as_ref(), None, &request);
+        let answer = answer.map_err(|failure| anyhow!("{failure}{}", tail(&dispatcher.instance)))?;
+        ensure!(answer.status == 200, "a server behind it answered with status {}", answer.status);
+        ensure!(
+            body_bytes.is_none_or(|bytes| bytes == answer.body_bytes),
+            "an object of {} bytes came with {}",
+            body_bytes.unwrap_or(0),
+            answer.body_bytes
+        );
+        let after = counted(dispatcher, before + 1)?;
+        ensure!(
+            after.iter().sum::<u64>() == before + 1,
+            "it counted {} connections in place of one",
+            after.iter().sum::<u64>() - before
+        );
+        Ok(format!("an object of {} bytes came whole, by one connection", answer.body_bytes))
+    }
+
+    /// CPU times and counts of a cell's cluster, read when it has come to rest: the last closes are still its work. `connections`: wait
+    /// until the dispatcher has counted so many.
+    ///
+    /// # Errors
+    /// A process has died ([`Exit::Server`]), or cannot be accounted for.
+    pub fn usage(&mut self, index: usize, connections: Option<u64>) -> Result<Usage> {
+        let mut usage = at_rest(|| self.cpu(index))?;
+        usage.connections = counted(&mut self.stands[index].dispatcher, connections.unwrap_or(0))?;
+        Ok(usage)
+    }
+
+    fn cpu(&mut self, index: usize) -> Result<Usage> {
+        let stand = &mut self.stands[index];
+        let name = format!("the dispatcher `{}`", stand.cell.policy.name());
+        let mut usage =
+            Usage { dispatcher_ns: living_cpu_ns(&mut stand.dispatcher.instance, &name)?, ..Usage::default() };
+        let group = &mut self.groups[stand.group];
+        for (number, backend) in (1..).zip(&mut group.backends) {
+            usage.backends_ns.push(living_cpu_ns(backend, &format!("backend {number}"))?);
+            usage.companions_ns += backend.companions_cpu_ns()?.iter().map(|(_, ns)| ns).sum::<u64>();
+        }
+        if let Some(server) = &mut group.session_server {
+            usage.companions_ns += living_cpu_ns(server, "the server that keeps the sessions")?;
+        }
+        Ok(usage)
+    }
+
+    /// What the servers of a cell have logged so far belongs to no block.
+    ///
+    /// # Errors
+    /// A log cannot be read.
+    pub fn skip_logs(&mut self, index: usize) -> Result<()> {
+        let group = self.stands[index].group;
+        self.groups[group].logs.iter_mut().try_for_each(Logs::skip)
+    }
+
+    /// What each backend of a cell was asked for since, once they have logged `requests`. `None`: they log nothing, or not so many.
+    ///
+    /// # Errors
+    /// A log cannot be read.
+    pub fn locality(&mut self, index: usize, requests: u64) -> Result<Option<Vec<Locality>>> {
+        let stand = &mut self.stands[index];
+        let Some(logs) = &mut self.groups[stand.group].logs else { return Ok(None) };
+        let Some(texts) = logs.lines_of(requests)? else { return Ok(None) };
+        stand.caches.iter_mut().zip(&texts).map(|(cache, lines)| cache.replay(lines)).collect::<Result<_>>().map(Some)
+    }
+
+    /// Starts the load process for all cells.
+    pub fn start_load(&self, experiment: &ClusterExperiment) -> Result<LoadProcess> {
+        let traffic = &experiment.traffic;
+        let cells: Vec<Cell> = self.stands.iter().map(|stand| stand.cell.clone()).collect();
+        let target = |stand: &Stand| TargetSpec {
+            name: stand.cell.name(&cells),
+            address: stand.dispatcher.instance.address(),
+            host: HOST.to_owned(),
+            tls: self.groups[stand.group].settings.as_ref().map(|settings| self.credentials.target_tls(settings)),
+            reuse: stand.cell.reuse(),
+            load: stand.cell.load(),
+        };
+        let job = Job {
+            workload: self.site.spec.clone(),
+            targets: self.stands.iter().map(target).collect(),
+            connections: ConnectionsSpec {
+                total: 1,
+                per_user: 1,
+                first_alone: true,
+                requests_each: Some(traffic.requests_per_connection),
+                timeout_ns: traffic.timeout_ms * 1_000_000,
+                batch_ns: 0,
+            },
+        };
+        LoadProcess::start(&job, self.directory.path(), Some(self.placement.load))
+    }
+
+    /// What the logs of a cell's dispatcher and servers end with, as the end of an error message.
+    pub fn log_tail(&self, index: usize) -> String {
+        let stand = &self.stands[index];
+        let backends = &self.groups[stand.group].backends;
+        std::iter::once(&stand.dispatcher.instance).chain(backends).map(tail).collect()
+    }
+}
+
+fn living_cpu_ns(instance: &mut Instance, name: &str) -> Result<u64> {
+    instance.living_cpu_ns(|instance, obituary| format!("{name}: {obituary}{}", tail(instance)))
+}
+
+/// The dispatcher's counts as soon as they add up to `wanted`, or as they are when it takes too long.
+fn counted(dispatcher: &mut Dispatcher, wanted: u64) -> Result<Vec<u64>> {
+    let limit = Instant::now() + COUNTED_WITHIN;
+    loop {
+        let counts = dispatcher.connections()?;
+        if counts.iter().sum::<u64>() >= wanted || Instant::now() > limit {
+            return Ok(counts);
+        }
+        std::thread::sleep(COUNTING_STEP);
+    }
+}
+
+fn tail(instance: &Instance) -> String {
+    let tail = instance.log_tail();
+    if tail.is_empty() { String::new() } else { format!("; its log ends with:\n{tail}") }
+}

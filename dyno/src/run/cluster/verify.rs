@@ -1,0 +1,144 @@
+//! What makes a block of a cluster valid: it did the work that it claims, everybody's counts agree, and it is known where the load side was
+//! the limit.
+
+use super::rig::Usage;
+use crate::model::cell::Cell;
+use crate::model::job::OutcomeRecord;
+use crate::run::verify::{error_warnings, reuse_warning};
+use crate::store::Warning;
+
+/// The load, or a dispatcher on a CPU of its own, counts as the bottleneck from here on, as a part of its CPU.
+const BUSY_MAX: f64 = 0.95;
+/// Offered resumptions may differ from what was asked for by this part of all connections, and one for each client.
+const OFFERED_TOLERANCE: f64 = 0.02;
+
+/// The verdict on one block.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verdict {
+    /// The block may be used.
+    pub valid: bool,
+    /// The load or the dispatcher had no CPU time left: hits per second are a lower bound of what the backends can serve.
+    pub load_bound: bool,
+    /// What the reader must know.
+    pub warnings: Vec<Warning>,
+}
+
+/// Nobody answers any more. That nothing was served is not enough: in a block of an open loop nobody may have come.
+pub fn is_dead(outcome: &OutcomeRecord) -> bool {
+    let tried = outcome.connections > 0 || outcome.errors.values().any(|count| *count > 0);
+    outcome.gave_up || (outcome.hits == 0 && tried && !outcome.stopped)
+}
+
+/// Checks one block. `requests`: of the block's users, `None` in an open loop; `used`: CPU times and counts of the block;
+/// `dispatcher_shares_load`: both run on one CPU.
+pub fn verify(
+    cell: &Cell,
+    outcome: &OutcomeRecord,
+    used: &Usage,
+    requests: Option<u64>,
+    dispatcher_shares_load: bool,
+) -> Verdict {
+    let mut warnings = error_warnings(outcome, requests.unwrap_or(outcome.hits));
+    let mut valid = warnings.is_empty() && !outcome.stopped && !outcome.gave_up;
+    let mut fault = |what: String| {
+        valid = false;
+        warnings.push(Warning::Other { what, remedy: "This block is left out".to_owned() });
+    };
+    if outcome.errors.is_empty() && requests.is_some_and(|requests| requests != outcome.hits) && !outcome.stopped {
+        fault(format!("{} of {} requests were answered as expected", outcome.hits, requests.unwrap_or(0)));
+    }
+    let passed: u64 = used.connections.iter().sum();
+    if outcome.errors.is_empty() && passed != outcome.connections {
+        fault(format!("the clients made {} connections, but the dispatcher passed {passed} on", outcome.connections));
+    }
+    // The clients' part: what was asked for must have been offered, whatever the servers made of it.
+    let connections = outcome.handshakes_full + outcome.resumed_accepted;
+    let asked = cell.reuse_percent / 100.0 * connections as f64;
+    let tolerance = OFFERED_TOLERANCE * connections as f64 + f64::from(cell.clients);
+    if (outcome.resumed_offered as f64 - asked).abs() > tolerance {
+        warnings.push(reuse_warning(outcome));
+    }
+    // Servers that backends need beside them run where the dispatcher does.
+    let (load_ns, dispatcher_ns) = (outcome.client_cpu_ns, used.dispatcher_ns + used.companions_ns);
+    let fullest_ns = if dispatcher_shares_load { load_ns + dispatcher_ns } else { load_ns.max(dispatcher_ns) };
+    let busy = fullest_ns as f64 / outcome.elapsed_ns.max(1) as f64;
+    Verdict { valid, load_bound: busy >= BUSY_MAX, warnings }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::model::cluster::ClusterExperiment;
+
+    fn outcome() -> OutcomeRecord {
+        OutcomeRecord {
+            hits: 1000,
+            connections: 1000,
+            handshakes_full: 730,
+            resumed_intended: 790,
+            resumed_offered: 790,
+            resumed_accepted: 270,
+            elapsed_ns: 1_000_000_000,
+            client_cpu_ns: 400_000_000,
+            ..OutcomeRecord::default()
+        }
+    }
+
+    fn used() -> Usage {
+        Usage { dispatcher_ns: 100_000_000, connections: vec![333, 333, 334], ..Usage::default() }
+    }
+
+    fn check(outcome: &OutcomeRecord, used: &Usage) -> Verdict {
+        let cell = ClusterExperiment::default().cells().remove(2);
+        verify(&cell, outcome, used, Some(1000), true)
+    }
+
+    #[test]
+    fn a_good_block_passes_without_a_word() {
+        assert_eq!(check(&outcome(), &used()), Verdict { valid: true, ..Verdict::default() });
+    }
+
+    #[test]
+    fn lost_work_and_miscounts_make_it_invalid() {
+        let failed = OutcomeRecord { errors: BTreeMap::from([("reset".to_owned(), 3)]), hits: 997, ..outcome() };
+        assert!(!check(&failed, &used()).valid);
+        assert!(!check(&OutcomeRecord { hits: 999, ..outcome() }, &used()).valid);
+        let miscounted = Usage { connections: vec![333, 333, 333], ..used() };
+        let verdict = check(&outcome(), &miscounted);
+        assert!(!verdict.valid && verdict.warnings[0].to_string().contains("passed 999 on"));
+    }
+
+    #[test]
+    fn clients_must_offer_what_was_asked_for() {
+        let few = OutcomeRecord { resumed_offered: 700, ..outcome() };
+        let verdict = check(&few, &used());
+        assert!(verdict.valid && matches!(verdict.warnings[..], [Warning::Reuse { offered: 700, .. }]));
+    }
+
+    #[test]
+    fn a_full_cpu_of_the_load_is_named() {
+        let busy = OutcomeRecord { client_cpu_ns: 870_000_000, ..outcome() };
+        assert!(check(&busy, &used()).load_bound, "together with the dispatcher");
+        let cell = ClusterExperiment::default().cells().remove(2);
+        assert!(!verify(&cell, &busy, &used(), Some(1000), false).load_bound, "the dispatcher runs elsewhere");
+        let full = |dispatcher_ns, companions_ns| {
+            let used = Usage { dispatcher_ns, companions_ns, ..used() };
+            verify(&cell, &outcome(), &used, Some(1000), false).load_bound
+        };
+        assert!(full(960_000_000, 0), "the dispatcher's own CPU");
+        assert!(full(500_000_000, 460_000_000), "a cache runs there too");
+        assert!(!full(900_000_000, 0));
+    }
+
+    #[test]
+    fn a_block_in_which_nobody_came_is_not_the_end() {
+        assert!(!is_dead(&OutcomeRecord::default()) && !is_dead(&outcome()));
+        assert!(is_dead(&OutcomeRecord { connections: 3, ..OutcomeRecord::default() }), "they are accepted and hang");
+        let refused = BTreeMap::from([("refused".to_owned(), 3)]);
+        assert!(is_dead(&OutcomeRecord { errors: refused, ..OutcomeRecord::default() }));
+        assert!(is_dead(&OutcomeRecord { gave_up: true, ..outcome() }));
+        assert!(!is_dead(&OutcomeRecord { connections: 3, stopped: true, ..OutcomeRecord::default() }), "Ctrl-C");
+    }
+}

@@ -1,0 +1,147 @@
+//! Which CPU the server runs on and which the load; the record names both.
+
+use anyhow::{Result, ensure};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::model::Processors;
+
+/// The choice, with what is wrong with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpus {
+    /// CPU of the server under test.
+    pub server: usize,
+    /// CPU of the load process.
+    pub load: usize,
+}
+
+impl Cpus {
+    /// Server and load share one CPU: throughput means little then.
+    pub fn shared(self) -> bool {
+        self.server == self.load
+    }
+
+    /// CPU of servers that the server under test needs beside it (a proxy's backend, a cache): one that is neither among the `server`'s nor
+    /// the load's, else the load's, so that the server under test has its own for itself.
+    pub fn companion(self, server: &[usize], allowed: &[usize]) -> usize {
+        let free = allowed.iter().copied().find(|cpu| !server.contains(cpu) && *cpu != self.load);
+        free.unwrap_or(self.load)
+    }
+}
+
+/// Where the server of one configuration runs, and what that leaves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placement {
+    /// CPUs of the server, as many as it has processors.
+    pub server: Vec<usize>,
+    /// Quota of CPU time for all of the server, in CPUs, where its processors are slower than real ones.
+    pub quota_cpus: Option<f64>,
+    /// CPU time that the server can have, in CPUs.
+    pub server_cpus: f64,
+    /// CPU time that the load can have beside a saturated server, in CPUs.
+    pub load_cpus: f64,
+}
+
+/// Places the server of a configuration. Slow processors may share the load's CPU, which then has the rest of it.
+///
+/// # Errors
+/// This machine has too few CPUs, and the remedy.
+pub fn place(cpus: Cpus, allowed: &[usize], processors: Option<Processors>) -> Result<Placement> {
+    let Processors { count, speed } = processors.unwrap_or_default();
+    let others = allowed.iter().copied().filter(|cpu| ![cpus.server, cpus.load].contains(cpu));
+    let mut server: Vec<usize> = std::iter::once(cpus.server).chain(others).take(count as usize).collect();
+    let slow = speed < 1.0;
+    if slow && server.len() < count as usize && !server.contains(&cpus.load) {
+        server.push(cpus.load);
+    }
+    ensure!(
+        server.len() == count as usize,
+        "{count} processors of {} CPU each{} need more CPUs than the {} that this process may use; give fewer{}",
+        speed,
+        if slow { "" } else { ", and one for the load," },
+        allowed.len(),
+        if slow { "" } else { ", or a `speed` below 1, so that the load can share a CPU with them" }
+    );
+    let shares_load = server.contains(&cpus.load);
+    Ok(Placement {
+        server,
+        quota_cpus: slow.then_some(f64::from(count) * speed),
+        server_cpus: f64::from(count) * speed,
+        load_cpus: if shares_load && slow { 1.0 - speed } else { 1.0 },
+    })
+}
+
+/// The CPUs that this process may use.
+pub fn allowed() -> Vec<usize> {
+    match sched_getaffinity(None) {
+        Ok(set) => (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect(),
+        Err(_) => vec![0],
+    }
+}
+
+/// Lets the calling thread run on this CPU only.
+///
+/// # Errors
+/// There is no such CPU, or this process may not use it.
+pub fn stay_on(cpu: usize) -> std::io::Result<()> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("there is no CPU {cpu}")));
+    }
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    Ok(sched_setaffinity(None, &only)?)
+}
+
+/// Chooses the first allowed CPU for the server and the last for the load, unless told otherwise.
+pub fn choose(allowed: &[usize], server: Option<usize>, load: Option<usize>) -> Result<Cpus> {
+    for (cpu, flag) in [(server, "--server-cpu"), (load, "--load-cpu")] {
+        if let Some(cpu) = cpu {
+            ensure!(allowed.contains(&cpu), "{flag} {cpu}: this process may only use the CPUs {allowed:?}");
+        }
+    }
+    let first_not = |taken: Option<usize>, mut candidates: Vec<usize>| {
+        candidates.retain(|cpu| Some(*cpu) != taken);
+        candidates.first().copied().or(taken).unwrap_or(0)
+    };
+    let server = server.unwrap_or_else(|| first_not(load, allowed.to_vec()));
+    let load = load.unwrap_or_else(|| first_not(Some(server), allowed.iter().rev().copied().collect()));
+    Ok(Cpus { server, load })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_and_load_are_apart_where_that_can_be() {
+        let cpus = |allowed: &[usize], server, load| choose(allowed, server, load).map(|c| (c.server, c.load));
+        assert_eq!(cpus(&[0, 1], None, None).unwrap(), (0, 1));
+        assert_eq!(cpus(&[2, 5, 7], None, None).unwrap(), (2, 7));
+        assert_eq!(cpus(&[0, 1], Some(1), None).unwrap(), (1, 0));
+        assert_eq!(cpus(&[0, 1], None, Some(0)).unwrap(), (1, 0));
+        assert_eq!(cpus(&[3], None, None).unwrap(), (3, 3));
+        assert!(cpus(&[0, 1], Some(9), None).unwrap_err().to_string().contains("--server-cpu 9"));
+    }
+
+    #[test]
+    fn a_companion_leaves_the_server_alone() {
+        let cpus = Cpus { server: 0, load: 1 };
+        assert_eq!(cpus.companion(&[0], &[0, 1]), 1);
+        assert_eq!(cpus.companion(&[0, 2], &[0, 1, 2, 3]), 3);
+    }
+
+    #[test]
+    fn processors_are_real_cpus_or_parts_of_them() {
+        let cpus = Cpus { server: 0, load: 1 };
+        let place = |allowed: &[usize], count, speed| super::place(cpus, allowed, Some(Processors { count, speed }));
+        let whole = super::place(cpus, &[0, 1], None).unwrap();
+        assert_eq!((whole.server, whole.quota_cpus, whole.server_cpus, whole.load_cpus), (vec![0], None, 1.0, 1.0));
+        let slow = place(&[0, 1], 1, 0.25).unwrap();
+        assert_eq!((slow.server, slow.quota_cpus, slow.load_cpus), (vec![0], Some(0.25), 1.0));
+        let two = place(&[0, 1], 2, 0.25).unwrap();
+        assert_eq!((two.server, two.quota_cpus, two.server_cpus, two.load_cpus), (vec![0, 1], Some(0.5), 0.5, 0.75));
+        let enough = place(&[0, 1, 2], 2, 1.0).unwrap();
+        assert_eq!((enough.server, enough.quota_cpus, enough.load_cpus), (vec![0, 2], None, 1.0));
+        assert!(place(&[0, 1], 2, 1.0).unwrap_err().to_string().contains("`speed` below 1"));
+        assert!(place(&[0, 1], 3, 0.1).unwrap_err().to_string().contains("give fewer"));
+    }
+}

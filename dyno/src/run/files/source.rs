@@ -1,0 +1,127 @@
+//! Where the text of an experiment lies: in a file, or in the program. What extends what is followed here.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{BASES, EMBEDDED};
+use crate::run::control_characters;
+
+/// The key that names what a file extends.
+pub const EXTENDS: &str = "extends";
+
+/// The text of one experiment file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Source {
+    /// The file as the user may open it, or the name of an experiment that comes with tlsdyno.
+    pub name: String,
+    /// What it holds.
+    pub text: String,
+    /// Relative paths in it are relative to this.
+    pub directory: PathBuf,
+}
+
+impl Source {
+    /// The file `which`, or the experiment of that name, with or without its folder.
+    ///
+    /// # Errors
+    /// There is none of this name, or it cannot be read.
+    pub fn find(which: &Path) -> Result<Source> {
+        if which.exists() { Source::of_file(which) } else { Source::embedded(&which.to_string_lossy(), &[EMBEDDED]) }
+    }
+
+    fn of_file(path: &Path) -> Result<Source> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
+        let directory = path.parent().unwrap_or(Path::new(".")).to_owned();
+        Ok(Source { name: path.display().to_string(), text, directory })
+    }
+
+    fn embedded(name: &str, lists: &[&[(&str, &str)]]) -> Result<Source> {
+        let matches = |full: &str| full == name || full.rsplit('/').next() == Some(name);
+        let all = lists.iter().copied().flatten();
+        match all.filter(|(full, _)| matches(full)).collect::<Vec<_>>()[..] {
+            [(full, text)] => Ok(Source::new(full, text)),
+            [] => bail!(
+                "there is no file {name}, and no experiment of that name; `tlsdyno run --list` shows those that there \
+                 are"
+            ),
+            _ => bail!(
+                "`{name}` is the name of several experiments; write the folder too, as `tlsdyno run --list` shows"
+            ),
+        }
+    }
+
+    /// A text that lies in the program.
+    pub fn new(name: &str, text: &str) -> Source {
+        Source { name: name.to_owned(), text: text.to_owned(), directory: PathBuf::from(".") }
+    }
+
+    /// What this one extends, and where it says so.
+    fn base(&self) -> Result<Option<(Source, Range<usize>)>> {
+        let table = self.table()?;
+        let Some(value) = table.get(EXTENDS) else { return Ok(None) };
+        let span = value.span();
+        let DeValue::String(which) = value.get_ref() else {
+            return Err(self.fault(span, "`extends` takes the name of one experiment or file, in quotes"));
+        };
+        // An ending tells a file from a name: what is read does not depend on where tlsdyno is started.
+        let found = if which.ends_with(".toml") {
+            Source::of_file(&self.directory.join(&**which))
+        } else {
+            Source::embedded(which, &[EMBEDDED, BASES])
+        };
+        let base =
+            found.map_err(|error| self.fault(span.clone(), &format!("what it extends is missing: {error:#}")))?;
+        Ok(Some((base, span)))
+    }
+
+    /// Its table, with the place of each key and value in the text.
+    ///
+    /// # Errors
+    /// The text is not TOML.
+    pub fn table(&self) -> Result<DeTable<'_>> {
+        let parsed = DeTable::parse(&self.text).map(Spanned::into_inner);
+        parsed.map_err(|error| self.fault(error.span().unwrap_or_default(), error.message()))
+    }
+
+    /// An error that shows the line it is about.
+    pub fn fault(&self, span: Range<usize>, message: &str) -> anyhow::Error {
+        let start = span.start.min(self.text.len());
+        let before = self.text.get(..start).unwrap_or_default();
+        let number = before.matches('\n').count() + 1;
+        let line = self.text.lines().nth(number - 1).unwrap_or_default();
+        anyhow!("in {}, line {number}: {}\n  {number} | {line}", self.name, message.trim_end())
+    }
+
+    /// Two sources of one file are one, however its path is written.
+    fn identity(&self) -> String {
+        std::fs::canonicalize(&self.name).map_or_else(|_| self.name.clone(), |path| path.display().to_string())
+    }
+}
+
+/// `last` and what it extends, the outermost base first.
+///
+/// # Errors
+/// A base is missing, cannot be read, or extends what extends it.
+pub fn chain(last: Source) -> Result<Vec<Source>> {
+    let mut chain = vec![last];
+    while let Some((base, span)) = chain[chain.len() - 1].base()? {
+        if let Some(first) = chain.iter().position(|source| source.identity() == base.identity()) {
+            let circle: Vec<&str> = chain[first..].iter().chain([&base]).map(|source| source.name.as_str()).collect();
+            let message = format!(
+                "these files extend each other in a circle, take one `extends` out: {}",
+                circle.join(" extends ")
+            );
+            return Err(chain[chain.len() - 1].fault(span, &message));
+        }
+        chain.push(base);
+    }
+    for source in &chain {
+        control_characters::refuse(&source.text).with_context(|| format!("in {}", source.name))?;
+    }
+    chain.reverse();
+    Ok(chain)
+}

@@ -1,0 +1,235 @@
+//! Emulated hardware of a configuration: from what the experiment says to what the provider does, and the checks that it does so.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use openssl::hash::MessageDigest;
+use openssl::pkey::{PKey, Private};
+use openssl::sign::Signer;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::exchange::exchange;
+use super::preflight::{Check, Subject, compile};
+use crate::model::{Accelerator, ConfigurationModel, Processors};
+use crate::native::{Engines, Hardware};
+use crate::servers::quota::Quota;
+
+/// CPU time over which the rate of private-key operations is measured, nanoseconds for each of [`BATCHES`].
+const BATCH_NS: u64 = 20_000_000;
+/// The median of so many batches counts.
+const BATCHES: usize = 7;
+
+/// What the provider shall do in a server of this configuration. `key` is its private key in PEM; `cpu` is where its rate is measured, if an
+/// accelerator is declared as a multiple of it.
+pub fn hardware(model: &ConfigurationModel, key: &Path, cpu: usize) -> Result<Hardware> {
+    let accelerator = match &model.accelerator {
+        None => None,
+        Some(accelerator) => {
+            let own_ns = match accelerator.cpu_rates {
+                Some(_) => private_key_ns(key, cpu)?,
+                None => 0.0,
+            };
+            Some(engines(accelerator, model.processors.unwrap_or_default(), own_ns))
+        }
+    };
+    Ok(Hardware { accelerator, burn_ns: (model.burn_us.unwrap_or(0.0) * 1e3).round() as u64 })
+}
+
+/// The engines of an accelerator. `own_ns`: CPU time of one private-key operation on a whole processor; a slower processor has a lower rate.
+fn engines(accelerator: &Accelerator, processors: Processors, own_ns: f64) -> Engines {
+    let of_rates = |rates: f64| f64::from(accelerator.engines) * own_ns / processors.speed / rates;
+    let operation_ns = match (accelerator.operation_us, accelerator.cpu_rates) {
+        (Some(us), _) => us * 1e3,
+        (None, rates) => of_rates(rates.unwrap_or(1.0)),
+    };
+    Engines { count: accelerator.engines, operation_ns: operation_ns.round().max(1.0) as u64 }
+}
+
+/// CPU time of one private-key operation, nanoseconds: a signature by the libcrypto of this system, which the servers use too, in a thread on `cpu`.
+///
+/// # Errors
+/// The key cannot be read, or the thread cannot run there.
+pub fn private_key_ns(key: &Path, cpu: usize) -> Result<f64> {
+    let pem = std::fs::read(key).with_context(|| format!("read the private key {}", key.display()))?;
+    let key = PKey::private_key_from_pem(&pem).context("the server's private key")?;
+    let measured = std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                super::cpus::stay_on(cpu).with_context(|| format!("cannot run on CPU {cpu}"))?;
+                signatures_ns(&key)
+            })
+            .join()
+    });
+    measured.unwrap_or_else(|_| Err(anyhow::anyhow!("measuring the rate of private-key operations failed")))
+}
+
+fn signatures_ns(key: &PKey<Private>) -> Result<f64> {
+    let sign = || -> Result<()> {
+        let mut signer = Signer::new(MessageDigest::sha256(), key)?;
+        signer.sign_oneshot_to_vec(b"tlsdyno").map(drop).context("sign")
+    };
+    // The first one makes tables and blinding values.
+    sign()?;
+    let mut means = Vec::new();
+    for _ in 0..BATCHES {
+        let began = thread_cpu_ns();
+        let mut count = 0;
+        while thread_cpu_ns() - began < BATCH_NS {
+            sign()?;
+            count += 1;
+        }
+        means.push((thread_cpu_ns() - began) as f64 / f64::from(count));
+    }
+    means.sort_by(f64::total_cmp);
+    Ok(means[BATCHES / 2])
+}
+
+fn thread_cpu_ns() -> u64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Whether one full handshake makes the provider do what this configuration declares: one operation of the accelerator or one burn.
+pub fn checks(model: &ConfigurationModel, subject: &Subject) -> Result<Vec<Check>> {
+    let (Some(settings), Some(injection)) = (subject.settings, subject.injection) else {
+        return Ok(Vec::new());
+    };
+    let wanted = [
+        ("accelerated", "private-key operations run in the accelerator", model.accelerator.is_some()),
+        (
+            "accelerated_async",
+            "the server goes on meanwhile",
+            model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),
+        ),
+        ("burns", "private-key operations burn CPU time", model.burn_us.is_some_and(|us| us > 0.0)),
+    ];
+    if wanted.iter().all(|(_, _, declared)| !declared) {
+        return Ok(Vec::new());
+    }
+    let before = injection.counters()?;
+    let answer = exchange(subject.address, Some(&compile(settings)?), None, subject.request);
+    let counters = injection.counters()? - before;
+    let seen = |counter: &str| match &answer {
+        Ok(_) => format!("{} in one full handshake", counters.hardware(counter)),
+        Err(failure) => failure.to_string(),
+    };
+    let declared = wanted.into_iter().filter(|(_, _, declared)| *declared);
+    Ok(declared
+        .map(|(counter, name, _)| {
+            Check::new(format!("{name} (counter)"), answer.is_ok() && counters.hardware(counter) == 1, seen(counter))
+        })
+        .collect())
+}
+
+/// Whether a quota stops what would use more CPU time.
+pub fn quota_check(quota: &Quota) -> Check {
+    let name = "the quota of CPU time is in force";
+    match quota.exercise() {
+        Ok(times) => {
+            let seen = quota.cpus().map_or_else(
+                |error| format!("{error:#}"),
+                |cpus| {
+                    format!(
+                        "{cpus} CPUs in periods of {} ms; loops were stopped {times} times",
+                        crate::servers::quota::PERIOD_US / 1000
+                    )
+                },
+            );
+            Check::new(name, times > 0, seen)
+        }
+        Err(error) => Check::new(name, false, format!("{error:#}")),
+    }
+}
+
+/// The emulated hardware of a configuration in words, for the manifest; `None` where everything is real.
+pub fn description(
+    model: &ConfigurationModel,
+    placement: &super::cpus::Placement,
+    workers: u32,
+    hardware: Option<Hardware>,
+    load_cpu: usize,
+) -> Option<String> {
+    let mut parts = Vec::new();
+    if let Some(Processors { count, speed }) = model.processors {
+        let list = placement.server.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+        let shared = if placement.server.contains(&load_cpu) { ", of which the load has the rest" } else { "" };
+        parts.push(match placement.quota_cpus {
+            Some(quota) => {
+                format!("{count} x {speed} of a processor: a quota of {quota:.3} CPUs on CPU {list}{shared}")
+            }
+            None => format!("{count} whole processors: CPU {list}"),
+        });
+    }
+    if let Some(hardware) = hardware {
+        if let Some(Engines { count, operation_ns }) = hardware.accelerator {
+            let us = operation_ns as f64 / 1e3;
+            let rate = f64::from(count) * 1e9 / operation_ns as f64;
+            parts.push(format!("accelerator: {count} x {us:.1} us for each private-key operation ({rate:.0} a second), {workers} workers"));
+        }
+        if hardware.burn_ns > 0 {
+            parts.push(format!(
+                "{:.1} us of CPU time burnt by each private-key operation",
+                hardware.burn_ns as f64 / 1e3
+            ));
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// Processes or threads of the server: as many as processors. Where each operation of an accelerator blocks one, as many more as it has engines, so
+/// that the processors are not idle meanwhile (as Apache's many processes were not in Coarfa et al. 2006).
+pub fn workers(model: &ConfigurationModel) -> u32 {
+    let processors = model.processors.unwrap_or_default().count;
+    let blocked = model.accelerator.as_ref().filter(|accelerator| !accelerator.asynchronous);
+    processors + blocked.map_or(0, |accelerator| accelerator.engines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accelerator(engines: u32, operation_us: Option<f64>, cpu_rates: Option<f64>) -> Accelerator {
+        Accelerator { engines, operation_us, cpu_rates, asynchronous: false }
+    }
+
+    #[test]
+    fn rates_are_multiples_of_the_processor_beside() {
+        let of = |accelerator: &Accelerator, speed| {
+            let engines = engines(accelerator, Processors { count: 1, speed }, 600_000.0);
+            f64::from(engines.count) * 1e9 / engines.operation_ns as f64
+        };
+        // A whole processor makes 1,667 signatures a second; one of half its speed half as many.
+        assert!((of(&accelerator(1, None, Some(4.0)), 1.0) - 6_666.7).abs() < 1.0);
+        assert!((of(&accelerator(3, None, Some(4.0)), 0.5) - 3_333.3).abs() < 1.0);
+        assert!((of(&accelerator(2, Some(500.0), None), 0.5) - 4_000.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn a_private_key_operation_takes_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let key = PKey::from_ec_key(
+            openssl::ec::EcKey::generate(
+                &openssl::ec::EcGroup::from_curve_name(openssl::nid::Nid::X9_62_PRIME256V1).unwrap(),
+            )
+            .unwrap(),
+        )
+        .unwrap();
+        let path = directory.path().join("key.pem");
+        std::fs::write(&path, key.private_key_to_pem_pkcs8().unwrap()).unwrap();
+        let cpu = super::super::cpus::allowed()[0];
+        let ns = private_key_ns(&path, cpu).unwrap();
+        assert!((1_000.0..100_000_000.0).contains(&ns), "{ns} ns");
+    }
+
+    #[test]
+    fn workers_go_on_while_others_wait() {
+        let with = |accelerator, count| {
+            let processors = Some(Processors { count, speed: 0.4 });
+            workers(&ConfigurationModel { accelerator, processors, ..ConfigurationModel::as_is() })
+        };
+        assert_eq!(with(None, 2), 2);
+        assert_eq!(with(Some(accelerator(3, Some(1.0), None)), 2), 5);
+        let asynchronous = Accelerator { asynchronous: true, ..accelerator(3, Some(1.0), None) };
+        assert_eq!(with(Some(asynchronous), 2), 2);
+    }
+}

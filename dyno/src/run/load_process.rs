@@ -1,0 +1,105 @@
+//! The load process as the runner sees it: one child that lives as long as the experiment and does one block per command.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::model::job;
+use crate::model::job::{Job, OutcomeRecord, Reply, Timed};
+use crate::servers::launch::own_executable;
+
+/// A running `tlsdyno load --job`.
+pub struct LoadProcess {
+    child: Child,
+    commands: Option<ChildStdin>,
+    replies: BufReader<ChildStdout>,
+    /// Users in the workload that the load process made.
+    pub users: u32,
+    /// Requests in it.
+    pub requests: u32,
+}
+
+impl LoadProcess {
+    /// Writes the job into `directory`, starts the process pinned to `cpu` and waits until it has made its workload.
+    pub fn start(job: &Job, directory: &Path, cpu: Option<usize>) -> Result<LoadProcess> {
+        let path = directory.join("job.json");
+        std::fs::write(&path, serde_json::to_vec(job)?).with_context(|| format!("write {}", path.display()))?;
+        let mut command = own_executable()?;
+        command.args(["load", "--job"]).arg(&path);
+        if let Some(cpu) = cpu {
+            command.arg("--cpu").arg(cpu.to_string());
+        }
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start the load process")?;
+        let commands = child.stdin.take();
+        let replies = BufReader::new(child.stdout.take().context("the load process has no output")?);
+        let mut process = LoadProcess { child, commands, replies, users: 0, requests: 0 };
+        match process.reply()? {
+            Reply::Ready { users, requests } => {
+                process.users = users;
+                process.requests = requests;
+                Ok(process)
+            }
+            Reply::Error { message } => bail!("the load process could not start: {message}"),
+            Reply::Outcome(_) => {
+                bail!("the load process answered before it was asked (a fault of tlsdyno)")
+            }
+        }
+    }
+
+    /// Runs one block against a target that listens at `address`, and waits for its outcome.
+    pub fn run(&mut self, target: usize, address: SocketAddr, users: std::ops::Range<u32>) -> Result<OutcomeRecord> {
+        self.run_timed(target, address, users, None)
+    }
+
+    /// The same; where a time is given, the users over and over until it has passed.
+    pub fn run_timed(
+        &mut self,
+        target: usize,
+        address: SocketAddr,
+        users: std::ops::Range<u32>,
+        timed: Option<Timed>,
+    ) -> Result<OutcomeRecord> {
+        let (users_from, users_to) = (users.start, users.end);
+        let command = job::Command::Run { target, users_from, users_to, address: Some(address), timed };
+        let commands = self.commands.as_mut().context("the load process was told to end")?;
+        let mut line = serde_json::to_vec(&command)?;
+        line.push(b'\n');
+        commands.write_all(&line).and_then(|()| commands.flush()).context("the load process has died")?;
+        match self.reply()? {
+            Reply::Outcome(outcome) => Ok(*outcome),
+            Reply::Error { message } => bail!("{message}"),
+            Reply::Ready { .. } => {
+                bail!("the load process started anew in mid-run (a fault of tlsdyno)")
+            }
+        }
+    }
+
+    fn reply(&mut self) -> Result<Reply> {
+        let mut line = String::new();
+        let read = self.replies.read_line(&mut line).context("read from the load process")?;
+        if read == 0 {
+            let status = self.child.wait().map(|status| status.to_string()).unwrap_or_else(|error| error.to_string());
+            bail!("the load process ended unexpectedly ({status}); its own message is above");
+        }
+        serde_json::from_str(&line).with_context(|| format!("the load process answered `{}`", line.trim_end()))
+    }
+}
+
+impl Drop for LoadProcess {
+    /// End of input ends the process; one that does not end by itself is killed.
+    fn drop(&mut self) {
+        self.commands = None;
+        for _ in 0..50 {
+            if let Ok(Some(_)) = self.child.try_wait() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

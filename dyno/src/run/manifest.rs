@@ -1,0 +1,153 @@
+//! The circumstances of a run, read from the machine.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use super::cpus::Cpus;
+use super::rig::Rig;
+use crate::model::workload::WorkloadSpec;
+use crate::model::{Experiment, ServerName};
+use crate::servers::Description;
+use crate::store::{Calibration, Manifest, Warning};
+use crate::trace::Summary;
+
+/// Fills in what can be known once the servers run. Unknown texts stay empty.
+pub fn describe(manifest: &mut Manifest, experiment: &Experiment, rig: &mut Rig, cpus: Cpus, seed: u64) {
+    describe_machine(manifest);
+    manifest.server_cpus = vec![cpus.server as u32];
+    manifest.client_cpus = vec![cpus.load as u32];
+    manifest.certificate = experiment.tls.certificate.clone();
+    manifest.effort = experiment.load.effort.clone();
+    manifest.workload = workload_line(&rig.site.summary);
+    manifest.seeds.insert("order of blocks".to_owned(), seed);
+    describe_seed(manifest, &experiment.workload);
+    if let Ok(toml) = experiment.to_toml() {
+        manifest.server_config.insert("experiment.toml".to_owned(), toml);
+    }
+    manifest.hardware =
+        rig.stands.iter().filter_map(|stand| Some((stand.model.name.clone(), stand.hardware.clone()?))).collect();
+    if let Some(instance) = rig.stands.first_mut().and_then(|stand| stand.instance()) {
+        describe_server(manifest, instance.description());
+    }
+    manifest.server_name = match experiment.server.kind {
+        ServerName::Command => experiment.server.command.clone().unwrap_or_default(),
+        kind => kind.name().to_owned(),
+    };
+    manifest.calibration = Calibration::last(&manifest.server_name);
+}
+
+/// Tool, command line and machine.
+pub fn describe_machine(manifest: &mut Manifest) {
+    manifest.tool_version = env!("CARGO_PKG_VERSION").to_owned();
+    manifest.command_line = std::env::args().collect();
+    manifest.kernel = kernel();
+    manifest.cpu_model = cpu_model();
+    manifest.governor = read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+    manifest.cpus = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+}
+
+/// The seed of the workload's random choices, where it makes some.
+pub fn describe_seed(manifest: &mut Manifest, workload: &WorkloadSpec) {
+    if let WorkloadSpec::Ecommerce { seed, .. }
+    | WorkloadSpec::Department { seed, .. }
+    | WorkloadSpec::Specweb96 { seed, .. } = workload
+    {
+        manifest.seeds.insert("workload".to_owned(), *seed);
+    }
+}
+
+/// A running server under test.
+pub fn describe_server(manifest: &mut Manifest, description: Description) {
+    manifest.server_version = description.version;
+    manifest.openssl_version = openssl_of(&description.openssl_libraries);
+    manifest.server_config.insert("configuration".to_owned(), description.config);
+    manifest.server_config.extend(description.companions);
+    manifest.cpu_accounting = description.cpu_account;
+}
+
+/// What the machine's frequency governor deserves to be said, if it can be read.
+pub fn governor_warning(manifest: &Manifest) -> Option<Warning> {
+    let governor = manifest.governor.as_ref().filter(|governor| *governor != "performance")?;
+    Some(Warning::Governor { governor: governor.clone() })
+}
+
+/// What the handshakes of a run negotiated, most frequent first, as `version suite group`.
+pub fn negotiated_text(negotiated: &BTreeMap<String, u64>) -> String {
+    let mut texts: Vec<(&String, &u64)> = negotiated.iter().collect();
+    texts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    texts.into_iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join("; ")
+}
+
+/// The version text inside the libcrypto that the server has mapped: what `openssl version` says may be another library.
+fn openssl_of(libraries: &[PathBuf]) -> String {
+    let Some(library) = libraries.iter().find(|path| path.to_string_lossy().contains("libcrypto")) else {
+        return String::new();
+    };
+    let bytes = fs::read(library).unwrap_or_default();
+    let mark = b"OpenSSL ";
+    let version = bytes.windows(mark.len() + 1).enumerate().find_map(|(at, window)| {
+        (window.starts_with(mark) && window[mark.len()].is_ascii_digit()).then(|| {
+            let text = bytes[at..].split(|byte| *byte == 0).next().unwrap_or_default();
+            String::from_utf8_lossy(&text[..text.len().min(64)]).into_owned()
+        })
+    });
+    format!("{} ({})", version.unwrap_or_else(|| "OpenSSL".to_owned()), library.display())
+}
+
+/// A workload in one line.
+pub fn workload_line(summary: &Summary) -> String {
+    format!(
+        "{}: {} hits by {} users in {} sessions, {} objects, mean response {:.1} KB, files {:.1} MB",
+        summary.workload,
+        summary.hits,
+        summary.users,
+        summary.sessions,
+        summary.objects,
+        summary.response_size_bytes.mean / 1e3,
+        summary.corpus_bytes as f64 / 1e6
+    )
+}
+
+fn read_line(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+fn kernel() -> String {
+    let name = rustix::system::uname();
+    format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())
+}
+
+fn cpu_model() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = info.lines().find(|line| line.starts_with("model name"));
+    line.and_then(|line| line.split_once(':')).map_or_else(String::new, |(_, name)| name.trim().to_owned())
+}
+
+/// CPU time that the hypervisor took since boot, nanoseconds, summed over all CPUs (`/proc/stat`, eighth field, USER_HZ of 100).
+pub fn steal_ns() -> u64 {
+    const NS_PER_TICK: u64 = 10_000_000;
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks = stat.lines().next().and_then(|line| line.split_ascii_whitespace().nth(8)?.parse::<u64>().ok());
+    ticks.unwrap_or(0) * NS_PER_TICK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_governor_that_changes_the_clock_is_worth_a_warning() {
+        let warns = |governor: Option<&str>| {
+            governor_warning(&Manifest { governor: governor.map(str::to_owned), ..Manifest::default() }).is_some()
+        };
+        assert!(warns(Some("powersave")));
+        assert!(!warns(Some("performance")) && !warns(None));
+    }
+
+    #[test]
+    fn what_was_negotiated_most_often_comes_first() {
+        let counts = BTreeMap::from([("a".to_owned(), 2), ("b".to_owned(), 7)]);
+        assert_eq!(negotiated_text(&counts), "b; a");
+    }
+}

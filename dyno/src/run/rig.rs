@@ -1,0 +1,370 @@
+//! The test stand: everything that is started and written before the first block, and taken down after the last.
+
+mod stand;
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+pub use stand::Stand;
+use tlsdyno_tls::{Script, Settings, Stage, StageSet};
+
+use super::cpus::{self, Cpus};
+use super::credentials::{Credentials, HOST};
+use super::load_process::LoadProcess;
+use super::recording::{self, Recording};
+use super::stock::Stock;
+use super::{exchange, hardware};
+use crate::exit::{Exit, OrExit};
+use crate::model::job::{ConnectionsSpec, Job, TargetLoad, TargetSpec};
+use crate::model::{ConfigurationModel, Experiment, Load, ServerName, Tls};
+use crate::native::{self, Handed, Injection, ShimInjection, ShimSettings};
+use crate::servers::{self, Instance, RunDirectory, ServerKind, ServerSpec};
+use crate::trace::{self, Site};
+
+/// All configurations of an experiment, ready to be measured.
+pub struct Rig {
+    /// The workload and its files.
+    pub site: Site,
+    /// The configurations, in the order of the experiment.
+    pub stands: Vec<Stand>,
+    /// CPUs in use.
+    pub cpus: Cpus,
+    /// Only one server can run at a time, because its port is fixed.
+    pub take_turns: bool,
+    /// The certificates that the configurations use, by kind.
+    credentials: BTreeMap<String, Credentials>,
+    /// What was recorded of untouched servers, by their TLS settings.
+    recordings: Vec<(Tls, Recording)>,
+    // Last: servers must be stopped before their directory goes.
+    directory: RunDirectory,
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        stop_all(self.stands.iter_mut().flat_map(|stand| stand.stock.take_all()).collect());
+    }
+}
+
+impl Rig {
+    /// Makes the workload, its files, certificates and provider settings. Starts nothing yet. `say` is told what is being done.
+    pub fn prepare(experiment: &Experiment, cpus: Cpus, say: &mut dyn FnMut(&str)) -> Result<Rig> {
+        say("making the workload");
+        let site = trace::make(&experiment.workload).context("failed to make the workload")?;
+        let is_command = experiment.server.kind == ServerName::Command;
+        let directory = if is_command { RunDirectory::create_for_command() } else { RunDirectory::create() }?;
+        let docroot = directory.path().join("docroot");
+        say("writing the document root");
+        trace::write_docroot(&site, &docroot)?;
+        say("making certificates");
+        let mut credentials = BTreeMap::new();
+        for model in &experiment.configurations {
+            let kind = model.tls.applied(&experiment.tls).certificate;
+            if let Entry::Vacant(place) = credentials.entry(kind) {
+                let made = Credentials::create(place.key(), directory.path())?;
+                place.insert(made);
+            }
+        }
+        let mut rig =
+            Rig { site, stands: Vec::new(), cpus, take_turns: false, credentials, recordings: Vec::new(), directory };
+        for (index, model) in experiment.configurations.iter().enumerate() {
+            let stand = rig.stand(experiment, index, model, &docroot)?;
+            rig.take_turns |= has_fixed_port(&stand.spec);
+            rig.stands.push(stand);
+        }
+        Ok(rig)
+    }
+
+    fn stand(
+        &self,
+        experiment: &Experiment,
+        index: usize,
+        model: &ConfigurationModel,
+        docroot: &Path,
+    ) -> Result<Stand> {
+        let stages = model.stages_on_the_wire()?;
+        let tls = model.tls.applied(&experiment.tls);
+        let placement = cpus::place(self.cpus, &cpus::allowed(), model.processors)
+            .with_context(|| format!("configuration \"{}\"", model.name))
+            .or_exit(Exit::Environment)?;
+        let mut emulated = None;
+        let injection = if model.needs_provider() {
+            let provider = self.directory.path().join(format!("provider-{index}"));
+            servers::run_directory::make_private(&provider)?;
+            let hardware = hardware::hardware(model, &self.credentials(&tls).files.key, self.cpus.server)?;
+            emulated = Some(hardware);
+            Some(Injection::with_hardware(&provider, stages.provider(), hardware)?)
+        } else {
+            None
+        };
+        let shim = self.shim(experiment, index, model, &tls)?;
+        let handed = injection.as_ref().map(Injection::handed).unwrap_or_default();
+        let handed = handed.and(shim.as_ref().map(ShimInjection::handed).unwrap_or_default());
+        let workers = hardware::workers(model);
+        let emulated = hardware::description(model, &placement, workers, emulated, self.cpus.load);
+        // An own command serves TLS and plain HTTP in one process, so it always gets its certificate.
+        let plain = model.plain_http && experiment.server.kind != ServerName::Command;
+        let companion = self.cpus.companion(&placement.server, &cpus::allowed());
+        let spec = ServerSpec {
+            kind: experiment.server_kind(),
+            tls: if plain { None } else { Some(self.credentials(&tls).server_tls(&tls)?) },
+            docroot: docroot.to_owned(),
+            cpus: placement.server.clone(),
+            quota_cpus: placement.quota_cpus,
+            handed,
+            under: Vec::new(),
+            log_sessions: false,
+            log_objects: false,
+            allow_insecure_listen: experiment.server.allow_insecure_listen,
+            workers,
+            asynchronous: model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),
+            companion_cpu: Some(companion),
+            connections: experiment.load.connections,
+            session_server: None,
+        };
+        let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)?) };
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        Ok(Stand {
+            model: model.clone(),
+            placement,
+            companion_shares_load: companion == self.cpus.load,
+            hardware: emulated,
+            injection,
+            shim,
+            foreign_session: None,
+            tls,
+            settings,
+            spec,
+            instance: None,
+            stock: Stock::default(),
+            address,
+        })
+    }
+
+    fn shim(
+        &self,
+        experiment: &Experiment,
+        index: usize,
+        model: &ConfigurationModel,
+        tls: &Tls,
+    ) -> Result<Option<ShimInjection>> {
+        if !model.needs_shim() {
+            return Ok(None);
+        }
+        let directory = self.directory.path().join(format!("shim-{index}"));
+        servers::run_directory::make_private(&directory)?;
+        let settings = ShimSettings {
+            suite: tls.suite.as_ref().map(|suite| suite.parse()).transpose()?,
+            encrypt_then_mac: tls.encrypt_then_mac,
+            tickets: tls.tickets,
+            allow_insecure_listen: experiment.server.allow_insecure_listen,
+            ..ShimSettings::new(model.stages()?, tls.version()?)
+        };
+        ShimInjection::prepare(&directory, &settings).map(Some)
+    }
+
+    fn credentials(&self, tls: &Tls) -> &Credentials {
+        &self.credentials[&tls.certificate]
+    }
+
+    fn client_settings(&self, experiment: &Experiment, tls: &Tls, stages: StageSet) -> Result<Settings> {
+        let settings = self.credentials(tls).client_settings(tls, &experiment.load.effort)?;
+        Ok(Settings { stages_off: stages, ..settings })
+    }
+
+    /// Starts the server of one configuration if it does not run, and where servers take turns stops the others first. Returns whether it
+    /// was started.
+    pub fn activate(&mut self, index: usize) -> Result<bool> {
+        if self.take_turns {
+            for (other, stand) in self.stands.iter_mut().enumerate() {
+                if other != index
+                    && let Some(instance) = stand.instance.take()
+                {
+                    instance.stop()?;
+                }
+            }
+        }
+        if self.stands[index].needs_recording() {
+            self.give_recording(index)?;
+        }
+        let stand = &mut self.stands[index];
+        let start = stand.instance.is_none();
+        if start {
+            let instance = stand.start(self.directory.path())?;
+            stand.address = stand.address_of(&instance);
+            stand.instance = Some(instance);
+        }
+        Ok(start)
+    }
+
+    /// Whether a configuration of `indices` has fewer than `needed` servers that were not measured, beside the one that runs.
+    pub fn is_short(&self, indices: &[usize], needed: usize) -> bool {
+        indices.iter().any(|&index| self.stands[index].stock.unmeasured() < needed)
+    }
+
+    /// Stops the servers beside the running ones that were measured, and starts `count` new ones of each configuration of `indices`, which
+    /// [`Rig::renew`] takes in turn; idle, they cost nothing.
+    ///
+    /// # Errors
+    /// One does not start.
+    pub fn stock(&mut self, indices: &[usize], count: u32) -> Result<()> {
+        stop_all(self.stands.iter_mut().flat_map(|stand| stand.stock.take_measured()).collect());
+        for &index in indices {
+            let stand = &self.stands[index];
+            let started: Result<Vec<Instance>> = (0..count).map(|_| stand.start(self.directory.path())).collect();
+            self.stands[index].stock.add(started?);
+        }
+        Ok(())
+    }
+
+    /// Puts the next server of the stock into the place of the one that runs. Returns whether there was one.
+    pub fn renew(&mut self, index: usize) -> bool {
+        let stand = &mut self.stands[index];
+        if !stand.stock.renew(&mut stand.instance) {
+            return false;
+        }
+        stand.address = stand.instance.as_ref().map_or(stand.address, |instance| stand.address_of(instance));
+        true
+    }
+
+    /// The running server of this configuration has been measured: [`Rig::renew`] will not bring it back.
+    pub fn is_measured(&mut self, index: usize) {
+        self.stands[index].stock.running_is_measured();
+    }
+
+    /// Gives a configuration what its stages need of real handshakes: recorded on an untouched server with the same TLS settings, which
+    /// runs for this only.
+    fn give_recording(&mut self, index: usize) -> Result<()> {
+        let tls = self.stands[index].tls.clone();
+        let known = self.recordings.iter().find(|(of, _)| *of == tls).map(|(_, recording)| recording.clone());
+        let recording = match known {
+            Some(recording) => recording,
+            None => {
+                let recording = self.record(index).or_exit(Exit::Server)?;
+                self.recordings.push((tls, recording.clone()));
+                recording
+            }
+        };
+        let stand = &mut self.stands[index];
+        if let Some(shim) = &stand.shim {
+            let script = |script: &Script| native::Script {
+                flights: script.flights.clone(),
+                ready_after: script.ready_after as u32,
+            };
+            let (full, resumed) = (&recording.scripts.full, recording.scripts.resumed.as_ref());
+            shim.set_scripts(Some(&script(full)), resumed.map(script).as_ref())?;
+        }
+        stand.foreign_session = recording.session;
+        if let Some(settings) = &mut stand.settings {
+            settings.scripts = Some(recording.scripts);
+        }
+        Ok(())
+    }
+
+    fn record(&self, index: usize) -> Result<Recording> {
+        let stand = &self.stands[index];
+        let settings = stand.settings.as_ref().context("plain HTTP has no handshakes to record")?;
+        let untouched = ServerSpec { handed: Handed::default(), ..stand.spec.clone() };
+        let instance = servers::start(&untouched, self.directory.path())
+            .context("failed to start an untouched server to record its handshakes")?;
+        let (request, _) = self.preflight_request();
+        let recording = recording::record(instance.address(), settings, &request)?;
+        instance.stop()?;
+        Ok(recording)
+    }
+
+    /// Makes the universal session of a perfect cache: the first connection that its server has in its life.
+    pub fn make_universal(&mut self, index: usize, request: &[u8], resumable: bool) -> Result<()> {
+        let stand = &mut self.stands[index];
+        let stages = stand.shim.as_ref().map_or(StageSet::NONE, ShimInjection::stages);
+        // A skeleton has none.
+        let wanted = resumable && stages.contains(Stage::SessionCache) && !stages.contains(Stage::Handshake);
+        if let Some(settings) = stand.settings.as_mut().filter(|settings| wanted && settings.universal.is_none()) {
+            let session = recording::universal_session(stand.address, settings, request).or_exit(Exit::Server)?;
+            settings.universal = Some(session);
+        }
+        Ok(())
+    }
+
+    /// Stops the server of one configuration, if it runs. One that does not stop is killed with its supervisor.
+    pub fn stop(&mut self, index: usize) {
+        if let Some(instance) = self.stands[index].instance.take() {
+            // Dropping it ends what did not end.
+            let _ = instance.stop();
+        }
+    }
+
+    /// Every CPU that the server of some configuration has.
+    pub fn server_cpus(&self) -> Vec<usize> {
+        let cpus: BTreeSet<usize> =
+            self.stands.iter().flat_map(|stand| stand.placement.server.iter().copied()).collect();
+        cpus.into_iter().collect()
+    }
+
+    /// Starts the load process for these servers (all of them must have been started once, so that their addresses are known).
+    /// Configurations that are not `valid` keep their place, but nothing is prepared for them.
+    pub fn start_load(&self, experiment: &Experiment, valid: impl Fn(usize) -> bool) -> Result<LoadProcess> {
+        let target = |(index, stand): (usize, &Stand)| {
+            let target = self.target(experiment, stand)?;
+            Ok(if valid(index) { target } else { TargetSpec { tls: None, ..target } })
+        };
+        let targets = self.stands.iter().enumerate().map(target).collect::<Result<_>>()?;
+        let job = Job { workload: self.site.spec.clone(), targets, connections: connections(&experiment.load) };
+        LoadProcess::start(&job, self.directory.path(), Some(self.cpus.load))
+    }
+
+    fn target(&self, experiment: &Experiment, stand: &Stand) -> Result<TargetSpec> {
+        let credentials = self.credentials(&stand.model.tls.applied(&experiment.tls));
+        let tls = stand.settings.as_ref().map(|settings| credentials.target_tls(settings));
+        Ok(TargetSpec {
+            name: stand.model.name.clone(),
+            address: stand.address,
+            host: HOST.to_owned(),
+            tls,
+            reuse: experiment.load.reuse()?,
+            load: TargetLoad::default(),
+        })
+    }
+
+    /// Whether the server of a configuration is the built-in one.
+    pub fn is_built_in(&self, index: usize) -> bool {
+        self.stands[index].spec.kind == ServerKind::BuiltIn
+    }
+
+    /// The files of the workload.
+    pub fn docroot(&self) -> PathBuf {
+        self.directory.path().join("docroot")
+    }
+
+    /// A whole GET of an object that answers with status 200, and its body length, for the preflight.
+    pub fn preflight_request(&self) -> (Vec<u8>, Option<u64>) {
+        exchange::plain_get(&self.site.workload)
+    }
+}
+
+/// Ends servers all at once: one after the other would take seconds.
+fn stop_all(servers: Vec<Instance>) {
+    std::thread::scope(|scope| {
+        for server in servers {
+            // One that does not stop in order is ended when it is dropped.
+            scope.spawn(|| server.stop().ok());
+        }
+    });
+}
+
+fn has_fixed_port(spec: &ServerSpec) -> bool {
+    matches!(&spec.kind, ServerKind::Command(command) if command.has_fixed_port())
+}
+
+fn connections(load: &Load) -> ConnectionsSpec {
+    ConnectionsSpec {
+        total: load.connections,
+        per_user: load.per_user,
+        first_alone: !load.all_at_once,
+        requests_each: load.requests_per_connection,
+        timeout_ns: load.timeout_ms * 1_000_000,
+        batch_ns: 0,
+    }
+}

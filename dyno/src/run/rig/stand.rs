@@ -1,0 +1,85 @@
+//! One configuration with its server, and what is switched off in it.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use tlsdyno_tls::{Session, Settings, Stage, StageSet};
+
+use crate::exit::{Exit, OrExit};
+use crate::model::{ConfigurationModel, Tls};
+use crate::native::{Injection, ShimInjection};
+use crate::run::cpus::Placement;
+use crate::run::stock::Stock;
+use crate::servers::{self, Instance, ServerSpec};
+
+/// One configuration with its server.
+pub struct Stand {
+    /// What it is.
+    pub model: ConfigurationModel,
+    /// Where its server runs.
+    pub placement: Placement,
+    /// Servers that its server needs beside it run on the load's CPU.
+    pub companion_shares_load: bool,
+    /// Its emulated hardware in words, if anything is emulated.
+    pub hardware: Option<String>,
+    /// The provider in the server.
+    pub injection: Option<Injection>,
+    /// The shim in the server.
+    pub shim: Option<ShimInjection>,
+    /// A session of another server, which a perfect cache must not take.
+    pub foreign_session: Option<Session>,
+    /// The TLS settings that its handshakes have.
+    pub(super) tls: Tls,
+    /// The matching client's settings; `None` for plain HTTP.
+    pub settings: Option<Settings>,
+    pub(super) spec: ServerSpec,
+    pub(super) instance: Option<Instance>,
+    /// More servers like it.
+    pub(super) stock: Stock<Instance>,
+    pub(super) address: SocketAddr,
+}
+
+impl Stand {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What must be mapped in every worker: what it is, and its library.
+    pub fn libraries(&self) -> Vec<(&'static str, PathBuf)> {
+        let provider = self.injection.iter().map(|injection| ("provider", injection.library_path().to_owned()));
+        let shim = self.shim.iter().map(|shim| ("shim", shim.library_path().to_owned()));
+        provider.chain(shim).collect()
+    }
+
+    /// Whether something of real handshakes must be known before it starts.
+    pub(super) fn needs_recording(&self) -> bool {
+        let stages = self.shim.as_ref().map_or(StageSet::NONE, ShimInjection::stages);
+        [Stage::SessionCache, Stage::Handshake, Stage::RoundTrip].into_iter().any(|stage| stages.contains(stage))
+            && self.settings.as_ref().is_some_and(|settings| settings.scripts.is_none())
+    }
+
+    pub(super) fn start(&self, directory: &Path) -> Result<Instance> {
+        servers::start(&self.spec, directory)
+            .with_context(|| format!("failed to start the server of configuration \"{}\"", self.model.name))
+            .or_exit(Exit::Server)
+    }
+
+    /// Lets its server run under another program, given with its arguments, from its next start on.
+    pub fn run_under(&mut self, program: Vec<OsString>) {
+        self.spec.under = program;
+    }
+
+    /// Where `instance` serves what this configuration measures.
+    pub(super) fn address_of(&self, instance: &Instance) -> SocketAddr {
+        let plain = self.model.plain_http.then(|| instance.plain_address()).flatten();
+        plain.unwrap_or_else(|| instance.address())
+    }
+
+    /// The running server, if it runs.
+    pub fn instance(&mut self) -> Option<&mut Instance> {
+        self.instance.as_mut()
+    }
+}

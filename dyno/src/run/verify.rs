@@ -1,0 +1,377 @@
+//! Every block verifies itself (`docs/METHODOLOGY.md`, "What makes a block valid"): it did the work that it claims, and it is known which side was the bottleneck.
+
+use tlsdyno_engine::load::Workload;
+
+use anyhow::Result;
+
+use crate::model::Load;
+use crate::model::job::{OutcomeRecord, ReuseSpec};
+use crate::store::Warning;
+
+/// The server counts as the bottleneck while it is at least this busy.
+const SERVER_BUSY_MIN: f64 = 0.85;
+/// The client counts as the bottleneck from here on.
+const CLIENT_BUSY_MAX: f64 = 0.95;
+/// The share of full handshakes may differ by this much from what is expected.
+const FULL_SHARE_TOLERANCE: f64 = 0.01;
+/// How much the untouched server's own departure from the declaration may vary from block to block, as a part of it.
+const DEPARTURE_VARIES: f64 = 0.25;
+/// The most TLS faults named in one text.
+const FAULTS_NAMED: usize = 3;
+
+/// How many full handshakes a block must show.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ExpectedFull {
+    /// So many: the sessions of the block's users.
+    Sessions(u64),
+    /// This share of its handshakes, 0 to 1.
+    Share(f64),
+}
+
+impl ExpectedFull {
+    /// The number, where so many handshakes were completed in all.
+    fn of(self, handshakes: u64) -> f64 {
+        match self {
+            ExpectedFull::Sessions(sessions) => sessions as f64,
+            ExpectedFull::Share(share) => share * handshakes as f64,
+        }
+    }
+}
+
+/// What a block must show.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Expected {
+    /// Requests of the segment.
+    pub requests: u64,
+    /// Full handshakes, as the workload and the share of reuse declare.
+    pub full: ExpectedFull,
+    /// Handshakes that may be full besides: with a share of reuse, the first connections of a block open at once, before there is any
+    /// session to resume.
+    pub first: u64,
+}
+
+impl Expected {
+    /// What these users of the workload must produce.
+    pub fn of(workload: &Workload, users: std::ops::Range<u32>, load: &Load) -> Result<Expected> {
+        let users = &workload.users[users.start as usize..users.end as usize];
+        let requests = users.iter().map(|user| u64::from(user.requests.end - user.requests.start)).sum();
+        let sessions = |user: &tlsdyno_engine::load::User| {
+            let range = user.requests.start as usize..user.requests.end as usize;
+            let forgotten = workload.requests[range].iter().skip(1).filter(|request| request.forget_session).count();
+            1 + forgotten as u64
+        };
+        let (full, first) = match load.reuse()? {
+            ReuseSpec::Always => (ExpectedFull::Sessions(users.iter().map(sessions).sum()), 0),
+            ReuseSpec::Never => (ExpectedFull::Share(1.0), 0),
+            ReuseSpec::Share(share) | ReuseSpec::ShareOfEach(share) => {
+                (ExpectedFull::Share(1.0 - share), u64::from(load.connections))
+            }
+        };
+        Ok(Expected { requests, full, first })
+    }
+
+    /// How many more full handshakes than declared this run made. Own servers may take fewer sessions than offered; every
+    /// configuration must do so alike.
+    pub fn achieved(&self, outcome: &OutcomeRecord) -> Achieved {
+        let handshakes = handshakes(outcome);
+        let declared = self.full.of(handshakes);
+        let refused = outcome.resumed_intended.saturating_sub(outcome.resumed_accepted);
+        let of_all = |full: f64| full / handshakes.max(1) as f64;
+        Achieved { beyond: of_all(outcome.handshakes_full as f64 - declared), refused: of_all(refused as f64) }
+    }
+}
+
+/// What the untouched server achieved of the declared reuse.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Achieved {
+    /// Full handshakes beyond the declared ones, as a share of all handshakes.
+    pub beyond: f64,
+    /// Those of them that were meant to be resumed: the server refused the session, or had issued none.
+    pub refused: f64,
+}
+
+impl Achieved {
+    /// The same where the server refuses nobody: what is left is the client's, such as connections that open at once, before
+    /// there is a session.
+    pub fn without_refusals(self) -> Achieved {
+        Achieved { beyond: self.beyond - self.refused, refused: 0.0 }
+    }
+}
+
+/// What limits a configuration besides its own work.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Capacity {
+    /// CPU time that the server can have, in CPUs.
+    pub server_cpus: f64,
+    /// CPU time that the load can have beside a saturated server, in CPUs.
+    pub load_cpus: f64,
+    /// CPU time that servers beside the server under test took on the load's CPU, nanoseconds.
+    pub beside_load_ns: u64,
+    /// The server also waits for an emulated accelerator: its CPU need not be busy when it is the bottleneck.
+    pub waits: bool,
+}
+
+impl Default for Capacity {
+    /// One processor each.
+    fn default() -> Capacity {
+        Capacity { server_cpus: 1.0, load_cpus: 1.0, beside_load_ns: 0, waits: false }
+    }
+}
+
+/// The verdict on one block.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verdict {
+    /// The block may be used.
+    pub valid: bool,
+    /// Throughput is a bound: the server was not the bottleneck.
+    pub client_bound: bool,
+    /// Neither the server nor the client was busy all the time.
+    pub unsaturated: bool,
+    /// What the reader must know.
+    pub warnings: Vec<Warning>,
+}
+
+/// Checks the outcome of one block. `as_is`: what the untouched server achieved of the declared reuse; `None` for plain HTTP, which has
+/// no handshakes.
+pub fn verify(
+    outcome: &OutcomeRecord,
+    expected: Expected,
+    server_cpu_ns: u64,
+    as_is: Option<Achieved>,
+    capacity: Capacity,
+) -> Verdict {
+    let mut warnings = error_warnings(outcome, expected.requests);
+    let mut valid = warnings.is_empty() && !outcome.stopped;
+    if outcome.errors.is_empty() && !outcome.stopped && outcome.hits != expected.requests {
+        valid = false;
+        warnings.push(Warning::Other {
+            what: format!("{} of {} requests were answered as expected", outcome.hits, expected.requests),
+            remedy: "This block is left out".to_owned(),
+        });
+    }
+    if let Some(as_is) = as_is
+        && differs(outcome, expected, as_is)
+    {
+        // It did other work than the untouched server: the difference of their costs would not be that of the stage.
+        valid = false;
+        warnings.push(reuse_warning(outcome));
+    }
+    if outcome.early_accepted < outcome.early_offered {
+        warnings.push(Warning::Other {
+            what: format!(
+                "early data were taken on {} of the {} connections that sent them",
+                outcome.early_accepted, outcome.early_offered
+            ),
+            remedy: "Tickets that are some seconds older than they should be are refused, and so are those of another server".to_owned(),
+        });
+    }
+    let elapsed = outcome.elapsed_ns.max(1) as f64;
+    let load_cpu_ns = outcome.client_cpu_ns + capacity.beside_load_ns;
+    let client_busy = load_cpu_ns as f64 / elapsed >= CLIENT_BUSY_MAX * capacity.load_cpus;
+    // In a closed loop somebody is always busy: if it is not the client, an accelerator is the server's business.
+    let server_busy = capacity.waits || server_cpu_ns as f64 / elapsed >= SERVER_BUSY_MIN * capacity.server_cpus;
+    Verdict { valid, client_bound: client_busy || !server_busy, unsaturated: !client_busy && !server_busy, warnings }
+}
+
+/// Whether the full handshakes differ by more than the tolerance (and more than two connections) from the declared number and what the
+/// untouched server made beyond it.
+pub fn differs(outcome: &OutcomeRecord, expected: Expected, as_is: Achieved) -> bool {
+    let handshakes = handshakes(outcome);
+    let wanted = expected.full.of(handshakes) + as_is.beyond * handshakes as f64;
+    // Where the untouched server departs from the declaration, it does not do so evenly over the workload.
+    let share = FULL_SHARE_TOLERANCE.max(as_is.beyond.abs() * DEPARTURE_VARIES);
+    let tolerance = (handshakes as f64 * share).max(2.0) + expected.first as f64;
+    (outcome.handshakes_full as f64 - wanted).abs() > tolerance
+}
+
+/// What to say of reuse that was not as declared.
+pub fn reuse_warning(outcome: &OutcomeRecord) -> Warning {
+    Warning::Reuse {
+        intended: outcome.resumed_intended,
+        offered: outcome.resumed_offered,
+        accepted: outcome.resumed_accepted,
+    }
+}
+
+/// What to say where in blocks of these configurations, of `all`, neither side was saturated.
+pub fn unsaturated_warning(configurations: &[&str], all: usize) -> Warning {
+    let place = match configurations.len() == all {
+        true => "every configuration".to_owned(),
+        false => format!("\"{}\"", configurations.join("\", \"")),
+    };
+    Warning::Other {
+        what: format!(
+            "in blocks of {place} neither the server nor the client was busy all the time: requests wait for each other (few users at \
+             once, or each user's in strict order), or the machine had other work; hits per second are a lower bound there"
+        ),
+        remedy: "Raise --connections, use a workload with more users, or measure on a quiet machine".to_owned(),
+    }
+}
+
+fn handshakes(outcome: &OutcomeRecord) -> u64 {
+    outcome.handshakes_full + outcome.resumed_accepted
+}
+
+/// What to say of failed requests and TLS faults.
+pub fn error_warnings(outcome: &OutcomeRecord, requests: u64) -> Vec<Warning> {
+    let mut warnings: Vec<Warning> = outcome
+        .errors
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(kind, count)| Warning::Errors { kind: kind.clone(), count: *count, requests })
+        .collect();
+    if let Some(what) = tls_faults(outcome) {
+        warnings.push(Warning::Other { what, remedy: "The server's error log tells its side".to_owned() });
+    }
+    warnings
+}
+
+/// The TLS faults of a run with their counts, if there were any.
+pub fn tls_faults(outcome: &OutcomeRecord) -> Option<String> {
+    let named = outcome.tls_faults.iter().take(FAULTS_NAMED);
+    let texts: Vec<String> = named.map(|(fault, count)| format!("{fault} ({count} times)")).collect();
+    (!texts.is_empty()).then(|| format!("TLS failed: {}", texts.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    const EXPECTED: Expected = Expected { requests: 1000, full: ExpectedFull::Sessions(100), first: 0 };
+    const AS_DECLARED: Option<Achieved> = Some(Achieved { beyond: 0.0, refused: 0.0 });
+
+    fn outcome() -> OutcomeRecord {
+        OutcomeRecord {
+            hits: 1000,
+            connections: 400,
+            handshakes_full: 100,
+            resumed_intended: 300,
+            resumed_offered: 300,
+            resumed_accepted: 300,
+            elapsed_ns: 1_000_000_000,
+            client_cpu_ns: 300_000_000,
+            ..OutcomeRecord::default()
+        }
+    }
+
+    fn check(outcome: &OutcomeRecord) -> Verdict {
+        verify(outcome, EXPECTED, 990_000_000, AS_DECLARED, Capacity::default())
+    }
+
+    #[test]
+    fn a_good_block_passes_without_a_word() {
+        assert_eq!(check(&outcome()), Verdict { valid: true, ..Verdict::default() });
+    }
+
+    #[test]
+    fn errors_and_missing_hits_make_it_invalid() {
+        let failed = OutcomeRecord { errors: BTreeMap::from([("reset".to_owned(), 3)]), hits: 997, ..outcome() };
+        let verdict = check(&failed);
+        assert!(!verdict.valid && verdict.warnings.len() == 1, "{verdict:?}");
+        assert!(!check(&OutcomeRecord { hits: 999, ..outcome() }).valid);
+        assert!(!check(&OutcomeRecord { stopped: true, ..outcome() }).valid);
+        let tls_faults = BTreeMap::from([("alert bad_record_mac".to_owned(), 3)]);
+        let named = check(&OutcomeRecord { tls_faults, ..failed });
+        assert!(named.warnings.iter().any(|warning| warning.to_string().contains("alert bad_record_mac (3 times)")));
+    }
+
+    #[test]
+    fn a_block_that_reuses_otherwise_than_the_untouched_server_is_invalid() {
+        let refused = OutcomeRecord { handshakes_full: 250, resumed_accepted: 150, ..outcome() };
+        let verdict = check(&refused);
+        assert!(!verdict.valid && matches!(verdict.warnings[..], [Warning::Reuse { accepted: 150, .. }]));
+        let alike = Some(EXPECTED.achieved(&refused));
+        assert!(
+            verify(&refused, EXPECTED, 990_000_000, alike, Capacity::default()).valid,
+            "the untouched server did the same"
+        );
+        assert!(
+            !verify(&outcome(), EXPECTED, 990_000_000, alike, Capacity::default()).valid,
+            "it reuses more than the untouched server"
+        );
+        assert!(
+            verify(&refused, EXPECTED, 990_000_000, None, Capacity::default()).valid,
+            "plain HTTP has no handshakes"
+        );
+    }
+
+    #[test]
+    fn shares_of_reuse_are_checked_too() {
+        let never = Expected { full: ExpectedFull::Share(1.0), ..EXPECTED };
+        let all_full = OutcomeRecord { handshakes_full: 400, resumed_accepted: 0, ..outcome() };
+        assert!(verify(&all_full, never, 990_000_000, AS_DECLARED, Capacity::default()).valid);
+        assert!(!verify(&outcome(), never, 990_000_000, AS_DECLARED, Capacity::default()).valid);
+        let share = Expected { full: ExpectedFull::Share(0.25), ..EXPECTED };
+        assert!(verify(&outcome(), share, 990_000_000, AS_DECLARED, Capacity::default()).valid);
+        assert!(!verify(&all_full, share, 990_000_000, AS_DECLARED, Capacity::default()).valid);
+    }
+
+    #[test]
+    fn the_bottleneck_is_named() {
+        let idle = verify(&outcome(), EXPECTED, 700_000_000, AS_DECLARED, Capacity::default());
+        assert!(idle.client_bound && idle.unsaturated, "neither side was busy");
+        let busy = OutcomeRecord { client_cpu_ns: 960_000_000, ..outcome() };
+        for server_cpu_ns in [990_000_000, 700_000_000] {
+            let verdict = verify(&busy, EXPECTED, server_cpu_ns, AS_DECLARED, Capacity::default());
+            assert!(verdict.client_bound && !verdict.unsaturated, "a busy client");
+        }
+    }
+
+    #[test]
+    fn emulated_processors_are_busy_at_their_own_speed() {
+        let of = |server_cpu_ns, client_cpu_ns, capacity| {
+            let outcome = OutcomeRecord { client_cpu_ns, ..outcome() };
+            verify(&outcome, EXPECTED, server_cpu_ns, AS_DECLARED, capacity)
+        };
+        let slow = Capacity { server_cpus: 0.7, load_cpus: 0.65, ..Capacity::default() };
+        assert!(!of(690_000_000, 300_000_000, slow).client_bound, "saturated at 0.7 CPUs");
+        assert!(of(500_000_000, 300_000_000, slow).unsaturated);
+        assert!(of(690_000_000, 640_000_000, slow).client_bound, "the load has used up its rest");
+        let waiting = Capacity { waits: true, ..slow };
+        assert!(!of(100_000_000, 300_000_000, waiting).client_bound, "the accelerator is the bottleneck");
+        assert!(of(100_000_000, 640_000_000, waiting).client_bound);
+    }
+
+    #[test]
+    fn a_backend_on_the_loads_cpu_makes_it_busy_too() {
+        let beside = Capacity { beside_load_ns: 660_000_000, ..Capacity::default() };
+        let verdict = verify(&outcome(), EXPECTED, 700_000_000, AS_DECLARED, beside);
+        assert!(verdict.client_bound && !verdict.unsaturated);
+    }
+
+    #[test]
+    fn expectations_come_from_the_workload() {
+        use tlsdyno_engine::load::{Request, User};
+        let plain = Request { object: 0, page_end: true, close_after: false, forget_session: false };
+        let anew = Request { forget_session: true, ..plain };
+        let workload = Workload {
+            objects: Vec::new(),
+            requests: vec![plain, plain, anew, plain],
+            users: vec![User { requests: 0..3 }, User { requests: 3..4 }],
+            order: Vec::new(),
+            at_ms: Vec::new(),
+        };
+        let expected = |reuse_percent| {
+            let load = Load { reuse_percent, connections: 16, ..Load::default() };
+            Expected::of(&workload, 0..2, &load).unwrap()
+        };
+        assert_eq!(expected(None), Expected { requests: 4, full: ExpectedFull::Sessions(3), first: 0 });
+        assert_eq!(expected(Some(0.0)).full, ExpectedFull::Share(1.0));
+        assert_eq!(expected(Some(75.0)), Expected { requests: 4, full: ExpectedFull::Share(0.25), first: 16 });
+    }
+
+    #[test]
+    fn what_the_client_does_by_itself_is_expected_of_servers_that_refuse_nobody_too() {
+        let expected = Expected { requests: 300, full: ExpectedFull::Sessions(25), first: 0 };
+        let outcome =
+            OutcomeRecord { handshakes_full: 100, resumed_intended: 220, resumed_accepted: 200, ..Default::default() };
+        let achieved = expected.achieved(&outcome);
+        assert!((achieved.beyond - 0.25).abs() < 1e-9, "{achieved:?}");
+        let others = achieved.without_refusals();
+        let perfect = OutcomeRecord { handshakes_full: 80, resumed_accepted: 220, ..outcome };
+        assert!(!differs(&perfect, expected, others));
+        assert!(differs(&perfect, expected, Achieved::default()));
+    }
+}
