@@ -31,7 +31,7 @@ pub struct Launch {
     /// What it gets, and nothing else does (neither the supervisor nor tlsdyno sees the variables).
     pub handed: Handed,
     /// Process id of the tlsdyno whose descriptors are handed.
-    pub owner: u32,
+    pub owner_process_id: u32,
     /// Inherited variables taken away from it.
     pub without: Vec<OsString>,
     /// Run it in a PID namespace of its own, where that is allowed: then not one of its processes outlives the supervisor.

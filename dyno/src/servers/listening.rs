@@ -62,7 +62,9 @@ pub fn open_addresses(pids: &[u32]) -> Result<Vec<SocketAddr>> {
 
 /// An error for a process that lives; of one that has ended there is nothing to tell.
 fn cannot_tell(pid: u32, error: std::io::Error) -> Result<()> {
-    if process_tree::stat(pid).is_none_or(|process| process.state == 'Z') {
+    // A process that is ending loses its namespace before it becomes a zombie; one that lives always has one.
+    let is_ending = error.kind() == ErrorKind::NotFound;
+    if is_ending || process_tree::stat(pid).is_none_or(|process| process.state == 'Z') {
         return Ok(());
     }
     Err(error).with_context(|| {

@@ -268,7 +268,7 @@ fn environment(launch: &Launch) -> Vec<(OsString, OsString)> {
 fn take_descriptors(launch: &Launch) -> Result<Vec<OwnedFd>> {
     let mut taken = Vec::new();
     for &number in &launch.handed.descriptors {
-        let path = format!("/proc/{}/fd/{number}", launch.owner);
+        let path = format!("/proc/{}/fd/{number}", launch.owner_process_id);
         let context = || format!("take over the memory that tlsdyno shares ({path})");
         let area = File::options().read(true).write(true).open(&path).with_context(context)?;
         let placed = rustix::io::fcntl_dupfd_cloexec(&area, number).with_context(context)?;

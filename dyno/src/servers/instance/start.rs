@@ -227,7 +227,7 @@ fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec
         program: words.next().unwrap_or_default(),
         arguments: words.collect(),
         handed: spec.handed.clone(),
-        owner: std::process::id(),
+        owner_process_id: std::process::id(),
         without,
         // Pid files of a user's own server must hold numbers that mean something outside.
         own_pid_namespace: !is_command,
