@@ -33,6 +33,14 @@ pub fn own_number_of(pid: u32) -> Option<u32> {
     numbers.split_ascii_whitespace().next_back()?.parse().ok()
 }
 
+/// Whether the process has a handler for the signal: without one it would miss the signal, or end.
+pub fn catches(pid: u32, signal: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    // A bit for each signal, the lowest for number 1, proc_pid_status(5).
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigCgt:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
 /// Reads `/proc/PID/stat`; `None` when there is no such process (any more).
 pub fn stat(pid: u32) -> Option<ProcessStat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
@@ -114,6 +122,14 @@ pub fn command_line(pid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signals_with_a_handler_are_told_from_others() {
+        let own = std::process::id();
+        assert!(!catches(own, libc::SIGUSR1));
+        let _handled = signal_hook::flag::register(libc::SIGUSR1, std::sync::Arc::default()).unwrap();
+        assert!(catches(own, libc::SIGUSR1) && !catches(own, libc::SIGKILL));
+    }
 
     #[test]
     fn stat_survives_a_hostile_command_name() {

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::process_tree;
+
 /// How long a server may take until its new workers are there.
 const RELOADED_WITHIN: Duration = Duration::from_secs(15);
 /// Pause between two looks.
@@ -44,7 +46,12 @@ pub struct Subject<'a> {
 /// Tells the server to reload and waits until it has.
 pub fn reload(how: Reload, subject: &Subject) -> Result<()> {
     let first = i32::try_from(subject.first).ok().and_then(Pid::from_raw).context("the server has no process")?;
-    let tell = |signal| kill_process(first, signal).context("tell the server to reload");
+    let tell = |signal: Signal| {
+        // HAProxy's master serves before it handles the signal, and handles none while it executes itself anew.
+        let listens = || process_tree::catches(subject.first, signal.as_raw());
+        await_that(subject, "it does not handle the signal", listens)?;
+        kill_process(first, signal).context("tell the server to reload")
+    };
     match how {
         Reload::Unknown => bail!("this server cannot be told to reload; stop it and start it anew"),
         Reload::NewWorkers { signal, at_least } => {
