@@ -59,8 +59,8 @@ impl Place {
                 // A supervisor that has just started, or is about to end, has none.
                 let children = std::fs::read_to_string(children).unwrap_or_default();
                 let child = children.split(' ').next().and_then(|child| child.parse::<u32>().ok());
-                // The first process of a PID namespace is a supervisor in its own turn.
-                let is_server = |child: &u32| !process_tree::command_line(*child).contains("--first-process");
+                // The first process of a PID namespace is a supervisor in its own turn, and each is one until it has become the server.
+                let is_server = |child: &u32| !process_tree::command_line(*child).contains("supervise");
                 servers.extend(child.filter(is_server).map(|child| (number, i32::try_from(child).unwrap())));
             }
         }
