@@ -59,8 +59,12 @@ impl Place {
                 // A supervisor that has just started, or is about to end, has none.
                 let children = std::fs::read_to_string(children).unwrap_or_default();
                 let child = children.split(' ').next().and_then(|child| child.parse::<u32>().ok());
-                // The first process of a PID namespace is a supervisor in its own turn, and each is one until it has become the server.
-                let is_server = |child: &u32| !process_tree::command_line(*child).contains("supervise");
+                // The first process of a PID namespace is a supervisor in its own turn, and each is one until it has become the server;
+                // while it does, it has no command line.
+                let is_server = |child: &u32| {
+                    let line = process_tree::command_line(*child);
+                    !line.trim().is_empty() && !line.contains("supervise")
+                };
                 servers.extend(child.filter(is_server).map(|child| (number, i32::try_from(child).unwrap())));
             }
         }
@@ -259,10 +263,12 @@ fn crash_in_preflight(server: &str) -> (Option<i32>, serde_json::Value) {
     place::signal(child.id(), Signal::STOP);
     let (mut worker, mut port) = (first, 0);
     await_that("it listens, and has its worker", || {
-        let workers = process_tree::descendants(first);
-        worker = workers.first().map_or(first, |process| process.pid);
+        let serves = if server == "builtin" { " serve " } else { "worker process" };
+        let below = process_tree::descendants(first).into_iter().map(|process| process.pid);
+        let found = [first].into_iter().chain(below).find(|&pid| process_tree::command_line(pid).contains(serves));
+        worker = found.unwrap_or_default();
         port = servers::listening_addresses(&[first, worker]).first().map_or(0, SocketAddr::port);
-        port != 0 && (server == "builtin" || worker != first)
+        found.is_some() && port != 0
     });
     place::signal(worker, Signal::STOP);
     place::signal(child.id(), Signal::CONT);
