@@ -59,9 +59,13 @@ impl Run {
             std::thread::sleep(Duration::from_millis(20));
         }
         self.all = descendants(runner).iter().map(|child| (child.pid, child.started_ticks)).collect();
-        let is_provider = |library: &MappedLibrary| library.path.ends_with("tlsdyno-provider.so");
-        let has_provider = |pid: &u32| mapped_libraries(*pid).is_ok_and(|all| all.iter().any(is_provider));
-        self.altered = self.all.iter().map(|(pid, _)| *pid).filter(has_provider).collect();
+        let has = |pid: u32, name: &str| {
+            let is_it = |library: &MappedLibrary| library.path.ends_with(name);
+            mapped_libraries(pid).is_ok_and(|all| all.iter().any(is_it))
+        };
+        self.altered = self.all.iter().map(|(pid, _)| *pid).filter(|&pid| has(pid, "tlsdyno-provider.so")).collect();
+        let guarded = self.altered.iter().all(|&pid| has(pid, "tlsdyno-shim.so"));
+        assert!(guarded, "{server}: a process has the provider without the shim, which looks at who connects");
         assert!(!self.altered.is_empty(), "{server}: no process has the provider");
     }
 
