@@ -10,7 +10,7 @@ use rustls_pki_types::pem::PemObject;
 use tlsdyno::experiment::preflight::{Check, Subject, preflight};
 use tlsdyno::native::Injection;
 use tlsdyno::servers::{
-    self, CertificateFiles, CertificateKind, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls,
+    self, CertificateFiles, CertificateKind, Instance, RunDirectory, ServerName, ServerSpec, ServerTls,
 };
 use tlsdyno_tls::{Effort, Group, Settings, Stage, StageSet, Suite, Version};
 
@@ -73,12 +73,12 @@ fn further() -> Vec<Protocol> {
 
 struct Bench {
     directory: RunDirectory,
-    kind: ServerKind,
+    kind: ServerName,
     certificates: Vec<(CertificateKind, CertificateFiles)>,
 }
 
 impl Bench {
-    fn new(kind: ServerKind) -> Bench {
+    fn new(kind: ServerName) -> Bench {
         servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
         let directory = RunDirectory::create().unwrap();
         let docroot = directory.path().join("docroot");
@@ -113,7 +113,7 @@ impl Bench {
         let spec = ServerSpec {
             tls: Some(tls),
             handed: injection.handed(),
-            ..ServerSpec::new(self.kind.clone(), self.directory.path().join("docroot"))
+            ..ServerSpec::new(self.kind, self.directory.path().join("docroot"))
         };
         servers::start(&spec, self.directory.path()).unwrap()
     }
@@ -231,7 +231,7 @@ fn row(bench: &mut Bench, stages: StageSet, protocols: &[Protocol], cells: &mut 
     failures
 }
 
-fn matrix(kind: ServerKind, protocols: &[Protocol]) {
+fn matrix(kind: ServerName, protocols: &[Protocol]) {
     let mut bench = Bench::new(kind);
     let mut cells = 0;
     let mut failures = Vec::new();
@@ -245,15 +245,15 @@ fn matrix(kind: ServerKind, protocols: &[Protocol]) {
 
 #[test]
 fn every_stage_on_the_built_in_server() {
-    matrix(ServerKind::BuiltIn, &wanted());
+    matrix(ServerName::Builtin, &wanted());
 }
 
 #[test]
 fn every_stage_on_nginx() {
-    matrix(ServerKind::Nginx, &wanted());
+    matrix(ServerName::Nginx, &wanted());
 }
 
 #[test]
 fn further_suites_groups_and_certificates() {
-    matrix(ServerKind::BuiltIn, &further());
+    matrix(ServerName::Builtin, &further());
 }

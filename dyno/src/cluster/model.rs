@@ -13,7 +13,7 @@ use super::cell::Cell;
 use crate::experiment::job::WorkloadSpec;
 use crate::experiment::model::{Experiment, Measure, Server, ServerName, Tls, sentences};
 use crate::servers::dispatcher::Policy;
-use crate::servers::{ServerKind, SessionCache, TicketKeys};
+use crate::servers::{SessionCache, TicketKeys};
 
 /// A block of an open loop is not shorter than this: arrivals scatter.
 pub(super) const OPEN_BLOCK_MIN: Duration = Duration::from_millis(800);
@@ -245,11 +245,6 @@ impl ClusterExperiment {
     /// A value that TOML cannot hold.
     pub fn to_toml(&self) -> Result<String> {
         Ok(toml::to_string(self)?)
-    }
-
-    /// The driver of the servers.
-    pub fn server_kind(&self) -> ServerKind {
-        self.as_experiment(Sharing::Own).server_kind()
     }
 
     /// One server of a cluster as the main job sees it: what is shared with it is checked and described there.

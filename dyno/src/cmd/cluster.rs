@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
-use super::ablate::{ServerChoice, percent};
+use super::ablate::percent;
 use super::run::{OutputArgs, perform_cluster};
 use crate::cluster::model::{Cluster, Traffic};
 use crate::cluster::{ClusterExperiment, Sharing};
 use crate::exit::{Exit, OrExit};
 use crate::experiment::files::{self, AnyExperiment};
 use crate::experiment::job::WorkloadSpec;
-use crate::experiment::model::{Measure, Tls};
+use crate::experiment::model::{Measure, ServerName, Tls};
 use crate::servers::SessionCache;
 use crate::servers::dispatcher::Policy;
 use crate::trace::flags::WorkloadChoice;
@@ -44,8 +44,8 @@ pub struct Args {
     config: Option<PathBuf>,
 
     /// The servers behind the dispatchers
-    #[arg(long, value_enum, default_value_t = ServerChoice::Nginx, help_heading = "Cluster")]
-    server: ServerChoice,
+    #[arg(long, value_enum, default_value_t = ServerName::Nginx, help_heading = "Cluster")]
+    server: ServerName,
     /// How many of them
     #[arg(long, value_name = "N", default_value_t = Cluster::default().backends, help_heading = "Cluster")]
     backends: u32,
@@ -204,7 +204,7 @@ impl Args {
         ClusterExperiment {
             question,
             cluster: Cluster {
-                server: self.server.name(),
+                server: self.server,
                 backends: self.backends,
                 backend_cpus: self.backend_cpus,
                 plain: self.plain,

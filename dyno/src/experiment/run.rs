@@ -16,7 +16,7 @@ use super::cpus::{self, Cpus};
 use super::journal::{self, Finished};
 use super::load_process::LoadProcess;
 use super::manifest;
-use super::model::{Experiment, ServerName};
+use super::model::Experiment;
 use super::observer::Observer;
 use super::pace::Pace;
 use super::rig::Rig;
@@ -24,6 +24,7 @@ use super::schedule::{Piece, Schedule, drop_too_long, order_of_round, pieces, sc
 use super::verify::{Achieved, unsaturated_warning};
 use crate::exit::{Exit, OrExit, code_of};
 use crate::interrupt;
+use crate::servers::driver;
 use crate::stats::prng::SplitMix64;
 use crate::store::{Journal, Kind, Record, Warning};
 
@@ -314,10 +315,9 @@ impl Session<'_> {
 
 /// Servers of one configuration in a stock.
 fn stock_size(experiment: &Experiment) -> u32 {
-    let most = match experiment.server.kind {
-        ServerName::ApachePrefork => STOCK_MAX_OF_MANY_PROCESSES,
-        _ => STOCK_MAX,
-    };
+    let able = driver(experiment.server.kind).capabilities();
+    let many_processes = able.is_some_and(|able| able.process_per_connection);
+    let most = if many_processes { STOCK_MAX_OF_MANY_PROCESSES } else { STOCK_MAX };
     experiment.measure.rounds.unwrap_or(most).min(most)
 }
 

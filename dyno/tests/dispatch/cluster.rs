@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
-use tlsdyno::servers::{self, CertificateKind, Instance, ServerKind, ServerSpec};
+use tlsdyno::servers::{self, CertificateKind, Instance, ServerName, ServerSpec};
 
 use crate::crowd::{LARGE, SMALL};
 pub use crate::stacks::sessions::Sessions;
@@ -32,7 +32,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    pub fn new(kind: &ServerKind, sessions: Sessions, count: usize) -> Cluster {
+    pub fn new(kind: ServerName, sessions: Sessions, count: usize) -> Cluster {
         servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
         let mut cluster = Cluster { servers: Vec::new(), _directories: Vec::new() };
         for _ in 0..count {
@@ -45,7 +45,7 @@ impl Cluster {
                 fs::write(docroot.join(&object.path[1..]), &object.content).unwrap();
             }
             let certificate = servers::certificates::create(CertificateKind::P256, directory.path()).unwrap();
-            let mut spec = ServerSpec::new(kind.clone(), docroot);
+            let mut spec = ServerSpec::new(kind, docroot);
             spec.tls = Some(sessions.tls(certificate));
             cluster.servers.push(servers::start(&spec, directory.path()).unwrap());
             cluster._directories.push(directory);

@@ -21,7 +21,7 @@ use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tlsdyno::servers::{self, CertificateKind, Instance, ServerKind, ServerSpec, ServerTls};
+use tlsdyno::servers::{self, CertificateKind, Instance, ServerName, ServerSpec, ServerTls};
 
 fn tlsdyno() -> Command {
     Command::new(env!("CARGO_BIN_EXE_tlsdyno"))
@@ -230,7 +230,7 @@ fn built_in(directory: &Path) -> (Instance, String) {
     std::fs::write(docroot.join("x"), "x").unwrap();
     let certificate = servers::certificates::create(CertificateKind::P256, directory).unwrap();
     let ca = certificate.ca.display().to_string();
-    let mut spec = ServerSpec::new(ServerKind::BuiltIn, docroot);
+    let mut spec = ServerSpec::new(ServerName::Builtin, docroot);
     spec.tls = Some(ServerTls::new(certificate));
     (servers::start(&spec, directory).unwrap(), ca)
 }

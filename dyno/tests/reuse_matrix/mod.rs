@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustls::version::{TLS12, TLS13};
 use serde_json::Value;
 use tlsdyno::servers::session_log::SessionLog;
-use tlsdyno::servers::{self, CertificateKind, Instance, RunDirectory, ServerKind, ServerSpec, SessionCounts};
+use tlsdyno::servers::{self, CertificateKind, Instance, RunDirectory, ServerName, ServerSpec, SessionCounts};
 
 use crate::stacks::go_server::GoServer;
 use crate::stacks::rustls_server;
@@ -40,11 +40,11 @@ pub enum Server {
 }
 
 impl Server {
-    fn driver(self) -> Option<ServerKind> {
+    fn driver(self) -> Option<ServerName> {
         match self {
-            Server::Nginx => Some(ServerKind::Nginx),
-            Server::Apache => Some(ServerKind::ApacheEvent),
-            Server::Haproxy => Some(ServerKind::Haproxy),
+            Server::Nginx => Some(ServerName::Nginx),
+            Server::Apache => Some(ServerName::ApacheEvent),
+            Server::Haproxy => Some(ServerName::Haproxy),
             Server::Go | Server::Rustls => None,
         }
     }
@@ -161,7 +161,7 @@ impl Running {
     }
 }
 
-fn start_driver(kind: ServerKind, sessions: Sessions, directory: &Path) -> Result<Running> {
+fn start_driver(kind: ServerName, sessions: Sessions, directory: &Path) -> Result<Running> {
     let docroot = directory.join("docroot");
     servers::run_directory::make_passable(&docroot)?;
     fs::write(docroot.join("1k.bin"), CONTENT)?;

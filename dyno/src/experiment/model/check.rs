@@ -10,7 +10,7 @@ use super::configuration::{check_combination, check_hardware, setting};
 use super::{ConfigurationModel, Experiment, ServerName, Tls};
 use crate::experiment::job::WorkloadSpec;
 use crate::experiment::schedule::{ROUNDS_MIN, TURNS_MAX};
-use crate::servers::{CertificateKind, Wanted, listening};
+use crate::servers::{CertificateKind, Wanted, driver, having, listening};
 
 impl Experiment {
     /// Checks everything that can be known before anything is started.
@@ -62,7 +62,7 @@ impl Experiment {
             early_data: tls.early_data,
             tls13: tls.version()? == Version::Tls13,
         };
-        wanted.refuse_unable(&self.server_kind(), workers)
+        wanted.refuse_unable(self.server.kind, workers)
     }
 
     fn check_server(&self) -> Result<()> {
@@ -170,8 +170,9 @@ impl Experiment {
             );
             ensure!(
                 configuration.accelerator.as_ref().is_none_or(|accelerator| !accelerator.asynchronous)
-                    || matches!(self.server.kind, ServerName::Haproxy | ServerName::Command),
-                "configuration `{name}`: only haproxy goes on while an accelerator works; leave `asynchronous` out, or choose --server haproxy"
+                    || driver(self.server.kind).capabilities().is_none_or(|able| able.asynchronous),
+                "configuration `{name}`: only {able} goes on while an accelerator works; leave `asynchronous` out, or choose --server {able}",
+                able = having(|able| able.asynchronous)
             );
             self.check_repeat(configuration)?;
             for other in &self.configurations[..index] {

@@ -25,7 +25,7 @@ use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Stage, Suite};
 
 use super::job::WorkloadSpec;
-use crate::servers::{CommandSpec, ServerKind};
+use crate::servers::CommandSpec;
 
 /// One experiment: a question, a server, a workload and the configurations that are compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -170,19 +170,6 @@ impl Experiment {
     /// Whether the server can serve the same objects without TLS.
     pub fn has_plain_http(&self) -> bool {
         self.server.kind != ServerName::Command || self.server.plain_address.is_some()
-    }
-
-    /// The driver of the server.
-    pub fn server_kind(&self) -> ServerKind {
-        match self.server.kind {
-            ServerName::Builtin => ServerKind::BuiltIn,
-            ServerName::Nginx => ServerKind::Nginx,
-            ServerName::ApacheEvent => ServerKind::ApacheEvent,
-            ServerName::ApachePrefork => ServerKind::ApachePrefork,
-            ServerName::Haproxy => ServerKind::Haproxy,
-            ServerName::Lighttpd => ServerKind::Lighttpd,
-            ServerName::Command => ServerKind::Command(self.command_spec()),
-        }
     }
 
     /// The server command as its driver sees it.
