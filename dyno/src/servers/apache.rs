@@ -16,8 +16,8 @@ use super::driver::Driver;
 use super::programs::{self, Package};
 use super::reload::Reload;
 use super::session_log::SessionLog;
-use super::ticket_keys::Keys;
-use super::worker_user::{WorkerUser, require_readable, worker_user};
+use super::ticket_keys::{self, KEYS_FILE};
+use super::worker_user::{WorkerUser, create_for_workers, require_readable, worker_user};
 use super::{
     Companion, Place, Prepared, SESSION_LOG_FILE, ServerName, ServerSpec, ServerTls, SessionCache, TicketKeys, protocol,
 };
@@ -46,6 +46,9 @@ const CONNECTIONS_PER_THREAD: u32 = 100;
 const SPARE_PROCESSES: u32 = 16;
 /// Of shared memory, for about 40,000 sessions like nginx's 10 MB.
 const CACHE_BYTES: u32 = 10 << 20;
+
+/// Name, HMAC key and AES-128 key.
+const TICKET_KEY_BYTES: usize = 48;
 
 /// Which multi-processing module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -355,8 +358,10 @@ fn tls_directives(tls: &ServerTls, place: Place, cache: Option<SocketAddr>) -> R
     lines.extend(tls.cipher_list().map(|list| suites(Version::Tls12, &list)));
     lines.extend(tls.ciphersuites().map(|list| suites(Version::Tls13, &list)));
     lines.extend(tls.groups_list().map(|list| format!("SSLOpenSSLConfCmd Groups {list}")));
-    if let Some(keys) = Keys::of_run(place.run, tls.ticket_keys)? {
-        lines.push(format!("{TICKET_KEY} {}", quoted(&keys.write_short(place.own)?)?));
+    if let Some(key) = ticket_keys::of_run(place.run, tls.ticket_keys)?.first() {
+        let path = place.own.join(KEYS_FILE);
+        create_for_workers(&path, None, &key[..TICKET_KEY_BYTES])?;
+        lines.push(format!("{TICKET_KEY} {}", quoted(&path)?));
     }
     if !tls.encrypt_then_mac {
         lines.push("SSLOpenSSLConfCmd Options -EncryptThenMac".to_owned());

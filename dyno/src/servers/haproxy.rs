@@ -17,7 +17,7 @@ use super::launch::STDOUT_FILE;
 use super::programs::{self, Package};
 use super::reload::Reload;
 use super::session_log::SessionLog;
-use super::ticket_keys::Keys;
+use super::ticket_keys::{self, KEYS_FILE, Key};
 use super::worker_user::{WorkerUser, create_for_workers, worker_user};
 use super::{Companion, Place, Prepared, ServerName, ServerSpec, ServerTls, SessionCache, TicketKeys, protocol};
 
@@ -243,13 +243,22 @@ fn tls_parameters(tls: &ServerTls, place: Place) -> Result<String> {
     if !tls.tickets {
         text += &format!(" {NO_TICKETS}");
     }
-    if let Some(keys) = Keys::of_run(place.run, tls.ticket_keys)? {
-        text += &format!(" {TICKET_KEYS} {}", quoted(&keys.write_lines(place.own)?)?);
+    if let Some(keys) = ticket_key_lines(&ticket_keys::of_run(place.run, tls.ticket_keys)?) {
+        let path = place.own.join(KEYS_FILE);
+        create_for_workers(&path, None, keys.as_bytes())?;
+        text += &format!(" {TICKET_KEYS} {}", quoted(&path)?);
     }
     if tls.early_data {
         text += &format!(" {EARLY_DATA}");
     }
     Ok(text)
+}
+
+/// Three keys in base64, of which the last but one encrypts; `None`: HAProxy draws its own.
+fn ticket_key_lines(keys: &[Key]) -> Option<String> {
+    let first = keys.first()?;
+    let older = keys.get(1).unwrap_or(first);
+    Some([older, first, first].map(|key| openssl::base64::encode_block(key) + "\n").concat())
 }
 
 /// A path as a word in strong quotes, in which nothing is expanded.
@@ -259,5 +268,22 @@ fn quoted(path: &Path) -> Result<String> {
         _ => {
             bail!("HAProxy cannot be given the path {} (not UTF-8, or ' in it); use another directory", path.display())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_but_one_of_three_ticket_keys_encrypts() {
+        let keys: [Key; 2] = [[1; 80], [2; 80]];
+        let written = |keys: &[Key]| -> Vec<u8> {
+            let text = ticket_key_lines(keys).unwrap();
+            text.lines().map(|line| openssl::base64::decode_block(line).unwrap()[79]).collect()
+        };
+        assert_eq!(written(&keys), [2, 1, 1]);
+        assert_eq!(written(&keys[..1]), [1, 1, 1]);
+        assert_eq!(ticket_key_lines(&[]), None);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Signal};
@@ -12,7 +13,7 @@ use super::directives::{SITE_CHAIN, SITE_KEY, SITE_TICKET_KEY, Setting, openssl_
 use super::driver::Driver;
 use super::programs::{self, Package};
 use super::reload::Reload;
-use super::ticket_keys::Keys;
+use super::ticket_keys::{self, KEYS_FILE, Key};
 use super::worker_user::{WorkerUser, create_for_workers, require_readable, worker_user};
 use super::{Place, Prepared, ServerName, ServerSpec, ServerTls, SessionCache, TicketKeys, protocol};
 use crate::exit::{Exit, OrExit};
@@ -34,6 +35,8 @@ const LOWEST_VERSION: &str = "MinProtocol";
 const NO_TICKETS: &str = "-SessionTicket";
 const FEATURES: &str = "server.feature-flags";
 const WORKERS: &str = "server.max-worker";
+/// How long a ticket key may be used, in seconds: no experiment lasts longer.
+const TICKET_KEY_LIFETIME_S: u32 = 10 * 365 * 86_400;
 /// Most open files; fewer where the limit demands it. Connections are half of that.
 const OPEN_FILES: u64 = 32_768;
 
@@ -185,12 +188,23 @@ fn configuration(spec: &ServerSpec, place: Place, user: Option<&WorkerUser>) -> 
             features.push(session_cache("enable"));
         }
         lines.extend(tls_settings(tls, directory)?);
-        if let Some(keys) = Keys::of_run(place.run, tls.ticket_keys)? {
-            lines.push(format!("{TICKET_KEY} = {}", quoted(&keys.write_stek(directory, user)?)?));
+        if let Some(key) = ticket_keys::of_run(place.run, tls.ticket_keys)?.first() {
+            // Read again as the worker user.
+            create_for_workers(&directory.join(KEYS_FILE), user, &stek(key))?;
+            lines.push(format!("{TICKET_KEY} = {}", own(KEYS_FILE)?));
         }
     }
     lines.push(format!("{FEATURES} = ( {} )", features.join(", ")));
     Ok(lines.join("\n") + "\n")
+}
+
+/// A ticket key behind version 0, begin and end of its use, as native 32-bit integers.
+fn stek(key: &Key) -> Vec<u8> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = u32::try_from(now).unwrap_or(u32::MAX - TICKET_KEY_LIFETIME_S);
+    // Already in use at the time of writing, whichever way clocks are rounded.
+    let words = [0, now - 60, now + TICKET_KEY_LIFETIME_S];
+    words.into_iter().flat_map(u32::to_ne_bytes).chain(*key).collect()
 }
 
 /// lighttpd keeps its numbers in 16 bits. Version 1.4.79 refuses larger ones, 1.4.69 takes what is left of them. So a connection ends after
@@ -265,6 +279,12 @@ fn quoted(path: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ticket_key_stands_behind_three_numbers() {
+        let written = stek(&[7; 80]);
+        assert_eq!((written.len(), &written[..4], &written[12..]), (92, &[0; 4][..], &[7; 80][..]));
+    }
 
     #[test]
     fn numbers_fit_16_bits() {

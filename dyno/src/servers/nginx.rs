@@ -14,9 +14,11 @@ use super::driver::Driver;
 use super::programs::Package;
 use super::reload::Reload;
 use super::session_log::SessionLog;
-use super::ticket_keys::Keys;
-use super::worker_user::{WorkerUser, require_readable, worker_user};
-use super::{Place, Prepared, SESSION_LOG_FILE, ServerName, ServerSpec, ServerTls, SessionCache, TicketKeys, protocol};
+use super::worker_user::{WorkerUser, create_for_workers, require_readable, worker_user};
+use super::{
+    Place, Prepared, SESSION_LOG_FILE, ServerName, ServerSpec, ServerTls, SessionCache, TicketKeys, protocol,
+    ticket_keys,
+};
 
 /// The error log, in the instance's directory.
 pub const ERROR_LOG_FILE: &str = "error.log";
@@ -242,10 +244,10 @@ fn tls_directives(tls: &ServerTls, place: Place) -> Result<Vec<String>> {
     directives.extend(tls.cipher_list().map(|list| suites(Version::Tls12, &list)));
     directives.extend(tls.ciphersuites().map(|list| suites(Version::Tls13, &list)));
     directives.extend(tls.groups_list().map(|list| format!("ssl_ecdh_curve {list}")));
-    if let Some(keys) = Keys::of_run(place.run, tls.ticket_keys)? {
-        for path in keys.write_each(place.own)? {
-            directives.push(format!("{TICKET_KEY} {}", quoted(&path)?));
-        }
+    for (number, key) in ticket_keys::of_run(place.run, tls.ticket_keys)?.iter().enumerate() {
+        let path = place.own.join(format!("ticket-key-{number}"));
+        create_for_workers(&path, None, key)?;
+        directives.push(format!("{TICKET_KEY} {}", quoted(&path)?));
     }
     if tls.early_data {
         directives.push(EARLY_DATA.to_owned());
