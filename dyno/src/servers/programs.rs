@@ -41,7 +41,8 @@ impl Package {
                 None => ", which starts no service".to_owned(),
             };
             format!(
-                "{} was not found in PATH, /usr/sbin or /usr/local/sbin; install it (Debian: `apt-get install {}`{service}){otherwise}",
+                "{} was not found in PATH, /usr/sbin or /usr/local/sbin; install it (Debian: `apt-get install \
+                 {}`{service}){otherwise}",
                 self.title, self.debian
             )
         });
@@ -88,8 +89,8 @@ mod tests {
         let told = |package: Package| format!("{:#}", package.require(" or wait").unwrap_err());
         assert_eq!(
             told(package),
-            "Server was not found in PATH, /usr/sbin or /usr/local/sbin; install it (Debian: `apt-get install server server-tls`; its \
-             service need not run: `systemctl disable --now serverd`) or wait"
+            "Server was not found in PATH, /usr/sbin or /usr/local/sbin; install it (Debian: `apt-get install \
+             server server-tls`; its service need not run: `systemctl disable --now serverd`) or wait"
         );
         assert!(told(Package { service: None, ..package }).contains("server-tls`, which starts no service)"));
     }

@@ -20,8 +20,9 @@ const KEYS: usize = 3;
 /// In the directory of the run, and of servers that take a single file.
 pub const KEYS_FILE: &str = "ticket-keys";
 
-/// The keys for a server of the run in this directory, made if there are none yet: the one that encrypts first, the others only decrypt. None
-/// where the server draws its own. A rotating server encrypts with a newer key than one with shared keys, whose tickets it still takes.
+/// The keys for a server of the run in this directory, made if there are none yet: the first encrypts, the others only
+/// decrypt. The list is empty where the server draws its own. A rotating server encrypts with a newer key than one with
+/// shared keys, whose tickets it still takes.
 pub fn of_run(run: &Path, wanted: TicketKeys) -> Result<Vec<Key>> {
     if wanted == TicketKeys::Own {
         return Ok(Vec::new());
