@@ -56,7 +56,7 @@ impl Stand {
             Ok(()) => eventually("it is mapped in every worker", || {
                 servers::require_mapped(&self.server.worker_pids(), self.injection.library_path()).is_ok()
             }),
-            Err(error) => assert!(self.name.starts_with("BuiltIn"), "{}: {error:#}", self.name),
+            Err(error) => assert!(self.name.starts_with("Builtin"), "{}: {error:#}", self.name),
         }
     }
 
