@@ -12,15 +12,6 @@ use tlsdyno::servers::launch::set_own_executable;
 
 use crate::tlsdyno::{build, workspace};
 
-const SERVERS: [ServerName; 6] = [
-    ServerName::Builtin,
-    ServerName::Nginx,
-    ServerName::ApacheEvent,
-    ServerName::ApachePrefork,
-    ServerName::Haproxy,
-    ServerName::Lighttpd,
-];
-
 /// What the matrix has.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -40,7 +31,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     set_own_executable(&build()?);
     let names = &arguments.servers;
     let wanted = |server: &ServerName| names.is_empty() || names.iter().any(|name| name == server.name());
-    let servers: Vec<ServerName> = SERVERS.into_iter().filter(wanted).collect();
+    let servers: Vec<ServerName> = ServerName::configured().iter().copied().filter(wanted).collect();
     let page = page(&servers).context("the matrix could not be made")?;
     if arguments.print {
         print!("{page}");

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::ValueEnum;
 use tlsdyno_tls::Stage;
 
 use crate::exit::{Exit, OrExit};
@@ -11,43 +10,12 @@ use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
 use crate::model::{Experiment, Load, Measure, Server, ServerName, SessionCache, TicketKeys, Tls};
 use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
-/// Server drivers selectable by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ServerChoice {
-    /// tlsdyno's own server on the system's OpenSSL
-    Builtin,
-    /// the installed nginx with a generated minimal configuration
-    Nginx,
-    /// the installed Apache with mod_ssl and the event MPM, likewise
-    Apache,
-    /// the same with the prefork MPM
-    ApachePrefork,
-    /// the installed HAProxy, ending TLS in front of a plain server of ours
-    Haproxy,
-    /// the installed lighttpd with mod_openssl, with a generated minimal configuration
-    Lighttpd,
-}
-
-impl ServerChoice {
-    /// The driver.
-    pub fn name(self) -> ServerName {
-        match self {
-            ServerChoice::Builtin => ServerName::Builtin,
-            ServerChoice::Nginx => ServerName::Nginx,
-            ServerChoice::Apache => ServerName::ApacheEvent,
-            ServerChoice::ApachePrefork => ServerName::ApachePrefork,
-            ServerChoice::Haproxy => ServerName::Haproxy,
-            ServerChoice::Lighttpd => ServerName::Lighttpd,
-        }
-    }
-}
-
 /// The main job: what each TLS component costs a real server, each with its confidence interval
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// Server under test
-    #[arg(long, value_enum, default_value_t = ServerChoice::Builtin, help_heading = "Server")]
-    server: ServerChoice,
+    #[arg(long, value_enum, default_value_t = ServerName::Builtin, help_heading = "Server")]
+    server: ServerName,
     /// Your own server and configuration: a command line that stays in the foreground; {port} {plain_port} {docroot}
     /// {dir} {certificate} {key} are filled in, also in files that it names (as copies: write absolute paths there)
     #[arg(long, value_name = "COMMAND", requires = "address", conflicts_with = "server", help_heading = "Server")]
@@ -204,7 +172,7 @@ impl Args {
     }
 
     fn server_model(&self) -> Server {
-        let kind = if self.server_command.is_some() { ServerName::Command } else { self.server.name() };
+        let kind = if self.server_command.is_some() { ServerName::Command } else { self.server };
         Server {
             kind,
             command: self.server_command.clone(),

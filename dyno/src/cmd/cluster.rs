@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
-use super::ablate::{ServerChoice, percent};
+use super::ablate::percent;
 use super::run::{OutputArgs, perform_cluster};
 use crate::exit::{Exit, OrExit};
 use crate::model::cluster::{Cluster, ClusterExperiment, Sharing, Traffic};
 use crate::model::workload::WorkloadSpec;
-use crate::model::{Measure, Policy, SessionCache, Tls};
+use crate::model::{Measure, Policy, ServerName, SessionCache, Tls};
 use crate::run::files;
 use crate::run::files::AnyExperiment;
 use crate::trace::flags::WorkloadChoice;
@@ -42,8 +42,8 @@ pub struct Args {
     config: Option<PathBuf>,
 
     /// The servers behind the dispatchers
-    #[arg(long, value_enum, default_value_t = ServerChoice::Nginx, help_heading = "Cluster")]
-    server: ServerChoice,
+    #[arg(long, value_enum, default_value_t = ServerName::Nginx, help_heading = "Cluster")]
+    server: ServerName,
     /// How many of them
     #[arg(long, value_name = "N", default_value_t = Cluster::default().backends, help_heading = "Cluster")]
     backends: u32,
@@ -202,7 +202,7 @@ impl Args {
         ClusterExperiment {
             question,
             cluster: Cluster {
-                server: self.server.name(),
+                server: self.server,
                 backends: self.backends,
                 backend_cpus: self.backend_cpus,
                 plain: self.plain,

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::ablate::ServerChoice;
 use crate::exit::{self, Exit, OrExit};
 use crate::foreign::visible;
 use crate::model::cluster::ClusterExperiment;
@@ -40,7 +39,7 @@ pub struct Args {
     time: Option<f64>,
     /// Server under test, instead of the file's
     #[arg(long, value_enum)]
-    server: Option<ServerChoice>,
+    server: Option<ServerName>,
     /// Certificate, instead of the file's: rsa-2048, rsa-3072, rsa-4096, p-256, p-384
     #[arg(long, value_name = "TYPE")]
     cert: Option<String>,
@@ -87,7 +86,7 @@ fn run_server(mut experiment: Experiment, file: &Path, args: &Args) -> Result<Ex
             "{} measures a server command of its own; leave --server out",
             file.display()
         );
-        experiment.server.kind = server.name();
+        experiment.server.kind = server;
     }
     change(&mut experiment.measure, &mut experiment.tls, args);
     experiment.check().or_exit(Exit::Usage)?;
@@ -96,7 +95,7 @@ fn run_server(mut experiment: Experiment, file: &Path, args: &Args) -> Result<Ex
 }
 
 fn run_cluster(mut experiment: ClusterExperiment, args: &Args) -> Result<Exit> {
-    experiment.cluster.server = args.server.map_or(experiment.cluster.server, ServerChoice::name);
+    experiment.cluster.server = args.server.unwrap_or(experiment.cluster.server);
     change(&mut experiment.measure, &mut experiment.tls, args);
     perform_cluster(&experiment, &args.output)
 }

@@ -1,5 +1,6 @@
 //! The server under test.
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// The server under test.
@@ -23,31 +24,32 @@ pub struct Server {
     pub allow_insecure_listen: bool,
 }
 
-/// A server driver by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// A server by name. What it can do and how it is started stands in its driver (`servers/`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum ServerName {
-    /// `tlsdyno serve`.
+    /// tlsdyno's own server on the system's OpenSSL
     #[default]
     Builtin,
-    /// The distribution's nginx with a generated configuration.
+    /// the installed nginx with a generated minimal configuration
     Nginx,
-    /// The distribution's Apache with mod_ssl and the event MPM.
+    /// the installed Apache with mod_ssl and the event MPM, likewise
     #[serde(rename = "apache")]
+    #[value(name = "apache")]
     ApacheEvent,
-    /// The same with the prefork MPM.
-    #[serde(rename = "apache-prefork")]
+    /// the same with the prefork MPM
     ApachePrefork,
-    /// HAProxy, ending TLS in front of a plain server of ours.
+    /// the installed HAProxy, ending TLS in front of a plain server of ours
     Haproxy,
-    /// The distribution's lighttpd with mod_openssl.
+    /// the installed lighttpd with mod_openssl, with a generated minimal configuration
     Lighttpd,
-    /// The user's own command line.
+    /// The user's own command line. `--server-command` chooses it on the command line.
+    #[value(skip)]
     Command,
 }
 
 impl ServerName {
-    /// The name in experiments and reports.
+    /// The name in experiments, reports and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             ServerName::Builtin => "builtin",
@@ -57,6 +59,25 @@ impl ServerName {
             ServerName::Haproxy => "haproxy",
             ServerName::Lighttpd => "lighttpd",
             ServerName::Command => "command",
+        }
+    }
+
+    /// All that tlsdyno configures: every server but a user's own command.
+    pub fn configured() -> &'static [ServerName] {
+        Self::value_variants()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_same_everywhere() {
+        for server in ServerName::configured().iter().chain([&ServerName::Command]) {
+            assert_eq!(serde_json::to_value(server).unwrap(), server.name());
+            let flag = server.to_possible_value();
+            assert_eq!(flag.as_ref().map_or("command", |flag| flag.get_name()), server.name());
         }
     }
 }

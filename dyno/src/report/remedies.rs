@@ -3,7 +3,7 @@
 use super::sections::{self, Item, Section};
 use super::text::{capitalised, ratio_gain, ratio_times};
 use crate::model::{ConfigurationModel, Experiment};
-use crate::servers::directives;
+use crate::servers::directives::{self, Setting};
 use crate::stats::answers::{Direction, RemedyAnswer};
 use crate::stats::{Ratio, Summary};
 use crate::store::Record;
@@ -24,21 +24,26 @@ fn changed_lines(experiment: &Experiment, before: &ConfigurationModel, after: &C
     let server = experiment.server.kind;
     let (old, new) = (before.tls.applied(&experiment.tls), after.tls.applied(&experiment.tls));
     let mut lines = Vec::new();
-    let mut changed = |is: bool, more: Vec<String>| lines.extend(if is { more } else { Vec::new() });
-    changed(old.version != new.version, directives::version(server, &new.version));
-    changed(old.suite != new.suite, directives::suite(server, &new));
-    changed(old.certificate != new.certificate, directives::certificate(server, &new.certificate));
-    changed(old.session_cache != new.session_cache, directives::session_cache(server, new.session_cache));
-    changed(old.tickets != new.tickets, directives::tickets(server, new.tickets));
-    changed(old.ticket_keys != new.ticket_keys, directives::ticket_keys(server, new.ticket_keys));
-    changed(old.early_data != new.early_data && new.early_data, directives::early_data(server));
+    let mut changed =
+        |is: bool, setting| lines.extend(is.then(|| directives::lines(server, setting)).into_iter().flatten());
+    if let Ok(version) = new.version() {
+        changed(old.version != new.version, Setting::Version(version));
+        if let Some(suite) = &new.suite {
+            changed(old.suite != new.suite, Setting::Suite(version, suite));
+        }
+    }
+    changed(old.certificate != new.certificate, Setting::Certificate(&new.certificate));
+    changed(old.session_cache != new.session_cache, Setting::SessionCache(new.session_cache));
+    changed(old.tickets != new.tickets, Setting::Tickets(new.tickets));
+    changed(old.ticket_keys != new.ticket_keys, Setting::TicketKeys(new.ticket_keys));
+    changed(old.early_data != new.early_data && new.early_data, Setting::EarlyData);
     let count = |model: &ConfigurationModel| model.processors.unwrap_or_default().count;
-    changed(count(before) != count(after), directives::processors(server, count(after)));
+    changed(count(before) != count(after), Setting::Processors(count(after)));
     if let Some(accelerator) = after.accelerator.as_ref().filter(|_| before.accelerator != after.accelerator) {
-        changed(true, directives::accelerator(server, accelerator));
+        changed(true, Setting::Accelerator { asynchronous: accelerator.asynchronous });
     }
     let plain_data = |model: &ConfigurationModel| model.noop.iter().any(|stage| stage == "marshalling");
-    changed(plain_data(after) && !plain_data(before), directives::kernel_tls(server));
+    changed(plain_data(after) && !plain_data(before), Setting::KernelTls);
     lines
 }
 

@@ -16,7 +16,7 @@ use tlsdyno_tls::{Effort, Stage, StageSet, Suite, Version};
 use crate::model::workload::WorkloadSpec;
 use crate::model::{CertificateKind, ConfigurationModel, Experiment, ServerName, Tls};
 use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
-use crate::servers::{Wanted, listening};
+use crate::servers::{Wanted, driver, having, listening};
 use configuration::{check_combination, check_hardware, setting};
 
 impl Experiment {
@@ -88,7 +88,7 @@ impl Experiment {
             early_data: tls.early_data,
             tls13: tls.version()? == Version::Tls13,
         };
-        wanted.refuse_unable(&self.server_kind(), workers)
+        wanted.refuse_unable(self.server.kind, workers)
     }
 
     fn check_server(&self) -> Result<()> {
@@ -198,8 +198,9 @@ impl Experiment {
             );
             ensure!(
                 configuration.accelerator.as_ref().is_none_or(|accelerator| !accelerator.asynchronous)
-                    || matches!(self.server.kind, ServerName::Haproxy | ServerName::Command),
-                "configuration `{name}`: only haproxy goes on while an accelerator works; leave `asynchronous` out, or choose --server haproxy"
+                    || driver(self.server.kind).capabilities().is_none_or(|able| able.asynchronous),
+                "configuration `{name}`: only {able} goes on while an accelerator works; leave `asynchronous` out, or choose --server {able}",
+                able = having(|able| able.asynchronous)
             );
             self.check_repeat(configuration)?;
             for other in &self.configurations[..index] {

@@ -21,7 +21,7 @@ use crate::exit::{Exit, OrExit};
 use crate::model::job::{ConnectionsSpec, Job, TargetLoad, TargetSpec};
 use crate::model::{ConfigurationModel, Experiment, Load, ServerName, Tls};
 use crate::native::{self, Handed, Injection, ShimInjection, ShimSettings};
-use crate::servers::{self, Instance, RunDirectory, ServerKind, ServerSpec};
+use crate::servers::{self, Instance, RunDirectory, ServerSpec};
 use crate::trace::{self, Site};
 
 /// All configurations of an experiment, ready to be measured.
@@ -71,7 +71,7 @@ impl Rig {
             Rig { site, stands: Vec::new(), cpus, take_turns: false, credentials, recordings: Vec::new(), directory };
         for (index, model) in experiment.configurations.iter().enumerate() {
             let stand = rig.stand(experiment, index, model, &docroot)?;
-            rig.take_turns |= has_fixed_port(&stand.spec);
+            rig.take_turns |= stand.spec.has_fixed_port();
             rig.stands.push(stand);
         }
         Ok(rig)
@@ -108,7 +108,8 @@ impl Rig {
         let plain = model.plain_http && experiment.server.kind != ServerName::Command;
         let companion = self.cpus.companion(&placement.server, &cpus::allowed());
         let spec = ServerSpec {
-            kind: experiment.server_kind(),
+            kind: experiment.server.kind,
+            command: (experiment.server.kind == ServerName::Command).then(|| experiment.command_spec()),
             tls: if plain { None } else { Some(self.credentials(&tls).server_tls(&tls)?) },
             docroot: docroot.to_owned(),
             cpus: placement.server.clone(),
@@ -330,7 +331,7 @@ impl Rig {
 
     /// Whether the server of a configuration is the built-in one.
     pub fn is_built_in(&self, index: usize) -> bool {
-        self.stands[index].spec.kind == ServerKind::BuiltIn
+        self.stands[index].spec.kind == ServerName::Builtin
     }
 
     /// The files of the workload.
@@ -352,10 +353,6 @@ fn stop_all(servers: Vec<Instance>) {
             scope.spawn(|| server.stop().ok());
         }
     });
-}
-
-fn has_fixed_port(spec: &ServerSpec) -> bool {
-    matches!(&spec.kind, ServerKind::Command(command) if command.has_fixed_port())
 }
 
 fn connections(load: &Load) -> ConnectionsSpec {

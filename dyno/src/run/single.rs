@@ -23,8 +23,9 @@ use super::schedule::{Piece, Schedule, drop_too_long, order_of_round, pieces, sc
 use super::verify::{Achieved, unsaturated_warning};
 use crate::exit::{Exit, OrExit, code_of};
 use crate::interrupt;
-use crate::model::{Experiment, ServerName};
+use crate::model::Experiment;
 use crate::random::SplitMix64;
+use crate::servers::driver;
 use crate::store::{Journal, Kind, Record, Warning};
 
 /// Where the details of a log's troubles are.
@@ -315,10 +316,9 @@ impl Session<'_> {
 
 /// Servers of one configuration in a stock.
 fn stock_size(experiment: &Experiment) -> u32 {
-    let most = match experiment.server.kind {
-        ServerName::ApachePrefork => STOCK_MAX_OF_MANY_PROCESSES,
-        _ => STOCK_MAX,
-    };
+    let able = driver(experiment.server.kind).capabilities();
+    let many_processes = able.is_some_and(|able| able.process_per_connection);
+    let most = if many_processes { STOCK_MAX_OF_MANY_PROCESSES } else { STOCK_MAX };
     experiment.measure.rounds.unwrap_or(most).min(most)
 }
 

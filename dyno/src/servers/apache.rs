@@ -9,19 +9,26 @@ use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 use tlsdyno_tls::Version;
 
+use super::cache_server;
+use super::capabilities::{Capabilities, OWN_AND_SHARED};
+use super::directives::{SITE_CHAIN, SITE_KEY, SITE_TICKET_KEY, Setting, openssl_provider, owned};
+use super::driver::Driver;
+use super::programs::{self, Package};
 use super::reload::Reload;
 use super::session_log::SessionLog;
-use super::ticket_keys::Keys;
-use super::worker_user::{WorkerUser, require_readable, worker_user};
-use super::{Companion, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, programs};
+use super::ticket_keys::{self, KEYS_FILE};
+use super::worker_user::{WorkerUser, create_for_workers, require_readable, worker_user};
+use super::{Companion, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, protocol};
 use crate::exit::{Exit, OrExit};
-use crate::model::SessionCache;
+use crate::model::{ServerName, SessionCache, TicketKeys};
 
 /// The error log, in the instance's directory.
 const ERROR_LOG_FILE: &str = "error.log";
 const CONFIG_FILE: &str = "apache.conf";
-/// The program: Debian's name, then everybody else's.
-const PROGRAMS: [&str; 2] = ["apache2", "httpd"];
+/// Directives that both experiments and remedies have.
+const CERTIFICATE: &str = "SSLCertificateFile";
+const CERTIFICATE_KEY: &str = "SSLCertificateKeyFile";
+const TICKET_KEY: &str = "SSLSessionTicketKeyFile";
 /// Where modules are installed.
 const MODULE_DIRECTORIES: [&str; 5] = [
     "/usr/lib/apache2/modules",
@@ -39,9 +46,12 @@ const SPARE_PROCESSES: u32 = 16;
 /// Of shared memory, for about 40,000 sessions like nginx's 10 MB.
 const CACHE_BYTES: u32 = 10 << 20;
 
+/// Name, HMAC key and AES-128 key.
+const TICKET_KEY_BYTES: usize = 48;
+
 /// Which multi-processing module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mpm {
+pub enum Mpm {
     /// Processes with threads, and a listener thread that holds idle connections.
     Event,
     /// A process for each connection.
@@ -65,15 +75,101 @@ impl Mpm {
     }
 }
 
+const PACKAGE: Package = Package {
+    title: "Apache (apache2 or httpd)",
+    programs: &["apache2", "httpd"],
+    version: &["-v"],
+    debian: "apache2-bin",
+    service: None,
+};
+
+const EVENT: Capabilities = Capabilities {
+    name: "apache",
+    session_caches: &[
+        SessionCache::Off,
+        SessionCache::Shared,
+        SessionCache::Dbm,
+        SessionCache::Memcached,
+        SessionCache::Redis,
+    ],
+    workers_share_sessions: true,
+    ticket_keys: OWN_AND_SHARED,
+    early_data: false,
+    asynchronous: false,
+    process_per_connection: false,
+};
+
+const PREFORK: Capabilities = Capabilities { process_per_connection: true, ..EVENT };
+
+/// The Apache that is installed, with one of its multi-processing modules.
+#[derive(Debug)]
+pub struct Apache(pub(super) Mpm);
+
+impl Driver for Apache {
+    fn server(&self) -> ServerName {
+        match self.0 {
+            Mpm::Event => ServerName::ApacheEvent,
+            Mpm::Prefork => ServerName::ApachePrefork,
+        }
+    }
+
+    fn package(&self) -> Option<&'static Package> {
+        Some(&PACKAGE)
+    }
+
+    fn capabilities(&self) -> Option<&'static Capabilities> {
+        Some(match self.0 {
+            Mpm::Event => &EVENT,
+            Mpm::Prefork => &PREFORK,
+        })
+    }
+
+    /// Its levels stand behind the module's name.
+    fn alarms(&self) -> &'static [&'static str] {
+        &[":crit]", ":alert]", ":emerg]", "exit signal"]
+    }
+
+    fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
+        prepare(spec, self.0, place, cache_server::beside(spec, place.run)?)
+    }
+
+    fn lines(&self, setting: Setting) -> Vec<String> {
+        match setting {
+            Setting::Version(version) => vec![protocols(&[version])],
+            Setting::Suite(version, name) => vec![suites(version, name)],
+            Setting::Certificate(_) => {
+                vec![format!("{CERTIFICATE} {SITE_CHAIN}"), format!("{CERTIFICATE_KEY} {SITE_KEY}")]
+            }
+            Setting::SessionCache(cache) => vec![format!(
+                "SSLSessionCache {}",
+                match cache {
+                    SessionCache::Off => "none",
+                    SessionCache::Dbm => "dbm:/run/apache2/ssl_sessions",
+                    SessionCache::Memcached => "memcache:localhost:11211",
+                    SessionCache::Redis => "redis:localhost:6379",
+                    _ => "shmcb:/run/apache2/ssl_sessions(512000)",
+                }
+            )],
+            Setting::Tickets(on) => vec![tickets(on)],
+            Setting::TicketKeys(TicketKeys::Own) => Vec::new(),
+            // Apache has no comments behind directives.
+            Setting::TicketKeys(_) => vec!["# openssl rand 48".to_owned(), format!("{TICKET_KEY} {SITE_TICKET_KEY}")],
+            Setting::EarlyData => owned(&["# mod_ssl takes no early data"]),
+            Setting::Processors(count) => vec![match self.0 {
+                Mpm::Event => format!("# the event MPM uses all CPUs: at least ServerLimit {count}"),
+                Mpm::Prefork => format!("# prefork uses all CPUs: MaxRequestWorkers well above {count}"),
+            }],
+            Setting::Accelerator { .. } => openssl_provider(),
+            Setting::KernelTls => Vec::new(),
+        }
+    }
+}
+
 /// Writes the configuration and says how to start it. `cache`: the server of its own that keeps its sessions, where they are kept in one.
-pub(super) fn prepare(spec: &ServerSpec, mpm: Mpm, place: Place, cache: Option<Companion>) -> Result<Prepared> {
+fn prepare(spec: &ServerSpec, mpm: Mpm, place: Place, cache: Option<Companion>) -> Result<Prepared> {
     let cache_address = spec.session_server.or(cache.as_ref().map(|cache| cache.instance.address()));
     let directory = place.own;
-    let program = PROGRAMS.iter().find_map(|name| programs::find(name)).context(
-        "Apache (apache2 or httpd) was not found in PATH, /usr/sbin or /usr/local/sbin; install it (Debian: `apt-get install apache2-bin`, \
-         which starts no service)",
-    );
-    let program = program.or_exit(Exit::Environment)?;
+    let program = PACKAGE.require("")?;
     let user = worker_user()?;
     if let Some(user) = &user {
         require_readable(&spec.docroot, user)?;
@@ -248,22 +344,23 @@ fn process_directives(spec: &ServerSpec, mpm: Mpm) -> Vec<String> {
 }
 
 fn tls_directives(tls: &ServerTls, place: Place, cache: Option<SocketAddr>) -> Result<Vec<String>> {
-    let versions: Vec<&str> = tls.versions().iter().map(|version| protocol(*version)).collect();
     let mut lines = vec![
         "SSLEngine on".to_owned(),
-        format!("SSLCertificateFile {}", quoted(&tls.certificate.chain)?),
-        format!("SSLCertificateKeyFile {}", quoted(&tls.certificate.key)?),
-        format!("SSLProtocol -all {}", versions.join(" ")),
+        format!("{CERTIFICATE} {}", quoted(&tls.certificate.chain)?),
+        format!("{CERTIFICATE_KEY} {}", quoted(&tls.certificate.key)?),
+        protocols(&tls.versions()),
         "SSLHonorCipherOrder on".to_owned(),
         format!("SSLSessionCache {}", session_cache(tls.session_cache, place.own, cache)?),
         "SSLSessionCacheTimeout 3600".to_owned(),
-        format!("SSLSessionTickets {}", if tls.tickets { "on" } else { "off" }),
+        tickets(tls.tickets),
     ];
-    lines.extend(tls.cipher_list().map(|list| format!("SSLCipherSuite {list}")));
-    lines.extend(tls.ciphersuites().map(|list| format!("SSLCipherSuite TLSv1.3 {list}")));
+    lines.extend(tls.cipher_list().map(|list| suites(Version::Tls12, &list)));
+    lines.extend(tls.ciphersuites().map(|list| suites(Version::Tls13, &list)));
     lines.extend(tls.groups_list().map(|list| format!("SSLOpenSSLConfCmd Groups {list}")));
-    if let Some(keys) = Keys::of_run(place.run, tls.ticket_keys)? {
-        lines.push(format!("SSLSessionTicketKeyFile {}", quoted(&keys.write_short(place.own)?)?));
+    if let Some(key) = ticket_keys::of_run(place.run, tls.ticket_keys)?.first() {
+        let path = place.own.join(KEYS_FILE);
+        create_for_workers(&path, None, &key[..TICKET_KEY_BYTES])?;
+        lines.push(format!("{TICKET_KEY} {}", quoted(&path)?));
     }
     if !tls.encrypt_then_mac {
         lines.push("SSLOpenSSLConfCmd Options -EncryptThenMac".to_owned());
@@ -271,11 +368,20 @@ fn tls_directives(tls: &ServerTls, place: Place, cache: Option<SocketAddr>) -> R
     Ok(lines)
 }
 
-fn protocol(version: Version) -> &'static str {
+fn protocols(versions: &[Version]) -> String {
+    let names: Vec<String> = versions.iter().map(|version| format!("+{}", protocol(*version))).collect();
+    format!("SSLProtocol -all {}", names.join(" "))
+}
+
+fn suites(version: Version, list: &str) -> String {
     match version {
-        Version::Tls12 => "+TLSv1.2",
-        Version::Tls13 => "+TLSv1.3",
+        Version::Tls12 => format!("SSLCipherSuite {list}"),
+        Version::Tls13 => format!("SSLCipherSuite TLSv1.3 {list}"),
     }
+}
+
+fn tickets(on: bool) -> String {
+    format!("SSLSessionTickets {}", if on { "on" } else { "off" })
 }
 
 /// A path as an argument.

@@ -2,13 +2,66 @@
 
 use anyhow::Result;
 
+use super::capabilities::Capabilities;
+use super::directives::{Setting, openssl_provider, owned};
+use super::driver::Driver;
 use super::launch::own_executable;
 use super::session_log::SessionLog;
 use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec};
-use crate::model::SessionCache;
+use crate::model::{ServerName, SessionCache, TicketKeys};
+
+const CAPABILITIES: Capabilities = Capabilities {
+    name: "builtin",
+    session_caches: &[SessionCache::Off, SessionCache::Shared],
+    workers_share_sessions: true,
+    ticket_keys: &[TicketKeys::Own],
+    early_data: true,
+    asynchronous: false,
+    process_per_connection: false,
+};
+
+/// `tlsdyno serve`.
+#[derive(Debug)]
+pub struct BuiltIn;
+
+impl Driver for BuiltIn {
+    fn server(&self) -> ServerName {
+        ServerName::Builtin
+    }
+
+    fn capabilities(&self) -> Option<&'static Capabilities> {
+        Some(&CAPABILITIES)
+    }
+
+    /// What Rust says.
+    fn alarms(&self) -> &'static [&'static str] {
+        &["panicked at"]
+    }
+
+    fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
+        prepare(spec, place)
+    }
+
+    fn lines(&self, setting: Setting) -> Vec<String> {
+        let serve = |options: &str| vec![format!("tlsdyno serve {options}")];
+        match setting {
+            Setting::Version(version) => serve(&format!("--tls {version}")),
+            Setting::Suite(_, name) => serve(&format!("--suite {name}")),
+            Setting::Certificate(kind) => serve(&format!("--cert {kind}")),
+            Setting::SessionCache(SessionCache::Off) => serve("--no-session-cache"),
+            Setting::SessionCache(_) => owned(&["tlsdyno serve    # has a session cache"]),
+            Setting::Tickets(true) => owned(&["tlsdyno serve    # issues tickets"]),
+            Setting::Tickets(false) => serve("--no-tickets"),
+            Setting::EarlyData => serve("--early-data"),
+            Setting::Processors(count) => serve(&format!("--workers {count}")),
+            Setting::Accelerator { .. } => openssl_provider(),
+            Setting::TicketKeys(_) | Setting::KernelTls => Vec::new(),
+        }
+    }
+}
 
 /// Says how to start it.
-pub(super) fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
+fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
     let Place { own: directory, port, .. } = place;
     let mut arguments: Vec<std::ffi::OsString> = vec!["serve".into(), "--docroot".into(), spec.docroot.clone().into()];
     let mut option = |name: &str, value: std::ffi::OsString| arguments.extend([name.into(), value]);

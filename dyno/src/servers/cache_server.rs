@@ -5,24 +5,41 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::instance::{Ports, on_free_ports, start_prepared};
+use super::programs::Package;
 use super::worker_user::worker_user;
-use super::{Prepared, programs};
-use crate::exit::{Exit, OrExit};
-use crate::model::SessionCache;
+use super::{Companion, Instance, Prepared, ServerSpec, programs};
+use crate::model::{ServerName, SessionCache};
 
 /// Most connections: a process of Apache's prefork MPM has its own.
 const CONNECTIONS_MAX: u32 = 4_096;
 
+const MEMCACHED: Package = Package {
+    title: "memcached",
+    programs: &["memcached"],
+    version: &["-V"],
+    debian: "memcached",
+    service: Some("memcached"),
+};
+
+const REDIS: Package = Package {
+    title: "redis-server",
+    programs: &["redis-server"],
+    version: &["--version"],
+    debian: "redis-server",
+    service: Some("redis-server"),
+};
+
 /// Which program keeps the sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CacheServer {
+enum CacheServer {
     Memcached,
     Redis,
 }
 
 impl CacheServer {
     /// The one that this cache needs, if it needs one.
-    pub(super) const fn of(cache: SessionCache) -> Option<CacheServer> {
+    const fn of(cache: SessionCache) -> Option<CacheServer> {
         match cache {
             SessionCache::Memcached => Some(CacheServer::Memcached),
             SessionCache::Redis => Some(CacheServer::Redis),
@@ -30,38 +47,53 @@ impl CacheServer {
         }
     }
 
-    /// Its name for people, which is also that of Debian's package.
-    pub(super) const fn name(self) -> &'static str {
+    const fn package(self) -> &'static Package {
         match self {
-            CacheServer::Memcached => "memcached",
-            CacheServer::Redis => "redis-server",
+            CacheServer::Memcached => &MEMCACHED,
+            CacheServer::Redis => &REDIS,
         }
     }
 
     /// Says how to start it on `port`.
-    pub(super) fn prepare(self, directory: &Path, port: u16) -> Result<Prepared> {
-        let name = self.name();
-        let program = programs::find(name).with_context(|| {
-            format!(
-                "{name} was not found in PATH, /usr/sbin or /usr/local/sbin; install it (Debian: `apt-get install {name}`; its service \
-                 need not run: `systemctl disable --now {name}`)"
-            )
-        });
-        let program = program.or_exit(Exit::Environment)?;
+    fn prepare(self, directory: &Path, port: u16) -> Result<Prepared> {
+        let package = self.package();
+        let (name, program) = (package.title, package.require("")?);
         let words = match self {
             CacheServer::Memcached => memcached(port)?,
             CacheServer::Redis => redis(directory, port),
         };
-        let version = match self {
-            CacheServer::Memcached => programs::output_of(&program, &["-V"]),
-            CacheServer::Redis => programs::output_of(&program, &["--version"]),
-        };
+        let version = programs::output_of(&program, package.version);
         Ok(Prepared {
             config: format!("{name} {}", words.join(" ")),
             version: version.lines().next().unwrap_or(name).to_owned(),
             ..Prepared::new(program, words.into_iter().map(Into::into).collect())
         })
     }
+}
+
+/// The server of its own that keeps the sessions of a server, where they are kept in one and it shares none.
+pub(super) fn beside(spec: &ServerSpec, run: &Path) -> Result<Option<Companion>> {
+    let cache = spec.tls.as_ref().map_or(SessionCache::Off, |tls| tls.session_cache);
+    if spec.session_server.is_some() {
+        return Ok(None);
+    }
+    let name = CacheServer::of(cache).map_or("", |server| server.package().title);
+    let started = start_session_server(cache, spec.companion_cpu, run)?;
+    Ok(started.map(|instance| Companion { name, instance }))
+}
+
+/// Starts the server that keeps sessions in this way, in a directory of its own inside `run`; `None` where none is needed.
+///
+/// # Errors
+/// Its program is missing (with the remedy), or it does not start.
+pub fn start_session_server(cache: SessionCache, cpu: Option<usize>, run: &Path) -> Result<Option<Instance>> {
+    let Some(server) = CacheServer::of(cache) else { return Ok(None) };
+    // Of the specification only the processor counts here.
+    let plain = ServerSpec { cpus: cpu.into_iter().collect(), ..ServerSpec::new(ServerName::Builtin, run.to_owned()) };
+    let start =
+        |own: &Path, ports: &Ports| start_prepared(&plain, own, server.prepare(own, ports.port)?, ports.first());
+    let instance = on_free_ports(run, true, start);
+    instance.map(Some).with_context(|| format!("failed to start {} for the sessions", server.package().title))
 }
 
 /// One thread, no UDP. Root must say whom it shall run as.

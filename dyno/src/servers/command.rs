@@ -8,6 +8,48 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+use super::capabilities::Capabilities;
+use super::directives::{Setting, openssl_provider};
+use super::driver::Driver;
+use super::instance::Addresses;
+use super::{Place, Prepared, ServerSpec};
+use crate::model::ServerName;
+
+/// Whatever the user's command line starts.
+#[derive(Debug)]
+pub struct OwnCommand;
+
+impl Driver for OwnCommand {
+    fn server(&self) -> ServerName {
+        ServerName::Command
+    }
+
+    fn capabilities(&self) -> Option<&'static Capabilities> {
+        None
+    }
+
+    fn no_session_log(&self) -> Option<&'static str> {
+        Some("the session log of a user's own server command is not known; drop it or use nginx or the built-in server")
+    }
+
+    /// It may be any server: those of all others are looked for.
+    fn alarms(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
+        let command = spec.command.as_ref().context("a server of kind `command` needs its command line")?;
+        command.prepare(spec, place)
+    }
+
+    fn lines(&self, setting: Setting) -> Vec<String> {
+        match setting {
+            Setting::Accelerator { .. } => openssl_provider(),
+            _ => Vec::new(),
+        }
+    }
+}
+
 /// A server started by a command line of the user.
 ///
 /// The line is split into words as a shell would (quotes, backslashes), but no shell runs: nothing is expanded besides the placeholders
@@ -67,6 +109,39 @@ impl CommandSpec {
             words[template.word] = copy.display().to_string();
         }
         words.iter().map(|word| fill(word, values)).collect()
+    }
+}
+
+impl CommandSpec {
+    fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
+        let path = |path: &Path| path.display().to_string();
+        let mut values = BTreeMap::from([
+            ("port", place.port.to_string()),
+            ("plain_port", place.plain_port.to_string()),
+            ("docroot", path(&spec.docroot)),
+            ("dir", path(place.own)),
+        ]);
+        if let Some(tls) = &spec.tls {
+            values.insert("certificate", path(&tls.certificate.chain));
+            values.insert("key", path(&tls.certificate.key));
+            values.insert("ca", path(&tls.certificate.ca));
+        }
+        let words = self.words(&values)?;
+        let resolved = |template: &str| resolve(&fill(template, &values)?);
+        let addresses = Addresses {
+            address: resolved(&self.address)?,
+            plain: self.plain_address.as_deref().map(resolved).transpose()?,
+        };
+        let mut words = words.into_iter();
+        let program = words.next().unwrap_or_default();
+        Ok(Prepared {
+            version: format!("own command, program {program}"),
+            config: self.command.clone(),
+            addresses: Some(addresses),
+            raise_open_files: false,
+            grace_ms: 5_000,
+            ..Prepared::new(program, words.map(Into::into).collect())
+        })
     }
 }
 

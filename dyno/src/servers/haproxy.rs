@@ -7,15 +7,20 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Signal};
+use tlsdyno_tls::Version;
 
+use super::capabilities::{ALL_KEYS, Capabilities};
+use super::directives::{SITE_TICKET_KEY, Setting};
+use super::driver::Driver;
+use super::instance::start;
 use super::launch::STDOUT_FILE;
+use super::programs::{self, Package};
 use super::reload::Reload;
 use super::session_log::SessionLog;
-use super::ticket_keys::Keys;
+use super::ticket_keys::{self, KEYS_FILE, Key};
 use super::worker_user::{WorkerUser, create_for_workers, worker_user};
-use super::{Companion, Place, Prepared, ServerSpec, ServerTls, programs, protocol};
-use crate::exit::{Exit, OrExit};
-use crate::model::SessionCache;
+use super::{Companion, Place, Prepared, ServerSpec, ServerTls, protocol};
+use crate::model::{ServerName, SessionCache, TicketKeys};
 
 const CONFIG_FILE: &str = "haproxy.cfg";
 /// Chain and key in one file, as HAProxy wants them.
@@ -27,14 +32,118 @@ const OTHER_FILES: u64 = 256;
 /// Sessions in the cache, as nginx's.
 const CACHED_SESSIONS: u32 = 40_000;
 
+/// The program. Its dispatchers need it too.
+pub(super) const PACKAGE: Package =
+    Package { title: "haproxy", programs: &["haproxy"], version: &["-v"], debian: "haproxy", service: Some("haproxy") };
+
+const CAPABILITIES: Capabilities = Capabilities {
+    name: "haproxy",
+    session_caches: &[SessionCache::Off, SessionCache::Shared],
+    workers_share_sessions: true,
+    ticket_keys: ALL_KEYS,
+    early_data: true,
+    asynchronous: true,
+    process_per_connection: false,
+};
+
+/// The HAProxy that is installed.
+#[derive(Debug)]
+pub struct Haproxy;
+
+impl Driver for Haproxy {
+    fn server(&self) -> ServerName {
+        ServerName::Haproxy
+    }
+
+    fn package(&self) -> Option<&'static Package> {
+        Some(&PACKAGE)
+    }
+
+    fn capabilities(&self) -> Option<&'static Capabilities> {
+        Some(&CAPABILITIES)
+    }
+
+    fn alarms(&self) -> &'static [&'static str] {
+        &["[ALERT]", "[EMERG]"]
+    }
+
+    fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
+        prepare(spec, place, backend(spec, place.run)?)
+    }
+
+    fn lines(&self, setting: Setting) -> Vec<String> {
+        match setting {
+            Setting::Version(version) => vec![format!("{BIND} {LOWEST_VERSION} {}", protocol(version))],
+            Setting::Suite(version, name) => vec![format!("{BIND} {} {name}", suites(version))],
+            Setting::Certificate(_) => vec![format!("{BIND}    # certificate and key in one file")],
+            Setting::SessionCache(SessionCache::Off) => global_lines(&[&cached_sessions(0)]),
+            Setting::SessionCache(_) => global_lines(&[&cached_sessions(20_000), &session_lifetime(300)]),
+            Setting::Tickets(true) => vec![format!("{BIND}    # without {NO_TICKETS}")],
+            Setting::Tickets(false) => vec![format!("{BIND} {NO_TICKETS}")],
+            Setting::TicketKeys(TicketKeys::Own) => Vec::new(),
+            Setting::TicketKeys(_) => vec![format!("{BIND} {TICKET_KEYS} {SITE_TICKET_KEY}    {TICKET_KEYS_ADVICE}")],
+            Setting::EarlyData => {
+                vec![format!("{BIND} {EARLY_DATA}"), "http-request wait-for-handshake if !METH_GET".to_owned()]
+            }
+            Setting::Processors(count) => global_lines(&[&threads(count)]),
+            Setting::Accelerator { asynchronous: true } => global_lines(&[PROVIDERS[0], PROVIDERS[1], ASYNCHRONOUS]),
+            Setting::Accelerator { asynchronous: false } => global_lines(&PROVIDERS),
+            Setting::KernelTls => Vec::new(),
+        }
+    }
+}
+
+/// Words of the configuration that both experiments and remedies have.
+const LOWEST_VERSION: &str = "ssl-min-ver";
+const NO_TICKETS: &str = "no-tls-tickets";
+const TICKET_KEYS: &str = "tls-ticket-keys";
+const EARLY_DATA: &str = "allow-0rtt";
+const ASYNCHRONOUS: &str = "ssl-mode-async";
+/// An accelerator beside OpenSSL's own provider.
+const PROVIDERS: [&str; 2] = ["ssl-provider CARD", "ssl-provider default"];
+
+/// A `bind` as an operator has it.
+const BIND: &str = "bind :443 ssl crt /etc/ssl/site.pem";
+const TICKET_KEYS_ADVICE: &str = "# three lines of `openssl rand -base64 48` or more, the last but one encrypts";
+
+fn global_lines(lines: &[&str]) -> Vec<String> {
+    std::iter::once("global".to_owned()).chain(lines.iter().map(|line| format!("    {line}"))).collect()
+}
+
+fn threads(count: u32) -> String {
+    format!("nbthread {count}")
+}
+
+fn cached_sessions(count: u32) -> String {
+    format!("tune.ssl.cachesize {count}")
+}
+
+fn session_lifetime(seconds: u32) -> String {
+    format!("tune.ssl.lifetime {seconds}")
+}
+
+/// The parameter that suites of this version follow.
+fn suites(version: Version) -> &'static str {
+    match version {
+        Version::Tls12 => "ciphers",
+        Version::Tls13 => "ciphersuites",
+    }
+}
+
+/// The plain server behind it: the built-in one, untouched.
+fn backend(spec: &ServerSpec, run: &Path) -> Result<Companion> {
+    let plain = ServerSpec {
+        cpus: spec.companion_cpu.into_iter().collect(),
+        ..ServerSpec::new(ServerName::Builtin, spec.docroot.clone())
+    };
+    let instance = start(&plain, run).context("failed to start the plain server behind the proxy")?;
+    Ok(Companion { name: "backend", instance })
+}
+
 /// Writes the configuration for a server in front of `backend` and says how to start it.
-pub(super) fn prepare(spec: &ServerSpec, place: Place, backend: Companion) -> Result<Prepared> {
+fn prepare(spec: &ServerSpec, place: Place, backend: Companion) -> Result<Prepared> {
     let directory = place.own;
-    let program = programs::find("haproxy").context(
-        "haproxy was not found in PATH, /usr/sbin or /usr/local/sbin; install it (Debian: `apt-get install haproxy`; its service need not \
-         run: `systemctl disable --now haproxy`)",
-    );
-    let program = program.or_exit(Exit::Environment)?;
+    let program = PACKAGE.require("")?;
     let user = worker_user()?;
     if let Some(tls) = &spec.tls {
         let read = |path: &Path| fs::read(path).with_context(|| format!("read {}", path.display()));
@@ -69,17 +178,17 @@ fn version(program: &Path) -> String {
 /// The whole configuration file. Everything not set here is HAProxy's default.
 fn configuration(spec: &ServerSpec, place: Place, backend: SocketAddr, user: Option<&WorkerUser>) -> Result<String> {
     let mut lines = vec!["# Generated by tlsdyno for one run.".to_owned(), "global".to_owned()];
-    let mut global = vec![format!("nbthread {}", spec.workers), format!("maxconn {}", connections_max())];
+    let mut global = vec![threads(spec.workers), format!("maxconn {}", connections_max())];
     if let Some(user) = user {
         global.extend(["user nobody".to_owned(), format!("group {}", user.group)]);
     }
     let mut bind = format!("bind 127.0.0.1:{} backlog 4096", place.port);
     if let Some(tls) = &spec.tls {
         let cached = if tls.session_cache == SessionCache::Off { 0 } else { CACHED_SESSIONS };
-        global.extend([format!("tune.ssl.cachesize {cached}"), "tune.ssl.lifetime 3600".to_owned()]);
+        global.extend([cached_sessions(cached), session_lifetime(3600)]);
         bind += &tls_parameters(tls, place)?;
     }
-    global.extend(spec.asynchronous.then(|| "ssl-mode-async".to_owned()));
+    global.extend(spec.asynchronous.then(|| ASYNCHRONOUS.to_owned()));
     lines.extend(global.into_iter().map(|line| format!("    {line}")));
     lines.push("defaults".to_owned());
     lines.extend(DEFAULTS.map(|line| format!("    {line}")));
@@ -118,28 +227,39 @@ fn tls_parameters(tls: &ServerTls, place: Place) -> Result<String> {
         bail!("no version of TLS")
     };
     let mut text = format!(
-        " ssl crt {} ssl-min-ver {} ssl-max-ver {}",
+        " ssl crt {} {LOWEST_VERSION} {} ssl-max-ver {}",
         quoted(&place.own.join(CERTIFICATE_FILE))?,
         protocol(*lowest),
         protocol(*highest)
     );
-    for (name, list) in
-        [("ciphers", tls.cipher_list()), ("ciphersuites", tls.ciphersuites()), ("curves", tls.groups_list())]
-    {
+    for (name, list) in [
+        (suites(Version::Tls12), tls.cipher_list()),
+        (suites(Version::Tls13), tls.ciphersuites()),
+        ("curves", tls.groups_list()),
+    ] {
         if let Some(list) = list {
             text += &format!(" {name} {list}");
         }
     }
     if !tls.tickets {
-        text += " no-tls-tickets";
+        text += &format!(" {NO_TICKETS}");
     }
-    if let Some(keys) = Keys::of_run(place.run, tls.ticket_keys)? {
-        text += &format!(" tls-ticket-keys {}", quoted(&keys.write_lines(place.own)?)?);
+    if let Some(keys) = ticket_key_lines(&ticket_keys::of_run(place.run, tls.ticket_keys)?) {
+        let path = place.own.join(KEYS_FILE);
+        create_for_workers(&path, None, keys.as_bytes())?;
+        text += &format!(" {TICKET_KEYS} {}", quoted(&path)?);
     }
     if tls.early_data {
-        text += " allow-0rtt";
+        text += &format!(" {EARLY_DATA}");
     }
     Ok(text)
+}
+
+/// Three keys in base64, of which the last but one encrypts; `None`: HAProxy draws its own.
+fn ticket_key_lines(keys: &[Key]) -> Option<String> {
+    let first = keys.first()?;
+    let older = keys.get(1).unwrap_or(first);
+    Some([older, first, first].map(|key| openssl::base64::encode_block(key) + "\n").concat())
 }
 
 /// A path as a word in strong quotes, in which nothing is expanded.
@@ -149,5 +269,22 @@ fn quoted(path: &Path) -> Result<String> {
         _ => {
             bail!("HAProxy cannot be given the path {} (not UTF-8, or ' in it); use another directory", path.display())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_but_one_of_three_ticket_keys_encrypts() {
+        let keys: [Key; 2] = [[1; 80], [2; 80]];
+        let written = |keys: &[Key]| -> Vec<u8> {
+            let text = ticket_key_lines(keys).unwrap();
+            text.lines().map(|line| openssl::base64::decode_block(line).unwrap()[79]).collect()
+        };
+        assert_eq!(written(&keys), [2, 1, 1]);
+        assert_eq!(written(&keys[..1]), [1, 1, 1]);
+        assert_eq!(ticket_key_lines(&[]), None);
     }
 }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
-pub(super) use start::{loopback, on_free_ports, start_prepared};
-pub use start::{start, start_session_server};
+pub use start::start;
+pub(super) use start::{Addresses, Ports, loopback, on_free_ports, start_prepared};
 
 use super::cpu::CpuAccount;
 use super::deaths::Vigil;
@@ -22,7 +22,7 @@ use super::quota::Quota;
 use super::reload::{self, Reload};
 use super::session_log::SessionLog;
 use super::supervised::Supervised;
-use super::{Companion, SessionCounts};
+use super::{Companion, DRIVERS, SessionCounts};
 use super::{listening, mapped, process_tree};
 use crate::exit::{Exit, OrExit};
 
@@ -280,24 +280,9 @@ impl Instance {
     }
 }
 
-/// What servers write when something is badly wrong: nginx; Apache, whose levels stand behind the module's name; HAProxy; lighttpd; Rust.
-const ALARMS: [&str; 12] = [
-    "[crit]",
-    "[alert]",
-    "[emerg]",
-    "exited on signal",
-    ":crit]",
-    ":alert]",
-    ":emerg]",
-    "exit signal",
-    "[ALERT]",
-    "[EMERG]",
-    "child exited with signal",
-    "panicked at",
-];
-
+/// Those of all servers: what runs may be a user's own, a companion or a dispatcher.
 fn is_alarm(line: &str) -> bool {
-    ALARMS.iter().any(|mark| line.contains(mark))
+    DRIVERS.iter().flat_map(|driver| driver.alarms()).any(|mark| line.contains(mark))
 }
 
 /// The end of a text file, whole lines, at most [`LOG_TAIL_BYTES`].

@@ -1,9 +1,9 @@
 //! Servers under test: one driver per server, and what is needed to start, watch, account for and end any of them.
 
-mod abilities;
 mod apache;
 mod built_in;
 mod cache_server;
+mod capabilities;
 pub mod certificates;
 pub mod cgroup;
 pub mod command;
@@ -11,6 +11,7 @@ pub mod cpu;
 mod deaths;
 pub mod directives;
 pub mod dispatcher;
+mod driver;
 pub mod growing_log;
 mod haproxy;
 pub mod instance;
@@ -35,53 +36,48 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Group, Suite, Version};
 
-pub use abilities::Wanted;
+pub use cache_server::start_session_server;
+pub use capabilities::{Capabilities, Wanted, having};
 pub use certificates::CertificateFiles;
 pub use command::CommandSpec;
 pub use deaths::Vigil;
-pub use instance::{Description, Instance, start, start_session_server};
+pub use driver::{Driver, driver};
+pub use instance::{Description, Instance, start};
 pub use listening::{listening_addresses, refuse_open_listeners};
 pub use mapped::{MappedLibrary, mapped_libraries, refuse_secure_execution, require_mapped};
 pub use run_directory::RunDirectory;
 pub use session_log::SessionCounts;
 
+use instance::Addresses;
 use reload::Reload;
 use session_log::SessionLog;
 
-use crate::model::{SessionCache, TicketKeys};
+use crate::model::{ServerName, SessionCache, TicketKeys};
 use crate::native::Handed;
+
+/// The servers under test. A new one is a file of its own and a line here; messages name servers in this order.
+pub static DRIVERS: [&dyn Driver; 7] = [
+    &nginx::Nginx,
+    &apache::Apache(apache::Mpm::Event),
+    &apache::Apache(apache::Mpm::Prefork),
+    &haproxy::Haproxy,
+    &lighttpd::Lighttpd,
+    &built_in::BuiltIn,
+    &command::OwnCommand,
+];
 
 /// The log of sessions, in the instance's directory.
 pub const SESSION_LOG_FILE: &str = "sessions.log";
-
-/// Which server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ServerKind {
-    /// `tlsdyno serve`.
-    BuiltIn,
-    /// The nginx that is installed, with a configuration of ours.
-    Nginx,
-    /// The Apache that is installed with mod_ssl and the event MPM, with a configuration of ours.
-    ApacheEvent,
-    /// The same with the prefork MPM: one process for each connection.
-    ApachePrefork,
-    /// The HAProxy that is installed, ending TLS in front of a plain built-in server that is started and ended with it.
-    Haproxy,
-    /// The lighttpd that is installed with mod_openssl, with a configuration of ours.
-    Lighttpd,
-    /// The user's own command and configuration.
-    Command(CommandSpec),
-}
 
 /// A server to start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerSpec {
     /// Which server.
-    pub kind: ServerKind,
+    pub kind: ServerName,
+    /// The command line of a user's own server, and only of that.
+    pub command: Option<CommandSpec>,
     /// TLS settings; `None` is plain HTTP. A user's own command has its own: only `certificate` is used, for its placeholders.
     pub tls: Option<ServerTls>,
     /// The static objects.
@@ -114,9 +110,10 @@ pub struct ServerSpec {
 
 impl ServerSpec {
     /// A plain-HTTP server of one worker that is not changed in any way.
-    pub fn new(kind: ServerKind, docroot: PathBuf) -> ServerSpec {
+    pub fn new(kind: ServerName, docroot: PathBuf) -> ServerSpec {
         ServerSpec {
             kind,
+            command: None,
             tls: None,
             docroot,
             cpus: Vec::new(),
@@ -132,6 +129,21 @@ impl ServerSpec {
             connections: 64,
             session_server: None,
         }
+    }
+
+    /// A user's own command.
+    pub fn of_command(command: CommandSpec, docroot: PathBuf) -> ServerSpec {
+        ServerSpec { command: Some(command), ..ServerSpec::new(ServerName::Command, docroot) }
+    }
+
+    /// The command line is the user's, and so are its environment, its configuration and its ports.
+    fn is_users_own(&self) -> bool {
+        self.kind == ServerName::Command
+    }
+
+    /// It always listens on the same port, so that configurations must take turns.
+    pub fn has_fixed_port(&self) -> bool {
+        self.command.as_ref().is_some_and(CommandSpec::has_fixed_port)
     }
 
     /// Something is injected into the server that may switch cryptography off, so that it must not be reachable.
@@ -216,18 +228,21 @@ fn protocol(version: Version) -> &'static str {
 }
 
 /// Where a driver prepares its server.
-#[derive(Clone, Copy)]
-struct Place<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
     /// The directory of the run, common to all its servers.
     run: &'a Path,
     /// The directory of this instance.
     own: &'a Path,
     /// Where it shall listen on loopback.
     port: u16,
+    /// Where a user's own command may serve plain HTTP beside TLS.
+    plain_port: u16,
 }
 
 /// What a driver has prepared.
-struct Prepared {
+#[derive(Debug)]
+pub struct Prepared {
     /// The program.
     program: OsString,
     /// Its arguments.
@@ -242,6 +257,8 @@ struct Prepared {
     session_log: Option<SessionLog>,
     /// Where it logs the objects that it is asked for, if it was asked to.
     object_log: Option<PathBuf>,
+    /// Where it serves, if that is not the port that it was given.
+    addresses: Option<Addresses>,
     /// Raise the soft limit of open files.
     raise_open_files: bool,
     /// Milliseconds between SIGTERM and SIGKILL.
@@ -265,6 +282,7 @@ impl Prepared {
             error_log: None,
             session_log: None,
             object_log: None,
+            addresses: None,
             raise_open_files: true,
             grace_ms: 2_000,
             processes: 1,

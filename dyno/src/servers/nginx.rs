@@ -6,14 +6,17 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Signal};
+use tlsdyno_tls::Version;
 
+use super::capabilities::{ALL_KEYS, Capabilities};
+use super::directives::{SITE_CHAIN, SITE_KEY, SITE_TICKET_KEY, Setting, openssl_provider, owned};
+use super::driver::Driver;
+use super::programs::Package;
 use super::reload::Reload;
 use super::session_log::SessionLog;
-use super::ticket_keys::Keys;
-use super::worker_user::{WorkerUser, require_readable, worker_user};
-use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, programs, protocol};
-use crate::exit::{Exit, OrExit};
-use crate::model::SessionCache;
+use super::worker_user::{WorkerUser, create_for_workers, require_readable, worker_user};
+use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, protocol, ticket_keys};
+use crate::model::{ServerName, SessionCache, TicketKeys};
 
 /// The error log, in the instance's directory.
 pub const ERROR_LOG_FILE: &str = "error.log";
@@ -21,18 +24,104 @@ const OBJECT_LOG_FILE: &str = "objects.log";
 const CONFIG_FILE: &str = "nginx.conf";
 /// Most connections of a worker; fewer where the limit of open files demands it.
 const WORKER_CONNECTIONS: u64 = 16_384;
+/// Directives that both experiments and remedies have.
+const CERTIFICATE: &str = "ssl_certificate";
+const CERTIFICATE_KEY: &str = "ssl_certificate_key";
+const TICKET_KEY: &str = "ssl_session_ticket_key";
+const EARLY_DATA: &str = "ssl_early_data on";
 /// Descriptors a worker needs besides connections (listeners, logs, channels, files being served).
 const OTHER_FILES: u64 = 64;
 
+/// The program. Its dispatcher needs it too.
+pub(super) const PACKAGE: Package =
+    Package { title: "nginx", programs: &["nginx"], version: &["-v"], debian: "nginx-light", service: Some("nginx") };
+
+const CAPABILITIES: Capabilities = Capabilities {
+    name: "nginx",
+    session_caches: &[SessionCache::Off, SessionCache::Builtin, SessionCache::Shared, SessionCache::BuiltinShared],
+    workers_share_sessions: true,
+    ticket_keys: ALL_KEYS,
+    early_data: true,
+    asynchronous: false,
+    process_per_connection: false,
+};
+
+/// The nginx that is installed.
+#[derive(Debug)]
+pub struct Nginx;
+
+impl Driver for Nginx {
+    fn server(&self) -> ServerName {
+        ServerName::Nginx
+    }
+
+    fn package(&self) -> Option<&'static Package> {
+        Some(&PACKAGE)
+    }
+
+    fn capabilities(&self) -> Option<&'static Capabilities> {
+        Some(&CAPABILITIES)
+    }
+
+    fn alarms(&self) -> &'static [&'static str] {
+        &["[crit]", "[alert]", "[emerg]", "exited on signal"]
+    }
+
+    fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
+        prepare(spec, place)
+    }
+
+    fn lines(&self, setting: Setting) -> Vec<String> {
+        match setting {
+            Setting::Version(version) => vec![protocols(&[version]) + ";"],
+            Setting::Suite(version, name) => vec![suites(version, name) + ";"],
+            Setting::Certificate(_) => {
+                [format!("{CERTIFICATE} {SITE_CHAIN};"), format!("{CERTIFICATE_KEY} {SITE_KEY};")].into()
+            }
+            Setting::SessionCache(cache) => session_cache_lines(cache),
+            Setting::Tickets(on) => vec![tickets(on) + ";"],
+            Setting::TicketKeys(keys) => ticket_key_lines(keys),
+            Setting::EarlyData => owned(&[
+                &format!("{EARLY_DATA};"),
+                "proxy_set_header Early-Data $ssl_early_data;    # lets an application answer 425 (RFC 8470)",
+            ]),
+            Setting::Processors(count) => vec![format!("worker_processes {count};")],
+            Setting::Accelerator { .. } => openssl_provider(),
+            Setting::KernelTls => owned(&[
+                "# modprobe tls; an OpenSSL that was built with enable-ktls; nginx 1.21.4 or later",
+                "ssl_conf_command Options KTLS;",
+                "sendfile on;",
+            ]),
+        }
+    }
+}
+
+fn session_cache_lines(cache: SessionCache) -> Vec<String> {
+    match cache {
+        SessionCache::Off => owned(&["ssl_session_cache off;"]),
+        SessionCache::Builtin => {
+            owned(&["ssl_session_cache builtin:20480;    # in each worker: sessions of the others are not found"])
+        }
+        SessionCache::BuiltinShared => {
+            owned(&["ssl_session_cache builtin:1000 shared:SSL:10m;", "ssl_session_timeout 5m;"])
+        }
+        _ => owned(&["ssl_session_cache shared:SSL:10m;", "ssl_session_timeout 5m;"]),
+    }
+}
+
+fn ticket_key_lines(keys: TicketKeys) -> Vec<String> {
+    let first = format!("{TICKET_KEY} {SITE_TICKET_KEY};    # openssl rand 80");
+    match keys {
+        TicketKeys::Own => Vec::new(),
+        TicketKeys::Shared => vec![first],
+        TicketKeys::Rotating => vec![first, format!("{TICKET_KEY} /run/tls/previous.key;")],
+    }
+}
+
 /// Writes the configuration and says how to start it.
-pub(super) fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
+fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
     let directory = place.own;
-    let program = programs::find("nginx");
-    let program = program.context(
-        "nginx was not found in PATH, /usr/sbin or /usr/local/sbin; install it (Debian: `apt-get install nginx`; its service need not \
-         run: `systemctl disable --now nginx`) or use --server builtin",
-    );
-    let program = program.or_exit(Exit::Environment)?;
+    let program = PACKAGE.require(" or use --server builtin")?;
     let user = worker_user()?;
     if let Some(user) = &user {
         require_readable(&spec.docroot, user)?;
@@ -140,35 +229,46 @@ pub(super) fn worker_connections() -> u64 {
 }
 
 fn tls_directives(tls: &ServerTls, place: Place) -> Result<Vec<String>> {
-    let switch = |on: bool| if on { "on" } else { "off" };
     let mut directives = vec![
-        format!("ssl_certificate {}", quoted(&tls.certificate.chain)?),
-        format!("ssl_certificate_key {}", quoted(&tls.certificate.key)?),
+        format!("{CERTIFICATE} {}", quoted(&tls.certificate.chain)?),
+        format!("{CERTIFICATE_KEY} {}", quoted(&tls.certificate.key)?),
         "ssl_buffer_size 16k".to_owned(),
         "ssl_prefer_server_ciphers on".to_owned(),
         "ssl_session_timeout 1h".to_owned(),
-        format!("ssl_session_tickets {}", switch(tls.tickets)),
+        tickets(tls.tickets),
         format!("ssl_session_cache {}", session_cache(tls.session_cache)),
-        format!(
-            "ssl_protocols {}",
-            tls.versions().iter().map(|version| protocol(*version)).collect::<Vec<_>>().join(" ")
-        ),
+        protocols(&tls.versions()),
     ];
-    directives.extend(tls.cipher_list().map(|list| format!("ssl_ciphers {list}")));
-    directives.extend(tls.ciphersuites().map(|list| format!("ssl_conf_command Ciphersuites {list}")));
+    directives.extend(tls.cipher_list().map(|list| suites(Version::Tls12, &list)));
+    directives.extend(tls.ciphersuites().map(|list| suites(Version::Tls13, &list)));
     directives.extend(tls.groups_list().map(|list| format!("ssl_ecdh_curve {list}")));
-    if let Some(keys) = Keys::of_run(place.run, tls.ticket_keys)? {
-        for path in keys.write_each(place.own)? {
-            directives.push(format!("ssl_session_ticket_key {}", quoted(&path)?));
-        }
+    for (number, key) in ticket_keys::of_run(place.run, tls.ticket_keys)?.iter().enumerate() {
+        let path = place.own.join(format!("ticket-key-{number}"));
+        create_for_workers(&path, None, key)?;
+        directives.push(format!("{TICKET_KEY} {}", quoted(&path)?));
     }
     if tls.early_data {
-        directives.push("ssl_early_data on".to_owned());
+        directives.push(EARLY_DATA.to_owned());
     }
     if !tls.encrypt_then_mac {
         directives.push("ssl_conf_command Options -EncryptThenMac".to_owned());
     }
     Ok(directives)
+}
+
+fn protocols(versions: &[Version]) -> String {
+    format!("ssl_protocols {}", versions.iter().map(|version| protocol(*version)).collect::<Vec<_>>().join(" "))
+}
+
+fn suites(version: Version, list: &str) -> String {
+    match version {
+        Version::Tls12 => format!("ssl_ciphers {list}"),
+        Version::Tls13 => format!("ssl_conf_command Ciphersuites {list}"),
+    }
+}
+
+fn tickets(on: bool) -> String {
+    format!("ssl_session_tickets {}", if on { "on" } else { "off" })
 }
 
 /// 40,000 sessions or so in shared memory. With the cache off nginx issues no session IDs.

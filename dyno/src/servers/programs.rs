@@ -5,6 +5,51 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::{Context, Result};
+
+use crate::exit::{Exit, OrExit};
+
+/// A server program as distributions have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Package {
+    /// What messages call it.
+    pub title: &'static str,
+    /// What its program is called: Debian's name first.
+    pub programs: &'static [&'static str],
+    /// Arguments for which the program says its version, in one line or first of all.
+    pub version: &'static [&'static str],
+    /// Debian's packages, separated by blanks.
+    pub debian: &'static str,
+    /// The service that Debian starts with it.
+    pub service: Option<&'static str>,
+}
+
+impl Package {
+    /// Where the program is installed, if it is.
+    pub fn installed(&self) -> Option<PathBuf> {
+        self.programs.iter().find_map(|name| find(name))
+    }
+
+    /// Where the program is installed. `otherwise`: what else one can do, to follow the advice to install it.
+    ///
+    /// # Errors
+    /// How to install it; [`Exit::Environment`].
+    pub fn require(&self, otherwise: &str) -> Result<PathBuf> {
+        let found = self.installed().with_context(|| {
+            let service = match self.service {
+                Some(service) => format!("; its service need not run: `systemctl disable --now {service}`"),
+                None => ", which starts no service".to_owned(),
+            };
+            format!(
+                "{} was not found in PATH, /usr/sbin or /usr/local/sbin; install it (Debian: `apt-get install \
+                 {}`{service}){otherwise}",
+                self.title, self.debian
+            )
+        });
+        found.or_exit(Exit::Environment)
+    }
+}
+
 /// Servers live here on most distributions, and a plain user's PATH often lacks these.
 const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/usr/local/bin"];
 
@@ -30,9 +75,29 @@ fn is_executable(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn who_lacks_a_program_is_told_how_to_get_it() {
+        let package = Package {
+            title: "Server",
+            programs: &["no-such-program-anywhere"],
+            version: &["-v"],
+            debian: "server server-tls",
+            service: Some("serverd"),
+        };
+        let told = |package: Package| format!("{:#}", package.require(" or wait").unwrap_err());
+        assert_eq!(
+            told(package),
+            "Server was not found in PATH, /usr/sbin or /usr/local/sbin; install it (Debian: `apt-get install \
+             server server-tls`; its service need not run: `systemctl disable --now serverd`) or wait"
+        );
+        assert!(told(Package { service: None, ..package }).contains("server-tls`, which starts no service)"));
+    }
+
     #[test]
     fn programs_are_found_by_name() {
-        assert!(super::find("sh").unwrap().is_absolute());
-        assert_eq!(super::find("no-such-program-anywhere"), None);
+        assert!(find("sh").unwrap().is_absolute());
+        assert_eq!(find("no-such-program-anywhere"), None);
     }
 }

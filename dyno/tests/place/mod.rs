@@ -12,7 +12,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tlsdyno::servers::{self, CommandSpec, Instance, ServerKind, ServerSpec};
+use tlsdyno::model::ServerName;
+use tlsdyno::servers::{self, CommandSpec, Instance, ServerSpec};
 
 /// A private place with a docroot that a server's worker user can read, and a store of its own.
 pub struct Place {
@@ -77,13 +78,13 @@ impl Place {
         self.directory.path().join("docroot")
     }
 
-    pub fn spec(&self, kind: ServerKind) -> ServerSpec {
+    pub fn spec(&self, kind: ServerName) -> ServerSpec {
         ServerSpec::new(kind, self.docroot())
     }
 
     pub fn command(&self, command: &str, address: &str) -> ServerSpec {
         let spec = CommandSpec { command: command.into(), address: address.into(), plain_address: None };
-        self.spec(ServerKind::Command(spec))
+        ServerSpec::of_command(spec, self.docroot())
     }
 
     pub fn start(&self, spec: &ServerSpec) -> anyhow::Result<Instance> {

@@ -10,12 +10,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tlsdyno::model::{Accelerator, CertificateKind, ServerName, SessionCache, TicketKeys, Tls};
+use tlsdyno::model::{CertificateKind, ServerName, SessionCache, TicketKeys};
 use tlsdyno::report::remedies::configuration_lines;
 use tlsdyno::run::files::{AnyExperiment, find};
-use tlsdyno::servers::{certificates, directives, programs};
+use tlsdyno::servers::directives::{self, Setting};
+use tlsdyno::servers::{certificates, programs};
 use tlsdyno::stats::answers::RemedyAnswer;
 use tlsdyno::store::Record;
+use tlsdyno_tls::Version;
 
 /// What the examples name, as files of this machine.
 struct Files {
@@ -66,7 +68,7 @@ impl Files {
 
     /// The server's program with a configuration that has these lines, and that configuration.
     fn command(&self, server: ServerName, lines: &[String], check: bool) -> (Command, String) {
-        let usual = directives::certificate(server, "p-256");
+        let usual = directives::lines(server, Setting::Certificate("p-256"));
         // Those of a remedy take the place of the ones that are there.
         let has_certificate = usual.iter().skip(1).any(|line| lines.contains(line));
         let certificate = self.real(server, if has_certificate { &[] } else { &usual });
@@ -213,7 +215,9 @@ impl Files {
 #[test]
 fn servers_with_the_printed_ticket_keys_share_them() {
     for server in SERVERS {
-        for (lines, shared) in [(directives::ticket_keys(server, TicketKeys::Shared), true), (Vec::new(), false)] {
+        for (lines, shared) in
+            [(directives::lines(server, Setting::TicketKeys(TicketKeys::Shared)), true), (Vec::new(), false)]
+        {
             let files = Files::new();
             let session = files.directory.path().join("session");
             let first = files.start(server, &lines);
@@ -255,33 +259,24 @@ fn each_server_accepts_the_lines_of_every_remedy() {
 fn each_server_accepts_its_lines() {
     let files = Files::new();
     for server in SERVERS {
-        let suite = |version: &str, name: &str| {
-            directives::suite(
-                server,
-                &Tls { version: version.to_owned(), suite: Some(name.to_owned()), ..Tls::default() },
-            )
-        };
-        let mut cases = vec![
-            directives::tickets(server, true),
-            directives::tickets(server, false),
-            directives::version(server, "1.2"),
-            directives::version(server, "1.3"),
-            suite("1.2", "ECDHE-ECDSA-AES128-GCM-SHA256"),
-            suite("1.3", "TLS_AES_128_GCM_SHA256"),
-            directives::early_data(server),
-            directives::processors(server, 2),
-            directives::kernel_tls(server),
+        let mut settings = vec![
+            Setting::Tickets(true),
+            Setting::Tickets(false),
+            Setting::Version(Version::Tls12),
+            Setting::Version(Version::Tls13),
+            Setting::Suite(Version::Tls12, "ECDHE-ECDSA-AES128-GCM-SHA256"),
+            Setting::Suite(Version::Tls13, "TLS_AES_128_GCM_SHA256"),
+            Setting::EarlyData,
+            Setting::Processors(2),
+            Setting::KernelTls,
         ];
-        cases.extend([TicketKeys::Shared, TicketKeys::Rotating].map(|keys| directives::ticket_keys(server, keys)));
+        settings.extend([TicketKeys::Shared, TicketKeys::Rotating].map(Setting::TicketKeys));
         use SessionCache::{Builtin, BuiltinShared, Dbm, Memcached, Off, Redis, Shared};
-        let caches = [Off, Shared, Builtin, BuiltinShared, Dbm, Memcached, Redis];
-        cases.extend(caches.map(|cache| directives::session_cache(server, cache)));
-        if server == ServerName::Haproxy {
-            let card = |asynchronous| Accelerator { engines: 1, operation_us: None, cpu_rates: None, asynchronous };
-            cases.extend([true, false].map(|asynchronous| directives::accelerator(server, &card(asynchronous))));
-        }
-        for lines in cases {
-            assert_eq!(files.fault(server, &lines), None, "{server:?}: {lines:?}");
+        settings.extend([Off, Shared, Builtin, BuiltinShared, Dbm, Memcached, Redis].map(Setting::SessionCache));
+        settings.extend([true, false].map(|asynchronous| Setting::Accelerator { asynchronous }));
+        for setting in settings {
+            let lines = directives::lines(server, setting);
+            assert_eq!(files.fault(server, &lines), None, "{server:?}, {setting:?}: {lines:?}");
         }
     }
 }

@@ -10,13 +10,13 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use place::{Place, assert_serves_hello, eventually, fetch_twice_with_one_session, get, handshake, is_gone, kill};
-use tlsdyno::model::{CertificateKind, SessionCache};
-use tlsdyno::servers::{self, CommandSpec, RunDirectory, ServerKind, ServerSpec, ServerTls};
+use tlsdyno::model::{CertificateKind, ServerName, SessionCache};
+use tlsdyno::servers::{self, CommandSpec, RunDirectory, ServerSpec, ServerTls};
 
 #[test]
 fn nginx_serves_accounts_and_leaves_nothing() {
     let place = Place::new();
-    let mut nginx = place.start(&place.spec(ServerKind::Nginx)).unwrap();
+    let mut nginx = place.start(&place.spec(ServerName::Nginx)).unwrap();
     assert!(nginx.is_alive());
     assert_eq!(nginx.worker_pids().len(), 1);
     assert_eq!(nginx.listening_addresses(), [nginx.address()]);
@@ -37,7 +37,7 @@ fn nginx_serves_accounts_and_leaves_nothing() {
 #[test]
 fn a_killed_worker_is_an_alarm() {
     let place = Place::new();
-    let nginx = place.start(&place.spec(ServerKind::Nginx)).unwrap();
+    let nginx = place.start(&place.spec(ServerName::Nginx)).unwrap();
     let worker = nginx.worker_pids()[0];
     kill(worker);
     eventually("an alarm", || nginx.error_log_alarms().iter().any(|line| line.contains("exited on signal 9")));
@@ -47,7 +47,7 @@ fn a_killed_worker_is_an_alarm() {
 #[test]
 fn a_server_that_does_not_start_says_why() {
     let place = Place::new();
-    let mut spec = place.spec(ServerKind::Nginx);
+    let mut spec = place.spec(ServerName::Nginx);
     let mut tls = ServerTls::new(servers::certificates::create(CertificateKind::P256, place.directory.path()).unwrap());
     fs::write(&tls.certificate.key, "no key\n").unwrap();
     tls.tickets = false;
@@ -58,7 +58,7 @@ fn a_server_that_does_not_start_says_why() {
     let error = format!("{:#}", place.start(&place.command("/no/such/server {port}", "127.0.0.1:{port}")).unwrap_err());
     assert!(error.contains("cannot run /no/such/server"), "{error}");
 
-    let mut nowhere = place.spec(ServerKind::Nginx);
+    let mut nowhere = place.spec(ServerName::Nginx);
     nowhere.docroot = "/no/such/docroot".into();
     let error = format!("{:#}", place.start(&nowhere).unwrap_err());
     assert!(error.contains("/no/such/docroot"), "{error}");
@@ -87,17 +87,18 @@ if daemon:
 server.serve_forever()
 "#;
 
-fn own_server(place: &Path, address: &str, mode: &str) -> ServerKind {
+fn own_server(place: &Path, address: &str, mode: &str) -> ServerSpec {
     let script = place.join("server.py");
     fs::write(&script, OWN_SERVER).unwrap();
     let command = format!("python3 '{}' {address} {{port}} {mode}", script.display());
-    ServerKind::Command(CommandSpec { command, address: "127.0.0.1:{port}".into(), plain_address: None })
+    let spec = CommandSpec { command, address: "127.0.0.1:{port}".into(), plain_address: None };
+    ServerSpec::of_command(spec, place.to_owned())
 }
 
 #[test]
 fn an_own_command_in_the_background_is_found_and_ended() {
     let place = Place::new();
-    let mut server = place.start(&place.spec(own_server(&place.docroot(), "127.0.0.1", "daemon"))).unwrap();
+    let mut server = place.start(&own_server(&place.docroot(), "127.0.0.1", "daemon")).unwrap();
     assert!(server.is_alive() && get(server.address()).contains(" 404 "));
     assert!(server.cpu_ns().unwrap() > 0);
     // It listens before it is in the background.
@@ -110,15 +111,14 @@ fn an_own_command_in_the_background_is_found_and_ended() {
 #[test]
 fn an_altered_server_must_not_be_reachable() {
     let place = Place::new();
-    let mut spec = place.spec(own_server(&place.docroot(), "0.0.0.0", "foreground"));
+    let mut spec = own_server(&place.docroot(), "0.0.0.0", "foreground");
     drop(place.start(&spec).unwrap());
     spec.handed.environment = vec![("OPENSSL_CONF".into(), "/dev/null".into())];
     let error = format!("{:#}", place.start(&spec).unwrap_err());
     assert!(error.contains("0.0.0.0:") && error.contains("--allow-insecure-listen"), "{error}");
     // At once, also where it is not ready and never will be.
     let mut elsewhere = spec.clone();
-    let ServerKind::Command(command) = &mut elsewhere.kind else { unreachable!("it is a command") };
-    command.address = "127.0.0.1:{plain_port}".into();
+    elsewhere.command.as_mut().unwrap().address = "127.0.0.1:{plain_port}".into();
     let before = Instant::now();
     let error = format!("{:#}", place.start(&elsewhere).unwrap_err());
     assert!(error.contains("0.0.0.0:") && error.contains("--allow-insecure-listen"), "{error}");
@@ -127,7 +127,7 @@ fn an_altered_server_must_not_be_reachable() {
     let open = place.start(&spec).unwrap();
     open.refuse_open_listeners().unwrap();
     drop(open);
-    let mut on_loopback = place.spec(own_server(&place.docroot(), "127.0.0.1", "foreground"));
+    let mut on_loopback = own_server(&place.docroot(), "127.0.0.1", "foreground");
     on_loopback.handed = spec.handed.clone();
     place.start(&on_loopback).unwrap().refuse_open_listeners().unwrap();
 }
@@ -135,7 +135,7 @@ fn an_altered_server_must_not_be_reachable() {
 #[test]
 fn a_dying_server_is_noticed() {
     let place = Place::new();
-    let mut server = place.start(&place.spec(own_server(&place.docroot(), "127.0.0.1", "foreground"))).unwrap();
+    let mut server = place.start(&own_server(&place.docroot(), "127.0.0.1", "foreground")).unwrap();
     let pid = server.pids()[0];
     assert!(server.is_alive());
     kill(pid);
@@ -150,7 +150,7 @@ fn a_dying_server_is_noticed() {
 #[test]
 fn even_a_killed_supervisor_leaves_nothing() {
     let place = Place::new();
-    let mut nginx = place.start(&place.spec(ServerKind::Nginx)).unwrap();
+    let mut nginx = place.start(&place.spec(ServerName::Nginx)).unwrap();
     let pids = nginx.pids();
     let parent = servers::process_tree::stat(servers::process_tree::stat(pids[0]).unwrap().parent).unwrap();
     // Where there is a PID namespace, its first process stands between.
@@ -182,7 +182,7 @@ fn the_environment_reaches_the_server_alone() {
 #[test]
 fn servers_run_where_they_are_told() {
     let place = Place::new();
-    let mut spec = place.spec(ServerKind::Nginx);
+    let mut spec = place.spec(ServerName::Nginx);
     spec.cpus = vec![0];
     let nginx = place.start(&spec).unwrap();
     for pid in nginx.pids() {
@@ -221,8 +221,8 @@ fn victim() {
     let docroot = PathBuf::from(std::env::var_os("TLSDYNO_VICTIM_DOCROOT").unwrap());
     servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
     let directory = RunDirectory::create().unwrap();
-    let start = |kind| servers::start(&ServerSpec::new(kind, docroot.clone()), directory.path()).unwrap();
-    let nginx = start(ServerKind::Nginx);
+    let start = |spec| servers::start(&spec, directory.path()).unwrap();
+    let nginx = start(ServerSpec::new(ServerName::Nginx, docroot.clone()));
     let background = start(own_server(&docroot, "127.0.0.1", "daemon"));
     eventually("one process", || background.pids().len() == 1);
     let pids: Vec<String> = nginx.pids().iter().chain(&background.pids()).map(ToString::to_string).collect();
@@ -270,11 +270,11 @@ fn nothing_outlives_a_killed_owner() {
 fn both_servers_serve_both_versions_with_every_resumption() {
     let place = Place::new();
     let certificate = servers::certificates::create(CertificateKind::P256, place.directory.path()).unwrap();
-    for kind in [ServerKind::BuiltIn, ServerKind::Nginx] {
+    for kind in [ServerName::Builtin, ServerName::Nginx] {
         for (tickets, session_cache) in [(true, false), (false, true), (false, false)] {
             let kept = if session_cache { SessionCache::Shared } else { SessionCache::Off };
             let tls = ServerTls { tickets, session_cache: kept, ..ServerTls::new(certificate.clone()) };
-            let spec = ServerSpec { tls: Some(tls), log_sessions: true, ..place.spec(kind.clone()) };
+            let spec = ServerSpec { tls: Some(tls), log_sessions: true, ..place.spec(kind) };
             let server = place.start(&spec).unwrap();
             let case = format!("{kind:?}, tickets {tickets}, cache {session_cache}");
             for version in ["-tls1_2", "-tls1_3"] {
@@ -298,7 +298,7 @@ fn both_servers_serve_both_versions_with_every_resumption() {
 fn settings_reach_both_servers() {
     let place = Place::new();
     let certificate = servers::certificates::create(CertificateKind::Rsa2048, place.directory.path()).unwrap();
-    for kind in [ServerKind::BuiltIn, ServerKind::Nginx] {
+    for kind in [ServerName::Builtin, ServerName::Nginx] {
         let tls = ServerTls {
             versions: vec!["1.2".parse().unwrap()],
             suites: vec!["AES128-SHA".parse().unwrap(), "ECDHE-RSA-AES128-SHA".parse().unwrap()],
@@ -306,14 +306,14 @@ fn settings_reach_both_servers() {
             encrypt_then_mac: false,
             ..ServerTls::new(certificate.clone())
         };
-        let mut spec = ServerSpec { tls: Some(tls), workers: 2, ..place.spec(kind.clone()) };
+        let mut spec = ServerSpec { tls: Some(tls), workers: 2, ..place.spec(kind) };
         let server = place.start(&spec).unwrap();
         let said = handshake(&server, &[]);
         assert!(said.contains("Cipher is AES128-SHA") && said.contains("Protocol  : TLSv1.2"), "{said}");
         let said = handshake(&server, &["-cipher", "ECDHE-RSA-AES128-SHA"]);
         assert!(said.contains("P-384") || said.contains("secp384r1"), "{kind:?}: {said}");
         assert!(handshake(&server, &["-tls1_3"]).contains("Cipher is (NONE)"));
-        assert_eq!(server.worker_pids().len(), if kind == ServerKind::Nginx { 2 } else { 1 });
+        assert_eq!(server.worker_pids().len(), if kind == ServerName::Nginx { 2 } else { 1 });
         server.stop().unwrap();
         // Plain HTTP, the same driver.
         spec.tls = None;
@@ -429,7 +429,7 @@ fn an_own_nginx_takes_turns_on_its_fixed_ports() {
         plain_address: Some(plain_address.to_string()),
     };
     assert!(command.has_fixed_port());
-    let spec = place.spec(ServerKind::Command(command));
+    let spec = ServerSpec::of_command(command, place.docroot());
     for _ in 0..3 {
         let mut server = place.start(&spec).unwrap();
         assert_eq!((server.address(), server.plain_address()), (address, Some(plain_address)));
@@ -448,7 +448,7 @@ fn an_own_nginx_takes_turns_on_its_fixed_ports() {
 #[test]
 fn both_cpu_accounts_agree() {
     let place = Place::new();
-    let mut spec = place.spec(ServerKind::BuiltIn);
+    let mut spec = place.spec(ServerName::Builtin);
     let certificate = servers::certificates::create(CertificateKind::Rsa2048, place.directory.path()).unwrap();
     spec.tls = Some(ServerTls::new(certificate));
     let server = place.start(&spec).unwrap();

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use tlsdyno::model::CertificateKind;
+use tlsdyno::model::{CertificateKind, ServerName};
 use tlsdyno::native::Injection;
 use tlsdyno::run::preflight::{Check, Subject, preflight};
-use tlsdyno::servers::{self, CertificateFiles, Instance, RunDirectory, ServerKind, ServerSpec, ServerTls};
+use tlsdyno::servers::{self, CertificateFiles, Instance, RunDirectory, ServerSpec, ServerTls};
 use tlsdyno_tls::{Effort, Group, Settings, Stage, StageSet, Suite, Version};
 
 const OBJECT_BYTES: usize = 20_000;
@@ -72,12 +72,12 @@ fn further() -> Vec<Protocol> {
 
 struct Bench {
     directory: RunDirectory,
-    kind: ServerKind,
+    kind: ServerName,
     certificates: Vec<(CertificateKind, CertificateFiles)>,
 }
 
 impl Bench {
-    fn new(kind: ServerKind) -> Bench {
+    fn new(kind: ServerName) -> Bench {
         servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
         let directory = RunDirectory::create().unwrap();
         let docroot = directory.path().join("docroot");
@@ -112,7 +112,7 @@ impl Bench {
         let spec = ServerSpec {
             tls: Some(tls),
             handed: injection.handed(),
-            ..ServerSpec::new(self.kind.clone(), self.directory.path().join("docroot"))
+            ..ServerSpec::new(self.kind, self.directory.path().join("docroot"))
         };
         servers::start(&spec, self.directory.path()).unwrap()
     }
@@ -230,7 +230,7 @@ fn row(bench: &mut Bench, stages: StageSet, protocols: &[Protocol], cells: &mut 
     failures
 }
 
-fn matrix(kind: ServerKind, protocols: &[Protocol]) {
+fn matrix(kind: ServerName, protocols: &[Protocol]) {
     let mut bench = Bench::new(kind);
     let mut cells = 0;
     let mut failures = Vec::new();
@@ -244,15 +244,15 @@ fn matrix(kind: ServerKind, protocols: &[Protocol]) {
 
 #[test]
 fn every_stage_on_the_built_in_server() {
-    matrix(ServerKind::BuiltIn, &wanted());
+    matrix(ServerName::Builtin, &wanted());
 }
 
 #[test]
 fn every_stage_on_nginx() {
-    matrix(ServerKind::Nginx, &wanted());
+    matrix(ServerName::Nginx, &wanted());
 }
 
 #[test]
 fn further_suites_groups_and_certificates() {
-    matrix(ServerKind::BuiltIn, &further());
+    matrix(ServerName::Builtin, &further());
 }

@@ -6,18 +6,20 @@ use std::net::TcpStream;
 
 use place::{Place, assert_serves_hello, eventually, fetch_twice_with_one_session, handshake, is_gone, kill, signal};
 use rustix::process::Signal;
-use tlsdyno::model::{CertificateKind, SessionCache};
-use tlsdyno::servers::{self, Instance, ServerKind, ServerSpec, ServerTls};
+use tlsdyno::model::{CertificateKind, ServerName, SessionCache};
+use tlsdyno::servers::{self, DRIVERS, Instance, ServerSpec, ServerTls};
 
-const KINDS: [ServerKind; 5] =
-    [ServerKind::Nginx, ServerKind::ApacheEvent, ServerKind::ApachePrefork, ServerKind::Haproxy, ServerKind::Lighttpd];
+/// The servers of distributions.
+fn kinds() -> impl Iterator<Item = ServerName> {
+    DRIVERS.iter().filter(|driver| driver.package().is_some()).map(|driver| driver.server())
+}
 
 /// Few connections, so that prefork starts few processes.
-fn small(place: &Place, kind: ServerKind) -> ServerSpec {
+fn small(place: &Place, kind: ServerName) -> ServerSpec {
     ServerSpec { connections: 4, ..place.spec(kind) }
 }
 
-fn with_tls(place: &Place, kind: ServerKind) -> ServerSpec {
+fn with_tls(place: &Place, kind: ServerName) -> ServerSpec {
     let certificate = servers::certificates::create(CertificateKind::P256, place.directory.path()).unwrap();
     ServerSpec { tls: Some(ServerTls::new(certificate)), ..small(place, kind) }
 }
@@ -25,9 +27,8 @@ fn with_tls(place: &Place, kind: ServerKind) -> ServerSpec {
 #[test]
 fn each_serves_plain_http_accounts_and_leaves_nothing() {
     let place = Place::new();
-    for kind in KINDS {
-        let mut server =
-            place.start(&small(&place, kind.clone())).unwrap_or_else(|error| panic!("{kind:?}: {error:#}"));
+    for kind in kinds() {
+        let mut server = place.start(&small(&place, kind)).unwrap_or_else(|error| panic!("{kind:?}: {error:#}"));
         assert!(server.is_alive());
         assert_eq!(server.listening_addresses(), [server.address()], "{kind:?}");
         let before = server.cpu_ns().unwrap();
@@ -49,13 +50,13 @@ fn each_serves_plain_http_accounts_and_leaves_nothing() {
 #[test]
 fn each_resumes_as_its_settings_say() {
     let place = Place::new();
-    for kind in KINDS {
-        let whole = with_tls(&place, kind.clone());
+    for kind in kinds() {
+        let whole = with_tls(&place, kind);
         for (tickets, session_cache) in
             [(true, SessionCache::Off), (false, SessionCache::Shared), (false, SessionCache::Off)]
         {
             let tls = ServerTls { tickets, session_cache, ..whole.tls.clone().unwrap() };
-            let log_sessions = kind != ServerKind::Lighttpd;
+            let log_sessions = servers::driver(kind).no_session_log().is_none();
             let spec = ServerSpec { tls: Some(tls), log_sessions, ..whole.clone() };
             let case = format!("{kind:?}, tickets {tickets}, cache {session_cache:?}");
             let server = place.start(&spec).unwrap_or_else(|error| panic!("{case}: {error:#}"));
@@ -87,7 +88,7 @@ fn each_resumes_as_its_settings_say() {
 fn settings_reach_each() {
     let place = Place::new();
     let certificate = servers::certificates::create(CertificateKind::Rsa2048, place.directory.path()).unwrap();
-    for kind in KINDS {
+    for kind in kinds() {
         let tls = ServerTls {
             versions: vec!["1.2".parse().unwrap()],
             suites: vec!["AES128-SHA".parse().unwrap(), "ECDHE-RSA-AES128-SHA".parse().unwrap()],
@@ -95,7 +96,7 @@ fn settings_reach_each() {
             encrypt_then_mac: false,
             ..ServerTls::new(certificate.clone())
         };
-        let spec = ServerSpec { tls: Some(tls), workers: 2, cpus: vec![0], ..small(&place, kind.clone()) };
+        let spec = ServerSpec { tls: Some(tls), workers: 2, cpus: vec![0], ..small(&place, kind) };
         let server = place.start(&spec).unwrap_or_else(|error| panic!("{kind:?}: {error:#}"));
         let said = handshake(&server, &[]);
         assert!(said.contains("Cipher is AES128-SHA") && said.contains("Protocol  : TLSv1.2"), "{kind:?}: {said}");
@@ -103,8 +104,8 @@ fn settings_reach_each() {
         assert!(said.contains("P-384") || said.contains("secp384r1"), "{kind:?}: {said}");
         assert!(handshake(&server, &["-tls1_3"]).contains("Cipher is (NONE)"), "{kind:?}");
         let workers = match kind {
-            ServerKind::ApachePrefork => 4 + 16,
-            ServerKind::Haproxy => 1,
+            ServerName::ApachePrefork => 4 + 16,
+            ServerName::Haproxy => 1,
             _ => 2,
         };
         assert_eq!(server.worker_pids().len(), workers, "{kind:?}");
@@ -115,9 +116,9 @@ fn settings_reach_each() {
 #[test]
 fn each_reloads_and_serves_on() {
     let place = Place::new();
-    for kind in KINDS {
+    for kind in kinds() {
         for workers in [1, 2] {
-            let spec = ServerSpec { workers, ..with_tls(&place, kind.clone()) };
+            let spec = ServerSpec { workers, ..with_tls(&place, kind) };
             let mut server = place.start(&spec).unwrap_or_else(|error| panic!("{kind:?}: {error:#}"));
             for _ in 0..2 {
                 server.reload().unwrap_or_else(|error| panic!("{kind:?} × {workers}: {error:#}"));
@@ -130,7 +131,7 @@ fn each_reloads_and_serves_on() {
             assert!(pids.iter().all(|&pid| is_gone(pid)), "{kind:?}");
         }
     }
-    let error = place.start(&place.spec(ServerKind::BuiltIn)).unwrap().reload().unwrap_err().to_string();
+    let error = place.start(&place.spec(ServerName::Builtin)).unwrap().reload().unwrap_err().to_string();
     assert!(error.contains("stop it and start it anew"), "{error}");
     assert_eq!(place.leftovers(), Vec::<String>::new());
 }
@@ -139,8 +140,8 @@ fn each_reloads_and_serves_on() {
 #[test]
 fn a_crashed_worker_is_reported() {
     let place = Place::new();
-    for kind in KINDS {
-        let mut server = place.start(&with_tls(&place, kind.clone())).unwrap();
+    for kind in kinds() {
+        let mut server = place.start(&with_tls(&place, kind)).unwrap();
         let mut vigil = server.watch();
         assert_eq!(server.death(&mut vigil), None, "{kind:?}");
         let worker = server.worker_pids()[0];
@@ -161,7 +162,7 @@ fn a_crashed_worker_is_reported() {
         }
         drop(server);
     }
-    let mut silent = place.start(&ServerSpec { workers: 2, ..with_tls(&place, ServerKind::Lighttpd) }).unwrap();
+    let mut silent = place.start(&ServerSpec { workers: 2, ..with_tls(&place, ServerName::Lighttpd) }).unwrap();
     let mut vigil = silent.watch();
     let worker = silent.worker_pids()[0];
     signal(worker, Signal::SEGV);
@@ -174,7 +175,7 @@ fn a_crashed_worker_is_reported() {
 #[test]
 fn a_killed_backend_is_named() {
     let place = Place::new();
-    let mut server = place.start(&with_tls(&place, ServerKind::Haproxy)).unwrap();
+    let mut server = place.start(&with_tls(&place, ServerName::Haproxy)).unwrap();
     let costs = server.companions_cpu_ns().unwrap();
     assert!(matches!(costs[..], [("backend", ns)] if ns > 0), "{costs:?}");
     let own = server.pids();

@@ -10,8 +10,8 @@ use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tlsdyno::model::{CertificateKind, SessionCache};
-use tlsdyno::servers::{self, Instance, ServerKind, ServerSpec, ServerTls};
+use tlsdyno::model::{CertificateKind, ServerName, SessionCache};
+use tlsdyno::servers::{self, Instance, ServerSpec, ServerTls};
 use tlsdyno_tls::Version;
 
 use reuse_matrix::{Server, Sessions, measure};
@@ -35,7 +35,7 @@ fn nginx(version: Version, tickets: bool, session_cache: bool) -> Site {
     fs::set_permissions(&docroot, fs::Permissions::from_mode(0o755)).unwrap();
     fs::write(docroot.join("1k.bin"), [b'x'; 1024]).unwrap();
     let certificate = servers::certificates::create(CertificateKind::P256, directory.path()).unwrap();
-    let mut spec = ServerSpec::new(ServerKind::Nginx, docroot);
+    let mut spec = ServerSpec::new(ServerName::Nginx, docroot);
     let session_cache = if session_cache { SessionCache::Shared } else { SessionCache::Off };
     spec.tls = Some(ServerTls { versions: vec![version], tickets, session_cache, ..ServerTls::new(certificate) });
     spec.log_sessions = true;

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustls::version::{TLS12, TLS13};
 use serde_json::Value;
-use tlsdyno::model::CertificateKind;
+use tlsdyno::model::{CertificateKind, ServerName};
 use tlsdyno::servers::session_log::SessionLog;
-use tlsdyno::servers::{self, Instance, RunDirectory, ServerKind, ServerSpec, SessionCounts};
+use tlsdyno::servers::{self, Instance, RunDirectory, ServerSpec, SessionCounts};
 
 use crate::stacks::go_server::GoServer;
 use crate::stacks::rustls_server;
@@ -41,11 +41,11 @@ pub enum Server {
 }
 
 impl Server {
-    fn driver(self) -> Option<ServerKind> {
+    fn driver(self) -> Option<ServerName> {
         match self {
-            Server::Nginx => Some(ServerKind::Nginx),
-            Server::Apache => Some(ServerKind::ApacheEvent),
-            Server::Haproxy => Some(ServerKind::Haproxy),
+            Server::Nginx => Some(ServerName::Nginx),
+            Server::Apache => Some(ServerName::ApacheEvent),
+            Server::Haproxy => Some(ServerName::Haproxy),
             Server::Go | Server::Rustls => None,
         }
     }
@@ -162,7 +162,7 @@ impl Running {
     }
 }
 
-fn start_driver(kind: ServerKind, sessions: Sessions, directory: &Path) -> Result<Running> {
+fn start_driver(kind: ServerName, sessions: Sessions, directory: &Path) -> Result<Running> {
     let docroot = directory.join("docroot");
     servers::run_directory::make_passable(&docroot)?;
     fs::write(docroot.join("1k.bin"), CONTENT)?;

@@ -8,8 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use tlsdyno::model::ServerName;
 use tlsdyno::model::workload::{ReplaySpec, WorkloadSpec};
-use tlsdyno::servers::{self, ServerKind, ServerSpec};
+use tlsdyno::servers::{self, ServerSpec};
 use tlsdyno::trace::{self, Site};
 use tlsdyno_engine::load::Object;
 
@@ -68,15 +69,15 @@ fn ask(stream: &mut BufReader<TcpStream>, object: &Object) -> (u16, u64) {
 /// as the workload expects.
 #[test]
 fn nginx_answers_every_object_of_the_real_log_as_expected() {
-    ask_for_every_object(ServerKind::Nginx);
+    ask_for_every_object(ServerName::Nginx);
 }
 
 #[test]
 fn the_built_in_server_answers_every_object_of_the_real_log_as_expected() {
-    ask_for_every_object(ServerKind::BuiltIn);
+    ask_for_every_object(ServerName::Builtin);
 }
 
-fn ask_for_every_object(kind: ServerKind) {
+fn ask_for_every_object(kind: ServerName) {
     servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
     let place = tempfile::tempdir().unwrap();
     // The server's workers run as another user.
@@ -233,7 +234,7 @@ fn load_takes_every_kind_of_workload() {
         let site = place.path().join(number.to_string());
         let imported = tlsdyno(&[&["trace", "import", "-o", site.to_str().unwrap()], import].concat());
         assert!(imported.status.success(), "{}", text(&imported.stderr));
-        let server = servers::start(&ServerSpec::new(ServerKind::BuiltIn, site.join("docroot")), &site).unwrap();
+        let server = servers::start(&ServerSpec::new(ServerName::Builtin, site.join("docroot")), &site).unwrap();
         let url = format!("http://{}/", server.address());
         let more: &[&str] = if load.contains(&"--trace") { &[] } else { &["--duration", "100ms"] };
         let output = tlsdyno(&[&["load", &url, "--json", "-c", "8"], load, more].concat());

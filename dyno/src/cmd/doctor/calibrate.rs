@@ -120,7 +120,9 @@ fn experiment(args: &Args) -> Result<Experiment> {
         .ok()
         .filter(|kind| *kind != ServerName::Command)
         .with_context(|| {
-            format!("--server {}: expected builtin, nginx, apache, apache-prefork, haproxy or lighttpd", args.server)
+            let names: Vec<&str> = ServerName::configured().iter().map(|server| server.name()).collect();
+            let (last, rest) = names.split_last().expect("tlsdyno configures servers");
+            format!("--server {}: expected {} or {last}", args.server, rest.join(", "))
         })?;
     let rounds = ((args.time / (WARM_UP_S + TURN_S)) as u32).clamp(ROUNDS_MIN, ROUNDS_MAX);
     let turns = (args.time / f64::from(rounds) - WARM_UP_S) / TURN_S;

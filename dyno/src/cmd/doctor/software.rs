@@ -7,41 +7,18 @@ use anyhow::{Context, Result};
 use tlsdyno_tls::StageSet;
 
 use super::{Check, Verdict};
-use crate::model::{CertificateKind, Policy};
+use crate::model::{CertificateKind, Policy, ServerName};
 use crate::native::Injection;
-use crate::servers::{self, RunDirectory, ServerKind, ServerSpec, ServerTls, mapped, programs};
+use crate::servers::programs::Package;
+use crate::servers::{self, DRIVERS, RunDirectory, ServerSpec, ServerTls, mapped};
 
 /// Everything about software.
 pub fn checks() -> Vec<Check> {
     let mut checks = vec![openssl(), provider()];
-    checks.extend(SERVERS.iter().map(server));
+    checks.extend(servers_to_install());
     checks.push(stream_module());
     checks
 }
-
-/// A distribution's server.
-struct Distributed {
-    /// Its name, as `--server` has it.
-    name: &'static str,
-    /// What its program is called.
-    programs: &'static [&'static str],
-    /// Debian's packages.
-    packages: &'static str,
-    /// The service that Debian starts with it.
-    service: Option<&'static str>,
-}
-
-const SERVERS: [Distributed; 4] = [
-    Distributed { name: "nginx", programs: &["nginx"], packages: "nginx-light", service: Some("nginx") },
-    Distributed { name: "apache", programs: &["apache2", "httpd"], packages: "apache2-bin", service: None },
-    Distributed { name: "haproxy", programs: &["haproxy"], packages: "haproxy", service: Some("haproxy") },
-    Distributed {
-        name: "lighttpd",
-        programs: &["lighttpd"],
-        packages: "lighttpd lighttpd-mod-openssl",
-        service: Some("lighttpd"),
-    },
-];
 
 /// The libssl that this program, and so the built-in server, runs with.
 fn openssl() -> Check {
@@ -93,7 +70,7 @@ fn try_provider() -> Result<()> {
     servers::run_directory::make_passable(&docroot)?;
     servers::run_directory::make_private(&own)?;
     let injection = Injection::prepare(&own, StageSet::NONE)?;
-    let mut spec = ServerSpec::new(ServerKind::BuiltIn, docroot);
+    let mut spec = ServerSpec::new(ServerName::Builtin, docroot);
     spec.tls = Some(ServerTls::new(servers::certificates::create(CertificateKind::P256, directory.path())?));
     spec.handed = injection.handed();
     let server = servers::start(&spec, directory.path())?;
@@ -101,19 +78,29 @@ fn try_provider() -> Result<()> {
     server.stop()
 }
 
-fn server(server: &Distributed) -> Check {
-    let Some(path) = server.programs.iter().find_map(|program| programs::find(program)) else {
-        let service = server.service.map_or_else(String::new, |service| {
+/// The servers that have to be installed, each program once.
+fn servers_to_install() -> Vec<Check> {
+    let mut packages: Vec<(&str, &Package)> = Vec::new();
+    for driver in DRIVERS {
+        let package = driver.package().filter(|package| packages.iter().all(|(_, known)| known != package));
+        packages.extend(package.map(|package| (driver.server().name(), package)));
+    }
+    packages.into_iter().map(|(name, package)| server(name, package)).collect()
+}
+
+fn server(name: &'static str, package: &Package) -> Check {
+    let Some(path) = package.installed() else {
+        let service = package.service.map_or_else(String::new, |service| {
             format!(", then `systemctl disable --now {service}` so that it does not keep running on port 80")
         });
         return Check::but(
-            server.name,
+            name,
             Verdict::Note,
-            format!("not installed; `--server {}` will not work", server.name),
-            format!("Debian: `apt-get install {}`{service}", server.packages),
+            format!("not installed; `--server {name}` will not work"),
+            format!("Debian: `apt-get install {}`{service}", package.debian),
         );
     };
-    Check::ok(server.name, version(&path))
+    Check::ok(name, version(&path, package.version))
 }
 
 /// The module that one of the dispatchers of `tlsdyno cluster` needs.
@@ -130,8 +117,8 @@ fn stream_module() -> Check {
 }
 
 /// The first line of what the program says about its version, with its path.
-fn version(path: &Path) -> String {
-    let said = Command::new(path).arg("-v").output().context("cannot be run").map(|output| {
+fn version(path: &Path, arguments: &[&str]) -> String {
+    let said = Command::new(path).args(arguments).output().context("cannot be run").map(|output| {
         let said = [output.stdout, output.stderr].concat();
         String::from_utf8_lossy(&said).lines().next().unwrap_or("says no version").trim().to_owned()
     });

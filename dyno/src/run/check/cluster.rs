@@ -120,7 +120,7 @@ impl ClusterExperiment {
             "these servers hand out no sessions at all; drop --no-tickets or --session-cache off"
         );
         wanted
-            .refuse_unable(&self.server_kind(), 1)
+            .refuse_unable(self.cluster.server, 1)
             .map_err(|error| error.context(format!("sessions = `{}`", sharing.name())))
     }
 

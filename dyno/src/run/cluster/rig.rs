@@ -162,7 +162,7 @@ impl ClusterRig {
                 companion_cpu: Some(self.placement.dispatcher),
                 connections: experiment.traffic.clients.iter().copied().max().unwrap_or(1),
                 session_server: address,
-                ..ServerSpec::new(experiment.server_kind(), self.directory.path().join("docroot"))
+                ..ServerSpec::new(experiment.cluster.server, self.directory.path().join("docroot"))
             };
             let number = group.backends.len() + 1;
             let started = servers::start(&spec, self.directory.path())

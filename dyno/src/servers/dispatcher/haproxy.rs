@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::super::haproxy::connections_max;
+use super::super::haproxy::{PACKAGE, connections_max};
 use super::super::{Prepared, programs};
-use crate::exit::{Exit, OrExit};
 
 const CONFIG_FILE: &str = "haproxy.cfg";
 const STATS_FILE: &str = "stats";
@@ -42,11 +41,7 @@ impl Rule {
 
 /// The program.
 pub(super) fn program() -> Result<PathBuf> {
-    let found = programs::find("haproxy").context(
-        "haproxy was not found in PATH, /usr/sbin or /usr/local/sbin; install it (Debian: `apt-get install haproxy`; its service need not \
-         run: `systemctl disable --now haproxy`) or leave its policies out of --policies",
-    );
-    found.or_exit(Exit::Environment)
+    PACKAGE.require(" or leave its policies out of --policies")
 }
 
 /// Its statistics socket.

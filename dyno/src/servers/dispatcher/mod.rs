@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::instance::{loopback, on_free_ports, start_prepared};
-use super::{Instance, Prepared, ServerKind, ServerSpec};
+use super::{Instance, Prepared, ServerName, ServerSpec};
 use crate::dispatch::config;
 use crate::model::Policy;
 
@@ -75,7 +75,7 @@ pub struct Dispatcher {
 pub fn start(policy: Policy, backends: &[SocketAddr], cpu: usize, run: &Path) -> Result<Dispatcher> {
     ensure!(!backends.is_empty(), "a dispatcher needs a backend");
     // Of the specification only the processor counts here.
-    let spec = ServerSpec { cpus: vec![cpu], ..ServerSpec::new(ServerKind::BuiltIn, run.to_owned()) };
+    let spec = ServerSpec { cpus: vec![cpu], ..ServerSpec::new(ServerName::Builtin, run.to_owned()) };
     let mut counter = None;
     let instance = on_free_ports(run, true, |own, ports| {
         let (prepared, counts) = prepare(policy, backends, own, ports.port)?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::super::growing_log::GrowingLog;
-use super::super::nginx::worker_connections;
+use super::super::nginx::{PACKAGE, worker_connections};
 use super::super::worker_user::worker_user;
 use super::super::{Prepared, programs};
 use crate::exit::{Exit, OrExit};
@@ -26,9 +26,7 @@ pub(super) fn program() -> Result<(PathBuf, Option<PathBuf>)> {
 }
 
 fn find() -> Result<(PathBuf, Option<PathBuf>)> {
-    let program = programs::find("nginx").context(
-        "nginx was not found; install it (Debian: `apt-get install nginx`), or leave nginx-hash out of --policies",
-    )?;
+    let program = PACKAGE.require(" or leave nginx-hash out of --policies")?;
     if programs::output_of(&program, &["-V"]).split_whitespace().any(|word| word == "--with-stream") {
         return Ok((program, None));
     }

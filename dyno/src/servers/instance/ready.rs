@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::interrupt;
-use crate::servers::{ServerKind, ServerSpec, listening};
+use crate::servers::{ServerSpec, listening};
 
 /// How long a server of ours may take until it listens.
 const OWN_READY_WITHIN: Duration = Duration::from_secs(15);
@@ -19,11 +19,8 @@ pub(super) const SERVED_BY: &str = "is served by process";
 
 impl super::Instance {
     pub(super) fn await_ready(&mut self, spec: &ServerSpec) -> Result<()> {
-        let patience = match spec.kind {
-            ServerKind::Command(_) => COMMAND_READY_WITHIN,
-            _ if !spec.under.is_empty() => COMMAND_READY_WITHIN,
-            _ => OWN_READY_WITHIN,
-        };
+        let slow = spec.is_users_own() || !spec.under.is_empty();
+        let patience = if slow { COMMAND_READY_WITHIN } else { OWN_READY_WITHIN };
         let limit = Instant::now() + patience;
         loop {
             interrupt::check_this_process().context("stopped while the server was starting")?;

@@ -12,18 +12,11 @@ use anyhow::{Context, Result, bail};
 use super::Instance;
 use super::ready::SERVED_BY;
 use crate::exit::{Exit, OrExit};
-use crate::model::SessionCache;
-use crate::servers::abilities::Wanted;
-use crate::servers::apache::{self, Mpm};
-use crate::servers::cache_server::CacheServer;
-use crate::servers::command::{self, CommandSpec};
 use crate::servers::cpu::CpuAccount;
 use crate::servers::launch::{FOREIGN_VARIABLES, Launch};
 use crate::servers::quota::Quota;
 use crate::servers::supervised::Supervised;
-use crate::servers::{
-    Companion, Place, Prepared, ServerKind, ServerSpec, built_in, haproxy, lighttpd, listening, nginx, run_directory,
-};
+use crate::servers::{Place, Prepared, ServerSpec, Wanted, driver, listening, run_directory};
 
 /// How often another free port is tried when somebody was faster.
 const PORT_ATTEMPTS: u32 = 5;
@@ -35,17 +28,13 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// The errors say what the server itself said.
 pub fn start(spec: &ServerSpec, directory: &Path) -> Result<Instance> {
     check(spec)?;
-    let ours = match &spec.kind {
-        ServerKind::Command(command) => !command.has_fixed_port(),
-        _ => true,
-    };
-    on_free_ports(directory, ours, |own, ports| {
-        start_on(spec, directory, own, ports).map_err(|error| match &spec.kind {
+    on_free_ports(directory, !spec.has_fixed_port(), |own, ports| {
+        start_on(spec, directory, own, ports).map_err(|error| {
             // Those that we start ourselves have no service manager behind them: somebody was faster at the port.
-            kind if !matches!(kind, ServerKind::Command(_)) && format!("{error:#}").contains(SERVED_BY) => {
-                error.context("address already in use")
+            match !spec.is_users_own() && format!("{error:#}").contains(SERVED_BY) {
+                true => error.context("address already in use"),
+                false => error,
             }
-            _ => error,
         })
     })
 }
@@ -79,15 +68,10 @@ fn check(spec: &ServerSpec) -> Result<()> {
     if spec.workers == 0 {
         bail!("a server needs at least one worker");
     }
-    if spec.log_sessions && matches!(spec.kind, ServerKind::Command(_)) {
-        bail!(
-            "the session log of a user's own server command is not known; drop it or use nginx or the built-in server"
-        );
+    if let Some(why) = driver(spec.kind).no_session_log().filter(|_| spec.log_sessions) {
+        bail!("{why}");
     }
-    if spec.log_sessions && spec.kind == ServerKind::Lighttpd {
-        bail!("lighttpd has no variable for resumption that it could log; count on the client's side");
-    }
-    spec.tls.as_ref().map_or(Ok(()), |tls| Wanted::of(tls).refuse_unable(&spec.kind, spec.workers))
+    spec.tls.as_ref().map_or(Ok(()), |tls| Wanted::of(tls).refuse_unable(spec.kind, spec.workers))
 }
 
 /// The server said that its port is taken. All C libraries use this wording for EADDRINUSE.
@@ -117,23 +101,17 @@ impl Ports {
 }
 
 /// Where a server shall be reachable.
+#[derive(Debug)]
 pub(in crate::servers) struct Addresses {
-    address: SocketAddr,
-    plain: Option<SocketAddr>,
+    pub(in crate::servers) address: SocketAddr,
+    /// Where it also serves plain HTTP.
+    pub(in crate::servers) plain: Option<SocketAddr>,
 }
 
 fn start_on(spec: &ServerSpec, run: &Path, directory: &Path, ports: &Ports) -> Result<Instance> {
-    let place = Place { run, own: directory, port: ports.port };
-    let ours = |prepared| (prepared, ports.first());
-    let (prepared, addresses) = match &spec.kind {
-        ServerKind::BuiltIn => ours(built_in::prepare(spec, place)?),
-        ServerKind::Nginx => ours(nginx::prepare(spec, place)?),
-        ServerKind::ApacheEvent => ours(apache::prepare(spec, Mpm::Event, place, cache_server(spec, run)?)?),
-        ServerKind::ApachePrefork => ours(apache::prepare(spec, Mpm::Prefork, place, cache_server(spec, run)?)?),
-        ServerKind::Haproxy => ours(haproxy::prepare(spec, place, backend(spec, run)?)?),
-        ServerKind::Lighttpd => ours(lighttpd::prepare(spec, place)?),
-        ServerKind::Command(command) => prepare_command(command, spec, directory, ports)?,
-    };
+    let place = Place { run, own: directory, port: ports.port, plain_port: ports.plain_port };
+    let mut prepared = driver(spec.kind).prepare(spec, place)?;
+    let addresses = prepared.addresses.take().unwrap_or_else(|| ports.first());
     start_prepared(spec, directory, prepared, addresses)
 }
 
@@ -182,44 +160,9 @@ pub(in crate::servers) fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// The plain server behind a proxy: the built-in one, untouched.
-fn backend(spec: &ServerSpec, run: &Path) -> Result<Companion> {
-    let plain = ServerSpec {
-        cpus: spec.companion_cpu.into_iter().collect(),
-        ..ServerSpec::new(ServerKind::BuiltIn, spec.docroot.clone())
-    };
-    let instance = start(&plain, run).context("failed to start the plain server behind the proxy")?;
-    Ok(Companion { name: "backend", instance })
-}
-
-/// The server of its own that keeps the sessions, where they are kept in one and it shares none.
-fn cache_server(spec: &ServerSpec, run: &Path) -> Result<Option<Companion>> {
-    let cache = spec.tls.as_ref().map_or(SessionCache::Off, |tls| tls.session_cache);
-    if spec.session_server.is_some() {
-        return Ok(None);
-    }
-    let name = CacheServer::of(cache).map_or("", CacheServer::name);
-    let started = start_session_server(cache, spec.companion_cpu, run)?;
-    Ok(started.map(|instance| Companion { name, instance }))
-}
-
-/// Starts the server that keeps sessions in this way, in a directory of its own inside `run`; `None` where none is needed.
-///
-/// # Errors
-/// Its program is missing (with the remedy), or it does not start.
-pub fn start_session_server(cache: SessionCache, cpu: Option<usize>, run: &Path) -> Result<Option<Instance>> {
-    let Some(server) = CacheServer::of(cache) else { return Ok(None) };
-    // Of the specification only the processor counts here.
-    let plain = ServerSpec { cpus: cpu.into_iter().collect(), ..ServerSpec::new(ServerKind::BuiltIn, run.to_owned()) };
-    let start =
-        |own: &Path, ports: &Ports| start_prepared(&plain, own, server.prepare(own, ports.port)?, ports.first());
-    let instance = on_free_ports(run, true, start);
-    instance.map(Some).with_context(|| format!("failed to start {} for the sessions", server.name()))
-}
-
 fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec<PathBuf>) -> Launch {
     // A user's own command keeps its environment: `as is` means just that.
-    let is_command = matches!(spec.kind, ServerKind::Command(_));
+    let is_command = spec.is_users_own();
     let without = if is_command { Vec::new() } else { FOREIGN_VARIABLES.iter().map(Into::into).collect() };
     let here = || std::env::current_dir().unwrap_or_else(|_| directory.to_owned());
     let mut words = spec.under.iter().chain([&prepared.program]).chain(&prepared.arguments).cloned();
@@ -239,42 +182,6 @@ fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec
         raise_open_files: prepared.raise_open_files,
         grace_ms: prepared.grace_ms,
     }
-}
-
-fn prepare_command(
-    command: &CommandSpec,
-    spec: &ServerSpec,
-    directory: &Path,
-    ports: &Ports,
-) -> Result<(Prepared, Addresses)> {
-    let path = |path: &Path| path.display().to_string();
-    let mut values = BTreeMap::from([
-        ("port", ports.port.to_string()),
-        ("plain_port", ports.plain_port.to_string()),
-        ("docroot", path(&spec.docroot)),
-        ("dir", path(directory)),
-    ]);
-    if let Some(tls) = &spec.tls {
-        values.insert("certificate", path(&tls.certificate.chain));
-        values.insert("key", path(&tls.certificate.key));
-        values.insert("ca", path(&tls.certificate.ca));
-    }
-    let words = command.words(&values)?;
-    let resolved = |template: &str| command::resolve(&command::fill(template, &values)?);
-    let addresses = Addresses {
-        address: resolved(&command.address)?,
-        plain: command.plain_address.as_deref().map(resolved).transpose()?,
-    };
-    let mut words = words.into_iter();
-    let program = words.next().unwrap_or_default();
-    let prepared = Prepared {
-        version: format!("own command, program {program}"),
-        config: command.command.clone(),
-        raise_open_files: false,
-        grace_ms: 5_000,
-        ..Prepared::new(program, words.map(Into::into).collect())
-    };
-    Ok((prepared, addresses))
 }
 
 /// Somebody else at our address would be measured in our server's place.

@@ -7,21 +7,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use tlsdyno::model::{CertificateKind, SessionCache};
+use tlsdyno::model::{CertificateKind, ServerName, SessionCache};
 use tlsdyno::native::{Script, ShimCounters, ShimInjection, ShimSettings};
-use tlsdyno::servers::{self, Instance, ServerKind, ServerSpec, ServerTls};
+use tlsdyno::servers::{self, Instance, ServerSpec, ServerTls};
 use tlsdyno_tls::{Stage, StageSet, Version};
 
 use crate::place::{Place, eventually, fetch};
-
-const KINDS: [ServerKind; 6] = [
-    ServerKind::BuiltIn,
-    ServerKind::Nginx,
-    ServerKind::ApacheEvent,
-    ServerKind::ApachePrefork,
-    ServerKind::Haproxy,
-    ServerKind::Lighttpd,
-];
 
 /// Connections open at once, of skeletons.
 const TOGETHER: usize = 64;
@@ -36,7 +27,7 @@ struct Stand {
 }
 
 impl Stand {
-    fn start(place: &Place, kind: &ServerKind, settings: &ShimSettings, connections: u32) -> Stand {
+    fn start(place: &Place, kind: ServerName, settings: &ShimSettings, connections: u32) -> Stand {
         let own = place.directory.path().join(format!("shim-{kind:?}"));
         servers::run_directory::make_private(&own).unwrap();
         let injection = ShimInjection::prepare(&own, settings).unwrap();
@@ -47,9 +38,8 @@ impl Stand {
             session_cache: SessionCache::Shared,
             ..ServerTls::new(certificate)
         };
-        let workers = if matches!(kind, ServerKind::Nginx) { 2 } else { 1 };
-        let spec =
-            ServerSpec { tls: Some(tls), handed: injection.handed(), workers, connections, ..place.spec(kind.clone()) };
+        let workers = if matches!(kind, ServerName::Nginx) { 2 } else { 1 };
+        let spec = ServerSpec { tls: Some(tls), handed: injection.handed(), workers, connections, ..place.spec(kind) };
         let server = place.start(&spec).unwrap_or_else(|error| panic!("{kind:?}: {error:#}"));
         servers::require_mapped(&server.worker_pids(), injection.library_path()).unwrap();
         Stand { server, injection, name: format!("{kind:?}, off: {}", settings.stages) }
@@ -66,7 +56,7 @@ impl Stand {
             Ok(()) => eventually("it is mapped in every worker", || {
                 servers::require_mapped(&self.server.worker_pids(), self.injection.library_path()).is_ok()
             }),
-            Err(error) => assert!(self.name.starts_with("BuiltIn"), "{}: {error:#}", self.name),
+            Err(error) => assert!(self.name.starts_with("Builtin"), "{}: {error:#}", self.name),
         }
     }
 
@@ -189,7 +179,7 @@ fn skeletons_at_once(stand: &Stand, scripts: [&Script; 2], resumed_kind: u8, req
 
 fn check_skeletons(stages: StageSet, full: &Script, resumed: &Script, resumed_kind: u8, counted: &str) {
     let place = place();
-    for kind in &KINDS {
+    for &kind in ServerName::configured() {
         let settings = ShimSettings {
             full_script: Some(full.clone()),
             resumed_script: Some(resumed.clone()),
@@ -268,7 +258,7 @@ fn resume(stand: &Stand, session: &Path, times: u64) {
 
 fn check_perfect_cache(version: Version, tickets: bool) {
     let place = place();
-    for kind in &KINDS {
+    for &kind in ServerName::configured() {
         let stages = off(&[Stage::SessionCache]);
         let settings = ShimSettings { tickets, ..ShimSettings::new(stages, version) };
         let mut stand = Stand::start(&place, kind, &settings, FEW);
@@ -307,7 +297,7 @@ fn perfect_cache_of_tls13() {
 #[test]
 fn idle_it_only_counts() {
     let place = place();
-    for kind in &KINDS {
+    for &kind in ServerName::configured() {
         let settings = ShimSettings { time_stamps: true, ..ShimSettings::new(StageSet::NONE, Version::Tls13) };
         let stand = Stand::start(&place, kind, &settings, FEW);
         let session = stand.server.directory().join("client-session");

@@ -4,7 +4,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use tlsdyno::servers::ServerKind;
+use tlsdyno::model::ServerName;
 
 use super::cluster::{Cluster, Sessions};
 use super::crowd::Crowd;
@@ -23,7 +23,7 @@ struct Scene {
 
 impl Scene {
     fn new(check: &str, limits: &str) -> Scene {
-        let cluster = Cluster::new(&ServerKind::Nginx, Sessions::Tickets13, 3);
+        let cluster = Cluster::new(ServerName::Nginx, Sessions::Tickets13, 3);
         let control = control_path();
         let mut config = format!("listen = [\"127.0.0.1:0\"]\npolicy = \"session\"\ncontrol = \"{}\"\n", &*control);
         config += &format!("[limits]\n{limits}\n[check]\n{check}\n");

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use tlsdyno::servers::ServerKind;
+use tlsdyno::model::ServerName;
 use tlsdyno_wire::codec::{put_u16, put_vector8, put_vector16};
 use tlsdyno_wire::hello::{self, Template, put_extension};
 
@@ -28,7 +28,7 @@ struct Scene {
 
 impl Scene {
     fn new(arguments: &[&str]) -> Scene {
-        let cluster = Cluster::new(&ServerKind::Nginx, Sessions::Tickets13, 3);
+        let cluster = Cluster::new(ServerName::Nginx, Sessions::Tickets13, 3);
         let control = control_path();
         let arguments = [&["--policy", "session", "--control", &control], arguments].concat();
         let dispatcher = Dispatcher::new(&cluster.addresses(), &arguments);

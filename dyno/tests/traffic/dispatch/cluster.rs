@@ -8,8 +8,8 @@ use std::path::Path;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
-use tlsdyno::model::CertificateKind;
-use tlsdyno::servers::{self, Instance, ServerKind, ServerSpec};
+use tlsdyno::model::{CertificateKind, ServerName};
+use tlsdyno::servers::{self, Instance, ServerSpec};
 
 use super::crowd::{LARGE, SMALL};
 use super::support::{Dispatcher, tlsdyno};
@@ -33,7 +33,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    pub fn new(kind: &ServerKind, sessions: Sessions, count: usize) -> Cluster {
+    pub fn new(kind: ServerName, sessions: Sessions, count: usize) -> Cluster {
         servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
         let mut cluster = Cluster { servers: Vec::new(), _directories: Vec::new() };
         for _ in 0..count {
@@ -46,7 +46,7 @@ impl Cluster {
                 fs::write(docroot.join(&object.path[1..]), &object.content).unwrap();
             }
             let certificate = servers::certificates::create(CertificateKind::P256, directory.path()).unwrap();
-            let mut spec = ServerSpec::new(kind.clone(), docroot);
+            let mut spec = ServerSpec::new(kind, docroot);
             spec.tls = Some(sessions.tls(certificate));
             cluster.servers.push(servers::start(&spec, directory.path()).unwrap());
             cluster._directories.push(directory);

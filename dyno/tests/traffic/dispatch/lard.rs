@@ -8,7 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use tempfile::TempDir;
-use tlsdyno::servers::{self, Instance, ServerKind, ServerSpec};
+use tlsdyno::model::ServerName;
+use tlsdyno::servers::{self, Instance, ServerSpec};
 use tlsdyno_engine::dispatch::limits::LARD_HIGH;
 
 use super::support::{ControlPath, Dispatcher, PATIENCE, await_that, control_path};
@@ -35,7 +36,7 @@ impl Site {
             fs::create_dir(&docroot).unwrap();
             fs::set_permissions(&docroot, fs::Permissions::from_mode(0o755)).unwrap();
             (0..PATHS).for_each(|path| fs::write(docroot.join(path.to_string()), number.to_string()).unwrap());
-            let spec = ServerSpec::new(ServerKind::Nginx, docroot);
+            let spec = ServerSpec::new(ServerName::Nginx, docroot);
             site.servers.push(servers::start(&spec, directory.path()).unwrap());
             site._directories.push(directory);
         }

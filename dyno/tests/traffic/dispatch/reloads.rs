@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use rustix::process::Signal;
-use tlsdyno::servers::ServerKind;
+use tlsdyno::model::ServerName;
 
 use super::bytes::Digest;
 use super::cluster::{Cluster, Sessions};
@@ -66,7 +66,7 @@ fn keys(visits: &[Visit]) -> BTreeMap<KeyName, Key<'_>> {
 
 #[test]
 fn ticket_keys_that_change_under_load_cost_few_misroutes() {
-    let mut cluster = Cluster::new(&ServerKind::Nginx, Sessions::Tickets13, SERVERS);
+    let mut cluster = Cluster::new(ServerName::Nginx, Sessions::Tickets13, SERVERS);
     let control = control_path();
     let dispatcher = Dispatcher::new(&cluster.addresses(), &["--policy", "session", "--control", &control]);
     let crowd = Crowd::start(dispatcher.address, MEMBERS);
@@ -102,7 +102,7 @@ fn config(control: &str, policy: &str, backends: &[SocketAddr]) -> String {
 
 #[test]
 fn backends_and_policy_that_change_under_load_cut_no_connection() {
-    let cluster = Cluster::new(&ServerKind::Nginx, Sessions::Tickets13, SERVERS);
+    let cluster = Cluster::new(ServerName::Nginx, Sessions::Tickets13, SERVERS);
     let all = cluster.addresses();
     let control = control_path();
     let (dispatcher, file) = Dispatcher::from_file(&config(&control, "session", &all));

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tlsdyno::servers::ServerKind;
+use tlsdyno::model::ServerName;
 
 use super::cluster::{Cluster, Sessions, load};
 use super::crowd::SMALL;
@@ -17,7 +17,7 @@ fn reuse(percent: &'static str) -> [&'static str; 6] {
     ["--total-connections", "600", "--connections", "8", "--reuse", percent]
 }
 
-fn assert_sessions_are_found(server: &str, kind: &ServerKind) {
+fn assert_sessions_are_found(server: &str, kind: ServerName) {
     for sessions in Sessions::ALL {
         let cluster = Cluster::new(kind, sessions, SERVERS as usize);
         assert_sessions_are_found_at(server, &cluster.addresses(), sessions);
@@ -95,15 +95,15 @@ fn a_source_address_sends_everything_to_one() {
 
 #[test]
 fn nginx() {
-    assert_sessions_are_found("nginx", &ServerKind::Nginx);
+    assert_sessions_are_found("nginx", ServerName::Nginx);
 }
 
 #[test]
 fn apache() {
-    assert_sessions_are_found("Apache", &ServerKind::ApacheEvent);
+    assert_sessions_are_found("Apache", ServerName::ApacheEvent);
 }
 
 #[test]
 fn haproxy() {
-    assert_sessions_are_found("HAProxy", &ServerKind::Haproxy);
+    assert_sessions_are_found("HAProxy", ServerName::Haproxy);
 }

@@ -21,8 +21,8 @@ use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tlsdyno::model::CertificateKind;
-use tlsdyno::servers::{self, Instance, ServerKind, ServerSpec, ServerTls};
+use tlsdyno::model::{CertificateKind, ServerName};
+use tlsdyno::servers::{self, Instance, ServerSpec, ServerTls};
 
 fn tlsdyno() -> Command {
     Command::new(env!("CARGO_BIN_EXE_tlsdyno"))
@@ -231,7 +231,7 @@ fn built_in(directory: &Path) -> (Instance, String) {
     std::fs::write(docroot.join("x"), "x").unwrap();
     let certificate = servers::certificates::create(CertificateKind::P256, directory).unwrap();
     let ca = certificate.ca.display().to_string();
-    let mut spec = ServerSpec::new(ServerKind::BuiltIn, docroot);
+    let mut spec = ServerSpec::new(ServerName::Builtin, docroot);
     spec.tls = Some(ServerTls::new(certificate));
     (servers::start(&spec, directory).unwrap(), ca)
 }
