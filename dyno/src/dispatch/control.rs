@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_engine::dispatch::Shared;
 use tlsdyno_engine::sys;
 
-pub use self::clients::CLIENTS_MAX;
 use self::clients::Clients;
+pub use self::clients::{CLIENTS_MAX, RESERVE};
 use super::status::{Status, prometheus};
 use crate::exit::{Exit, OrExit};
 
@@ -58,7 +58,7 @@ impl Control {
     /// Answers until it is woken.
     pub fn serve(&self, shared: &Shared, policy: &dyn Fn() -> String) {
         let answer = |request: &[u8]| answer(request, shared, policy);
-        Clients::new(&self.listener, &self.wake.1, &answer).serve();
+        Clients::new(&self.listener, &self.wake.1, &answer, &shared.control_waits).serve();
     }
 
     /// Ends [`Control::serve`].

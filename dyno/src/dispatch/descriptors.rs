@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use super::config::{Config, Limits};
-use super::control::CLIENTS_MAX;
+use super::control::{CLIENTS_MAX, RESERVE};
 use crate::open_files;
 
 /// A connection has two descriptors: the client's and the backend's.
@@ -17,7 +17,7 @@ const OF_LOOP: u64 = 4;
 /// Epoll and the wake-up; a check of each backend comes on top.
 const OF_CHECKS: u64 = 2;
 /// Socket, wake-up, reserve.
-const OF_CONTROL: u64 = 4;
+const OF_CONTROL: u64 = 3 + RESERVE as u64;
 /// A file that is read again, and what the shell left open.
 const SPARE: u64 = 8;
 

@@ -83,6 +83,8 @@ pub struct Shared {
     /// Raised by each new snapshot: loops take the lock only then.
     generation: AtomicU64,
     phase: AtomicU8,
+    /// Descriptors have run out and the control socket waits for one: no connection is accepted before it has it.
+    pub control_waits: AtomicBool,
 }
 
 impl Shared {
@@ -99,6 +101,7 @@ impl Shared {
             snapshot: Mutex::new(Arc::new(Snapshot { settings: settings.clone(), targets: Vec::new() })),
             generation: AtomicU64::new(0),
             phase: AtomicU8::new(Phase::Run as u8),
+            control_waits: AtomicBool::new(false),
         };
         shared.replace(settings)?;
         Ok(shared)

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -14,6 +15,8 @@ pub const CLIENTS_MAX: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause when nobody can be let in, because descriptors have run out.
 const RETRY_ACCEPTING: Duration = Duration::from_millis(50);
+/// Descriptors that are kept for bad times.
+pub const RESERVE: usize = 8;
 /// Longest request that is read; the path is at its beginning.
 const REQUEST_BYTES: usize = 4096;
 
@@ -26,8 +29,11 @@ pub(super) struct Clients<'a> {
     /// Readable: it is over.
     wake: &'a UnixStream,
     answer: Answer<'a>,
-    /// Given up when descriptors have run out: that is when people ask what goes on.
-    reserve: Option<File>,
+    /// Given up one by one when descriptors have run out: that is when people ask what goes on. A loop may take what
+    /// is given up before a client gets it, so there are several.
+    reserve: Vec<File>,
+    /// True while the reserve is not whole: no connection is accepted then.
+    waits: &'a AtomicBool,
     /// In the order in which they came.
     clients: Vec<Client>,
 }
@@ -44,8 +50,31 @@ struct Client {
 }
 
 impl<'a> Clients<'a> {
-    pub(super) fn new(listener: &'a UnixListener, wake: &'a UnixStream, answer: Answer<'a>) -> Clients<'a> {
-        Clients { listener, wake, answer, reserve: reserve(), clients: Vec::with_capacity(CLIENTS_MAX) }
+    pub(super) fn new(
+        listener: &'a UnixListener,
+        wake: &'a UnixStream,
+        answer: Answer<'a>,
+        waits: &'a AtomicBool,
+    ) -> Clients<'a> {
+        let clients = Vec::with_capacity(CLIENTS_MAX);
+        let mut clients = Clients { listener, wake, answer, reserve: Vec::new(), waits, clients };
+        clients.fill_reserve();
+        clients
+    }
+
+    fn fill_reserve(&mut self) {
+        while self.reserve.len() < RESERVE
+            && let Ok(file) = File::open("/dev/null")
+        {
+            self.reserve.push(file);
+        }
+        self.waits.store(self.reserve.len() < RESERVE, Ordering::Relaxed);
+    }
+
+    /// Gives one descriptor of the reserve up, after telling the loops not to take it.
+    fn give_up_one(&mut self) -> bool {
+        self.waits.store(true, Ordering::Relaxed);
+        self.reserve.pop().is_some()
     }
 
     /// Answers until it is woken.
@@ -55,6 +84,8 @@ impl<'a> Clients<'a> {
             watched.extend(self.clients.iter().map(|client| PollFd::new(&client.stream, client.waits_for())));
             let now = Instant::now();
             let left = self.clients.iter().map(|client| client.until.saturating_duration_since(now)).min();
+            let refill = (self.reserve.len() < RESERVE).then_some(RETRY_ACCEPTING);
+            let left = left.into_iter().chain(refill).min();
             let most = left.and_then(|left| left.try_into().ok());
             if poll(&mut watched, most.as_ref()).is_err() {
                 // A signal, or no memory for the moment.
@@ -63,14 +94,14 @@ impl<'a> Clients<'a> {
             }
             let is_ready: Vec<bool> = watched.iter().map(|watched| !watched.revents().is_empty()).collect();
             if is_ready[0] {
-                return;
+                return self.waits.store(false, Ordering::Relaxed);
             }
             self.go_on(&is_ready[2..]);
             if is_ready[1] {
                 self.accept();
             }
-            if self.reserve.is_none() {
-                self.reserve = reserve();
+            if self.reserve.len() < RESERVE {
+                self.fill_reserve();
             }
         }
     }
@@ -94,7 +125,7 @@ impl<'a> Clients<'a> {
             match self.listener.accept() {
                 Ok((stream, _)) => break stream,
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted) => return,
-                Err(_) if self.reserve.take().is_some() => {}
+                Err(_) if self.give_up_one() => {}
                 Err(_) if !self.clients.is_empty() => drop(self.clients.remove(0)),
                 // Without a descriptor the next attempt would fail at once, again and again.
                 Err(_) => return std::thread::sleep(RETRY_ACCEPTING),
@@ -110,11 +141,6 @@ impl<'a> Clients<'a> {
             self.clients.push(client);
         }
     }
-}
-
-/// A descriptor for bad times.
-fn reserve() -> Option<File> {
-    File::open("/dev/null").ok()
 }
 
 impl Client {

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -46,6 +47,10 @@ impl Loop<'_> {
     pub(super) fn accept(&mut self, listener: usize) -> bool {
         for _ in 0..self.accepts {
             if self.places.open() >= self.connections_max() {
+                return false;
+            }
+            if self.shared.control_waits.load(Ordering::Relaxed) {
+                self.pause_accepting();
                 return false;
             }
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
