@@ -1,5 +1,5 @@
-//! Runs the matrix of reuse exactness and prints it in Markdown: `reuse_matrix TLSDYNO CONNECTIONS [SERVER]`, where TLSDYNO is the program that loads.
-//! `cargo run --release -p xtask -- reuse-matrix` calls it and writes docs/LOAD.md.
+//! Runs the matrix of reuse exactness and prints it in Markdown: `reuse_matrix TLSDYNO CONNECTIONS [SERVER]`, where
+//! TLSDYNO is the program that loads. `cargo run --release -p xtask -- reuse-matrix` calls it and writes docs/LOAD.md.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -25,7 +25,8 @@ pub enum Exit {
     Environment = 6,
     /// Measured and printed, but with failed requests.
     Errors = 7,
-    /// Measured and printed, but a check failed: it is not what was asked for (for example another share of resumed connections).
+    /// Measured and printed, but a check failed: it is not what was asked for (for example another share of resumed
+    /// connections).
     Invalid = 8,
     /// The record could not be written; what was measured was printed.
     Store = 9,
@@ -81,8 +82,8 @@ impl std::error::Error for Coded {
 
 /// Gives an error its exit code; without one it ends the program with [`Exit::Failed`].
 pub trait OrExit<T> {
-    /// The same result, whose error ends the program with `exit`, unless its cause already has a code: who was nearer to
-    /// the fault knows it better.
+    /// The same result, whose error ends the program with `exit`, unless its cause already has a code: who was nearer
+    /// to the fault knows it better.
     fn or_exit(self, exit: Exit) -> anyhow::Result<T>;
 }
 

@@ -1,8 +1,9 @@
 //! A thin layer over epoll: one registration per descriptor.
 //!
-//! The load engine is level-triggered on purpose: a reader may stop after one short read without missing the end of the stream, so that the
-//! usual case costs one `recv` and none that comes back empty. The dispatcher is edge-triggered: it must be able to leave input unread while the
-//! other side cannot take it, without a system call to say so. Closing a descriptor takes it out of the set by itself.
+//! The load engine is level-triggered on purpose: a reader may stop after one short read without missing the end of the
+//! stream, so that the usual case costs one `recv` and none that comes back empty. The dispatcher is edge-triggered: it
+//! must be able to leave input unread while the other side cannot take it, without a system call to say so. Closing a
+//! descriptor takes it out of the set by itself.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -82,7 +83,8 @@ impl Reactor {
         Ok(epoll::delete(&self.epoll, descriptor)?)
     }
 
-    /// Waits at most this long; [`Reactor::event`] then answers what came, up to the number answered here. A signal ends the wait early.
+    /// Waits at most this long; [`Reactor::event`] then answers what came, up to the number answered here. A signal
+    /// ends the wait early.
     pub fn wait(&mut self, timeout_ns: u64) -> io::Result<usize> {
         self.events.0.clear();
         let room = rustix::buffer::spare_capacity(&mut self.events.0);

@@ -1,5 +1,5 @@
-//! What the hot path asks of the system: clocks, randomness, and how much a socket still has to send. The only module of this crate that may hold
-//! unsafe code.
+//! What the hot path asks of the system: clocks, randomness, and how much a socket still has to send. The only module
+//! of this crate that may hold unsafe code.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -12,7 +12,8 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 /// Room for what epoll_wait(2) tells, which may move to another thread together with its epoll instance.
 pub struct Events(pub Vec<rustix::event::epoll::Event>);
 
-// SAFETY: an event is plain data; it could hold a pointer, but this crate registers numbers only, and reads them as numbers.
+// SAFETY: an event is plain data; it could hold a pointer, but this crate registers numbers only, and reads them as
+// numbers.
 unsafe impl Send for Events {}
 
 /// Lets `bind` name an address without taking a port for it: `connect` then takes one that is free for its destination.
@@ -20,22 +21,23 @@ pub fn bind_address_no_port(socket: &OwnedFd) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
-/// Asks to be told of input only when there are so many bytes of it (SO_RCVLOWAT). The end of the stream, an error, or a window that is nearly
-/// full is told at once all the same.
+/// Asks to be told of input only when there are so many bytes of it (SO_RCVLOWAT). The end of the stream, an error, or
+/// a window that is nearly full is told at once all the same.
 pub fn set_low_water_mark(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes as libc::c_int)
 }
 
 fn set_option(socket: impl AsFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
     let length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the descriptor is open as long as it is borrowed, and the option's value is a whole `int` that outlives the call.
+    // SAFETY: the descriptor is open as long as it is borrowed, and the option's value is a whole `int` that outlives
+    // the call.
     let result =
         unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, std::ptr::from_ref(&value).cast(), length) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Lets the next child of this process be the first of a new PID namespace, unshare(2). The calling process must have one thread, and can have no
-/// more afterwards.
+/// Lets the next child of this process be the first of a new PID namespace, unshare(2). The calling process must have
+/// one thread, and can have no more afterwards.
 pub fn unshare_pid_namespace() -> io::Result<()> {
     // SAFETY: the hazard of unshare(2) is a table of descriptors that threads no longer share; it stays shared here.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWPID) }?;
@@ -70,13 +72,14 @@ pub fn timespec(nanoseconds: u64) -> Timespec {
 /// Bytes written to a TCP socket that its peer has not acknowledged (SIOCOUTQ); 0 where the system does not say.
 pub fn unsent_bytes(socket: impl AsFd) -> usize {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the descriptor is open while it is borrowed, and the call (`TIOCOUTQ` is `SIOCOUTQ`) writes one int to where the pointer says.
+    // SAFETY: the descriptor is open while it is borrowed, and the call (`TIOCOUTQ` is `SIOCOUTQ`) writes one int to
+    // where the pointer says.
     let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     if result == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
 }
 
-/// A new connection of a listener, non-blocking. Through the C library, not by the bare system call: the shim of experiments stands in front
-/// of that and refuses connections from elsewhere to a server whose TLS it has taken apart.
+/// A new connection of a listener, non-blocking. Through the C library, not by the bare system call: the shim of
+/// experiments stands in front of that and refuses connections from elsewhere to a server whose TLS it has taken apart.
 pub fn accept(listener: impl AsFd) -> Result<OwnedFd, Errno> {
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: the descriptor is open while it is borrowed; with null pointers nothing is written.
@@ -89,7 +92,8 @@ pub fn accept(listener: impl AsFd) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
-/// The system's randomness, fetched a page at a time: a handshake takes 32 to 96 bytes, and a system call for each would show in its cost.
+/// The system's randomness, fetched a page at a time: a handshake takes 32 to 96 bytes, and a system call for each
+/// would show in its cost.
 #[derive(Debug)]
 pub struct Random {
     source: File,
@@ -123,7 +127,8 @@ impl Random {
     }
 
     fn refill(&mut self) {
-        // Reading an open /dev/urandom fails for no reason that the program could handle; going on without randomness is none.
+        // Reading an open /dev/urandom fails for no reason that the program could handle; going on without randomness
+        // is none.
         self.source.read_exact(&mut self.page[..]).expect("/dev/urandom can be read once it is open");
         self.used = 0;
     }

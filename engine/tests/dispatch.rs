@@ -1,4 +1,5 @@
-//! What the dispatcher learns, in virtual time and without sockets: simulated servers answer, and the decisions are looked at.
+//! What the dispatcher learns, in virtual time and without sockets: simulated servers answer, and the decisions are
+//! looked at.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -178,7 +179,8 @@ fn sessions_are_forgotten_when_their_time_is_over() {
     let mut site = Site::new(Policy::Session, 3);
     let slot = site.issue_id([9; 32]);
     let offered = Offered { id: &[9; 32], ..Offered::default() };
-    // The dispatcher's time is not prolonged by use, as the servers' is not (Apostolopoulos et al. 2000, "Improving Session Reuse").
+    // The dispatcher's time is not prolonged by use, as the servers' is not (Apostolopoulos et al. 2000, "Improving
+    // Session Reuse").
     for now_s in [1, 150, TIMEOUT_S] {
         site.now_s = now_s;
         assert!(matches!(site.route(&offered, CLIENT), (found, Reason::Known, _) if found == slot));

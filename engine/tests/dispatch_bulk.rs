@@ -1,4 +1,5 @@
-//! Bulk transfers through the dispatcher's loop: what gathers in the kernel to spare wake-ups arrives all the same, whole and soon, whether or not the sender goes on.
+//! Bulk transfers through the dispatcher's loop: what gathers in the kernel to spare wake-ups arrives all the same,
+//! whole and soon, whether or not the sender goes on.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,5 @@
-//! The load engine and the built-in server with early data: requests travel with the hello, and connections close in good order.
+//! The load engine and the built-in server with early data: requests travel with the hello, and connections close in
+//! good order.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! The functions of the dispatcher's and the built-in server's fuzz targets, for a moment, on the inputs that are kept, seeds and mutated seeds; `cargo fuzz`
-//! runs them for long.
+//! The functions of the dispatcher's and the built-in server's fuzz targets, for a moment, on the inputs that are kept,
+//! seeds and mutated seeds; `cargo fuzz` runs them for long.
 
 #[path = "../../fuzz/src/corpus.rs"]
 mod corpus;

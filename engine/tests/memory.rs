@@ -15,8 +15,8 @@ fn resident(field: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// Ten thousand users, three pages each, over at most 64 connections. Of the run's own memory, the receive buffer and the histograms are
-/// there whatever the number of users; the bound here leaves each user less than 100 bytes beyond.
+/// Ten thousand users, three pages each, over at most 64 connections. Of the run's own memory, the receive buffer and
+/// the histograms are there whatever the number of users; the bound here leaves each user less than 100 bytes beyond.
 #[test]
 fn ten_thousand_users_take_the_memory_of_their_open_connections() {
     let address = server(|stream| {

@@ -72,7 +72,8 @@ fn request_bodies_are_sent_whole() {
     assert_eq!(received.load(Ordering::Relaxed), 4 * 20_000_010);
 }
 
-/// Its listener is alive and so is the system behind it, but nobody answers: a time-out for each of a thousand users would take minutes.
+/// Its listener is alive and so is the system behind it, but nobody answers: a time-out for each of a thousand users
+/// would take minutes.
 #[test]
 fn a_server_that_hangs_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -8,11 +8,12 @@ use tlsdyno_wire::limits;
 use super::script::records;
 use super::seeds::{tls12_conversation, tls13_conversation};
 
-/// A client that receives `data`, whole and in pieces: both must end alike, an error must leave its alert, and nothing may grow
-/// beyond its bound.
+/// A client that receives `data`, whole and in pieces: both must end alike, an error must leave its alert, and nothing
+/// may grow beyond its bound.
 ///
-/// Random bytes never get past encryption. Here they do: every no-op stage is off but authentication, so that keys, Finished and
-/// tags are constants, and the input is a list of [`put_record`](super::script::put_record) records, plain or "protected", instead of raw bytes.
+/// Random bytes never get past encryption. Here they do: every no-op stage is off but authentication, so that keys,
+/// Finished and tags are constants, and the input is a list of [`put_record`](super::script::put_record) records, plain
+/// or "protected", instead of raw bytes.
 pub fn client_receive(data: &[u8]) {
     let Some((choice, script)) = data.split_first() else {
         return;

@@ -1,4 +1,5 @@
-//! The inputs that are kept of each fuzz target, below `fuzz/corpus/`, where `cargo fuzz` begins with them: the tests run them all.
+//! The inputs that are kept of each fuzz target, below `fuzz/corpus/`, where `cargo fuzz` begins with them: the tests
+//! run them all.
 
 use std::path::Path;
 

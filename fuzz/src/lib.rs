@@ -1,6 +1,6 @@
-//! What the fuzz targets run, as plain functions that panic on a fault: `fuzz_targets/` hands them libFuzzer's inputs, and
-//! `tls/tests/fuzz_briefly.rs` random and mutated ones. What needs the engine or the program is in `dispatch/`, `serve.rs` and `trace/`, whose tests
-//! are theirs.
+//! What the fuzz targets run, as plain functions that panic on a fault: `fuzz_targets/` hands them libFuzzer's inputs,
+//! and `tls/tests/fuzz_briefly.rs` random and mutated ones. What needs the engine or the program is in `dispatch/`,
+//! `serve.rs` and `trace/`, whose tests are theirs.
 
 mod client;
 mod script;
@@ -79,8 +79,8 @@ pub fn session_keys(data: &[u8]) {
     assert_eq!(says(usize::from(cut) + 1), says(bytes.len().max(1)));
 }
 
-/// A response, its first byte saying to what and in which pieces: however it is cut, it comes to the same, and a redirect leads to what can
-/// stand on a request line.
+/// A response, its first byte saying to what and in which pieces: however it is cut, it comes to the same, and a
+/// redirect leads to what can stand on a request line.
 pub fn http_response(data: &[u8]) {
     let Some((&choice, bytes)) = data.split_first() else {
         return;

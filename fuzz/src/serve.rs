@@ -1,5 +1,5 @@
-//! What the fuzz target of the built-in server runs: `fuzz_targets/http_request.rs` hands it libFuzzer's inputs, `engine/tests/fuzz_briefly.rs` seeds and
-//! mutated ones.
+//! What the fuzz target of the built-in server runs: `fuzz_targets/http_request.rs` hands it libFuzzer's inputs,
+//! `engine/tests/fuzz_briefly.rs` seeds and mutated ones.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -9,8 +9,8 @@ use tlsdyno_wire::http::{
     Body, Fault, HEAD_BYTES_MAX, METHOD_BYTES_MAX, RequestHead, Response, TargetReader, request_head,
 };
 
-/// A connection's requests, the first byte saying in which pieces they come: however they are cut, they are the same requests with the same
-/// answers, which keep within their object and are HTTP.
+/// A connection's requests, the first byte saying in which pieces they come: however they are cut, they are the same
+/// requests with the same answers, which keep within their object and are HTTP.
 pub fn http_request(data: &[u8]) {
     let Some((&piece, bytes)) = data.split_first() else { return };
     assert_eq!(
@@ -32,7 +32,8 @@ struct Exchange {
     body_bytes: u64,
 }
 
-/// What comes of the bytes of a connection, as the server takes them: a head when it is whole, then its body piece by piece.
+/// What comes of the bytes of a connection, as the server takes them: a head when it is whole, then its body piece by
+/// piece.
 fn converse(bytes: &[u8], piece: usize) -> (Vec<Exchange>, Option<Fault>) {
     let (mut exchanges, mut body) = (Vec::new(), Body::Length(0));
     let (mut taken, mut scratch) = (0, Vec::new());

@@ -9,13 +9,15 @@ use super::client::{ends_alike, run};
 use super::script::records;
 use super::seeds::tls12_conversation;
 
-/// Cases, by the remainder of an input's first byte: a skeleton, the same resumed, and with data right behind the first flight.
+/// Cases, by the remainder of an input's first byte: a skeleton, the same resumed, and with data right behind the first
+/// flight.
 pub const SKELETON: u8 = 0;
 pub const SKELETON_RESUMED: u8 = 1;
 pub const SKELETON_AT_ONCE: u8 = 2;
 /// Fast resumption of a session of TLS 1.2.
 pub const FAST: u8 = 3;
-/// Plain data behind a real handshake: here the input is a list of records, as for [`client_receive`](super::client_receive).
+/// Plain data behind a real handshake: here the input is a list of records, as for
+/// [`client_receive`](super::client_receive).
 pub const PLAIN_13: u8 = 4;
 pub const PLAIN_12: u8 = 5;
 /// No handshake, keys of zero.
@@ -28,7 +30,8 @@ pub const FULL_FLIGHTS: [u32; 2] = [40, 12];
 /// Bytes of its flight in a resumed one.
 pub const RESUMED_FLIGHT: u32 = 60;
 
-/// A client that receives `data` whole and in pieces: as [`client_receive`](super::client_receive), with stages of the shim off.
+/// A client that receives `data` whole and in pieces: as [`client_receive`](super::client_receive), with stages of the
+/// shim off.
 pub fn client_stages(data: &[u8]) {
     let Some((&choice, said)) = data.split_first() else {
         return;

@@ -1,12 +1,12 @@
-//! Prints what an open connection occupies, and what a handshake costs the client at floor effort, without sockets, in microseconds
-//! (best of 200 rounds):
+//! Prints what an open connection occupies, and what a handshake costs the client at floor effort, without sockets, in
+//! microseconds (best of 200 rounds):
 //!
 //! ```text
 //! cargo run --release -p tlsdyno-tls --example handshake_cost
 //! ```
 //!
-//! At floor effort the client's key share is constant, and here its randomness is too: a conversation with OpenSSL, recorded once, can
-//! be replayed, so that only the client's own work is timed.
+//! At floor effort the client's key share is constant, and here its randomness is too: a conversation with OpenSSL,
+//! recorded once, can be replayed, so that only the client's own work is timed.
 
 use std::hint::black_box;
 use std::io::{self, Read, Write};

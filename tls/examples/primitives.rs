@@ -1,4 +1,5 @@
-//! Prints what each primitive of the client costs on this machine, in microseconds per call (best of seven rounds of one core):
+//! Prints what each primitive of the client costs on this machine, in microseconds per call (best of seven rounds of
+//! one core):
 //!
 //! ```text
 //! cargo run --release -p tlsdyno-tls --example primitives

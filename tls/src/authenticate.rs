@@ -27,8 +27,9 @@ pub(crate) fn chain(config: &Config, chain_der: &[&[u8]]) -> Result<Vec<u8>, Err
     Ok(end_entity.to_vec())
 }
 
-/// Verifies a signature: really at honest effort, against the constant with stage `authentication` off. Lean efforts only refuse that
-/// constant while the stage is on, so that ends with different stages never complete a handshake (docs/NOOP.md).
+/// Verifies a signature: really at honest effort, against the constant with stage `authentication` off. Lean efforts
+/// only refuse that constant while the stage is on, so that ends with different stages never complete a handshake
+/// (docs/NOOP.md).
 pub(crate) fn signature(
     config: &Config,
     certificate: &[u8],

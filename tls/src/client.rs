@@ -1,5 +1,5 @@
-//! The client's state machine: bytes in, bytes out. Versions differ in [`crate::tls13`] and [`crate::tls12`]; the ClientHello and
-//! the choice between them is in [`crate::offer`].
+//! The client's state machine: bytes in, bytes out. Versions differ in [`crate::tls13`] and [`crate::tls12`]; the
+//! ClientHello and the choice between them is in [`crate::offer`].
 
 mod begin;
 mod incoming;
@@ -20,7 +20,8 @@ use crate::script::{Flights, From, Script};
 use crate::session::{Session, SessionKind};
 use crate::suite::{Group, Suite, Version};
 
-/// Where random bytes come from: client randoms, session ids, pre-master secrets. (Honest key pairs come from aws-lc-rs itself.)
+/// Where random bytes come from: client randoms, session ids, pre-master secrets. (Honest key pairs come from aws-lc-rs
+/// itself.)
 pub trait Entropy {
     /// Fills `bytes` with bytes that nobody can guess.
     fn fill(&mut self, bytes: &mut [u8]);
@@ -32,7 +33,8 @@ pub trait Receiver {
     fn plaintext(&mut self, bytes: &[u8]);
     /// A session that later connections may resume, any number of times.
     fn session(&mut self, session: Session);
-    /// Whether [`Receiver::session`] has a use for the sessions of this connection. Where it has none, the keys of TLS 1.3 tickets are not derived.
+    /// Whether [`Receiver::session`] has a use for the sessions of this connection. Where it has none, the keys of TLS
+    /// 1.3 tickets are not derived.
     fn wants_sessions(&self) -> bool {
         true
     }
@@ -70,7 +72,8 @@ pub struct Handshake {
     pub hello_retry: bool,
     /// Records are encrypted first, then authenticated (RFC 7366); TLS 1.2 CBC suites only.
     pub encrypt_then_mac: bool,
-    /// The TLS 1.2 master secret is bound to the transcript (RFC 7627). False in TLS 1.3, where the question does not arise.
+    /// The TLS 1.2 master secret is bound to the transcript (RFC 7627). False in TLS 1.3, where the question does not
+    /// arise.
     pub extended_master_secret: bool,
     /// The server asked for a client certificate; it got [`crate::Settings::client_certificate`], or an empty one.
     pub certificate_requested: bool,
@@ -97,7 +100,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A connection that begins now: appends its first flight to `out`. `session` is offered if this configuration can resume it.
+    /// A connection that begins now: appends its first flight to `out`. `session` is offered if this configuration can
+    /// resume it.
     pub fn new(
         config: &Arc<Config>,
         session: Option<Session>,
@@ -141,8 +145,9 @@ impl Client {
         }
     }
 
-    /// Takes bytes from the server, cut in any way, and decrypts in place. Appends what is to be sent to `out`; on an error that is
-    /// the alert, and the connection is finished. Bytes after close_notify are ignored (RFC 9846 section 6.1).
+    /// Takes bytes from the server, cut in any way, and decrypts in place. Appends what is to be sent to `out`; on an
+    /// error that is the alert, and the connection is finished. Bytes after close_notify are ignored (RFC 9846
+    /// section 6.1).
     pub fn receive(
         &mut self,
         bytes: &mut [u8],
@@ -175,7 +180,8 @@ impl Client {
         }
     }
 
-    /// Bytes of data that may be sent now: any number once connected and with fast resumption, some with the hello as early data.
+    /// Bytes of data that may be sent now: any number once connected and with fast resumption, some with the hello as
+    /// early data.
     pub fn room(&self) -> usize {
         match &self.state {
             _ if self.closed => 0,
@@ -188,8 +194,8 @@ impl Client {
         }
     }
 
-    /// Appends `plain` as application data to `out`, in records where data are protected. Early data that the server does not take are
-    /// sent again by themselves.
+    /// Appends `plain` as application data to `out`, in records where data are protected. Early data that the server
+    /// does not take are sent again by themselves.
     ///
     /// # Errors
     /// [`Error::NotConnected`] where there is no [`Client::room`] for them.
@@ -246,8 +252,8 @@ impl Client {
     /// The server closed the TCP connection.
     ///
     /// # Errors
-    /// [`Error::ClosedInHandshake`], or [`Error::Truncated`] where no close_notify came before though one was due: whether data is
-    /// missing is then for the protocol above to tell.
+    /// [`Error::ClosedInHandshake`], or [`Error::Truncated`] where no close_notify came before though one was due:
+    /// whether data is missing is then for the protocol above to tell.
     pub fn end_of_input(&mut self) -> Result<(), Error> {
         let (connected, ends_with_tcp) = (self.is_connected(), self.ends_with_tcp());
         let failed = matches!(std::mem::replace(&mut self.state, State::Failed), State::Failed);

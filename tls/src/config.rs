@@ -28,8 +28,8 @@ pub struct Settings {
     pub suites: Vec<Suite>,
     /// Groups offered, best first; the key share is for the first. Empty: every group.
     pub groups: Vec<Group>,
-    /// Server name (SNI; also the name verified at honest effort). An IP address is verified but not sent (RFC 6066 section 3).
-    /// `None`: no SNI.
+    /// Server name (SNI; also the name verified at honest effort). An IP address is verified but not sent (RFC 6066
+    /// section 3). `None`: no SNI.
     pub server_name: Option<String>,
     /// ALPN protocols offered, for example `http/1.1`. Empty: no ALPN extension.
     pub alpn: Vec<String>,
@@ -51,8 +51,9 @@ pub struct Settings {
     pub now_unix_s: u64,
     /// TLS 1.3: send data with the hello when a session allows it (early data, RFC 9846 section 2.3).
     pub early_data: bool,
-    /// The universal session of a perfect cache: after each full handshake the receiver gets it instead of what the server sent. `None`
-    /// with that stage off: sessions are kept as they come, and the first one becomes the universal session.
+    /// The universal session of a perfect cache: after each full handshake the receiver gets it instead of what the
+    /// server sent. `None` with that stage off: sessions are kept as they come, and the first one becomes the
+    /// universal session.
     pub universal: Option<Session>,
     /// The flights of skeletons and of fast resumption.
     pub scripts: Option<Scripts>,
@@ -144,11 +145,12 @@ pub struct Config {
     only_hash: Option<Hash>,
     /// TLS 1.3 without PSK: Derive-Secret(early secret, "derived", "") for SHA-256 and SHA-384.
     derived_early: [Digest; 2],
-    /// The real hash of nothing for SHA-256 and SHA-384; hashing inside the KDF is no part of stage `digest` (docs/NOOP.md).
+    /// The real hash of nothing for SHA-256 and SHA-384; hashing inside the KDF is no part of stage `digest`
+    /// (docs/NOOP.md).
     empty_hash: [Digest; 2],
     trust: Trust,
-    /// The first chain that verified. Verifying is a function of chain, name, roots and time, all but the chain fixed here, so that the
-    /// same bytes need not be verified again.
+    /// The first chain that verified. Verifying is a function of chain, name, roots and time, all but the chain fixed
+    /// here, so that the same bytes need not be verified again.
     verified: OnceLock<Vec<Vec<u8>>>,
     /// The key of the first signature that verified: servers have few, mostly one.
     verifier: OnceLock<Verifier>,

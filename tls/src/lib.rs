@@ -1,8 +1,10 @@
-//! The lean TLS 1.2/1.3 client of tlsdyno: a state machine on bytes. No I/O, no clock. Randomness on the wire is handed in
-//! ([`Entropy`]), but for honest key pairs and the padding of RSA encryption, which aws-lc-rs draws from the system itself.
+//! The lean TLS 1.2/1.3 client of tlsdyno: a state machine on bytes. No I/O, no clock. Randomness on the wire is handed
+//! in ([`Entropy`]), but for honest key pairs and the padding of RSA encryption, which aws-lc-rs draws from the system
+//! itself.
 //!
 //! It exists because a load client must be much cheaper than the server it loads, and because both ends of a connection
-//! must agree on every no-op stage (`docs/NOOP.md`). Primitives come from aws-lc-rs (SHA-2 from sha2: see `crypto::hash`).
+//! must agree on every no-op stage (`docs/NOOP.md`). Primitives come from aws-lc-rs (SHA-2 from sha2: see
+//! `crypto::hash`).
 #![forbid(unsafe_code)]
 
 mod authenticate;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// One TLS processing component that can be replaced by a no-op (what each means for the wire: `docs/NOOP.md`). The first seven are
-/// the provider's, the others the shim's.
+/// One TLS processing component that can be replaced by a no-op (what each means for the wire: `docs/NOOP.md`). The
+/// first seven are the provider's, the others the shim's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
     /// Private-key signature, or RSA decryption in the static-RSA key exchange.
@@ -21,11 +21,14 @@ pub enum Stage {
     Kdf,
     /// Random bytes drawn by libssl.
     Randomness,
-    /// Session cache: off means a perfect one, whose look-ups always hit and whose inserts cost nothing (Coarfa et al. 2006 section 2.3.4).
+    /// Session cache: off means a perfect one, whose look-ups always hit and whose inserts cost nothing (Coarfa et al.
+    /// 2006 section 2.3.4).
     SessionCache,
-    /// Record marshalling with everything in it: off means that data travel in plain after a real handshake (section 2.3.6).
+    /// Record marshalling with everything in it: off means that data travel in plain after a real handshake (section
+    /// 2.3.6).
     Marshalling,
-    /// The computation of handshakes: off means messages of the right sizes without content (section 2.3.7). Implies `Marshalling`.
+    /// The computation of handshakes: off means messages of the right sizes without content (section 2.3.7). Implies
+    /// `Marshalling`.
     Handshake,
     /// The round trip of resumed handshakes: off means that the request travels with the hello (section 2.3.8).
     RoundTrip,

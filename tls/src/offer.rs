@@ -1,4 +1,5 @@
-//! From the ClientHello to the ServerHello: what is offered, and which version's handshake goes on. HelloRetryRequest is answered here.
+//! From the ClientHello to the ServerHello: what is offered, and which version's handshake goes on. HelloRetryRequest
+//! is answered here.
 
 use std::sync::Arc;
 
@@ -124,7 +125,8 @@ impl Offer {
         Some(Sealer::tls13(suite, off, secret.as_slice()))
     }
 
-    /// Appends the ClientHello; returns where its handshake message starts. `retry`: the transcript so far and the server's cookie.
+    /// Appends the ClientHello; returns where its handshake message starts. `retry`: the transcript so far and the
+    /// server's cookie.
     fn write(
         &self,
         config: &Config,
@@ -314,8 +316,8 @@ pub(crate) fn unsolicited(message: &'static str) -> Error {
     Error::PeerMisbehaved { what, alert: Alert::UNSUPPORTED_EXTENSION }
 }
 
-/// Whether the session still lives, belongs to this server, the configuration still offers what it was made with, and the hello would
-/// fit one record.
+/// Whether the session still lives, belongs to this server, the configuration still offers what it was made with, and
+/// the hello would fit one record.
 fn can_resume(config: &Config, session: &Session, now_ms: u64) -> bool {
     let settings = config.settings();
     let suite_offered = match session.kind() {
@@ -333,7 +335,8 @@ fn can_resume(config: &Config, session: &Session, now_ms: u64) -> bool {
     lives_and_suits && suite_offered && secret_kind_offered && session.identity().len() <= limits::TICKET
 }
 
-/// The session id that goes with a session: its own, or one made up so that the acceptance of a ticket shows (RFC 5077 section 3.4).
+/// The session id that goes with a session: its own, or one made up so that the acceptance of a ticket shows (RFC 5077
+/// section 3.4).
 fn offered_id(session: Option<&Session>, entropy: &mut dyn Entropy) -> SessionId {
     match session {
         Some(session) if session.kind() == SessionKind::Tls12Id => SessionId::copy_of(session.identity()),

@@ -13,7 +13,8 @@ pub struct Script {
 }
 
 impl Script {
-    /// What a first flight holds at least: record header, mark, kind, and what servers look at before they take it for TLS.
+    /// What a first flight holds at least: record header, mark, kind, and what servers look at before they take it for
+    /// TLS.
     const FIRST_MIN: u32 = 16;
 
     /// What is wrong with it, if it cannot be played.

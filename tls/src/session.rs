@@ -44,7 +44,8 @@ impl fmt::Display for SessionKind {
     }
 }
 
-/// Seconds for which a TLS 1.2 session without lifetime hint is offered (RFC 5246 appendix F.1.4 suggests an upper limit of 24 hours).
+/// Seconds for which a TLS 1.2 session without lifetime hint is offered (RFC 5246 appendix F.1.4 suggests an upper
+/// limit of 24 hours).
 const LIFETIME_UNKNOWN_S: u32 = 24 * 3600;
 /// No TLS 1.3 ticket lives longer (RFC 9846 section 4.6.1): 7 days.
 const LIFETIME_MAX_S: u32 = 7 * 24 * 3600;
@@ -159,7 +160,8 @@ impl Session {
         }))
     }
 
-    /// What a user holds after a skeleton handshake: it stands for a session, and cannot be resumed but by another skeleton.
+    /// What a user holds after a skeleton handshake: it stands for a session, and cannot be resumed but by another
+    /// skeleton.
     pub(crate) fn of_skeleton(kind: SessionKind, suite: Suite, origin: Origin, now_ms: u64) -> Session {
         Session(Arc::new(Inner {
             kind,
@@ -209,7 +211,8 @@ impl Session {
         out
     }
 
-    /// Reads what [`Session::to_bytes`] wrote. The session counts as received at `now_ms`: the clocks of two processes may differ.
+    /// Reads what [`Session::to_bytes`] wrote. The session counts as received at `now_ms`: the clocks of two processes
+    /// may differ.
     ///
     /// # Errors
     /// [`BadSession`].
@@ -253,7 +256,8 @@ impl Session {
         self.0.kind
     }
 
-    /// The suite of the connection that it comes from. TLS 1.2 resumes with this suite, TLS 1.3 with any of the same hash.
+    /// The suite of the connection that it comes from. TLS 1.2 resumes with this suite, TLS 1.3 with any of the same
+    /// hash.
     pub fn suite(&self) -> Suite {
         self.0.suite
     }

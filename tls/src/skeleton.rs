@@ -1,4 +1,5 @@
-//! Handshakes that nobody computes: skeletons of scripted sizes and fast resumption (docs/NOOP.md, "handshake" and "round_trip").
+//! Handshakes that nobody computes: skeletons of scripted sizes and fast resumption (docs/NOOP.md, "handshake" and
+//! "round_trip").
 
 use std::sync::Arc;
 
@@ -75,7 +76,8 @@ impl Walk {
         walk
     }
 
-    /// Appends the first flight of a fast resumption of `session`. The configuration has the script of a resumed handshake.
+    /// Appends the first flight of a fast resumption of `session`. The configuration has the script of a resumed
+    /// handshake.
     pub fn fast(config: &Arc<Config>, session: Session, entropy: &mut dyn Entropy, out: &mut Vec<u8>) -> Walk {
         let mut client_random = [0; RANDOM];
         entropy.fill(&mut client_random);
@@ -141,7 +143,8 @@ impl Walk {
         self.done == self.flights()
     }
 
-    /// What the user may resume afterwards: nothing after a resumed connection, which took its session from one like this.
+    /// What the user may resume afterwards: nothing after a resumed connection, which took its session from one like
+    /// this.
     pub fn session(&self, now_ms: u64) -> Option<Session> {
         let config = &self.config;
         let resumable = self.kind == Kind::Full && config.resumed_script().is_some();
@@ -209,7 +212,8 @@ fn kind_of_session(config: &Config) -> SessionKind {
 }
 
 impl Proof {
-    /// Does what a resumed handshake of TLS 1.2 does: a key block, here dropped, and the check of the server's verify data.
+    /// Does what a resumed handshake of TLS 1.2 does: a key block, here dropped, and the check of the server's verify
+    /// data.
     fn check(self, off: StageSet) -> Result<(), Error> {
         let secret = self.session.secret();
         let (server_random, verify_data) = self.reply[1..].split_at(RANDOM);

@@ -198,8 +198,8 @@ impl Handshaking {
         Ok(())
     }
 
-    /// The client's flight of a full handshake: Certificate (if requested; it may be empty), ClientKeyExchange, CertificateVerify (unless
-    /// it is), change_cipher_spec, Finished.
+    /// The client's flight of a full handshake: Certificate (if requested; it may be empty), ClientKeyExchange,
+    /// CertificateVerify (unless it is), change_cipher_spec, Finished.
     fn answer(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
         let mut flight = Vec::with_capacity(128);
         let own = context.config.settings().client_certificate.as_ref().zip(self.requested.flatten());
@@ -253,8 +253,8 @@ impl Handshaking {
         master
     }
 
-    /// Makes the keys of both directions (RFC 5246 section 6.3). In a full handshake the client's change_cipher_spec is sent now, else
-    /// after the server's Finished.
+    /// Makes the keys of both directions (RFC 5246 section 6.3). In a full handshake the client's change_cipher_spec is
+    /// sent now, else after the server's Finished.
     fn derive_keys(&mut self, context: &mut Context<'_>, full: bool) {
         let (suite, off) = (self.suite, context.config.settings().stages_off);
         let encrypt_then_mac = context.summary.encrypt_then_mac;

@@ -33,7 +33,8 @@ pub(crate) struct Handshaking {
     server_secret: Digest,
     /// The keys of the client's handshake messages, while early data are still sent under others.
     sealer: Option<Sealer>,
-    /// The server may take the early data: it resumed the session whose suite and key protect them (RFC 9846 section 4.2.10).
+    /// The server may take the early data: it resumed the session whose suite and key protect them (RFC 9846 section
+    /// 4.2.10).
     early_data_fit: bool,
     /// The server's own certificate, where a signature is to be checked by it.
     certificate: Vec<u8>,
@@ -233,7 +234,8 @@ impl Handshaking {
         Ok(State::Open13(Box::new(Open { suite: self.suite, client_secret, server_secret, resumption })))
     }
 
-    /// The client's last flight: a Certificate if one was requested, with its CertificateVerify unless it is empty, and Finished.
+    /// The client's last flight: a Certificate if one was requested, with its CertificateVerify unless it is empty, and
+    /// Finished.
     fn answer(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
         let (hash, off) = (self.suite.hash(), context.config.settings().stages_off);
         if let Some(sealer) = self.sealer.take() {
@@ -258,7 +260,8 @@ impl Handshaking {
         Ok(())
     }
 
-    /// Without a scheme the Certificate is empty: the client has none that the server could verify (RFC 9846 section 4.4.2).
+    /// Without a scheme the Certificate is empty: the client has none that the server could verify (RFC 9846 section
+    /// 4.4.2).
     fn send_certificate(&mut self, scheme: Option<u16>, context: &mut Context<'_>) -> Result<(), Error> {
         let own = context.config.settings().client_certificate.as_ref();
         let own = own.zip(scheme);
@@ -312,7 +315,8 @@ fn agree(
     Ok(share.agree(public)?)
 }
 
-/// Derive-Secret(secret, "derived", ""). The KDF itself hashes the empty context, so that the hash is real even with stage `digest` off.
+/// Derive-Secret(secret, "derived", ""). The KDF itself hashes the empty context, so that the hash is real even with
+/// stage `digest` off.
 fn derived_secret(config: &Config, hash: Hash, secret: &Prk) -> Digest {
     secret.derive_secret(b"derived", config.empty_hash(hash))
 }

@@ -1,4 +1,5 @@
-//! The functions of the fuzz targets, for a moment, on the inputs that are kept, seeds, mutated seeds and random bytes; `cargo fuzz` runs them for long.
+//! The functions of the fuzz targets, for a moment, on the inputs that are kept, seeds, mutated seeds and random bytes;
+//! `cargo fuzz` runs them for long.
 
 #[path = "../../fuzz/src/corpus.rs"]
 mod corpus;

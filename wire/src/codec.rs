@@ -1,4 +1,5 @@
-//! Reading and writing of the presentation language of RFC 9846 section 3: big-endian integers and length-prefixed vectors.
+//! Reading and writing of the presentation language of RFC 9846 section 3: big-endian integers and length-prefixed
+//! vectors.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Follows the plaintext handshake messages of one side in whatever pieces they come, and keeps only those that are asked for: what a bystander
-//! needs that must not hold certificates.
+//! Follows the plaintext handshake messages of one side in whatever pieces they come, and keeps only those that are
+//! asked for: what a bystander needs that must not hold certificates.
 
 use crate::handshake;
 use crate::limits;
@@ -37,8 +37,9 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Goes on through `input`, which then starts after what was met. `None`: all of `input` was used up. `keep` says how many bytes of the body of a message of this
-    /// type and length are wanted; `None`: the message is passed over.
+    /// Goes on through `input`, which then starts after what was met. `None`: all of `input` was used up. `keep` says
+    /// how many bytes of the body of a message of this type and length are wanted; `None`: the message is passed
+    /// over.
     ///
     /// # Errors
     /// These are no TLS records.

@@ -1,4 +1,5 @@
-//! Handshake messages: framing, reassembly over records, and codecs of everything but the hellos (see [`crate::hello`]).
+//! Handshake messages: framing, reassembly over records, and codecs of everything but the hellos (see
+//! [`crate::hello`]).
 
 use std::borrow::Cow;
 

@@ -387,7 +387,8 @@ impl Template {
         Template { tail, extensions_at }
     }
 
-    /// Appends a record with the hello to `out`. `record_version`: 3.1 for the first hello, 3.3 for the second (RFC 9846 section 5.1).
+    /// Appends a record with the hello to `out`. `record_version`: 3.1 for the first hello, 3.3 for the second (RFC
+    /// 9846 section 5.1).
     pub fn write<'a>(
         &self,
         out: &'a mut Vec<u8>,
@@ -425,7 +426,8 @@ impl HelloWriter<'_> {
         put_extension(self.out, kind, content);
     }
 
-    /// Appends pre_shared_key with one identity and a binder of zeros (RFC 9846 section 4.2.11). It must be the last extension.
+    /// Appends pre_shared_key with one identity and a binder of zeros (RFC 9846 section 4.2.11). It must be the last
+    /// extension.
     pub fn pre_shared_key(&mut self, identity: &[u8], obfuscated_age: u32, binder_length: u8) {
         self.extension(PRE_SHARED_KEY, |out| {
             put_vector16(out, |out| {
@@ -441,7 +443,8 @@ impl HelloWriter<'_> {
     /// Sets the lengths; returns where in the output the handshake message starts.
     ///
     /// # Panics
-    /// If the hello does not fit one record: the caller bounds tickets and cookies ([`limits::TICKET`], [`limits::COOKIE`]).
+    /// If the hello does not fit one record: the caller bounds tickets and cookies ([`limits::TICKET`],
+    /// [`limits::COOKIE`]).
     pub fn finish(self) -> usize {
         let end = self.out.len();
         let message = self.start + record::HEADER;

@@ -1,8 +1,8 @@
 //! HTTP/1 framing (RFC 9112): where a response ends, and what a request asks for.
 //!
-//! Nothing here allocates but what a redirect leads to where somebody wants to follow it, and nothing grows with the input: heads are bounded by
-//! [`HEAD_BYTES_MAX`], a header line that matters for framing by [`LINE_KEPT`], `Location` by [`LOCATION_BYTES_MAX`]. The result never depends
-//! on how the bytes were cut into pieces.
+//! Nothing here allocates but what a redirect leads to where somebody wants to follow it, and nothing grows with the
+//! input: heads are bounded by [`HEAD_BYTES_MAX`], a header line that matters for framing by [`LINE_KEPT`], `Location`
+//! by [`LOCATION_BYTES_MAX`]. The result never depends on how the bytes were cut into pieces.
 
 mod body;
 mod head;
@@ -20,15 +20,16 @@ pub use reference::Reference;
 pub use request::{Headers, METHOD_BYTES_MAX, RequestHead, TargetReader, request_head, target_path};
 pub use response::{Response, ResponseHead};
 
-/// Longest head (start line, header lines, empty line; also the trailers of a chunked body), in bytes. nginx and Apache refuse request heads above
-/// 32 KiB and 8 KiB a line by default, so that whoever exceeds this is not speaking HTTP.
+/// Longest head (start line, header lines, empty line; also the trailers of a chunked body), in bytes. nginx and Apache
+/// refuse request heads above 32 KiB and 8 KiB a line by default, so that whoever exceeds this is not speaking HTTP.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// How much of a header line is kept while it arrives in pieces, in bytes. `Transfer-Encoding`, `Content-Length` and `Connection` lines
-/// must fit; of the others nothing is needed.
+/// How much of a header line is kept while it arrives in pieces, in bytes. `Transfer-Encoding`, `Content-Length` and
+/// `Connection` lines must fit; of the others nothing is needed.
 pub const LINE_KEPT: usize = 160;
 
-/// Longest `Location` line of a redirect that is to be followed, in bytes: what RFC 9110 section 4.1 asks everybody to support.
+/// Longest `Location` line of a redirect that is to be followed, in bytes: what RFC 9110 section 4.1 asks everybody to
+/// support.
 pub const LOCATION_BYTES_MAX: usize = 8000;
 
 /// Bytes that are not HTTP/1, or framing that RFC 9112 forbids to guess at.

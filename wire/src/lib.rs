@@ -1,7 +1,8 @@
-//! The bytes of TLS and HTTP/1, as tlsdyno's client, server and dispatcher see them: record framing, reassembly, hello and handshake
-//! codecs, and where HTTP messages end.
+//! The bytes of TLS and HTTP/1, as tlsdyno's client, server and dispatcher see them: record framing, reassembly, hello
+//! and handshake codecs, and where HTTP messages end.
 //!
-//! No I/O, no clock, no randomness, no dependencies. Decoders borrow from their input, never panic, and are bounded by [`limits`].
+//! No I/O, no clock, no randomness, no dependencies. Decoders borrow from their input, never panic, and are bounded by
+//! [`limits`].
 #![forbid(unsafe_code)]
 
 pub mod codec;

@@ -17,8 +17,8 @@ pub const CLIENT_HELLO: usize = 1 << 16;
 
 /// Largest body of a handshake message of this type that is held for reassembly.
 ///
-/// Certificate chains may be long (100 KiB as OpenSSL's `max_cert_list`); a TLS 1.3 ticket message has at most two 64 KiB vectors and a nonce.
-/// Everything else is small in practice, 20,000 bytes as in OpenSSL.
+/// Certificate chains may be long (100 KiB as OpenSSL's `max_cert_list`); a TLS 1.3 ticket message has at most two 64
+/// KiB vectors and a nonce. Everything else is small in practice, 20,000 bytes as in OpenSSL.
 pub const fn handshake_body(kind: u8) -> usize {
     match kind {
         super::handshake::CLIENT_HELLO => CLIENT_HELLO,

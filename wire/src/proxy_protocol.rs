@@ -1,4 +1,5 @@
-//! The header by which a proxy tells a server who the client is: the PROXY protocol of HAProxy (`doc/proxy-protocol.txt`), versions 1 and 2.
+//! The header by which a proxy tells a server who the client is: the PROXY protocol of HAProxy
+//! (`doc/proxy-protocol.txt`), versions 1 and 2.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,7 +1,9 @@
-//! What a bystander can read of TLS sessions: which one a client offers, whether the server took it, and which one it gives out.
+//! What a bystander can read of TLS sessions: which one a client offers, whether the server took it, and which one it
+//! gives out.
 //!
-//! A session is known by the ID of TLS 1.2, or by the name of the key that protects a ticket: the first 16 bytes of a stateless ticket
-//! of OpenSSL, BoringSSL and rustls (RFC 5077 section 4 recommends this form). A stateful TLS 1.3 server hands out random identities of 32 bytes, which name no key.
+//! A session is known by the ID of TLS 1.2, or by the name of the key that protects a ticket: the first 16 bytes of a
+//! stateless ticket of OpenSSL, BoringSSL and rustls (RFC 5077 section 4 recommends this form). A stateful TLS 1.3
+//! server hands out random identities of 32 bytes, which name no key.
 
 use std::cell::Cell;
 use std::fmt;
@@ -15,8 +17,8 @@ use crate::record::{self, FrameError};
 /// Bytes of the name of a ticket key.
 pub const KEY_NAME: usize = 16;
 
-/// Tickets and identities of up to this many bytes are no protected session: a stateful server's identity has 32, an external key's is shorter than
-/// any ticket.
+/// Tickets and identities of up to this many bytes are no protected session: a stateful server's identity has 32, an
+/// external key's is shorter than any ticket.
 pub const UNNAMED: usize = 32;
 
 /// Most identities of one hello that are looked at. Clients offer one or two.
@@ -88,7 +90,8 @@ impl Ticket {
 /// What a ClientHello says about sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionKeys {
-    /// The session ID: of a TLS 1.2 session, made up beside a TLS 1.2 ticket, or for compatibility with TLS 1.3's middleboxes.
+    /// The session ID: of a TLS 1.2 session, made up beside a TLS 1.2 ticket, or for compatibility with TLS 1.3's
+    /// middleboxes.
     pub session_id: SessionId,
     /// The TLS 1.2 ticket, if one is offered (and not only asked for).
     pub ticket: Option<Ticket>,
@@ -192,7 +195,8 @@ impl ClientReader {
         ClientReader { follower: Follower::default(), hello_bytes_max, second: false }
     }
 
-    /// For the hello that answers a HelloRetryRequest. Early data and the compatibility record may come before it (RFC 9846 sections 4.2.10 and D.4).
+    /// For the hello that answers a HelloRetryRequest. Early data and the compatibility record may come before it (RFC
+    /// 9846 sections 4.2.10 and D.4).
     pub fn second(hello_bytes_max: usize) -> ClientReader {
         ClientReader { second: true, ..ClientReader::new(hello_bytes_max) }
     }

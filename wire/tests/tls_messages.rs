@@ -1,5 +1,5 @@
-//! Properties of framing and codecs: what is encoded decodes to the same, any bytes at all are refused or understood but never panic,
-//! and how the input is cut does not matter.
+//! Properties of framing and codecs: what is encoded decodes to the same, any bytes at all are refused or understood
+//! but never panic, and how the input is cut does not matter.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

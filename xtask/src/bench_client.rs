@@ -1,10 +1,11 @@
 //! `bench-client`: what one operation costs the load client, beside other clients in the same run.
 //!
-//! One nginx worker on CPU 0, the client on CPU 1. Client CPU is user and system time of the whole process, start-up included; operations
-//! are counted by the server, and so is how many of them resumed: some clients resume without being asked, others never do. The suite is
-//! pinned at the server, so that everybody gets the same; the ports for full handshakes keep no sessions. Ours is kept saturated by a pause
-//! before each wait for events; how busy each client was is in the table. Rounds interleave the clients, each in the opposite order of the
-//! one before; medians count, and for a bar the median of the ratios within rounds.
+//! One nginx worker on CPU 0, the client on CPU 1. Client CPU is user and system time of the whole process, start-up
+//! included; operations are counted by the server, and so is how many of them resumed: some clients resume without
+//! being asked, others never do. The suite is pinned at the server, so that everybody gets the same; the ports for full
+//! handshakes keep no sessions. Ours is kept saturated by a pause before each wait for events; how busy each client was
+//! is in the table. Rounds interleave the clients, each in the opposite order of the one before; medians count, and for
+//! a bar the median of the ratios within rounds.
 
 mod bars;
 mod client;
@@ -57,7 +58,8 @@ pub struct Row {
 /// Runs all rounds and prints a Markdown table.
 ///
 /// # Errors
-/// tlsdyno or nginx is missing, or a bar is missed or cannot be judged because ours failed. Another client that is missing or fails is said.
+/// tlsdyno or nginx is missing, or a bar is missed or cannot be judged because ours failed. Another client that is
+/// missing or fails is said.
 pub fn run(effort: &Effort) -> Result<()> {
     tlsdyno::built()?;
     let server = Server::start()?;

@@ -1,10 +1,11 @@
-//! `bench-dispatch`: what the dispatcher costs for each connection and each MiB, beside HAProxy in TCP mode in the same run.
+//! `bench-dispatch`: what the dispatcher costs for each connection and each MiB, beside HAProxy in TCP mode in the same
+//! run.
 //!
-//! One thread of each on CPU 0; built-in servers, two of each kind, and the load on CPU 1. A connection is connecting, a hello of which four
-//! in five offer a session, a handshake, a request, 7 KB and the close. With TLS 1.2 and session IDs HAProxy's stick table does what the
-//! dispatcher does; with tickets of TLS 1.3 it does the same work in vain, for the load sends no session ID beside them. The MiB are those of
-//! 64 MiB bodies. Rounds interleave the subjects, each beginning with another one; the median of the ratios within rounds counts, with its
-//! distribution-free interval.
+//! One thread of each on CPU 0; built-in servers, two of each kind, and the load on CPU 1. A connection is connecting,
+//! a hello of which four in five offer a session, a handshake, a request, 7 KB and the close. With TLS 1.2 and session
+//! IDs HAProxy's stick table does what the dispatcher does; with tickets of TLS 1.3 it does the same work in vain, for
+//! the load sends no session ID beside them. The MiB are those of 64 MiB bodies. Rounds interleave the subjects, each
+//! beginning with another one; the median of the ratios within rounds counts, with its distribution-free interval.
 
 mod programs;
 

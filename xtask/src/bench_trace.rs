@@ -1,6 +1,8 @@
-//! `bench-trace`: how fast `tlsdyno trace show` reads an access log, beside the least that anybody does with one in mawk, and in how much memory.
+//! `bench-trace`: how fast `tlsdyno trace show` reads an access log, beside the least that anybody does with one in
+//! mawk, and in how much memory.
 //!
-//! Both read the same file from the page cache on CPU 1, in turn, the first of each round by turns; user and system time of the process counts.
+//! Both read the same file from the page cache on CPU 1, in turn, the first of each round by turns; user and system
+//! time of the process counts.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

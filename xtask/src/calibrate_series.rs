@@ -1,5 +1,5 @@
-//! `calibrate-series`: how often calibrations are right. Runs `tlsdyno doctor --calibrate` many times and holds A/A and the injected costs
-//! against what must be shown: intervals that hold the truth, are narrow, and are not biased.
+//! `calibrate-series`: how often calibrations are right. Runs `tlsdyno doctor --calibrate` many times and holds A/A and
+//! the injected costs against what must be shown: intervals that hold the truth, are narrow, and are not biased.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -37,8 +37,8 @@ struct Recovered {
     high: f64,
 }
 
-/// The bars: of 40 intervals at least 36 hold the truth, whose median half-width is at most 15 µs, and whose mean bias is at most the larger of
-/// 3 % and two standard errors.
+/// The bars: of 40 intervals at least 36 hold the truth, whose median half-width is at most 15 µs, and whose mean bias
+/// is at most the larger of 3 % and two standard errors.
 const HOLD_SHARE: f64 = 0.9;
 const HALF_WIDTH_MAX_US: f64 = 15.0;
 const BIAS_SHARE_MAX: f64 = 0.03;

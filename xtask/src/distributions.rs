@@ -1,5 +1,5 @@
-//! `distributions`: the binary that was built here on other Debian releases, each in a private directory: every stage on every server, short
-//! measurements with old and new suites, and the papers' experiments.
+//! `distributions`: the binary that was built here on other Debian releases, each in a private directory: every stage
+//! on every server, short measurements with old and new suites, and the papers' experiments.
 
 mod mirror;
 mod root;

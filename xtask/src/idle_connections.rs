@@ -1,8 +1,9 @@
-//! `idle-connections`: what an open TLS connection without traffic costs the load process in memory of its own, and that one process on one core
-//! holds 19,000 of them.
+//! `idle-connections`: what an open TLS connection without traffic costs the load process in memory of its own, and
+//! that one process on one core holds 19,000 of them.
 //!
-//! An open loop asks each of as many users as there are connections once in a while; a user keeps its connection. The memory of the process
-//! is read when the first tenth is open and when all are: what is there but once (buffers, histograms) drops out of the difference.
+//! An open loop asks each of as many users as there are connections once in a while; a user keeps its connection. The
+//! memory of the process is read when the first tenth is open and when all are: what is there but once (buffers,
+//! histograms) drops out of the difference.
 
 use std::time::{Duration, Instant};
 

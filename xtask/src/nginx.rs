@@ -68,7 +68,8 @@ impl Nginx {
         Ok(nginx)
     }
 
-    /// One that answers over TLS, with a session cache and a certificate that nobody vouches for. `http`: further directives.
+    /// One that answers over TLS, with a session cache and a certificate that nobody vouches for. `http`: further
+    /// directives.
     pub fn over_tls(workers: u32, connections: u32, http: &str) -> Result<Nginx> {
         let directory = directory()?;
         let key = KeyPair::generate()?;

@@ -1,5 +1,5 @@
-//! `openssl-series`: builds other series of OpenSSL and runs the tests of provider and shim on each: the provider as it was built on the
-//! system's headers, the shim's parts compiled anew, for it is bound to one libssl.
+//! `openssl-series`: builds other series of OpenSSL and runs the tests of provider and shim on each: the provider as it
+//! was built on the system's headers, the shim's parts compiled anew, for it is bound to one libssl.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::tlsdyno::workspace;
 
-/// The tests of provider and shim that do not need the system's own programs (nginx is linked with the system's OpenSSL).
+/// The tests of provider and shim that do not need the system's own programs (nginx is linked with the system's
+/// OpenSSL).
 const TESTS: [&str; 5] =
     ["provider::stages::", "provider::vectors::", "provider::processes::", "provider::refusal::", "shim::parts::"];
 
@@ -77,8 +78,8 @@ fn build(series: &Series, work: &Path) -> Result<PathBuf> {
     Ok(prefix)
 }
 
-/// Makes shared libraries of the static ones, with every symbol, for programs into which libcrypto cannot be linked: the shim's parts
-/// stand in front of libssl, which only the dynamic linker can bring about.
+/// Makes shared libraries of the static ones, with every symbol, for programs into which libcrypto cannot be linked:
+/// the shim's parts stand in front of libssl, which only the dynamic linker can bring about.
 fn share(prefix: &Path) -> Result<()> {
     let directory = prefix.join("shared");
     fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;

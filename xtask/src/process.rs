@@ -45,7 +45,8 @@ pub fn find(program: &str) -> Option<PathBuf> {
     places.iter().map(|place| place.join(program)).find(|path: &PathBuf| Path::is_file(path))
 }
 
-/// User and system time of a command on CPU 1, in seconds. The shell's `time` has milliseconds, where /proc has clock ticks.
+/// User and system time of a command on CPU 1, in seconds. The shell's `time` has milliseconds, where /proc has clock
+/// ticks.
 ///
 /// # Errors
 /// The command fails, or takes more than two minutes.

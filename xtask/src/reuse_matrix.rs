@@ -24,7 +24,8 @@ pub struct Arguments {
 /// Builds tlsdyno and makes the matrix. With all servers the table is written into the page, with one it is printed.
 ///
 /// # Errors
-/// It cannot be built or run; a server is not installed; a share is not offered as asked, or the client's count is not the server's.
+/// It cannot be built or run; a server is not installed; a share is not offered as asked, or the client's count is not
+/// the server's.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let words = [arguments.connections.to_string()].into_iter().chain(arguments.server.clone());
     let output = Example::output("reuse_matrix", &words.collect::<Vec<_>>())?;

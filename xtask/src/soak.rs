@@ -1,5 +1,5 @@
-//! `soak`: the load process at saturation for minutes, while nginx is reloaded every so often. Its memory must stay as it was after warming
-//! up, and its count of answers must be the number of lines in the server's access log.
+//! `soak`: the load process at saturation for minutes, while nginx is reloaded every so often. Its memory must stay as
+//! it was after warming up, and its count of answers must be the number of lines in the server's access log.
 
 use std::fs;
 use std::time::{Duration, Instant};

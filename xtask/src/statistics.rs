@@ -19,8 +19,8 @@ pub fn mean_and_error(values: &[f64]) -> (f64, f64) {
     (mean, (variance / count).sqrt())
 }
 
-/// The narrowest pair of order statistics that covers the median with at least 95 % (sign test; Conover, Practical Nonparametric Statistics, section 3.2).
-/// Fewer than six values have none.
+/// The narrowest pair of order statistics that covers the median with at least 95 % (sign test; Conover, Practical
+/// Nonparametric Statistics, section 3.2). Fewer than six values have none.
 pub fn interval_of_median(values: &[f64]) -> [f64; 2] {
     let (sorted, count) = (sorted(values), values.len());
     let (mut cut, mut term, mut outside) = (0, 0.5_f64.powi(count as i32), 0.5_f64.powi(count as i32));
@@ -47,7 +47,8 @@ mod tests {
 
     #[test]
     fn intervals_are_those_of_the_sign_test() {
-        // Coverage from tables of the binomial distribution: 6 values 1 to 6 (96.9 %), 9 values 2 to 8 (96.1 %), 20 values 6 to 15 (95.9 %).
+        // Coverage from tables of the binomial distribution: 6 values 1 to 6 (96.9 %), 9 values 2 to 8 (96.1 %), 20
+        // values 6 to 15 (95.9 %).
         for (count, expected) in [(6, [1.0, 6.0]), (9, [2.0, 8.0]), (20, [6.0, 15.0])] {
             let values: Vec<f64> = (1..=count).rev().map(f64::from).collect();
             assert_eq!(interval_of_median(&values), expected);

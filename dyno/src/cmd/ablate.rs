@@ -20,8 +20,8 @@ pub struct Args {
     /// {dir} {certificate} {key} are filled in, also in files that it names (as copies: write absolute paths there)
     #[arg(long, value_name = "COMMAND", requires = "address", conflicts_with = "server", help_heading = "Server")]
     server_command: Option<String>,
-    /// Where the server command listens: 127.0.0.1:{port}, or a fixed 127.0.0.1:8443 (then configurations take turns by
-    /// restart)
+    /// Where the server command listens: 127.0.0.1:{port}, or a fixed 127.0.0.1:8443 (then configurations take turns
+    /// by restart)
     #[arg(long, value_name = "IP:PORT", requires = "server_command", help_heading = "Server")]
     address: Option<String>,
     /// Where the server command serves the same objects without TLS; without it no plain-HTTP share is claimed
@@ -34,7 +34,8 @@ pub struct Args {
     /// TLS version: 1.2 or 1.3
     #[arg(long, value_name = "VERSION", default_value = "1.3", help_heading = "TLS")]
     tls: String,
-    /// Cipher suite by OpenSSL or IANA name, for example AES128-SHA [default: AES-128-GCM first, as browsers list them]
+    /// Cipher suite by OpenSSL or IANA name, for example AES128-SHA [default: AES-128-GCM first, as browsers list
+    /// them]
     #[arg(long, value_name = "NAME", help_heading = "TLS")]
     suite: Option<String>,
     /// Key-agreement group: X25519, P-256, P-384
@@ -92,11 +93,12 @@ pub struct Args {
     /// Close each connection after this many requests
     #[arg(long, value_name = "N", help_heading = "Load")]
     requests_per_connection: Option<u32>,
-    /// Share of connections that resume a session, for example 0% (one hit per full handshake); implies one request per
-    /// connection
+    /// Share of connections that resume a session, for example 0% (one hit per full handshake); implies one request
+    /// per connection
     #[arg(long, value_name = "P%", value_parser = percent, help_heading = "Load")]
     reuse: Option<f64>,
-    /// How much the client does: honest verifies certificates, lean does not, floor also sends a key share without secret
+    /// How much the client does: honest verifies certificates, lean does not, floor also sends a key share without
+    /// secret
     #[arg(long, value_name = "EFFORT", default_value = "lean", help_heading = "Load")]
     effort: String,
 

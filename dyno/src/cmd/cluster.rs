@@ -1,5 +1,5 @@
-//! `tlsdyno cluster`: several servers behind dispatchers, under traffic that offers its sessions again. Flags build the same experiment that
-//! TOML files hold.
+//! `tlsdyno cluster`: several servers behind dispatchers, under traffic that offers its sessions again. Flags build the
+//! same experiment that TOML files hold.
 
 use std::path::PathBuf;
 
@@ -26,9 +26,10 @@ const USERS: u32 = 200_000;
 
 /// What each way of dispatching makes of a cluster: throughput, latency, sessions kept, balance, CPU
 ///
-/// Starts several servers with caches of their own and a dispatcher of each policy before them, sweeps the share of connections that offer a
-/// session again, and compares the policies with the first one in paired rounds (Apostolopoulos et al. 2000, Figure 9). Where servers share
-/// CPUs each has a quota of CPU time, so that the cluster has a defined capacity.
+/// Starts several servers with caches of their own and a dispatcher of each policy before them, sweeps the share of
+/// connections that offer a session again, and compares the policies with the first one in paired rounds
+/// (Apostolopoulos et al. 2000, Figure 9). Where servers share CPUs each has a quota of CPU time, so that the cluster
+/// has a defined capacity.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Examples:
   tlsdyno cluster --server nginx --backends 3 --policies round-robin,session --reuse 0,50,80,100
@@ -37,7 +38,8 @@ const USERS: u32 = 200_000;
   tlsdyno cluster --plain --workload specweb96 --policies round-robin,least-connections,lard
   tlsdyno cluster --config apostolopoulos-2000-fig9")]
 pub struct Args {
-    /// Take everything from this TOML file, or from an experiment that comes with tlsdyno (`tlsdyno run` does the same)
+    /// Take everything from this TOML file, or from an experiment that comes with tlsdyno (`tlsdyno run` does the
+    /// same)
     #[arg(long, value_name = "FILE|NAME", conflicts_with_all = IN_FILE)]
     config: Option<PathBuf>,
 
@@ -53,7 +55,8 @@ pub struct Args {
     /// Plain HTTP instead of TLS: locality of the files that each backend is asked for, instead of sessions
     #[arg(long, conflicts_with_all = ["tls", "suite", "cert", "no_tickets", "session_cache"], help_heading = "Cluster")]
     plain: bool,
-    /// Size of the cache for which misses are computed from each plain backend's access log [default: all of them together hold every object once]
+    /// Size of the cache for which misses are computed from each plain backend's access log [default: all of them
+    /// together hold every object once]
     #[arg(long, value_name = "BYTES", help_heading = "Cluster")]
     cache_bytes: Option<u64>,
     /// What the servers share of their sessions; several are compared
@@ -99,7 +102,8 @@ pub struct Args {
     /// Many objects instead of one; which sessions are offered again --reuse alone decides
     #[arg(long, value_enum, help_heading = "Traffic")]
     workload: Option<WorkloadChoice>,
-    /// How much the client does: honest verifies certificates, lean does not, floor also sends a key share without secret
+    /// How much the client does: honest verifies certificates, lean does not, floor also sends a key share without
+    /// secret
     #[arg(long, value_name = "EFFORT", default_value = "lean", help_heading = "Traffic")]
     effort: String,
 

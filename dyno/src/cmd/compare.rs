@@ -12,8 +12,8 @@ use crate::load::summary::{FORMAT, Summary};
 
 /// Compare two results of `tlsdyno load --output FILE.json`: faster, slower or undecided
 ///
-/// The slices of the runs are compared; the interval (95 %) is that of the second run by the first. Exit code 10: the second is slower in
-/// hits/s or in a latency; 0 otherwise, or with --strict 11 where nothing is decided.
+/// The slices of the runs are compared; the interval (95 %) is that of the second run by the first. Exit code 10: the
+/// second is slower in hits/s or in a latency; 0 otherwise, or with --strict 11 where nothing is decided.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   tlsdyno load https://localhost:8443/ -k --output before.json   # then change something

@@ -16,7 +16,8 @@ use crate::time::Time;
 
 /// Pass TLS connections through to backends, each to the one that holds its session
 ///
-/// It does not decrypt anything and needs nothing from the backends. Ctrl-C ends it once the open connections are done; a second one at once.
+/// It does not decrypt anything and needs nothing from the backends. Ctrl-C ends it once the open connections are done;
+/// a second one at once.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -94,7 +95,8 @@ struct RunArgs {
     /// Loops, each a thread; 0: one for each processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     loops: u32,
-    /// How long it is remembered which backend holds a session (as long as the backends keep theirs), or an object that nobody asks for
+    /// How long it is remembered which backend holds a session (as long as the backends keep theirs), or an object
+    /// that nobody asks for
     #[arg(long, value_name = "TIME", default_value_t = config::default_session_timeout())]
     session_timeout: Time,
     /// TLS 1.2 sessions, client addresses and, each by itself, objects that are remembered at once; 32 bytes each

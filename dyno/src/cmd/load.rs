@@ -22,9 +22,10 @@ use crate::{interrupt, open_files};
 
 /// Load a server and measure it: throughput, latency by phase, handshakes by kind
 ///
-/// A closed loop, in which every connection makes its next request as soon as the last response is complete, or with --rate
-/// an open one. Without --reuse or --profile nothing is resumed and connections are kept; with --reuse each connection makes one request (unless --requests-per-connection
-/// says otherwise) and exactly that share of them resumes a session.
+/// A closed loop, in which every connection makes its next request as soon as the last response is complete, or with
+/// --rate an open one. Without --reuse or --profile nothing is resumed and connections are kept; with --reuse each
+/// connection makes one request (unless --requests-per-connection says otherwise) and exactly that share of them
+/// resumes a session.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tlsdyno load https://localhost:8443/1k.bin --insecure
@@ -50,7 +51,8 @@ pub struct Args {
     #[command(flatten)]
     options: Options,
 
-    /// Measured and printed, but not what was asked for (reuse, rate, hits per handshake): exit code 8 even where requests failed
+    /// Measured and printed, but not what was asked for (reuse, rate, hits per handshake): exit code 8 even where
+    /// requests failed
     #[arg(long)]
     strict: bool,
 
@@ -58,8 +60,8 @@ pub struct Args {
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
 
-    /// Also write the result to a file (several times): .json, .csv, .prom (Prometheus text), .html, or .hdr (percentiles of
-    /// every phase, as HdrHistogram plots them); .json is what `tlsdyno compare` reads
+    /// Also write the result to a file (several times): .json, .csv, .prom (Prometheus text), .html, or .hdr
+    /// (percentiles of every phase, as HdrHistogram plots them); .json is what `tlsdyno compare` reads
     #[arg(short, long, value_name = "FILE")]
     output: Vec<PathBuf>,
 
@@ -86,7 +88,8 @@ pub fn run(args: &Args) -> Result<Exit> {
         pin_to(cpu).or_exit(Exit::Environment)?;
     }
     if let Some(path) = &args.job {
-        // Killed in mid-block, the runner leaves nobody to load for; the end of standard input is only seen between blocks.
+        // Killed in mid-block, the runner leaves nobody to load for; the end of standard input is only seen between
+        // blocks.
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
             .context("failed to tie the load process to its runner")?;
         let job = job::Prepared::read(path).or_exit(Exit::Input)?;

@@ -17,9 +17,10 @@ use crate::{interrupt, open_files};
 
 /// Sweep the share of resumed connections: throughput at saturation for each
 ///
-/// For each percentage the connections are doubled from --connections until twice as many bring less than 5 % more hits/s: that is
-/// saturation. Each step takes --duration; one request for each connection unless --requests-per-connection says otherwise. With --plain
-/// also the half serving point of Mraz et al. 2002: the smallest percent reuse at which half of the plain-text hits/s are reached.
+/// For each percentage the connections are doubled from --connections until twice as many bring less than 5 % more
+/// hits/s: that is saturation. Each step takes --duration; one request for each connection unless
+/// --requests-per-connection says otherwise. With --plain also the half serving point of Mraz et al. 2002: the smallest
+/// percent reuse at which half of the plain-text hits/s are reached.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tlsdyno reuse https://localhost:8443/1k.bin --insecure --duration 3s

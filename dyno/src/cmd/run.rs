@@ -153,7 +153,8 @@ fn perform_with(
     progress.clear();
     let finished = result?;
     let record = &finished.record;
-    // The file first: who closes the pipe of the table still gets the report. A report that fails does not cost the table.
+    // The file first: who closes the pipe of the table still gets the report. A report that fails does not cost the
+    // table.
     let written = report.map_or(Ok(()), |path| write_report(record, path));
     let place = report.filter(|_| written.is_ok() && !output.json);
     let mut text = shown(record, output.json);

@@ -19,8 +19,8 @@ use crate::servers::{CertificateFiles, RunDirectory, certificates, listening};
 
 /// Serve a directory of static files over HTTPS and HTTP
 ///
-/// The built-in server of experiments: HTTP/1.1, TLS 1.2 and 1.3 through the system's OpenSSL. It reads the directory once, at start. Without --listen
-/// and --listen-plain it serves HTTPS on a free loopback port. Ends on Ctrl-C.
+/// The built-in server of experiments: HTTP/1.1, TLS 1.2 and 1.3 through the system's OpenSSL. It reads the directory
+/// once, at start. Without --listen and --listen-plain it serves HTTPS on a free loopback port. Ends on Ctrl-C.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Directory to serve
@@ -68,7 +68,8 @@ pub struct Args {
     /// Print each address on standard output as a line of JSON
     #[arg(long)]
     print_address: bool,
-    /// Append a line for each request: session reused (r or .), protocol, cipher, number of the request on its connection
+    /// Append a line for each request: session reused (r or .), protocol, cipher, number of the request on its
+    /// connection
     #[arg(long, value_name = "FILE")]
     session_log: Option<PathBuf>,
     /// Allow addresses that other hosts can reach
@@ -123,8 +124,8 @@ fn made_certificate(args: &Args, tls_addresses: &[SocketAddr]) -> Result<Option<
     Ok(Some((directory, files)))
 }
 
-/// Listeners for each worker. Each has sockets of its own on the same addresses, among which the kernel distributes connections; the TLS
-/// context, and so the sessions, are common to all.
+/// Listeners for each worker. Each has sockets of its own on the same addresses, among which the kernel distributes
+/// connections; the TLS context, and so the sessions, are common to all.
 fn bind(
     args: &Args,
     tls_addresses: &[SocketAddr],

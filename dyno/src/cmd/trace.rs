@@ -15,8 +15,9 @@ use crate::trace::{make, scan_log, write_docroot, write_log};
 
 /// Look at, import and make workloads
 ///
-/// A workload is the name of a synthetic one (ecommerce, department, specweb96, cdnow), an access log in common or combined
-/// format, plain or gzip, or what a browser recorded (a file whose name ends in .har). docs/WORKLOADS.md says how logs are read and where the synthetic ones come from.
+/// A workload is the name of a synthetic one (ecommerce, department, specweb96, cdnow), an access log in common or
+/// combined format, plain or gzip, or what a browser recorded (a file whose name ends in .har). docs/WORKLOADS.md says
+/// how logs are read and where the synthetic ones come from.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -25,11 +26,12 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Print a workload in numbers: hits, users, sessions, sizes, statuses, malformed lines; of a log also the percent reuse that it
-    /// gives for a range of session lifetimes and limits
+    /// Print a workload in numbers: hits, users, sessions, sizes, statuses, malformed lines; of a log also the percent
+    /// reuse that it gives for a range of session lifetimes and limits
     ///
-    /// A log of any length is read in one pass and in memory for the users of an hour. With --replay (or --pages, --keep-alive) it is
-    /// read as for a load instead, and the pages, connections, objects and files of that are shown.
+    /// A log of any length is read in one pass and in memory for the users of an hour. With --replay (or --pages,
+    /// --keep-alive) it is read as for a load instead, and the pages, connections, objects and files of that are
+    /// shown.
     Show {
         #[command(flatten)]
         workload: WorkloadArgs,

@@ -1,4 +1,5 @@
-//! What a dispatcher is told to do, as a TOML file holds it. Flags build the same structure, and `validate` takes the same way as running.
+//! What a dispatcher is told to do, as a TOML file holds it. Flags build the same structure, and `validate` takes the
+//! same way as running.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -65,7 +66,8 @@ pub struct Limits {
     pub connections: u32,
     /// Most open connections of one client address; 0: no limit.
     pub connections_per_address: u32,
-    /// Most bytes of a ClientHello, or of a first request line, that are held; a longer one is forwarded without being understood.
+    /// Most bytes of a ClientHello, or of a first request line, that are held; a longer one is forwarded without being
+    /// understood.
     pub hello_bytes: u32,
     /// How long a client may take for it.
     pub hello_time: Time,

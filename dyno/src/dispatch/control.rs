@@ -1,4 +1,5 @@
-//! The local socket on which a running dispatcher tells its status: HTTP/1.0 over a Unix socket, so that curl and Prometheus' proxies understand it.
+//! The local socket on which a running dispatcher tells its status: HTTP/1.0 over a Unix socket, so that curl and
+//! Prometheus' proxies understand it.
 
 mod clients;
 

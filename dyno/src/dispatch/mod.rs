@@ -1,4 +1,5 @@
-//! The control side of the dispatcher: its configuration, and everything around the loops of [`tlsdyno_engine::dispatch`].
+//! The control side of the dispatcher: its configuration, and everything around the loops of
+//! [`tlsdyno_engine::dispatch`].
 
 pub mod address;
 pub mod config;

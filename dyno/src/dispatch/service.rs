@@ -57,8 +57,9 @@ impl Service {
         Ok(Service { config, shared, listeners, addresses, control })
     }
 
-    /// Runs until SIGINT or SIGTERM and the end of the connections that are open then. SIGHUP reads `file` again. `ready` is told where clients can
-    /// connect to, once nothing that the start needs is missing: clients could take the last descriptors.
+    /// Runs until SIGINT or SIGTERM and the end of the connections that are open then. SIGHUP reads `file` again.
+    /// `ready` is told where clients can connect to, once nothing that the start needs is missing: clients could
+    /// take the last descriptors.
     ///
     /// # Errors
     /// The system gives no descriptors or threads; a loop could not go on.

@@ -54,8 +54,9 @@ pub struct Comparison {
 
 /// Compares throughput and latencies of two runs; changes within `tolerance_percent` are no difference.
 ///
-/// The slices of a run are its sample; the interval is Welch's for the difference of the means of logarithms (Welch 1947), so that it is one
-/// of the ratio. Slices of one run are not independent of each other where the server drifts: repeat runs to see that.
+/// The slices of a run are its sample; the interval is Welch's for the difference of the means of logarithms (Welch
+/// 1947), so that it is one of the ratio. Slices of one run are not independent of each other where the server drifts:
+/// repeat runs to see that.
 ///
 /// # Errors
 /// A run has too few slices.
@@ -129,7 +130,8 @@ fn comparison(quantity: &'static str, more_is_better: bool, a: &Sample, b: &Samp
 mod tests {
     use super::*;
 
-    /// Golden values: `scipy.stats.ttest_ind(b, a, equal_var=False).confidence_interval()` of the same lists has these ends.
+    /// Golden values: `scipy.stats.ttest_ind(b, a, equal_var=False).confidence_interval()` of the same lists has these
+    /// ends.
     #[test]
     fn the_interval_is_welchs() {
         let a = Sample::of(&[1.0, 2.0, 3.0, 4.0, 5.0]);

@@ -25,7 +25,8 @@ pub fn of(outcome: &Outcome, address: SocketAddr) -> String {
     }
 }
 
-/// What a kind of error means: a predicate on the server's address or, where this machine is at fault, a sentence of its own.
+/// What a kind of error means: a predicate on the server's address or, where this machine is at fault, a sentence of
+/// its own.
 pub fn of_kind(kind: ErrorKind) -> String {
     match kind {
         ErrorKind::Refused => "refuses connections; is the server running, and on that port?".to_owned(),

@@ -1,4 +1,5 @@
-//! The load process: from a URL or a job file to plans of the engine, and from their outcomes to records, tables and JSON.
+//! The load process: from a URL or a job file to plans of the engine, and from their outcomes to records, tables and
+//! JSON.
 
 pub mod asked;
 pub mod compare;

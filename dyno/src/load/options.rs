@@ -39,8 +39,8 @@ pub struct Options {
     #[arg(short, long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub connections: u32,
 
-    /// Open loop: so many requests a second, for example 500/s, each at its intended time however the server does; latency then
-    /// counts from there (scheduled_response). Without it the loop is closed
+    /// Open loop: so many requests a second, for example 500/s, each at its intended time however the server does;
+    /// latency then counts from there (scheduled_response). Without it the loop is closed
     #[arg(long, value_name = "RATE")]
     pub rate: Option<PerSecond>,
 
@@ -52,13 +52,13 @@ pub struct Options {
     #[arg(long, default_value_t = 1, value_name = "N", requires = "rate")]
     pub seed: u64,
 
-    /// Share of connections that resume a session, 0% to 100%; `always`: whenever the user holds a session, which is the rule for
-    /// workloads
+    /// Share of connections that resume a session, 0% to 100%; `always`: whenever the user holds a session, which is
+    /// the rule for workloads
     #[arg(long, value_name = "PERCENT")]
     pub reuse: Option<Reuse>,
 
-    /// How connections and sessions are used (Mraz et al. 2002, Figure 2); a session is up after 300 s and 500 requests
-    /// unless --session-lifetime and --session-limit say otherwise
+    /// How connections and sessions are used (Mraz et al. 2002, Figure 2); a session is up after 300 s and 500
+    /// requests unless --session-lifetime and --session-limit say otherwise
     #[arg(long, value_enum, conflicts_with_all = ["reuse", "close", "keep_alive"])]
     pub profile: Option<Profile>,
 
@@ -66,11 +66,13 @@ pub struct Options {
     #[arg(long, value_name = "TIME")]
     pub session_lifetime: Option<Time>,
 
-    /// Requests under a user's session, over all its connections; then a full handshake begins a new one (typical: 500)
+    /// Requests under a user's session, over all its connections; then a full handshake begins a new one (typical:
+    /// 500)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub session_limit: Option<u32>,
 
-    /// Requests for each full handshake, on a kept connection: 10 is a percent reuse of 90 (Mraz et al. 2002, equation 1)
+    /// Requests for each full handshake, on a kept connection: 10 is a percent reuse of 90 (Mraz et al. 2002, equation
+    /// 1)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["session_limit", "reuse", "profile"])]
     pub hits_per_handshake: Option<u32>,
 
@@ -90,17 +92,19 @@ pub struct Options {
     #[command(flatten, next_help_heading = "Workload")]
     pub workload: WorkloadFlags,
 
-    /// Users, each with TLS sessions of its own (they matter with --reuse always) [default: as many as connections, or as the
-    /// workload has]
+    /// Users, each with TLS sessions of its own (they matter with --reuse always) [default: as many as connections, or
+    /// as the workload has]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub users: Option<u32>,
 
-    /// Connections of each user; the first handshake completes before the others open [default: 1; of a workload's user 4]
+    /// Connections of each user; the first handshake completes before the others open [default: 1; of a workload's
+    /// user 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub per_user: Option<u32>,
 
-    /// How much of TLS the client does: honest verifies the server and makes keys of every ticket, lean only of those that will be used; floor also saves
-    /// the key agreement and acknowledgements without data (own servers on loopback only: such a connection has no secrecy)
+    /// How much of TLS the client does: honest verifies the server and makes keys of every ticket, lean only of those
+    /// that will be used; floor also saves the key agreement and acknowledgements without data (own servers on
+    /// loopback only: such a connection has no secrecy)
     #[arg(long, default_value = "honest", value_name = "EFFORT", value_parser = ["honest", "lean", "floor"])]
     pub effort: String,
 
@@ -136,8 +140,9 @@ pub struct Options {
     #[arg(long)]
     pub no_tickets: bool,
 
-    /// Send the first request of each resumed TLS 1.3 connection with the hello, where the server's tickets allow that (RFC 9846 section 2.3);
-    /// such a request may be replayed, and has no body. Goes with --reuse, session limits or --profile intermittent
+    /// Send the first request of each resumed TLS 1.3 connection with the hello, where the server's tickets allow that
+    /// (RFC 9846 section 2.3); such a request may be replayed, and has no body. Goes with --reuse, session limits
+    /// or --profile intermittent
     #[arg(long)]
     pub early_data: bool,
 
@@ -189,8 +194,8 @@ pub struct Options {
     #[arg(long, default_value = "200", value_name = "STATUS", conflicts_with = "what")]
     pub expect_status: ExpectedStatus,
 
-    /// Follow redirects on the same server, at most so many one after another (5 if no number is given); the request is a hit when its
-    /// last answer is, and its latency counts to there [default: they are answers like others]
+    /// Follow redirects on the same server, at most so many one after another (5 if no number is given); the request
+    /// is a hit when its last answer is, and its latency counts to there [default: they are answers like others]
     #[arg(long, value_name = "MAX", num_args = 0..=1, require_equals = true, default_missing_value = "5", conflicts_with = "what", value_parser = clap::value_parser!(u32).range(1..=50))]
     pub follow_redirects: Option<u32>,
 
@@ -215,7 +220,8 @@ pub struct Options {
     #[arg(long, value_name = "TIME")]
     pub total_timeout: Option<Time>,
 
-    /// Pause before each wait for events, so that they come in batches as in a busy client (for measuring the client itself)
+    /// Pause before each wait for events, so that they come in batches as in a busy client (for measuring the client
+    /// itself)
     #[arg(long, value_name = "TIME")]
     pub batch: Option<Time>,
 }
@@ -371,7 +377,8 @@ const SLICES: u64 = 50;
 const SLICE_NS_MIN: u64 = 50_000_000;
 const SLICE_NS_MAX: u64 = 10_000_000_000;
 
-/// Where the connections go: --connect-to, or what the URL's host resolves to. A Unix socket has no address; it is on this machine.
+/// Where the connections go: --connect-to, or what the URL's host resolves to. A Unix socket has no address; it is on
+/// this machine.
 ///
 /// # Errors
 /// A name is not known.

@@ -7,8 +7,8 @@ use tlsdyno_engine::load::Redirects;
 use crate::load::options::Options;
 use crate::load::url::Url;
 
-/// At most `most` redirects one after another, to any name and port that the server goes by: those of the URL, of the Host header `host`, and
-/// of --connect-to, since whatever the URL names is looked for there.
+/// At most `most` redirects one after another, to any name and port that the server goes by: those of the URL, of the
+/// Host header `host`, and of --connect-to, since whatever the URL names is looked for there.
 pub fn here(most: u32, options: &Options, url: &Url, address: SocketAddr, host: &str) -> Redirects {
     let scheme = if url.tls { "https" } else { "http" };
     let mut hosts = vec![url.host.clone()];

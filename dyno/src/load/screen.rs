@@ -1,8 +1,9 @@
-//! A load run while it lasts, on standard error, because the result goes to standard output: a screen or a line that renews itself on a
-//! terminal, plain lines now and then elsewhere.
+//! A load run while it lasts, on standard error, because the result goes to standard output: a screen or a line that
+//! renews itself on a terminal, plain lines now and then elsewhere.
 //!
-//! The screen is inline: it stands below what the terminal showed before, and the result takes its place. Unlike the terminal's alternate
-//! screen that keeps the command, and the lines of a sweep, in sight, and leaves nothing behind if the process is killed but a hidden cursor.
+//! The screen is inline: it stands below what the terminal showed before, and the result takes its place. Unlike the
+//! terminal's alternate screen that keeps the command, and the lines of a sweep, in sight, and leaves nothing behind if
+//! the process is killed but a hidden cursor.
 
 mod draw;
 mod heading;
@@ -40,8 +41,9 @@ pub struct Flag {
 /// What is shown while a run lasts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Form {
-    /// Throughput, resumption, latency by phase and errors (key q ends the run, as Ctrl-C does; NO_COLOR takes the colours); `line` where standard
-    /// input or standard error is no terminal, in the background, and with TERM=dumb
+    /// Throughput, resumption, latency by phase and errors (key q ends the run, as Ctrl-C does; NO_COLOR takes the
+    /// colours); `line` where standard input or standard error is no terminal, in the background, and with
+    /// TERM=dumb
     #[default]
     Screen,
     /// One line that renews itself on a terminal, and a line every 10 s elsewhere
@@ -69,7 +71,8 @@ impl<'a> Display<'a> {
         Display { logged: false, ..Display::new(flag, url) }
     }
 
-    /// Runs the plan on this thread; another one shows how it goes where somebody watches. `stop` ends it, and so does the key.
+    /// Runs the plan on this thread; another one shows how it goes where somebody watches. `stop` ends it, and so does
+    /// the key.
     ///
     /// # Errors
     /// As [`run`].
@@ -105,8 +108,8 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// Shows the screen until the run is `done`, or is to `stop`: from then on a second Ctrl-C ends the process at once, so that the terminal
-/// has to be as before.
+/// Shows the screen until the run is `done`, or is to `stop`: from then on a second Ctrl-C ends the process at once, so
+/// that the terminal has to be as before.
 fn show(terminal: Terminal, mut view: View, watcher: &Watcher, done: &AtomicBool, stop: &AtomicBool) {
     let began = Instant::now();
     let mut asked: Option<Instant> = None;

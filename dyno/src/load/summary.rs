@@ -1,4 +1,5 @@
-//! The JSON object that `tlsdyno load URL --json` prints. Integers are in the unit of their name; nothing is rounded for reading.
+//! The JSON object that `tlsdyno load URL --json` prints. Integers are in the unit of their name; nothing is rounded
+//! for reading.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +62,8 @@ pub struct Summary {
     /// Redirects followed: requests beyond those that the users made. 0 without --follow-redirects.
     #[serde(default)]
     pub redirects_followed: u64,
-    /// Redirects that came at the end of the run and were not followed any more: their requests are neither hits nor errors.
+    /// Redirects that came at the end of the run and were not followed any more: their requests are neither hits nor
+    /// errors.
     #[serde(default)]
     pub redirects_unfinished: u64,
     /// How the window over a replayed log was used; `null` for other loads.

@@ -1,4 +1,5 @@
-//! Sweeps: the same load at one rate, or one percent reuse, after the other, until the server is saturated by a stated rule.
+//! Sweeps: the same load at one rate, or one percent reuse, after the other, until the server is saturated by a stated
+//! rule.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -118,8 +119,8 @@ fn is_saturated(rate: f64, outcome: &Outcome) -> bool {
     achieved < 1.0 - LOST_MAX || slowed
 }
 
-/// Latency against throughput (Apostolopoulos et al. 2000, Figures 4 and 5): the rates one after the other, up to the first at which the
-/// server is saturated. `load` runs a plan; `each` is told every point as it is measured.
+/// Latency against throughput (Apostolopoulos et al. 2000, Figures 4 and 5): the rates one after the other, up to the
+/// first at which the server is saturated. `load` runs a plan; `each` is told every point as it is measured.
 ///
 /// # Errors
 /// The options make no plan, or the run cannot begin.
@@ -148,8 +149,9 @@ pub fn by_rate(
     Ok(points)
 }
 
-/// Throughput at saturation (Mraz et al. 2002, section 2) with the given share of connections resumed, 0 to 1: connections are doubled from
-/// `options.connections` until that brings less than [`GAIN_MIN`], or there are `connections_max`.
+/// Throughput at saturation (Mraz et al. 2002, section 2) with the given share of connections resumed, 0 to 1:
+/// connections are doubled from `options.connections` until that brings less than [`GAIN_MIN`], or there are
+/// `connections_max`.
 ///
 /// # Errors
 /// As [`by_rate`].
@@ -191,8 +193,8 @@ pub fn saturated_at(
     }
 }
 
-/// The smallest percent reuse at which half of `plain` hits/s are reached, linear between the measured points (Mraz et al. 2002, section 2).
-/// `None`: never, by these points, or nothing was served in plain text.
+/// The smallest percent reuse at which half of `plain` hits/s are reached, linear between the measured points (Mraz et
+/// al. 2002, section 2). `None`: never, by these points, or nothing was served in plain text.
 pub fn half_serving_point(points: &[(f64, f64)], plain: f64) -> Option<f64> {
     let half = (plain > 0.0).then_some(plain / 2.0)?;
     if points.first()?.1 >= half {
@@ -216,7 +218,8 @@ mod tests {
         assert!(["5", "0..5", "6..5", "a..b", "1..1e9"].iter().all(|text| text.parse::<RateRange>().is_err()));
     }
 
-    /// The hypothetical server of Mraz et al. 2002, section 3: 500 objects a second in plain text, a handshake costs 50 of them.
+    /// The hypothetical server of Mraz et al. 2002, section 3: 500 objects a second in plain text, a handshake costs 50
+    /// of them.
     #[test]
     fn the_half_serving_point_is_that_of_the_paper() {
         let points =

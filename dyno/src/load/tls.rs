@@ -15,7 +15,8 @@ use tlsdyno_tls::{ClientCertificate, Config, Effort, Session, Settings, Stage, S
 
 use crate::model::job::TlsSpec;
 
-/// Compiles the client side of a target. `host`: the name sent and, at honest effort, verified; without port or brackets.
+/// Compiles the client side of a target. `host`: the name sent and, at honest effort, verified; without port or
+/// brackets.
 ///
 /// # Errors
 /// A name that is not known (and those that are), settings that contradict each other, roots that cannot be read.

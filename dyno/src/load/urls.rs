@@ -55,8 +55,8 @@ pub fn workload(options: &Options, url: &Url, per_user: u32, body_bytes: u64) ->
     })
 }
 
-/// Indices of `weights`, each as often as its weight says and spread evenly: always the one that is furthest behind (smooth weighted
-/// round robin, as in nginx).
+/// Indices of `weights`, each as often as its weight says and spread evenly: always the one that is furthest behind
+/// (smooth weighted round robin, as in nginx).
 fn interleaved(weights: &[u32], count: u32) -> Vec<u32> {
     let total: i64 = weights.iter().map(|weight| i64::from(*weight)).sum();
     let mut credit = vec![0i64; weights.len()];

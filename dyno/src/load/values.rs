@@ -48,11 +48,13 @@ impl From<ArrivalsName> for Arrivals {
 /// The value of --profile: how a client of Mraz, Witting and Dantzig 2002 (Figure 2) uses connections and sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Profile {
-    /// One connection with one session, never resumed: a purchase. 25 requests each unless said otherwise (section 4, CDnow).
+    /// One connection with one session, never resumed: a purchase. 25 requests each unless said otherwise (section 4,
+    /// CDnow).
     OneTime,
     /// Many short connections that resume the user's session until it is up: an auction.
     Intermittent,
-    /// A kept connection; when its session is up it closes, and the next begins with a full handshake: a trader's quotes.
+    /// A kept connection; when its session is up it closes, and the next begins with a full handshake: a trader's
+    /// quotes.
     Continuous,
 }
 

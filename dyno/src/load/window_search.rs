@@ -1,10 +1,11 @@
-//! The smallest window over a trace's order that lets no connection stall, found by replaying the trace: what Coarfa et al. 2006 section
-//! 2.2.2 did by trial and error. It depends on the server's speed and on the number of connections.
+//! The smallest window over a trace's order that lets no connection stall, found by replaying the trace: what Coarfa et
+//! al. 2006 section 2.2.2 did by trial and error. It depends on the server's speed and on the number of connections.
 
 use anyhow::{Result, ensure};
 use tlsdyno_engine::load::{Outcome, Plan, Until, WindowUse};
 
-/// Replays the trace of `plan` with ever closer windows by `load`, and answers the outcome with the smallest that did not stall.
+/// Replays the trace of `plan` with ever closer windows by `load`, and answers the outcome with the smallest that did
+/// not stall.
 ///
 /// # Errors
 /// The load is not one replay, or `load` failed.
@@ -21,8 +22,8 @@ pub fn smallest(mut plan: Plan, load: impl Fn(&Plan) -> Result<Outcome>) -> Resu
     })
 }
 
-/// Bisects between windows that stall and windows that do not. `replay` answers how the window was used, or nothing if the run was
-/// cut short, which ends the search.
+/// Bisects between windows that stall and windows that do not. `replay` answers how the window was used, or nothing if
+/// the run was cut short, which ends the search.
 fn bisect<T>(mut replay: impl FnMut(u32) -> Result<(T, Option<WindowUse>)>) -> Result<T> {
     let (mut best, mut used) = replay(u32::MAX)?;
     let (mut too_small, mut enough) = (0, u32::MAX);
@@ -46,7 +47,8 @@ fn bisect<T>(mut replay: impl FnMut(u32) -> Result<(T, Option<WindowUse>)>) -> R
 mod tests {
     use super::*;
 
-    /// What the search ends with where windows from `needed` on do not stall and nothing gets further apart than `farthest`.
+    /// What the search ends with where windows from `needed` on do not stall and nothing gets further apart than
+    /// `farthest`.
     fn found(needed: u32, farthest: u64) -> (u32, u32) {
         let mut replays = 0;
         let limit = bisect(|window| {

@@ -8,7 +8,8 @@ use crate::exit::{Exit, OrExit};
 use crate::model::workload::{HarSpec, NamesSpec, SessionsSpec, WorkloadSpec};
 use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
-/// Places of a log that requests may get ahead of each other unless --window says otherwise: the value of Coarfa et al. 2006, section 2.2.2.
+/// Places of a log that requests may get ahead of each other unless --window says otherwise: the value of Coarfa et al.
+/// 2006, section 2.2.2.
 const WINDOW: u32 = 10_000;
 
 /// The value of --window.
@@ -62,16 +63,18 @@ pub struct WorkloadFlags {
     /// Log: fetch a document and what it embeds together, instead of one request after the other
     #[arg(long)]
     pages: bool,
-    /// Log: a user forgets its TLS session after so many seconds without a request; `never` makes only the first handshake of an
-    /// address full [default: 300]
+    /// Log: a user forgets its TLS session after so many seconds without a request; `never` makes only the first
+    /// handshake of an address full [default: 300]
     #[arg(long, value_name = "SECONDS|never", value_parser = flags::session_lifetime)]
     trace_session_lifetime: Option<SessionsSpec>,
-    /// Log: how far requests may get ahead of each other in its order; `none`: as far as their users come; `search`: replays it again
-    /// and again until the smallest window is found that lets no connection stall [default: 10000; at --rate none]
+    /// Log: how far requests may get ahead of each other in its order; `none`: as far as their users come; `search`:
+    /// replays it again and again until the smallest window is found that lets no connection stall [default:
+    /// 10000; at --rate none]
     #[arg(long, value_name = "N|none|search")]
     window: Option<WindowFlag>,
-    /// Log: each request at the time that it has there, instead of as fast as the server allows: `original`, or a multiple of that speed as
-    /// x10 or x0.5; an open loop, whose latency counts from that time (scheduled_response)
+    /// Log: each request at the time that it has there, instead of as fast as the server allows: `original`, or a
+    /// multiple of that speed as x10 or x0.5; an open loop, whose latency counts from that time
+    /// (scheduled_response)
     #[arg(long, value_name = "original|xN", value_parser = parse_timing)]
     timing: Option<f64>,
     /// Log: each request carries its place in it, from 0, in the header Trace-Index

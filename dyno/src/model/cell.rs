@@ -73,7 +73,8 @@ impl Cell {
         TargetLoad { connections: Some(self.clients), rate_per_s: self.rate_per_s, sources: self.sources() }
     }
 
-    /// The address of each client, all on loopback: those behind the proxy share the first one, the others have each their own.
+    /// The address of each client, all on loopback: those behind the proxy share the first one, the others have each
+    /// their own.
     fn sources(&self) -> Vec<IpAddr> {
         let behind = (f64::from(self.clients) * self.behind_one_address_percent / 100.0).round() as u32;
         let own = |client: u32| {

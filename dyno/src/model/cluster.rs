@@ -78,15 +78,15 @@ pub struct Cluster {
     pub server: ServerName,
     /// How many of them.
     pub backends: u32,
-    /// CPU time that each of them may use, in CPUs: it gives the cluster a defined capacity. 0: no limit; absent: chosen, so that all of them
-    /// fit on the CPUs that they share.
+    /// CPU time that each of them may use, in CPUs: it gives the cluster a defined capacity. 0: no limit; absent:
+    /// chosen, so that all of them fit on the CPUs that they share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_cpus: Option<f64>,
     /// Plain HTTP, without TLS: what dispatching makes of the servers' caches of files instead of their sessions.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub plain: bool,
-    /// Size of the cache for which the misses of each plain backend are computed, bytes; absent: as much as holds every object once in the caches of
-    /// all backends together.
+    /// Size of the cache for which the misses of each plain backend are computed, bytes; absent: as much as holds
+    /// every object once in the caches of all backends together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_bytes: Option<u64>,
     /// What the servers share of their sessions; each is a cluster of its own.
@@ -167,7 +167,8 @@ impl Sharing {
 pub struct Traffic {
     /// Percentages of each client's connections that offer one of its sessions again.
     pub reuse_percent: Vec<f64>,
-    /// Clients at once, each with one connection after the other, in a closed loop. With rates: the most at once, one number.
+    /// Clients at once, each with one connection after the other, in a closed loop. With rates: the most at once, one
+    /// number.
     pub clients: Vec<u32>,
     /// Connections a second in an open loop, arrivals independent of each other; empty: closed loop.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -32,7 +32,8 @@ impl Default for Processors {
     }
 }
 
-/// An emulated cryptographic accelerator: private-key operations cost the CPU nothing, but take time in one of its engines.
+/// An emulated cryptographic accelerator: private-key operations cost the CPU nothing, but take time in one of its
+/// engines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Accelerator {
@@ -42,8 +43,8 @@ pub struct Accelerator {
     /// Microseconds of one operation in one engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation_us: Option<f64>,
-    /// Instead: the rate of the whole accelerator as a multiple of the rate of one CPU of the server under test, measured before.
-    /// The AXL300 of Coarfa et al. 2006 did about 4 times what the CPU beside it did.
+    /// Instead: the rate of the whole accelerator as a multiple of the rate of one CPU of the server under test,
+    /// measured before. The AXL300 of Coarfa et al. 2006 did about 4 times what the CPU beside it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_rates: Option<f64>,
     /// The server goes on while an operation runs, where it can (HAProxy); otherwise its worker waits.
@@ -81,10 +82,12 @@ pub struct ConfigurationModel {
     /// An emulated accelerator for private-key operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<Accelerator>,
-    /// CPU time burnt in addition by each private-key operation, microseconds: a known cost, to calibrate the instrument with.
+    /// CPU time burnt in addition by each private-key operation, microseconds: a known cost, to calibrate the
+    /// instrument with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burn_us: Option<f64>,
-    /// The configuration that this one repeats: the same setting in a server of its own, to see what the instrument makes of no difference.
+    /// The configuration that this one repeats: the same setting in a server of its own, to see what the instrument
+    /// makes of no difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeat_of: Option<String>,
 }
@@ -127,8 +130,9 @@ impl ConfigurationModel {
             .with_context(|| format!("configuration `{}`", self.name))
     }
 
-    /// What an accelerator's gain is judged by: of `configurations` the one that differs from this one only by having none, and the one that
-    /// has `authentication` replaced instead. `None` where one of them is not there, or this one has no accelerator.
+    /// What an accelerator's gain is judged by: of `configurations` the one that differs from this one only by having
+    /// none, and the one that has `authentication` replaced instead. `None` where one of them is not there, or this
+    /// one has no accelerator.
     pub fn beside_accelerator<'a>(&self, configurations: &'a [ConfigurationModel]) -> Option<(&'a Self, &'a Self)> {
         self.accelerator.as_ref()?;
         let stages = self.stages().ok()?;
@@ -141,7 +145,8 @@ impl ConfigurationModel {
         Some((like_this(stages)?, like_this(stages.with(Stage::Authentication))?))
     }
 
-    /// This configuration without its names and stages. An accelerator and a replaced stage load the provider in any case.
+    /// This configuration without its names and stages. An accelerator and a replaced stage load the provider in any
+    /// case.
     fn unnamed(&self) -> ConfigurationModel {
         let loads = self.accelerator.is_some() || !self.noop.is_empty();
         ConfigurationModel {
@@ -153,7 +158,8 @@ impl ConfigurationModel {
         }
     }
 
-    /// The replaced stages as a client sees them: an accelerator answers as the stage `authentication` does when it is off.
+    /// The replaced stages as a client sees them: an accelerator answers as the stage `authentication` does when it is
+    /// off.
     pub fn stages_on_the_wire(&self) -> Result<StageSet> {
         let stages = self.stages()?;
         Ok(if self.accelerator.is_some() { stages.with(Stage::Authentication) } else { stages })
@@ -167,7 +173,8 @@ impl ConfigurationModel {
             || self.stages().is_ok_and(|stages| !stages.provider().is_empty())
     }
 
-    /// Whether the shim is preloaded into the server: wherever a stage is off, for it is what refuses connections from elsewhere.
+    /// Whether the shim is preloaded into the server: wherever a stage is off, for it is what refuses connections from
+    /// elsewhere.
     pub fn needs_shim(&self) -> bool {
         self.idle_shim || self.stages_on_the_wire().is_ok_and(|stages| !stages.is_empty())
     }

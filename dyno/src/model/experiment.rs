@@ -34,7 +34,8 @@ pub struct Experiment {
     /// What is compared. Empty: the untouched server, each stage off, all stages off, plain HTTP.
     #[serde(default, rename = "configuration")]
     pub configurations: Vec<ConfigurationModel>,
-    /// Named shares of the cost of a hit, in the order of the report. Empty: what each configuration with one stage off saves.
+    /// Named shares of the cost of a hit, in the order of the report. Empty: what each configuration with one stage
+    /// off saves.
     #[serde(default, rename = "share", skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<ShareModel>,
     /// Questions that two configurations answer.
@@ -76,7 +77,8 @@ impl Experiment {
         Ok(toml::to_string(self)?)
     }
 
-    /// The configurations of `ablate`: the untouched server, each stage off, all off, and plain HTTP where it can be had.
+    /// The configurations of `ablate`: the untouched server, each stage off, all off, and plain HTTP where it can be
+    /// had.
     pub fn ablation(stages: &[Stage], plain_http: bool) -> Vec<ConfigurationModel> {
         let mut configurations = vec![ConfigurationModel::as_is()];
         let without =

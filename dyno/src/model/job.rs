@@ -1,8 +1,8 @@
 //! The contract between the runner and the load process (`tlsdyno load --job FILE`).
 //!
-//! The job file is JSON. The load process then reads one command per line on standard input and answers each with one line on
-//! standard output: `{"run": …}` with `{"outcome": …}` or `{"error": …}`. End of input ends the process. Before the first
-//! command it writes `{"ready": {"users": …, "requests": …}}`.
+//! The job file is JSON. The load process then reads one command per line on standard input and answers each with one
+//! line on standard output: `{"run": …}` with `{"outcome": …}` or `{"error": …}`. End of input ends the process. Before
+//! the first command it writes `{"ready": {"users": …, "requests": …}}`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -119,7 +119,8 @@ pub enum ReuseSpec {
     Never,
     /// This share of connections, 0 to 1.
     Share(f64),
-    /// This share of each client's connections, with sessions of its own (`tlsdyno_engine::load::Resumption::ShareOfEach`).
+    /// This share of each client's connections, with sessions of its own
+    /// (`tlsdyno_engine::load::Resumption::ShareOfEach`).
     ShareOfEach(f64),
 }
 
@@ -204,7 +205,8 @@ pub enum Reply {
     },
 }
 
-/// [`tlsdyno_engine::load::Outcome`] in JSON: integers in base units, histograms in the V2 serialisation of HdrHistogram, base64.
+/// [`tlsdyno_engine::load::Outcome`] in JSON: integers in base units, histograms in the V2 serialisation of
+/// HdrHistogram, base64.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OutcomeRecord {
     /// Completed requests whose whole response was as expected.

@@ -14,7 +14,8 @@ pub struct Load {
     pub connections: u32,
     /// Most connections of one user.
     pub per_user: u32,
-    /// All connections of a page open at once, instead of waiting for the first handshake (costs more full handshakes).
+    /// All connections of a page open at once, instead of waiting for the first handshake (costs more full
+    /// handshakes).
     pub all_at_once: bool,
     /// Requests per connection; `None`: as the workload's pages and users say.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,14 +66,17 @@ pub struct Measure {
     /// Seed of the order of blocks; `None`: drawn, and kept in the record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Rounds wanted in that time; `None`: chosen, so that blocks are long. Many short blocks give surer intervals, fewer long ones less overhead.
+    /// Rounds wanted in that time; `None`: chosen, so that blocks are long. Many short blocks give surer intervals,
+    /// fewer long ones less overhead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u32>,
-    /// Blocks of each configuration in a round, which take turns in random order and count as one longer block. On a machine whose pace changes
-    /// within a second, several short blocks compare configurations better than a long one; and with `fresh_servers` they share one server.
+    /// Blocks of each configuration in a round, which take turns in random order and count as one longer block. On a
+    /// machine whose pace changes within a second, several short blocks compare configurations better than a long
+    /// one; and with `fresh_servers` they share one server.
     pub turns: u32,
-    /// Another server of the configuration for each block, of up to 16 that are started at a time; none is measured twice. Two starts of one
-    /// server differ a little (addresses in memory, for example) as long as they live, and only so does that become part of the intervals.
+    /// Another server of the configuration for each block, of up to 16 that are started at a time; none is measured
+    /// twice. Two starts of one server differ a little (addresses in memory, for example) as long as they live,
+    /// and only so does that become part of the intervals.
     pub fresh_servers: bool,
     /// CPU of the server; `None`: chosen.
     #[serde(skip_serializing_if = "Option::is_none")]

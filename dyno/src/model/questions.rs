@@ -6,8 +6,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::sentences::sentences;
 
-/// A share of the cost of a hit: what the step from one configuration to another saves, relative to the untouched server
-/// (Coarfa et al. 2006 section 3, Amdahl's law): `T_as_is * (1/T_on - 1/T_off)`, and `(c_on - c_off) / c_as_is` for CPU.
+/// A share of the cost of a hit: what the step from one configuration to another saves, relative to the untouched
+/// server (Coarfa et al. 2006 section 3, Amdahl's law): `T_as_is * (1/T_on - 1/T_off)`, and `(c_on - c_off) / c_as_is`
+/// for CPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShareModel {

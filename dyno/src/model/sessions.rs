@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum SessionCache {
     /// Nowhere.
     Off,
-    /// The server's usual cache, shared by its workers: nginx `shared`, Apache `shmcb`, HAProxy's and the built-in server's own.
+    /// The server's usual cache, shared by its workers: nginx `shared`, Apache `shmcb`, HAProxy's and the built-in
+    /// server's own.
     #[default]
     Shared,
     /// nginx, lighttpd: each worker has its own, in OpenSSL.

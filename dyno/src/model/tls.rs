@@ -25,7 +25,8 @@ pub struct Tls {
     pub ticket_keys: TicketKeys,
     /// Session cache on the server (TLS 1.2 IDs; TLS 1.3: stateful tickets where tickets are off).
     pub session_cache: SessionCache,
-    /// Early data: the client sends its first request with the hello when it resumes (TLS 1.3), and the server takes it.
+    /// Early data: the client sends its first request with the hello when it resumes (TLS 1.3), and the server takes
+    /// it.
     pub early_data: bool,
     /// The client offers encrypt-then-MAC (CBC suites of TLS 1.2).
     pub encrypt_then_mac: bool,
@@ -77,8 +78,8 @@ impl Tls {
         Ok(self.group.parse()?)
     }
 
-    /// The group asked for, and the curve of an ECDSA certificate, which TLS 1.2 needs in the list too: OpenSSL picks a certificate only
-    /// if the client named its curve.
+    /// The group asked for, and the curve of an ECDSA certificate, which TLS 1.2 needs in the list too: OpenSSL picks a
+    /// certificate only if the client named its curve.
     pub fn groups(&self) -> Result<Vec<Group>> {
         let mut groups = vec![self.group()?];
         if let Some(curve) = self.certificate.strip_prefix("p-") {
@@ -127,7 +128,8 @@ pub struct TlsChange {
 }
 
 impl TlsChange {
-    /// `tls` with the changes. A suite belongs to one version, so that another version without a suite of its own has its usual ones.
+    /// `tls` with the changes. A suite belongs to one version, so that another version without a suite of its own has
+    /// its usual ones.
     pub fn applied(&self, tls: &Tls) -> Tls {
         let change = self.clone();
         let same_version = change.version.as_ref().is_none_or(|version| *version == tls.version);

@@ -26,7 +26,8 @@ pub enum WorkloadSpec {
     Trace {
         /// The log.
         path: PathBuf,
-        /// Client addresses, prefixes (`10.0.0.0/8`) or user-agent substrings that are left out; `crawlers` is a preset.
+        /// Client addresses, prefixes (`10.0.0.0/8`) or user-agent substrings that are left out; `crawlers` is a
+        /// preset.
         #[serde(default)]
         exclude: Vec<String>,
         /// How its lines are read as traffic.
@@ -39,8 +40,8 @@ pub enum WorkloadSpec {
         users: u32,
         /// Seed of the random choices.
         seed: u64,
-        /// Requests of each user. Of every hundred requests exactly as many go to each class of files as published; blocks can be cut between
-        /// users.
+        /// Requests of each user. Of every hundred requests exactly as many go to each class of files as published;
+        /// blocks can be cut between users.
         #[serde(default = "hundred", skip_serializing_if = "is_hundred")]
         requests_per_user: u32,
     },
@@ -80,7 +81,8 @@ fn is_hundred(requests: &u32) -> bool {
 }
 
 impl WorkloadSpec {
-    /// How far requests may get ahead of each other in the order of the log, if the workload is one and that is bounded.
+    /// How far requests may get ahead of each other in the order of the log, if the workload is one and that is
+    /// bounded.
     pub fn window(&self) -> Option<u32> {
         match self {
             WorkloadSpec::Trace { replay, .. } => Some(replay.window).filter(|window| *window > 0),
@@ -127,16 +129,17 @@ pub struct ReplaySpec {
     pub order: OrderSpec,
     /// When a user's session is forgotten, so that its next handshake is full.
     pub sessions: SessionsSpec,
-    /// A user's connection closes after this long without a request, seconds. 75 is nginx's default `keepalive_timeout`.
+    /// A user's connection closes after this long without a request, seconds. 75 is nginx's default
+    /// `keepalive_timeout`.
     pub keep_alive_s: u32,
     /// What is requested.
     #[serde(skip_serializing_if = "is_default")]
     pub names: NamesSpec,
-    /// How far requests may get ahead of each other in the order of the log; 0: as far as their users come. 10,000 was enough for 60
-    /// clients in Coarfa et al. 2006 section 2.2.2.
+    /// How far requests may get ahead of each other in the order of the log; 0: as far as their users come. 10,000 was
+    /// enough for 60 clients in Coarfa et al. 2006 section 2.2.2.
     pub window: u32,
-    /// Only so many bytes of the file are read; `None`: all there are. A log that a server still writes to is the same for
-    /// every process only up to here (`trace::make` fills it in).
+    /// Only so many bytes of the file are read; `None`: all there are. A log that a server still writes to is the same
+    /// for every process only up to here (`trace::make` fills it in).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_bytes: Option<u64>,
 }
@@ -164,8 +167,8 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 pub enum OrderSpec {
     /// One after the other, as in the log (Coarfa et al. 2006 section 2.2.2).
     Total,
-    /// A document and the embedded objects that follow it within two seconds are one page: fetched together over several
-    /// connections.
+    /// A document and the embedded objects that follow it within two seconds are one page: fetched together over
+    /// several connections.
     Pages,
 }
 

@@ -1,8 +1,9 @@
-//! Memory that tlsdyno shares with the processes of a server under test: the run's acknowledgement, and the place of counters and settings.
+//! Memory that tlsdyno shares with the processes of a server under test: the run's acknowledgement, and the place of
+//! counters and settings.
 //!
-//! An area is a memory file (memfd_create(2)), sealed at its size and handed to the server as an open descriptor. No other user can open it,
-//! nothing can truncate it under the server, and a copy is refused. It works while this process writes its heartbeat. `native/owner.h` is the
-//! other side.
+//! An area is a memory file (memfd_create(2)), sealed at its size and handed to the server as an open descriptor. No
+//! other user can open it, nothing can truncate it under the server, and a copy is refused. It works while this process
+//! writes its heartbeat. `native/owner.h` is the other side.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

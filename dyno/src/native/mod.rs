@@ -1,7 +1,7 @@
 //! The native libraries that run inside the server under test: unpacked for one run, set up, and read.
 //!
-//! Both are compiled by the build script and embedded here. They act only on an area that this process hands to the server and keeps alive
-//! ([`area`]), so that a configuration that is left behind, or copied, never works.
+//! Both are compiled by the build script and embedded here. They act only on an area that this process hands to the
+//! server and keeps alive ([`area`]), so that a configuration that is left behind, or copied, never works.
 
 use std::fs::{self, File};
 use std::io::Write;

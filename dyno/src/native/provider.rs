@@ -2,8 +2,8 @@
 //!
 //! The library is compiled from `native/provider` by the build script and embedded here. For a run it is written, with
 //! an `openssl.cnf`, into a private directory; a server that is started with [`Injection::handed`] then loads it. The
-//! record area, which goes to the server as an open descriptor, is also the acknowledgement ([`super::area`]). Its layout is
-//! declared in `native/record.h` and mirrored here.
+//! record area, which goes to the server as an open descriptor, is also the acknowledgement ([`super::area`]). Its
+//! layout is declared in `native/record.h` and mirrored here.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -67,8 +67,9 @@ pub mod layout {
         (Stage::Kdf, "handshake_hmac"),
         (Stage::Randomness, "generate"),
     ];
-    /// What emulated hardware did, after the stages' counters in each slot: operations of the accelerator, those during which the server
-    /// went on, the time that they waited for, operations that burnt CPU time, and that time. Times in nanoseconds.
+    /// What emulated hardware did, after the stages' counters in each slot: operations of the accelerator, those during
+    /// which the server went on, the time that they waited for, operations that burnt CPU time, and that time.
+    /// Times in nanoseconds.
     pub const HARDWARE_COUNTERS: [&str; 5] =
         ["accelerated", "accelerated_async", "accelerator_wait_ns", "burns", "burnt_ns"];
 }
@@ -106,7 +107,8 @@ pub struct Injection {
 
 impl Injection {
     /// Writes library and `openssl.cnf` into `dir`, which must exist and be closed to others
-    /// ([`crate::servers::run_directory::make_private`]), and makes the record area. Only this user and the group of `dir` can read the files.
+    /// ([`crate::servers::run_directory::make_private`]), and makes the record area. Only this user and the group of
+    /// `dir` can read the files.
     ///
     /// # Errors
     /// A file cannot be written; `dir` has a path that an `openssl.cnf` cannot hold.
@@ -140,8 +142,8 @@ impl Injection {
         }
     }
 
-    /// Lets every process that this one starts from now on have the area, and answers the variables that it needs besides. For servers that
-    /// are started by other means than [`crate::servers::start`].
+    /// Lets every process that this one starts from now on have the area, and answers the variables that it needs
+    /// besides. For servers that are started by other means than [`crate::servers::start`].
     ///
     /// # Errors
     /// The descriptor cannot be handed on.

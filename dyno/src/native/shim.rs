@@ -1,9 +1,10 @@
-//! The shim that is preloaded over libssl and replaces TLS stages above the primitives: unpacked for one configuration, its settings, and
-//! what it recorded.
+//! The shim that is preloaded over libssl and replaces TLS stages above the primitives: unpacked for one configuration,
+//! its settings, and what it recorded.
 //!
-//! The library is compiled from `native/shim` by the build script and embedded here. For a configuration it is written into a private
-//! directory; a server that is started with [`ShimInjection::handed`] then loads it and maps the area, which is also the acknowledgement
-//! ([`super::area`]). The area's layout is declared in `native/shim_record.h` and mirrored in [`layout`]; what the stages put on the wire is in `docs/NOOP.md`.
+//! The library is compiled from `native/shim` by the build script and embedded here. For a configuration it is written
+//! into a private directory; a server that is started with [`ShimInjection::handed`] then loads it and maps the area,
+//! which is also the acknowledgement ([`super::area`]). The area's layout is declared in `native/shim_record.h` and
+//! mirrored in [`layout`]; what the stages put on the wire is in `docs/NOOP.md`.
 
 mod counters;
 pub mod layout;
@@ -81,8 +82,8 @@ fn bits<const N: usize>(set: [bool; N]) -> u32 {
 
 /// The shim made ready for the server of one configuration.
 ///
-/// Servers of *different* configurations need different injections, each in its own directory. Dropping it does not remove the files; the
-/// directory belongs to the caller.
+/// Servers of *different* configurations need different injections, each in its own directory. Dropping it does not
+/// remove the files; the directory belongs to the caller.
 #[derive(Debug)]
 pub struct ShimInjection {
     library: PathBuf,
@@ -92,7 +93,8 @@ pub struct ShimInjection {
 
 impl ShimInjection {
     /// Writes the library into `dir`, which must exist and be closed to others
-    /// ([`crate::servers::run_directory::make_private`]), and makes the area. Only this user and the group of `dir` can read the file.
+    /// ([`crate::servers::run_directory::make_private`]), and makes the area. Only this user and the group of `dir` can
+    /// read the file.
     ///
     /// # Errors
     /// A file cannot be written; settings that do not fit together; `dir` has a path that LD_PRELOAD cannot hold.
@@ -130,8 +132,8 @@ impl ShimInjection {
         }
     }
 
-    /// Lets every process that this one starts from now on have the area, and answers the variables that it needs besides. For servers that
-    /// are started by other means than [`crate::servers::start`].
+    /// Lets every process that this one starts from now on have the area, and answers the variables that it needs
+    /// besides. For servers that are started by other means than [`crate::servers::start`].
     ///
     /// # Errors
     /// The descriptor cannot be handed on.
@@ -155,7 +157,8 @@ impl ShimInjection {
         self.stages
     }
 
-    /// Gives the server the scripts of skeleton handshakes; also while it runs, but each only once. `None` leaves what there is.
+    /// Gives the server the scripts of skeleton handshakes; also while it runs, but each only once. `None` leaves what
+    /// there is.
     ///
     /// # Errors
     /// A script that cannot be; the area cannot be written.
@@ -202,7 +205,8 @@ impl ShimInjection {
         Ok(counters)
     }
 
-    /// The time stamps that are kept, oldest first: at most [`layout::STAMPS`]. Those being written at this moment are left out.
+    /// The time stamps that are kept, oldest first: at most [`layout::STAMPS`]. Those being written at this moment are
+    /// left out.
     ///
     /// # Errors
     /// The area cannot be read.

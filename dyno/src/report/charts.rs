@@ -172,8 +172,8 @@ pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
     })
 }
 
-/// What the chart of intervals must show: CPU, which leads, whole, and the points by time. Intervals by time can be many times as wide on a busy
-/// machine and would squeeze everything else; they are cut at the edge.
+/// What the chart of intervals must show: CPU, which leads, whole, and the points by time. Intervals by time can be
+/// many times as wide on a busy machine and would squeeze everything else; they are cut at the edge.
 fn interval_domain(summary: &Summary) -> [f64; 2] {
     let ends = |share: &Share| match share.metric {
         Metric::Cpu => [finite_or(share.low, share.percent), finite_or(share.high, share.percent)],

@@ -29,8 +29,8 @@ struct Printed<'a, T> {
     blocks: Vec<Value>,
 }
 
-/// The results of a record, with what stands around them whatever they are. The blocks are given without their histograms, whose
-/// percentiles are among the results.
+/// The results of a record, with what stands around them whatever they are. The blocks are given without their
+/// histograms, whose percentiles are among the results.
 pub(super) fn print<T: Serialize>(
     record: &Record,
     answer: String,

@@ -1,4 +1,5 @@
-//! The ranked list of remedies at the end of a report: what was measured to help, by how much, and what the server needs for it.
+//! The ranked list of remedies at the end of a report: what was measured to help, by how much, and what the server
+//! needs for it.
 
 use super::sections::{self, Item, Section};
 use super::text::{capitalised, ratio_gain, ratio_times};

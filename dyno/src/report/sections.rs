@@ -1,5 +1,5 @@
-//! Parts of a report that the terminal and the HTML page show alike: comparisons, connection setup against data exchange, a
-//! paper's numbers beside ours, remedies.
+//! Parts of a report that the terminal and the HTML page show alike: comparisons, connection setup against data
+//! exchange, a paper's numbers beside ours, remedies.
 
 use super::text::{difference_with_interval, interval, percent, ratio_times};
 use super::{accelerators, beside, remedies};

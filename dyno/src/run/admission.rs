@@ -1,4 +1,5 @@
-//! Which configurations are measured: every server is started once and checked. One that fails is kept in the record, marked invalid.
+//! Which configurations are measured: every server is started once and checked. One that fails is kept in the record,
+//! marked invalid.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -15,8 +16,8 @@ use crate::model::{ConfigurationModel, Experiment};
 use crate::servers::{self, quota};
 use crate::store::{Configuration, Kind, Preflight, Record, Warning};
 
-/// The stages of the provider that an experiment replaces one by one. Those of the shim overlap with them and with each other, so that
-/// there is no configuration without any of them.
+/// The stages of the provider that an experiment replaces one by one. Those of the shim overlap with them and with each
+/// other, so that there is no configuration without any of them.
 fn single_stages(experiment: &Experiment) -> BTreeSet<&str> {
     let alone = |model: &ConfigurationModel| {
         let of_provider = model.stages().is_ok_and(|stages| !stages.provider().is_empty());

@@ -142,8 +142,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// Either every port is chosen by us and told to the command, or every port is fixed and servers take turns on it: a mixture would
-    /// be waited for at the wrong place, or collide with itself.
+    /// Either every port is chosen by us and told to the command, or every port is fixed and servers take turns on it:
+    /// a mixture would be waited for at the wrong place, or collide with itself.
     fn check_ports(&self, address: &str) -> Result<()> {
         let command = self.command_spec();
         let ports = ["{port}", "{plain_port}"];

@@ -20,8 +20,8 @@ impl Cpus {
         self.server == self.load
     }
 
-    /// CPU of servers that the server under test needs beside it (a proxy's backend, a cache): one that is neither among the `server`'s nor
-    /// the load's, else the load's, so that the server under test has its own for itself.
+    /// CPU of servers that the server under test needs beside it (a proxy's backend, a cache): one that is neither
+    /// among the `server`'s nor the load's, else the load's, so that the server under test has its own for itself.
     pub fn companion(self, server: &[usize], allowed: &[usize]) -> usize {
         let free = allowed.iter().copied().find(|cpu| !server.contains(cpu) && *cpu != self.load);
         free.unwrap_or(self.load)

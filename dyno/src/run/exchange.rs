@@ -69,8 +69,8 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// TLS itself failed: an alert, a record that makes no sense, or a connection that the server dropped in mid-exchange. A refused
-    /// connection or a time-out says nothing about TLS.
+    /// TLS itself failed: an alert, a record that makes no sense, or a connection that the server dropped in
+    /// mid-exchange. A refused connection or a time-out says nothing about TLS.
     pub fn is_tls(&self) -> bool {
         match self {
             Failure::Tls(_) | Failure::Closed => true,
@@ -133,8 +133,8 @@ pub fn exchange(
     exchange_with(address, tls, session, request, b"")
 }
 
-/// As [`exchange`], and sends `raw` behind the request, past TLS: a server that takes records for plain HTTP would wait for the end of
-/// the head that they seem to be.
+/// As [`exchange`], and sends `raw` behind the request, past TLS: a server that takes records for plain HTTP would wait
+/// for the end of the head that they seem to be.
 pub fn exchange_with(
     address: SocketAddr,
     tls: Option<&Arc<Config>>,

@@ -1,4 +1,5 @@
-//! Emulated hardware of a configuration: from what the experiment says to what the provider does, and the checks that it does so.
+//! Emulated hardware of a configuration: from what the experiment says to what the provider does, and the checks that
+//! it does so.
 
 use std::path::Path;
 
@@ -19,8 +20,8 @@ const BATCH_NS: u64 = 20_000_000;
 /// The median of so many batches counts.
 const BATCHES: usize = 7;
 
-/// What the provider shall do in a server of this configuration. `key` is its private key in PEM; `cpu` is where its rate is measured, if an
-/// accelerator is declared as a multiple of it.
+/// What the provider shall do in a server of this configuration. `key` is its private key in PEM; `cpu` is where its
+/// rate is measured, if an accelerator is declared as a multiple of it.
 pub fn hardware(model: &ConfigurationModel, key: &Path, cpu: usize) -> Result<Hardware> {
     let accelerator = match &model.accelerator {
         None => None,
@@ -35,7 +36,8 @@ pub fn hardware(model: &ConfigurationModel, key: &Path, cpu: usize) -> Result<Ha
     Ok(Hardware { accelerator, burn_ns: (model.burn_us.unwrap_or(0.0) * 1e3).round() as u64 })
 }
 
-/// The engines of an accelerator. `own_ns`: CPU time of one private-key operation on a whole processor; a slower processor has a lower rate.
+/// The engines of an accelerator. `own_ns`: CPU time of one private-key operation on a whole processor; a slower
+/// processor has a lower rate.
 fn engines(accelerator: &Accelerator, processors: Processors, own_ns: f64) -> Engines {
     let of_rates = |rates: f64| f64::from(accelerator.engines) * own_ns / processors.speed / rates;
     let operation_ns = match (accelerator.operation_us, accelerator.cpu_rates) {
@@ -45,7 +47,8 @@ fn engines(accelerator: &Accelerator, processors: Processors, own_ns: f64) -> En
     Engines { count: accelerator.engines, operation_ns: operation_ns.round().max(1.0) as u64 }
 }
 
-/// CPU time of one private-key operation, nanoseconds: a signature by the libcrypto of this system, which the servers use too, in a thread on `cpu`.
+/// CPU time of one private-key operation, nanoseconds: a signature by the libcrypto of this system, which the servers
+/// use too, in a thread on `cpu`.
 ///
 /// # Errors
 /// The key cannot be read, or the thread cannot run there.
@@ -89,7 +92,8 @@ fn thread_cpu_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Whether one full handshake makes the provider do what this configuration declares: one operation of the accelerator or one burn.
+/// Whether one full handshake makes the provider do what this configuration declares: one operation of the accelerator
+/// or one burn.
 pub fn checks(model: &ConfigurationModel, subject: &Subject) -> Result<Vec<Check>> {
     let (Some(settings), Some(injection)) = (subject.settings, subject.injection) else {
         return Ok(Vec::new());
@@ -176,8 +180,9 @@ pub fn description(
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// Processes or threads of the server: as many as processors. Where each operation of an accelerator blocks one, as many more as it has engines, so
-/// that the processors are not idle meanwhile (as Apache's many processes were not in Coarfa et al. 2006).
+/// Processes or threads of the server: as many as processors. Where each operation of an accelerator blocks one, as
+/// many more as it has engines, so that the processors are not idle meanwhile (as Apache's many processes were not in
+/// Coarfa et al. 2006).
 pub fn workers(model: &ConfigurationModel) -> u32 {
     let processors = model.processors.unwrap_or_default().count;
     let blocked = model.accelerator.as_ref().filter(|accelerator| !accelerator.asynchronous);

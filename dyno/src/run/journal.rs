@@ -1,4 +1,5 @@
-//! What experiments of every kind do with their record: begin it in the store, add block after block, and end it with all that was measured.
+//! What experiments of every kind do with their record: begin it in the store, add block after block, and end it with
+//! all that was measured.
 
 use std::path::Path;
 

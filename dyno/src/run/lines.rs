@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::random::SplitMix64;
 
-/// What fits into a first-level cache, with room for what else a process needs. It is still there after a moment, unless somebody else uses that cache.
+/// What fits into a first-level cache, with room for what else a process needs. It is still there after a moment,
+/// unless somebody else uses that cache.
 pub(crate) const FIRST_LEVEL_BYTES: usize = 24 << 10;
 /// A cache line holds so many bytes on most machines.
 const LINE_BYTES: usize = 64;

@@ -1,4 +1,5 @@
-//! The load process as the runner sees it: one child that lives as long as the experiment and does one block per command.
+//! The load process as the runner sees it: one child that lives as long as the experiment and does one block per
+//! command.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;

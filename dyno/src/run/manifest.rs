@@ -79,7 +79,8 @@ pub fn negotiated_text(negotiated: &BTreeMap<String, u64>) -> String {
     texts.into_iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join("; ")
 }
 
-/// The version text inside the libcrypto that the server has mapped: what `openssl version` says may be another library.
+/// The version text inside the libcrypto that the server has mapped: what `openssl version` says may be another
+/// library.
 fn openssl_of(libraries: &[PathBuf]) -> String {
     let Some(library) = libraries.iter().find(|path| path.to_string_lossy().contains("libcrypto")) else {
         return String::new();
@@ -124,7 +125,8 @@ fn cpu_model() -> String {
     line.and_then(|line| line.split_once(':')).map_or_else(String::new, |(_, name)| name.trim().to_owned())
 }
 
-/// CPU time that the hypervisor took since boot, nanoseconds, summed over all CPUs (`/proc/stat`, eighth field, USER_HZ of 100).
+/// CPU time that the hypervisor took since boot, nanoseconds, summed over all CPUs (`/proc/stat`, eighth field, USER_HZ
+/// of 100).
 pub fn steal_ns() -> u64 {
     const NS_PER_TICK: u64 = 10_000_000;
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();

@@ -19,15 +19,16 @@ pub enum Occurrence {
 
 /// How `stage` shows in a handshake with `suite`, full or resumed, where the stages `off` are replaced.
 ///
-/// What key agreement and transcript hash yield reaches the wire only through the KDF, so with the KDF off too nobody can tell them
-/// from real ones.
+/// What key agreement and transcript hash yield reaches the wire only through the KDF, so with the KDF off too nobody
+/// can tell them from real ones.
 pub fn occurrence(stage: Stage, suite: Suite, resumed: bool, off: StageSet) -> Occurrence {
     if let Some(occurs) = with_shim(stage, suite, resumed, off) {
         return if occurs { shown(stage, off) } else { Occurrence::Absent };
     }
     let exchange = suite.key_exchange();
     let occurs = match stage {
-        // A resumed handshake proves the session's secret instead of the certificate (RFC 5246 section 7.3, RFC 9846 section 2.2).
+        // A resumed handshake proves the session's secret instead of the certificate (RFC 5246 section 7.3, RFC 9846
+        // section 2.2).
         Stage::Authentication => !resumed,
         // TLS 1.3 resumes with PSK and (EC)DHE; TLS 1.2 resumes without any key agreement.
         Stage::KeyAgreement => match exchange {
@@ -43,7 +44,8 @@ pub fn occurrence(stage: Stage, suite: Suite, resumed: bool, off: StageSet) -> O
     if occurs { shown(stage, off) } else { Occurrence::Absent }
 }
 
-/// Whether a stage of the provider occurs where the shim has taken the handshake's place; `None`: there is a real handshake.
+/// Whether a stage of the provider occurs where the shim has taken the handshake's place; `None`: there is a real
+/// handshake.
 fn with_shim(stage: Stage, suite: Suite, resumed: bool, off: StageSet) -> Option<bool> {
     if off.contains(Stage::Setup) {
         // Records only. The provider knows CBC records by parameters that only libssl gives.

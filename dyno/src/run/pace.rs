@@ -1,6 +1,7 @@
-//! The pace of the server's CPUs while a block runs. On a machine that is shared, work takes up to twice the CPU time while somebody else uses
-//! the other half of a core, and no counter of the guest tells. A thread on each of the server's CPUs wakes up now and then and times a fixed
-//! piece of work; the statistics take from a block's cost what its pace explains (docs/METHODOLOGY.md, "The machine's pace").
+//! The pace of the server's CPUs while a block runs. On a machine that is shared, work takes up to twice the CPU time
+//! while somebody else uses the other half of a core, and no counter of the guest tells. A thread on each of the
+//! server's CPUs wakes up now and then and times a fixed piece of work; the statistics take from a block's cost what
+//! its pace explains (docs/METHODOLOGY.md, "The machine's pace").
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -11,18 +12,21 @@ use std::time::{Duration, Instant};
 use super::cpus;
 use super::lines::{FIRST_LEVEL_BYTES, Lines};
 
-/// Time between two samples: short against a block, and long enough that sampling takes a few per cent of the CPU at most.
+/// Time between two samples: short against a block, and long enough that sampling takes a few per cent of the CPU at
+/// most.
 const BETWEEN: Duration = Duration::from_millis(2);
 /// Wanted time of the piece of arithmetic.
 const PIECE: Duration = Duration::from_micros(5);
 /// Pieces of a sample. The shortest counts: an interrupt in the midst of one is not the pace.
 const PIECES: u32 = 3;
-/// Memory that the far loads of a sample are spread over: more than a first-level cache holds, less than a second-level one.
+/// Memory that the far loads of a sample are spread over: more than a first-level cache holds, less than a second-level
+/// one.
 const FAR_BYTES: usize = 512 << 10;
-/// Far loads of a sample, always from the same lines: these stay in the second-level cache unless somebody drives them out.
+/// Far loads of a sample, always from the same lines: these stay in the second-level cache unless somebody drives them
+/// out.
 const FAR_LOADS: u32 = 256;
-/// A unit of work is so many steps of arithmetic, one far load, and so many near ones (of what was read just before the arithmetic): in these parts they go with the cost of TLS connections
-/// (docs/METHODOLOGY.md).
+/// A unit of work is so many steps of arithmetic, one far load, and so many near ones (of what was read just before the
+/// arithmetic): in these parts they go with the cost of TLS connections (docs/METHODOLOGY.md).
 const STEPS: u64 = 128;
 const NEAR_LOADS: u64 = 8;
 const PICOSECONDS: u64 = 1000;
@@ -72,8 +76,8 @@ impl Pace {
 }
 
 impl Reading {
-    /// Time of a unit of the fixed work at the mean speed between an earlier reading of the same CPUs and this one, picoseconds; 0 where
-    /// nothing was sampled.
+    /// Time of a unit of the fixed work at the mean speed between an earlier reading of the same CPUs and this one,
+    /// picoseconds; 0 where nothing was sampled.
     pub fn since(&self, earlier: &Reading) -> u64 {
         let (speeds, samples) = self.0.iter().zip(&earlier.0).fold((0, 0), |(sum, samples), (now, then)| {
             (sum + now.0.saturating_sub(then.0), samples + now.1.saturating_sub(then.1))
@@ -137,8 +141,8 @@ fn steps_of_piece() -> u32 {
     steps
 }
 
-/// Additions and exclusive ors that hardly wait for each other fill every slot that the core has for instructions, so that they feel whatever
-/// runs on its other half; each value depends on two, so that no compiler foresees the end.
+/// Additions and exclusive ors that hardly wait for each other fill every slot that the core has for instructions, so
+/// that they feel whatever runs on its other half; each value depends on two, so that no compiler foresees the end.
 fn time_of(steps: u32) -> Duration {
     let began = Instant::now();
     let mut values: [u64; 6] = black_box([1, 2, 3, 4, 5, 6]);

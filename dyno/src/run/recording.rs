@@ -1,4 +1,5 @@
-//! What the shim's stages need of real connections before there are no-op ones: the flights of real handshakes, and sessions.
+//! What the shim's stages need of real connections before there are no-op ones: the flights of real handshakes, and
+//! sessions.
 
 use std::net::SocketAddr;
 

@@ -49,7 +49,8 @@ impl Drop for Rig {
 }
 
 impl Rig {
-    /// Makes the workload, its files, certificates and provider settings. Starts nothing yet. `say` is told what is being done.
+    /// Makes the workload, its files, certificates and provider settings. Starts nothing yet. `say` is told what is
+    /// being done.
     pub fn prepare(experiment: &Experiment, cpus: Cpus, say: &mut dyn FnMut(&str)) -> Result<Rig> {
         say("making the workload");
         let site = trace::make(&experiment.workload).context("failed to make the workload")?;
@@ -175,8 +176,8 @@ impl Rig {
         Ok(Settings { stages_off: stages, ..settings })
     }
 
-    /// Starts the server of one configuration if it does not run, and where servers take turns stops the others first. Returns whether it
-    /// was started.
+    /// Starts the server of one configuration if it does not run, and where servers take turns stops the others first.
+    /// Returns whether it was started.
     pub fn activate(&mut self, index: usize) -> Result<bool> {
         if self.take_turns {
             for (other, stand) in self.stands.iter_mut().enumerate() {
@@ -200,13 +201,14 @@ impl Rig {
         Ok(start)
     }
 
-    /// Whether a configuration of `indices` has fewer than `needed` servers that were not measured, beside the one that runs.
+    /// Whether a configuration of `indices` has fewer than `needed` servers that were not measured, beside the one that
+    /// runs.
     pub fn is_short(&self, indices: &[usize], needed: usize) -> bool {
         indices.iter().any(|&index| self.stands[index].stock.unmeasured() < needed)
     }
 
-    /// Stops the servers beside the running ones that were measured, and starts `count` new ones of each configuration of `indices`, which
-    /// [`Rig::renew`] takes in turn; idle, they cost nothing.
+    /// Stops the servers beside the running ones that were measured, and starts `count` new ones of each configuration
+    /// of `indices`, which [`Rig::renew`] takes in turn; idle, they cost nothing.
     ///
     /// # Errors
     /// One does not start.
@@ -235,8 +237,8 @@ impl Rig {
         self.stands[index].stock.running_is_measured();
     }
 
-    /// Gives a configuration what its stages need of real handshakes: recorded on an untouched server with the same TLS settings, which
-    /// runs for this only.
+    /// Gives a configuration what its stages need of real handshakes: recorded on an untouched server with the same TLS
+    /// settings, which runs for this only.
     fn give_recording(&mut self, index: usize) -> Result<()> {
         let tls = self.stands[index].tls.clone();
         let known = self.recordings.iter().find(|(of, _)| *of == tls).map(|(_, recording)| recording.clone());
@@ -304,8 +306,8 @@ impl Rig {
         cpus.into_iter().collect()
     }
 
-    /// Starts the load process for these servers (all of them must have been started once, so that their addresses are known).
-    /// Configurations that are not `valid` keep their place, but nothing is prepared for them.
+    /// Starts the load process for these servers (all of them must have been started once, so that their addresses are
+    /// known). Configurations that are not `valid` keep their place, but nothing is prepared for them.
     pub fn start_load(&self, experiment: &Experiment, valid: impl Fn(usize) -> bool) -> Result<LoadProcess> {
         let target = |(index, stand): (usize, &Stand)| {
             let target = self.target(experiment, stand)?;

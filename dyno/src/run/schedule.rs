@@ -1,7 +1,8 @@
 //! How a time budget becomes rounds of blocks.
 //!
-//! A block is a fixed piece of work, so its size has to be chosen before it is timed: from the calibration, which runs every
-//! configuration once as its warm-up. Work is counted in requests: users of an access log differ too much to be a measure.
+//! A block is a fixed piece of work, so its size has to be chosen before it is timed: from the calibration, which runs
+//! every configuration once as its warm-up. Work is counted in requests: users of an access log differ too much to be a
+//! measure.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,7 +15,8 @@ pub const ROUNDS_MIN: u32 = 6;
 pub const ROUNDS_MAX: u32 = 60;
 /// More blocks of each configuration in a round would leave too few rounds.
 pub const TURNS_MAX: u32 = 20;
-/// Wanted length of an average block. Long against the 4 ms of a scheduler tick and the filling of the pipeline, short against drift.
+/// Wanted length of an average block. Long against the 4 ms of a scheduler tick and the filling of the pipeline, short
+/// against drift.
 const BLOCK_WANTED: Duration = Duration::from_millis(600);
 /// The least length of a block where many rounds are asked for.
 const BLOCK_LEAST: Duration = Duration::from_millis(80);
@@ -32,7 +34,8 @@ pub struct Schedule {
     pub rounds_expected: u32,
     /// Expected length of one round.
     pub round: Duration,
-    /// The part of a round that does not depend on its requests: overhead of blocks, restarts of servers that take turns.
+    /// The part of a round that does not depend on its requests: overhead of blocks, restarts of servers that take
+    /// turns.
     pub overhead: Duration,
     /// Seconds that one request costs a round, summed over its blocks.
     pub seconds_per_request: f64,
@@ -47,8 +50,8 @@ pub struct Piece {
     pub requests: u64,
 }
 
-/// Chooses the block size. `seconds_per_request` holds the calibrated wall time of one request for each block of a round; `restart` is
-/// what each block costs beyond its work where servers take turns.
+/// Chooses the block size. `seconds_per_request` holds the calibrated wall time of one request for each block of a
+/// round; `restart` is what each block costs beyond its work where servers take turns.
 pub fn schedule(budget: Duration, seconds_per_request: &[f64], restart: Duration, requests_total: u64) -> Schedule {
     schedule_rounds(None, budget, seconds_per_request, restart, requests_total)
 }
@@ -84,7 +87,8 @@ pub fn schedule_rounds(
 }
 
 impl Schedule {
-    /// How long a round of so many requests is expected to take, from the slowest rate seen so far (seconds per request of a round).
+    /// How long a round of so many requests is expected to take, from the slowest rate seen so far (seconds per request
+    /// of a round).
     pub fn predicted(&self, requests: u64, slowest: f64) -> Duration {
         self.overhead + Duration::from_secs_f64(requests as f64 * slowest.max(0.0))
     }
@@ -100,8 +104,8 @@ pub fn order_of_round(blocks: &[usize], turns: u32, random: &mut SplitMix64) -> 
     (0..turns).flat_map(|turn| random.shuffled(blocks).into_iter().map(move |block| (turn, block))).collect()
 }
 
-/// Cuts the workload into pieces of consecutive users that hold at least `wanted` requests and `users_min` users each. What remains at the
-/// end is too small to be compared with the others and is left out, unless it is all there is.
+/// Cuts the workload into pieces of consecutive users that hold at least `wanted` requests and `users_min` users each.
+/// What remains at the end is too small to be compared with the others and is left out, unless it is all there is.
 pub fn pieces(requests_of_users: &[u32], wanted: u64, users_min: u32) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut piece = Piece { users: 0..0, requests: 0 };
@@ -119,7 +123,8 @@ pub fn pieces(requests_of_users: &[u32], wanted: u64, users_min: u32) -> Vec<Pie
     pieces
 }
 
-/// Drops the pieces that would take too large a part of the budget alone (at least the shortest stays). Returns the requests dropped.
+/// Drops the pieces that would take too large a part of the budget alone (at least the shortest stays). Returns the
+/// requests dropped.
 pub fn drop_too_long(pieces: &mut Vec<Piece>, schedule: &Schedule, budget: Duration) -> u64 {
     let all: u64 = pieces.iter().map(|piece| piece.requests).sum();
     let limit = budget.mul_f64(PIECE_SHARE_MAX);
@@ -131,8 +136,8 @@ pub fn drop_too_long(pieces: &mut Vec<Piece>, schedule: &Schedule, budget: Durat
     all - pieces.iter().map(|piece| piece.requests).sum::<u64>()
 }
 
-/// The users to calibrate with: of all neighbourhoods of `users` users the one with the median number of requests, so that one user with a
-/// large part of the log does not make the calibration longer than the measurement.
+/// The users to calibrate with: of all neighbourhoods of `users` users the one with the median number of requests, so
+/// that one user with a large part of the log does not make the calibration longer than the measurement.
 pub fn typical_users(requests_of_users: &[u32], users: u32) -> Piece {
     let users = (users as usize).clamp(1, requests_of_users.len().max(1));
     let mut windows: Vec<Piece> = (0u32..)

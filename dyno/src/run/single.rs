@@ -1,4 +1,5 @@
-//! The runner: starts everything, checks everything, then measures block after block in random order until the time is up.
+//! The runner: starts everything, checks everything, then measures block after block in random order until the time is
+//! up.
 //!
 //! What was measured is handed to the record block by block, so that nothing is lost when something breaks later.
 
@@ -112,7 +113,8 @@ struct Session<'a> {
     reuse_told: bool,
     /// Configurations with a block in which neither side was saturated.
     unsaturated: BTreeSet<usize>,
-    /// Time of restarts of servers, with their warm-up, where servers take turns or are started anew for each block, and how many there were.
+    /// Time of restarts of servers, with their warm-up, where servers take turns or are started anew for each block,
+    /// and how many there were.
     restarts: (Duration, u32),
     /// Time to start one server of the stock.
     stocking: Duration,
@@ -175,13 +177,15 @@ impl Session<'_> {
         indices.iter().copied().filter(|&index| configurations[index].valid).collect()
     }
 
-    /// What starting a new server for each block costs, where the rounds wanted need more servers than those that are there already.
+    /// What starting a new server for each block costs, where the rounds wanted need more servers than those that are
+    /// there already.
     fn stocking_of_block(&self) -> Duration {
         let rounds = self.experiment.measure.rounds.unwrap_or(u32::MAX);
         if stock_size(self.experiment) < rounds { self.stocking } else { Duration::ZERO }
     }
 
-    /// The same for a round of so many blocks, as it comes now: nothing while there are servers left that were not measured.
+    /// The same for a round of so many blocks, as it comes now: nothing while there are servers left that were not
+    /// measured.
     fn stocking_before_round(&self, valid: &[usize], blocks: usize) -> Duration {
         // The untouched server may have more blocks than one.
         let needed = blocks - valid.len() + 1;
@@ -212,8 +216,9 @@ impl Session<'_> {
         self.rig.site.workload.users.iter().map(|user| user.requests.end - user.requests.start).collect()
     }
 
-    /// The configurations of one round. The server as is takes part in every comparison, so where there are several it is measured twice:
-    /// that narrows all intervals for the price of one block. An experiment that repeats it by name compares two single ones.
+    /// The configurations of one round. The server as is takes part in every comparison, so where there are several it
+    /// is measured twice: that narrows all intervals for the price of one block. An experiment that repeats it by
+    /// name compares two single ones.
     fn blocks_of_round(&self, valid: &[usize]) -> Vec<usize> {
         const COMPARISONS_WORTH_IT: usize = 3;
         let mut blocks = valid.to_vec();
@@ -233,8 +238,9 @@ impl Session<'_> {
         load.connections.div_ceil(width).max(8)
     }
 
-    /// A configuration whose server has died or hangs is left out from now on, with what was measured of it: the others' results stay.
-    /// Without the untouched server there is nothing to compare with, and what is not the server's fault ends everything.
+    /// A configuration whose server has died or hangs is left out from now on, with what was measured of it: the
+    /// others' results stay. Without the untouched server there is nothing to compare with, and what is not the
+    /// server's fault ends everything.
     fn leave_out(&mut self, index: usize, error: anyhow::Error, observer: &mut dyn Observer) -> Result<()> {
         interrupt::check(self.stop)?;
         let is_server = code_of(&error) == Exit::Server;
@@ -252,7 +258,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Measures every configuration once in each turn, all turns with the same servers and the same work. Whether none had to be left out.
+    /// Measures every configuration once in each turn, all turns with the same servers and the same work. Whether none
+    /// had to be left out.
     fn round(
         &mut self,
         round: u32,
@@ -295,8 +302,8 @@ impl Session<'_> {
         Ok(complete)
     }
 
-    /// A listener that a server opens after its start is found here. One server a round, drawn by the order of blocks: reading the kernel's
-    /// tables takes long when many closed connections linger in them.
+    /// A listener that a server opens after its start is found here. One server a round, drawn by the order of blocks:
+    /// reading the kernel's tables takes long when many closed connections linger in them.
     fn refuse_open_listeners(&mut self, index: usize) -> Result<()> {
         match self.rig.stands[index].instance() {
             Some(instance) => instance.refuse_open_listeners().or_exit(Exit::Server),
@@ -322,7 +329,8 @@ fn stock_size(experiment: &Experiment) -> u32 {
     experiment.measure.rounds.unwrap_or(most).min(most)
 }
 
-/// Starts a stock of servers of each configuration of `indices`, anew where there was one. Returns how long one server took.
+/// Starts a stock of servers of each configuration of `indices`, anew where there was one. Returns how long one server
+/// took.
 fn restock(rig: &mut Rig, indices: &[usize], experiment: &Experiment) -> Result<Duration> {
     let began = Instant::now();
     let count = stock_size(experiment);

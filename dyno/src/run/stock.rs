@@ -33,8 +33,8 @@ impl<T> Stock<T> {
         self.running_is_measured = true;
     }
 
-    /// Puts one that was not measured into the place of the running one, which waits for its turn if it was not measured itself. Returns
-    /// whether there was one.
+    /// Puts one that was not measured into the place of the running one, which waits for its turn if it was not
+    /// measured itself. Returns whether there was one.
     pub fn renew(&mut self, running: &mut Option<T>) -> bool {
         let Some(next) = self.unmeasured.pop_front() else { return false };
         let before = running.replace(next);

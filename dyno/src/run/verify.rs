@@ -1,4 +1,5 @@
-//! Every block verifies itself (`docs/METHODOLOGY.md`, "What makes a block valid"): it did the work that it claims, and it is known which side was the bottleneck.
+//! Every block verifies itself (`docs/METHODOLOGY.md`, "What makes a block valid"): it did the work that it claims, and
+//! it is known which side was the bottleneck.
 
 use tlsdyno_engine::load::Workload;
 
@@ -45,8 +46,8 @@ pub struct Expected {
     pub requests: u64,
     /// Full handshakes, as the workload and the share of reuse declare.
     pub full: ExpectedFull,
-    /// Handshakes that may be full besides: with a share of reuse, the first connections of a block open at once, before there is any
-    /// session to resume.
+    /// Handshakes that may be full besides: with a share of reuse, the first connections of a block open at once,
+    /// before there is any session to resume.
     pub first: u64,
 }
 
@@ -70,8 +71,8 @@ impl Expected {
         Ok(Expected { requests, full, first })
     }
 
-    /// How many more full handshakes than declared this run made. Own servers may take fewer sessions than offered; every
-    /// configuration must do so alike.
+    /// How many more full handshakes than declared this run made. Own servers may take fewer sessions than offered;
+    /// every configuration must do so alike.
     pub fn achieved(&self, outcome: &OutcomeRecord) -> Achieved {
         let handshakes = handshakes(outcome);
         let declared = self.full.of(handshakes);
@@ -91,8 +92,8 @@ pub struct Achieved {
 }
 
 impl Achieved {
-    /// The same where the server refuses nobody: what is left is the client's, such as connections that open at once, before
-    /// there is a session.
+    /// The same where the server refuses nobody: what is left is the client's, such as connections that open at once,
+    /// before there is a session.
     pub fn without_refusals(self) -> Achieved {
         Achieved { beyond: self.beyond - self.refused, refused: 0.0 }
     }
@@ -131,8 +132,8 @@ pub struct Verdict {
     pub warnings: Vec<Warning>,
 }
 
-/// Checks the outcome of one block. `as_is`: what the untouched server achieved of the declared reuse; `None` for plain HTTP, which has
-/// no handshakes.
+/// Checks the outcome of one block. `as_is`: what the untouched server achieved of the declared reuse; `None` for plain
+/// HTTP, which has no handshakes.
 pub fn verify(
     outcome: &OutcomeRecord,
     expected: Expected,
@@ -173,8 +174,8 @@ pub fn verify(
     Verdict { valid, client_bound: client_busy || !server_busy, unsaturated: !client_busy && !server_busy, warnings }
 }
 
-/// Whether the full handshakes differ by more than the tolerance (and more than two connections) from the declared number and what the
-/// untouched server made beyond it.
+/// Whether the full handshakes differ by more than the tolerance (and more than two connections) from the declared
+/// number and what the untouched server made beyond it.
 pub fn differs(outcome: &OutcomeRecord, expected: Expected, as_is: Achieved) -> bool {
     let handshakes = handshakes(outcome);
     let wanted = expected.full.of(handshakes) + as_is.beyond * handshakes as f64;

@@ -1,5 +1,5 @@
-//! Apache with mod_ssl: a minimal configuration in a private directory, with the event or the prefork MPM. The system's own configuration
-//! and service are never touched.
+//! Apache with mod_ssl: a minimal configuration in a private directory, with the event or the prefork MPM. The system's
+//! own configuration and service are never touched.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -37,9 +37,11 @@ const MODULE_DIRECTORIES: [&str; 5] = [
     "/usr/local/apache2/modules",
     "/etc/httpd/modules",
 ];
-/// Threads of each worker process of the event MPM: connections that are waited for in a handshake or a request occupy one, idle ones none.
+/// Threads of each worker process of the event MPM: connections that are waited for in a handshake or a request occupy
+/// one, idle ones none.
 const THREADS_PER_WORKER: u32 = 128;
-/// Connections of a worker process of the event MPM, as a multiple of its idle threads: all that a test opens are accepted.
+/// Connections of a worker process of the event MPM, as a multiple of its idle threads: all that a test opens are
+/// accepted.
 const CONNECTIONS_PER_THREAD: u32 = 100;
 /// Processes of the prefork MPM beyond one for each connection: preflight and late closes.
 const SPARE_PROCESSES: u32 = 16;
@@ -165,7 +167,8 @@ impl Driver for Apache {
     }
 }
 
-/// Writes the configuration and says how to start it. `cache`: the server of its own that keeps its sessions, where they are kept in one.
+/// Writes the configuration and says how to start it. `cache`: the server of its own that keeps its sessions, where
+/// they are kept in one.
 fn prepare(spec: &ServerSpec, mpm: Mpm, place: Place, cache: Option<Companion>) -> Result<Prepared> {
     let cache_address = spec.session_server.or(cache.as_ref().map(|cache| cache.instance.address()));
     let directory = place.own;

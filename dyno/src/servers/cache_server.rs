@@ -1,5 +1,5 @@
-//! memcached and redis as session caches of Apache: the real servers, started on private loopback ports and ended with the server that uses
-//! them.
+//! memcached and redis as session caches of Apache: the real servers, started on private loopback ports and ended with
+//! the server that uses them.
 
 use std::path::Path;
 
@@ -82,7 +82,8 @@ pub(super) fn beside(spec: &ServerSpec, run: &Path) -> Result<Option<Companion>>
     Ok(started.map(|instance| Companion { name, instance }))
 }
 
-/// Starts the server that keeps sessions in this way, in a directory of its own inside `run`; `None` where none is needed.
+/// Starts the server that keeps sessions in this way, in a directory of its own inside `run`; `None` where none is
+/// needed.
 ///
 /// # Errors
 /// Its program is missing (with the remedy), or it does not start.

@@ -41,9 +41,9 @@ impl CertificateKind {
 
 /// Makes a root and a leaf of this kind and writes `KIND.chain.pem`, `KIND.key.pem`, `KIND.ca.pem` into `directory`.
 ///
-/// The leaf is for `localhost`, `127.0.0.1` and `::1` and valid for the years that rcgen takes for granted (1975 to 4096), so that a
-/// wrong clock cannot spoil an experiment. The root has a key of the same type, RSA always of 2048 bits: its size costs an honest client
-/// time, the server none.
+/// The leaf is for `localhost`, `127.0.0.1` and `::1` and valid for the years that rcgen takes for granted (1975 to
+/// 4096), so that a wrong clock cannot spoil an experiment. The root has a key of the same type, RSA always of 2048
+/// bits: its size costs an honest client time, the server none.
 pub fn create(kind: CertificateKind, directory: &Path) -> Result<CertificateFiles> {
     let root_kind = if kind.is_rsa() { CertificateKind::Rsa2048 } else { kind };
     let root_key = root_kind.generate_key()?;

@@ -52,8 +52,9 @@ impl Driver for OwnCommand {
 
 /// A server started by a command line of the user.
 ///
-/// The line is split into words as a shell would (quotes, backslashes), but no shell runs: nothing is expanded besides the placeholders
-/// `{port}`, `{plain_port}`, `{docroot}`, `{dir}` (a private directory), `{certificate}`, `{key}`, `{ca}`. Who wants a shell writes `sh -c '…'`.
+/// The line is split into words as a shell would (quotes, backslashes), but no shell runs: nothing is expanded besides
+/// the placeholders `{port}`, `{plain_port}`, `{docroot}`, `{dir}` (a private directory), `{certificate}`, `{key}`,
+/// `{ca}`. Who wants a shell writes `sh -c '…'`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandSpec {
@@ -95,7 +96,8 @@ impl CommandSpec {
         self.command.contains(placeholder) || templates(&words).iter().any(|file| file.text.contains(placeholder))
     }
 
-    /// Program and arguments, placeholders filled in. Files with placeholders are filled in as copies in `{dir}`, and named there.
+    /// Program and arguments, placeholders filled in. Files with placeholders are filled in as copies in `{dir}`, and
+    /// named there.
     pub fn words(&self, values: &BTreeMap<&str, String>) -> Result<Vec<String>> {
         let mut words = split_words(&self.command).with_context(|| format!("server command `{}`", self.command))?;
         if words.is_empty() {
@@ -145,8 +147,8 @@ impl CommandSpec {
     }
 }
 
-/// The files with placeholders among the words behind the program. A relative path may also be meant relative to a directory that the
-/// command names (`nginx -p DIRECTORY -c my.conf`).
+/// The files with placeholders among the words behind the program. A relative path may also be meant relative to a
+/// directory that the command names (`nginx -p DIRECTORY -c my.conf`).
 fn templates(words: &[String]) -> Vec<Template> {
     let directories: Vec<&Path> = words.iter().map(Path::new).filter(|path| path.is_dir()).collect();
     let found = words.iter().enumerate().skip(1).filter_map(|(word, name)| {
@@ -160,7 +162,8 @@ fn templates(words: &[String]) -> Vec<Template> {
     found.collect()
 }
 
-/// Replaces `{name}` by its value. Braces around anything that is no name of a placeholder (`{}`, JSON, awk) are left alone.
+/// Replaces `{name}` by its value. Braces around anything that is no name of a placeholder (`{}`, JSON, awk) are left
+/// alone.
 ///
 /// Fails on a known placeholder that has no value in this configuration, for example `{key}` on a server without TLS.
 pub fn fill(template: &str, values: &BTreeMap<&str, String>) -> Result<String> {
@@ -196,7 +199,8 @@ pub fn resolve(address: &str) -> Result<SocketAddr> {
     found.next().with_context(|| format!("`{address}` has no address"))
 }
 
-/// Splits into words at blanks outside quotes; `'…'` is literal, in `"…"` and outside a backslash takes the next character literally.
+/// Splits into words at blanks outside quotes; `'…'` is literal, in `"…"` and outside a backslash takes the next
+/// character literally.
 fn split_words(line: &str) -> Result<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,4 +1,5 @@
-//! CPU time of a server: of its control group where there is one, else summed over its threads (`docs/METHODOLOGY.md`, "Two metrics").
+//! CPU time of a server: of its control group where there is one, else summed over its threads (`docs/METHODOLOGY.md`,
+//! "Two metrics").
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,7 +19,8 @@ const SETTLING_STEP: Duration = Duration::from_millis(2);
 /// Most of these looks.
 const SETTLING_STEPS: u32 = 20;
 
-/// What `read` says of a server that has come to rest: the last closes are still its work. One that does not rest is read for 40 ms.
+/// What `read` says of a server that has come to rest: the last closes are still its work. One that does not rest is
+/// read for 40 ms.
 ///
 /// # Errors
 /// What `read` says.
@@ -72,8 +74,8 @@ impl CpuAccount {
     }
 }
 
-/// Sum over `/proc/PID/task/*/schedstat`. The kernel drops a thread's entry when it exits: what was last seen of it is kept, and the
-/// process's own clock, which includes exited threads but counts in ticks, corrects what was missed.
+/// Sum over `/proc/PID/task/*/schedstat`. The kernel drops a thread's entry when it exits: what was last seen of it is
+/// kept, and the process's own clock, which includes exited threads but counts in ticks, corrects what was missed.
 #[derive(Debug, Default)]
 pub struct ThreadAccount {
     processes: HashMap<(u32, u64), KnownProcess>,
@@ -112,7 +114,8 @@ impl ThreadAccount {
                 gone_ns += known.best_ns;
             }
         }
-        // What exited is known twice, each way incompletely: seen before it went, or told by the parent that waited for it.
+        // What exited is known twice, each way incompletely: seen before it went, or told by the parent that waited for
+        // it.
         living_ns + gone_ns.max(waited_ns)
     }
 }

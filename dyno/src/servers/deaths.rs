@@ -1,5 +1,5 @@
-//! Processes of a server that a signal has ended: the server's own log tells of workers, the supervisor of a server that is gone, and the
-//! kernel of the library in which it happened.
+//! Processes of a server that a signal has ended: the server's own log tells of workers, the supervisor of a server
+//! that is gone, and the kernel of the library in which it happened.
 
 mod kernel_log;
 
@@ -44,7 +44,8 @@ impl Vigil {
         vigil
     }
 
-    /// The first death that anybody has told of, and where it happened. `obituary`: of the server as a whole, where it is gone.
+    /// The first death that anybody has told of, and where it happened. `obituary`: of the server as a whole, where it
+    /// is gone.
     pub(super) fn look(&mut self, obituary: Option<String>) -> Option<String> {
         let new = self.new_lines().iter().filter_map(|line| death_in(line, &self.own_numbers)).collect::<Vec<_>>();
         self.deaths.extend(new);
@@ -80,8 +81,8 @@ pub(super) fn killed_by(signal: i32) -> String {
     format!("killed by signal {signal}{name}")
 }
 
-/// What a line of a server's log says of a worker's death: nginx (`worker process 9 exited on signal 11`), Apache (`child pid 9 exit signal
-/// Segmentation fault (11)`), HAProxy (`worker (9) exited with code 139`).
+/// What a line of a server's log says of a worker's death: nginx (`worker process 9 exited on signal 11`), Apache
+/// (`child pid 9 exit signal Segmentation fault (11)`), HAProxy (`worker (9) exited with code 139`).
 fn death_in(line: &str, own_numbers: &BTreeMap<u32, u32>) -> Option<String> {
     let (before, signal) = [
         after(line, "exited on signal ", number),

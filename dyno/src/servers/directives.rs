@@ -1,7 +1,7 @@
 //! What an operator writes into the configuration of a server to have a setting: the lines under a remedy.
 //!
-//! Paths are examples. A test (`tests/servers/directives.rs`) has each server check these lines, and starts it with those for ticket keys: nginx 1.22, Apache httpd 2.4,
-//! HAProxy 2.6 and lighttpd 1.4 on Debian 12.
+//! Paths are examples. A test (`tests/servers/directives.rs`) has each server check these lines, and starts it with
+//! those for ticket keys: nginx 1.22, Apache httpd 2.4, HAProxy 2.6 and lighttpd 1.4 on Debian 12.
 
 use tlsdyno_tls::Version;
 

@@ -1,5 +1,5 @@
-//! HAProxy: ends TLS in front of a plain built-in server, which is started and ended with it and accounted for apart. Without TLS settings it
-//! forwards plain HTTP to the same backend, so that its own cost without TLS is known.
+//! HAProxy: ends TLS in front of a plain built-in server, which is started and ended with it and accounted for apart.
+//! Without TLS settings it forwards plain HTTP to the same backend, so that its own cost without TLS is known.
 
 use std::fs;
 use std::net::SocketAddr;

@@ -118,8 +118,8 @@ impl Instance {
         }
     }
 
-    /// [`Instance::cpu_ns`] of a server that lives. Of one that has died the accounting may answer (control group) or fail (no process is
-    /// left to read); either way the death is the news.
+    /// [`Instance::cpu_ns`] of a server that lives. Of one that has died the accounting may answer (control group) or
+    /// fail (no process is left to read); either way the death is the news.
     ///
     /// # Errors
     /// What `died` makes of the obituary; that the accounting cannot be read.
@@ -136,7 +136,8 @@ impl Instance {
         self.quota.as_ref()
     }
 
-    /// CPU time of each server that it needs beside it (HAProxy's `backend`), by name, in nanoseconds: no part of [`Instance::cpu_ns`].
+    /// CPU time of each server that it needs beside it (HAProxy's `backend`), by name, in nanoseconds: no part of
+    /// [`Instance::cpu_ns`].
     pub fn companions_cpu_ns(&self) -> Result<Vec<(&'static str, u64)>> {
         self.companions.iter().map(|companion| Ok((companion.name, companion.instance.cpu_ns()?))).collect()
     }
@@ -168,8 +169,8 @@ impl Instance {
         vigil.look(obituary)
     }
 
-    /// The same of a server that has just failed a client. A dying process closes its connections first; its master, which writes down how
-    /// it ended, hears of that last; some say nothing.
+    /// The same of a server that has just failed a client. A dying process closes its connections first; its master,
+    /// which writes down how it ended, hears of that last; some say nothing.
     pub fn awaited_death(&mut self, vigil: &mut Vigil) -> Option<String> {
         let began = Instant::now();
         loop {
@@ -203,8 +204,8 @@ impl Instance {
         listening::listening_addresses(&self.pids())
     }
 
-    /// Fails if parts of the server's cryptography are switched off and it can be reached from another host, by TCP or UDP. A server may
-    /// open further sockets at any time: to be asked again before it is put under load.
+    /// Fails if parts of the server's cryptography are switched off and it can be reached from another host, by TCP or
+    /// UDP. A server may open further sockets at any time: to be asked again before it is put under load.
     ///
     /// # Errors
     /// Where it listens, or that one of its processes cannot be looked into, and the remedy.

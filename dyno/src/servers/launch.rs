@@ -17,7 +17,8 @@ pub const STDOUT_FILE: &str = "stdout";
 /// File in the instance's directory that receives the server's standard error.
 pub const STDERR_FILE: &str = "stderr";
 
-/// Variables that would change the cryptography of a server behind the experiment's back; only those of the experiment count.
+/// Variables that would change the cryptography of a server behind the experiment's back; only those of the experiment
+/// count.
 pub const FOREIGN_VARIABLES: [&str; 4] = ["OPENSSL_CONF", "OPENSSL_MODULES", "OPENSSL_ENGINES", "LD_PRELOAD"];
 
 /// One server process to be.
@@ -34,7 +35,8 @@ pub struct Launch {
     pub owner_process_id: u32,
     /// Inherited variables taken away from it.
     pub without: Vec<OsString>,
-    /// Run it in a PID namespace of its own, where that is allowed: then not one of its processes outlives the supervisor.
+    /// Run it in a PID namespace of its own, where that is allowed: then not one of its processes outlives the
+    /// supervisor.
     pub own_pid_namespace: bool,
     /// The instance's private directory: output goes there, and the supervisor removes it in the end.
     pub directory: PathBuf,
@@ -67,7 +69,8 @@ impl Launch {
 
 static OWN_EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
 
-/// Names the tlsdyno program, for programs that use this library without being it (integration tests). The first call counts.
+/// Names the tlsdyno program, for programs that use this library without being it (integration tests). The first call
+/// counts.
 pub fn set_own_executable(path: &Path) {
     let _ = OWN_EXECUTABLE.set(path.to_owned());
 }

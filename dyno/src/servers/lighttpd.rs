@@ -1,4 +1,5 @@
-//! lighttpd with mod_openssl: a minimal configuration in a private directory. The system's own configuration and service are never touched.
+//! lighttpd with mod_openssl: a minimal configuration in a private directory. The system's own configuration and
+//! service are never touched.
 
 use std::fs;
 use std::path::Path;
@@ -208,8 +209,8 @@ fn stek(key: &Key) -> Vec<u8> {
     words.into_iter().flat_map(u32::to_ne_bytes).chain(*key).collect()
 }
 
-/// lighttpd keeps its numbers in 16 bits. Version 1.4.79 refuses larger ones, 1.4.69 takes what is left of them. So a connection ends after
-/// 65,536 requests, which the server says in the last answer.
+/// lighttpd keeps its numbers in 16 bits. Version 1.4.79 refuses larger ones, 1.4.69 takes what is left of them. So a
+/// connection ends after 65,536 requests, which the server says in the last answer.
 const HTTP_SETTINGS: [&str; 7] = [
     "server.listen-backlog = 4096",
     "server.max-keep-alive-requests = 65535",

@@ -12,7 +12,8 @@ use super::process_tree;
 
 /// State code of a listening socket in `/proc/PID/net/tcp` (TCP_LISTEN, proc_pid_net(5)).
 const LISTEN: &str = "0A";
-/// State code of a UDP socket that is bound and takes datagrams from everybody (TCP_CLOSE there; connected ones have another).
+/// State code of a UDP socket that is bound and takes datagrams from everybody (TCP_CLOSE there; connected ones have
+/// another).
 const UNCONNECTED: &str = "07";
 
 /// Bytes of a table that are read at once.
@@ -36,8 +37,8 @@ pub fn listening_addresses(pids: &[u32]) -> Vec<SocketAddr> {
 /// # Errors
 /// If a living process cannot be looked into.
 pub fn open_addresses(pids: &[u32]) -> Result<Vec<SocketAddr>> {
-    // One reading of the tables for each namespace: it takes milliseconds, and a server may have a process for each connection. Sockets
-    // first: what is open by then is in a table that is read later.
+    // One reading of the tables for each namespace: it takes milliseconds, and a server may have a process for each
+    // connection. Sockets first: what is open by then is in a table that is read later.
     let mut sockets: BTreeMap<PathBuf, BTreeMap<u32, HashSet<u64>>> = BTreeMap::new();
     for &pid in pids {
         match namespace(pid).and_then(|namespace| Ok((namespace, try_socket_inodes(pid)?))) {
@@ -94,8 +95,9 @@ fn open_sockets(pid: u32) -> std::io::Result<HashMap<u64, SocketAddr>> {
     Ok(found)
 }
 
-/// A table of sockets; of TCP only the listening ones, which the kernel lists first (Documentation/networking/proc_net_tcp.rst). What follows may be
-/// tens of thousands of closed connections that linger, each of which costs the kernel a line.
+/// A table of sockets; of TCP only the listening ones, which the kernel lists first
+/// (Documentation/networking/proc_net_tcp.rst). What follows may be tens of thousands of closed connections that
+/// linger, each of which costs the kernel a line.
 fn table_of(pid: u32, table: &str) -> std::io::Result<String> {
     let path = format!("/proc/{pid}/net/{table}");
     if table.starts_with("udp") {
@@ -113,7 +115,8 @@ fn table_of(pid: u32, table: &str) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Listening sockets by inode, for each network namespace: the kernel walks its whole hash table for each reading, which takes milliseconds.
+/// Listening sockets by inode, for each network namespace: the kernel walks its whole hash table for each reading,
+/// which takes milliseconds.
 #[derive(Default)]
 struct ListeningTables {
     by_namespace: HashMap<PathBuf, HashMap<u64, SocketAddr>>,
@@ -166,7 +169,8 @@ pub fn serves(listening: &SocketAddr, wanted: &SocketAddr) -> bool {
     listening.port() == wanted.port() && (listening.ip() == wanted.ip() || listening.ip().is_unspecified())
 }
 
-/// The processes that listen where `wanted` points, as `pid (command line)`, for messages. Only those of this network namespace.
+/// The processes that listen where `wanted` points, as `pid (command line)`, for messages. Only those of this network
+/// namespace.
 ///
 /// `an unknown process of another user` stands for one whose descriptors cannot be read.
 pub fn owners(wanted: &SocketAddr) -> Vec<String> {
@@ -213,7 +217,8 @@ fn entry_in_state(line: &str, state: &str) -> Option<(u64, SocketAddr)> {
     Some((fields.get(9)?.parse().ok()?, parse_address(fields[1])?))
 }
 
-/// `0100007F:1F90`: the address is printed as 32-bit words in the byte order of the machine, the port is a plain number.
+/// `0100007F:1F90`: the address is printed as 32-bit words in the byte order of the machine, the port is a plain
+/// number.
 fn parse_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let mut bytes = Vec::new();

@@ -47,8 +47,8 @@ fn mapped_code(line: &str) -> Option<MappedLibrary> {
     Some(MappedLibrary { path: PathBuf::from(path), deleted })
 }
 
-/// Fails unless `library` is mapped into every one of `pids`, beside a libssl and libcrypto that are still those on disk. No process
-/// at all is no evidence, and fails too.
+/// Fails unless `library` is mapped into every one of `pids`, beside a libssl and libcrypto that are still those on
+/// disk. No process at all is no evidence, and fails too.
 pub fn require_mapped(pids: &[u32], library: &Path) -> Result<()> {
     if pids.is_empty() {
         bail!("the server has no process that could have loaded {}: it has ended, see its log", library.display());

@@ -78,7 +78,8 @@ pub struct ServerSpec {
     pub kind: ServerName,
     /// The command line of a user's own server, and only of that.
     pub command: Option<CommandSpec>,
-    /// TLS settings; `None` is plain HTTP. A user's own command has its own: only `certificate` is used, for its placeholders.
+    /// TLS settings; `None` is plain HTTP. A user's own command has its own: only `certificate` is used, for its
+    /// placeholders.
     pub tls: Option<ServerTls>,
     /// The static objects.
     pub docroot: PathBuf,
@@ -86,7 +87,8 @@ pub struct ServerSpec {
     pub cpus: Vec<usize>,
     /// CPU time that all of it may use, in processors; `None`: no limit.
     pub quota_cpus: Option<f64>,
-    /// Processor of the servers that it needs beside it (HAProxy's backend, memcached, redis), whose CPU time is counted apart.
+    /// Processor of the servers that it needs beside it (HAProxy's backend, memcached, redis), whose CPU time is
+    /// counted apart.
     pub companion_cpu: Option<usize>,
     /// What the server alone is started with: variables (OPENSSL_CONF, LD_PRELOAD), and descriptors of this process.
     pub handed: Handed,
@@ -98,13 +100,15 @@ pub struct ServerSpec {
     pub log_objects: bool,
     /// Allow that a server with no-ops can be reached from other hosts.
     pub allow_insecure_listen: bool,
-    /// Worker processes (nginx, Apache event, lighttpd) or threads (HAProxy, built-in). Apache prefork has no such number.
+    /// Worker processes (nginx, Apache event, lighttpd) or threads (HAProxy, built-in). Apache prefork has no such
+    /// number.
     pub workers: u32,
     /// Go on with other connections while a private-key operation runs elsewhere (HAProxy's `ssl-mode-async`).
     pub asynchronous: bool,
     /// The most connections that clients hold open at once: Apache prefork needs a process for each of them.
     pub connections: u32,
-    /// A memcached or redis server that runs already, which it shares with others; `None`: one of its own where it needs one.
+    /// A memcached or redis server that runs already, which it shares with others; `None`: one of its own where it
+    /// needs one.
     pub session_server: Option<SocketAddr>,
 }
 
@@ -196,7 +200,8 @@ impl ServerTls {
         if self.versions.is_empty() { vec![Version::Tls12, Version::Tls13] } else { self.versions.clone() }
     }
 
-    /// OpenSSL's cipher list for TLS 1.2; `None`: the server's default. Security level 0, so that the experiment decides, not the distribution.
+    /// OpenSSL's cipher list for TLS 1.2; `None`: the server's default. Security level 0, so that the experiment
+    /// decides, not the distribution.
     fn cipher_list(&self) -> Option<String> {
         Some(format!("{}:@SECLEVEL=0", self.suite_names(Version::Tls12)?))
     }

@@ -1,8 +1,10 @@
-//! The first process of a server's own PID namespace: when it ends, the kernel ends every process in it, pid_namespaces(7).
+//! The first process of a server's own PID namespace: when it ends, the kernel ends every process in it,
+//! pid_namespaces(7).
 //!
-//! So no worker outlives the supervisor, however it goes. The kernel alone sees to that: a death signal reaches only one process, and neither
-//! fork nor a change of user keeps it. Where the system allows no namespace (only root may make one), the supervisor starts the server itself;
-//! orphaned workers are then left with libraries that refuse (`native/owner.h`).
+//! So no worker outlives the supervisor, however it goes. The kernel alone sees to that: a death signal reaches only
+//! one process, and neither fork nor a change of user keeps it. Where the system allows no namespace (only root may
+//! make one), the supervisor starts the server itself; orphaned workers are then left with libraries that refuse
+//! (`native/owner.h`).
 
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
@@ -16,7 +18,8 @@ use rustix::process::{Signal, WaitOptions, WaitStatus};
 use super::launch::own_executable;
 use super::{deaths, process_tree};
 
-/// A server that was killed by a signal is told by an exit status above this: as shells do, for this process itself dies of no signal.
+/// A server that was killed by a signal is told by an exit status above this: as shells do, for this process itself
+/// dies of no signal.
 const KILLED_BY_SIGNAL: i32 = 128;
 
 /// Lets the next child be the first process of a new namespace, if that is allowed.
@@ -33,7 +36,8 @@ const NOT_SUPPORTED: Option<i32> = Some(Errno::INVAL.raw_os_error());
 
 /// Starts the server and waits until the namespace has no other process. Answers the exit status for this process.
 ///
-/// It handles no signal: the kernel keeps those from it that it does not handle, so a SIGTERM to all processes of the server is not its end.
+/// It handles no signal: the kernel keeps those from it that it does not handle, so a SIGTERM to all processes of the
+/// server is not its end.
 pub fn run_first_process(note: &Path, supervisor: u32) -> Result<i32> {
     die_with_parent(supervisor)?;
     let own = process_tree::own().context("this process is not in /proc")?;

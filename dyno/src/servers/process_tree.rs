@@ -25,7 +25,8 @@ pub fn own() -> Option<ProcessStat> {
     parse_stat(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
-/// The number that the process has for itself, in its own PID namespace; `None` when there is no such process (any more).
+/// The number that the process has for itself, in its own PID namespace; `None` when there is no such process (any
+/// more).
 pub fn own_number_of(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     // From the outermost namespace inwards, proc_pid_status(5).
@@ -46,7 +47,8 @@ pub fn stat(pid: u32) -> Option<ProcessStat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The command name is in parentheses and may itself hold blanks and parentheses, so fields are counted from the last `)`.
+/// The command name is in parentheses and may itself hold blanks and parentheses, so fields are counted from the last
+/// `)`.
 fn parse_stat(text: &str) -> Option<ProcessStat> {
     let pid = text.split(' ').next()?.parse().ok()?;
     let rest: Vec<&str> = text[text.rfind(')')? + 1..].split_ascii_whitespace().collect();
@@ -74,7 +76,8 @@ const LOOKS_MAX: usize = 5;
 
 /// All living descendants of `ancestor` (zombies excluded, `ancestor` itself too), parents before children.
 ///
-/// `/proc` is no snapshot: a process that forks and ends meanwhile hides its child. So it is looked at until two looks agree.
+/// `/proc` is no snapshot: a process that forks and ends meanwhile hides its child. So it is looked at until two looks
+/// agree.
 pub fn descendants(ancestor: u32) -> Vec<ProcessStat> {
     let pids = |processes: &[ProcessStat]| processes.iter().map(|process| process.pid).collect::<HashSet<u32>>();
     let mut found = look_for_descendants(ancestor);

@@ -11,8 +11,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::cgroup::{Cgroup, directory_of, make_group};
 
-/// Period of the quota, microseconds. The kernel's default of 100 ms would let a server run for tens of milliseconds and then stand still as
-/// long, and a block of half a second would hold too few periods to be measured; the least that the kernel takes is 1 ms.
+/// Period of the quota, microseconds. The kernel's default of 100 ms would let a server run for tens of milliseconds
+/// and then stand still as long, and a block of half a second would hold too few periods to be measured; the least that
+/// the kernel takes is 1 ms.
 pub const PERIOD_US: u64 = 10_000;
 
 /// The kernel refuses less CPU time in a period, microseconds.
@@ -41,8 +42,9 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// Limits what joins [`Quota::path`] to the time of `cpus` processors (0.35: 3.5 ms in every 10 ms). A process is in one group of a hierarchy
-    /// only: where the server's `account` lies in the hierarchy of the quota, that group gets it.
+    /// Limits what joins [`Quota::path`] to the time of `cpus` processors (0.35: 3.5 ms in every 10 ms). A process is
+    /// in one group of a hierarchy only: where the server's `account` lies in the hierarchy of the quota, that
+    /// group gets it.
     ///
     /// # Errors
     /// No usable hierarchy, or no right to write there; the remedy.
@@ -123,8 +125,9 @@ impl Quota {
         parse_throttled(&text).with_context(|| format!("{} counts no throttling", self.path.display()))
     }
 
-    /// Lets loops run in the group and answers how often they were stopped: whether the quota does what its files say. One more loop than the
-    /// quota has processors, so that they reach it also where other work takes a part of each processor.
+    /// Lets loops run in the group and answers how often they were stopped: whether the quota does what its files say.
+    /// One more loop than the quota has processors, so that they reach it also where other work takes a part of
+    /// each processor.
     ///
     /// # Errors
     /// No shell, or the group cannot be joined or read.

@@ -1,4 +1,5 @@
-//! The private directory of one tlsdyno process: certificates, generated docroots, server directories. It never outlives its owner.
+//! The private directory of one tlsdyno process: certificates, generated docroots, server directories. It never
+//! outlives its owner.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -15,8 +16,8 @@ const PREFIX: &str = "tlsdyno-run-";
 
 /// A directory removed when this is dropped, and also when tlsdyno is killed.
 ///
-/// It is made in the directory for temporary files (TMPDIR, else `/tmp`), not under XDG_RUNTIME_DIR: that is closed to the user that a server
-/// started by root changes to, is often mounted small, and a docroot can be large.
+/// It is made in the directory for temporary files (TMPDIR, else `/tmp`), not under XDG_RUNTIME_DIR: that is closed to
+/// the user that a server started by root changes to, is often mounted small, and a docroot can be large.
 #[derive(Debug)]
 pub struct RunDirectory {
     path: PathBuf,
@@ -25,7 +26,8 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Makes the directory, and removes those of owners that are gone. Only this user, and as root the workers' user too, may pass through.
+    /// Makes the directory, and removes those of owners that are gone. Only this user, and as root the workers' user
+    /// too, may pass through.
     ///
     /// # Errors
     /// It cannot be made; as root, that there is no user for workers.
@@ -72,8 +74,9 @@ pub fn make_passable(path: &Path) -> Result<()> {
         .with_context(|| format!("make directory {}", path.display()))
 }
 
-/// Makes a directory (its parents too) that only this user may enter, whatever the umask. As root, the group of the servers' workers may pass
-/// through, and files in it get that group: lighttpd executes itself anew as the user of its workers.
+/// Makes a directory (its parents too) that only this user may enter, whatever the umask. As root, the group of the
+/// servers' workers may pass through, and files in it get that group: lighttpd executes itself anew as the user of its
+/// workers.
 pub fn make_private(path: &Path) -> Result<()> {
     let workers = worker_user()?;
     fs::create_dir_all(path)

@@ -156,7 +156,8 @@ impl Supervised {
 
     /// Last resort when the supervisor could not do it: what stayed in the server's process group, and the directory.
     ///
-    /// The system gives the leader's number to nobody as long as the group has members: a stranger with it means that they are gone.
+    /// The system gives the leader's number to nobody as long as the group has members: a stranger with it means that
+    /// they are gone.
     fn kill_group(&self) {
         let stranger =
             process_tree::stat(self.pid).is_some_and(|found| Some(found.started_ticks) != self.started_ticks);

@@ -1,10 +1,11 @@
 //! The supervisor: a small process between tlsdyno and a server, so that no server outlives tlsdyno.
 //!
-//! tlsdyno holds the write end of the supervisor's standard input. When it closes – orderly, or because tlsdyno was killed or
-//! panicked – the supervisor ends the server with everything that descends from it and removes the instance's directory. As
-//! child subreaper (prctl(2)) it inherits daemonised processes, so that forking into the background is no escape. The server itself
-//! is started through a second stage that asks to be killed when the supervisor dies (PR_SET_PDEATHSIG survives execve), and where that is
-//! allowed in a PID namespace, whose every process ends with its first (`pid_namespace.rs`).
+//! tlsdyno holds the write end of the supervisor's standard input. When it closes – orderly, or because tlsdyno was
+//! killed or panicked – the supervisor ends the server with everything that descends from it and removes the instance's
+//! directory. As child subreaper (prctl(2)) it inherits daemonised processes, so that forking into the background is no
+//! escape. The server itself is started through a second stage that asks to be killed when the supervisor dies
+//! (PR_SET_PDEATHSIG survives execve), and where that is allowed in a PID namespace, whose every process ends with its
+//! first (`pid_namespace.rs`).
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -34,8 +35,8 @@ pub enum Event {
     Started {
         /// Its process id, which is also its process group.
         pid: u32,
-        /// The process that all others descend from and that does not belong to the server: the first of its PID namespace, or the
-        /// supervisor.
+        /// The process that all others descend from and that does not belong to the server: the first of its PID
+        /// namespace, or the supervisor.
         root: u32,
     },
     /// No process of the server is left.
@@ -118,7 +119,8 @@ fn spawn(launch: &Launch, note: &Path) -> Result<Server> {
     Ok(Server { pid, is_namespaced, status: None, reported: false })
 }
 
-/// The server's first process below that of its namespace. That of the namespace itself if it ends before it has started one.
+/// The server's first process below that of its namespace. That of the namespace itself if it ends before it has
+/// started one.
 fn first_server_process(root: u32) -> u32 {
     while process_tree::stat(root).is_some_and(|process| process.state != 'Z') {
         if let Some(first) = process_tree::descendants(root).first() {
@@ -174,8 +176,8 @@ fn watch(server: &mut Option<Server>, child_signals: &mut UnixStream, stop_signa
 
 /// Collects every child that has ended, inherited ones too, and answers whether any child is left.
 ///
-/// No child means no descendant: a process's children become those of the subreaper before it can be waited for itself. Looking through
-/// `/proc` could miss a process that forks while it is looked for.
+/// No child means no descendant: a process's children become those of the subreaper before it can be waited for itself.
+/// Looking through `/proc` could miss a process that forks while it is looked for.
 fn reap(mut ended: impl FnMut(Pid, WaitStatus)) -> bool {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
@@ -252,7 +254,8 @@ pub fn become_server(note: &Path, parent: u32) -> Result<()> {
     Err(error).with_context(|| format!("cannot run {}", launch.program.display()))
 }
 
-/// The variables that the server gets besides those that it inherits. What a user's command preloads itself stays preloaded.
+/// The variables that the server gets besides those that it inherits. What a user's command preloads itself stays
+/// preloaded.
 fn environment(launch: &Launch) -> Vec<(OsString, OsString)> {
     let mut environment = launch.handed.environment.clone();
     for (_, value) in environment.iter_mut().filter(|(name, _)| name == PRELOAD) {
@@ -264,7 +267,8 @@ fn environment(launch: &Launch) -> Vec<(OsString, OsString)> {
     environment
 }
 
-/// Opens the owner's descriptors again, under the same numbers, so that the server inherits them. Only a process of the same user can.
+/// Opens the owner's descriptors again, under the same numbers, so that the server inherits them. Only a process of the
+/// same user can.
 fn take_descriptors(launch: &Launch) -> Result<Vec<OwnedFd>> {
     let mut taken = Vec::new();
     for &number in &launch.handed.descriptors {

@@ -1,6 +1,8 @@
-//! Keys of session tickets from files: one set for all servers of a run. Each driver writes them in the form that its product wants.
+//! Keys of session tickets from files: one set for all servers of a run. Each driver writes them in the form that its
+//! product wants.
 //!
-//! Servers of one product that have the same file take each other's tickets; servers of different products do not, although the bytes are the same.
+//! Servers of one product that have the same file take each other's tickets; servers of different products do not,
+//! although the bytes are the same.
 
 use std::fs;
 use std::io::{ErrorKind, Write};

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// Whom the workers run as when started by root: nobody, with its group. `None` for other users, whose workers run as themselves.
+/// Whom the workers run as when started by root: nobody, with its group. `None` for other users, whose workers run as
+/// themselves.
 pub fn worker_user() -> Result<Option<WorkerUser>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -62,7 +63,8 @@ pub fn require_readable(path: &Path, user: &WorkerUser) -> Result<()> {
     Ok(())
 }
 
-/// Makes an empty file that the workers may read and write and nobody else: a file that they open again after the change of user.
+/// Makes an empty file that the workers may read and write and nobody else: a file that they open again after the
+/// change of user.
 pub fn create_for_workers(path: &Path, user: Option<&WorkerUser>, contents: &[u8]) -> Result<()> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);

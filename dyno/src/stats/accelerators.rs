@@ -1,7 +1,9 @@
-//! What Amdahl's law predicts for an accelerator of finite speed, beside what was measured with it (Coarfa et al. 2006 section 3.4).
+//! What Amdahl's law predicts for an accelerator of finite speed, beside what was measured with it (Coarfa et al. 2006
+//! section 3.4).
 //!
-//! The share of the time per hit that private-key operations take comes from the configuration that differs from the accelerator's by having
-//! `authentication` replaced instead. All numbers come from the rounds that the three configurations have in common.
+//! The share of the time per hit that private-key operations take comes from the configuration that differs from the
+//! accelerator's by having `authentication` replaced instead. All numbers come from the rounds that the three
+//! configurations have in common.
 
 use serde::Serialize;
 
@@ -79,7 +81,8 @@ fn prediction(model: &ConfigurationModel, experiment: &Experiment, rounds: &Roun
     })
 }
 
-/// Values for each round in which the server without accelerator, with private-key operations replaced, and with the accelerator was measured.
+/// Values for each round in which the server without accelerator, with private-key operations replaced, and with the
+/// accelerator was measured.
 struct Columns {
     metric: Metric,
     /// The share, then logarithms: of the gain predicted, without limit, measured.

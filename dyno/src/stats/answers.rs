@@ -1,7 +1,8 @@
-//! What an experiment answers beside shares: throughput relative to plain HTTP, comparisons of two configurations, remedies,
-//! accelerators, and connection setup against data exchange.
+//! What an experiment answers beside shares: throughput relative to plain HTTP, comparisons of two configurations,
+//! remedies, accelerators, and connection setup against data exchange.
 //!
-//! Ratios of hits per second are geometric: the trimmed mean over rounds of the logarithm, so that a/b and b/a say the same.
+//! Ratios of hits per second are geometric: the trimmed mean over rounds of the logarithm, so that a/b and b/a say the
+//! same.
 
 use serde::Serialize;
 
@@ -67,7 +68,8 @@ pub struct ComparisonAnswer {
     pub ratio: Option<Ratio>,
     /// CPU per hit of `a` by that of `b`.
     pub by_cpu: Option<Ratio>,
-    /// What tells which of them serves more: hits per second, or CPU per hit where something else than the server limited these.
+    /// What tells which of them serves more: hits per second, or CPU per hit where something else than the server
+    /// limited these.
     pub decided_by: Option<Metric>,
     /// What the paper says.
     pub paper: Option<String>,
@@ -101,7 +103,8 @@ pub struct SetupAndData {
     pub setup: Difference,
     /// What exchanging data costs: as is less plain data.
     pub data: Difference,
-    /// The whole less setup and data. Above 0: costs that stay when either is gone; below 0: costs that go with either.
+    /// The whole less setup and data. Above 0: costs that stay when either is gone; below 0: costs that go with
+    /// either.
     pub discrepancy: Difference,
 }
 
@@ -183,8 +186,8 @@ fn comparison_answer(experiment: &Experiment, model: &ComparisonModel, rounds: &
     }
 }
 
-/// Whether the one of the two that needs less CPU per hit could also serve more hits: both have the same processors, and do all of their work
-/// on them.
+/// Whether the one of the two that needs less CPU per hit could also serve more hits: both have the same processors,
+/// and do all of their work on them.
 fn cpu_is_capacity(experiment: &Experiment, comparison: &ComparisonModel) -> bool {
     let of = |name: &str| experiment.configurations.iter().find(|model| model.name == name);
     let alone = |model: &ConfigurationModel| {
@@ -225,7 +228,8 @@ fn named_times(rounds: &Rounds, a: &str, b: &str) -> [Option<Ratio>; 2] {
     [Metric::Throughput, Metric::Cpu].map(|metric| pair.and_then(|(a, b)| times(rounds, a, b, metric)))
 }
 
-/// How many times the work of configuration `a` configuration `b` does for the same cost. `None` without a common round.
+/// How many times the work of configuration `a` configuration `b` does for the same cost. `None` without a common
+/// round.
 pub(super) fn times(rounds: &Rounds, a: usize, b: usize, metric: Metric) -> Option<Ratio> {
     let column = rounds.paired(a, b, metric, |a, b| (a / b).ln());
     let pairs = rounds.pairs(a, b);

@@ -1,5 +1,6 @@
-//! A paper's published numbers beside ours: throughput relative to plain HTTP, shares, setup against data, and the order of the
-//! components. Its shares are those it prints, else computed from its throughputs by the papers' own arithmetic.
+//! A paper's published numbers beside ours: throughput relative to plain HTTP, shares, setup against data, and the
+//! order of the components. Its shares are those it prints, else computed from its throughputs by the papers' own
+//! arithmetic.
 
 use serde::Serialize;
 
@@ -65,8 +66,8 @@ pub struct Beside {
     pub source: String,
     /// The machines, in the order of all numbers.
     pub machines: Vec<String>,
-    /// What throughputs are told as parts of: plain HTTP on the untouched server's processors, else the first configuration that the paper has
-    /// numbers of; empty where it has none.
+    /// What throughputs are told as parts of: plain HTTP on the untouched server's processors, else the first
+    /// configuration that the paper has numbers of; empty where it has none.
     pub reference: String,
     /// In the order of the experiment: configurations that the paper has numbers of.
     pub configurations: Vec<BesideConfiguration>,

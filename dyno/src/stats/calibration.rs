@@ -11,7 +11,8 @@ use super::shares::{Metric, Share, Shares, Verdict};
 use crate::store::calibration::{Calibration, Recovered, this_machine};
 use crate::store::{Kind, Record, Warning};
 
-/// The configurations of a calibration by name: the repetition of the untouched server and, with what they inject, the burning ones.
+/// The configurations of a calibration by name: the repetition of the untouched server and, with what they inject, the
+/// burning ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Names {
     /// The untouched server again.
@@ -20,8 +21,8 @@ pub struct Names {
     pub burning: Vec<(f64, String)>,
 }
 
-/// Evaluates a calibration: differences of server CPU per hit, paired within rounds. `None` where a configuration has no usable block, or fewer
-/// than three rounds are complete.
+/// Evaluates a calibration: differences of server CPU per hit, paired within rounds. `None` where a configuration has
+/// no usable block, or fewer than three rounds are complete.
 pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
     let rounds = Rounds::of(record);
     let as_is = rounds.find(&Kind::AsIs)?;
@@ -62,7 +63,8 @@ pub struct PaceEffect {
     pub pace_spread_percent: f64,
     /// Part of the variance between blocks of one configuration, in CPU per hit, that the pace explains, per cent.
     pub explained_percent: f64,
-    /// What [`Calibration::spread_us`] would be without: the spread of the paired differences as they were measured, microseconds.
+    /// What [`Calibration::spread_us`] would be without: the spread of the paired differences as they were measured,
+    /// microseconds.
     pub spread_uncorrected_us: f64,
 }
 
@@ -102,8 +104,8 @@ fn common_spread(columns: &[Column]) -> Option<f64> {
     Some((spreads.iter().map(|spread| spread * spread).sum::<f64>() / spreads.len() as f64).sqrt())
 }
 
-/// The spread whose part by √n is the standard error of the 20 % trimmed mean: the Winsorised standard deviation divided by what is left after
-/// trimming (Tukey and McLaughlin 1963). `None` for fewer than three values.
+/// The spread whose part by √n is the standard error of the 20 % trimmed mean: the Winsorised standard deviation
+/// divided by what is left after trimming (Tukey and McLaughlin 1963). `None` for fewer than three values.
 fn spread(column: &Column) -> Option<f64> {
     let values = sorted(&column.iter().flatten().copied().collect::<Vec<f64>>());
     let count = values.len();
@@ -119,10 +121,12 @@ fn spread(column: &Column) -> Option<f64> {
     Some(variance.sqrt() / left)
 }
 
-/// The detection limit of a record: what its machine's last calibration says of the time that each configuration was measured.
+/// The detection limit of a record: what its machine's last calibration says of the time that each configuration was
+/// measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Detection {
-    /// The smallest difference that is found 19 times in 20, per cent of a hit; `None`: the machine was never calibrated.
+    /// The smallest difference that is found 19 times in 20, per cent of a hit; `None`: the machine was never
+    /// calibrated.
     pub limit_percent: Option<f64>,
     /// What reports say of it.
     pub sentence: String,
@@ -150,7 +154,8 @@ impl Detection {
         Detection { limit_percent: limit.is_finite().then_some(limit), sentence }
     }
 
-    /// The shares that lie below the limit although their interval excludes zero: they may be what two starts of one server differ by.
+    /// The shares that lie below the limit although their interval excludes zero: they may be what two starts of one
+    /// server differ by.
     pub fn below(&self, shares: &Shares) -> Option<Warning> {
         let limit = self.limit_percent?;
         let small = |share: &&Share| share.verdict == Verdict::Resolved && share.percent.abs() < limit;

@@ -1,4 +1,5 @@
-//! What each cell of a cluster experiment did, and what its policy makes of the cluster beside the first policy under the same traffic.
+//! What each cell of a cluster experiment did, and what its policy makes of the cluster beside the first policy under
+//! the same traffic.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +74,8 @@ pub struct CellSummary {
     pub offered_percent: Value,
     /// Part of the offers that a backend accepted, per cent.
     pub accepted_percent_of_offered: Value,
-    /// Part of the connections that the backend with the most of them got, per cent: even is 100 by the number of backends.
+    /// Part of the connections that the backend with the most of them got, per cent: even is 100 by the number of
+    /// backends.
     pub busiest_percent: Value,
     /// What the backends of a plain cluster were asked for; `None` where they do not log it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,7 +120,8 @@ pub struct Backend {
 }
 
 impl CellSummary {
-    /// An open loop of which more remained unserved than may: the unserved are in no latency, so that all percentiles are lower bounds.
+    /// An open loop of which more remained unserved than may: the unserved are in no latency, so that all percentiles
+    /// are lower bounds.
     pub fn fell_behind(&self) -> bool {
         is_rate_missed(self.unserved, self.due())
     }
@@ -147,7 +150,8 @@ pub struct Beside {
     pub text: String,
     /// The least and the most that the paper's numbers allow.
     pub published_times: [f64; 2],
-    /// The same here, at the largest load, under the first cell's sessions and addresses; `None` where it was not measured.
+    /// The same here, at the largest load, under the first cell's sessions and addresses; `None` where it was not
+    /// measured.
     pub ours: Option<Ratio>,
 }
 
@@ -203,8 +207,8 @@ fn beside(statement: &Statement, rounds: &Rounds, all: &[Cell]) -> Beside {
     Beside { text: statement.text.clone(), published_times: statement.times, ours }
 }
 
-/// The cell of a policy and reuse at the largest load, which saturates the cluster, under the first cell's sessions and addresses, as in the
-/// answer: both sides of a ratio have the same.
+/// The cell of a policy and reuse at the largest load, which saturates the cluster, under the first cell's sessions and
+/// addresses, as in the answer: both sides of a ratio have the same.
 fn at_largest_load(all: &[Cell], policy: Policy, reuse_percent: f64) -> Option<usize> {
     let first = all.first()?;
     let load = |cell: &Cell| cell.rate_per_s.unwrap_or_else(|| f64::from(cell.clients));

@@ -1,8 +1,8 @@
 //! What the machine's pace explains of the costs of blocks, and the costs without it.
 //!
-//! The pace is sampled with fixed work on the server's CPUs while a block runs. Where no configuration changes it, regressing the costs on it
-//! (analysis of covariance, Fisher 1932) makes intervals narrower and moves no difference in expectation: what it moves is what the paces
-//! that the configurations met by chance differed by.
+//! The pace is sampled with fixed work on the server's CPUs while a block runs. Where no configuration changes it,
+//! regressing the costs on it (analysis of covariance, Fisher 1932) makes intervals narrower and moves no difference in
+//! expectation: what it moves is what the paces that the configurations met by chance differed by.
 
 use serde::Serialize;
 
@@ -14,7 +14,8 @@ const BLOCKS_MIN: usize = 8;
 /// No work is that much more sensitive than the sampled one: what says so is chance.
 const SENSITIVITY_MAX: f64 = 1.5;
 
-/// How costs go with the pace: a pace that is 1 % longer than the mean makes them `sensitivity` % higher than their mean.
+/// How costs go with the pace: a pace that is 1 % longer than the mean makes them `sensitivity` % higher than their
+/// mean.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pace {
     /// Mean over the blocks, picoseconds a step.
@@ -40,8 +41,8 @@ pub struct Fit {
 }
 
 impl Pace {
-    /// From usable blocks. `None` where too few were sampled. Configurations differ in cost for good reasons, so that only deviations
-    /// from the means of each count.
+    /// From usable blocks. `None` where too few were sampled. Configurations differ in cost for good reasons, so that
+    /// only deviations from the means of each count.
     pub(super) fn of<'a>(blocks: impl Iterator<Item = &'a Block>) -> Option<Pace> {
         let sampled: Vec<&Block> = blocks.filter(|block| block.pace_ps > 0).collect();
         if sampled.len() < BLOCKS_MIN {
@@ -59,8 +60,9 @@ impl Pace {
         Some(Pace { mean_ps, spread: variance.sqrt(), cpu: fit(Metric::Cpu), elapsed: fit(Metric::Throughput) })
     }
 
-    /// What is to be taken from the cost of a hit in this block to have it at the mean pace, nanoseconds. In proportion to the mean cost of
-    /// the block's configuration, not to the block's own: a part of the cost that does not go with the pace then stays what it is in the mean.
+    /// What is to be taken from the cost of a hit in this block to have it at the mean pace, nanoseconds. In proportion
+    /// to the mean cost of the block's configuration, not to the block's own: a part of the cost that does not go
+    /// with the pace then stays what it is in the mean.
     pub(super) fn excess_ns(&self, block: &Block, metric: Metric) -> f64 {
         let fit = match metric {
             Metric::Cpu => &self.cpu,
@@ -134,8 +136,8 @@ mod tests {
 
     const COSTS_NS: [f64; 2] = [1e5, 2e5];
 
-    /// Blocks of two configurations, the second twice as expensive, on a machine whose pace is one of two. `steady_ns` of a hit do not go
-    /// with the pace.
+    /// Blocks of two configurations, the second twice as expensive, on a machine whose pace is one of two. `steady_ns`
+    /// of a hit do not go with the pace.
     fn blocks(steady_ns: f64, noise: f64) -> Vec<Block> {
         let mut random = SplitMix64::new(7);
         (0..400)

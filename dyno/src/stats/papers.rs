@@ -15,8 +15,8 @@ pub fn share_saved(before: f64, after: f64) -> f64 {
     relative_cost(before, before, after)
 }
 
-/// Gain of throughput when what takes the share `share` (0 to 1) of the time per hit is done `times` as fast: `1/(1 − f + f/s) − 1` (Amdahl, as
-/// Coarfa et al. 2006 section 3 uses it for ideal hardware, `times` infinite).
+/// Gain of throughput when what takes the share `share` (0 to 1) of the time per hit is done `times` as fast: `1/(1 − f
+/// + f/s) − 1` (Amdahl, as Coarfa et al. 2006 section 3 uses it for ideal hardware, `times` infinite).
 pub fn gain_at_finite_speed(share: f64, times: f64) -> f64 {
     1.0 / (1.0 - share + share / times) - 1.0
 }

@@ -47,7 +47,8 @@ mod tests {
     use super::*;
 
     /// Golden values, SciPy 1.17.1 and NumPy 2.4.6:
-    /// `python3 -c "import scipy.stats as s, numpy as n; v=[3.1,4.7,1.2,9.9,5.5,2.8,7.3,100.0,6.1,4.4,3.9]; print(s.trim_mean(v,.2), n.quantile(v,[.025,.3,.5,.975]))"`
+    /// `python3 -c "import scipy.stats as s, numpy as n; v=[3.1,4.7,1.2,9.9,5.5,2.8,7.3,100.0,6.1,4.4,3.9];
+    /// print(s.trim_mean(v,.2), n.quantile(v,[.025,.3,.5,.975]))"`
     const VALUES: [f64; 11] = [3.1, 4.7, 1.2, 9.9, 5.5, 2.8, 7.3, 100.0, 6.1, 4.4, 3.9];
 
     const SCIPY_TRIM_MEAN: f64 = 5.0;

@@ -11,9 +11,9 @@ use crate::store::{Block, Kind, Record};
 /// The usable blocks of a record, by configuration and round.
 pub(super) struct Rounds<'a> {
     record: &'a Record,
-    /// One row per configuration, one place per round. A round may hold several blocks of one configuration: the server
-    /// as is takes part in every comparison, so that measuring it more than once per round narrows all intervals. They
-    /// count as one longer block.
+    /// One row per configuration, one place per round. A round may hold several blocks of one configuration: the
+    /// server as is takes part in every comparison, so that measuring it more than once per round narrows all
+    /// intervals. They count as one longer block.
     blocks: Vec<Vec<Vec<&'a Block>>>,
     /// How costs go with the machine's pace, where it was sampled.
     pace: Option<Pace>,
@@ -94,7 +94,8 @@ impl<'a> Rounds<'a> {
         self.blocks[index].iter().map(per_hit).collect()
     }
 
-    /// One value per round from a configuration alone, where its block has one. Of several blocks in a round the first counts.
+    /// One value per round from a configuration alone, where its block has one. Of several blocks in a round the first
+    /// counts.
     pub(super) fn values(&self, index: usize, value: impl Fn(&Block) -> Option<f64>) -> Column {
         self.blocks[index].iter().map(|blocks| value(blocks.first()?)).collect()
     }
@@ -122,7 +123,8 @@ impl<'a> Rounds<'a> {
         (!blocks.is_empty()).then(|| blocks.iter().map(cost).sum::<f64>() / hits as f64)
     }
 
-    /// Whether something else than the server limited one of these configurations: more of its blocks than a trimmed mean leaves out.
+    /// Whether something else than the server limited one of these configurations: more of its blocks than a trimmed
+    /// mean leaves out.
     pub(super) fn client_bound(&self, configurations: &[usize]) -> bool {
         configurations.iter().any(|&index| {
             let (bound, all) = self

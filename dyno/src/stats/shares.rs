@@ -48,7 +48,8 @@ pub enum Verdict {
 /// The part of the cost of a hit that belongs to one stage, in per cent of the server as is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Share {
-    /// A stage, [`OTHER_TLS`], [`PLAIN_HTTP`] or [`REST`]; where the experiment names its shares, such a name or [`MISSING`].
+    /// A stage, [`OTHER_TLS`], [`PLAIN_HTTP`] or [`REST`]; where the experiment names its shares, such a name or
+    /// [`MISSING`].
     pub stage: String,
     /// Cost in what.
     pub metric: Metric,
@@ -62,7 +63,8 @@ pub struct Share {
     pub verdict: Verdict,
     /// A block behind it was limited by the client: the percentage is a bound, not an estimate.
     pub bound: bool,
-    /// Of [`OTHER_TLS`], [`REST`] and [`MISSING`]: the stages or named shares without a share of their own, whose cost is in this one.
+    /// Of [`OTHER_TLS`], [`REST`] and [`MISSING`]: the stages or named shares without a share of their own, whose cost
+    /// is in this one.
     pub without: Vec<String>,
     /// It is what is left, not what a step saves: no candidate for the costliest operation.
     pub left: bool,
@@ -86,12 +88,12 @@ pub struct Difference {
 /// Everything that compares configurations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shares {
-    /// Per metric: the stages in the order of the record, then what is left, then plain HTTP; or the experiment's named shares, then
-    /// what is missing. The sum per metric is 100 %. Empty where neither a stage nor plain HTTP was compared: then there is nothing
-    /// to divide.
+    /// Per metric: the stages in the order of the record, then what is left, then plain HTTP; or the experiment's
+    /// named shares, then what is missing. The sum per metric is 100 %. Empty where neither a stage nor plain HTTP
+    /// was compared: then there is nothing to divide.
     pub shares: Vec<Share>,
-    /// Per metric: the sum of the stages minus what switching all off saves. Above 0 the stages' costs overlap, so that
-    /// the shares together promise more than removing everything gives; below 0 they only show together.
+    /// Per metric: the sum of the stages minus what switching all off saves. Above 0 the stages' costs overlap, so
+    /// that the shares together promise more than removing everything gives; below 0 they only show together.
     pub interaction: Vec<Difference>,
     /// Per metric: what the loaded provider costs with nothing switched off. Above 0 the instrument makes the server
     /// dearer.

@@ -47,7 +47,8 @@ pub struct ConfigurationSummary {
     pub server_cpu_ns_per_hit_high: f64,
     /// Client CPU time per hit, nanoseconds.
     pub client_cpu_ns_per_hit: f64,
-    /// CPU time per hit of servers that the server needs beside it (HAProxy's backend, memcached, redis), nanoseconds; 0 without any.
+    /// CPU time per hit of servers that the server needs beside it (HAProxy's backend, memcached, redis), nanoseconds;
+    /// 0 without any.
     pub companion_cpu_ns_per_hit: f64,
     /// Completed requests.
     pub hits: u64,

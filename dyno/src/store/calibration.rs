@@ -13,8 +13,8 @@ const FILE: &str = "calibrations.json";
 /// Both errors of a detection limit, to claim a difference where there is none and to miss one of that size: 5 %.
 const COVERAGE: f64 = 0.95;
 
-/// A cost that was injected, and what the instrument made of it: microseconds of server CPU per handshake, differences to a server with the idle
-/// provider.
+/// A cost that was injected, and what the instrument made of it: microseconds of server CPU per handshake, differences
+/// to a server with the idle provider.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recovered {
@@ -63,16 +63,18 @@ pub struct Calibration {
     pub block_s: f64,
     /// Server CPU per hit of the untouched server, microseconds. A hit is a connection with a full handshake here.
     pub hit_us: f64,
-    /// Spread of the paired differences from round to round, microseconds: the standard error of a mean over n rounds is `spread / √n`.
+    /// Spread of the paired differences from round to round, microseconds: the standard error of a mean over n rounds
+    /// is `spread / √n`.
     pub spread_us: f64,
     /// A/A first, then the injected costs.
     pub recovered: Vec<Recovered>,
 }
 
 impl Calibration {
-    /// The smallest difference between two configurations that is found 19 times in 20 when each is measured for `seconds`, in microseconds:
-    /// `(t₀.₉₇₅ + t₀.₉₅) · spread / √n` with `n = seconds / block` and the degrees of freedom of the calibration (the detection limit of Currie,
-    /// Analytical Chemistry 40(3), 1968, with a two-sided decision at 5 %). It assumes that differences of blocks are independent. Infinite where
+    /// The smallest difference between two configurations that is found 19 times in 20 when each is measured for
+    /// `seconds`, in microseconds: `(t₀.₉₇₅ + t₀.₉₅) · spread / √n` with `n = seconds / block` and the degrees of
+    /// freedom of the calibration (the detection limit of Currie, Analytical Chemistry 40(3), 1968, with a
+    /// two-sided decision at 5 %). It assumes that differences of blocks are independent. Infinite where
     /// nothing was measured.
     pub fn limit_us(&self, seconds: f64) -> f64 {
         if seconds.is_nan() || seconds <= 0.0 {

@@ -40,8 +40,8 @@ pub struct Record {
     pub blocks: Vec<Block>,
     /// What the reader must know about the experiment as a whole.
     pub warnings: Vec<Warning>,
-    /// The experiment itself: what each configuration changes, named shares, comparisons, remedies, and a paper's numbers. `None` in
-    /// records from before it was kept.
+    /// The experiment itself: what each configuration changes, named shares, comparisons, remedies, and a paper's
+    /// numbers. `None` in records from before it was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub experiment: Option<Experiment>,
     /// The cluster experiment, if it was one: its cells are the configurations, in this order.
@@ -129,8 +129,8 @@ pub enum Kind {
     StageOff(String),
     /// Every stage is replaced.
     AllOff,
-    /// These stages replaced together, but not all that the experiment also replaces one by one: in no share, only in the
-    /// table of configurations.
+    /// These stages replaced together, but not all that the experiment also replaces one by one: in no share, only in
+    /// the table of configurations.
     Several(Vec<String>),
     /// More than its stages differ: TLS settings, processors, an accelerator. In no share of a stage.
     Setting,
@@ -190,7 +190,8 @@ pub struct Block {
     pub server_cpu_ns: u64,
     /// CPU time of the load process, nanoseconds.
     pub client_cpu_ns: u64,
-    /// CPU time of servers that the server needs beside it (HAProxy's backend, memcached, redis), nanoseconds: no part of `server_cpu_ns`.
+    /// CPU time of servers that the server needs beside it (HAProxy's backend, memcached, redis), nanoseconds: no part
+    /// of `server_cpu_ns`.
     #[serde(default)]
     pub companion_cpu_ns: u64,
     /// Connections opened.
@@ -278,7 +279,8 @@ pub struct Locality {
     pub objects: u64,
     /// Their bytes.
     pub object_bytes: u64,
-    /// Requests that an LRU cache of `cache_bytes` would miss: computed, and warm from the blocks of the same configuration before.
+    /// Requests that an LRU cache of `cache_bytes` would miss: computed, and warm from the blocks of the same
+    /// configuration before.
     pub misses: u64,
     /// Size of that cache, bytes.
     pub cache_bytes: u64,

@@ -69,8 +69,8 @@ const SCHEMA: &str = "
     );
 ";
 
-/// What brings the tables of version 1, 2, … to the next: servers beside the server under test were not counted before version 2, nor the
-/// pace of the machine before version 3, nor who did how much in a cluster before version 4.
+/// What brings the tables of version 1, 2, … to the next: servers beside the server under test were not counted before
+/// version 2, nor the pace of the machine before version 3, nor who did how much in a cluster before version 4.
 const UPGRADES: [&str; SCHEMA_VERSION as usize - 1] = [
     "ALTER TABLE blocks ADD COLUMN companion_cpu_ns INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE blocks ADD COLUMN pace_ps INTEGER NOT NULL DEFAULT 0",

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Logs hold foreign bytes: nothing here assumes text, and what does not fit is a [`Fault`], never a panic. Fields are
-//! slices of the line; escapes (`\"`, `\x16`) are left as they are. The file depends on memchr alone, so that the fuzzer can
-//! build it.
+//! slices of the line; escapes (`\"`, `\x16`) are left as they are. The file depends on memchr alone, so that the
+//! fuzzer can build it.
 
 use memchr::{memchr, memchr_iter, memchr2, memrchr};
 
@@ -85,7 +85,8 @@ impl Fault {
     }
 }
 
-/// Remembers the last time stamp: most lines have that of the line before, and reading one costs as much as the rest of the line.
+/// Remembers the last time stamp: most lines have that of the line before, and reading one costs as much as the rest of
+/// the line.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
     text: [u8; TIME_BYTES],

@@ -1,8 +1,8 @@
 //! `cdnow`: the shop that Mraz, Witting and Dantzig 2002 size their proxies for (section 4.5), 25 objects in two pages.
 //!
-//! Published: two pages of about 11.1 KB of content, the first one HTML document and 11 GIF images, the second one and 12; all 25
-//! requested in one session, so 96 % of the hits reuse it. Chosen here: 11.1 KB is the weight of each page (docs/WORKLOADS.md), half
-//! of it the document.
+//! Published: two pages of about 11.1 KB of content, the first one HTML document and 11 GIF images, the second one and
+//! 12; all 25 requested in one session, so 96 % of the hits reuse it. Chosen here: 11.1 KB is the weight of each page
+//! (docs/WORKLOADS.md), half of it the document.
 
 use anyhow::{Result, ensure};
 use tlsdyno_engine::load::{Request, User, Workload};

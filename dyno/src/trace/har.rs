@@ -1,5 +1,5 @@
-//! `--har`: a browser's recording as traffic. Each user visits the recorded pages in order; a batch of requests that the browser
-//! had outstanding together is a page of the engine, fetched over the user's connections.
+//! `--har`: a browser's recording as traffic. Each user visits the recorded pages in order; a batch of requests that
+//! the browser had outstanding together is a page of the engine, fetched over the user's connections.
 
 use std::collections::BTreeSet;
 use std::fs::File;

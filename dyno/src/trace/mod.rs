@@ -108,7 +108,8 @@ pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
     Ok(site(name, spec.clone(), made.or_exit(Exit::Usage)?))
 }
 
-/// Reads the log at `path` once, in memory that does not grow with it. `rules` gives the session lifetime that is counted.
+/// Reads the log at `path` once, in memory that does not grow with it. `rules` gives the session lifetime that is
+/// counted.
 ///
 /// # Errors
 /// The log cannot be read, holds no usable line, or nothing of it is left over.

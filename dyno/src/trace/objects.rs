@@ -170,9 +170,9 @@ impl<'log> Making<'log> {
     }
 }
 
-/// The request as it was made, for the server that was asked then. Its objects may have changed since: any length is accepted, and a
-/// status only expected where it depends on nothing but the request. What had been revalidated is fetched, for what it was compared
-/// with is not recorded.
+/// The request as it was made, for the server that was asked then. Its objects may have changed since: any length is
+/// accepted, and a status only expected where it depends on nothing but the request. What had been revalidated is
+/// fetched, for what it was compared with is not recorded.
 fn as_recorded(target: &[u8], replay: &Replay) -> Object {
     let (headers, status) = match replay.response {
         Response::Whole | Response::NotModified => (String::new(), Some(200)),

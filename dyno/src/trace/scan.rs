@@ -1,7 +1,7 @@
 //! `trace show` of an access log: one pass over a log of any length, in memory that does not grow with it.
 //!
-//! Kept are the users active within the longest session lifetime asked about, and counts. What needs more (the objects, files and
-//! pages of a replay) is [`replay`](super::replay)'s.
+//! Kept are the users active within the longest session lifetime asked about, and counts. What needs more (the objects,
+//! files and pages of a replay) is [`replay`](super::replay)'s.
 
 use std::path::Path;
 
@@ -29,8 +29,8 @@ pub(super) use text::lasting;
 /// Largest response that the distribution of sizes tells apart: 1 PiB.
 const MAX_BYTES: u64 = 1 << 50;
 
-/// So far may stamps run backwards without a user being forgotten too early: a log is written as requests end, but stamped as they
-/// begin. Seconds.
+/// So far may stamps run backwards without a user being forgotten too early: a log is written as requests end, but
+/// stamped as they begin. Seconds.
 const DISORDER_S: u32 = 3_600;
 
 /// What one pass over a log found.

@@ -11,8 +11,8 @@ use crate::model::workload::{OrderSpec, ReplaySpec, SessionsSpec};
 /// whole seconds, so 2 means: more than one second and less than three.
 const PAGE_GAP_S: u32 = 2;
 
-/// Requests and users from hits in the order of the log, and the place of each request there. `embedded` says of each object whether
-/// a page would embed it.
+/// Requests and users from hits in the order of the log, and the place of each request there. `embedded` says of each
+/// object whether a page would embed it.
 ///
 /// A user's requests keep the order of the log. The time between two of them is counted from the latest seen of that
 /// user, so that stamps running backwards (a log is written as requests end, but stamped as they begin) are no gap at
@@ -34,8 +34,9 @@ pub(super) fn make(
     (requests, ranges, order)
 }
 
-/// When each request was made, in milliseconds after the earliest, for requests in `order` (see [`make`]). Stamps have whole seconds: the
-/// requests of one second are spread over it in the order of the log. A stamp that runs backwards counts as the user's one before it.
+/// When each request was made, in milliseconds after the earliest, for requests in `order` (see [`make`]). Stamps have
+/// whole seconds: the requests of one second are spread over it in the order of the log. A stamp that runs backwards
+/// counts as the user's one before it.
 pub(super) fn times(hits: &[Hit], order: &[u32]) -> Vec<u64> {
     let first_s = hits.iter().map(|hit| hit.at_s).min().unwrap_or(0);
     let mut in_second: HashMap<u32, (u64, u64)> = HashMap::new();

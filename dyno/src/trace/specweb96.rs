@@ -1,15 +1,16 @@
-//! `specweb96`: the files and their popularity in SPECweb96, as Apostolopoulos et al. 2000 describe it (Securing Electronic
-//! Commerce: Reducing the SSL Overhead).
+//! `specweb96`: the files and their popularity in SPECweb96, as Apostolopoulos et al. 2000 describe it (Securing
+//! Electronic Commerce: Reducing the SSL Overhead).
 //!
-//! Published: 36 files in four classes, nine sizes each: 0.1 to 0.9 KB, 1 to 9 KB, 10 to 90 KB, 100 to 900 KB; 35, 50, 14 and 1 %
-//! of the requests go to the classes; within a class they follow a Poisson distribution around the middle. Not published: where
-//! the distribution is cut and who asks how often. Chosen here (docs/WORKLOADS.md gives the reasons):
+//! Published: 36 files in four classes, nine sizes each: 0.1 to 0.9 KB, 1 to 9 KB, 10 to 90 KB, 100 to 900 KB; 35, 50,
+//! 14 and 1 % of the requests go to the classes; within a class they follow a Poisson distribution around the middle.
+//! Not published: where the distribution is cut and who asks how often. Chosen here (docs/WORKLOADS.md gives the
+//! reasons):
 //!
 //! - the Poisson distribution is cut to the nine files, its rate such that the mean is the middle one;
-//! - a user makes 100 requests (or another number, where blocks must be shorter), one outstanding at a time, each on a connection of its own
-//!   (HTTP/1.0); of every 100 requests exactly 35, 50, 14 and 1 go to the classes;
-//! - within a class, files are taken evenly rather than independently: 1 % of the requests bring a third of the bytes, and any block of
-//!   users must be equal work.
+//! - a user makes 100 requests (or another number, where blocks must be shorter), one outstanding at a time, each on a
+//!   connection of its own (HTTP/1.0); of every 100 requests exactly 35, 50, 14 and 1 go to the classes;
+//! - within a class, files are taken evenly rather than independently: 1 % of the requests bring a third of the bytes,
+//!   and any block of users must be equal work.
 
 use anyhow::{Result, ensure};
 use tlsdyno_engine::load::{Request, User, Workload};

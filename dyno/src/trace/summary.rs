@@ -14,8 +14,9 @@ pub struct Summary {
     pub hits: u64,
     /// Users: browsers, each with its own sessions.
     pub users: u64,
-    /// TLS sessions that the workload asks for: one for each user and one more each time a user forgets its session. So
-    /// many handshakes are full if the first of a session is alone; connections opened together before it add to them.
+    /// TLS sessions that the workload asks for: one for each user and one more each time a user forgets its session.
+    /// So many handshakes are full if the first of a session is alone; connections opened together before it add
+    /// to them.
     pub sessions: u64,
     /// `sessions` in per cent of `hits`.
     pub full_handshakes_per_hit_percent: f64,

@@ -1,4 +1,5 @@
-//! Named shares, comparisons, remedies, setup against data, and a paper's numbers beside ours: on made-up records with known truth.
+//! Named shares, comparisons, remedies, setup against data, and a paper's numbers beside ours: on made-up records with
+//! known truth.
 
 use crate::questions;
 

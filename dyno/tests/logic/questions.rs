@@ -106,8 +106,9 @@ pub fn record(rounds: u32, noise: f64) -> Record {
     made(QUESTIONS, &truths, rounds, noise)
 }
 
-/// Accelerators of four times the CPU's rate where private-key operations are half of the cost: one that costs 55 % instead of Amdahl's 62.5 %,
-/// one beside two processors (Amdahl with twice the rate: 75 %) that costs as much as that, and one that nothing says the share of.
+/// Accelerators of four times the CPU's rate where private-key operations are half of the cost: one that costs 55 %
+/// instead of Amdahl's 62.5 %, one beside two processors (Amdahl with twice the rate: 75 %) that costs as much as that,
+/// and one that nothing says the share of.
 pub fn accelerators(rounds: u32, noise: f64) -> Record {
     let text = r#"
 question = "What does an accelerator bring?"

@@ -2,9 +2,9 @@
 //! inputs, what it gives and what the paper printed. Another file of the same columns is read when
 //! `TLSDYNO_REFERENCE_PAIRS` names one.
 //!
-//! `values` are the inputs in the order of `variables` (shares as fractions), `computed` is what the formula gives (per cent where `unit` is
-//! %), `agreement` how that relates to `published`: the papers round some numbers, truncate others, and got a few
-//! wrong.
+//! `values` are the inputs in the order of `variables` (shares as fractions), `computed` is what the formula gives (per
+//! cent where `unit` is %), `agreement` how that relates to `published`: the papers round some numbers, truncate
+//! others, and got a few wrong.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

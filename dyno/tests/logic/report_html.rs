@@ -1,5 +1,5 @@
-//! `report.html` in a real browser: headless Chromium must load it without a console message, without any request but the file itself, and
-//! with every chart drawn.
+//! `report.html` in a real browser: headless Chromium must load it without a console message, without any request but
+//! the file itself, and with every chart drawn.
 //!
 //! Chromium is driven over the DevTools protocol (https://chromedevtools.github.io/devtools-protocol/) through a pair
 //! of named pipes: no port, no library. `TLSDYNO_CHROMIUM` names another browser than `chromium`.

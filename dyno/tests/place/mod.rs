@@ -153,7 +153,8 @@ pub fn handshake(server: &Instance, options: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Two requests with OpenSSL's client, the second offering the session of the first; answers whether the server took it.
+/// Two requests with OpenSSL's client, the second offering the session of the first; answers whether the server took
+/// it.
 pub fn fetch_twice_with_one_session(server: &Instance, version: &str) -> bool {
     let session = server.directory().join("client-session");
     let _ = fs::remove_file(&session);

@@ -1,4 +1,5 @@
-//! `tlsdyno doctor --calibrate` from end to end, briefly: known costs are seen, the result is kept, and later reports carry it.
+//! `tlsdyno doctor --calibrate` from end to end, briefly: known costs are seen, the result is kept, and later reports
+//! carry it.
 
 use std::path::Path;
 use std::process::Command;
@@ -39,7 +40,8 @@ fn a_calibration_is_kept_and_later_reports_carry_its_limit() {
     let result: serde_json::Value = serde_json::from_str(&result).unwrap_or_else(|_| panic!("{said}"));
     assert!(result["detection_limit_percent"].is_null(), "never calibrated");
 
-    // On a machine that is busy with other things a few seconds may resolve nothing: then it is given more time, as a user would.
+    // On a machine that is busy with other things a few seconds may resolve nothing: then it is given more time, as a
+    // user would.
     let seen = ["3", "6", "12"].iter().any(|seconds| recovered_of_200_us(place.path(), seconds) > 100.0);
     assert!(seen, "200 µs are not seen beside a handshake of some hundred");
     assert!(place.path().join("calibrations.json").exists());

@@ -30,7 +30,8 @@ fn number(cell: &Value, name: &str) -> f64 {
     cell[name]["value"].as_f64().unwrap_or_else(|| panic!("{name} of {cell}"))
 }
 
-/// Every block is whole: what clients opened is what backends got, by the dispatcher's count, and everybody used CPU time.
+/// Every block is whole: what clients opened is what backends got, by the dispatcher's count, and everybody used CPU
+/// time.
 fn check_blocks(result: &Value) {
     let blocks = result["blocks"].as_array().unwrap();
     assert!(!blocks.is_empty());
@@ -45,8 +46,8 @@ fn check_blocks(result: &Value) {
     }
 }
 
-/// The claims of Apostolopoulos et al. 2000: blind dispatching keeps about one session in three, learning keeps all of them, and so does the
-/// source address, which sends everybody behind one proxy to one server.
+/// The claims of Apostolopoulos et al. 2000: blind dispatching keeps about one session in three, learning keeps all of
+/// them, and so does the source address, which sends everybody behind one proxy to one server.
 #[test]
 fn policies_differ_as_the_paper_says_and_the_proxy_objection_shows() {
     let place = Place::new();
@@ -144,7 +145,8 @@ fn haproxy_sticks_and_a_shared_cache_serves_every_backend() {
     assert!(config.contains_key("memcached of all backends"), "{:?}", config.keys());
 }
 
-/// Apache's sessions in one redis server; HAProxy, each with a plain server of its own behind it, and lighttpd as backends.
+/// Apache's sessions in one redis server; HAProxy, each with a plain server of its own behind it, and lighttpd as
+/// backends.
 #[test]
 fn redis_serves_every_backend_and_other_servers_are_backends_too() {
     let place = Place::new();
@@ -166,7 +168,8 @@ fn redis_serves_every_backend_and_other_servers_are_backends_too() {
     }
 }
 
-/// The claim of Pai et al. 1998: each backend is asked for fewer objects, so that caches miss less, and no backend gets everything.
+/// The claim of Pai et al. 1998: each backend is asked for fewer objects, so that caches miss less, and no backend gets
+/// everything.
 #[test]
 fn lard_asks_each_backend_for_fewer_objects() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! The configuration lines under remedies, each checked by the real server (`nginx -t`, `apache2 -t`, `haproxy -c`, `lighttpd -tt`); servers are started with those for
-//! ticket keys.
+//! The configuration lines under remedies, each checked by the real server (`nginx -t`, `apache2 -t`, `haproxy -c`,
+//! `lighttpd -tt`); servers are started with those for ticket keys.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -211,7 +211,8 @@ impl Files {
     }
 }
 
-/// Two servers with the same key file take each other's tickets, with exactly the printed lines; with keys of their own they do not.
+/// Two servers with the same key file take each other's tickets, with exactly the printed lines; with keys of their own
+/// they do not.
 #[test]
 fn servers_with_the_printed_ticket_keys_share_them() {
     for server in SERVERS {

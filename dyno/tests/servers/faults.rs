@@ -59,8 +59,8 @@ impl Place {
                 // A supervisor that has just started, or is about to end, has none.
                 let children = std::fs::read_to_string(children).unwrap_or_default();
                 let child = children.split(' ').next().and_then(|child| child.parse::<u32>().ok());
-                // The first process of a PID namespace is a supervisor in its own turn, and each is one until it has become the server;
-                // while it does, it has no command line.
+                // The first process of a PID namespace is a supervisor in its own turn, and each is one until it has
+                // become the server; while it does, it has no command line.
                 let is_server = |child: &u32| {
                     let line = process_tree::command_line(*child);
                     !line.trim().is_empty() && !line.contains("supervise")
@@ -247,7 +247,8 @@ fn is_asked(port: u16) -> bool {
     })
 }
 
-/// A worker dies while a client of the preflight waits for it. tlsdyno stands still until that worker does, so that there is no race.
+/// A worker dies while a client of the preflight waits for it. tlsdyno stands still until that worker does, so that
+/// there is no race.
 fn crash_in_preflight(server: &str) -> (Option<i32>, serde_json::Value) {
     let place = Place::new();
     let experiment = "question = \"q\"\nmeasure = { time_s = 2 }\nconfiguration = [{ name = \"as is\" }, \
@@ -273,7 +274,8 @@ fn crash_in_preflight(server: &str) -> (Option<i32>, serde_json::Value) {
     place::signal(worker, Signal::STOP);
     place::signal(child.id(), Signal::CONT);
     await_that("a client asks", || is_asked(port));
-    // Still stopped, so that the client is not answered before. The runtime of the built-in server takes the first one for its own.
+    // Still stopped, so that the client is not answered before. The runtime of the built-in server takes the first one
+    // for its own.
     place::signal(worker, Signal::SEGV);
     place::signal(worker, Signal::CONT);
     await_that("it dies", || {

@@ -106,7 +106,8 @@ fn without_control_groups_only_rows_with_a_quota_are_left_out() {
     assert!(said.contains("run as root, or inside `systemd-run") && !said.contains("checking: as is"), "{said}");
 }
 
-/// The preflight holds the provider's counter against the declaration: HAProxy must have gone on while the accelerator worked.
+/// The preflight holds the provider's counter against the declaration: HAProxy must have gone on while the accelerator
+/// worked.
 #[test]
 fn haproxy_goes_on_while_the_accelerator_works() {
     let [before, after] = EXPERIMENT.split("[[configuration]]\nname = \"half a processor\"").collect::<Vec<_>>()[..]

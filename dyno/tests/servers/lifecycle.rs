@@ -156,8 +156,8 @@ fn even_a_killed_supervisor_leaves_nothing() {
     // Where there is a PID namespace, its first process stands between.
     let is_namespaced = servers::process_tree::command_line(parent.pid).contains("--first-process");
     kill(if is_namespaced { parent.parent } else { parent.pid });
-    // The first process dies with its parent, and its namespace with it. Without one the workers are then nobody's children, but still of
-    // its group.
+    // The first process dies with its parent, and its namespace with it. Without one the workers are then nobody's
+    // children, but still of its group.
     eventually("death of the master", || is_gone(pids[0]));
     assert!(!nginx.is_alive());
     let error = nginx.stop().unwrap_err().to_string();
@@ -210,7 +210,8 @@ fn the_run_directory_lives_as_long_as_its_owner() {
     assert!(!path.exists());
 }
 
-/// Not a test by itself: the process that `nothing_outlives_a_killed_owner` kills. It says what it has started and waits.
+/// Not a test by itself: the process that `nothing_outlives_a_killed_owner` kills. It says what it has started and
+/// waits.
 #[test]
 #[ignore = "runs as the victim of another test"]
 fn victim() {
@@ -403,8 +404,8 @@ fn doctor_looks_at_everything() {
     }
 }
 
-/// An nginx with a configuration of the user's own: in the background as is nginx's habit, both kinds of address, fixed ports, so that
-/// configurations take turns.
+/// An nginx with a configuration of the user's own: in the background as is nginx's habit, both kinds of address, fixed
+/// ports, so that configurations take turns.
 #[test]
 fn an_own_nginx_takes_turns_on_its_fixed_ports() {
     let place = Place::new();

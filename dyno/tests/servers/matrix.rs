@@ -1,7 +1,8 @@
 //! Preflight and no-op matrix: every stage × protocol × {full, resumed} on the built-in server and nginx.
 //!
-//! For each cell the matching client passes; where the stage occurs and shows on the wire the unmatched client fails; elsewhere
-//! the provider's call counters are as expected. One server for each stage speaks all protocols, the client chooses.
+//! For each cell the matching client passes; where the stage occurs and shows on the wire the unmatched client fails;
+//! elsewhere the provider's call counters are as expected. One server for each stage speaks all protocols, the client
+//! chooses.
 
 use std::path::Path;
 
@@ -156,8 +157,9 @@ impl Bench {
     }
 }
 
-/// Calls per handshake in which the stage occurs; these do not depend on the server or the version of OpenSSL (docs/NOOP.md, call
-/// counters): one signature or decryption; generating, deriving, decoding and validating a key once each.
+/// Calls per handshake in which the stage occurs; these do not depend on the server or the version of OpenSSL
+/// (docs/NOOP.md, call counters): one signature or decryption; generating, deriving, decoding and validating a key once
+/// each.
 const EXACT_CALLS: [(Stage, &str); 2] = [(Stage::Authentication, "1"), (Stage::KeyAgreement, "4")];
 
 /// What is wrong with the number of calls that a check saw, where the number is known exactly.
@@ -169,8 +171,9 @@ fn wrong_number(check: &Check) -> Option<String> {
     (calls != wanted).then(|| format!("{}: {calls} calls, not {wanted} ({})", check.name, check.seen))
 }
 
-/// Draws of randomness in a (full, resumed) handshake with OpenSSL 3.0, where no record and no session id draws any: as observed, the same
-/// on both servers. CBC suites draw an IV for each record and so as many as there were records to send.
+/// Draws of randomness in a (full, resumed) handshake with OpenSSL 3.0, where no record and no session id draws any: as
+/// observed, the same on both servers. CBC suites draw an IV for each record and so as many as there were records to
+/// send.
 fn draws(protocol: &Protocol) -> Option<(u64, u64)> {
     use tlsdyno_tls::suite::Protection::{Aes128Gcm, Aes256Gcm, ChaCha20Poly1305};
     let aead = matches!(protocol.suite.protection(), Aes128Gcm | Aes256Gcm | ChaCha20Poly1305);

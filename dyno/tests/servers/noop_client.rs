@@ -1,5 +1,6 @@
-//! The lean client against libssl with the provider: both ends with the same stages off understand each other in every version, suite and
-//! kind of session; ends with different stages off never complete a handshake where a stage shows on the wire.
+//! The lean client against libssl with the provider: both ends with the same stages off understand each other in every
+//! version, suite and kind of session; ends with different stages off never complete a handshake where a stage shows on
+//! the wire.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -183,8 +184,8 @@ fn settings(suite: Suite, group: Group, off: StageSet, effort: Effort) -> Settin
     }
 }
 
-/// Settings for every suite, CBC suites with and without encrypt-then-MAC (libssl's separate and stitched implementations); the groups
-/// take turns.
+/// Settings for every suite, CBC suites with and without encrypt-then-MAC (libssl's separate and stitched
+/// implementations); the groups take turns.
 fn every_suite(off: StageSet, effort: Effort) -> Vec<(Suite, Settings)> {
     let mut all = Vec::new();
     for (index, &suite) in Suite::ALL.iter().enumerate() {
@@ -249,14 +250,15 @@ fn matching_ends_understand_each_other_at_lower_efforts() {
     }
 }
 
-/// Whether it shows on the wire of this suite's full handshake that only one end, the server or the client, has `stage` off, while
-/// `others` are off at both. Clients of every effort must then notice.
+/// Whether it shows on the wire of this suite's full handshake that only one end, the server or the client, has `stage`
+/// off, while `others` are off at both. Clients of every effort must then notice.
 fn shows(stage: Stage, suite: Suite, others: StageSet, off_at_server: bool) -> bool {
     let secrets_do_not_matter = others.contains(Stage::Kdf);
     match stage {
         Stage::Randomness => false,
         Stage::KeyAgreement => suite.key_exchange() != KeyExchange::Rsa && !secrets_do_not_matter,
-        // The no-op refuses a pre-master secret not of its form; real RSA replaces one by random bytes (RFC 5246 section 7.4.7.1).
+        // The no-op refuses a pre-master secret not of its form; real RSA replaces one by random bytes (RFC 5246
+        // section 7.4.7.1).
         Stage::Authentication => suite.key_exchange() != KeyExchange::Rsa || off_at_server || !secrets_do_not_matter,
         // The transcript only goes into keys, the Finished and, in TLS 1.3, into the signature.
         Stage::Digest => !secrets_do_not_matter,

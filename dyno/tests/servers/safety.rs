@@ -1,5 +1,6 @@
-//! Servers with no-ops cannot be used by anybody else: another user reaches neither configuration nor area, and when tlsdyno and everything
-//! that guards its servers are killed at once, nothing is left where PID namespaces are allowed, elsewhere workers that refuse.
+//! Servers with no-ops cannot be used by anybody else: another user reaches neither configuration nor area, and when
+//! tlsdyno and everything that guards its servers are killed at once, nothing is left where PID namespaces are allowed,
+//! elsewhere workers that refuse.
 
 use crate::place;
 
@@ -103,7 +104,8 @@ fn can(user: u32, what: &str, argument: &str) -> bool {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
 }
 
-/// Neither the files of the run nor its areas, at the owner or at any server, can be opened by another user; nobody can truncate an area.
+/// Neither the files of the run nor its areas, at the owner or at any server, can be opened by another user; nobody can
+/// truncate an area.
 fn assert_closed_to_others(server: &str, run: &Run, owner: u32) {
     let files = files_below(run._place.path());
     let closed: Vec<&String> =
@@ -150,8 +152,8 @@ fn kill(pid: u32) {
 /// The same command for a user who may not be able to reach this program where it is.
 fn as_user(user: u32, place: &Place, command: &std::process::Command) -> std::process::Command {
     let program = place.path().join("tlsdyno");
-    // Another process copies it: what another test starts meanwhile would inherit our open file, and nobody can run a file
-    // that is open for writing.
+    // Another process copies it: what another test starts meanwhile would inherit our open file, and nobody can run a
+    // file that is open for writing.
     let copied = std::process::Command::new("cp").arg(command.get_program()).arg(&program).status().unwrap();
     assert!(copied.success());
     for entry in fs::read_dir(place.path()).unwrap() {

@@ -1,4 +1,5 @@
-//! The drivers of distribution servers, each with the real one: it serves, resumes as its settings say, reloads, and leaves nothing behind.
+//! The drivers of distribution servers, each with the real one: it serves, resumes as its settings say, reloads, and
+//! leaves nothing behind.
 
 use crate::place;
 

@@ -1,4 +1,5 @@
-//! Session caches and ticket keys with the real servers: what is kept where, who takes whose sessions, and what is refused.
+//! Session caches and ticket keys with the real servers: what is kept where, who takes whose sessions, and what is
+//! refused.
 
 use crate::place;
 
@@ -18,7 +19,8 @@ fn start(place: &Place, kind: ServerName, tls: ServerTls, workers: u32) -> Insta
     place.start(&spec).unwrap_or_else(|error| panic!("{case}: {error:#}"))
 }
 
-/// Of so many resumptions offered, all from one session, how many the server took. Each goes to whichever worker is first.
+/// Of so many resumptions offered, all from one session, how many the server took. Each goes to whichever worker is
+/// first.
 fn taken(server: &Instance, offers: u32) -> u32 {
     let session = server.directory().join("session");
     let session = session.to_str().unwrap();

@@ -1,5 +1,6 @@
-//! Every stage of the shim on real servers with the lean client as the other end: the short version of the stage × server matrix
-//! (`cargo run -p xtask -- stage-matrix` makes the whole one). Those of the provider have tests of their own.
+//! Every stage of the shim on real servers with the lean client as the other end: the short version of the stage ×
+//! server matrix (`cargo run -p xtask -- stage-matrix` makes the whole one). Those of the provider have tests of their
+//! own.
 
 use tlsdyno::model::ServerName;
 use tlsdyno::servers::launch::set_own_executable;

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use flate2::read::GzDecoder;
 
-/// Larger responses are cut to this in the log that is replayed: order does not depend on sizes, the time of the test does.
+/// Larger responses are cut to this in the log that is replayed: order does not depend on sizes, the time of the test
+/// does.
 const LARGEST_BYTES: u64 = 20_000;
 
 fn tlsdyno(arguments: &[&str]) -> Output {
@@ -97,8 +98,9 @@ impl Drop for Nginx {
     }
 }
 
-/// One worker logs a response before it reads the request that waited for it: so in the log, too, every user's requests are in order, and
-/// when one ends, everything before the window in which it was presented has. Answers the largest distance between one that ended and the oldest that had not.
+/// One worker logs a response before it reads the request that waited for it: so in the log, too, every user's requests
+/// are in order, and when one ends, everything before the window in which it was presented has. Answers the largest
+/// distance between one that ended and the oldest that had not.
 fn assert_order(places: &[usize], clients: &[&str], window: usize) -> usize {
     assert_eq!(places.len(), clients.len(), "every request was made once");
     let mut served = vec![false; clients.len()];
@@ -212,7 +214,8 @@ fn the_times_of_the_log_are_kept_at_ten_times_its_speed() {
     assert!(text(&refused.stderr).contains("like x10"), "{}", text(&refused.stderr));
 }
 
-/// A million requests: `cargo test --release -p tlsdyno --test traffic replay:: -- --include-ignored --nocapture`, half a minute.
+/// A million requests: `cargo test --release -p tlsdyno --test traffic replay:: -- --include-ignored --nocapture`, half
+/// a minute.
 #[test]
 #[ignore = "long: a million requests; run by hand"]
 fn a_million_requests_keep_order_and_window() {

@@ -1,5 +1,5 @@
-//! The share of resumed connections that is asked for is the share in the server's own log, for each kind of session. The whole matrix, with 20,000
-//! connections a cell: `cargo run --release -p xtask -- reuse-matrix`.
+//! The share of resumed connections that is asked for is the share in the server's own log, for each kind of session.
+//! The whole matrix, with 20,000 connections a cell: `cargo run --release -p xtask -- reuse-matrix`.
 
 use crate::reuse_matrix;
 

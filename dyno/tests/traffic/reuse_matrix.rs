@@ -1,4 +1,5 @@
-//! Reuse exactness: the share of resumed connections that `tlsdyno load` is asked for, beside the share in the server's own log.
+//! Reuse exactness: the share of resumed connections that `tlsdyno load` is asked for, beside the share in the server's
+//! own log.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};

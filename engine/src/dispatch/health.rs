@@ -1,4 +1,5 @@
-//! Health checks: whether backends take connections, or answer a TLS hello. Decisions are in [`Verdict`]; the rest carries them out.
+//! Health checks: whether backends take connections, or answer a TLS hello. Decisions are in [`Verdict`]; the rest
+//! carries them out.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -203,7 +204,8 @@ fn finish(patient: &mut Patient, slot: &Slot, ok: bool, check: &Check) {
     }
 }
 
-/// What a check sends. A check that only connects sends a header at most: a server that expects one would otherwise log an error each time.
+/// What a check sends. A check that only connects sends a header at most: a server that expects one would otherwise log
+/// an error each time.
 fn question(kind: CheckKind, header: ProxyHeader) -> Vec<u8> {
     let mut out = Vec::new();
     match header {
@@ -217,7 +219,8 @@ fn question(kind: CheckKind, header: ProxyHeader) -> Vec<u8> {
     out
 }
 
-/// A hello without a key share: the cheapest answer, a HelloRetryRequest, shows as much as any (RFC 9846 section 4.2.8).
+/// A hello without a key share: the cheapest answer, a HelloRetryRequest, shows as much as any (RFC 9846 section
+/// 4.2.8).
 fn put_hello(out: &mut Vec<u8>) {
     let template = Template::new(&[0x1301, 0x1302, 0x1303, 0xc02b, 0xc02f, 0xc02c, 0xc030, 0x002f], |out| {
         hello::put_extension(out, hello::SUPPORTED_VERSIONS, |out| {

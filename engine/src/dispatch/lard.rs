@@ -1,15 +1,17 @@
-//! Locality-aware request distribution: Pai, Aron, Banga, Svendsen, Druschel, Zwaenepoel, Nahum, *Locality-Aware Request Distribution in
-//! Cluster-based Network Servers* (ASPLOS 1998), basic LARD of section 2.4.
+//! Locality-aware request distribution: Pai, Aron, Banga, Svendsen, Druschel, Zwaenepoel, Nahum, *Locality-Aware
+//! Request Distribution in Cluster-based Network Servers* (ASPLOS 1998), basic LARD of section 2.4.
 //!
-//! Each object goes to one backend, so that the caches of the backends add up instead of all holding the same; it moves when that backend
-//! is overloaded while another is not. What is routed is a connection, by its first request: the paper's front end hands connections over likewise.
+//! Each object goes to one backend, so that the caches of the backends add up instead of all holding the same; it moves
+//! when that backend is overloaded while another is not. What is routed is a connection, by its first request: the
+//! paper's front end hands connections over likewise.
 
 use super::limits::{LARD_HIGH, LARD_LOW};
 use super::memory::{Memory, Object};
 use super::route::{Choices, Reason, Route, Router};
 
 impl Router {
-    /// A backend for a connection that asks for this object, which is noted for the next one. `None`: no slot is usable.
+    /// A backend for a connection that asks for this object, which is noted for the next one. `None`: no slot is
+    /// usable.
     pub fn by_object(
         &mut self,
         choices: &Choices,
@@ -41,7 +43,8 @@ impl Router {
     }
 }
 
-/// Whether what is sent to this slot had better move: it delays what it serves while another has capacity to spare, or is too far behind in any case.
+/// Whether what is sent to this slot had better move: it delays what it serves while another has capacity to spare, or
+/// is too far behind in any case.
 fn is_overloaded(choices: &Choices, slot: u8) -> bool {
     let load = |slot: u8| choices.active[usize::from(slot)];
     let is_idle = |slot: u8| choices.usable >> slot & 1 == 1 && load(slot) < LARD_LOW;

@@ -43,7 +43,8 @@ pub struct Student {
     server: ServerReader,
     /// Reads the second hello, after a HelloRetryRequest.
     second: Option<ClientReader>,
-    /// Given out by the server, to be remembered once it has checked the client's Finished: until then anybody can make it give out IDs.
+    /// Given out by the server, to be remembered once it has checked the client's Finished: until then anybody can
+    /// make it give out IDs.
     issued_id: Option<SessionId>,
     issued_name: Option<Name>,
 }

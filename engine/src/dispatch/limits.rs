@@ -1,4 +1,5 @@
-//! Every bound of the dispatcher in one place. Bytes, nanoseconds, counts. Those that a user may set are in [`super::Limits`].
+//! Every bound of the dispatcher in one place. Bytes, nanoseconds, counts. Those that a user may set are in
+//! [`super::Limits`].
 
 /// Most backends at once: sets of them are 64-bit masks.
 pub const BACKENDS_MAX: usize = 64;
@@ -8,14 +9,16 @@ pub const EVENTS: usize = 512;
 pub const BACKLOG: i32 = 4096;
 /// Connections accepted in one turn, so that those that are open get theirs.
 pub const ACCEPTS_PER_TURN: u32 = 64;
-/// What is copied at once: a whole TLS record of any version (18,437 bytes, RFC 5246 section 6.2.3). A direction that fills it is spliced. Also the most that a
-/// direction holds in user memory while its receiver cannot take more.
+/// What is copied at once: a whole TLS record of any version (18,437 bytes, RFC 5246 section 6.2.3). A direction that
+/// fills it is spliced. Also the most that a direction holds in user memory while its receiver cannot take more.
 pub const COPY_BYTES: usize = 20 * 1024;
 /// What is asked of one splice call; a pipe holds less.
 pub const SPLICE_BYTES: usize = 1024 * 1024;
-/// Size of a pipe: each 4 KiB of it hold one fragment of a segment, however short, so that the default of 64 KiB takes a system call for each 40 KiB or so.
+/// Size of a pipe: each 4 KiB of it hold one fragment of a segment, however short, so that the default of 64 KiB takes
+/// a system call for each 40 KiB or so.
 pub const PIPE_BYTES: usize = 512 * 1024;
-/// A smaller pipe than this is not worth having: bytes are copied instead. Users get such pipes when theirs together are too large (pipe(7), pipe-user-pages-soft).
+/// A smaller pipe than this is not worth having: bytes are copied instead. Users get such pipes when theirs together
+/// are too large (pipe(7), pipe-user-pages-soft).
 pub const PIPE_BYTES_MIN: usize = 64 * 1024;
 /// Bytes that one direction may move before others get their turn.
 pub const BYTES_PER_TURN: usize = 512 * 1024;

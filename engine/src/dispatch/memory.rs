@@ -1,4 +1,5 @@
-//! What is known about sessions, and how it is learned from what servers let everybody see; and which backend an object is sent to.
+//! What is known about sessions, and how it is learned from what servers let everybody see; and which backend an object
+//! is sent to.
 //!
 //! All times are seconds of one clock that starts above 0; nothing here looks at a clock.
 
@@ -170,8 +171,8 @@ impl Memory {
         });
     }
 
-    /// The backend in this slot did not take a ticket of this key. Where another was seen to take one, that means nothing: a ticket may also have been too
-    /// old or forged. `all`: the slots there are.
+    /// The backend in this slot did not take a ticket of this key. Where another was seen to take one, that means
+    /// nothing: a ticket may also have been too old or forged. `all`: the slots there are.
     pub fn name_rejected(&self, name: Name, slot: u8, all: u64, now_s: u32, timeout_s: u32) {
         self.names.update(name.tag, now_s, |known| {
             let mut known = known.unwrap_or_default();
@@ -196,8 +197,8 @@ impl Memory {
         self.ids.update(self.hasher.hash_one(id.bytes()), now_s, |_| known);
     }
 
-    /// Makes the table of objects, which only [`super::Policy::Lard`] needs, if it is not there yet. For whoever changes the settings: it allocates, and
-    /// loops must not.
+    /// Makes the table of objects, which only [`super::Policy::Lard`] needs, if it is not there yet. For whoever
+    /// changes the settings: it allocates, and loops must not.
     pub fn keep_objects(&self) {
         self.objects.get_or_init(|| Table::new(self.objects_max));
     }
@@ -217,7 +218,8 @@ impl Memory {
         self.objects().and_then(|objects| objects.get(object.0, now_s)).map_or(0, |known| known.accepted)
     }
 
-    /// Notes which slot an object is sent to. As it is noted at each request, what a full set gives up first is what nobody has asked for the longest.
+    /// Notes which slot an object is sent to. As it is noted at each request, what a full set gives up first is what
+    /// nobody has asked for the longest.
     pub fn note_object(&self, object: Object, slot: u8, now_s: u32, timeout_s: u32) {
         let known = Known { accepted: 1 << slot, expires_s: now_s.saturating_add(timeout_s), ..Known::default() };
         if let Some(objects) = self.objects().filter(|objects| objects.get(object.0, now_s) != Some(known)) {
@@ -225,7 +227,8 @@ impl Memory {
         }
     }
 
-    /// Notes whether a key was met before. Whether tickets of this kind seem to begin with no name at all, as those of Go.
+    /// Notes whether a key was met before. Whether tickets of this kind seem to begin with no name at all, as those of
+    /// Go.
     pub fn note_meeting(&self, name: Name, met_before: bool) -> bool {
         let strangers = &self.strangers[usize::from(name.kind)];
         let count = strangers.load(Relaxed);

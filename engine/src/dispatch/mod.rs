@@ -1,7 +1,7 @@
 //! The dispatcher: passes TCP and TLS connections through to backends without terminating them.
 //!
-//! One loop per core, each with listening sockets of its own. What loops know in common is in [`Shared`]: atomics on the fast path, a lock only when
-//! settings change. An idle connection holds two descriptors and no buffer.
+//! One loop per core, each with listening sockets of its own. What loops know in common is in [`Shared`]: atomics on
+//! the fast path, a lock only when settings change. An idle connection holds two descriptors and no buffer.
 
 mod connection;
 pub mod counters;

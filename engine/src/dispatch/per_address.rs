@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 /// Counters of one row.
 const COUNTERS: usize = 1 << 16;
 
-/// Two rows of counters, each indexed by another hash of the address; an address has at most as many connections as the smaller of its two. Addresses
-/// that share both counters with others count as more than they are, which with a hundred thousand connections happens to one in some thousands.
+/// Two rows of counters, each indexed by another hash of the address; an address has at most as many connections as the
+/// smaller of its two. Addresses that share both counters with others count as more than they are, which with a hundred
+/// thousand connections happens to one in some thousands.
 #[derive(Debug)]
 pub struct PerAddress {
     rows: [Box<[AtomicU16]>; 2],

@@ -29,7 +29,8 @@ pub(super) struct Pipes {
     spare: Vec<Pipe>,
     lent: u32,
     most: u32,
-    /// The system gave no more, or too small a one (pipe-user-pages-soft): it is not asked again before one comes back.
+    /// The system gave no more, or too small a one (pipe-user-pages-soft): it is not asked again before one comes
+    /// back.
     refused: bool,
 }
 

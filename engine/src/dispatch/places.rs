@@ -1,5 +1,5 @@
-//! The table of connections of one loop. Each place has a number that tells those apart that had it one after the other: an event may be for a
-//! connection that was closed in the same turn.
+//! The table of connections of one loop. Each place has a number that tells those apart that had it one after the
+//! other: an event may be for a connection that was closed in the same turn.
 
 use super::connection::{Connection, Side};
 

@@ -1,7 +1,9 @@
-//! One direction of a connection: bytes from one socket to the other, copied while they are few, spliced when they are many.
+//! One direction of a connection: bytes from one socket to the other, copied while they are few, spliced when they are
+//! many.
 //!
-//! Input is only taken when the receiver takes it, so what is held is bounded: [`COPY_BYTES`] in user memory or what fits a pipe. A bulk transfer is patient: its
-//! sender's packets are left to gather in the kernel, because waking up for each costs more than moving it.
+//! Input is only taken when the receiver takes it, so what is held is bounded: [`COPY_BYTES`] in user memory or what
+//! fits a pipe. A bulk transfer is patient: its sender's packets are left to gather in the kernel, because waking up
+//! for each costs more than moving it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -82,7 +84,8 @@ impl Direction {
         self.ending |= ending;
     }
 
-    /// Something was read. If that did not fill the buffer it took all there was, but for an end that was announced; one that comes later is a new event.
+    /// Something was read. If that did not fill the buffer it took all there was, but for an end that was announced;
+    /// one that comes later is a new event.
     pub(super) fn note_read(&mut self, filled: bool) {
         self.readable = filled || self.ending;
     }
@@ -159,7 +162,8 @@ impl Direction {
         Ok(())
     }
 
-    /// Sends the first bytes to a receiver that may not be connected yet; whether it is. What it did not take is for [`Direction::send_rest`].
+    /// Sends the first bytes to a receiver that may not be connected yet; whether it is. What it did not take is for
+    /// [`Direction::send_rest`].
     pub(super) fn send_early(&mut self, to: BorrowedFd, first: &[u8]) -> Result<bool, Fault> {
         if first.is_empty() {
             return Ok(false);
@@ -180,7 +184,8 @@ impl Direction {
         self.ended = true;
     }
 
-    /// Moves what can be moved now. `last`: the opposite direction is done, and both sockets will be closed when this one is.
+    /// Moves what can be moved now. `last`: the opposite direction is done, and both sockets will be closed when this
+    /// one is.
     pub(super) fn pump(
         &mut self,
         from: BorrowedFd,

@@ -128,7 +128,8 @@ impl Router {
         }
     }
 
-    /// For a key that nobody is known to hold: one that has not rejected it. The last one left must hold it, if anybody does.
+    /// For a key that nobody is known to hold: one that has not rejected it. The last one left must hold it, if anybody
+    /// does.
     fn try_one(
         &mut self,
         choices: &Choices,
@@ -152,7 +153,8 @@ impl Router {
         self.hinted(&Choices { usable: left, ..*choices }, address, memory, now_s, Reason::Tried, true)
     }
 
-    /// The backend that the address used last, if the policy allows that hint and it is among the choices; else by load.
+    /// The backend that the address used last, if the policy allows that hint and it is among the choices; else by
+    /// load.
     fn hinted(
         &mut self,
         choices: &Choices,
@@ -199,8 +201,8 @@ impl Router {
         Some(slot)
     }
 
-    /// The one that got the fewest connections lately, so that what sessions upset is evened out; those that hold more than twice as many open
-    /// connections as the average are passed over, because they are slow.
+    /// The one that got the fewest connections lately, so that what sessions upset is evened out; those that hold more
+    /// than twice as many open connections as the average are passed over, because they are slow.
     fn by_load(&mut self, choices: &Choices) -> Option<u8> {
         let (sum, count) =
             choices.from(0).fold((0, 0), |(sum, count), slot| (sum + choices.active[usize::from(slot)], count + 1));
@@ -218,8 +220,8 @@ impl Router {
     }
 }
 
-/// Rendezvous hashing: the usable backend for which this is highest. When one goes or comes, only its own clients move; and every loop and every
-/// dispatcher decides alike.
+/// Rendezvous hashing: the usable backend for which this is highest. When one goes or comes, only its own clients move;
+/// and every loop and every dispatcher decides alike.
 fn affinity(address: IpAddr, targets: &[Target], slot: u8) -> u64 {
     let backend = targets.iter().find(|target| target.slot == slot).map(|target| target.backend.address);
     let mut hash = 0xcbf2_9ce4_8422_2325; // FNV-1a

@@ -28,7 +28,8 @@ use crate::sys;
 
 const WAKE: u64 = u64::MAX;
 
-/// Binds a listening socket as the loops want it: each loop has its own on the same address, among which the kernel distributes connections.
+/// Binds a listening socket as the loops want it: each loop has its own on the same address, among which the kernel
+/// distributes connections.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket =
         socket2::Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
@@ -73,7 +74,8 @@ pub struct Loop<'s> {
 }
 
 impl Loop<'_> {
-    /// The `number`th loop. Whatever becomes readable on `wake` makes it look at the phase and at new settings; the bytes are left there.
+    /// The `number`th loop. Whatever becomes readable on `wake` makes it look at the phase and at new settings; the
+    /// bytes are left there.
     ///
     /// # Errors
     /// The system gives no epoll instance.
@@ -109,7 +111,8 @@ impl Loop<'_> {
 
     /// Runs until [`Phase::Stop`], or until [`Phase::Drain`] and its last connection is closed.
     ///
-    /// The process must ignore SIGPIPE, as Rust's start does: splicing to a socket that was reset raises it, which no flag prevents.
+    /// The process must ignore SIGPIPE, as Rust's start does: splicing to a socket that was reset raises it, which no
+    /// flag prevents.
     ///
     /// # Errors
     /// The loop itself cannot go on; what goes wrong on a connection ends that one.

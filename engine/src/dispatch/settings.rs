@@ -17,7 +17,8 @@ pub enum Policy {
     Session,
     /// As `Session`; where nobody is known to hold the offered session, the one that this client address used last.
     SessionAddress,
-    /// For plain HTTP: the one that the object of the first request was sent to before, unless that is overloaded (see [`super::lard`]).
+    /// For plain HTTP: the one that the object of the first request was sent to before, unless that is overloaded (see
+    /// [`super::lard`]).
     Lard,
 }
 
@@ -56,7 +57,8 @@ pub struct Limits {
     pub connections: u32,
     /// Most open connections of one client address; 0: no limit. More are refused.
     pub connections_per_address: u32,
-    /// Most bytes of a ClientHello, or of a first request line, that are held; a longer one is forwarded without being understood.
+    /// Most bytes of a ClientHello, or of a first request line, that are held; a longer one is forwarded without being
+    /// understood.
     pub hello_bytes: usize,
     /// How long a client may take for it.
     pub hello_ns: u64,

@@ -117,8 +117,8 @@ impl Shared {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Puts new settings in force. Backends whose address stays keep what is known about them; those that are gone get no new connections, and
-    /// their open ones go on.
+    /// Puts new settings in force. Backends whose address stays keep what is known about them; those that are gone get
+    /// no new connections, and their open ones go on.
     ///
     /// # Errors
     /// The settings cannot be taken; the old ones stay in force.

@@ -1,11 +1,12 @@
 //! What all loops remember: which backends hold what, under a 64-bit tag.
 //!
-//! A fixed array of sets of entries, each a few atomics, so that nobody ever waits. An entry is written word by word; its first word is the tag mixed with
-//! all others, so that a reader who comes in between finds no entry instead of a wrong one. Two writers of one entry at the same time may lose what one of
-//! them learned, or the entry: it is learned again.
+//! A fixed array of sets of entries, each a few atomics, so that nobody ever waits. An entry is written word by word;
+//! its first word is the tag mixed with all others, so that a reader who comes in between finds no entry instead of a
+//! wrong one. Two writers of one entry at the same time may lose what one of them learned, or the entry: it is learned
+//! again.
 //!
-//! A full set gives up the entry that expires first among those that are not confirmed. Where all are confirmed, a new one is not stored: what has proved
-//! useful is not driven out by what nobody has met twice.
+//! A full set gives up the entry that expires first among those that are not confirmed. Where all are confirmed, a new
+//! one is not stored: what has proved useful is not driven out by what nobody has met twice.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

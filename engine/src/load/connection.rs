@@ -1,7 +1,9 @@
-//! One connection of the load engine: its socket, its TLS, the response it waits for and the bytes it could not send yet.
+//! One connection of the load engine: its socket, its TLS, the response it waits for and the bytes it could not send
+//! yet.
 //!
-//! Connections are closed in the normal way, never by a reset, because that would spare the server work. Whoever closes first keeps the
-//! port pair in TIME_WAIT: the server where the request said `Connection: close`, the client where a kept connection is given up.
+//! Connections are closed in the normal way, never by a reset, because that would spare the server work. Whoever closes
+//! first keeps the port pair in TIME_WAIT: the server where the request said `Connection: close`, the client where a
+//! kept connection is given up.
 
 use std::os::fd::OwnedFd;
 
@@ -181,8 +183,8 @@ impl Connection {
         }
     }
 
-    /// Sends what it can of `bytes`, behind what was kept before; keeps what it cannot send. Answers how much went out: nothing, and nothing
-    /// is kept, where it is broken.
+    /// Sends what it can of `bytes`, behind what was kept before; keeps what it cannot send. Answers how much went out:
+    /// nothing, and nothing is kept, where it is broken.
     pub fn send(&mut self, bytes: &[u8]) -> Result<usize, ErrorKind> {
         if self.broken.is_some() {
             return Ok(0);

@@ -11,8 +11,8 @@
 //! + SESSIONS_SHARED_MAX sessions                                     (only with `Resumption::Share`)
 //! ```
 //!
-//! and so does not depend on how many users the workload has: at most `Connections::total` of them are active at once, because a user
-//! only starts when a connection is free for it. `engine/tests/memory.rs` measures it with 10,000 users.
+//! and so does not depend on how many users the workload has: at most `Connections::total` of them are active at once,
+//! because a user only starts when a connection is free for it. `engine/tests/memory.rs` measures it with 10,000 users.
 
 /// The one receive buffer of a loop. Sixteen full TLS records: a large object costs one system call for each 256 KiB.
 pub const RECEIVE_BUFFER_BYTES: usize = 256 * 1024;
@@ -23,8 +23,8 @@ pub const SEND_CHUNK_BYTES: usize = 64 * 1024;
 /// Bound on the state of one open connection, checked when it is compiled.
 pub const CONNECTION_STATE_BYTES_MAX: usize = 2 * 1024;
 
-/// Bound on what one open connection holds besides its sessions: its state, a TLS record or handshake flight that has arrived in part (below
-/// 64 KiB in the lean client), and unsent bytes.
+/// Bound on what one open connection holds besides its sessions: its state, a TLS record or handshake flight that has
+/// arrived in part (below 64 KiB in the lean client), and unsent bytes.
 pub const CONNECTION_BYTES_MAX: usize = CONNECTION_STATE_BYTES_MAX + 64 * 1024 + 2 * SEND_CHUNK_BYTES;
 
 /// Events taken from the system at once.
@@ -33,8 +33,9 @@ pub const EVENTS_MAX: usize = 1024;
 /// Reads of one connection before others get their turn, each of up to [`RECEIVE_BUFFER_BYTES`].
 pub const READS_PER_EVENT_MAX: usize = 4;
 
-/// TLS sessions a user keeps; the oldest unused goes first. Servers issue two tickets for a full handshake and one for a resumed one unless
-/// told otherwise (`SSL_CTX_set_num_tickets`): eight not used yet, one for each connection of a wide page, and two that were.
+/// TLS sessions a user keeps; the oldest unused goes first. Servers issue two tickets for a full handshake and one for
+/// a resumed one unless told otherwise (`SSL_CTX_set_num_tickets`): eight not used yet, one for each connection of a
+/// wide page, and two that were.
 pub const SESSIONS_PER_USER_MAX: usize = 10;
 
 /// TLS sessions kept for all users together under `Resumption::Share`.
@@ -49,8 +50,8 @@ pub const NEGOTIATED_MAX: usize = 64;
 /// Failures one after another, without a single hit between them, after which a run gives up.
 pub const FAILURES_IN_A_ROW_MAX: u64 = 1000;
 
-/// Failures for want of ports, descriptors or memory one after another until a run gives up. Each costs [`RESOURCE_PAUSE_NS`]: three
-/// seconds in which not one request succeeded.
+/// Failures for want of ports, descriptors or memory one after another until a run gives up. Each costs
+/// [`RESOURCE_PAUSE_NS`]: three seconds in which not one request succeeded.
 pub const RESOURCE_FAILURES_IN_A_ROW_MAX: u64 = 300;
 
 /// So many ends of requests and connections are looked at together for a storm of errors…
@@ -59,11 +60,12 @@ pub const STORM_WINDOW_ENDS: u32 = 1000;
 /// … which it is when so many of them failed.
 pub const STORM_FAILURES_PER_WINDOW: u32 = 900;
 
-/// How many time-outs may pass without a byte from the server, on any connection, until a run gives up: a server that hangs would
-/// otherwise cost a time-out for each of its users.
+/// How many time-outs may pass without a byte from the server, on any connection, until a run gives up: a server that
+/// hangs would otherwise cost a time-out for each of its users.
 pub const SILENT_TIMEOUTS_MAX: u64 = 2;
 
-/// How long no connection is opened after the system refused one for want of ports, descriptors or memory, in nanoseconds.
+/// How long no connection is opened after the system refused one for want of ports, descriptors or memory, in
+/// nanoseconds.
 pub const RESOURCE_PAUSE_NS: u64 = 10_000_000;
 
 /// How long a server that announced to close may take for it before the client closes, in nanoseconds.

@@ -1,7 +1,7 @@
 //! The load engine: users with own TLS sessions fetch pages of objects over a few connections each.
 //!
-//! [`run`] carries out a [`Plan`] on the calling thread and answers an [`Outcome`]. What is decided (`users`, `sessions`) knows neither
-//! sockets nor clocks; `run` and `connection` carry it out.
+//! [`run`] carries out a [`Plan`] on the calling thread and answers an [`Outcome`]. What is decided (`users`,
+//! `sessions`) knows neither sockets nor clocks; `run` and `connection` carry it out.
 
 mod connection;
 pub mod limits;

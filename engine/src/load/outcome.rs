@@ -19,8 +19,8 @@ pub enum Phase {
     FirstByte,
     /// Request sent until its response is complete.
     WholeResponse,
-    /// Open loop only: intended send time until the response is complete, and so including the wait for a free user, connecting and the
-    /// handshake.
+    /// Open loop only: intended send time until the response is complete, and so including the wait for a free user,
+    /// connecting and the handshake.
     ScheduledResponse,
 }
 
@@ -61,7 +61,8 @@ pub enum ErrorKind {
     Closed,
     /// TCP was not connected within the time-out.
     ConnectTimeout,
-    /// TCP was connected, but the TLS handshake made no progress within the time-out, or was not complete within its own.
+    /// TCP was connected, but the TLS handshake made no progress within the time-out, or was not complete within its
+    /// own.
     HandshakeTimeout,
     /// A request was sent, but its response made no progress within the time-out.
     Timeout,
@@ -171,7 +172,8 @@ pub struct Handshakes {
 /// How the window of a replayed trace was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowUse {
-    /// The distance that was allowed: that from the oldest request that was not served to the newest presented was less.
+    /// The distance that was allowed: that from the oldest request that was not served to the newest presented was
+    /// less.
     pub limit: u64,
     /// The largest distance that occurred.
     pub largest_distance: u64,
@@ -204,8 +206,8 @@ pub struct Outcome {
     pub tls_faults: BTreeMap<String, u64>,
     /// Negotiated `version suite group` texts, with counts of handshakes.
     pub negotiated: BTreeMap<String, u64>,
-    /// The run ended early because next to nothing succeeded any more (`storm`, `limits::SILENT_TIMEOUTS_MAX`): the server is gone,
-    /// hangs, or never was there.
+    /// The run ended early because next to nothing succeeded any more (`storm`, `limits::SILENT_TIMEOUTS_MAX`): the
+    /// server is gone, hangs, or never was there.
     pub gave_up: bool,
     /// Open loop: requests that were due before the end, but that no user was free for. They are in no histogram.
     pub unserved: u64,
@@ -215,7 +217,8 @@ pub struct Outcome {
     pub stopped: bool,
     /// Redirects followed.
     pub redirects_followed: u64,
-    /// Redirects that came when the run ended and nothing was begun any more: their requests are neither hits nor errors.
+    /// Redirects that came when the run ended and nothing was begun any more: their requests are neither hits nor
+    /// errors.
     pub redirects_unfinished: u64,
     /// How the window was used, if the plan had one.
     pub window: Option<WindowUse>,

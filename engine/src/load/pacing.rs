@@ -1,6 +1,7 @@
-//! When requests are meant to be sent: the schedule of an open loop. Pure: it is told the time, and does not depend on how the server
-//! does. A server that stalls therefore meets all requests that fell due in the meantime, and their latency counts from when they were
-//! meant to be sent (no coordinated omission: Tene, "How NOT to measure latency"; wrk2).
+//! When requests are meant to be sent: the schedule of an open loop. Pure: it is told the time, and does not depend on
+//! how the server does. A server that stalls therefore meets all requests that fell due in the meantime, and their
+//! latency counts from when they were meant to be sent (no coordinated omission: Tene, "How NOT to measure latency";
+//! wrk2).
 
 use super::plan::{Arrivals, Rate};
 

@@ -43,7 +43,8 @@ pub struct Request {
     pub page_end: bool,
     /// All of the user's connections are closed after the page that this request ends (only with `page_end`).
     pub close_after: bool,
-    /// Before this request (the first of a page) the user forgets its TLS sessions and closes its connections: a new browser session.
+    /// Before this request (the first of a page) the user forgets its TLS sessions and closes its connections: a new
+    /// browser session.
     pub forget_session: bool,
 }
 
@@ -63,10 +64,11 @@ pub struct Workload {
     pub requests: Vec<Request>,
     /// The users, in order of first appearance.
     pub users: Vec<User>,
-    /// The place of each request in the trace that the workload was made of, all different and ascending within a user; empty if the
-    /// workload is no trace.
+    /// The place of each request in the trace that the workload was made of, all different and ascending within a
+    /// user; empty if the workload is no trace.
     pub order: Vec<u32>,
-    /// When each request was made in that trace, in milliseconds after its first, ascending within a user; empty if that is not known.
+    /// When each request was made in that trace, in milliseconds after its first, ascending within a user; empty if
+    /// that is not known.
     pub at_ms: Vec<u64>,
 }
 
@@ -77,19 +79,22 @@ pub struct Connections {
     pub total: u32,
     /// Most connections one user has open at once (browsers of the papers: 4).
     pub per_user: u32,
-    /// A user's further connections wait until the first handshake of the page is complete (and so can resume its session).
+    /// A user's further connections wait until the first handshake of the page is complete (and so can resume its
+    /// session).
     pub first_alone: bool,
-    /// Close a connection after this many requests; `None`: as long as the page or the user lasts. `Some(1)` sends `Connection: close`.
+    /// Close a connection after this many requests; `None`: as long as the page or the user lasts. `Some(1)` sends
+    /// `Connection: close`.
     pub requests_each: Option<u32>,
     /// How long one connection may go without progress before it counts as timed out, and how long what is in flight
     /// at the end of a timed run may go on, in nanoseconds.
     pub timeout_ns: u64,
-    /// Fixed pause before each wait for events, in nanoseconds, so that events arrive in batches as in a busy client (xtask bench-client). 0: none.
+    /// Fixed pause before each wait for events, in nanoseconds, so that events arrive in batches as in a busy client
+    /// (xtask bench-client). 0: none.
     pub batch_ns: u64,
 }
 
-/// How long each phase of a connection may take, in nanoseconds, beside [`Connections::timeout_ns`], which is without any progress.
-/// `None`: no limit of its own.
+/// How long each phase of a connection may take, in nanoseconds, beside [`Connections::timeout_ns`], which is without
+/// any progress. `None`: no limit of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timeouts {
     /// `connect` called until the first bytes leave.
@@ -119,8 +124,9 @@ pub enum Resumption {
     /// This share of connections, by the running-counter rule of Coarfa et al.'s client: reuse if and only if
     /// reused < share · connections so far. 0 to 1.
     Share(f64),
-    /// The same rule and share for each client by itself: it offers sessions of its own only. A client is a place among the active users;
-    /// it outlives the users of the workload that it plays one after the other, and so do its sessions.
+    /// The same rule and share for each client by itself: it offers sessions of its own only. A client is a place among
+    /// the active users; it outlives the users of the workload that it plays one after the other, and so do its
+    /// sessions.
     ShareOfEach(f64),
 }
 
@@ -151,12 +157,13 @@ pub enum Pacing {
     Closed,
     /// When the schedule says so, by a user that is free; latency then counts from the schedule too.
     Open(Rate),
-    /// When it began in the workload's trace, so many times as fast; latency then counts from that too. Every user makes its requests once.
+    /// When it began in the workload's trace, so many times as fast; latency then counts from that too. Every user
+    /// makes its requests once.
     Recorded(f64),
 }
 
-/// How long a user's TLS session lasts (Mraz et al. 2002, section 1 and Figure 2). When it is up, the user closes its connections and begins
-/// with a full handshake.
+/// How long a user's TLS session lasts (Mraz et al. 2002, section 1 and Figure 2). When it is up, the user closes its
+/// connections and begins with a full handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionLimits {
     /// From its first connection, in nanoseconds.
@@ -220,8 +227,9 @@ pub struct Plan {
     pub pacing: Pacing,
     /// When the run ends.
     pub until: Until,
-    /// How far requests may get ahead of each other in the order of the workload's trace: the newest presented is less than so many places
-    /// from the oldest unserved (Coarfa et al. 2006 section 2.2.2). `None`: users know nothing of each other.
+    /// How far requests may get ahead of each other in the order of the workload's trace: the newest presented is less
+    /// than so many places from the oldest unserved (Coarfa et al. 2006 section 2.2.2). `None`: users know nothing
+    /// of each other.
     pub window: Option<u32>,
     /// Which redirects are followed; `None`: none, they are answers like others.
     pub redirects: Option<Redirects>,

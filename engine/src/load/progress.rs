@@ -1,7 +1,8 @@
 //! What a run under way tells a display in another thread.
 //!
-//! The display asks, the loop answers in its next turn, at most `limits::WAIT_NS_MAX` later. Unasked, the loop reads one flag in each turn and
-//! computes nothing. The answer goes through a channel with room for one, allocated before the run: the loop neither waits nor allocates for it.
+//! The display asks, the loop answers in its next turn, at most `limits::WAIT_NS_MAX` later. Unasked, the loop reads
+//! one flag in each turn and computes nothing. The answer goes through a channel with room for one, allocated before
+//! the run: the loop neither waits nor allocates for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +38,8 @@ pub struct Snapshot {
     pub slice: Option<Slice>,
     /// What most handshakes negotiated, if there were any.
     pub negotiated: Option<(Version, Suite, Option<Group>)>,
-    /// Latencies since the last snapshot, in the order of [`Phase::ALL`]; without content unless the display wanted them ([`watch`]).
+    /// Latencies since the last snapshot, in the order of [`Phase::ALL`]; without content unless the display wanted
+    /// them ([`watch`]).
     pub recent: [Recent; Phase::ALL.len()],
 }
 
@@ -67,8 +69,8 @@ pub struct Watched {
     latencies: bool,
 }
 
-/// The two ends between a display and a run. `latencies`: the display wants [`Snapshot::recent`], for which the run records each latency a
-/// second time.
+/// The two ends between a display and a run. `latencies`: the display wants [`Snapshot::recent`], for which the run
+/// records each latency a second time.
 pub fn watch(latencies: bool) -> (Watcher, Watched) {
     let (sender, receiver) = sync_channel(1);
     let asked = Arc::new(AtomicBool::new(false));

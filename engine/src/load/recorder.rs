@@ -45,7 +45,8 @@ impl Recorder {
             // Three significant digits and these bounds are valid: this cannot fail, whatever the run.
             let mut histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
                 .expect("bounds and precision of the histograms are valid");
-            // Writes every page of it, so that neither page faults nor memory come up during the run, when a latency has a new magnitude.
+            // Writes every page of it, so that neither page faults nor memory come up during the run, when a latency
+            // has a new magnitude.
             histogram.reset();
             histogram
         };

@@ -44,7 +44,8 @@ pub struct Asked<'a> {
 }
 
 impl Redirects {
-    /// What to do about a response: `None`, it is an ordinary answer; a hop to follow; or the kind of error that it counts as.
+    /// What to do about a response: `None`, it is an ordinary answer; a hop to follow; or the kind of error that it
+    /// counts as.
     pub fn next(&self, status: u16, location: Option<&[u8]>, asked: Asked) -> Option<Result<Hop, ErrorKind>> {
         let location = location.filter(|_| is_redirect(status))?;
         let Some(reference) = Reference::parse(location) else {
@@ -81,7 +82,8 @@ impl Redirects {
     }
 }
 
-/// 303 asks for a GET, and 301 and 302 turn a POST into one, as browsers do (RFC 9110 sections 15.4.2 to 15.4.4). HEAD stays what it is.
+/// 303 asks for a GET, and 301 and 302 turn a POST into one, as browsers do (RFC 9110 sections 15.4.2 to 15.4.4). HEAD
+/// stays what it is.
 fn becomes_get(status: u16, method: &str) -> bool {
     match status {
         303 => !matches!(method, "GET" | "HEAD"),

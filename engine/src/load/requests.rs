@@ -52,8 +52,8 @@ impl Requests {
         Some(Requests { bytes, objects })
     }
 
-    /// Appends the head of a request for `object` to `out`. `last`: the connection closes after the response. `number`: the place in the
-    /// trace that it carries.
+    /// Appends the head of a request for `object` to `out`. `last`: the connection closes after the response. `number`:
+    /// the place in the trace that it carries.
     pub fn write(&self, object: u32, last: bool, number: Option<u32>, out: &mut Vec<u8>) -> Written {
         let prepared = self.objects[object as usize];
         out.extend_from_slice(&self.bytes[prepared.from as usize..prepared.to as usize]);

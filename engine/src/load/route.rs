@@ -36,8 +36,9 @@ impl Route {
         self.unix_path.is_some() || address.ip().is_loopback()
     }
 
-    /// A socket that begins to connect; `turn` chooses among the sources. With `joined`, acknowledgements wait for data to travel with, that of the
-    /// TCP handshake for the first: for clients that speak first. Fails with the kind of error that the run counts.
+    /// A socket that begins to connect; `turn` chooses among the sources. With `joined`, acknowledgements wait for data
+    /// to travel with, that of the TCP handshake for the first: for clients that speak first. Fails with the kind
+    /// of error that the run counts.
     pub fn connect(&self, address: &SocketAddr, turn: u64, joined: bool) -> Result<OwnedFd, ErrorKind> {
         match &self.unix_path {
             Some(path) => connect_unix(path),
@@ -53,7 +54,8 @@ impl Route {
         let socket = socket(family)?;
         if !self.sources.is_empty() {
             let source = self.sources[(turn % self.sources.len() as u64) as usize];
-            // Without this `bind` would take the port from all of the source's connections, not only from those to this server.
+            // Without this `bind` would take the port from all of the source's connections, not only from those to this
+            // server.
             sys::bind_address_no_port(&socket).map_err(|_| ErrorKind::Ports)?;
             rustix::net::bind(&socket, &SocketAddr::new(source, 0)).map_err(kind_of)?;
         }

@@ -1,8 +1,9 @@
 //! The loop of the load engine: carries out what the policy in `users` decides, over sockets.
 //!
-//! One thread, one receive buffer, one `recv` per readable event, one `send` per flight (a client Finished and the first request leave
-//! together), one registration per connection. On loopback a connection is established when `connect` returns, so that the first flight
-//! is sent without waiting for an event. `events` tells the policy what happened, `actions` does what it wants done.
+//! One thread, one receive buffer, one `recv` per readable event, one `send` per flight (a client Finished and the
+//! first request leave together), one registration per connection. On loopback a connection is established when
+//! `connect` returns, so that the first flight is sent without waiting for an event. `events` tells the policy what
+//! happened, `actions` does what it wants done.
 
 mod actions;
 mod ending;
@@ -84,8 +85,8 @@ impl Entropy for SystemEntropy {
     }
 }
 
-/// A place in the table of connections. Its number distinguishes those that had the place one after the other: an event may be for a
-/// connection that was closed in the same turn.
+/// A place in the table of connections. Its number distinguishes those that had the place one after the other: an event
+/// may be for a connection that was closed in the same turn.
 #[derive(Default)]
 struct Place {
     number: u32,
@@ -293,7 +294,8 @@ impl<'p> Run<'p> {
         self.carry_out();
     }
 
-    /// Time-outs are found by looking at all connections now and then: cheaper than a timer for each request, and exact to an eighth.
+    /// Time-outs are found by looking at all connections now and then: cheaper than a timer for each request, and exact
+    /// to an eighth.
     fn scan_interval_ns(&self) -> u64 {
         let shortest_ns = self.plan.timeouts.iter().chain([self.plan.connections.timeout_ns]).min().unwrap_or(u64::MAX);
         (shortest_ns / 8).clamp(1_000_000, 250_000_000)

@@ -1,4 +1,5 @@
-//! TLS sessions: who holds which, and when a connection uses one. Works on any session type, so that it is tested without TLS.
+//! TLS sessions: who holds which, and when a connection uses one. Works on any session type, so that it is tested
+//! without TLS.
 
 use std::collections::VecDeque;
 
@@ -26,7 +27,8 @@ enum Rule<S> {
     Never,
     /// Each user's own.
     Always(Vec<Stock<S>>),
-    /// One stock for all: the share is a property of the whole run, and would be missed if every user began without a session.
+    /// One stock for all: the share is a property of the whole run, and would be missed if every user began without a
+    /// session.
     Share {
         counter: ReuseCounter,
         stock: Stock<S>,
@@ -130,7 +132,8 @@ impl<S: Clone> Sessions<S> {
         }
     }
 
-    /// The user begins a new browser session, or is done. Where a share is asked for, what there is stays: the share alone decides.
+    /// The user begins a new browser session, or is done. Where a share is asked for, what there is stays: the share
+    /// alone decides.
     pub fn forget(&mut self, user: ActiveId) {
         if let Rule::Always(stocks) = &mut self.rule
             && let Some(stock) = stocks.get_mut(user as usize)
@@ -160,13 +163,15 @@ impl<S: Clone> Sessions<S> {
         }
     }
 
-    /// Whether a share is asked for that the run's first connections would miss if they all opened before the first session arrived.
+    /// Whether a share is asked for that the run's first connections would miss if they all opened before the first
+    /// session arrived.
     pub fn want_first_alone(&self) -> bool {
         matches!(&self.rule, Rule::Share { counter, .. } if counter.share > 0.0)
     }
 }
 
-/// The running-counter rule: reuse if and only if reused < share · connections so far. At one half: new, reused, new, reused.
+/// The running-counter rule: reuse if and only if reused < share · connections so far. At one half: new, reused, new,
+/// reused.
 #[derive(Clone, Copy, Debug)]
 struct ReuseCounter {
     share: f64,
@@ -183,7 +188,8 @@ impl ReuseCounter {
         (self.reused as f64) < self.share * self.connections as f64
     }
 
-    /// Counts a connection. One that was to reuse but had no session counts as new, so that a later one makes up for it.
+    /// Counts a connection. One that was to reuse but had no session counts as new, so that a later one makes up for
+    /// it.
     fn count(&mut self, reused: bool) {
         self.connections += 1;
         self.reused += u64::from(reused);
@@ -195,8 +201,9 @@ impl ReuseCounter {
     }
 }
 
-/// Sessions in the order of their arrival. Each is used once if there are enough (RFC 9846 appendix C.4 asks that of clients, and some
-/// servers insist on it); when they run out, the newest used one is offered again, which most servers accept.
+/// Sessions in the order of their arrival. Each is used once if there are enough (RFC 9846 appendix C.4 asks that of
+/// clients, and some servers insist on it); when they run out, the newest used one is offered again, which most servers
+/// accept.
 #[derive(Debug)]
 struct Stock<S> {
     fresh: VecDeque<S>,
@@ -351,8 +358,8 @@ mod tests {
         assert!(!sessions.holds(1));
     }
 
-    /// Two clients, one of which connects three times as often: each resumes one half of its own connections, with its own sessions,
-    /// also across the users that it plays.
+    /// Two clients, one of which connects three times as often: each resumes one half of its own connections, with its
+    /// own sessions, also across the users that it plays.
     #[test]
     fn each_client_has_its_own_share_and_sessions() {
         let mut sessions = Sessions::new(Resumption::ShareOfEach(0.5));

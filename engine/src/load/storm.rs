@@ -1,4 +1,5 @@
-//! When failures are so many that going on only does harm: the rule by which a run gives up. Knows neither sockets nor clocks.
+//! When failures are so many that going on only does harm: the rule by which a run gives up. Knows neither sockets nor
+//! clocks.
 
 use super::limits::{
     FAILURES_IN_A_ROW_MAX, RESOURCE_FAILURES_IN_A_ROW_MAX, STORM_FAILURES_PER_WINDOW, STORM_WINDOW_ENDS,

@@ -1,13 +1,14 @@
 //! Which user requests what over which connection, and when: the policy of the load engine, without sockets or clocks.
 //!
-//! It is told what happened to connections and answers with [`Action`]s. A user works through its pages in order; the requests of a page
-//! go to its connections as they become free; a new connection is opened while there are more requests than connections that could take
-//! them. A new user starts only when there is room for all the connections that its widest page can use. So how many connections a
-//! page gets does not depend on how fast the server is: two servers given the same users make the same handshakes, which comparing
-//! their costs needs. Where a single user could use more connections than the run has, it waits in a queue for its next one.
+//! It is told what happened to connections and answers with [`Action`]s. A user works through its pages in order; the
+//! requests of a page go to its connections as they become free; a new connection is opened while there are more
+//! requests than connections that could take them. A new user starts only when there is room for all the connections
+//! that its widest page can use. So how many connections a page gets does not depend on how fast the server is: two
+//! servers given the same users make the same handshakes, which comparing their costs needs. Where a single user could
+//! use more connections than the run has, it waits in a queue for its next one.
 //!
-//! `admission` says who begins, `pages` what a user does next, `connections` what becomes of a connection. A replayed trace has an order beyond its users (`follow`): requests wait
-//! until they are in a window of it.
+//! `admission` says who begins, `pages` what a user does next, `connections` what becomes of a connection. A replayed
+//! trace has an order beyond its users (`follow`): requests wait until they are in a window of it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -57,7 +58,8 @@ pub enum Action {
         /// No further request will follow on the connection: say so to the server.
         last: bool,
     },
-    /// Close this connection, and say [`Users::closed`] when it is. `server_first`: the server was told, or told, that it closes; wait for that.
+    /// Close this connection, and say [`Users::closed`] when it is. `server_first`: the server was told, or told, that
+    /// it closes; wait for that.
     Close {
         /// The connection; no response is outstanding on it.
         connection: ConnectionId,
@@ -76,7 +78,8 @@ pub enum Action {
 pub enum Loss {
     /// Its request failed with it; if it had none yet, the user's next request did.
     Failed,
-    /// The server closed a kept connection before it saw the request: the request is made again (RFC 9112 section 9.3.1).
+    /// The server closed a kept connection before it saw the request: the request is made again (RFC 9112 section
+    /// 9.3.1).
     Stale,
     /// The system had no means for it: nothing is used up, and nothing opened until [`Users::resume_opening`].
     NoResources,
@@ -197,7 +200,8 @@ pub struct Users<'w> {
 }
 
 impl<'w> Users<'w> {
-    /// The users `range` of a workload, once or over and over. `alone`: until [`Users::end_of_alone`] a single connection is open.
+    /// The users `range` of a workload, once or over and over. `alone`: until [`Users::end_of_alone`] a single
+    /// connection is open.
     pub fn new(
         workload: &'w Workload,
         range: Range<u32>,
@@ -261,8 +265,8 @@ impl<'w> Users<'w> {
         self.actions.pop_front()
     }
 
-    /// The request that the connection was just handed, ahead of what else is to be done: it goes out with what the connection is
-    /// about to send.
+    /// The request that the connection was just handed, ahead of what else is to be done: it goes out with what the
+    /// connection is about to send.
     pub fn take_send(&mut self, id: ConnectionId) -> Option<(u32, bool)> {
         let is_its = |action: &Action| matches!(action, Action::Send { connection, .. } if *connection == id);
         let at = self.actions.iter().rposition(is_its)?;
@@ -288,7 +292,8 @@ impl<'w> Users<'w> {
         self.active == 0 && self.actions.is_empty() && !self.users_left()
     }
 
-    /// From now on nothing new is begun; what is under way completes. A connection that is just opening still makes one request.
+    /// From now on nothing new is begun; what is under way completes. A connection that is just opening still makes one
+    /// request.
     pub fn drain(&mut self) {
         if std::mem::replace(&mut self.draining, true) {
             return;

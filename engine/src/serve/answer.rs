@@ -173,8 +173,8 @@ fn matches_tag(list: &[u8], etag: &[u8]) -> bool {
     })
 }
 
-/// `bytes=a-b`, `bytes=a-`, `bytes=-n` (RFC 9110 section 14.1.2). `None`: ignore the header (another unit, several ranges, nonsense);
-/// empty: well-formed, but outside the object.
+/// `bytes=a-b`, `bytes=a-`, `bytes=-n` (RFC 9110 section 14.1.2). `None`: ignore the header (another unit, several
+/// ranges, nonsense); empty: well-formed, but outside the object.
 fn single_range(value: &[u8], bytes: u64) -> Option<Range<u64>> {
     let range = value.strip_prefix(b"bytes=")?.trim_ascii();
     let dash = range.iter().position(|&byte| byte == b'-')?;

@@ -7,7 +7,8 @@ const DAYS: [&[u8; 3]; 7] = [b"Thu", b"Fri", b"Sat", b"Sun", b"Mon", b"Tue", b"W
 const MONTHS: [&[u8; 3]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
-/// The date of this many seconds since 1970, up to the year 9999; earlier and later ones are moved to the nearest that can be written.
+/// The date of this many seconds since 1970, up to the year 9999; earlier and later ones are moved to the nearest that
+/// can be written.
 pub fn http_date(unix_s: i64) -> HttpDate {
     let unix_s = unix_s.clamp(0, 253_402_300_799) as u64;
     let (days, seconds) = (unix_s / 86_400, unix_s % 86_400);
@@ -29,7 +30,8 @@ fn two_digits(out: &mut [u8], value: u64) {
     out[1] = b'0' + (value % 10) as u8;
 }
 
-/// Year, month and day of a day number since 1970, by counting in years that begin in March, so that leap days come last.
+/// Year, month and day of a day number since 1970, by counting in years that begin in March, so that leap days come
+/// last.
 fn civil(days: u64) -> (u64, u64, u64) {
     // 1970-01-01 is day 719,468 since 0000-03-01.
     let days = days + 719_468;

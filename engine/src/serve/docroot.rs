@@ -68,7 +68,8 @@ impl Docroot {
         Ok(docroot)
     }
 
-    /// The object at a request target: the query is cut off, `%xx` is decoded, a trailing slash stands for `index.html`.
+    /// The object at a request target: the query is cut off, `%xx` is decoded, a trailing slash stands for
+    /// `index.html`.
     ///
     /// `scratch` is used for paths that must be rewritten, so that the usual ones cost no copy.
     pub fn find(&self, target: &[u8], scratch: &mut Vec<u8>) -> Option<&Object> {
@@ -163,7 +164,8 @@ impl Docroot {
     }
 }
 
-/// The path of a request target: without query, and without scheme and host of the absolute form (RFC 9112 section 3.2.2).
+/// The path of a request target: without query, and without scheme and host of the absolute form (RFC 9112 section
+/// 3.2.2).
 fn path_of(target: &[u8]) -> &[u8] {
     let target = match target {
         [b'/', ..] => target,

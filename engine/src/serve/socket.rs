@@ -6,8 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// A connected socket, watched edge-triggered.
 ///
-/// A read that fills less than it was given has emptied the socket (epoll(7)), so the next one is answered `WouldBlock` without asking the
-/// kernel until an event says otherwise. That saves one system call per request on each kept-alive connection.
+/// A read that fills less than it was given has emptied the socket (epoll(7)), so the next one is answered `WouldBlock`
+/// without asking the kernel until an event says otherwise. That saves one system call per request on each kept-alive
+/// connection.
 #[derive(Debug)]
 pub struct Socket {
     stream: TcpStream,

@@ -1,5 +1,5 @@
-//! TLS settings of a listener, made into an OpenSSL context through the safe API of the `openssl` crate, which is linked dynamically so
-//! that the providers of `OPENSSL_CONF` apply.
+//! TLS settings of a listener, made into an OpenSSL context through the safe API of the `openssl` crate, which is
+//! linked dynamically so that the providers of `OPENSSL_CONF` apply.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,8 @@ pub struct TlsSettings {
     pub session_cache: bool,
     /// Accept encrypt-then-MAC (RFC 7366).
     pub encrypt_then_mac: bool,
-    /// Take early data (TLS 1.3, RFC 9846 section 2.3), and so often as they come: tickets stay stateless and reusable, as nginx has it.
+    /// Take early data (TLS 1.3, RFC 9846 section 2.3), and so often as they come: tickets stay stateless and
+    /// reusable, as nginx has it.
     pub early_data: bool,
 }
 

@@ -16,7 +16,8 @@ pub enum Transport {
     Tls {
         /// The connection in OpenSSL.
         stream: SslStream<Socket>,
-        /// Early data may come or are coming: OpenSSL has calls of their own for what is read and written before their end.
+        /// Early data may come or are coming: OpenSSL has calls of their own for what is read and written before their
+        /// end.
         early: bool,
     },
 }
@@ -76,8 +77,8 @@ impl Transport {
         }
     }
 
-    /// Ends early data, of which the rest is dropped into `scratch`, and completes the handshake: `Moved(0)`. A server that closed
-    /// before would destroy its answer by a reset, since the client still has its Finished to send.
+    /// Ends early data, of which the rest is dropped into `scratch`, and completes the handshake: `Moved(0)`. A server
+    /// that closed before would destroy its answer by a reset, since the client still has its Finished to send.
     pub fn complete(&mut self, scratch: &mut [u8]) -> Attempt {
         while let Transport::Tls { stream, early: early @ true } = self {
             match stream.read_early_data(scratch) {
@@ -110,8 +111,8 @@ impl Transport {
         }
     }
 
-    /// Writes `head` and then `body`, or the beginning of them. An encrypted piece must come again just so until it has gone, and
-    /// `scratch` is where both are joined for one record.
+    /// Writes `head` and then `body`, or the beginning of them. An encrypted piece must come again just so until it has
+    /// gone, and `scratch` is where both are joined for one record.
     pub fn write(&mut self, head: &[u8], body: &[u8], scratch: &mut [u8; RECORD_BYTES]) -> Attempt {
         match self {
             Transport::Plain(socket) if body.is_empty() => plain_attempt(socket.write(head), true),

@@ -33,7 +33,8 @@ pub struct Listener {
     pub tls: Option<SslContext>,
 }
 
-/// Binds a listening socket as the workers want it. `shared`: several sockets may bind this address (SO_REUSEPORT), one for each worker.
+/// Binds a listening socket as the workers want it. `shared`: several sockets may bind this address (SO_REUSEPORT), one
+/// for each worker.
 pub fn bind(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     let socket =
         socket2::Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
@@ -50,7 +51,8 @@ pub fn bind(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
 
 /// Serves `docroot` on `listeners` until `stop` becomes readable or is hung up.
 ///
-/// Fails only when the loop itself cannot go on (no memory or descriptors for epoll); what goes wrong on a connection ends that one.
+/// Fails only when the loop itself cannot go on (no memory or descriptors for epoll); what goes wrong on a connection
+/// ends that one.
 pub fn run(
     listeners: &[Listener],
     docroot: &Arc<Docroot>,

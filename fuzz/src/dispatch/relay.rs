@@ -1,4 +1,5 @@
-//! The loop itself, over sockets: whatever both sides send, in whatever pieces and however they end, arrives as it was sent.
+//! The loop itself, over sockets: whatever both sides send, in whatever pieces and however they end, arrives as it was
+//! sent.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,5 @@
-//! Decisions and what is learned, without sockets: arbitrary bytes of clients and servers, in arbitrary pieces, over time.
+//! Decisions and what is learned, without sockets: arbitrary bytes of clients and servers, in arbitrary pieces, over
+//! time.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::Ordering::Relaxed;
@@ -119,7 +120,8 @@ impl Site {
             match follows {
                 Follows::Hello(reader) => match reader.read(piece) {
                     Ok(None) => {}
-                    // What is behind the hello is forwarded without being looked at, so that it must not matter in which piece it comes.
+                    // What is behind the hello is forwarded without being looked at, so that it must not matter in
+                    // which piece it comes.
                     Ok(Some(keys)) => {
                         *follows = self.route(Student::new(self.memory.offer(&keys)), story);
                         return;

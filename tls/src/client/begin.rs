@@ -21,7 +21,8 @@ pub(super) struct Early {
 /// Most early data of a connection: they are held until the server has taken them.
 const EARLY_DATA_MAX: usize = 16 * 1024;
 
-/// Appends the first flight that the configuration's stages ask for. Answers the state, what was offered, and room for early data.
+/// Appends the first flight that the configuration's stages ask for. Answers the state, what was offered, and room for
+/// early data.
 pub(super) fn begin(
     config: &Arc<Config>,
     session: Option<Session>,

@@ -61,8 +61,9 @@ impl Client {
         summary.bytes_out = summary.bytes_out.saturating_add(bytes_out as u32);
     }
 
-    /// Whether the input, which is not empty, goes on with data in plain. In front of the first of them TLS 1.3 has tickets, whose records begin in
-    /// another way than HTTP does (docs/NOOP.md, "marshalling"). One byte tells: of more, a part may have come.
+    /// Whether the input, which is not empty, goes on with data in plain. In front of the first of them TLS 1.3 has
+    /// tickets, whose records begin in another way than HTTP does (docs/NOOP.md, "marshalling"). One byte tells: of
+    /// more, a part may have come.
     fn is_plain_from(&self, input: &[u8]) -> bool {
         match self.state {
             State::Plain => true,
@@ -265,8 +266,8 @@ impl Client {
 
 /// Whether a record of this type is protected, given that there are keys to open it with.
 ///
-/// In TLS 1.3 the types tell: application_data is, change_cipher_spec is not, and a server that could not establish the keys sends its
-/// alert in plain text. In TLS 1.2 everything after change_cipher_spec is.
+/// In TLS 1.3 the types tell: application_data is, change_cipher_spec is not, and a server that could not establish the
+/// keys sends its alert in plain text. In TLS 1.2 everything after change_cipher_spec is.
 fn is_protected(state: &State, content_type: u8) -> Result<bool, Error> {
     match (state, content_type) {
         (State::Tls12(_) | State::Open12 { .. } | State::Minimal(Version::Tls12), _) => Ok(true),

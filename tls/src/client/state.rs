@@ -74,7 +74,8 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Whether the server's sessions are for the receiver: it has a use for them, and no perfect cache replaces them all.
+    /// Whether the server's sessions are for the receiver: it has a use for them, and no perfect cache replaces them
+    /// all.
     pub fn keeps_sessions(&self) -> bool {
         self.config.settings().universal.is_none() && self.receiver.wants_sessions()
     }

@@ -9,7 +9,8 @@ use super::Settings;
 use crate::crypto::verify::SIGNATURE_SCHEMES;
 use crate::suite::Version;
 
-/// Extensions that are the same in every hello. Those that differ are appended by the offer: key share, ticket, cookie, PSK.
+/// Extensions that are the same in every hello. Those that differ are appended by the offer: key share, ticket, cookie,
+/// PSK.
 pub(super) fn template(settings: &Settings) -> Template {
     let codes: Vec<u16> = settings.suites.iter().map(|suite| suite.code()).collect();
     Template::new(&codes, |out| {

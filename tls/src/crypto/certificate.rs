@@ -1,5 +1,5 @@
-//! The few fields of an X.509 certificate that the client needs at every effort: the public key, and the validity period
-//! (RFC 5280 section 4.1). Chains and names are rustls-webpki's (see [`super::verify`]).
+//! The few fields of an X.509 certificate that the client needs at every effort: the public key, and the validity
+//! period (RFC 5280 section 4.1). Chains and names are rustls-webpki's (see [`super::verify`]).
 
 use super::CryptoError;
 
@@ -148,7 +148,8 @@ impl<'a> Der<'a> {
         Ok((whole, &whole[header..]))
     }
 
-    /// A UTCTime or GeneralizedTime in the forms that RFC 5280 section 4.1.2.5 allows, in Unix time; times before 1970 are 0.
+    /// A UTCTime or GeneralizedTime in the forms that RFC 5280 section 4.1.2.5 allows, in Unix time; times before 1970
+    /// are 0.
     fn read_time(&mut self) -> Result<u64, CryptoError> {
         const MALFORMED: CryptoError = CryptoError::MalformedCertificate("unreadable validity time");
         let (text, year_digits) = match self.0.first() {

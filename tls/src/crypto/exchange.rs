@@ -1,5 +1,5 @@
-//! Key agreement: (EC)DH shares and secrets (RFC 7748, RFC 8422, RFC 9846 section 7.4) and the RSA encryption of the TLS 1.2
-//! pre-master secret (RFC 5246 section 7.4.7.1).
+//! Key agreement: (EC)DH shares and secrets (RFC 7748, RFC 8422, RFC 9846 section 7.4) and the RSA encryption of the
+//! TLS 1.2 pre-master secret (RFC 5246 section 7.4.7.1).
 
 use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey};
 use aws_lc_rs::rsa::{Pkcs1PublicEncryptingKey, PublicEncryptingKey};
@@ -81,7 +81,8 @@ enum Half {
 }
 
 impl KeyShare {
-    /// A share for `group`: a fresh key pair, or at [`Effort::Floor`] and with stage `key_agreement` off the base point.
+    /// A share for `group`: a fresh key pair, or at [`Effort::Floor`] and with stage `key_agreement` off the base
+    /// point.
     ///
     /// # Panics
     /// If the system gives no randomness.
@@ -115,8 +116,8 @@ impl KeyShare {
     /// The secret shared with the holder of `peer`.
     ///
     /// # Errors
-    /// [`CryptoError::BadKeyShare`] if `peer` is not a share of this group. With the base point only its form is checked, not that it
-    /// is on the curve: nothing secret depends on it.
+    /// [`CryptoError::BadKeyShare`] if `peer` is not a share of this group. With the base point only its form is
+    /// checked, not that it is on the curve: nothing secret depends on it.
     pub fn agree(&self, peer: &[u8]) -> Result<Secret, CryptoError> {
         let refused = CryptoError::BadKeyShare(self.group);
         let uncompressed = self.group == Group::X25519 || peer.first() == Some(&4);
@@ -138,12 +139,13 @@ impl KeyShare {
 /// Largest RSA modulus that aws-lc-rs encrypts to, in bytes.
 const MODULUS_MAX: usize = 8192 / 8;
 
-/// Encrypts the pre-master secret to the RSA key of the server's certificate with PKCS#1 v1.5; with stage `authentication` off writes
-/// the no-op form instead: its length in 2 bytes, the secret in clear, zeros up to the modulus size.
+/// Encrypts the pre-master secret to the RSA key of the server's certificate with PKCS#1 v1.5; with stage
+/// `authentication` off writes the no-op form instead: its length in 2 bytes, the secret in clear, zeros up to the
+/// modulus size.
 ///
 /// # Errors
-/// [`CryptoError::UnsuitableKey`] if the key is not RSA, or smaller than 2048 or larger than 8192 bits (aws-lc-rs's limits; with the stage
-/// off a smaller key will do),
+/// [`CryptoError::UnsuitableKey`] if the key is not RSA, or smaller than 2048 or larger than 8192 bits (aws-lc-rs's
+/// limits; with the stage off a smaller key will do),
 /// [`CryptoError::MalformedCertificate`] if it cannot be read.
 pub fn rsa_encrypt_premaster(spki_der: &[u8], premaster: &[u8; 48], off: StageSet) -> Result<Vec<u8>, CryptoError> {
     let KeyKind::Rsa { modulus_bytes } = PublicKey::from_spki(spki_der)?.kind else {

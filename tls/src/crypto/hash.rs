@@ -1,7 +1,8 @@
 //! Transcript hashes, real or as the checksum of stage `digest`.
 //!
-//! SHA-2 comes from the `sha2` crate, not from aws-lc-rs: its state is plain data, so that a snapshot of the transcript and a keyed
-//! HMAC cost no allocation. `examples/primitives.rs` measures both (HMAC-SHA256 with a fresh key: half of aws-lc-rs's time).
+//! SHA-2 comes from the `sha2` crate, not from aws-lc-rs: its state is plain data, so that a snapshot of the transcript
+//! and a keyed HMAC cost no allocation. `examples/primitives.rs` measures both (HMAC-SHA256 with a fresh key: half of
+//! aws-lc-rs's time).
 
 use sha2::{Digest as _, Sha256, Sha384};
 
@@ -87,8 +88,8 @@ impl Transcript {
         Transcript { state, kept: None }
     }
 
-    /// The same, and it keeps the messages if `keep`: a client's TLS 1.2 signature covers them, with a hash of its own (RFC 5246
-    /// section 7.4.8).
+    /// The same, and it keeps the messages if `keep`: a client's TLS 1.2 signature covers them, with a hash of its own
+    /// (RFC 5246 section 7.4.8).
     pub fn keeping(self, keep: bool) -> Transcript {
         Transcript { kept: keep.then(Vec::new), ..self }
     }

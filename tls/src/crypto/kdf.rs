@@ -1,5 +1,6 @@
-//! Key derivation: HKDF and its TLS 1.3 labels (RFC 5869, RFC 9846 section 7.1), the TLS 1.2 PRF (RFC 5246 section 5), and the
-//! HMACs of the handshake. Stage `kdf` off: every byte is [`KDF_FILL`]; stage `mac` off: the PSK binder is [`MAC_FILL`].
+//! Key derivation: HKDF and its TLS 1.3 labels (RFC 5869, RFC 9846 section 7.1), the TLS 1.2 PRF (RFC 5246 section 5),
+//! and the HMACs of the handshake. Stage `kdf` off: every byte is [`KDF_FILL`]; stage `mac` off: the PSK binder is
+//! [`MAC_FILL`].
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Sha256, Sha384};
@@ -20,8 +21,8 @@ enum Keyed {
     Sha384(Hmac<Sha384>),
 }
 
-/// Runs `$body` with `$state` bound to the HMAC of either kind, so that whole derivations are compiled for each and copy no more
-/// than that kind's state.
+/// Runs `$body` with `$state` bound to the HMAC of either kind, so that whole derivations are compiled for each and
+/// copy no more than that kind's state.
 macro_rules! with_keyed {
     ($keyed:expr, $state:ident => $body:expr) => {
         match $keyed {
@@ -64,7 +65,8 @@ pub fn hkdf_extract(hash: Hash, off: StageSet, salt: &[u8], ikm: &[u8]) -> Diges
     hmac(hash, salt, ikm)
 }
 
-/// A secret from which labels are expanded. Made once per secret, since absorbing it is half of the work of an expansion.
+/// A secret from which labels are expanded. Made once per secret, since absorbing it is half of the work of an
+/// expansion.
 #[derive(Clone)]
 pub struct Prk {
     hash: Hash,
@@ -81,8 +83,8 @@ impl Prk {
 
     /// HKDF-Expand-Label, RFC 9846 section 7.1, without the "tls13 " that it puts before `label`.
     ///
-    /// `label` has at most 24 bytes and is the caller's constant. `context` has at most 255 bytes: a digest, nothing, or a ticket's
-    /// nonce, whose length the server chooses.
+    /// `label` has at most 24 bytes and is the caller's constant. `context` has at most 255 bytes: a digest, nothing,
+    /// or a ticket's nonce, whose length the server chooses.
     pub fn expand_label(&self, label: &[u8], context: &[u8], out: &mut [u8]) {
         let Some(keyed) = &self.keyed else {
             return out.fill(KDF_FILL);
@@ -152,7 +154,8 @@ pub fn derive_secret(hash: Hash, off: StageSet, secret: &[u8], label: &[u8], tra
     Prk::new(hash, off, secret).derive_secret(label, transcript)
 }
 
-/// The verify_data of a TLS 1.3 Finished, RFC 9846 section 4.4.4: `base_secret` is the sender's handshake traffic secret.
+/// The verify_data of a TLS 1.3 Finished, RFC 9846 section 4.4.4: `base_secret` is the sender's handshake traffic
+/// secret.
 pub fn finished_mac(hash: Hash, off: StageSet, base_secret: &[u8], transcript: &Digest) -> Digest {
     if off.contains(Stage::Kdf) {
         return Digest::filled(hash, KDF_FILL);
@@ -162,7 +165,8 @@ pub fn finished_mac(hash: Hash, off: StageSet, base_secret: &[u8], transcript: &
 
 /// A PSK binder, RFC 9846 section 4.2.11.2: a Finished of the hello up to the binders, under `binder_key`.
 ///
-/// libssl computes it through another operation than the Finished, so that stage `mac` and not `kdf` stands in for its HMAC.
+/// libssl computes it through another operation than the Finished, so that stage `mac` and not `kdf` stands in for its
+/// HMAC.
 pub fn binder_mac(hash: Hash, off: StageSet, binder_key: &[u8], truncated_hello: &Digest) -> Digest {
     if off.contains(Stage::Mac) {
         return Digest::filled(hash, MAC_FILL);
@@ -176,8 +180,8 @@ fn finished_key(hash: Hash, off: StageSet, base_secret: &[u8]) -> Digest {
     key
 }
 
-/// The TLS 1.2 PRF over the concatenation of `seeds`, RFC 5246 section 5: master secret, extended master secret, key block and
-/// verify_data all come from it.
+/// The TLS 1.2 PRF over the concatenation of `seeds`, RFC 5246 section 5: master secret, extended master secret, key
+/// block and verify_data all come from it.
 pub fn prf12(hash: Hash, off: StageSet, secret: &[u8], label: &[u8], seeds: &[&[u8]], out: &mut [u8]) {
     if off.contains(Stage::Kdf) {
         return out.fill(KDF_FILL);
@@ -218,7 +222,8 @@ mod tests {
         out
     }
 
-    /// RFC 8448 section 3, "Simple 1-RTT Handshake": the whole schedule from the ECDHE secret and the transcript hashes.
+    /// RFC 8448 section 3, "Simple 1-RTT Handshake": the whole schedule from the ECDHE secret and the transcript
+    /// hashes.
     #[test]
     fn rfc8448_key_schedule() {
         let zero = Digest::zero(SHA);

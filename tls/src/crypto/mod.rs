@@ -1,7 +1,7 @@
 //! The cryptographic primitives of the client, each with the client side of its no-op (docs/NOOP.md).
 //!
-//! Every function takes the set of stages that are off and then does, instead of the real work, what the contract puts on the wire.
-//! Nothing here knows about handshake states or alerts: the state machine maps [`CryptoError`] onto those.
+//! Every function takes the set of stages that are off and then does, instead of the real work, what the contract puts
+//! on the wire. Nothing here knows about handshake states or alerts: the state machine maps [`CryptoError`] onto those.
 
 mod certificate;
 pub mod exchange;
@@ -19,7 +19,8 @@ use crate::suite::Group;
 /// What a primitive refused, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CryptoError {
-    /// A record's tag, MAC or padding is wrong (RFC 9846 section 5.2, RFC 5246 section 6.2.3). One variant for all of them, on purpose.
+    /// A record's tag, MAC or padding is wrong (RFC 9846 section 5.2, RFC 5246 section 6.2.3). One variant for all of
+    /// them, on purpose.
     #[error("a record failed authentication (wrong tag, MAC or padding)")]
     BadRecordMac,
     /// A record is longer than the protocol allows (RFC 9846 section 5.2, RFC 5246 section 6.2.3).
@@ -33,7 +34,8 @@ pub enum CryptoError {
     /// A TLS 1.3 record of a type that is never protected, or without an inner content type (RFC 9846 section 5.4).
     #[error("a protected record has no valid content type")]
     NoContentType,
-    /// The peer's key share is not a valid point of the group, or gives no secret (RFC 9846 section 4.2.8.2, RFC 7748 section 6.1).
+    /// The peer's key share is not a valid point of the group, or gives no secret (RFC 9846 section 4.2.8.2, RFC 7748
+    /// section 6.1).
     #[error("the peer's {0} key share is invalid")]
     BadKeyShare(Group),
     /// A certificate or key that cannot be parsed.

@@ -76,8 +76,8 @@ impl ClientCertificate {
         }
     }
 
-    /// The scheme to sign with for a server that takes `offered`, as on the wire. PKCS#1 signatures are for TLS 1.2 only. `None`: there
-    /// is none in common.
+    /// The scheme to sign with for a server that takes `offered`, as on the wire. PKCS#1 signatures are for TLS 1.2
+    /// only. `None`: there is none in common.
     pub fn scheme(&self, version: Version, offered: &[u8]) -> Option<u16> {
         let (pairs, _) = offered.as_chunks::<2>();
         let offers = |scheme: &u16| pairs.iter().any(|pair| u16::from_be_bytes(*pair) == *scheme);

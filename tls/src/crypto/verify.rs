@@ -1,4 +1,5 @@
-//! Certificate chains (through rustls-webpki) and handshake signatures (RFC 9846 section 4.4.3, RFC 5246 section 7.4.3).
+//! Certificate chains (through rustls-webpki) and handshake signatures (RFC 9846 section 4.4.3, RFC 5246 section
+//! 7.4.3).
 
 use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
 use rustls_pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
@@ -22,7 +23,8 @@ impl std::fmt::Debug for Trust {
 }
 
 impl Trust {
-    /// Compiles DER certificates. One that cannot be read is left out, since the stores of operating systems contain such.
+    /// Compiles DER certificates. One that cannot be read is left out, since the stores of operating systems contain
+    /// such.
     ///
     /// # Errors
     /// [`CryptoError::MalformedCertificate`] if certificates were given and none can be read.
@@ -40,9 +42,9 @@ impl Trust {
         Ok(Trust { anchors, certificates: certificates.to_vec() })
     }
 
-    /// Verifies a chain, end entity first: signatures up to a trusted authority, validity at `now_unix_s`, use for servers, and
-    /// `server_name` (a DNS name or an IP address). A certificate that is itself among the trusted ones, as self-signed ones are,
-    /// only needs to be valid now and for the name.
+    /// Verifies a chain, end entity first: signatures up to a trusted authority, validity at `now_unix_s`, use for
+    /// servers, and `server_name` (a DNS name or an IP address). A certificate that is itself among the trusted
+    /// ones, as self-signed ones are, only needs to be valid now and for the name.
     ///
     /// # Errors
     /// Any certificate variant of [`CryptoError`].
@@ -97,9 +99,11 @@ fn chain_fault(fault: webpki::Error, server_name: &str) -> CryptoError {
     }
 }
 
-/// Verifies a handshake signature by the key of `cert_der`; with stage `authentication` off compares it with the no-op's constant.
+/// Verifies a handshake signature by the key of `cert_der`; with stage `authentication` off compares it with the
+/// no-op's constant.
 ///
-/// ECDSA schemes are taken with either curve, as TLS 1.2 needs; a TLS 1.3 state machine first asks [`scheme_allowed_in_13`].
+/// ECDSA schemes are taken with either curve, as TLS 1.2 needs; a TLS 1.3 state machine first asks
+/// [`scheme_allowed_in_13`].
 ///
 /// # Errors
 /// [`CryptoError::BadSignature`], [`CryptoError::UnsupportedScheme`], [`CryptoError::MalformedCertificate`],
@@ -121,8 +125,8 @@ pub fn verify_signature(
     if constant { Ok(()) } else { Err(CryptoError::BadSignature) }
 }
 
-/// The key of one certificate, ready for signatures of one scheme. Reading it anew would add to each verification, most for RSA
-/// (`cargo run --release -p tlsdyno-tls --example primitives` has both).
+/// The key of one certificate, ready for signatures of one scheme. Reading it anew would add to each verification, most
+/// for RSA (`cargo run --release -p tlsdyno-tls --example primitives` has both).
 #[derive(Debug)]
 pub struct Verifier {
     certificate: Vec<u8>,
@@ -133,7 +137,8 @@ pub struct Verifier {
 
 impl Verifier {
     /// # Errors
-    /// [`CryptoError::UnsupportedScheme`], [`CryptoError::MalformedCertificate`], and [`CryptoError::BadSignature`] for a key that verifies nothing.
+    /// [`CryptoError::UnsupportedScheme`], [`CryptoError::MalformedCertificate`], and [`CryptoError::BadSignature`] for
+    /// a key that verifies nothing.
     pub fn new(cert_der: &[u8], scheme: u16) -> Result<Verifier, CryptoError> {
         let public_key = public_key(cert_der)?;
         let algorithm = algorithm(scheme, public_key.kind)?;
@@ -168,8 +173,8 @@ pub fn public_key(cert_der: &[u8]) -> Result<PublicKey<'_>, CryptoError> {
     Certificate::from_der(cert_der).map(|certificate| certificate.public_key)
 }
 
-/// Whether TLS 1.3 allows a CertificateVerify of this scheme by a key of this kind: no PKCS#1, and each ECDSA scheme with its own
-/// curve only (RFC 9846 section 4.2.3).
+/// Whether TLS 1.3 allows a CertificateVerify of this scheme by a key of this kind: no PKCS#1, and each ECDSA scheme
+/// with its own curve only (RFC 9846 section 4.2.3).
 pub fn scheme_allowed_in_13(scheme: u16, kind: KeyKind) -> bool {
     matches!(
         (scheme, kind),
@@ -179,8 +184,8 @@ pub fn scheme_allowed_in_13(scheme: u16, kind: KeyKind) -> bool {
     )
 }
 
-/// The signature schemes that the client verifies, for its signature_algorithms extension, best first. The PKCS#1 ones are for
-/// certificates and TLS 1.2.
+/// The signature schemes that the client verifies, for its signature_algorithms extension, best first. The PKCS#1 ones
+/// are for certificates and TLS 1.2.
 pub const SIGNATURE_SCHEMES: [u16; 8] =
     [ECDSA_SHA256, ECDSA_SHA384, PSS_SHA256, PSS_SHA384, PSS_SHA512, PKCS1_SHA256, PKCS1_SHA384, PKCS1_SHA512];
 

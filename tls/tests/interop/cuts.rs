@@ -21,8 +21,8 @@ fn cases() -> Vec<(OpensslContext, Arc<Config>, Option<Session>)> {
     cases
 }
 
-/// One connection with a response of 20 000 bytes (two records), everything from the server in pieces made by `cut`, which is given
-/// how many bytes the client already got. Returns how many it got in all.
+/// One connection with a response of 20 000 bytes (two records), everything from the server in pieces made by `cut`,
+/// which is given how many bytes the client already got. Returns how many it got in all.
 fn exchange(
     (context, config, session): &(OpensslContext, Arc<Config>, Option<Session>),
     cut: &dyn Fn(usize, Vec<u8>) -> Vec<Vec<u8>>,
@@ -60,7 +60,8 @@ fn cut_once_at_every_byte_of_the_handshake() {
     for (index, case) in cases().iter().enumerate() {
         // The messages of the CBC suite, the last two, are those of the one before: a sample is enough.
         let step = if index < 4 { 1 } else { 7 };
-        // Lengths vary by a few bytes from one ECDSA signature to the next; the large response needs no cut at each byte.
+        // Lengths vary by a few bytes from one ECDSA signature to the next; the large response needs no cut at each
+        // byte.
         let handshake = exchange(case, &|_, bytes| vec![bytes]) - 20_000;
         for at in (0..=handshake).step_by(step) {
             exchange(case, &|before, mut bytes| {

@@ -1,4 +1,5 @@
-//! Early data (RFC 9846 section 2.3) against OpenSSL: taken, refused for every reason that a server may have, and sent again then.
+//! Early data (RFC 9846 section 2.3) against OpenSSL: taken, refused for every reason that a server may have, and sent
+//! again then.
 
 use std::io::Write;
 

@@ -181,7 +181,8 @@ impl Caller {
     }
 }
 
-/// What happens to the server's bytes on their way. Gets what the server sent since the last time, and gives what arrives, in pieces.
+/// What happens to the server's bytes on their way. Gets what the server sent since the last time, and gives what
+/// arrives, in pieces.
 pub type Way<'a> = dyn FnMut(Vec<u8>) -> Vec<Vec<u8>> + 'a;
 
 /// Lets both ends talk until neither has more to say, or the client refuses.

@@ -1,5 +1,6 @@
-//! The whole client, in memory against servers of OpenSSL and rustls, and over sockets against Go, GnuTLS and nginx: every version, suite, group, effort
-//! and kind of session; what it must refuse, and with which alert; and every way in which its input can be cut.
+//! The whole client, in memory against servers of OpenSSL and rustls, and over sockets against Go, GnuTLS and nginx:
+//! every version, suite, group, effort and kind of session; what it must refuse, and with which alert; and every way in
+//! which its input can be cut.
 
 mod cuts;
 mod early_data;

@@ -1,4 +1,5 @@
-//! Somebody on the way who knows all keys (from the server's key log), and so can change what a server sends inside its encryption.
+//! Somebody on the way who knows all keys (from the server's key log), and so can change what a server sends inside its
+//! encryption.
 
 use std::sync::{Arc, Mutex};
 
@@ -155,8 +156,8 @@ impl Meddler {
         }
     }
 
-    /// What a server does after its KeyUpdate (RFC 9846 section 7.2): later records go out under new keys. The server knows nothing of
-    /// it, so that its own are still read under the old ones.
+    /// What a server does after its KeyUpdate (RFC 9846 section 7.2): later records go out under new keys. The server
+    /// knows nothing of it, so that its own are still read under the old ones.
     pub fn update_keys(&mut self) {
         let keys = self.keys.as_mut().expect("there are keys");
         let mut next = Digest::zero(self.suite.hash());

@@ -49,8 +49,8 @@ impl Scene {
         scene
     }
 
-    /// A handshake, a request and its answer, with the server's records changed by `edit`. The server's end is given too, since the
-    /// alert must reach it.
+    /// A handshake, a request and its answer, with the server's records changed by `edit`. The server's end is given
+    /// too, since the alert must reach it.
     fn play(&self, edit: &mut dyn FnMut(&Piece) -> Vec<Piece>) -> (Result<Caller, Error>, View) {
         let mut meddler = Meddler::new(self.suite, true, &self.context.key_log);
         self.play_along(&mut |bytes| vec![meddler.pass(&bytes, edit)])

@@ -1,4 +1,5 @@
-//! The client's side of the shim's stages (docs/NOOP.md), against peers made here from real servers of OpenSSL or from the contract.
+//! The client's side of the shim's stages (docs/NOOP.md), against peers made here from real servers of OpenSSL or from
+//! the contract.
 
 use tlsdyno_tls::crypto::protect::{Opener, Sealer};
 use tlsdyno_tls::{Config, ConfigError, Effort, Error, Group, Script, Scripts, Session, SessionKind, Settings, Stage};

@@ -1,4 +1,5 @@
-//! The `Location` header of a redirect, collected for whoever wants to follow it: the one thing of a response that is kept.
+//! The `Location` header of a redirect, collected for whoever wants to follow it: the one thing of a response that is
+//! kept.
 
 use super::head::{split, trim_end};
 use super::{Fault, LOCATION_BYTES_MAX};

@@ -2,7 +2,8 @@
 
 use super::LOCATION_BYTES_MAX;
 
-/// A reference from a `Location` header, taken apart (RFC 3986 appendix B); its fragment is the browser's, and left out.
+/// A reference from a `Location` header, taken apart (RFC 3986 appendix B); its fragment is the browser's, and left
+/// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reference<'a> {
     /// Scheme, where it has one.
@@ -36,8 +37,8 @@ impl<'a> Reference<'a> {
         Some(Reference { scheme, host, port, path, query })
     }
 
-    /// The target of the request line that it leads to from `base`, the target of the request that was redirected (RFC 3986 section 5.2.2).
-    /// Bytes that cannot stand on a request line are percent-encoded, as browsers do.
+    /// The target of the request line that it leads to from `base`, the target of the request that was redirected (RFC
+    /// 3986 section 5.2.2). Bytes that cannot stand on a request line are percent-encoded, as browsers do.
     pub fn target(&self, base: &[u8]) -> Vec<u8> {
         let base = before(base, b"#");
         let base_path = before(base, b"?");

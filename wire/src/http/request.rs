@@ -69,10 +69,12 @@ pub fn request_head(buffer: &[u8]) -> Result<Option<RequestHead<'_>>, Fault> {
     }
 }
 
-/// Longest method that [`TargetReader`] waits for, in bytes: the longest registered one, `UPDATEREDIRECTREF` (RFC 4437), has 17.
+/// Longest method that [`TargetReader`] waits for, in bytes: the longest registered one, `UPDATEREDIRECTREF` (RFC
+/// 4437), has 17.
 pub const METHOD_BYTES_MAX: usize = 32;
 
-/// Finds the target of the first request as soon as its line has come, in whatever pieces. Looks at each byte once, but for the method.
+/// Finds the target of the first request as soon as its line has come, in whatever pieces. Looks at each byte once, but
+/// for the method.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetReader {
     bytes_max: usize,
@@ -88,11 +90,12 @@ impl TargetReader {
         TargetReader { bytes_max, line: 0, searched: 0 }
     }
 
-    /// The target, once its line is complete. `buffer`: all that has come so far, of which earlier calls saw the beginning.
+    /// The target, once its line is complete. `buffer`: all that has come so far, of which earlier calls saw the
+    /// beginning.
     ///
     /// # Errors
-    /// It is no request line ([`Fault::RequestLine`]; what cannot become one is known by its first byte that no method has), or a longer one than
-    /// allowed ([`Fault::HeadTooLong`]).
+    /// It is no request line ([`Fault::RequestLine`]; what cannot become one is known by its first byte that no method
+    /// has), or a longer one than allowed ([`Fault::HeadTooLong`]).
     pub fn read<'a>(&mut self, buffer: &'a [u8]) -> Result<Option<&'a [u8]>, Fault> {
         let kept = &buffer[..buffer.len().min(self.bytes_max)];
         if self.searched == self.line {
@@ -126,7 +129,8 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// The path of a request target (RFC 9112 section 3.2), without its query. `None`: it has none, as `*` and the target of CONNECT.
+/// The path of a request target (RFC 9112 section 3.2), without its query. `None`: it has none, as `*` and the target
+/// of CONNECT.
 pub fn target_path(target: &[u8]) -> Option<&[u8]> {
     let path = match target.strip_prefix(b"/") {
         Some(_) => target,
@@ -143,7 +147,8 @@ pub fn target_path(target: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// A request without framing headers has no body; one whose end cannot be known is refused, RFC 9112 section 6.3 items 4 and 7.
+/// A request without framing headers has no body; one whose end cannot be known is refused, RFC 9112 section 6.3 items
+/// 4 and 7.
 fn request_body(framing: &Framing) -> Result<Body, Fault> {
     match framing.body() {
         Some(body) => Ok(body),

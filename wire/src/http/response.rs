@@ -36,12 +36,14 @@ pub struct ResponseHead {
     pub status: u16,
     /// The connection can carry another request once this response is complete.
     pub persists: bool,
-    /// Length of the body if `Content-Length` told it, in bytes (for a response to HEAD: of the body that GET would have).
+    /// Length of the body if `Content-Length` told it, in bytes (for a response to HEAD: of the body that GET would
+    /// have).
     pub content_length: Option<u64>,
 }
 
 impl Response {
-    /// A response of which nothing was seen yet. `to_head`: the request was HEAD, so that no body follows whatever the head says.
+    /// A response of which nothing was seen yet. `to_head`: the request was HEAD, so that no body follows whatever the
+    /// head says.
     pub fn new(to_head: bool) -> Response {
         Response {
             state: State::StatusLine,
@@ -88,7 +90,8 @@ impl Response {
         Ok(input.len() - rest.len())
     }
 
-    /// The connection ended. Completes a body that lasts until then; anything else that is not complete is [`Fault::Truncated`].
+    /// The connection ended. Completes a body that lasts until then; anything else that is not complete is
+    /// [`Fault::Truncated`].
     pub fn end_of_input(&mut self) -> Result<(), Fault> {
         match self.state {
             State::Complete => Ok(()),
@@ -163,7 +166,8 @@ impl Response {
     }
 }
 
-/// Minor version and status of `HTTP/1.x NNN reason`, RFC 9112 section 4. The reason, and the blank before it, may be missing.
+/// Minor version and status of `HTTP/1.x NNN reason`, RFC 9112 section 4. The reason, and the blank before it, may be
+/// missing.
 fn status_line(line: &[u8]) -> Option<(u8, u16)> {
     let (version, rest) = line.split_at_checked(8)?;
     let minor = minor_version(version)?;

@@ -78,7 +78,8 @@ fn measured(rows: &[Row], operation: Operation, client: Client) -> Option<&Row> 
     rows.iter().find(|row| row.operation == operation && row.client == client && !row.client_us.is_empty())
 }
 
-/// Prints a line for each bar whose operation was measured; answers how many are missed (where ours failed, that too), and of how many.
+/// Prints a line for each bar whose operation was measured; answers how many are missed (where ours failed, that too),
+/// and of how many.
 pub fn verdicts(rows: &[Row]) -> (usize, usize) {
     let (mut missed, mut all) = (0, 0);
     println!();

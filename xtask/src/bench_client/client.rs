@@ -90,7 +90,8 @@ impl Client {
         }
     }
 
-    /// Its words after the program. h2load never ends when it is told a time and the server closes, and so gets a number.
+    /// Its words after the program. h2load never ends when it is told a time and the server closes, and so gets a
+    /// number.
     pub fn arguments(self, operation: Operation, server: &Server, seconds: u32) -> Vec<String> {
         let operation = if self == Client::OwnBareTcp { Operation::Tcp } else { operation };
         let url = server.url(operation);

@@ -123,7 +123,8 @@ fn configuration(ports: &[u16], status_port: u16) -> String {
     )
 }
 
-/// The port of an operation. Sessions are kept only where they are to be resumed: some clients do that without being asked.
+/// The port of an operation. Sessions are kept only where they are to be resumed: some clients do that without being
+/// asked.
 fn listener(operation: Operation, port: u16) -> String {
     let Some(version) = operation.version() else {
         return format!("  server {{ listen 127.0.0.1:{port} backlog=4096; }}\n");

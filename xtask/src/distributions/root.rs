@@ -1,5 +1,5 @@
-//! A distribution in a directory: made once, entered for each command in a mount namespace of its own, which goes with the last process
-//! in it, however that ends.
+//! A distribution in a directory: made once, entered for each command in a mount namespace of its own, which goes with
+//! the last process in it, however that ends.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,8 +17,8 @@ const PACKAGES: [&str; 6] = ["nginx-light", "apache2-bin", "haproxy", "lighttpd"
 const TARGET_INSIDE: &str = "/mnt";
 /// Kills what follows when xtask is gone, and keeps the mounts of what follows to itself.
 const PRIVATE: [&str; 7] = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private"];
-/// Mounts what programs need in the directory `$1`, `$2` among it as `$3`, and becomes the rest of the arguments inside. What is temporary
-/// stays in memory.
+/// Mounts what programs need in the directory `$1`, `$2` among it as `$3`, and becomes the rest of the arguments
+/// inside. What is temporary stays in memory.
 const ENTER: &str = r#"set -e
 mount -t proc proc "$1/proc"
 mount --rbind /sys "$1/sys"

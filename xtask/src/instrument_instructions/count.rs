@@ -1,6 +1,7 @@
-//! What the instrument itself costs, in instructions: every server runs under valgrind's callgrind, untouched and with provider and shim
-//! preloaded but nothing switched off. Instructions repeat where times do not, whatever else the machine does; what they cannot see is what
-//! an instruction costs (caches, the kernel), which the experiment `instrument-overhead` measures as CPU time.
+//! What the instrument itself costs, in instructions: every server runs under valgrind's callgrind, untouched and with
+//! provider and shim preloaded but nothing switched off. Instructions repeat where times do not, whatever else the
+//! machine does; what they cannot see is what an instruction costs (caches, the kernel), which the experiment
+//! `instrument-overhead` measures as CPU time.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,7 +19,8 @@ use tlsdyno::run::preflight::compile;
 use tlsdyno::run::rig::{Rig, Stand};
 use tlsdyno::servers::Instance;
 
-/// Connections before the first that counts: the first handshakes of each process fetch and allocate what later ones find.
+/// Connections before the first that counts: the first handshakes of each process fetch and allocate what later ones
+/// find.
 const WARM_UP: usize = 64;
 /// Counted intervals of each configuration: their spread says how well the count repeats.
 const INTERVALS: usize = 4;
@@ -64,8 +66,9 @@ pub fn configurations() -> Vec<ConfigurationModel> {
     vec![as_is, idle("provider", true, false), idle("shim", false, true), idle("provider and shim", true, true)]
 }
 
-/// Counts the instructions of a full handshake with one request on this server, in each of [`configurations`]. `say` is told of each as it
-/// begins. The files that callgrind wrote (`callgrind_annotate` reads them) are left in `keep`, if that is given.
+/// Counts the instructions of a full handshake with one request on this server, in each of [`configurations`]. `say` is
+/// told of each as it begins. The files that callgrind wrote (`callgrind_annotate` reads them) are left in `keep`, if
+/// that is given.
 ///
 /// # Errors
 /// valgrind is not installed; a server does not start under it, or answers a client wrongly.

@@ -1,6 +1,6 @@
-//! A column of the stage × server matrix: every stage on one real server, checked as before a measurement, then with many
-//! connections at once whose bodies are compared byte for byte, and again after the server has reloaded its configuration.
-//! `dyno/tests/servers/shim_client.rs` holds a part of it with the tests.
+//! A column of the stage × server matrix: every stage on one real server, checked as before a measurement, then with
+//! many connections at once whose bodies are compared byte for byte, and again after the server has reloaded its
+//! configuration. `dyno/tests/servers/shim_client.rs` holds a part of it with the tests.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -48,7 +48,8 @@ pub struct Column {
     pub cells: Vec<Cell>,
 }
 
-/// The configurations: the idle shim, each stage alone with those that it needs, and what the papers put together. `tls` names a suite.
+/// The configurations: the idle shim, each stage alone with those that it needs, and what the papers put together.
+/// `tls` names a suite.
 pub fn configurations(tls: &Tls) -> Vec<ConfigurationModel> {
     let without = |name: &str, stages: &[Stage]| ConfigurationModel::without(name, stages.iter().copied());
     let mut all = Experiment::ablation(&Stage::all().collect::<Vec<_>>(), false);

@@ -18,7 +18,8 @@ struct Import {
     line: usize,
 }
 
-/// Every import of a folder that does not stand before the importing one, and every folder that has no place in `order`.
+/// Every import of a folder that does not stand before the importing one, and every folder that has no place in
+/// `order`.
 pub fn against_order(files: &[File], order: &[&str]) -> Vec<Finding> {
     let place = |folder: &str| order.iter().position(|one| *one == folder);
     let mut found = without_place(files, order);

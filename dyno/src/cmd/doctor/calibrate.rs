@@ -23,19 +23,21 @@ const AGAIN: &str = "as is, again";
 const TIMES_S: [f64; 3] = [10.0, 60.0, 180.0];
 /// Configurations that share the measuring time: of one comparison, and of a whole `ablate`.
 const SHARERS: [(&str, f64); 2] = [("two configurations", 2.0), ("ten (ablate)", 10.0)];
-/// Wanted length of one turn of all six configurations, seconds: a tenth of a second each. Shorter ones are hardly longer than their ends; in
-/// longer ones a neighbour comes or goes.
+/// Wanted length of one turn of all six configurations, seconds: a tenth of a second each. Shorter ones are hardly
+/// longer than their ends; in longer ones a neighbour comes or goes.
 const TURN_S: f64 = 0.65;
 /// What warming up the servers of a round takes, seconds.
 const WARM_UP_S: f64 = 0.6;
-/// More rounds than servers of each configuration would count what two starts differ by more than once; more turns are better then.
+/// More rounds than servers of each configuration would count what two starts differ by more than once; more turns are
+/// better then.
 const ROUNDS_MAX: u32 = 16;
 
 /// What to calibrate, and for how long.
 #[derive(Clone, Debug, clap::Args)]
 #[group(id = "calibration")]
 pub struct Args {
-    /// Measure what difference this machine can resolve: the same server twice, and known costs of 20, 50 and 200 µs of CPU per handshake
+    /// Measure what difference this machine can resolve: the same server twice, and known costs of 20, 50 and 200 µs
+    /// of CPU per handshake
     #[arg(long)]
     pub calibrate: bool,
     /// Bound on the measuring time of the calibration, in seconds
@@ -114,7 +116,8 @@ fn burn_name(us: f64) -> String {
     format!("burn {us} µs")
 }
 
-/// One connection with a full handshake for each request, so that what is injected into a handshake is injected into a hit.
+/// One connection with a full handshake for each request, so that what is injected into a handshake is injected into a
+/// hit.
 fn experiment(args: &Args) -> Result<Experiment> {
     let kind: ServerName = serde_json::from_value(args.server.clone().into())
         .ok()

@@ -10,12 +10,14 @@ use crate::run::lines::{FIRST_LEVEL_BYTES, Lines};
 const PAUSE: Duration = Duration::from_micros(20);
 /// Medians of so many; all take about 25 ms.
 const TRIALS: usize = 1001;
-/// On a core of its own a second walk through warm lines takes as long after the pause as at once, within a few per cent.
+/// On a core of its own a second walk through warm lines takes as long after the pause as at once, within a few per
+/// cent.
 const COOLED_MIN: f64 = 1.3;
 /// More CPUs than this are not looked at: servers and loads use the first ones.
 const CPUS_MAX: usize = 8;
 
-/// How warm lines are after a pause in which nothing touched memory; the worst of the usable CPUs counts. `None` where no CPU can be chosen.
+/// How warm lines are after a pause in which nothing touched memory; the worst of the usable CPUs counts. `None` where
+/// no CPU can be chosen.
 pub(super) fn check() -> Option<Check> {
     let of = |cpu: usize| Some((cooling_on(cpu)?, cpu));
     let (ratio, cpu) = cpus::allowed()

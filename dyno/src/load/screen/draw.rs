@@ -21,7 +21,8 @@ const COLUMNS_OF_PANES: u16 = 72;
 /// Rows of the panes of throughput and of resumption.
 const ROWS_OF_PANES: u16 = 7;
 
-/// The screen for a terminal of this size. It leaves the last column and a row free, so that the terminal neither wraps nor scrolls.
+/// The screen for a terminal of this size. It leaves the last column and a row free, so that the terminal neither wraps
+/// nor scrolls.
 pub fn screen(view: &View, size: Size) -> Buffer {
     let width = size.width.saturating_sub(1).clamp(1, COLUMNS_MAX);
     let height = size.height.saturating_sub(1).max(1);

@@ -6,7 +6,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
-/// Whether the process is in the foreground of this terminal: whoever changes its settings from the background is stopped.
+/// Whether the process is in the foreground of this terminal: whoever changes its settings from the background is
+/// stopped.
 pub fn is_ours(keyboard: BorrowedFd) -> bool {
     tcgetpgrp(keyboard).is_ok_and(|group| group == rustix::process::getpgrp())
 }

@@ -1,5 +1,5 @@
-//! The latencies on the screen: each phase by itself, on one logarithmic scale, because what resumption buys is the distance between two
-//! of them.
+//! The latencies on the screen: each phase by itself, on one logarithmic scale, because what resumption buys is the
+//! distance between two of them.
 
 use std::ops::Range;
 

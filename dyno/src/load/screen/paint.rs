@@ -1,8 +1,8 @@
 //! A drawn screen as what is written to a terminal below its cursor, wherever that is.
 //!
-//! The cursor goes down while rows are written, and back up to the first afterwards. So the terminal itself keeps the place, however it
-//! scrolls or wraps when its size changes, and need not be asked for it: ratatui's own inline viewport asks, on standard output, which may
-//! be a file, and clears the whole window when it gets narrower.
+//! The cursor goes down while rows are written, and back up to the first afterwards. So the terminal itself keeps the
+//! place, however it scrolls or wraps when its size changes, and need not be asked for it: ratatui's own inline
+//! viewport asks, on standard output, which may be a file, and clears the whole window when it gets narrower.
 
 use std::fmt::Write;
 

@@ -32,12 +32,13 @@ struct Held {
     before: Termios,
 }
 
-/// The terminal held now, for a panic in any thread: its message must not be painted over, nor stand in settings of ours.
+/// The terminal held now, for a panic in any thread: its message must not be painted over, nor stand in settings of
+/// ours.
 static HELD: Mutex<Weak<Mutex<Option<Held>>>> = Mutex::new(Weak::new());
 
 impl Terminal {
-    /// Takes over the terminal of this process, if it has one that can show a screen: standard input and standard error are one, and it is
-    /// in the foreground there.
+    /// Takes over the terminal of this process, if it has one that can show a screen: standard input and standard error
+    /// are one, and it is in the foreground there.
     pub fn open() -> Option<Terminal> {
         let capable = std::env::var("TERM").is_ok_and(|term| !term.is_empty() && term != "dumb");
         let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

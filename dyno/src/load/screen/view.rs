@@ -1,4 +1,5 @@
-//! What the screen shows of a run: the last snapshot, what happened since the one before, and throughput over the last minute.
+//! What the screen shows of a run: the last snapshot, what happened since the one before, and throughput over the last
+//! minute.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -198,8 +199,8 @@ impl View {
         }
     }
 
-    /// Hits a second in so many columns, oldest first, over the last minute, or over the whole run if that is shorter: then the columns fill up
-    /// as time goes on.
+    /// Hits a second in so many columns, oldest first, over the last minute, or over the whole run if that is shorter:
+    /// then the columns fill up as time goes on.
     pub fn curve(&self, columns: usize) -> Vec<Option<f64>> {
         let shown = match self.goal {
             Goal::Time(all) => samples(all.min(PAST)).max(1),

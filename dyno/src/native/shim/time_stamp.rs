@@ -21,8 +21,8 @@ pub struct TimeStamp {
     pub bytes_received: u64,
     /// Bytes sent until then.
     pub bytes_sent: u64,
-    /// Steps of libssl's state machine: state (`OSSL_HANDSHAKE_STATE`), nanoseconds after the start. Empty where there was no real
-    /// handshake; cut after [`layout::STEPS`].
+    /// Steps of libssl's state machine: state (`OSSL_HANDSHAKE_STATE`), nanoseconds after the start. Empty where there
+    /// was no real handshake; cut after [`layout::STEPS`].
     pub steps: Vec<(u16, u32)>,
 }
 

@@ -105,8 +105,8 @@ fn accepted(summary: &ClusterSummary) -> Option<Chart> {
     over_reuse(summary, "cluster-accepted", "% of offered sessions accepted", |cell| cell.accepted_percent_of_offered)
 }
 
-/// Latency against throughput, a line for each reuse, a panel for each policy: the form of Figure 9 of Apostolopoulos et al. 2000. Empty
-/// unless there are several loads.
+/// Latency against throughput, a line for each reuse, a panel for each policy: the form of Figure 9 of Apostolopoulos
+/// et al. 2000. Empty unless there are several loads.
 fn latency_panels(summary: &ClusterSummary) -> Vec<(String, Chart)> {
     let loads: std::collections::BTreeSet<(u32, u64)> =
         used(summary).map(|cell| (cell.cell.clients, cell.cell.rate_per_s.unwrap_or(0.0).to_bits())).collect();

@@ -13,8 +13,8 @@ use crate::stats::locality::{BackendLocality, LocalitySummary};
 pub(super) const HEADER: [&str; 6] =
     ["objects", "KB", "% missed", "95 %", "objects at each backend", "% missed at each"];
 
-/// The answer of a plain cluster: which policy would let caches miss least, at the largest load of the first cell's traffic. `None` where
-/// there are no access logs.
+/// The answer of a plain cluster: which policy would let caches miss least, at the largest load of the first cell's
+/// traffic. `None` where there are no access logs.
 pub(super) fn answer(summary: &ClusterSummary) -> Option<String> {
     let measured = |cell: &&CellSummary| cell.locality.is_some();
     let first = &summary.cells.iter().find(measured)?.cell;

@@ -14,9 +14,9 @@ use crate::histogram::Percentiles;
 use crate::stats::Direction;
 use crate::stats::cluster::{Beside, CellSummary, ClusterSummary};
 
-/// The answer in a sentence or two: what the policy that keeps most sessions makes of the cluster. The traffic is that of the first cell with
-/// the largest load, which saturates most, and the highest reuse below 100 % (at 100 % nobody new comes): chosen before anything is measured,
-/// not by what came out.
+/// The answer in a sentence or two: what the policy that keeps most sessions makes of the cluster. The traffic is that
+/// of the first cell with the largest load, which saturates most, and the highest reuse below 100 % (at 100 % nobody
+/// new comes): chosen before anything is measured, not by what came out.
 pub fn answer(summary: &ClusterSummary) -> String {
     let offering = |cell: &&CellSummary| cell.blocks > 0 && cell.resumed_offered > 0;
     let Some(first) = summary.cells.iter().find(offering).map(|cell| &cell.cell) else {
@@ -57,7 +57,8 @@ pub fn answer(summary: &ClusterSummary) -> String {
     )
 }
 
-/// What is said of a policy for which there is no ratio: it is the first itself, or was never measured together with it.
+/// What is said of a policy for which there is no ratio: it is the first itself, or was never measured together with
+/// it.
 fn without_ratio(summary: &ClusterSummary, best: &CellSummary) -> String {
     match summary.cells.first().map(|cell| cell.cell.policy) {
         Some(first) if first != best.cell.policy => {
@@ -92,7 +93,8 @@ pub(super) fn busiest(cell: &CellSummary) -> String {
     }
 }
 
-/// A percentile of the latency that is shown, `≥` where unserved requests, which would be later than all, are not in it.
+/// A percentile of the latency that is shown, `≥` where unserved requests, which would be later than all, are not in
+/// it.
 pub(super) fn latency(cell: &CellSummary, percentile: fn(&Percentiles) -> u64) -> String {
     let bound = if cell.fell_behind() { "≥ " } else { "" };
     let found = cell.latency_ns.get(latency_phase(cell));

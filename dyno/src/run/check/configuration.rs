@@ -9,8 +9,8 @@ use crate::native::layout;
 /// The slowest processor that is emulated: a quota must give each at least a hundredth of its period.
 const SPEED_MIN: f64 = 0.01;
 
-/// A configuration without what does not change what is measured: names, the order of stages, and the idle provider or shim where a
-/// stage that is off loads it in any case.
+/// A configuration without what does not change what is measured: names, the order of stages, and the idle provider or
+/// shim where a stage that is off loads it in any case.
 pub(super) fn setting(model: &ConfigurationModel) -> Result<ConfigurationModel> {
     let stages = model.stages()?;
     Ok(ConfigurationModel {

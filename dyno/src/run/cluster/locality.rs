@@ -1,7 +1,9 @@
-//! How much alike the requests of one backend are, by its own access log: its working set, and what a cache of a given size would miss.
+//! How much alike the requests of one backend are, by its own access log: its working set, and what a cache of a given
+//! size would miss.
 //!
-//! Backends on one machine share one page cache, so that the misses of each cannot be measured; they are computed with an LRU cache that holds
-//! whole files (Pai et al. 1998, *Locality-Aware Request Distribution*, section 4.1, simulate theirs alike).
+//! Backends on one machine share one page cache, so that the misses of each cannot be measured; they are computed with
+//! an LRU cache that holds whole files (Pai et al. 1998, *Locality-Aware Request Distribution*, section 4.1, simulate
+//! theirs alike).
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -36,7 +38,8 @@ impl Logs {
         self.0.iter_mut().try_for_each(|log| log.new_lines().map(drop))
     }
 
-    /// The new lines of each log as soon as there are `requests` of them in all. `None`: there are not so many, or more.
+    /// The new lines of each log as soon as there are `requests` of them in all. `None`: there are not so many, or
+    /// more.
     ///
     /// # Errors
     /// A log cannot be read.

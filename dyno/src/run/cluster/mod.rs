@@ -1,8 +1,8 @@
-//! The cluster experiment (Apostolopoulos et al. 2000, "Scaling an E-Commerce Site", Figures 8 and 9): servers of one kind behind dispatchers
-//! of several policies, under traffic that offers more and more of its sessions again.
+//! The cluster experiment (Apostolopoulos et al. 2000, "Scaling an E-Commerce Site", Figures 8 and 9): servers of one
+//! kind behind dispatchers of several policies, under traffic that offers more and more of its sessions again.
 //!
-//! All servers and dispatchers are up together; blocks of all cells (policy, reuse, load) alternate in random order within each round, as
-//! in the main job.
+//! All servers and dispatchers are up together; blocks of all cells (policy, reuse, load) alternate in random order
+//! within each round, as in the main job.
 
 mod locality;
 pub mod place;

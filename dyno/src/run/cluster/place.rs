@@ -8,7 +8,8 @@ use crate::model::cluster::ClusterExperiment;
 use crate::run::cpus;
 use crate::servers::quota;
 
-/// The part of the CPUs that backends share which all of them together may use: the rest is for their kernel's work that no group pays for.
+/// The part of the CPUs that backends share which all of them together may use: the rest is for their kernel's work
+/// that no group pays for.
 const USED_OF_SHARED: f64 = 0.9;
 
 /// The placement.
@@ -31,13 +32,14 @@ impl Placement {
     /// Spreads backends, dispatcher and load over the CPUs that this process may use, or where the experiment says.
     ///
     /// # Errors
-    /// The experiment names a CPU that may not be used, or wants more CPU time for the backends than there is, or less for each than
-    /// the kernel can limit it to.
+    /// The experiment names a CPU that may not be used, or wants more CPU time for the backends than there is, or less
+    /// for each than the kernel can limit it to.
     pub fn of(experiment: &ClusterExperiment, allowed: &[usize]) -> Result<Placement> {
         let measure = &experiment.measure;
         let cpus::Cpus { server, load } = cpus::choose(allowed, measure.server_cpu, measure.load_cpu)?;
         let mut free: Vec<usize> = allowed.iter().copied().filter(|cpu| *cpu != load && *cpu != server).collect();
-        // The dispatcher gets a CPU of its own where there is one; else it shares the load's, because the backends are what is compared.
+        // The dispatcher gets a CPU of its own where there is one; else it shares the load's, because the backends are
+        // what is compared.
         let dispatcher = free.pop().unwrap_or(load);
         let homes: Vec<usize> = std::iter::once(server).chain(free).collect();
         let count = experiment.cluster.backends as usize;

@@ -45,8 +45,8 @@ pub struct Group {
     logs: Option<Logs>,
 }
 
-/// A cell with its dispatcher. Each cell has one of its own: a dispatcher evens out what it did before, so that with a common one the traffic
-/// of one block would decide where the next one's connections go.
+/// A cell with its dispatcher. Each cell has one of its own: a dispatcher evens out what it did before, so that with a
+/// common one the traffic of one block would decide where the next one's connections go.
 pub struct Stand {
     /// The cell.
     pub cell: Cell,
@@ -224,8 +224,8 @@ impl ClusterRig {
         Ok(format!("an object of {} bytes came whole, by one connection", answer.body_bytes))
     }
 
-    /// CPU times and counts of a cell's cluster, read when it has come to rest: the last closes are still its work. `connections`: wait
-    /// until the dispatcher has counted so many.
+    /// CPU times and counts of a cell's cluster, read when it has come to rest: the last closes are still its work.
+    /// `connections`: wait until the dispatcher has counted so many.
     ///
     /// # Errors
     /// A process has died ([`Exit::Server`]), or cannot be accounted for.
@@ -260,7 +260,8 @@ impl ClusterRig {
         self.groups[group].logs.iter_mut().try_for_each(Logs::skip)
     }
 
-    /// What each backend of a cell was asked for since, once they have logged `requests`. `None`: they log nothing, or not so many.
+    /// What each backend of a cell was asked for since, once they have logged `requests`. `None`: they log nothing, or
+    /// not so many.
     ///
     /// # Errors
     /// A log cannot be read.

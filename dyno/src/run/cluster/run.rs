@@ -1,4 +1,5 @@
-//! Runs a cluster experiment: starts everything, checks everything, then measures block after block in random order until the time is up.
+//! Runs a cluster experiment: starts everything, checks everything, then measures block after block in random order
+//! until the time is up.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -129,7 +130,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Runs each cell once for a short time: warm-up, learning and timing. Answers seconds per request, in the order of the cells.
+    /// Runs each cell once for a short time: warm-up, learning and timing. Answers seconds per request, in the order of
+    /// the cells.
     fn calibrate(&mut self, observer: &mut dyn Observer, budget: Duration) -> Result<Vec<f64>> {
         let requests_of_users = self.requests_of_users();
         let average = requests_of_users.iter().map(|requests| u64::from(*requests)).sum::<u64>() as f64

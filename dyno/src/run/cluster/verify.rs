@@ -1,5 +1,5 @@
-//! What makes a block of a cluster valid: it did the work that it claims, everybody's counts agree, and it is known where the load side was
-//! the limit.
+//! What makes a block of a cluster valid: it did the work that it claims, everybody's counts agree, and it is known
+//! where the load side was the limit.
 
 use super::rig::Usage;
 use crate::model::cell::Cell;
@@ -17,7 +17,8 @@ const OFFERED_TOLERANCE: f64 = 0.02;
 pub struct Verdict {
     /// The block may be used.
     pub valid: bool,
-    /// The load or the dispatcher had no CPU time left: hits per second are a lower bound of what the backends can serve.
+    /// The load or the dispatcher had no CPU time left: hits per second are a lower bound of what the backends can
+    /// serve.
     pub load_bound: bool,
     /// What the reader must know.
     pub warnings: Vec<Warning>,
@@ -29,8 +30,8 @@ pub fn is_dead(outcome: &OutcomeRecord) -> bool {
     outcome.gave_up || (outcome.hits == 0 && tried && !outcome.stopped)
 }
 
-/// Checks one block. `requests`: of the block's users, `None` in an open loop; `used`: CPU times and counts of the block;
-/// `dispatcher_shares_load`: both run on one CPU.
+/// Checks one block. `requests`: of the block's users, `None` in an open loop; `used`: CPU times and counts of the
+/// block; `dispatcher_shares_load`: both run on one CPU.
 pub fn verify(
     cell: &Cell,
     outcome: &OutcomeRecord,

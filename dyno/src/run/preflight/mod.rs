@@ -38,8 +38,8 @@ impl Check {
     }
 }
 
-/// Lets a death explain why checks failed. Where none did it is a failure of its own: a client that had to fail has brought the server down,
-/// or it died of something else.
+/// Lets a death explain why checks failed. Where none did it is a failure of its own: a client that had to fail has
+/// brought the server down, or it died of something else.
 pub fn explain(checks: &mut Vec<Check>, death: &str) {
     if checks.iter().all(|check| check.passed) {
         checks.push(Check { crashed: true, ..Check::new("no process of the server dies", false, death) });
@@ -138,8 +138,8 @@ impl Attempt<'_> {
         shim::checks(self, checks)
     }
 
-    /// How a client with other settings fares: whether TLS failed, and what was seen. A session refused and a full handshake made
-    /// instead would hide the resumed case: that is no failure.
+    /// How a client with other settings fares: whether TLS failed, and what was seen. A session refused and a full
+    /// handshake made instead would hide the resumed case: that is no failure.
     fn unmatched(&self, settings: &Settings) -> Result<(bool, String)> {
         // Ends what a server with data in plain takes for the head of a request, so that it answers at once.
         const BLANK_LINES: &[u8] = b"\r\n\r\n\r\n";

@@ -1,4 +1,5 @@
-//! The stages of the shim: what its counters say, how many bytes went each way, who resumes, and that unmatched clients fail.
+//! The stages of the shim: what its counters say, how many bytes went each way, who resumes, and that unmatched clients
+//! fail.
 
 use anyhow::Result;
 use tlsdyno_tls::{Settings, Stage, StageSet};
@@ -98,7 +99,8 @@ fn handshake(attempt: &Attempt, checks: &mut Vec<Check>) -> Result<()> {
     Ok(())
 }
 
-/// A fast resumption has the sizes of the flights that it takes the place of; the shim's counter says that there was one.
+/// A fast resumption has the sizes of the flights that it takes the place of; the shim's counter says that there was
+/// one.
 fn round_trip(attempt: &Attempt) -> Option<Check> {
     attempt.session?;
     if attempt.settings.stages_off.contains(Stage::Handshake) {

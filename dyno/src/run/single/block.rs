@@ -25,7 +25,8 @@ const WARM_UP_USERS: u32 = 4;
 const WARM_UP_CONNECTIONS: u32 = 16;
 
 impl Session<'_> {
-    /// One block of one configuration; with `fresh` on a server that was not measured yet, where the experiment wants such.
+    /// One block of one configuration; with `fresh` on a server that was not measured yet, where the experiment wants
+    /// such.
     pub(super) fn block(&mut self, index: usize, users: Range<u32>, fresh: bool) -> Result<Block> {
         self.activate(index, fresh)?;
         let mut expected = Expected::of(&self.rig.site.workload, users.clone(), &self.experiment.load)?;
@@ -124,8 +125,9 @@ impl Session<'_> {
         verdict
     }
 
-    /// Starts the server of this configuration where it does not run, or takes another (`fresh`) where the experiment wants that. One that was restarted is not measured cold: it is checked again and
-    /// does one piece of work untimed.
+    /// Starts the server of this configuration where it does not run, or takes another (`fresh`) where the experiment
+    /// wants that. One that was restarted is not measured cold: it is checked again and does one piece of work
+    /// untimed.
     fn activate(&mut self, index: usize, fresh: bool) -> Result<()> {
         let began = Instant::now();
         let renewed = fresh && self.experiment.measure.fresh_servers && self.rig.renew(index);
@@ -144,8 +146,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Users that warm so many worker processes up. Prefork has one for each connection, which users with a connection for each of their
-    /// requests would warm for longer than a block takes.
+    /// Users that warm so many worker processes up. Prefork has one for each connection, which users with a connection
+    /// for each of their requests would warm for longer than a block takes.
     fn warm_up_users(&self, workers: u32) -> u32 {
         let workload = &self.rig.site.workload;
         let requests = (workload.requests.len() / workload.users.len().max(1)) as u32;

@@ -20,8 +20,8 @@ const CALIBRATION_MIN: Duration = Duration::from_millis(120);
 const CALIBRATION_BUDGET: f64 = 0.2;
 
 impl Session<'_> {
-    /// Runs every configuration once: warm-up and timing. Returns seconds per request for each that passes; one that fails is marked
-    /// invalid, unless it is the untouched server.
+    /// Runs every configuration once: warm-up and timing. Returns seconds per request for each that passes; one that
+    /// fails is marked invalid, unless it is the untouched server.
     pub(super) fn calibrate(
         &mut self,
         valid: &[usize],
@@ -61,7 +61,8 @@ impl Session<'_> {
         Ok(seconds)
     }
 
-    /// Without the untouched server there is nothing to compare with; without another configuration there is still the rest.
+    /// Without the untouched server there is nothing to compare with; without another configuration there is still the
+    /// rest.
     fn warm_up_failed(&mut self, index: usize, kind: &str, count: u64, block: &Block) -> Result<()> {
         let name = self.rig.stands[index].model.name.clone();
         let said: Vec<String> = block.warnings.iter().map(Warning::to_string).collect();

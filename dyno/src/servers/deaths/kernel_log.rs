@@ -42,7 +42,8 @@ impl KernelLog {
     }
 }
 
-/// `nginx[4711]: segfault at 0 ip 00007f sp 00007f error 4 in libcrypto.so.3[41c324,7f4c+384000] likely on CPU 0` is in `libcrypto.so.3`.
+/// `nginx[4711]: segfault at 0 ip 00007f sp 00007f error 4 in libcrypto.so.3[41c324,7f4c+384000] likely on CPU 0` is in
+/// `libcrypto.so.3`.
 fn place_in(record: &str, threads: &BTreeSet<u32>) -> Option<String> {
     let (_, message) = record.lines().next()?.split_once(';')?;
     let is_of =

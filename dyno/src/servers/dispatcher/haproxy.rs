@@ -25,8 +25,9 @@ pub(super) enum Rule {
     Stick,
 }
 
-/// Learns the session ID of each ServerHello and routes by that of each ClientHello: at offset 43 of the hello's record, length first. The
-/// inspection of the *response* is what makes HAProxy wait for the ServerHello; without it nothing is ever learned.
+/// Learns the session ID of each ServerHello and routes by that of each ClientHello: at offset 43 of the hello's
+/// record, length first. The inspection of the *response* is what makes HAProxy wait for the ServerHello; without it
+/// nothing is ever learned.
 const STICK: &str = include_str!("haproxy_stick.cfg");
 
 impl Rule {

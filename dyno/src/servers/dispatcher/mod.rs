@@ -1,5 +1,5 @@
-//! Dispatchers before a cluster of servers: ours, and those that people have. Each is a process of its own, started with a generated
-//! configuration in a private directory and accounted for like a server.
+//! Dispatchers before a cluster of servers: ours, and those that people have. Each is a process of its own, started
+//! with a generated configuration in a private directory and accounted for like a server.
 
 mod haproxy;
 mod nginx;
@@ -68,7 +68,8 @@ pub struct Dispatcher {
     counter: Counter,
 }
 
-/// Starts a dispatcher before `backends` in a directory of its own inside `run`, on processor `cpu` and with one thread.
+/// Starts a dispatcher before `backends` in a directory of its own inside `run`, on processor `cpu` and with one
+/// thread.
 ///
 /// # Errors
 /// Its program is missing (with the remedy), or it does not start (with what it said).

@@ -15,8 +15,8 @@ use crate::time::Time;
 
 const CONFIG_FILE: &str = "dispatch.toml";
 const CONTROL_FILE: &str = "control";
-/// How long the servers of an experiment keep their sessions; the dispatcher remembers them as long (Apostolopoulos et al. 2000: the same
-/// time-out on both sides gives near perfect reuse).
+/// How long the servers of an experiment keep their sessions; the dispatcher remembers them as long (Apostolopoulos et
+/// al. 2000: the same time-out on both sides gives near perfect reuse).
 const SESSION_TIMEOUT: Time = Time::seconds(3600);
 
 /// Its control socket.

@@ -39,7 +39,8 @@ pub fn start(spec: &ServerSpec, directory: &Path) -> Result<Instance> {
     })
 }
 
-/// Starts something in a directory of its own on free ports; on others (if they are `ours` to choose) if somebody was faster there.
+/// Starts something in a directory of its own on free ports; on others (if they are `ours` to choose) if somebody was
+/// faster there.
 pub(in crate::servers) fn on_free_ports(
     directory: &Path,
     ours: bool,
@@ -115,8 +116,8 @@ fn start_on(spec: &ServerSpec, run: &Path, directory: &Path, ports: &Ports) -> R
     start_prepared(spec, directory, prepared, addresses)
 }
 
-/// Starts what is prepared and waits until it is ready. Of the specification only processors, quota, environment and what follows from
-/// them count.
+/// Starts what is prepared and waits until it is ready. Of the specification only processors, quota, environment and
+/// what follows from them count.
 pub(in crate::servers) fn start_prepared(
     spec: &ServerSpec,
     directory: &Path,

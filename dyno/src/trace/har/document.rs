@@ -1,4 +1,5 @@
-//! A HAR file (HTTP Archive 1.2, what a browser's developer tools save) as the batches of requests that the browser made.
+//! A HAR file (HTTP Archive 1.2, what a browser's developer tools save) as the batches of requests that the browser
+//! made.
 //!
 //! Files come from many tools and are edited by hand: what is not needed is passed over, what is missing is taken as
 //! unknown, and only what makes a request unknowable (no URL, no time, no believable size) is an error. The file
@@ -34,8 +35,8 @@ pub struct Exchange {
 /// What a HAR file says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Document {
-    /// The pages visited, in order; each the batches that the browser had outstanding together: the document alone, then what
-    /// follows until all of it has arrived, and so on. No page and no batch is empty.
+    /// The pages visited, in order; each the batches that the browser had outstanding together: the document alone,
+    /// then what follows until all of it has arrived, and so on. No page and no batch is empty.
     pub pages: Vec<Vec<Vec<Exchange>>>,
     /// Entries without an answer from a server: from the browser's cache, blocked, aborted, or not http (`data:`).
     pub not_requested: u64,
@@ -243,8 +244,8 @@ fn pages(exchanges: Vec<(Option<String>, Exchange)>) -> Vec<Vec<Exchange>> {
     pages
 }
 
-/// The batches of one page: the document alone, since what it embeds is known when it comes; then a batch ends where a request began
-/// only after everything before it had arrived.
+/// The batches of one page: the document alone, since what it embeds is known when it comes; then a batch ends where a
+/// request began only after everything before it had arrived.
 fn batches(exchanges: Vec<Exchange>) -> Vec<Vec<Exchange>> {
     let mut batches: Vec<Vec<Exchange>> = Vec::new();
     let mut ended_ms = i64::MIN;

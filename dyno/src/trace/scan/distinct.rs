@@ -10,8 +10,9 @@ const EXACT: usize = 65_536;
 /// 2^14 registers of one byte: a standard error of 1.04 / sqrt(2^14) = 0.8 %.
 const INDEX_BITS: u32 = 14;
 
-/// Counts exactly while there are few, then estimates: Flajolet, Fusy, Gandouet, Meunier: HyperLogLog, 2007. With 64 bits of
-/// hash and more than four clients for each register, the corrections of that paper for few and for very many are not needed.
+/// Counts exactly while there are few, then estimates: Flajolet, Fusy, Gandouet, Meunier: HyperLogLog, 2007. With 64
+/// bits of hash and more than four clients for each register, the corrections of that paper for few and for very many
+/// are not needed.
 #[derive(Debug, Default)]
 pub struct Distinct {
     exact: HashSet<u64>,

@@ -1,13 +1,15 @@
 //! The percent reuse that a log would give, for many session lifetimes and limits at once.
 //!
-//! A session begins with a full handshake and carries a user's requests until it is older than the lifetime or has carried as many
-//! as the limit allows; the next request needs a full handshake (Mraz, Witting, Dantzig 2002, section 3: "percent ID reuse", formula 1).
-//! That is how servers let cached sessions and TLS 1.2 tickets expire. In TLS 1.3 a resumed connection brings new tickets, so that a
-//! session ends only by a pause: the lifetime then counts from the user's last request.
+//! A session begins with a full handshake and carries a user's requests until it is older than the lifetime or has
+//! carried as many as the limit allows; the next request needs a full handshake (Mraz, Witting, Dantzig 2002, section
+//! 3: "percent ID reuse", formula 1). That is how servers let cached sessions and TLS 1.2 tickets expire. In TLS 1.3 a
+//! resumed connection brings new tickets, so that a session ends only by a pause: the lifetime then counts from the
+//! user's last request.
 
 use serde::Serialize;
 
-/// Session lifetimes, ascending, seconds. 300 is the default of nginx and Apache; Mraz et al. name 100 to 300 as typical.
+/// Session lifetimes, ascending, seconds. 300 is the default of nginx and Apache; Mraz et al. name 100 to 300 as
+/// typical.
 pub const LIFETIMES_S: [u32; 8] = [10, 30, 60, 100, 300, 600, 1800, 3600];
 /// Most requests of a session; `u32::MAX` stands for no limit. 500 is typical (Mraz et al.).
 pub const LIMITS: [u32; 5] = [10, 50, 100, 500, u32::MAX];
@@ -63,8 +65,8 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts a request at `at_s` of a user, `gap_s` after the one before (`None`: the first). A loop without branches over all
-    /// lifetimes and limits, so that it is done several lanes at a time.
+    /// Counts a request at `at_s` of a user, `gap_s` after the one before (`None`: the first). A loop without branches
+    /// over all lifetimes and limits, so that it is done several lanes at a time.
     #[inline]
     pub fn hit(&mut self, sessions: &mut Sessions, at_s: u32, gap_s: Option<u32>) {
         self.hits += 1;

@@ -50,7 +50,8 @@ fn it_agrees_with_the_replay_on_the_real_log() {
     }
 }
 
-/// Independently of this code: `awk '{ if (!($1 in t)) f++ } { t[$1]=1 } END { print f, NR }'` counts 1,753 first requests.
+/// Independently of this code: `awk '{ if (!($1 in t)) f++ } { t[$1]=1 } END { print f, NR }'` counts 1,753 first
+/// requests.
 #[test]
 fn reuse_grows_with_lifetime_and_limit() {
     let scan = scanned(&semicomplete(), &[], &ReplaySpec::default()).unwrap();

@@ -9,7 +9,8 @@ use super::sessions::Sessions;
 
 /// So many users are kept before any is forgotten.
 const MIN_KEPT: usize = 1024;
-/// Users with more than this part of all requests are kept for the list of the busiest; there can be no more of them than this.
+/// Users with more than this part of all requests are kept for the list of the busiest; there can be no more of them
+/// than this.
 const BUSY_PART: u64 = 1_000;
 
 /// What is known of one user.
@@ -65,8 +66,8 @@ impl Users {
         }
     }
 
-    /// Forgets users whose every session is over, once they may be the half of all. `hits` is the number of requests so far: those who
-    /// made a large part of them stay.
+    /// Forgets users whose every session is over, once they may be the half of all. `hits` is the number of requests so
+    /// far: those who made a large part of them stay.
     pub fn forget_the_gone(&mut self, now_s: u32, hits: u64) {
         if self.users.len() < self.full {
             return;

@@ -31,8 +31,9 @@ const AUTHENTICATION: StageSet = StageSet::NONE.with(Stage::Authentication);
 /// Two engines of 3 ms.
 const ACCELERATOR: Hardware = Hardware { accelerator: Some(Engines { count: 2, operation_ns: 3_000_000 }), burn_ns: 0 };
 
-/// 2 processes of 2 threads make 5 signatures each: 20 operations in 2 engines of 3 ms cannot take less than 30 ms, however they are
-/// spread, and each waits for at least its own 3 ms. How much longer they take is the machine's affair.
+/// 2 processes of 2 threads make 5 signatures each: 20 operations in 2 engines of 3 ms cannot take less than 30 ms,
+/// however they are spread, and each waits for at least its own 3 ms. How much longer they take is the machine's
+/// affair.
 fn check_accelerator(program: &Path, library: Option<&Path>, job: Option<&str>) {
     let arguments: Vec<&str> = ["2", "2", "5"].into_iter().chain(job).collect();
     let outcome = sign(program, library, AUTHENTICATION, ACCELERATOR, &arguments);

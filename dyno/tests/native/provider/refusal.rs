@@ -26,8 +26,8 @@ fn error_queue(configuration: &Path) -> String {
     build::run(Command::new(program).arg(on_demand).env_remove("OPENSSL_CONF"))
 }
 
-/// Spoils a good injection (its area, its `openssl.cnf`) and demands that the provider then refuses to load for the `reason`, on the error
-/// queue and on the standard error of a server, and that this server does not serve.
+/// Spoils a good injection (its area, its `openssl.cnf`) and demands that the provider then refuses to load for the
+/// `reason`, on the error queue and on the standard error of a server, and that this server does not serve.
 fn expect_refusal(reason: &str, spoil: impl Fn(&Path, &Path)) {
     let dir = tempfile::tempdir().unwrap();
     let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();

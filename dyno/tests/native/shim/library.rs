@@ -1,4 +1,5 @@
-//! The shared library itself: the interposed names and no others, what it is linked with, and the layout of its area as mirrored in Rust.
+//! The shared library itself: the interposed names and no others, what it is linked with, and the layout of its area as
+//! mirrored in Rust.
 
 use std::fmt::Write;
 use std::process::Command;

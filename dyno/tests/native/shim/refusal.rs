@@ -1,4 +1,5 @@
-//! Without the acknowledgement of a running tlsdyno the shim ends the process that it is loaded into, at once, and says why.
+//! Without the acknowledgement of a running tlsdyno the shim ends the process that it is loaded into, at once, and says
+//! why.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

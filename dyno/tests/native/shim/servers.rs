@@ -1,5 +1,5 @@
-//! Stock servers and the built-in one with the shim: skeletons and fast resumption by hand, the perfect cache with OpenSSL's client, each
-//! with bodies compared and a reload in between.
+//! Stock servers and the built-in one with the shim: skeletons and fast resumption by hand, the perfect cache with
+//! OpenSSL's client, each with bodies compared and a reload in between.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,5 +1,5 @@
-//! Real servers that are killed, frozen, slow or full: what is not affected completes, what is affected ends or moves, and every byte that arrives is the one
-//! that was sent.
+//! Real servers that are killed, frozen, slow or full: what is not affected completes, what is affected ends or moves,
+//! and every byte that arrives is the one that was sent.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;

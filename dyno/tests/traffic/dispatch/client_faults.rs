@@ -1,4 +1,5 @@
-//! Clients of real servers that reset, half-close, dawdle or talk nonsense, while others go on: those are served, and nothing stays behind.
+//! Clients of real servers that reset, half-close, dawdle or talk nonsense, while others go on: those are served, and
+//! nothing stays behind.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
@@ -202,7 +203,8 @@ fn a_flood_of_made_up_identities_drives_no_session_out() {
     scene.dispatcher.assert_at_rest(&scene.control, &scene.before);
 }
 
-/// A hello that a server answers with a full handshake: its identity names a key that nobody has, in a ticket of any length.
+/// A hello that a server answers with a full handshake: its identity names a key that nobody has, in a ticket of any
+/// length.
 fn hello_with_made_up_identity(number: u64) -> Vec<u8> {
     let identity = noise(number, 48 + 16 * (number as usize % 64));
     let template = Template::new(&[0x1301], |out| {

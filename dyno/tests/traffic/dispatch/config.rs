@@ -1,4 +1,5 @@
-//! The file: what is wrong with it is named, by `validate` as by running, and a changed one is taken without dropping a connection.
+//! The file: what is wrong with it is named, by `validate` as by running, and a changed one is taken without dropping a
+//! connection.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,5 @@
-//! Real TLS clients (rustls), each with sessions of its own, that load a site all the time and check the SHA-256 of everything they get.
+//! Real TLS clients (rustls), each with sessions of its own, that load a site all the time and check the SHA-256 of
+//! everything they get.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -92,7 +93,8 @@ impl Member {
         (tls, hello)
     }
 
-    /// Gets an object over a connection of its own. Fails where the connection is cut; what came until then is what it should be.
+    /// Gets an object over a connection of its own. Fails where the connection is cut; what came until then is what it
+    /// should be.
     pub fn get(&self, object: &Object) -> std::io::Result<Visit> {
         let began = Instant::now();
         let (mut stream, keys) = self.begin().map_err(not_stuck)?;
@@ -209,8 +211,8 @@ impl Tally {
     }
 }
 
-/// Several clients, each getting one object after the other until told to stop. Every eighth object is large; every tenth time the client is one that was never
-/// there before, and goes wherever the dispatcher wants.
+/// Several clients, each getting one object after the other until told to stop. Every eighth object is large; every
+/// tenth time the client is one that was never there before, and goes wherever the dispatcher wants.
 pub struct Crowd {
     stop: Arc<AtomicBool>,
     served: Arc<AtomicU64>,

@@ -1,4 +1,5 @@
-//! Backends and clients that misbehave: what is not affected completes, what is affected ends, and nothing is lost or made up.
+//! Backends and clients that misbehave: what is not affected completes, what is affected ends, and nothing is lost or
+//! made up.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

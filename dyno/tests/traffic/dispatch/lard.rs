@@ -1,4 +1,5 @@
-//! Policy `lard` before real nginx: objects have their backend, overload moves them, and what names no object is passed on all the same.
+//! Policy `lard` before real nginx: objects have their backend, overload moves them, and what names no object is passed
+//! on all the same.
 
 use std::collections::BTreeMap;
 use std::fs;

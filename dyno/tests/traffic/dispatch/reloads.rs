@@ -30,7 +30,8 @@ impl Key<'_> {
         self.visits.iter().copied().filter(|visit| !visit.resumed && Some(visit.server) != self.holder)
     }
 
-    /// Refused by the very server that has the key before it was known to have it: while its old worker still takes connections, which knows nothing of it.
+    /// Refused by the very server that has the key before it was known to have it: while its old worker still takes
+    /// connections, which knows nothing of it.
     fn refused_by_holder(&self) -> usize {
         let known = self.known_since();
         let refused = self.visits.iter().filter(|visit| !visit.resumed && Some(visit.server) == self.holder);
@@ -41,7 +42,8 @@ impl Key<'_> {
         self.visits.iter().filter(|visit| visit.resumed).map(|visit| visit.ended).min()
     }
 
-    /// Misrouted to a server that had been asked before and had not answered yet: nobody could know that it does not have the key.
+    /// Misrouted to a server that had been asked before and had not answered yet: nobody could know that it does not
+    /// have the key.
     fn misrouted_unknowing(&self) -> usize {
         let asked_at = |visit: &Visit, other: &Visit| {
             other.server == visit.server && other.began < visit.began && visit.began < other.ended

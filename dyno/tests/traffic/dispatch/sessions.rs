@@ -28,19 +28,21 @@ fn assert_sessions_are_found_at(server: &str, addresses: &[SocketAddr], sessions
     let control = control_path();
     let dispatcher = Dispatcher::new(addresses, &["--policy", "session", "--loops", "1", "--control", &control]);
     let learning = load(&dispatcher, sessions, &reuse("50%"));
-    // Apache's processes share a session only after the client can offer it, so that one now and then refuses what another has given out.
+    // Apache's processes share a session only after the client can offer it, so that one now and then refuses what
+    // another has given out.
     let is_shared_late = server == "Apache" && sessions == Sessions::Ids;
     let refused = || dispatcher.count(&control, "sessions_refused_by_holder");
     let refused_before = refused();
     let misrouted = dispatcher.count(&control, "sessions_rejected") - refused_before;
     assert!(refused_before == 0 || is_shared_late, "{server} refused {refused_before} sessions of its own");
-    // TLS 1.2 shows what it issues; a key of TLS 1.3 is found by trying, N - 1 times at most, and each time by all that are under way.
+    // TLS 1.2 shows what it issues; a key of TLS 1.3 is found by trying, N - 1 times at most, and each time by all that
+    // are under way.
     let most = if sessions == Sessions::Tickets13 { SERVERS * (SERVERS - 1 + AT_ONCE) } else { 0 };
     assert!(misrouted <= most, "{sessions:?} while learning: {learning:?}, {misrouted} misrouted");
     let mut offered = learning.offered;
     let mut row = format!("| {server} | {} | {misrouted} |", sessions.name());
-    // Of the offers that a server answered: now and then one closes a connection without a word (Apache, when it ends a process), and the client offers
-    // its session again.
+    // Of the offers that a server answered: now and then one closes a connection without a word (Apache, when it ends a
+    // process), and the client offers its session again.
     let answered = || dispatcher.count(&control, "sessions_offered");
     for percent in ["50%", "80%", "100%"] {
         let (answered_before, refused_before) = (answered(), refused());
@@ -54,7 +56,8 @@ fn assert_sessions_are_found_at(server: &str, addresses: &[SocketAddr], sessions
         let found = seen.accepted + if is_shared_late { refused } else { 0 };
         assert!(found * 100 >= answered * 99, "{sessions:?} {percent}: {seen:?}, {answered} answered");
         offered += seen.offered;
-        // All clients have one address, and yet the load is even. At 100 % the load resumes one and the same session all the time.
+        // All clients have one address, and yet the load is even. At 100 % the load resumes one and the same session
+        // all the time.
         let spread = dispatcher.spread(&control);
         let even = spread.iter().sum::<u64>() / SERVERS;
         let is_even = spread.iter().all(|&count| count.abs_diff(even) * 10 <= even);

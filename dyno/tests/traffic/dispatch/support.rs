@@ -203,7 +203,8 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Lets this process open as many descriptors as it may. They do not suffice for two tests that need thousands: such tests wait for each other.
+/// Lets this process open as many descriptors as it may. They do not suffice for two tests that need thousands: such
+/// tests wait for each other.
 pub fn many_descriptors() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! Servers whose sessions nobody can know by looking: stateful TLS 1.3, and tickets that begin with no key name. The status says so, and the address helps.
+//! Servers whose sessions nobody can know by looking: stateful TLS 1.3, and tickets that begin with no key name. The
+//! status says so, and the address helps.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -13,7 +14,8 @@ const CLIENTS: usize = 9;
 /// What clients meet with this policy, and the status afterwards.
 fn visit(servers: &[SocketAddr], policy: &str) -> (Tally, serde_json::Value) {
     let control = control_path();
-    // No checks: a server that a busy machine makes late would be taken for down, and who is left alone holds every session.
+    // No checks: a server that a busy machine makes late would be taken for down, and who is left alone holds every
+    // session.
     let dispatcher = Dispatcher::new(servers, &["--policy", policy, "--check", "none", "--control", &control]);
     let from = |number| Ipv4Addr::new(127, 0, 0, 10 + number);
     let crowd = Crowd::start_from(dispatcher.address, CLIENTS, from, &SMALL);

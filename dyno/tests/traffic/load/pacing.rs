@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::{Running, built_in, json, load, stderr, tlsdyno};
 
-/// The server stands still for a second. By the schedule, a request that fell due `t` before the end of the stall waits for `t`: of three
-/// seconds of requests the one at the 99th percentile fell due 30 ms after the stall began.
+/// The server stands still for a second. By the schedule, a request that fell due `t` before the end of the stall waits
+/// for `t`: of three seconds of requests the one at the 99th percentile fell due 30 ms after the stall began.
 #[test]
 fn a_stalled_server_is_charged_by_the_schedule() {
     let directory = tempfile::tempdir().unwrap();

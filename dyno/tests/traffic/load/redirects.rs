@@ -1,4 +1,5 @@
-//! `--follow-redirects`: on nginx, whose access log must agree with the counts, and on a server that redirects in other ways.
+//! `--follow-redirects`: on nginx, whose access log must agree with the counts, and on a server that redirects in other
+//! ways.
 
 use std::fs;
 use std::net::TcpListener;

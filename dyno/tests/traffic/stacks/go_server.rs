@@ -1,4 +1,5 @@
-//! A small HTTPS server on Go's crypto/tls: its tickets begin with no key name, so that nobody can learn who holds a session.
+//! A small HTTPS server on Go's crypto/tls: its tickets begin with no key name, so that nobody can learn who holds a
+//! session.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;

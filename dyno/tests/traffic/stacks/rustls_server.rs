@@ -36,7 +36,8 @@ pub fn start(config: Arc<ServerConfig>, content: &[u8], log: Option<File>) -> So
     address
 }
 
-/// Settings of one with a certificate and ticket keys of its own; `tickets`: stateless tickets, else rustls' default, which is stateful.
+/// Settings of one with a certificate and ticket keys of its own; `tickets`: stateless tickets, else rustls' default,
+/// which is stateful.
 pub fn config(tickets: bool, versions: &[&'static SupportedProtocolVersion]) -> Arc<ServerConfig> {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();

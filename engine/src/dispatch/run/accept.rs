@@ -43,7 +43,8 @@ impl Loop<'_> {
         Ok(())
     }
 
-    /// Accepts some of those that wait; whether there may be more. How many depends on how many there were the last time: asking in vain costs a system call.
+    /// Accepts some of those that wait; whether there may be more. How many depends on how many there were the last
+    /// time: asking in vain costs a system call.
     pub(super) fn accept(&mut self, listener: usize) -> bool {
         for _ in 0..self.accepts {
             if self.places.open() >= self.connections_max() {

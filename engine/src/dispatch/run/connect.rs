@@ -58,12 +58,14 @@ impl Loop<'_> {
             }
             let connecting = match rustix::net::connect(&descriptor, &address) {
                 Ok(()) => Ok(true),
-                // On the same machine the connection stands already, and takes what the client has said: no event to wait for.
+                // On the same machine the connection stands already, and takes what the client has said: no event to
+                // wait for.
                 Err(Errno::INPROGRESS | Errno::INTR) => {
                     connection.up.send_early(descriptor.as_fd(), &connection.first_bytes)
                 }
                 Err(Errno::ADDRNOTAVAIL | Errno::AGAIN | Errno::NOBUFS) => {
-                    // No port or no memory of ours is left, which is not the backend's fault and holds for the next client too.
+                    // No port or no memory of ours is left, which is not the backend's fault and holds for the next
+                    // client too.
                     self.pause_accepting();
                     return self.close(id);
                 }

@@ -72,8 +72,8 @@ impl Loop<'_> {
     }
 }
 
-/// Closing this socket will reset the connection. Where bytes are still on their way to the peer, it is closed in order instead: they were sent
-/// before the reset, and a peer of TLS notices the missing end.
+/// Closing this socket will reset the connection. Where bytes are still on their way to the peer, it is closed in order
+/// instead: they were sent before the reset, and a peer of TLS notices the missing end.
 fn pass_on_reset(descriptor: &OwnedFd) {
     if sys::unsent_bytes(descriptor) == 0 {
         let _ = rustix::net::sockopt::set_socket_linger(descriptor, Some(std::time::Duration::ZERO));

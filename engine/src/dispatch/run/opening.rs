@@ -66,7 +66,8 @@ impl Loop<'_> {
                     connection.up.note_read(count == self.buffer.len());
                     connection.first_bytes.extend_from_slice(&self.buffer[..count]);
                     let found = reader.read(&connection.first_bytes, &self.buffer[..count], &self.shared.memory);
-                    // Headers of tiny records count too: nobody may make us hold more than twice what is allowed, and one read.
+                    // Headers of tiny records count too: nobody may make us hold more than twice what is allowed, and
+                    // one read.
                     let too_long = connection.first_bytes.len() > most * 2;
                     match found {
                         Ok(None) if !too_long && connection.up.is_readable() => {}

@@ -1,5 +1,5 @@
-//! Bulk transfers are not woken up for each packet, as network cards do not interrupt for each: a low-water mark lets input gather, and here is
-//! the clock that sees to it that what stays below the mark does not lie there for long.
+//! Bulk transfers are not woken up for each packet, as network cards do not interrupt for each: a low-water mark lets
+//! input gather, and here is the clock that sees to it that what stays below the mark does not lie there for long.
 
 use std::os::fd::AsFd;
 

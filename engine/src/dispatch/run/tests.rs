@@ -62,7 +62,8 @@ impl Bench<'_> {
         self.this.handle(events);
     }
 
-    /// Lets time pass as the loop would when nothing happens, from one look to the next, until something holds: how long that took.
+    /// Lets time pass as the loop would when nothing happens, from one look to the next, until something holds: how
+    /// long that took.
     fn time_until(&mut self, holds: impl Fn(&Loop) -> bool) -> u64 {
         let began_ns = self.this.now_ns;
         while !holds(&self.this) {

@@ -1,4 +1,5 @@
-//! What the policy wants done, carried out over sockets: connections are opened and closed, requests encrypted and sent.
+//! What the policy wants done, carried out over sockets: connections are opened and closed, requests encrypted and
+//! sent.
 
 use tlsdyno_tls::{Client, Effort};
 use tlsdyno_wire::http::Response;
@@ -49,7 +50,8 @@ impl Run<'_> {
         }
         let route = &self.plan.route;
         let turn = if route.source_of_client { u64::from(user) } else { self.recorder.connections };
-        // 15 instead of 17 segments for a full TLS 1.3 handshake and an answer: only where the client need not behave like others.
+        // 15 instead of 17 segments for a full TLS 1.3 handshake and an answer: only where the client need not behave
+        // like others.
         let joined = self.plan.target.effort() == Some(Effort::Floor);
         match route.connect(&self.plan.target.address, turn, joined) {
             Ok(socket) => {
@@ -253,8 +255,8 @@ impl Run<'_> {
     }
 }
 
-/// Whether a request may be sent now. Room is limited for early data, which may be replayed (RFC 9846 section 2.3): only a request
-/// without a body travels so, and only whole.
+/// Whether a request may be sent now. Room is limited for early data, which may be replayed (RFC 9846 section 2.3):
+/// only a request without a body travels so, and only whole.
 fn fits(room: usize, head_bytes: usize, body_bytes: u64) -> bool {
     room == usize::MAX || head_bytes <= room && body_bytes == 0
 }

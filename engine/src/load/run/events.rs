@@ -57,8 +57,8 @@ impl Run<'_> {
         }
     }
 
-    /// Nothing can be sent any more. A server may have answered before it had read everything (early data, a body that it refuses): only
-    /// behind what it sent does the connection fail.
+    /// Nothing can be sent any more. A server may have answered before it had read everything (early data, a body that
+    /// it refuses): only behind what it sent does the connection fail.
     pub(super) fn send_failed(&mut self, id: ConnectionId, kind: ErrorKind) {
         if kind != ErrorKind::Reset || self.connection(id).stage == Stage::Connecting {
             return self.fail_or_repeat(id, kind);
@@ -121,7 +121,8 @@ impl Run<'_> {
             connection.served > 0 || connection.exchange.is_some_and(|exchange| exchange.first_byte_seen);
         let mut more = false;
         for session in self.found_sessions.drain(..) {
-            // Servers end the handshake first and put the session into their cache then: another connection could offer it before.
+            // Servers end the handshake first and put the session into their cache then: another connection could offer
+            // it before.
             if session.kind() == SessionKind::Tls12Id && !has_answered {
                 connection.unproven = Some(session);
                 continue;
@@ -132,8 +133,8 @@ impl Run<'_> {
         if has_answered && let Some(session) = connection.unproven.take() {
             self.sessions.store(user, session);
         }
-        // OpenSSL sends each of its TLS 1.3 tickets by itself, all before the first response: the user's other connections open when
-        // all have come, or they would offer the first one several times.
+        // OpenSSL sends each of its TLS 1.3 tickets by itself, all before the first response: the user's other
+        // connections open when all have come, or they would offer the first one several times.
         if answered && (more || first_byte) && self.sessions.holds(user) {
             self.users.session_arrived(id);
             self.users.end_of_alone();
@@ -262,7 +263,8 @@ impl Run<'_> {
             Stage::Connecting | Stage::Handshaking => self.fail(id, kind),
             Stage::Open if connection.exchange.is_none() => self.close_finished(id),
             Stage::Open => {
-                // Without close_notify nobody knows whether a body that lasts until the end is whole, RFC 9846 section 6.1.
+                // Without close_notify nobody knows whether a body that lasts until the end is whole, RFC 9846 section
+                // 6.1.
                 let truncated = connection.tls.as_mut().is_some_and(|client| client.end_of_input().is_err());
                 if truncated || connection.broken.is_some() || connection.response.end_of_input().is_err() {
                     return self.fail_or_repeat(id, kind);

@@ -1,4 +1,5 @@
-//! Who begins and who waits: free connections go to those who wait, then to new users while there is room for their widest pages.
+//! Who begins and who waits: free connections go to those who wait, then to new users while there is room for their
+//! widest pages.
 
 use super::{Active, ActiveId, Users};
 
@@ -21,8 +22,8 @@ impl Users<'_> {
         }
     }
 
-    /// Whether a new user is to begin, before any that waits: in a replay by the order of the trace, else when nobody waits and there is
-    /// room.
+    /// Whether a new user is to begin, before any that waits: in a replay by the order of the trace, else when nobody
+    /// waits and there is room.
     fn next_user_is_first(&self) -> bool {
         if !self.users_left() || !self.next_user_is_due() {
             return false;

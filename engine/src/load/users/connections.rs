@@ -19,7 +19,8 @@ impl Users<'_> {
         }
     }
 
-    /// The response on the connection is complete, whether it was as expected or not. `persists`: the connection can carry another request.
+    /// The response on the connection is complete, whether it was as expected or not. `persists`: the connection can
+    /// carry another request.
     pub fn finished(&mut self, id: ConnectionId, persists: bool) {
         let (user, request) = self.response_done(id, persists);
         self.note_served(user, request);
@@ -76,7 +77,8 @@ impl Users<'_> {
                 }
                 false
             }
-            // The request that the connection was opened for, unless the user's other connections took it in the meantime.
+            // The request that the connection was opened for, unless the user's other connections took it in the
+            // meantime.
             (Use::Opening, _) if presentable => {
                 let request = active.again.pop().unwrap_or_else(|| {
                     active.next += 1;
@@ -171,7 +173,8 @@ impl Users<'_> {
         let used = |connection: &ConnectionId| self.connections[*connection as usize].used;
         let opening = user.connections.iter().map(used).filter(|used| *used == Use::Opening).count();
         let open = user.connections.len() as u32;
-        // A page gets its connections also when the first ones were fast enough to do without: see the module's documentation.
+        // A page gets its connections also when the first ones were fast enough to do without: see the module's
+        // documentation.
         let page_wants = self.limits.requests_each.is_none() && open < user.page_requests && !self.page_is_done(id);
         let presentable = self.presentable(id);
         (presentable > opening as u32 || page_wants && (presentable > 0 || self.follow.is_none()))

@@ -1,7 +1,8 @@
 //! Users of a trace: they follow its order within a window, and wait for each other.
 //!
-//! A user whose next request is not in the window yet waits. It keeps its connection as long as nobody in the window needs it.
-//! Whoever waits for a connection gets it in the order of the trace, so that the oldest request is never left behind.
+//! A user whose next request is not in the window yet waits. It keeps its connection as long as nobody in the window
+//! needs it. Whoever waits for a connection gets it in the order of the trace, so that the oldest request is never left
+//! behind.
 
 use std::collections::BTreeSet;
 
@@ -162,8 +163,8 @@ impl Users<'_> {
         Some(id)
     }
 
-    /// All connections are in use, and somebody in the window needs one: closes one that is held by a user outside, the one with the
-    /// longest to wait.
+    /// All connections are in use, and somebody in the window needs one: closes one that is held by a user outside, the
+    /// one with the longest to wait.
     pub(super) fn take_unused_connection(&mut self) {
         let Some(follow) = &mut self.follow else { return };
         if self.draining || follow.taken.is_some() {

@@ -1,11 +1,13 @@
-//! Requests that a redirect sent on: the user makes them again with another target, on whichever of its connections is free.
+//! Requests that a redirect sent on: the user makes them again with another target, on whichever of its connections is
+//! free.
 
 use super::super::redirect::Hop;
 use super::{ActiveId, ConnectionId, Use, Users};
 
 impl Users<'_> {
-    /// The response on the connection is complete and a redirect, which is followed. `persists`: the connection can carry another request.
-    /// Answers `false` where the run ends and nothing is begun any more: then the request was served.
+    /// The response on the connection is complete and a redirect, which is followed. `persists`: the connection can
+    /// carry another request. Answers `false` where the run ends and nothing is begun any more: then the request
+    /// was served.
     pub fn redirected(&mut self, id: ConnectionId, persists: bool, hop: Hop) -> bool {
         if self.draining {
             self.finished(id, persists);
@@ -21,7 +23,8 @@ impl Users<'_> {
         true
     }
 
-    /// Where the request that is under way on the connection, or was just handed to it, goes instead of where the workload says.
+    /// Where the request that is under way on the connection, or was just handed to it, goes instead of where the
+    /// workload says.
     pub fn hop(&self, id: ConnectionId) -> Option<&Hop> {
         let request = self.request(id)?;
         let user = self.connections[id as usize].user;

@@ -1,5 +1,5 @@
-//! A user's pages and sessions: when they begin and end, by the order of its requests, the limits on sessions, and the schedule of an open
-//! loop.
+//! A user's pages and sessions: when they begin and end, by the order of its requests, the limits on sessions, and the
+//! schedule of an open loop.
 
 use super::{Action, ActiveId, SessionUse, Users};
 
@@ -47,7 +47,8 @@ impl Users<'_> {
         pacer.map_or(0, |pacer| std::iter::from_fn(|| pacer.take_due(now_ns)).count() as u64)
     }
 
-    /// Whether the user's session may be used further. When it is up, its connections close, and once they are closed a new one begins.
+    /// Whether the user's session may be used further. When it is up, its connections close, and once they are closed a
+    /// new one begins.
     pub(super) fn session_lasts(&mut self, id: ActiveId) -> bool {
         if self.session_is_up(id) && self.users[id as usize].open_requests() > 0 {
             self.close_idle(id);

@@ -1,7 +1,8 @@
-//! Pages at the times that a trace has, or at a multiple of its speed: an open loop in which every user keeps its own schedule.
+//! Pages at the times that a trace has, or at a multiple of its speed: an open loop in which every user keeps its own
+//! schedule.
 //!
-//! A page that is late (its user is not done with the last one, or all connections are in use) begins as soon as it can; its latency
-//! counts from when it was due. A user that waits keeps its connection until somebody else needs it.
+//! A page that is late (its user is not done with the last one, or all connections are in use) begins as soon as it
+//! can; its latency counts from when it was due. A user that waits keeps its connection until somebody else needs it.
 
 use std::collections::BTreeSet;
 
@@ -138,7 +139,8 @@ impl Users<'_> {
         }
     }
 
-    /// All connections are in use, and somebody who is due needs one: closes the one of whoever has the longest to wait.
+    /// All connections are in use, and somebody who is due needs one: closes the one of whoever has the longest to
+    /// wait.
     pub(super) fn take_waiting_connection(&mut self) {
         while let Some(recorded) = self.recorded.as_mut().filter(|recorded| recorded.taken.is_none()) {
             let Some((_, id)) = recorded.holding.pop_last() else { return };

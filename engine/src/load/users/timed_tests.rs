@@ -141,8 +141,8 @@ fn a_session_ends_with_its_lifetime() {
     }
 }
 
-/// Users whose requests are due in turns: with a single connection it goes from one to the other, and nobody is late by more than the
-/// others take.
+/// Users whose requests are due in turns: with a single connection it goes from one to the other, and nobody is late by
+/// more than the others take.
 #[test]
 fn recorded_times_are_kept_by_every_user_at_any_speed() {
     let at_ms = [[50, 100, 200], [0, 10, 400], [100, 100, 100]];

@@ -205,8 +205,8 @@ impl Stream {
         Stream::AesCtr(Box::new(key.expect("the key is as long as the algorithm says")))
     }
 
-    /// Adds the key stream that the whole AEAD uses for its payload: it starts with the second block (SP 800-38D section 7.1,
-    /// RFC 8439 section 2.8).
+    /// Adds the key stream that the whole AEAD uses for its payload: it starts with the second block (SP 800-38D
+    /// section 7.1, RFC 8439 section 2.8).
     fn apply(&self, nonce: [u8; 12], payload: &mut [u8]) {
         match self {
             Stream::AesCtr(key) => {

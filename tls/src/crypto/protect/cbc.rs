@@ -1,7 +1,7 @@
 //! Records of AES-CBC with HMAC: MAC-then-encrypt (RFC 5246 section 6.2.3.2) and encrypt-then-MAC (RFC 7366).
 //!
-//! Padding and MAC are checked one after the other and not in constant time: this client measures servers and guards no secrets.
-//! All failures are one error.
+//! Padding and MAC are checked one after the other and not in constant time: this client measures servers and guards no
+//! secrets. All failures are one error.
 
 use std::ops::Range;
 
@@ -139,7 +139,8 @@ impl Cbc {
     }
 }
 
-/// How many of the decrypted bytes come before the padding: its last byte, the padding length, repeated that often and once more.
+/// How many of the decrypted bytes come before the padding: its last byte, the padding length, repeated that often and
+/// once more.
 fn unpadded(blocks: &[u8]) -> Result<usize, CryptoError> {
     let last = *blocks.last().ok_or(CryptoError::BadRecordMac)?;
     let length = blocks.len().checked_sub(last as usize + 1).ok_or(CryptoError::BadRecordMac)?;

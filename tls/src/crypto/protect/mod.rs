@@ -1,4 +1,5 @@
-//! Record protection: whole records out, records opened in place (RFC 9846 section 5, RFC 5246 section 6.2.3, RFC 7366).
+//! Record protection: whole records out, records opened in place (RFC 9846 section 5, RFC 5246 section 6.2.3, RFC
+//! 7366).
 
 mod aead;
 mod cbc;
@@ -172,8 +173,8 @@ impl Sealer {
         self.0.sequence
     }
 
-    /// Appends `plain` to `out` as whole records, header and all, of at most [`MAX_PLAIN`] bytes each; an empty `plain` makes one
-    /// empty record.
+    /// Appends `plain` to `out` as whole records, header and all, of at most [`MAX_PLAIN`] bytes each; an empty `plain`
+    /// makes one empty record.
     pub fn seal(&mut self, content_type: u8, plain: &[u8], out: &mut Vec<u8>) {
         let mut rest = plain;
         loop {
@@ -210,11 +211,12 @@ impl Opener {
         Opener(Half::with_zero_keys(suite, off, encrypt_then_mac))
     }
 
-    /// Opens one record in place: `body` is everything after the header. Gives the content type (TLS 1.3: the inner one, padding
-    /// removed) and where the plain text lies within `body`.
+    /// Opens one record in place: `body` is everything after the header. Gives the content type (TLS 1.3: the inner
+    /// one, padding removed) and where the plain text lies within `body`.
     ///
     /// # Errors
-    /// [`CryptoError::BadRecordMac`], [`CryptoError::RecordOverflow`], [`CryptoError::NoContentType`]; `body` is then garbage.
+    /// [`CryptoError::BadRecordMac`], [`CryptoError::RecordOverflow`], [`CryptoError::NoContentType`]; `body` is then
+    /// garbage.
     pub fn open(&mut self, header: [u8; HEADER], body: &mut [u8]) -> Result<(u8, Range<usize>), CryptoError> {
         let sequence = self.0.next_sequence();
         match &self.0.method {

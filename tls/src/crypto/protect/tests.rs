@@ -117,7 +117,8 @@ fn long_plain_text_is_split_at_the_limit() {
     }
 }
 
-/// A changed byte that nothing authenticates is only acceptable where the no-ops say so; everything else must be refused.
+/// A changed byte that nothing authenticates is only acceptable where the no-ops say so; everything else must be
+/// refused.
 #[test]
 fn every_changed_byte_is_refused() {
     let plain: Vec<u8> = (1..=50).collect();
@@ -149,8 +150,8 @@ fn every_changed_byte_is_refused() {
     }
 }
 
-/// With the MAC on, one thing alone is not authenticated: the explicit IV of MAC-then-encrypt while the cipher is off (with the
-/// cipher on it changes the first block).
+/// With the MAC on, one thing alone is not authenticated: the explicit IV of MAC-then-encrypt while the cipher is off
+/// (with the cipher on it changes the first block).
 fn iv_alone_is_open(shape: &Shape, position: usize, plain: &[u8]) -> Result<(u8, Vec<u8>), CryptoError> {
     let in_iv = shape.suite.protection().is_cbc() && position < HEADER + 16;
     if in_iv && !shape.encrypt_then_mac && off_has(shape, Stage::Cipher) {
@@ -222,8 +223,8 @@ fn ends_with_different_stages_off_never_understand_each_other() {
     }
 }
 
-/// With the MAC off at both ends the cipher alone differs: AEAD and encrypt-then-MAC have nothing left to notice that by but the
-/// content (the handshake's Finished is wrong then).
+/// With the MAC off at both ends the cipher alone differs: AEAD and encrypt-then-MAC have nothing left to notice that
+/// by but the content (the handshake's Finished is wrong then).
 fn confuses_only_the_content(shape: &Shape, other: &Shape) -> bool {
     let both = off_has(shape, Stage::Mac) && off_has(other, Stage::Mac);
     both && (!shape.suite.protection().is_cbc() || shape.encrypt_then_mac)
@@ -387,8 +388,8 @@ fn openssl_reads_cbc(shape: Shape, plain: &[u8]) {
     assert!(padding.iter().all(|&byte| byte as usize == padding.len() - 1));
 }
 
-/// The halves of an AEAD by docs/NOOP.md: the cipher's payload is that of the whole AEAD, and the tag is that of an empty plain
-/// text with the payload as additional data, both computed by OpenSSL.
+/// The halves of an AEAD by docs/NOOP.md: the cipher's payload is that of the whole AEAD, and the tag is that of an
+/// empty plain text with the payload as additional data, both computed by OpenSSL.
 #[test]
 fn aead_halves_follow_the_contract() {
     let plain = b"half a record";

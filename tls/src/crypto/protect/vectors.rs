@@ -1,4 +1,5 @@
-//! The record vectors of docs/NOOP.md, which the provider wrote: sealed the same, opened to the same, and refused when changed.
+//! The record vectors of docs/NOOP.md, which the provider wrote: sealed the same, opened to the same, and refused when
+//! changed.
 
 use super::*;
 use crate::crypto::vectors::{Vector, vectors};

@@ -26,8 +26,8 @@ fn a_wrong_signature_is_refused_at_honest_effort() {
     for (suite, message) in [(TLS13, CERTIFICATE_VERIFY), (TLS12, SERVER_KEY_EXCHANGE)] {
         Scene::new(suite, Effort::Honest).refuses(&bad_signature, &mut at(message, flip_last));
     }
-    // At lean effort the transcript still tells: in TLS 1.3 the server's Finished is over other bytes, in TLS 1.2 it is the server
-    // that refuses the client's.
+    // At lean effort the transcript still tells: in TLS 1.3 the server's Finished is over other bytes, in TLS 1.2 it is
+    // the server that refuses the client's.
     for effort in [Effort::Lean, Effort::Floor] {
         Scene::new(TLS13, effort).refuses(&Error::BadFinished, &mut at(CERTIFICATE_VERIFY, flip_last));
         let (result, view) = Scene::new(TLS12, effort).play(&mut at(SERVER_KEY_EXCHANGE, flip_last));
@@ -35,7 +35,8 @@ fn a_wrong_signature_is_refused_at_honest_effort() {
     }
 }
 
-/// A server with stage `authentication` off signs with a constant: no client that has the stage on completes a handshake with it.
+/// A server with stage `authentication` off signs with a constant: no client that has the stage on completes a
+/// handshake with it.
 #[test]
 fn the_noop_signature_is_refused_at_every_effort() {
     for (suite, message, signature_at) in [(TLS13, CERTIFICATE_VERIFY, 8), (TLS12, SERVER_KEY_EXCHANGE, 4 + 4 + 65 + 4)]
@@ -68,7 +69,8 @@ fn invalid_key_shares_are_refused() {
     let off_curve = |content: &mut Vec<u8>, share_end: usize| content[share_end - 1] ^= 1;
     for effort in [Effort::Honest, Effort::Lean] {
         let expected = Error::Refused(CryptoError::BadKeyShare(Group::P256));
-        // The share is the last thing of OpenSSL's ServerHello but for supported_versions, whose place varies: find the point.
+        // The share is the last thing of OpenSSL's ServerHello but for supported_versions, whose place varies: find the
+        // point.
         let point = |content: &[u8]| content.windows(4).position(|window| window == [0, 23, 0, 65]).unwrap() + 4;
         Scene::new(TLS13, effort).refuses(
             &expected,
