@@ -69,7 +69,8 @@ fn build(sources: &Path, library: &Path, link_arguments: &[&str]) {
     }
     let objects = build.try_compile_intermediates().unwrap_or_else(|error| {
         panic!(
-            "{} does not compile: {error}\nIt needs a C compiler and OpenSSL's headers; Debian: apt install gcc libssl-dev",
+            "{} does not compile: {error}\nIt needs a C compiler and OpenSSL's headers; Debian: apt install gcc \
+             libssl-dev",
             sources.display()
         )
     });

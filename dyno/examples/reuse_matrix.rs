@@ -50,7 +50,8 @@ fn main() -> Result<ExitCode> {
         }
     }
     println!(
-        "\nBeyond {TOLERANCE} percentage points: {missed}, by what was offered: {missed_offers}. Where client and server disagree: {disagreeing}."
+        "\nBeyond {TOLERANCE} percentage points: {missed}, by what was offered: {missed_offers}. Where client and \
+         server disagree: {disagreeing}."
     );
     // What a server refused is a finding; an offer too many or too few, or a wrong count, is a fault.
     Ok(if missed_offers + disagreeing == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

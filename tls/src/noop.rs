@@ -85,8 +85,8 @@ impl fmt::Display for Stage {
 /// A stage name that nobody knows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown stage `{0}`; stages are authentication, key_agreement, cipher, mac, digest, kdf, randomness, session_cache, \
-     marshalling, handshake, round_trip, setup"
+    "unknown stage `{0}`; stages are authentication, key_agreement, cipher, mac, digest, kdf, randomness, \
+     session_cache, marshalling, handshake, round_trip, setup"
 )]
 pub struct UnknownStage(pub String);
 

@@ -108,7 +108,8 @@ fn table(rows: &[Vec<Recovered>], series: &Series) -> (String, usize) {
         series.server,
         series.certificate
     );
-    text += "| injected µs | intervals that hold it | mean µs | mean bias µs | standard error µs | median half-width µs | |\n";
+    text += "| injected µs | intervals that hold it | mean µs | mean bias µs | standard error µs | median half-width \
+             µs | |\n";
     text += "|---:|---:|---:|---:|---:|---:|---|\n";
     let mut missed = 0;
     let most_misses = ((1.0 - HOLD_SHARE) * rows.len() as f64 + 1e-9).floor() as usize;

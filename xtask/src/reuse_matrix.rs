@@ -52,7 +52,8 @@ fn with_table(page: &str, table: &str, connections: u64) -> Result<String> {
     let flag = if connections == CONNECTIONS { String::new() } else { format!(" --connections {connections}") };
     let command = format!("cargo run --release -p xtask -- reuse-matrix{flag}");
     Ok(format!(
-        "{before}{BEGIN}Per cent of {connections} connections, by the server's own log (`{command}`):\n\n{table}{END}{after}"
+        "{before}{BEGIN}Per cent of {connections} connections, by the server's own log \
+         (`{command}`):\n\n{table}{END}{after}"
     ))
 }
 

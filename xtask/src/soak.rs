@@ -57,7 +57,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     println!("handshakes {}", measured["handshakes"]);
     println!("answers counted {answers}, lines in nginx's access log {logged}");
     println!(
-        "own memory after warming up (the first fifth): {least} to {most} bytes, {growth:.2} % apart (bar: {GROWTH_PERCENT_MAX} %)"
+        "own memory after warming up (the first fifth): {least} to {most} bytes, {growth:.2} % apart (bar: \
+         {GROWTH_PERCENT_MAX} %)"
     );
     ensure!(answers == logged, "the counts differ");
     ensure!(answers > 0 && reloads > 0, "nothing was loaded, or nothing reloaded");

@@ -34,7 +34,7 @@ const USERS: u32 = 200_000;
 #[command(after_help = "Examples:
   tlsdyno cluster --server nginx --backends 3 --policies round-robin,session --reuse 0,50,80,100
   tlsdyno cluster --policies round-robin,source-address,session --behind-one-address 0,100 --reuse 80
-  tlsdyno cluster --server apache --tls 1.2 --no-tickets --sessions own,memcached --policies round-robin,haproxy-stick,session
+  tlsdyno cluster --server apache --tls 1.2 --no-tickets --sessions own,memcached --policies haproxy-stick,session
   tlsdyno cluster --plain --workload specweb96 --policies round-robin,least-connections,lard
   tlsdyno cluster --config apostolopoulos-2000-fig9")]
 pub struct Args {

@@ -36,9 +36,9 @@ use crate::{interrupt, open_files};
   tlsdyno load https://shop.example/ --har shop.har --users 500 --duration 1m
   tlsdyno load https://localhost:8443/ --trace access.log
 
-Phases: tcp_connect (connect called until the first bytes leave), full_handshake and resumed_handshake (ClientHello sent until
-complete), first_byte and whole_response (request sent until then); with --rate also scheduled_response (intended send time until the
-response is complete: connecting, handshake and waiting for a free user included).")]
+Phases: tcp_connect (connect called until the first bytes leave), full_handshake and resumed_handshake (ClientHello
+sent until complete), first_byte and whole_response (request sent until then); with --rate also scheduled_response
+(intended send time until the response is complete: connecting, handshake and waiting for a free user included).")]
 pub struct Args {
     /// What to request, for example https://localhost:8443/1k.bin
     #[arg(required_unless_present = "job")]

@@ -268,7 +268,8 @@ impl Observer for Progress {
 
     fn measuring(&mut self, schedule: &Schedule, configurations: usize) {
         let text = format!(
-            "measuring {configurations} configurations in random order, about {} rounds of {:.1} s, {} requests a block",
+            "measuring {configurations} configurations in random order, about {} rounds of {:.1} s, {} requests a \
+             block",
             schedule.rounds_expected,
             schedule.round.as_secs_f64(),
             schedule.requests_per_block

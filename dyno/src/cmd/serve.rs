@@ -107,8 +107,8 @@ fn addresses(args: &Args) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>)> {
     for address in tls.iter().chain(&args.listen_plain) {
         if !args.allow_insecure_listen && !listening::is_loopback(address.ip()) {
             bail!(
-                "{address} can be reached from other hosts, and this server is a subject of experiments; listen on 127.0.0.1, or give \
-                 --allow-insecure-listen if this network is isolated"
+                "{address} can be reached from other hosts, and this server is a subject of experiments; listen on \
+                 127.0.0.1, or give --allow-insecure-listen if this network is isolated"
             );
         }
     }

@@ -160,7 +160,8 @@ impl Service {
                 let open = self.shared.open_connections();
                 if open > 0 {
                     eprintln!(
-                        "tlsdyno dispatch: no new connections; {open} open ones may go on for {} (again Ctrl-C cuts them)",
+                        "tlsdyno dispatch: no new connections; {open} open ones may go on for {} (again Ctrl-C cuts \
+                         them)",
                         self.config.drain_time
                     );
                 }

@@ -158,8 +158,8 @@ fn advice(policy: Policy, unlearnable_kinds: usize, counts: &[(&str, &str, u64)]
     let (unkeyed, accepted) = (count("routed_unkeyed"), count("accepted"));
     if policy == Policy::Lard && unkeyed >= 100 && unkeyed * 2 > accepted {
         return Some(format!(
-            "{unkeyed} of {accepted} connections did not begin with an HTTP/1 request that names a path; they went by least connections. If they \
-             are TLS, `--policy session` routes them by their sessions"
+            "{unkeyed} of {accepted} connections did not begin with an HTTP/1 request that names a path; they went by \
+             least connections. If they are TLS, `--policy session` routes them by their sessions"
         ));
     }
     let (unknown, offered) = (count("routed_unknown"), count("sessions_offered"));
@@ -172,8 +172,8 @@ fn advice(policy: Policy, unlearnable_kinds: usize, counts: &[(&str, &str, u64)]
         "stateful TLS 1.3 tickets, or IDs nobody gave out"
     };
     Some(format!(
-        "{unknown} connections offered a session whose holder cannot be learned ({why}); they went by load. `--policy session+address` sends \
-         them to the backend that their address used last"
+        "{unknown} connections offered a session whose holder cannot be learned ({why}); they went by load. `--policy \
+         session+address` sends them to the backend that their address used last"
     ))
 }
 

@@ -65,7 +65,8 @@ pub fn compare(first: &Summary, second: &Summary, tolerance_percent: f64) -> Res
         let with_hits = summary.slices.iter().filter(|slice| slice.hits > 0).count();
         ensure!(
             with_hits >= SLICES_MIN,
-            "the run of {} has {with_hits} slices with hits, but {SLICES_MIN} are needed to tell how it scatters; run it longer",
+            "the run of {} has {with_hits} slices with hits, but {SLICES_MIN} are needed to tell how it scatters; run \
+             it longer",
             summary.url
         );
     }

@@ -239,7 +239,8 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
     let effort = effort(options);
     ensure!(
         effort != "floor" || address.ip().is_loopback(),
-        "effort floor sends a key share without a secret, and is for your own servers on this machine only; {address} is not: use lean"
+        "effort floor sends a key share without a secret, and is for your own servers on this machine only; {address} \
+         is not: use lean"
     );
     let spec = TlsSpec {
         versions: options.version.iter().cloned().collect(),
@@ -303,7 +304,8 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
     };
     ensure!(
         options.connections <= route.connections_max(CONNECTIONS_MAX),
-        "an address has no more than {CONNECTIONS_MAX} ports, and so connections to one server; name more addresses (--source)"
+        "an address has no more than {CONNECTIONS_MAX} ports, and so connections to one server; name more addresses \
+         (--source)"
     );
     Ok(Plan {
         target: Target { address, host: host.clone(), tls },

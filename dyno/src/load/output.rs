@@ -171,7 +171,8 @@ fn chart(title: &str, lines: &[(&str, &str, &[f64])], unit: fn(f64) -> String) -
         unit(most)
     );
     out += &format!(
-        "<line x1=\"0\" y1=\"200\" x2=\"800\" y2=\"200\" stroke=\"#999\"/><text x=\"4\" y=\"14\" font-size=\"12\">{}</text>\n",
+        "<line x1=\"0\" y1=\"200\" x2=\"800\" y2=\"200\" stroke=\"#999\"/><text x=\"4\" y=\"14\" \
+         font-size=\"12\">{}</text>\n",
         unit(most)
     );
     for (index, (name, colour, values)) in lines.iter().enumerate() {

@@ -12,8 +12,8 @@ pub fn check(host: &str, address: SocketAddr, allowed: &[String]) -> Result<()> 
     let named = |name: &String| name.eq_ignore_ascii_case(host) || *name == address.ip().to_string();
     ensure!(
         is_this_machine(address) || allowed.iter().any(named),
-        "{host} ({address}) is not this machine, and a load test of a server whose owner has not agreed is an attack; if you may load it, \
-         add --i-may-load-this {host}"
+        "{host} ({address}) is not this machine, and a load test of a server whose owner has not agreed is an attack; \
+         if you may load it, add --i-may-load-this {host}"
     );
     Ok(())
 }

@@ -103,8 +103,8 @@ fn trust_anchors(ca_file: Option<&Path>) -> Result<Vec<Vec<u8>>> {
     let system = rustls_native_certs::load_native_certs();
     if system.certs.is_empty() {
         bail!(
-            "this system has no trusted certificates to verify the server with; name some with --ca-file, install the package \
-             ca-certificates, or do not verify (--effort lean)"
+            "this system has no trusted certificates to verify the server with; name some with --ca-file, install the \
+             package ca-certificates, or do not verify (--effort lean)"
         );
     }
     Ok(system.certs.iter().map(|certificate| certificate.as_ref().to_vec()).collect())

@@ -41,7 +41,8 @@ impl Url {
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         ensure!(
             path.bytes().all(|byte| byte.is_ascii_graphic()),
-            "the path `{path}` holds characters that cannot stand on a request line; percent-encode them (a space is %20)"
+            "the path `{path}` holds characters that cannot stand on a request line; percent-encode them (a space is \
+             %20)"
         );
         Ok(Url { tls, host: host.to_owned(), port: port.unwrap_or(if tls { 443 } else { 80 }), path })
     }

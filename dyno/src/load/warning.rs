@@ -222,8 +222,8 @@ impl fmt::Display for Warning {
         match self {
             Warning::ClientBound { busy } => write!(
                 f,
-                "the client was the bottleneck ({:.0} % of a core): hits/s is a lower bound of what the server can do. Start a second \
-                 client on another core, or lower the effort (--effort lean)",
+                "the client was the bottleneck ({:.0} % of a core): hits/s is a lower bound of what the server can \
+                 do. Start a second client on another core, or lower the effort (--effort lean)",
                 busy * 100.0
             ),
             Warning::ReuseMissed { asked, achieved, cause } => {
@@ -234,24 +234,25 @@ impl fmt::Display for Warning {
                 let schedule = asked.map_or("by the trace".to_owned(), |rate| format!("at {rate} /s"));
                 write!(
                     f,
-                    "{unserved} of {due} requests that were due {schedule} could not be sent in the time, and are in no latency: the server \
-                     does not keep up, or these are too few connections for its latency (--connections)"
+                    "{unserved} of {due} requests that were due {schedule} could not be sent in the time, and are in \
+                     no latency: the server does not keep up, or these are too few connections for its latency \
+                     (--connections)"
                 )
             }
             Warning::HitsPerHandshakeMissed { asked, achieved } => write!(
                 f,
-                "{achieved:.1} requests were made for each full handshake, not {asked}: the server closed connections early (nginx: \
-                 keepalive_requests) and did not resume the session, or requests failed"
+                "{achieved:.1} requests were made for each full handshake, not {asked}: the server closed connections \
+                 early (nginx: keepalive_requests) and did not resume the session, or requests failed"
             ),
             Warning::EarlyDataMissed { resumed_offered, offered: 0 } => write!(
                 f,
-                "no request went with the hello: none of {resumed_offered} sessions offered allows early data; switch it on in the server \
-                 (nginx: ssl_early_data on), and use TLS 1.3"
+                "no request went with the hello: none of {resumed_offered} sessions offered allows early data; switch \
+                 it on in the server (nginx: ssl_early_data on), and use TLS 1.3"
             ),
             Warning::EarlyDataMissed { offered, .. } => write!(
                 f,
-                "the server refused the early data of all {offered} connections that sent some: a guard against replays takes a ticket once \
-                 (OpenSSL), or its tickets are older than its key"
+                "the server refused the early data of all {offered} connections that sent some: a guard against \
+                 replays takes a ticket once (OpenSSL), or its tickets are older than its key"
             ),
             Warning::NoResources { kind, times } => {
                 write!(f, "{times} connections could not be opened: {}", diagnosis::of_kind(*kind))
@@ -265,7 +266,8 @@ impl fmt::Display for Warning {
             Warning::GaveUp { why } => write!(f, "next to nothing succeeded any more, so the run ended early: {why}"),
             Warning::UnexpectedStatus { expected, came, times } => write!(
                 f,
-                "{times} responses had status {came} instead of {expected} and are no hits; correct the URL, or say --expect-status {came}"
+                "{times} responses had status {came} instead of {expected} and are no hits; correct the URL, or say \
+                 --expect-status {came}"
             ),
         }
     }
@@ -276,21 +278,21 @@ impl fmt::Display for ReuseCause {
         match self {
             ReuseCause::NotIssued { intended, offered: 0 } => write!(
                 f,
-                "{intended} were to resume, but the server issued no session. Switch its session cache or tickets on (nginx: \
-                 ssl_session_cache, ssl_session_tickets)"
+                "{intended} were to resume, but the server issued no session. Switch its session cache or tickets on \
+                 (nginx: ssl_session_cache, ssl_session_tickets)"
             ),
             ReuseCause::NotIssued { intended, offered } => {
                 write!(f, "{intended} were to resume, but the server issued sessions for {offered} only")
             }
             ReuseCause::Refused { offered, accepted } => write!(
                 f,
-                "the server took {accepted} of {offered} sessions offered. Behind one address there may be several servers or workers \
-                 that do not share cache or ticket keys, or its cache is too small"
+                "the server took {accepted} of {offered} sessions offered. Behind one address there may be several \
+                 servers or workers that do not share cache or ticket keys, or its cache is too small"
             ),
             ReuseCause::TooFew { handshakes } => write!(
                 f,
-                "{handshakes} connections are too few for it. Make more: a longer --duration, or fewer requests on each \
-                 (--requests-per-connection 1)"
+                "{handshakes} connections are too few for it. Make more: a longer --duration, or fewer requests on \
+                 each (--requests-per-connection 1)"
             ),
         }
     }

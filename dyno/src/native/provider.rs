@@ -294,7 +294,8 @@ fn configuration_value(path: &Path) -> Result<&str> {
     match path.to_str() {
         Some(text) if text.chars().all(plain) && !text.ends_with(' ') => Ok(text),
         _ => bail!(
-            "an openssl.cnf cannot name {}; choose a directory for temporary files (TMPDIR) whose path is of letters, digits and /._-",
+            "an openssl.cnf cannot name {}; choose a directory for temporary files (TMPDIR) whose path is of letters, \
+             digits and /._-",
             path.display()
         ),
     }

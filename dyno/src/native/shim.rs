@@ -103,7 +103,8 @@ impl ShimInjection {
         let preloadable = dir.to_str().is_some_and(|path| !path.contains([' ', ':', '\n', '\t']));
         ensure!(
             preloadable,
-            "LD_PRELOAD cannot name a file in {}; choose a directory for temporary files (TMPDIR) without blanks and colons",
+            "LD_PRELOAD cannot name a file in {}; choose a directory for temporary files (TMPDIR) without blanks and \
+             colons",
             dir.display()
         );
         ensure!(

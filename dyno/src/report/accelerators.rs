@@ -18,13 +18,14 @@ pub(super) fn section(summary: &Summary) -> Option<Section> {
         };
         predictions.iter().flat_map(of)
     };
-    let explained = "Amdahl's law counts the time of an operation in the accelerator as the server's. A server that does other work meanwhile gains \
-                     more, up to what unlimited speed gains; one that waits, or an accelerator that is busy, makes it less.";
+    let explained = "Amdahl's law counts the time of an operation in the accelerator as the server's. A server that \
+                     does other work meanwhile gains more, up to what unlimited speed gains; one that waits, or an \
+                     accelerator that is busy, makes it less.";
     (!predictions.is_empty()).then(|| Section {
         id: "accelerators",
         title: "Accelerators: Amdahl's law and what was measured",
-        intro: "What an accelerator of finite speed should gain in hits per second, from the share of private-key operations in the cost of a \
-                hit, with 95 % intervals (Coarfa et al. 2006, section 3.4)."
+        intro: "What an accelerator of finite speed should gain in hits per second, from the share of private-key \
+                operations in the cost of a hit, with 95 % intervals (Coarfa et al. 2006, section 3.4)."
             .to_owned(),
         items: predictions.iter().map(item).collect(),
         notes: [explained.to_owned()].into_iter().chain(signs(ratios())).collect(),

@@ -154,7 +154,8 @@ fn tls_factor(summary: &Summary, beside: &Beside) -> Option<String> {
     };
     let range = if theirs.len() > 1 { format!("{low:.1} to {high:.1}") } else { format!("{low:.1}") };
     Some(format!(
-        "TLS divides what this server can do by {:.1} [{from:.1}, {to:.1}] (from CPU per hit), what the paper's could do by {range}: {word}.",
+        "TLS divides what this server can do by {:.1} [{from:.1}, {to:.1}] (from CPU per hit), what the paper's could \
+         do by {range}: {word}.",
         factor(cpu.times)
     ))
 }

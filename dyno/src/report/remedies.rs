@@ -65,7 +65,8 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
     Some(Section {
         id: "remedies",
         title: "What to do about it",
-        intro: "By what each gains in hits per second, the largest first. Nothing is recommended that was not measured in this record."
+        intro: "By what each gains in hits per second, the largest first. Nothing is recommended that was not \
+                measured in this record."
             .to_owned(),
         items: items.collect(),
         notes,

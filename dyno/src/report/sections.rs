@@ -97,7 +97,8 @@ fn comparisons(summary: &Summary) -> Option<Section> {
 /// What the signs before ratios say, where there are any.
 pub(super) fn signs(mut ratios: impl Iterator<Item = Ratio>) -> Option<String> {
     ratios.any(|ratio| ratio.at_least || ratio.at_most).then(|| {
-        "≥ and ≤: bounds, as something else than the server limited one of the two; ?: limited both, so that hits per second say nothing."
+        "≥ and ≤: bounds, as something else than the server limited one of the two; ?: limited both, so that hits per \
+         second say nothing."
             .to_owned()
     })
 }
@@ -191,12 +192,13 @@ fn discrepancy_note(cpu: &SetupAndData) -> String {
             )
         }
         (Verdict::Resolved, true) => format!(
-            "Discrepancy {value} by CPU: what stays when either is gone and is in neither share – the TLS objects of a connection, \
-             calls through the library, and what differs between the stand-ins and the real record layer."
+            "Discrepancy {value} by CPU: what stays when either is gone and is in neither share – the TLS objects of \
+             a connection, calls through the library, and what differs between the stand-ins and the real record \
+             layer."
         ),
         (Verdict::Resolved, false) => format!(
-            "Discrepancy {value} by CPU: costs counted twice, because they go when either goes – code and data that both need in the \
-             caches, and system calls that the stand-in of one saves for both."
+            "Discrepancy {value} by CPU: costs counted twice, because they go when either goes – code and data that \
+             both need in the caches, and system calls that the stand-in of one saves for both."
         ),
     }
 }

@@ -179,7 +179,10 @@ pub(super) fn comparisons(summary: &Summary) -> Vec<String> {
         let value = difference_with_interval(&overlap);
         remarks.push(match overlap.verdict {
             Verdict::Undecided => {
-                format!("Whether the stages overlap is undecided: the sum of their shares and what all off saves differ by {value}.")
+                format!(
+                    "Whether the stages overlap is undecided: the sum of their shares and what all off saves differ \
+                     by {value}."
+                )
             }
             Verdict::Resolved if overlap.percent > 0.0 => {
                 format!(
@@ -225,11 +228,12 @@ fn missing(summary: &Summary) -> Option<String> {
             )
         }
         (Verdict::Resolved, true) => format!(
-            "The named shares add up to {sum} by CPU; {value} is missing: costs between the steps that no pair of configurations shows."
+            "The named shares add up to {sum} by CPU; {value} is missing: costs between the steps that no pair of \
+             configurations shows."
         ),
         (Verdict::Resolved, false) => format!(
-            "The named shares add up to {sum} by CPU, which is too much ({value} is missing): the steps overlap, so that together they promise \
-             more than they give."
+            "The named shares add up to {sum} by CPU, which is too much ({value} is missing): the steps overlap, so \
+             that together they promise more than they give."
         ),
     })
 }

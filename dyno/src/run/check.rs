@@ -64,8 +64,8 @@ impl Experiment {
         );
         ensure!(
             !self.measure.fresh_servers || !self.configurations.iter().any(switches_shim),
-            "`measure.fresh_servers` does not go with stages of the shim: what the client knows of a server would end with it \
-             (the shim with nothing off, `idle_shim`, may be there)"
+            "`measure.fresh_servers` does not go with stages of the shim: what the client knows of a server would end \
+             with it (the shim with nothing off, `idle_shim`, may be there)"
         );
         ensure!(
             !self.measure.fresh_servers || self.server.kind != ServerName::Command,
@@ -136,8 +136,8 @@ impl Experiment {
         ensure!(
             !self.configurations.is_empty() && !self.configurations.iter().any(alters),
             "other hosts can reach `{text}`, where parts of the server's cryptography will be switched off; let it \
-             listen on loopback only, for example 127.0.0.1:{{port}}, or give --allow-insecure-listen if this network is \
-             isolated"
+             listen on loopback only, for example 127.0.0.1:{{port}}, or give --allow-insecure-listen if this network \
+             is isolated"
         );
         Ok(())
     }
@@ -152,20 +152,20 @@ impl Experiment {
             for port in ports.iter().filter(|port| text.contains(*port)) {
                 ensure!(
                     command.mentions(port),
-                    "the address `{text}` uses {port}, but neither the server command nor a file that it names does: put {port} \
-                     where its port goes, or give the fixed port that it listens on"
+                    "the address `{text}` uses {port}, but neither the server command nor a file that it names does: \
+                     put {port} where its port goes, or give the fixed port that it listens on"
                 );
             }
             ensure!(
                 chosen(text) == chosen(address),
-                "`{address}` and `{text}` mix a chosen port with a fixed one: write {{port}} in --address and {{plain_port}} in \
-                 --plain-address (and both in --server-command), or fixed ports in both"
+                "`{address}` and `{text}` mix a chosen port with a fixed one: write {{port}} in --address and \
+                 {{plain_port}} in --plain-address (and both in --server-command), or fixed ports in both"
             );
         }
         ensure!(
             chosen(address) || !ports.iter().any(|port| command.mentions(port)),
-            "the server command uses {{port}}, but the address `{address}` is fixed: write {{port}} in --address too, or the fixed \
-             port in --server-command"
+            "the server command uses {{port}}, but the address `{address}` is fixed: write {{port}} in --address too, \
+             or the fixed port in --server-command"
         );
         Ok(())
     }
@@ -174,7 +174,8 @@ impl Experiment {
         let untouched = |model: &&ConfigurationModel| model.is_untouched();
         ensure!(
             self.configurations.is_empty() || self.configurations.iter().filter(untouched).count() == 1,
-            "an experiment needs exactly one configuration without any change (name = \"as is\") to compare the others with"
+            "an experiment needs exactly one configuration without any change (name = \"as is\") to compare the \
+             others with"
         );
         for (index, configuration) in self.configurations.iter().enumerate() {
             check_combination(configuration.stages()?)
@@ -199,7 +200,8 @@ impl Experiment {
             ensure!(
                 configuration.accelerator.as_ref().is_none_or(|accelerator| !accelerator.asynchronous)
                     || driver(self.server.kind).capabilities().is_none_or(|able| able.asynchronous),
-                "configuration `{name}`: only {able} goes on while an accelerator works; leave `asynchronous` out, or choose --server {able}",
+                "configuration `{name}`: only {able} goes on while an accelerator works; leave `asynchronous` out, or \
+                 choose --server {able}",
                 able = having(|able| able.asynchronous)
             );
             self.check_repeat(configuration)?;

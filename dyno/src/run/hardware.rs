@@ -168,7 +168,10 @@ pub fn description(
         if let Some(Engines { count, operation_ns }) = hardware.accelerator {
             let us = operation_ns as f64 / 1e3;
             let rate = f64::from(count) * 1e9 / operation_ns as f64;
-            parts.push(format!("accelerator: {count} x {us:.1} us for each private-key operation ({rate:.0} a second), {workers} workers"));
+            parts.push(format!(
+                "accelerator: {count} x {us:.1} us for each private-key operation ({rate:.0} a second), {workers} \
+                 workers"
+            ));
         }
         if hardware.burn_ns > 0 {
             parts.push(format!(

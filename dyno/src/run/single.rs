@@ -202,8 +202,8 @@ impl Session<'_> {
         let dropped = drop_too_long(&mut pieces, schedule, left);
         if dropped > 0 {
             let what = format!(
-                "{dropped} of {} requests of the workload were left out: they and their neighbours would take more than half of the \
-                 measuring time at once",
+                "{dropped} of {} requests of the workload were left out: they and their neighbours would take more \
+                 than half of the measuring time at once",
                 self.load.requests
             );
             let warning = Warning::Other { what, remedy: "Measure longer (--time)".to_owned() };

@@ -163,7 +163,9 @@ pub fn verify(
                 "early data were taken on {} of the {} connections that sent them",
                 outcome.early_accepted, outcome.early_offered
             ),
-            remedy: "Tickets that are some seconds older than they should be are refused, and so are those of another server".to_owned(),
+            remedy: "Tickets that are some seconds older than they should be are refused, and so are those of another \
+                     server"
+                .to_owned(),
         });
     }
     let elapsed = outcome.elapsed_ns.max(1) as f64;
@@ -202,8 +204,9 @@ pub fn unsaturated_warning(configurations: &[&str], all: usize) -> Warning {
     };
     Warning::Other {
         what: format!(
-            "in blocks of {place} neither the server nor the client was busy all the time: requests wait for each other (few users at \
-             once, or each user's in strict order), or the machine had other work; hits per second are a lower bound there"
+            "in blocks of {place} neither the server nor the client was busy all the time: requests wait for each \
+             other (few users at once, or each user's in strict order), or the machine had other work; hits per \
+             second are a lower bound there"
         ),
         remedy: "Raise --connections, use a workload with more users, or measure on a quiet machine".to_owned(),
     }

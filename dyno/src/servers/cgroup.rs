@@ -146,7 +146,8 @@ mod tests {
     #[test]
     fn both_versions_are_located() {
         let memberships = "3:cpu,cpuacct:/user\n1:name=systemd:/x\n0::/user.slice/a:b\n";
-        let both = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n";
+        let both = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup \
+                    rw,cpu,cpuacct 0 0\n";
         let only2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
         assert_eq!(locate(memberships, both), Some(("/sys/fs/cgroup/cpu,cpuacct/user".into(), Account::CpuAcct)));
         assert_eq!(locate(memberships, only2), Some(("/sys/fs/cgroup/user.slice/a:b".into(), Account::CpuStat)));

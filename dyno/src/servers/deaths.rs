@@ -119,7 +119,8 @@ mod tests {
     fn servers_tell_of_their_workers_deaths() {
         let lines = [
             "2026/01/01 00:00:00 [alert] 7#7: worker process 4711 exited on signal 11 (core dumped)",
-            "[Thu Jan 01 00:00:00.1 2026] [core:notice] [pid 7:tid 7] AH00052: child pid 4711 exit signal Segmentation fault (11)",
+            "[Thu Jan 01 00:00:00.1 2026] [core:notice] [pid 7:tid 7] AH00052: child pid 4711 exit signal \
+             Segmentation fault (11)",
             "[ALERT]    (7) : Current worker #1 (4711) exited with code 139 (Segmentation fault)",
         ];
         for line in lines {

@@ -104,7 +104,8 @@ impl Driver for Lighttpd {
             Setting::Tickets(false) => vec![more_commands(&[("Options", NO_TICKETS.to_owned())])],
             Setting::TicketKeys(TicketKeys::Own) => Vec::new(),
             Setting::TicketKeys(_) => vec![format!(
-                "{TICKET_KEY} = \"{SITE_TICKET_KEY}\"    # 32-bit numbers 0, begin and end of its use (Unix time), then `openssl rand 80`"
+                "{TICKET_KEY} = \"{SITE_TICKET_KEY}\"    # 32-bit numbers 0, begin and end of its use (Unix time), \
+                 then `openssl rand 80`"
             )],
             Setting::EarlyData => owned(&["# lighttpd takes no early data"]),
             Setting::Processors(count) => vec![format!("{WORKERS} = {count}")],
@@ -151,7 +152,8 @@ fn require_module() -> Result<()> {
     let found = MODULE_DIRECTORIES.iter().any(|place| Path::new(place).join("mod_openssl.so").exists());
     if !found {
         let missing = anyhow::anyhow!(
-            "lighttpd's module mod_openssl.so was not found in {}; install it (Debian: `apt-get install lighttpd-mod-openssl`)",
+            "lighttpd's module mod_openssl.so was not found in {}; install it (Debian: `apt-get install \
+             lighttpd-mod-openssl`)",
             MODULE_DIRECTORIES.join(", ")
         );
         return Err(missing).or_exit(Exit::Environment);

@@ -70,8 +70,9 @@ fn cannot_tell(pid: u32, error: std::io::Error) -> Result<()> {
     }
     Err(error).with_context(|| {
         format!(
-            "cannot tell where process {pid} of the server listens, while parts of its cryptography are switched off; run \
-             tlsdyno as the same user as the server or as root, or give --allow-insecure-listen if this network is isolated"
+            "cannot tell where process {pid} of the server listens, while parts of its cryptography are switched off; \
+             run tlsdyno as the same user as the server or as root, or give --allow-insecure-listen if this network \
+             is isolated"
         )
     })
 }

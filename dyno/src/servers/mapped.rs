@@ -58,8 +58,9 @@ pub fn require_mapped(pids: &[u32], library: &Path) -> Result<()> {
         let name = super::process_tree::command_line(pid);
         if !libraries.iter().any(|mapped| mapped.path == library) {
             bail!(
-                "{} is not loaded in the server process {pid} ({name}): the server did not read the OPENSSL_CONF it was given; \
-                 it may be set-user-id or carry file capabilities, clear its environment, or not use the system's OpenSSL",
+                "{} is not loaded in the server process {pid} ({name}): the server did not read the OPENSSL_CONF it \
+                 was given; it may be set-user-id or carry file capabilities, clear its environment, or not use the \
+                 system's OpenSSL",
                 library.display()
             );
         }
@@ -86,8 +87,9 @@ pub fn refuse_secure_execution(pid: u32) -> Result<()> {
     let bytes = fs::read(&path).with_context(|| format!("read {path}"))?;
     if auxiliary_value(&bytes, AT_SECURE).is_some_and(|value| value != 0) {
         bail!(
-            "the server process {pid} ({}) runs with AT_SECURE (set-user-id or file capabilities), so that OPENSSL_CONF and \
-             LD_PRELOAD are ignored; use a copy of the program without capabilities (`getcap`, `setcap -r`)",
+            "the server process {pid} ({}) runs with AT_SECURE (set-user-id or file capabilities), so that \
+             OPENSSL_CONF and LD_PRELOAD are ignored; use a copy of the program without capabilities (`getcap`, \
+             `setcap -r`)",
             super::process_tree::command_line(pid)
         );
     }

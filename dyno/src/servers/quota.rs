@@ -211,7 +211,8 @@ mod tests {
     #[test]
     fn both_versions_are_located() {
         let memberships = "3:cpu,cpuacct:/user\n0::/user.slice\n";
-        let both = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n";
+        let both = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup \
+                    rw,cpu,cpuacct 0 0\n";
         let only2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
         assert_eq!(locate(memberships, both), Some(("/sys/fs/cgroup/cpu,cpuacct/user".into(), Version::One)));
         assert_eq!(locate(memberships, only2), Some(("/sys/fs/cgroup/user.slice".into(), Version::Two)));

@@ -53,8 +53,8 @@ pub fn require_readable(path: &Path, user: &WorkerUser) -> Result<()> {
         };
         if metadata.permissions().mode() >> shift & 1 == 0 {
             bail!(
-                "the server's workers run as nobody and may not pass through {}, so they cannot read {}; `chmod o+x` it, choose another place \
-                 (TMPDIR), or run tlsdyno as a plain user",
+                "the server's workers run as nobody and may not pass through {}, so they cannot read {}; `chmod o+x` \
+                 it, choose another place (TMPDIR), or run tlsdyno as a plain user",
                 ancestor.display(),
                 path.display()
             );

@@ -136,15 +136,17 @@ impl Detection {
     /// From the calibration in the record's manifest.
     pub fn of(record: &Record) -> Detection {
         let Some(calibration) = &record.manifest.calibration else {
-            let sentence = "The detection limit is not known: this machine was never calibrated; run `tlsdyno doctor --calibrate`.".to_owned();
+            let sentence = "The detection limit is not known: this machine was never calibrated; run `tlsdyno doctor \
+                            --calibrate`."
+                .to_owned();
             return Detection { limit_percent: None, sentence };
         };
         let seconds = seconds_each(record);
         let limit = calibration.limit_percent(seconds);
         let sentence = if limit.is_finite() {
             format!(
-                "Detection limit: a difference of {limit:.1} % of a hit's CPU is found 19 times in 20 after {seconds:.1} s of each configuration \
-                 (calibrated on {} {}).",
+                "Detection limit: a difference of {limit:.1} % of a hit's CPU is found 19 times in 20 after \
+                 {seconds:.1} s of each configuration (calibrated on {} {}).",
                 calibration.server,
                 ago(record.created_unix_s, calibration.created_unix_s),
             )

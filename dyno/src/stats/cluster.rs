@@ -134,8 +134,8 @@ impl CellSummary {
     fn unserved_warning(&self) -> Option<Warning> {
         let rate = self.cell.rate_per_s.filter(|_| self.fell_behind())?;
         let what = format!(
-            "{} of {} requests that were due at {rate}/s found no client free in time, and are in no latency: the cluster does not keep up, \
-             or these are too few clients for its latency",
+            "{} of {} requests that were due at {rate}/s found no client free in time, and are in no latency: the \
+             cluster does not keep up, or these are too few clients for its latency",
             self.unserved,
             self.due()
         );
@@ -226,8 +226,8 @@ fn load_bound(cells: &[&str], all: usize) -> Warning {
     let place = if cells.len() == all { "every cell".to_owned() } else { format!("\"{}\"", cells.join("\", \"")) };
     Warning::Other {
         what: format!(
-            "the CPU of the load or of the dispatcher was full in {place}: hits per second are a lower bound of what the backends can serve \
-             there; CPU per hit and accepted resumptions stay valid"
+            "the CPU of the load or of the dispatcher was full in {place}: hits per second are a lower bound of what \
+             the backends can serve there; CPU per hit and accepted resumptions stay valid"
         ),
         remedy: "Lower --backend-cpus, choose --effort lean or a machine with more CPUs".to_owned(),
     }

@@ -77,8 +77,9 @@ impl Pace {
     /// What reports say of it.
     pub fn sentence(&self) -> String {
         format!(
-            "The machine's pace varied by {:.1} % (standard deviation) between blocks; costs are told at its mean, which explains {:.0} % of what \
-             blocks of one configuration differed by in CPU per hit and {:.0} % in time per hit.",
+            "The machine's pace varied by {:.1} % (standard deviation) between blocks; costs are told at its mean, \
+             which explains {:.0} % of what blocks of one configuration differed by in CPU per hit and {:.0} % in \
+             time per hit.",
             self.spread * 100.0,
             self.cpu.explained * 100.0,
             self.elapsed.explained * 100.0

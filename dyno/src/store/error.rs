@@ -20,7 +20,8 @@ pub enum StoreError {
     },
     /// The calibrations cannot be written.
     #[error(
-        "cannot keep the calibration in {path}: {cause}. Make its directory writable or set TLSDYNO_STORE to a file elsewhere"
+        "cannot keep the calibration in {path}: {cause}. Make its directory writable or set TLSDYNO_STORE to a file \
+         elsewhere"
     )]
     Calibrations {
         /// The file of calibrations.
@@ -79,7 +80,8 @@ pub enum StoreError {
     },
     /// A record cannot be understood.
     #[error(
-        "the record {what} cannot be read: {cause}. It was written by another version of tlsdyno, or the file is damaged"
+        "the record {what} cannot be read: {cause}. It was written by another version of tlsdyno, or the file is \
+         damaged"
     )]
     Unreadable {
         /// Its id or file.

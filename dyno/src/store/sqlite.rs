@@ -151,10 +151,21 @@ impl Store {
         let kept = Record { id: id.clone(), ..record.clone() };
         self.write(|transaction| {
             transaction.execute(
-                "INSERT INTO records (id, created_unix_s, finished, question, server, head) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                params![kept.id, kept.created_unix_s, kept.finished, kept.question, kept.manifest.server_name, head(&kept)],
+                "INSERT INTO records (id, created_unix_s, finished, question, server, head) VALUES (?1, ?2, ?3, ?4, \
+                 ?5, ?6)",
+                params![
+                    kept.id,
+                    kept.created_unix_s,
+                    kept.finished,
+                    kept.question,
+                    kept.manifest.server_name,
+                    head(&kept)
+                ],
             )?;
-            kept.blocks.iter().enumerate().try_for_each(|(sequence, block)| insert_block(transaction, &kept.id, sequence, block))
+            kept.blocks
+                .iter()
+                .enumerate()
+                .try_for_each(|(sequence, block)| insert_block(transaction, &kept.id, sequence, block))
         })?;
         Ok(id)
     }
@@ -173,7 +184,8 @@ impl Store {
         let kept = Record { id: id.to_owned(), ..record.clone() };
         self.write(|transaction| {
             let changed = transaction.execute(
-                "UPDATE records SET created_unix_s = ?2, finished = ?3, question = ?4, server = ?5, head = ?6 WHERE id = ?1",
+                "UPDATE records SET created_unix_s = ?2, finished = ?3, question = ?4, server = ?5, head = ?6 WHERE \
+                 id = ?1",
                 params![id, kept.created_unix_s, kept.finished, kept.question, kept.manifest.server_name, head(&kept)],
             )?;
             if changed == 1 { Ok(()) } else { Err(rusqlite::Error::QueryReturnedNoRows) }

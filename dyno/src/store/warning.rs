@@ -152,8 +152,8 @@ impl fmt::Display for Warning {
                     Quoted(configurations).fmt(f)?
                 }
                 f.write_str(
-                    " (the load client, or requests that wait for each other): hits per second and shares from throughput \
-                        are bounds there. CPU per hit stays valid.",
+                    " (the load client, or requests that wait for each other): hits per second and shares from \
+                     throughput are bounds there. CPU per hit stays valid.",
                 )?;
                 match effort.as_str() {
                     _ if !every => Ok(()),
@@ -170,8 +170,9 @@ impl fmt::Display for Warning {
             }
             Warning::PreflightCrash { check } => write!(
                 f,
-                "preflight failed: {check}. This configuration was not used. A crash is a fault of the server, of its OpenSSL, or of what \
-                tlsdyno put into it, not of this machine: please report it with the versions of the server and of OpenSSL."
+                "preflight failed: {check}. This configuration was not used. A crash is a fault of the server, of its \
+                 OpenSSL, or of what tlsdyno put into it, not of this machine: please report it with the versions of \
+                 the server and of OpenSSL."
             ),
             Warning::Errors { kind, count, requests } => write!(
                 f,
@@ -195,7 +196,7 @@ impl fmt::Display for Warning {
             Warning::Reuse { intended, offered, accepted } if offered < intended => write!(
                 f,
                 "{intended} connections were to resume a session, only {offered} had one to offer ({accepted} \
-                    accepted): the server hands out too few tickets. Allow more tickets per handshake, or lower --reuse."
+                 accepted): the server hands out too few tickets. Allow more tickets per handshake, or lower --reuse."
             ),
             Warning::Reuse { intended, offered, accepted } => write!(
                 f,
@@ -240,8 +241,9 @@ impl fmt::Display for Warning {
             }
             Warning::BelowDetectionLimit { shares, limit_percent } => write!(
                 f,
-                "below the detection limit of {limit_percent:.1} % of a hit: {}. Such a share may be chance, or what two starts of one server \
-                    differ by. Measure longer (--time), and calibrate again if the machine is quieter now (tlsdyno doctor --calibrate).",
+                "below the detection limit of {limit_percent:.1} % of a hit: {}. Such a share may be chance, or what \
+                 two starts of one server differ by. Measure longer (--time), and calibrate again if the machine is \
+                 quieter now (tlsdyno doctor --calibrate).",
                 shares.join(", ")
             ),
             Warning::NotStored { cause, saved_as: Some(file) } => {

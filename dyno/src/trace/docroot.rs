@@ -74,8 +74,8 @@ fn check_space(root: &Path, bytes: u64, files: u64) -> Result<()> {
     let free = system.f_bavail * unit;
     ensure!(
         needed <= free,
-        "the document root needs {} MB, but the file system of {} has {} MB free; free some, set TMPDIR to another file system, \
-         or take a smaller workload (--scale, or a part of the log)",
+        "the document root needs {} MB, but the file system of {} has {} MB free; free some, set TMPDIR to another \
+         file system, or take a smaller workload (--scale, or a part of the log)",
         needed.div_ceil(1 << 20),
         root.display(),
         free >> 20
@@ -83,7 +83,8 @@ fn check_space(root: &Path, bytes: u64, files: u64) -> Result<()> {
     // File systems without fixed inodes report none at all.
     ensure!(
         system.f_files == 0 || files + 16 <= system.f_favail,
-        "the document root needs {files} files, but the file system of {} has inodes for {} more; set TMPDIR to another file system",
+        "the document root needs {files} files, but the file system of {} has inodes for {} more; set TMPDIR to \
+         another file system",
         root.display(),
         system.f_favail
     );

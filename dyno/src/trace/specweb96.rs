@@ -35,7 +35,8 @@ pub(super) fn make(users: u32, seed: u64, requests_per_user: u32) -> Result<Part
     let most = u32::MAX / requests_per_user.max(1);
     ensure!(
         (1..=most).contains(&users) && requests_per_user > 0,
-        "the specweb96 workload is made for 1 to {most} users of at least one request, not {users} of {requests_per_user}"
+        "the specweb96 workload is made for 1 to {most} users of at least one request, not {users} of \
+         {requests_per_user}"
     );
     let files = files();
     let mut workload = Workload { objects: files.iter().map(DocrootFile::object).collect(), ..Workload::default() };

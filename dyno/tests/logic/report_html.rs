@@ -148,7 +148,8 @@ impl Browser {
     fn fail(&self, what: &str) -> ! {
         let said = std::fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default();
         panic!(
-            "Chromium did not answer ({what}). Is `chromium` installed? TLSDYNO_CHROMIUM names another. It said:\n{said}"
+            "Chromium did not answer ({what}). Is `chromium` installed? TLSDYNO_CHROMIUM names another. It \
+             said:\n{said}"
         )
     }
 }

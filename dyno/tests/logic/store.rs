@@ -95,7 +95,11 @@ fn a_store_of_version_1_is_upgraded_and_can_be_read_before_that() {
     let mut record = small();
     let id = Store::open_at(&path).expect("store").begin(&record).expect("begin");
     let old = rusqlite::Connection::open(&path).expect("database");
-    old.execute_batch("ALTER TABLE blocks DROP COLUMN companion_cpu_ns; ALTER TABLE blocks DROP COLUMN pace_ps; ALTER TABLE blocks DROP COLUMN cluster; PRAGMA user_version = 1").expect("as it was");
+    old.execute_batch(
+        "ALTER TABLE blocks DROP COLUMN companion_cpu_ns; ALTER TABLE blocks DROP COLUMN pace_ps; ALTER TABLE blocks \
+         DROP COLUMN cluster; PRAGMA user_version = 1",
+    )
+    .expect("as it was");
     drop(old);
     for block in &mut record.blocks {
         block.companion_cpu_ns = 0;

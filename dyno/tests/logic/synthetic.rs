@@ -166,7 +166,8 @@ fn configuration(name: &str, noop: &[&str], kind: Kind) -> Configuration {
 }
 
 fn manifest() -> Manifest {
-    let config = "worker_processes 1;\nevents { worker_connections 4096; }\nhttp {\n    server { listen 127.0.0.1:41873 ssl; }\n}\n";
+    let config = "worker_processes 1;\nevents { worker_connections 4096; }\nhttp {\n    server { listen \
+                  127.0.0.1:41873 ssl; }\n}\n";
     Manifest {
         tool_version: "0.1.0".to_owned(),
         command_line: ["tlsdyno", "ablate", "--server", "nginx", "--cert", "rsa-2048"].map(str::to_owned).to_vec(),

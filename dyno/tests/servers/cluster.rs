@@ -126,8 +126,9 @@ fn without_control_groups_backends_share_their_cpu_without_a_quota() {
 #[test]
 fn haproxy_sticks_and_a_shared_cache_serves_every_backend() {
     let place = Place::new();
-    let flags = "cluster --json --no-report --server apache --backends 2 --tls 1.2 --no-tickets --cert p-256 --time 3 --clients 8 --reuse 80 \
-                 --sessions own,memcached --policies haproxy-round-robin,haproxy-stick,haproxy-source";
+    let flags = "cluster --json --no-report --server apache --backends 2 --tls 1.2 --no-tickets --cert p-256 --time 3 \
+                 --clients 8 --reuse 80 --sessions own,memcached --policies \
+                 haproxy-round-robin,haproxy-stick,haproxy-source";
     let result = place.json(&flags.split(' ').filter(|flag| !flag.is_empty()).collect::<Vec<_>>());
     check_blocks(&result);
     let accepted = |policy, sharing: &str| {
@@ -157,7 +158,8 @@ fn redis_serves_every_backend_and_other_servers_are_backends_too() {
     ];
     for (setting, sharing) in cases {
         let flags = format!(
-            "cluster {setting} --json --no-report --backends 2 --backend-cpus 0 --cert p-256 --time 2 --clients 8 --reuse 80"
+            "cluster {setting} --json --no-report --backends 2 --backend-cpus 0 --cert p-256 --time 2 --clients 8 \
+             --reuse 80"
         );
         let result = place.json(&flags.split(' ').collect::<Vec<_>>());
         check_blocks(&result);
@@ -202,8 +204,8 @@ fn lard_asks_each_backend_for_fewer_objects() {
 #[test]
 fn an_open_loop_keeps_its_rate_and_a_missing_module_is_named() {
     let place = Place::new();
-    let flags = "cluster --json --no-report --backends 2 --cert p-256 --time 3 --clients 16 --rates 60 --reuse 80 --sessions ticket-keys \
-                 --policies least-connections,nginx-hash";
+    let flags = "cluster --json --no-report --backends 2 --cert p-256 --time 3 --clients 16 --rates 60 --reuse 80 \
+                 --sessions ticket-keys --policies least-connections,nginx-hash";
     let output = place.run(&flags.split(' ').filter(|flag| !flag.is_empty()).collect::<Vec<_>>());
     let said = String::from_utf8_lossy(&output.stderr);
     if output.status.code() == Some(6) {

@@ -120,7 +120,8 @@ impl Files {
         let (main, certificate): (Vec<&String>, _) = (main, certificate.join("\n"));
         let rest: Vec<&str> = rest.iter().map(|line| line.as_str()).collect();
         format!(
-            "{main}\npid {pid};\nevents {{}}\nhttp {{ access_log off;\nserver {{ listen 127.0.0.1:{port} ssl;\n{certificate}\n{rest}\n}} }}\n",
+            "{main}\npid {pid};\nevents {{}}\nhttp {{ access_log off;\nserver {{ listen 127.0.0.1:{port} \
+             ssl;\n{certificate}\n{rest}\n}} }}\n",
             main = main.into_iter().map(String::as_str).collect::<Vec<_>>().join("\n"),
             pid = self.directory.path().join("pid").display(),
             port = self.port,
@@ -132,8 +133,8 @@ impl Files {
         let modules = [mpm, "authz_core", "ssl", "socache_shmcb", "socache_dbm", "socache_memcache", "socache_redis"];
         let load = |name: &str| format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n");
         format!(
-            "ServerName localhost\nServerRoot {0}\nDefaultRuntimeDir {0}\nPidFile {0}/pid\nErrorLog /dev/stderr\nListen 127.0.0.1:{1}\n{2}\
-             SSLEngine on\n{3}\n{4}\n",
+            "ServerName localhost\nServerRoot {0}\nDefaultRuntimeDir {0}\nPidFile {0}/pid\nErrorLog \
+             /dev/stderr\nListen 127.0.0.1:{1}\n{2}SSLEngine on\n{3}\n{4}\n",
             self.directory.path().display(),
             self.port,
             modules.map(load).concat(),
@@ -163,7 +164,8 @@ fn haproxy(certificate: &[String], lines: &[String]) -> String {
     let front: Vec<&str> = usual.chain(front).map(String::as_str).collect();
     let global: Vec<&str> = global.into_iter().map(String::as_str).collect();
     format!(
-        "global\n{}\ndefaults\n mode http\n timeout client 1s\n timeout server 1s\n timeout connect 1s\nfrontend site\n{}\n",
+        "global\n{}\ndefaults\n mode http\n timeout client 1s\n timeout server 1s\n timeout connect 1s\nfrontend \
+         site\n{}\n",
         global.join("\n"),
         front.join("\n")
     )

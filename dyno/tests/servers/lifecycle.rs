@@ -416,9 +416,9 @@ fn an_own_nginx_takes_turns_on_its_fixed_ports() {
     drop((tls, plain));
     let config = place.directory.path().join("my.conf");
     let text = format!(
-        "pid my.pid; error_log my.log; events {{}} http {{ access_log off; client_body_temp_path b; proxy_temp_path p; \
-         fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s; server {{ listen {address} ssl; listen {plain_address}; \
-         ssl_certificate {}; ssl_certificate_key {}; root {}; }} }}",
+        "pid my.pid; error_log my.log; events {{}} http {{ access_log off; client_body_temp_path b; proxy_temp_path \
+         p; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s; server {{ listen {address} ssl; listen \
+         {plain_address}; ssl_certificate {}; ssl_certificate_key {}; root {}; }} }}",
         files.chain.display(),
         files.key.display(),
         place.docroot().display()

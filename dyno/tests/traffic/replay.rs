@@ -52,8 +52,10 @@ impl Nginx {
         let configuration = format!(
             "user root; daemon off; worker_processes 1; pid {place}/pid; error_log {place}/errors;
             events {{ worker_connections 1024; }}
-            http {{ log_format place '$http_trace_index $msec'; access_log {log} place; client_body_temp_path {place}/b; proxy_temp_path {place}/p;
-            fastcgi_temp_path {place}/f; uwsgi_temp_path {place}/u; scgi_temp_path {place}/s; keepalive_requests 1000000; if_modified_since exact;
+            http {{ log_format place '$http_trace_index $msec'; access_log {log} place; client_body_temp_path \
+             {place}/b; proxy_temp_path {place}/p;
+            fastcgi_temp_path {place}/f; uwsgi_temp_path {place}/u; scgi_temp_path {place}/s; keepalive_requests \
+             1000000; if_modified_since exact;
             server {{ listen 127.0.0.1:{port}; root {docroot}; error_page 405 =200 $uri; }} }}",
             place = place.display(),
             log = log.display(),

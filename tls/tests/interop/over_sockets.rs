@@ -109,7 +109,8 @@ fn start_nginx(key: KeyKind, directives: &str) -> Process {
         "daemon off; master_process off; error_log {path}/error.log; pid {path}/nginx.pid;
         events {{ worker_connections 64; }}
         http {{
-            access_log off; client_body_temp_path {path}/body; proxy_temp_path {path}/proxy; fastcgi_temp_path {path}/fastcgi;
+            access_log off; client_body_temp_path {path}/body; proxy_temp_path {path}/proxy; fastcgi_temp_path \
+         {path}/fastcgi;
             uwsgi_temp_path {path}/uwsgi; scgi_temp_path {path}/scgi;
             server {{
                 listen unix:{path}/socket ssl;

@@ -55,21 +55,24 @@ const RESPONSES: &[(&str, u16, bool, u64, usize)] = &[
     ("HTTP/1.1 304 Not Modified\r\nContent-Length: 999\r\n\r\n", 304, true, 0, 0),
     ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", 404, true, 0, 0),
     (
-        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: x\r\nContent-Length: 7\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: x\r\nContent-Length: 7\r\n\r\nHTTP/1.1 200 \
+         OK\r\nContent-Length: 1\r\n\r\nx",
         200,
         true,
         1,
         0,
     ),
     (
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n00A;name=\"value\"\r\n0123456789\r\n0\r\n\r\nnext",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: \
+         chunked\r\n\r\n5\r\nhello\r\n00A;name=\"value\"\r\n0123456789\r\n0\r\n\r\nnext",
         200,
         true,
         15,
         4,
     ),
     (
-        "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: gzip, chunked\r\n\r\n1 \r\nh\r\n0\r\nTrailer: yes\r\nOther: no\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: gzip, chunked\r\n\r\n1 \r\nh\r\n0\r\nTrailer: \
+         yes\r\nOther: no\r\n\r\n",
         200,
         true,
         1,

@@ -81,8 +81,9 @@ pub fn haproxy(name: &str, sticks: bool, backends: &[&str], directory: &Path) ->
         backends.iter().enumerate().map(|(number, backend)| format!("    server s{number} {backend}\n")).collect();
     let control = directory.join(format!("{name}.sock"));
     let config = format!(
-        "global\n    nbthread 1\n    maxconn 4000\n    stats socket {}\ndefaults\n    mode tcp\n    timeout connect 3s\n    timeout client 60s\n    \
-         timeout server 60s\n    option splice-response\nlisten l\n    bind {address}\n    balance roundrobin\n{}{servers}",
+        "global\n    nbthread 1\n    maxconn 4000\n    stats socket {}\ndefaults\n    mode tcp\n    timeout connect \
+         3s\n    timeout client 60s\n    timeout server 60s\n    option splice-response\nlisten l\n    bind \
+         {address}\n    balance roundrobin\n{}{servers}",
         control.display(),
         if sticks { STICK } else { "" }
     );

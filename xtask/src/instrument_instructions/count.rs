@@ -175,7 +175,8 @@ impl Callgrind {
         loop {
             ensure!(
                 Instant::now() < limit,
-                "the server still works {} s after its last connection, so that what it does for one cannot be counted; its log ends with:\n{}",
+                "the server still works {} s after its last connection, so that what it does for one cannot be \
+                 counted; its log ends with:\n{}",
                 REST_WITHIN.as_secs(),
                 instance.log_tail()
             );

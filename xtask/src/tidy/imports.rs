@@ -28,8 +28,8 @@ pub fn against_order(files: &[File], order: &[&str]) -> Vec<Finding> {
             && to > from
         {
             let what = format!(
-                "`{}` imports from `{}`, which stands after it (ORDER in xtask/src/tidy/mod.rs); move what both need to a \
-                 folder that stands before both",
+                "`{}` imports from `{}`, which stands after it (ORDER in xtask/src/tidy/mod.rs); move what both need \
+                 to a folder that stands before both",
                 import.from, import.to
             );
             found.push(Finding::new(&import.path, import.line, what));

@@ -172,7 +172,8 @@ fn limits(calibration: &Calibration) -> Vec<Limit> {
 
 fn table(calibration: &Calibration) -> String {
     let mut text = format!(
-        "Calibration of {} (certificate {}) on {}: {} rounds; a hit with its full handshake costs {:.1} µs of server CPU.\n\n",
+        "Calibration of {} (certificate {}) on {}: {} rounds; a hit with its full handshake costs {:.1} µs of server \
+         CPU.\n\n",
         calibration.server, calibration.certificate, calibration.machine, calibration.rounds, calibration.hit_us
     );
     text += &format!("{:>14}  {:>10}  {:>16}  {:>9}  {:>10}\n", "injected", "measured", "95 %", "bias", "half-width");
@@ -194,8 +195,8 @@ fn table(calibration: &Calibration) -> String {
         text += &format!("{:>14}  {}\n", format!("{time:.0} s"), cells.join("  "));
     }
     text += &format!(
-        "\n(t₀.₉₇₅ + t₀.₉₅) · spread / √n, where n rounds of {:.0} ms for each configuration fit into the time, and the paired differences of \
-         rounds spread by {:.1} µs.\n",
+        "\n(t₀.₉₇₅ + t₀.₉₅) · spread / √n, where n rounds of {:.0} ms for each configuration fit into the time, and \
+         the paired differences of rounds spread by {:.1} µs.\n",
         calibration.block_s * 1e3,
         calibration.spread_us
     );
@@ -204,8 +205,9 @@ fn table(calibration: &Calibration) -> String {
 
 fn pace_sentence(pace: &PaceEffect, calibration: &Calibration) -> String {
     format!(
-        "The machine's pace varied by {:.1} % (standard deviation) between blocks, and explains {:.0} % of what blocks of one configuration \
-         differed by; without it the differences would spread by {:.1} instead of {:.1} µs.\n",
+        "The machine's pace varied by {:.1} % (standard deviation) between blocks, and explains {:.0} % of what \
+         blocks of one configuration differed by; without it the differences would spread by {:.1} instead of {:.1} \
+         µs.\n",
         pace.pace_spread_percent, pace.explained_percent, pace.spread_uncorrected_us, calibration.spread_us
     )
 }

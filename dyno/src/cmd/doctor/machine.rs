@@ -70,7 +70,8 @@ fn judge_siblings(list: &str) -> Check {
             "SMT",
             Verdict::Note,
             format!("CPUs {list} share a core"),
-            "with server and load on such a pair each slows the other; give them different cores (--server-cpu, --load-cpu)",
+            "with server and load on such a pair each slows the other; give them different cores (--server-cpu, \
+             --load-cpu)",
         );
     }
     Check::ok("SMT", "no other CPU of this machine shares a core with CPU 0")
@@ -114,7 +115,8 @@ fn judge_accounting(cgroup: anyhow::Result<()>, schedstat: Option<&str>) -> Chec
             "CPU account",
             Verdict::Note,
             format!("from /proc/PID/schedstat; no control group: {error:#}"),
-            "exact for servers whose processes stay; for others run as root or in a delegated scope (`systemd-run --user --scope -p Delegate=yes`)",
+            "exact for servers whose processes stay; for others run as root or in a delegated scope (`systemd-run \
+             --user --scope -p Delegate=yes`)",
         ),
         (Err(_), None) => Check::but(
             "CPU account",

@@ -37,8 +37,8 @@ fn judge(ratio: f64, cpu: usize) -> Check {
         "neighbours",
         Verdict::Warn,
         finding,
-        "somebody else uses its core and its caches: costs come out larger and scatter (docs/BIAS.md, \"Calibration\"); use a \
-         machine with cores of its own, or give the measurement more time",
+        "somebody else uses its core and its caches: costs come out larger and scatter (docs/BIAS.md, \
+         \"Calibration\"); use a machine with cores of its own, or give the measurement more time",
     )
 }
 

@@ -39,8 +39,8 @@ fn openssl() -> Check {
             "OpenSSL",
             Verdict::Fail,
             finding,
-            "build tlsdyno against the system's shared OpenSSL (without OPENSSL_STATIC and the feature `vendored`): the no-op provider \
-             cannot be loaded into a static one",
+            "build tlsdyno against the system's shared OpenSSL (without OPENSSL_STATIC and the feature `vendored`): \
+             the no-op provider cannot be loaded into a static one",
         ),
         (true, Some(library)) if library.deleted => {
             Check::but("OpenSSL", Verdict::Warn, finding, "the library was upgraded while tlsdyno runs: start it anew")
@@ -57,8 +57,8 @@ fn provider() -> Check {
             "no-op provider",
             Verdict::Fail,
             format!("{error:#}"),
-            "ablate cannot work: see the message; a TMPDIR mounted noexec keeps libraries from loading (set another), other OpenSSL \
-             series than 3.0, 3.5 and 4.0 are untested",
+            "ablate cannot work: see the message; a TMPDIR mounted noexec keeps libraries from loading (set another), \
+             other OpenSSL series than 3.0, 3.5 and 4.0 are untested",
         ),
     }
 }

@@ -26,7 +26,8 @@ pub(super) fn answer(summary: &ClusterSummary) -> Option<String> {
     let best = alike().filter(|cell| load(cell) == largest).min_by(|a, b| missed(a).total_cmp(&missed(b)))?;
     let found = best.locality.as_ref()?;
     let said = format!(
-        "{}: each backend is asked for {} objects in a block, and a cache of {} KB at each would miss {} of the requests",
+        "{}: each backend is asked for {} objects in a block, and a cache of {} KB at each would miss {} of the \
+         requests",
         best.cell.policy.name(),
         tenths(found.objects.value),
         kilobytes(found.cache_bytes as f64),
@@ -76,8 +77,9 @@ pub(super) fn rows(summary: &ClusterSummary) -> Vec<(String, [String; 6])> {
 pub(super) fn note(summary: &ClusterSummary) -> Option<String> {
     let found = summary.cells.iter().find_map(|cell| cell.locality.as_ref())?;
     Some(format!(
-        "objects, KB: the different objects that a backend is asked for in a block, and their size, mean of the backends. missed: of the requests, by \
-         an LRU cache of {} KB for each backend, computed from each backend's own access log; it stays warm from block to block.",
+        "objects, KB: the different objects that a backend is asked for in a block, and their size, mean of the \
+         backends. missed: of the requests, by an LRU cache of {} KB for each backend, computed from each backend's \
+         own access log; it stays warm from block to block.",
         kilobytes(found.cache_bytes as f64)
     ))
 }

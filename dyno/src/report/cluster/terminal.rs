@@ -55,9 +55,9 @@ pub fn results(record: &Record, summary: &ClusterSummary, style: Style) -> Strin
 fn notes(summary: &ClusterSummary) -> Vec<String> {
     let baseline = summary.cells.first().map_or("", |cell| cell.cell.policy.name());
     let mut notes = vec![format!(
-        "accepted: of the sessions offered again. times: hits/s by those of {baseline} in the same round. µs/hit: CPU of all backends; \
-         µs/conn: CPU of the dispatcher. busiest: connections that the busiest backend got ({} is even). 95 %: confidence interval, from {} \
-         rounds.",
+        "accepted: of the sessions offered again. times: hits/s by those of {baseline} in the same round. µs/hit: CPU \
+         of all backends; µs/conn: CPU of the dispatcher. busiest: connections that the busiest backend got ({} is \
+         even). 95 %: confidence interval, from {} rounds.",
         even(summary),
         summary.rounds
     )];

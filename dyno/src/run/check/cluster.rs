@@ -48,7 +48,8 @@ impl ClusterExperiment {
         let Cluster { server, backends, backend_cpus, sessions, policies, .. } = &self.cluster;
         ensure!(
             *server != ServerName::Command,
-            "a cluster starts several servers of one kind; your own server command is one (--server-command is for `tlsdyno ablate`)"
+            "a cluster starts several servers of one kind; your own server command is one (--server-command is for \
+             `tlsdyno ablate`)"
         );
         ensure!((1..=BACKENDS_MAX).contains(backends), "--backends must be between 1 and {BACKENDS_MAX}");
         ensure!(
@@ -70,7 +71,8 @@ impl ClusterExperiment {
         let cells = self.cells().len();
         ensure!(
             cells <= CELLS_MAX,
-            "policies, sessions, reuse, load and addresses make {cells} cells, at most {CELLS_MAX} make sense; give fewer of some of them"
+            "policies, sessions, reuse, load and addresses make {cells} cells, at most {CELLS_MAX} make sense; give \
+             fewer of some of them"
         );
         self.as_experiment(self.cluster.sessions[0]).check()?;
         self.check_paper()
@@ -82,25 +84,29 @@ impl ClusterExperiment {
         if !plain {
             ensure!(
                 !policies.contains(&Policy::Lard),
-                "policy lard reads requests, which TLS hides from a dispatcher; add --plain (`plain = true` in a file), or take `session`"
+                "policy lard reads requests, which TLS hides from a dispatcher; add --plain (`plain = true` in a \
+                 file), or take `session`"
             );
             ensure!(cache_bytes.is_none(), "--cache-bytes is for the access logs of plain clusters; add --plain");
             return Ok(());
         }
         if let Some(policy) = policies.iter().find(|policy| policy.needs_tls()) {
             bail!(
-                "policy {} reads TLS hellos, and --plain has none; take round-robin, least-connections, source-address, or lard",
+                "policy {} reads TLS hellos, and --plain has none; take round-robin, least-connections, \
+                 source-address, or lard",
                 policy.name()
             );
         }
         ensure!(
             sessions[..] == [Sharing::Own] && self.traffic.reuse_percent[..] == [0.0],
-            "--plain has no sessions to share or to offer again; leave --sessions and --reuse away (`reuse_percent = [0]` in a file)"
+            "--plain has no sessions to share or to offer again; leave --sessions and --reuse away (`reuse_percent = \
+             [0]` in a file)"
         );
         ensure!(cache_bytes.is_none_or(|bytes| bytes > 0), "--cache-bytes must be at least 1");
         ensure!(
             !policies.contains(&Policy::Lard) || !matches!(self.workload, WorkloadSpec::Url { .. }),
-            "policy lard sends all requests for one object to one backend; give a workload of many objects, for example --workload specweb96"
+            "policy lard sends all requests for one object to one backend; give a workload of many objects, for \
+             example --workload specweb96"
         );
         Ok(())
     }
@@ -163,7 +169,8 @@ impl Traffic {
         );
         ensure!(
             self.rates_per_s.iter().all(|rate| *rate >= rate_min() && *rate <= 1e6),
-            "--rates are connections a second, {} at least: arrivals are independent, and the shortest block must have some",
+            "--rates are connections a second, {} at least: arrivals are independent, and the shortest block must \
+             have some",
             rate_min()
         );
         ensure!(self.requests_per_connection > 0, "--requests-per-connection must be at least 1");

@@ -42,7 +42,8 @@ pub(super) fn check_hardware(model: &ConfigurationModel) -> Result<()> {
         );
         ensure!(
             accelerator.operation_us.is_some() != accelerator.cpu_rates.is_some(),
-            "an accelerator needs either `operation_us` (time of one operation) or `cpu_rates` (its rate as a multiple of the CPU's own)"
+            "an accelerator needs either `operation_us` (time of one operation) or `cpu_rates` (its rate as a \
+             multiple of the CPU's own)"
         );
         let speeds = [accelerator.operation_us, accelerator.cpu_rates];
         ensure!(

@@ -22,7 +22,8 @@ impl Experiment {
             }
             ensure!(
                 share.off.as_ref() != Some(&share.on),
-                "share `{}` compares `{}` with itself; give two configurations, or leave `off` out for all that is left",
+                "share `{}` compares `{}` with itself; give two configurations, or leave `off` out for all that is \
+                 left",
                 share.name,
                 share.on
             );
@@ -71,8 +72,8 @@ impl PaperModel {
                 );
                 ensure!(
                     numbers.len() == self.machines.len(),
-                    "paper.{table} has {} numbers for `{name}`, but paper.machines names {} machines; write nan for a number that \
-                     was not published",
+                    "paper.{table} has {} numbers for `{name}`, but paper.machines names {} machines; write nan for a \
+                     number that was not published",
                     numbers.len(),
                     self.machines.len()
                 );

@@ -89,14 +89,14 @@ fn sharing_warnings(placement: &Placement) -> Vec<Warning> {
     if placement.backends_share() {
         let what = match placement.backend_cpus {
             Some(cpus) => format!(
-                "{} backends share CPUs, each with a quota of {cpus} CPUs, so that the cluster has a capacity of {:.2} CPUs: hits/s are those \
-                 of that capacity, and latency has the quota's period of 10 ms in it",
+                "{} backends share CPUs, each with a quota of {cpus} CPUs, so that the cluster has a capacity of \
+                 {:.2} CPUs: hits/s are those of that capacity, and latency has the quota's period of 10 ms in it",
                 placement.backends.len(),
                 placement.capacity_cpus()
             ),
             None => format!(
-                "{} backends share CPUs without a quota: one that gets more of the load uses the others' time too, so that hits/s hide an \
-                 uneven balance",
+                "{} backends share CPUs without a quota: one that gets more of the load uses the others' time too, so \
+                 that hits/s hide an uneven balance",
                 placement.backends.len()
             ),
         };

@@ -34,8 +34,8 @@ fn find() -> Result<(PathBuf, Option<PathBuf>)> {
     match found {
         Some(module) => Ok((program, Some(module))),
         None => bail!(
-            "this nginx lacks its stream module ({MODULE}); install it (Debian: `apt-get install libnginx-mod-stream`), or leave nginx-hash \
-             out of --policies"
+            "this nginx lacks its stream module ({MODULE}); install it (Debian: `apt-get install \
+             libnginx-mod-stream`), or leave nginx-hash out of --policies"
         ),
     }
 }

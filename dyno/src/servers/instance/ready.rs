@@ -65,15 +65,16 @@ impl super::Instance {
         let owners = listening::owners(&self.address);
         if !owners.is_empty() {
             return format!(
-                "{wanted} {SERVED_BY} {}, which was not started by the server command; tlsdyno must start the server itself \
-                 (not through a service manager or container daemon) to account for its CPU time",
+                "{wanted} {SERVED_BY} {}, which was not started by the server command; tlsdyno must start the server \
+                 itself (not through a service manager or container daemon) to account for its CPU time",
                 owners.join(" and ")
             );
         }
         let listening: Vec<String> = self.listening_addresses().iter().map(ToString::to_string).collect();
         let instead = if listening.is_empty() { "nothing".to_owned() } else { listening.join(", ") };
         format!(
-            "the server is not ready after {seconds} s: it should listen on {wanted}, but listens on {instead}; it said:\n{}",
+            "the server is not ready after {seconds} s: it should listen on {wanted}, but listens on {instead}; it \
+             said:\n{}",
             self.last_words()
         )
     }

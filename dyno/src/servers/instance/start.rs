@@ -191,7 +191,8 @@ fn refuse_taken(addresses: &Addresses) -> Result<()> {
         let owners = listening::owners(&address);
         if !owners.is_empty() {
             bail!(
-                "address already in use: {address} is taken by process {}; stop that process, or give this server another port",
+                "address already in use: {address} is taken by process {}; stop that process, or give this server \
+                 another port",
                 owners.join(" and ")
             );
         }

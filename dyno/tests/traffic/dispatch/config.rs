@@ -106,7 +106,8 @@ fn a_changed_file_is_taken_while_connections_go_on() {
     // One loop: of several each takes the file in its own time.
     let config = |backends: &[std::net::SocketAddr]| {
         let mut text = format!(
-            "listen = [\"127.0.0.1:0\"]\npolicy = \"round-robin\"\nloops = 1\ncontrol = \"{}\"\n[check]\nkind = \"none\"\n",
+            "listen = [\"127.0.0.1:0\"]\npolicy = \"round-robin\"\nloops = 1\ncontrol = \"{}\"\n[check]\nkind = \
+             \"none\"\n",
             &*control
         );
         backends.iter().for_each(|address| text += &format!("[[backend]]\naddress = \"{address}\"\n"));

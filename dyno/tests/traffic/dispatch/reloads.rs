@@ -86,7 +86,8 @@ fn ticket_keys_that_change_under_load_cost_few_misroutes() {
         let (misrouted, refused) = (key.misrouted().count(), key.refused_by_holder());
         let (offered, unknowing) = (key.visits.len(), key.misrouted_unknowing());
         println!(
-            "offered {offered} times: {misrouted} misroutes, {unknowing} of them before the server had answered another, {refused} refused by its own server before that was known"
+            "offered {offered} times: {misrouted} misroutes, {unknowing} of them before the server had answered \
+             another, {refused} refused by its own server before that was known"
         );
         let most = (SERVERS - 1) * (1 + refused) + unknowing;
         assert!(misrouted <= most, "{misrouted} misroutes, at most {most}");

@@ -103,7 +103,8 @@ fn each_of_several_tickets_is_used_once() {
     let directory = tempfile::tempdir().unwrap();
     self_signed(directory.path(), "server", &P256);
     // The guard forgets a session in OpenSSL's own cache when it is resumed.
-    let tls = "ssl_early_data on; ssl_session_cache builtin:1000; ssl_conf_command Options AntiReplay; ssl_conf_command NumTickets 8;";
+    let tls = "ssl_early_data on; ssl_session_cache builtin:1000; ssl_conf_command Options AntiReplay; \
+               ssl_conf_command NumTickets 8;";
     let nginx = Nginx::start(directory.path(), tls);
     let url = format!("https://127.0.0.1:{}/", nginx.port);
     let flags = ["-k", "--json", "--users", "1", "--per-user", "8", "--connections", "8", "--close"];
