@@ -1,9 +1,9 @@
-//! Exit codes, documented in `tlsdyno --help`, and how an error gets one.
+//! Exit codes, documented in `tlsdyno --help`, and which one an error ends with.
 
-use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use crate::fault::{Fault, fault_of};
 use crate::foreign::visible;
 
 /// How the program ends. The numbers are part of the command line's contract: never renumber.
@@ -61,48 +61,25 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An error that knows its exit code. It reads exactly like the error it wraps.
-#[derive(Debug)]
-struct Coded {
-    exit: Exit,
-    error: anyhow::Error,
-}
-
-impl fmt::Display for Coded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
+impl From<Option<Fault>> for Exit {
+    fn from(fault: Option<Fault>) -> Exit {
+        match fault {
+            None => Exit::Failed,
+            Some(Fault::Usage) => Exit::Usage,
+            Some(Fault::Input) => Exit::Input,
+            Some(Fault::Unreachable) => Exit::Unreachable,
+            Some(Fault::Server | Fault::PortTaken) => Exit::Server,
+            Some(Fault::Environment) => Exit::Environment,
+            Some(Fault::Invalid) => Exit::Invalid,
+            Some(Fault::Store) => Exit::Store,
+            Some(Fault::Interrupted) => Exit::Interrupted,
+        }
     }
 }
 
-impl std::error::Error for Coded {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.error.source()
-    }
-}
-
-/// Gives an error its exit code; without one it ends the program with [`Exit::Failed`].
-pub trait OrExit<T> {
-    /// The same result, whose error ends the program with `exit`, unless its cause already has a code: who was nearer
-    /// to the fault knows it better.
-    fn or_exit(self, exit: Exit) -> anyhow::Result<T>;
-}
-
-impl<T, E: Into<anyhow::Error>> OrExit<T> for Result<T, E> {
-    fn or_exit(self, exit: Exit) -> anyhow::Result<T> {
-        self.map_err(|error| {
-            let error = error.into();
-            if given(&error).is_some() { error } else { anyhow::Error::new(Coded { exit, error }) }
-        })
-    }
-}
-
-/// The exit code of an error: the first one given to it.
+/// The exit code of an error.
 pub fn code_of(error: &anyhow::Error) -> Exit {
-    given(error).unwrap_or(Exit::Failed)
-}
-
-fn given(error: &anyhow::Error) -> Option<Exit> {
-    error.chain().find_map(|cause| cause.downcast_ref::<Coded>()).map(|coded| coded.exit)
+    fault_of(error).into()
 }
 
 /// Prints an error once, on standard error, with its causes. A reader that closed our output (`| head`) is no error.
@@ -129,21 +106,6 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 mod tests {
     use super::*;
     use anyhow::Context;
-
-    #[test]
-    fn an_error_keeps_its_text_and_its_code_under_further_context() {
-        let missing = io::Error::new(io::ErrorKind::NotFound, "no such file");
-        let error = Err::<(), _>(missing)
-            .context("failed to read access.log")
-            .or_exit(Exit::Input)
-            .context("failed to make the workload")
-            .unwrap_err();
-        assert_eq!(code_of(&error), Exit::Input);
-        assert_eq!(format!("{error:#}"), "failed to make the workload: failed to read access.log: no such file");
-        let restated = Err::<(), _>(error).or_exit(Exit::Server).unwrap_err();
-        assert_eq!(code_of(&restated), Exit::Input, "the first code stays");
-        assert_eq!(code_of(&anyhow::anyhow!("odd")), Exit::Failed);
-    }
 
     #[test]
     fn every_code_is_documented() {

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, Result, anyhow};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::exit::{Exit, OrExit, code_of};
+use crate::fault::{Fault, OrFault, fault_of};
 
 /// What stopped the work, in messages.
 pub const CAUSE: &str = "Ctrl-C";
@@ -14,13 +14,12 @@ pub const CAUSE: &str = "Ctrl-C";
 /// The flag of this process: signals are the whole process's.
 static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// A flag that the first Ctrl-C or SIGTERM sets; a second one ends the process with [`Exit::Interrupted`]. Call it
-/// once.
-pub fn flag() -> Result<Arc<AtomicBool>> {
+/// A flag that the first Ctrl-C or SIGTERM sets; a second one ends the process with `exit_code`. Call it once.
+pub fn flag(exit_code: i32) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order: the first signal finds the flag still unset and so does not end the process.
-        signal_hook::flag::register_conditional_shutdown(signal, Exit::Interrupted as i32, stop.clone())
+        signal_hook::flag::register_conditional_shutdown(signal, exit_code, stop.clone())
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .context("failed to install the handler for Ctrl-C")?;
     }
@@ -42,8 +41,8 @@ pub fn instead_of_failure<T>(stop: &AtomicBool, result: Result<T>) -> Result<T> 
 /// # Errors
 /// As [`instead_of_failure`].
 pub fn before_measuring<T>(stop: &AtomicBool, result: Result<T>) -> Result<T> {
-    instead_of_failure(stop, result).map_err(|error| match code_of(&error) {
-        Exit::Interrupted => error.context("stopped before anything was measured"),
+    instead_of_failure(stop, result).map_err(|error| match fault_of(&error) {
+        Some(Fault::Interrupted) => error.context("stopped before anything was measured"),
         _ => error,
     })
 }
@@ -63,7 +62,7 @@ pub fn check_this_process() -> Result<()> {
 /// The flag is set.
 pub fn check(stop: &AtomicBool) -> Result<()> {
     if stop.load(Ordering::Relaxed) {
-        return Err(anyhow!(CAUSE)).or_exit(Exit::Interrupted);
+        return Err(anyhow!(CAUSE)).or_fault(Fault::Interrupted);
     }
     Ok(())
 }
@@ -74,10 +73,10 @@ mod tests {
 
     #[test]
     fn ctrl_c_is_the_reason_of_what_it_breaks() {
-        let failed = || Err::<(), _>(anyhow!("interrupted system call")).or_exit(Exit::Server);
+        let failed = || Err::<(), _>(anyhow!("interrupted system call")).or_fault(Fault::Server);
         let after = |stopped, result| instead_of_failure(&AtomicBool::new(stopped), result);
-        assert_eq!(code_of(&after(true, failed()).unwrap_err()), Exit::Interrupted);
-        assert_eq!(code_of(&after(false, failed()).unwrap_err()), Exit::Server);
+        assert_eq!(fault_of(&after(true, failed()).unwrap_err()), Some(Fault::Interrupted));
+        assert_eq!(fault_of(&after(false, failed()).unwrap_err()), Some(Fault::Server));
         after(true, Ok(())).unwrap();
     }
 }

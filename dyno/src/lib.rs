@@ -7,6 +7,7 @@ pub mod cmd;
 pub mod dispatch;
 pub mod distribution;
 pub mod exit;
+pub mod fault;
 pub mod foreign;
 pub mod histogram;
 pub mod interrupt;

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use tlsdyno_tls::Stage;
 
-use crate::exit::{Exit, OrExit};
+use crate::exit::Exit;
+use crate::fault::{Fault, OrFault};
 use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
 use crate::model::{Experiment, Load, Measure, Server, ServerName, SessionCache, TicketKeys, Tls};
 use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
@@ -160,7 +161,7 @@ impl Args {
         };
         experiment.workload = self.workload_spec()?;
         let stages =
-            self.stages.iter().map(|name| name.parse()).collect::<Result<Vec<Stage>, _>>().or_exit(Exit::Usage)?;
+            self.stages.iter().map(|name| name.parse()).collect::<Result<Vec<Stage>, _>>().or_fault(Fault::Usage)?;
         if stages.contains(&Stage::Setup) {
             experiment.pin_suite();
         }
@@ -168,8 +169,8 @@ impl Args {
             experiment.configurations = Experiment::ablation(&stages, experiment.has_plain_http());
         }
         experiment.fill();
-        experiment.check().or_exit(Exit::Usage)?;
-        super::run::check_cpus(&experiment).or_exit(Exit::Usage)?;
+        experiment.check().or_fault(Fault::Usage)?;
+        super::run::check_cpus(&experiment).or_fault(Fault::Usage)?;
         Ok(experiment)
     }
 
@@ -224,7 +225,7 @@ impl Args {
         if let Some(path) = &self.trace {
             return Ok(self.replay.workload(flags::input(path, "access log")?, NamesSpec::Files));
         }
-        self.replay.ensure_absent("a workload without --trace LOG").or_exit(Exit::Usage)?;
+        self.replay.ensure_absent("a workload without --trace LOG").or_fault(Fault::Usage)?;
         if let Some(path) = &self.har {
             let har = HarSpec { users: 20_000, ..HarSpec::default() };
             return Ok(WorkloadSpec::Har { path: flags::input(path, "HAR file")?, har });

@@ -7,7 +7,8 @@ use anyhow::{Result, bail};
 
 use super::ablate::percent;
 use super::run::{OutputArgs, perform_cluster};
-use crate::exit::{Exit, OrExit};
+use crate::exit::Exit;
+use crate::fault::{Fault, OrFault};
 use crate::model::cluster::{Cluster, ClusterExperiment, Sharing, Traffic};
 use crate::model::workload::WorkloadSpec;
 use crate::model::{Measure, Policy, ServerName, SessionCache, Tls};
@@ -176,10 +177,10 @@ const IN_FILE: [&str; 25] = [
 pub fn run(args: &Args) -> Result<Exit> {
     let experiment = match &args.config {
         None => args.experiment(),
-        Some(which) => match files::find(which).or_exit(Exit::Input)? {
+        Some(which) => match files::find(which).or_fault(Fault::Input)? {
             AnyExperiment::Cluster(experiment) => experiment,
             AnyExperiment::Server(_) => {
-                return refuse_server(which).or_exit(Exit::Input);
+                return refuse_server(which).or_fault(Fault::Input);
             }
         },
     };

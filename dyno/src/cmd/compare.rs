@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::exit::{Exit, OrExit};
+use crate::exit::Exit;
+use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
 use crate::load::compare::{Comparison, Word, compare};
 use crate::load::report::{duration, grouped};
@@ -42,8 +43,8 @@ pub struct Args {
 /// Compares and prints.
 pub fn run(args: &Args) -> Result<Exit> {
     ensure!(args.tolerance >= 0.0, "--tolerance must not be negative");
-    let (first, second) = (read(&args.first).or_exit(Exit::Input)?, read(&args.second).or_exit(Exit::Input)?);
-    let comparisons = compare(&first, &second, args.tolerance).or_exit(Exit::Input)?;
+    let (first, second) = (read(&args.first).or_fault(Fault::Input)?, read(&args.second).or_fault(Fault::Input)?);
+    let comparisons = compare(&first, &second, args.tolerance).or_fault(Fault::Input)?;
     let remarks = differences(&first, &second);
     let verdict = verdict(&comparisons);
     if args.json {

@@ -9,7 +9,7 @@ use clap::{ArgGroup, Subcommand};
 use crate::dispatch::address;
 use crate::dispatch::config::{self, Backend, Check, CheckKind, Config, Limits, Policy, ProxyProtocol};
 use crate::dispatch::control;
-use crate::dispatch::service::Service;
+use crate::dispatch::service::{End, Service};
 use crate::dispatch::status::Status;
 use crate::exit::Exit;
 use crate::time::Time;
@@ -170,7 +170,7 @@ fn dispatch(args: &RunArgs) -> Result<Exit> {
     let backends = config.backends.len();
     let policy = policy_name(config.policy);
     let service = Service::new(config)?;
-    service.run(args.config.as_deref(), |addresses| {
+    let end = service.run(args.config.as_deref(), |addresses| {
         for address in addresses {
             if args.print_address {
                 println!("{address}");
@@ -178,6 +178,10 @@ fn dispatch(args: &RunArgs) -> Result<Exit> {
                 eprintln!("dispatching {address} to {backends} backends by {policy}");
             }
         }
+    })?;
+    Ok(match end {
+        End::Drained => Exit::Done,
+        End::Cut => Exit::Interrupted,
     })
 }
 

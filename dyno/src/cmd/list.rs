@@ -5,7 +5,8 @@ use std::io::Write;
 
 use anyhow::Context;
 
-use crate::exit::{Exit, OrExit};
+use crate::exit::Exit;
+use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
 use crate::report::terminal::{Style, table};
 use crate::report::text;
@@ -26,7 +27,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let records = match Store::open_for_reading().and_then(|store| store.list()) {
         // That nothing was recorded yet is no failure of listing.
         Err(StoreError::Empty { .. }) => Vec::new(),
-        records => records.or_exit(Exit::Input)?,
+        records => records.or_fault(Fault::Input)?,
     };
     let text =
         if args.json { serde_json::to_string_pretty(&records)? + "\n" } else { as_table(&records, Style::of_stdout()) };

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{ErrorKind, Outcome};
 
-use crate::exit::{Exit, OrExit};
+use crate::exit::Exit;
+use crate::fault::{Fault, OrFault};
 use crate::histogram::Percentiles;
 use crate::load::options::{self, Options};
 use crate::load::screen::{self, Display};
@@ -83,27 +84,27 @@ pub struct Args {
 
 /// Runs the load and prints what it measured.
 pub fn run(args: &Args) -> Result<Exit> {
-    let stop = interrupt::flag()?;
+    let stop = interrupt::flag(Exit::Interrupted as i32)?;
     if let Some(cpu) = args.cpu {
-        pin_to(cpu).or_exit(Exit::Environment)?;
+        pin_to(cpu).or_fault(Fault::Environment)?;
     }
     if let Some(path) = &args.job {
         // Killed in mid-block, the runner leaves nobody to load for; the end of standard input is only seen between
         // blocks.
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
             .context("failed to tie the load process to its runner")?;
-        let job = job::Prepared::read(path).or_exit(Exit::Input)?;
+        let job = job::Prepared::read(path).or_fault(Fault::Input)?;
         job::serve(&job, std::io::stdin().lock(), std::io::stdout().lock(), &stop)?;
         return Ok(Exit::Done);
     }
     let text = args.url.as_deref().expect("clap requires the URL where there is no job");
-    let url = Url::parse(text).or_exit(Exit::Usage)?;
+    let url = Url::parse(text).or_fault(Fault::Usage)?;
     let options = &args.options;
-    let address = options::address(options, &url).or_exit(Exit::Unreachable)?;
-    let plan = options::plan(options, &url, address).or_exit(Exit::Usage)?;
-    output::check(&args.output).or_exit(Exit::Usage)?;
-    permission::check(&url.host, address, &options.i_may_load_this).or_exit(Exit::Usage)?;
-    open_files::make_room_for(options.connections).or_exit(Exit::Environment)?;
+    let address = options::address(options, &url).or_fault(Fault::Unreachable)?;
+    let plan = options::plan(options, &url, address).or_fault(Fault::Usage)?;
+    output::check(&args.output).or_fault(Fault::Usage)?;
+    permission::check(&url.host, address, &options.i_may_load_this).or_fault(Fault::Usage)?;
+    open_files::make_room_for(options.connections).or_fault(Fault::Environment)?;
     if let Some(range) = args.sweep {
         return sweep(args, range, &url, address, &stop);
     }
@@ -118,7 +119,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let summary = Summary::new(text.to_owned(), effort, &asked, &outcome, &warnings);
     print(&summary, args.json)?;
     for path in &args.output {
-        output::write(path, &summary).or_exit(Exit::Store)?;
+        output::write(path, &summary).or_fault(Fault::Store)?;
     }
     exit(&outcome, &warnings, address, args.strict)
 }
@@ -184,8 +185,8 @@ fn exit(outcome: &Outcome, warnings: &[Warning], address: SocketAddr, strict: bo
     if outcome.hits == 0 {
         let why = diagnosis::of(outcome, address);
         let local = diagnosis::main_kind(outcome).is_some_and(ErrorKind::is_local);
-        let exit = if local { Exit::Environment } else { Exit::Unreachable };
-        return Err(anyhow::anyhow!("not one request succeeded: {why}")).or_exit(exit);
+        let fault = if local { Fault::Environment } else { Fault::Unreachable };
+        return Err(anyhow::anyhow!("not one request succeeded: {why}")).or_fault(fault);
     }
     let missed = warnings.iter().any(Warning::is_a_miss);
     Ok(match (outcome.errors.is_empty(), missed) {

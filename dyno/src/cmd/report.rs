@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::exit::{Exit, OrExit};
+use crate::exit::Exit;
+use crate::fault::{Fault, OrFault};
 use crate::report::{self, Style, csv};
 use crate::store::{Record, Store, StoreError, read_json};
 
@@ -30,7 +31,7 @@ pub struct Args {
 
 /// Prints and writes what was asked for.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let record = find(&args.record).or_exit(Exit::Input)?;
+    let record = find(&args.record).or_fault(Fault::Input)?;
     let output = args.output.clone().or_else(|| (!args.json && !args.csv).then(|| PathBuf::from("report.html")));
     if let Some(path) = &output {
         std::fs::write(path, report::html(&record)?)

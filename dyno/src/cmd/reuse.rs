@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
-use crate::exit::{Exit, OrExit};
+use crate::exit::Exit;
+use crate::fault::{Fault, OrFault};
 use crate::load::options::{self, Options};
 use crate::load::permission;
 use crate::load::report::{duration, grouped};
@@ -65,22 +66,22 @@ struct Sweep {
 
 /// Runs the sweep and prints it.
 pub fn run(args: &Args) -> Result<Exit> {
-    let stop = interrupt::flag()?;
+    let stop = interrupt::flag(Exit::Interrupted as i32)?;
     let options = &args.options;
     let permitted = |url: &Url, address| permission::check(&url.host, address, &options.i_may_load_this);
-    check(args).or_exit(Exit::Usage)?;
-    let url = Url::parse(&args.url).or_exit(Exit::Usage)?;
-    ensure_tls(&url).or_exit(Exit::Usage)?;
-    let address = options::address(options, &url).or_exit(Exit::Unreachable)?;
-    permitted(&url, address).or_exit(Exit::Usage)?;
+    check(args).or_fault(Fault::Usage)?;
+    let url = Url::parse(&args.url).or_fault(Fault::Usage)?;
+    ensure_tls(&url).or_fault(Fault::Usage)?;
+    let address = options::address(options, &url).or_fault(Fault::Unreachable)?;
+    permitted(&url, address).or_fault(Fault::Usage)?;
     let mut plain = None;
     if let Some(text) = &args.plain {
-        let url = Url::parse(text).or_exit(Exit::Usage)?;
-        let address = url.resolve().or_exit(Exit::Unreachable)?;
-        permitted(&url, address).or_exit(Exit::Usage)?;
+        let url = Url::parse(text).or_fault(Fault::Usage)?;
+        let address = url.resolve().or_fault(Fault::Unreachable)?;
+        permitted(&url, address).or_fault(Fault::Usage)?;
         plain = Some((text, url, address));
     }
-    open_files::make_room_for(args.connections_max.max(options.connections)).or_exit(Exit::Environment)?;
+    open_files::make_room_for(args.connections_max.max(options.connections)).or_fault(Fault::Environment)?;
     if !args.json {
         println!("{}\n{}\n", args.url, sweep::REUSE_RULE);
         println!("{:>12}{:>12}{:>14}{:>14}{:>12}{:>12}", "reuse", "achieved", "hits", "connections", "p50", "p99");

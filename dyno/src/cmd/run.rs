@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::exit::{self, Exit, OrExit};
+use crate::exit::{self, Exit};
+use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
 use crate::model::cluster::ClusterExperiment;
 use crate::model::{Experiment, Measure, ServerName, Tls};
@@ -73,7 +74,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         print(&listing()?)?;
         return Ok(Exit::Done);
     };
-    match files::find(file).or_exit(Exit::Input)? {
+    match files::find(file).or_fault(Fault::Input)? {
         AnyExperiment::Server(experiment) => run_server(experiment, file, args),
         AnyExperiment::Cluster(experiment) => run_cluster(experiment, args),
     }
@@ -89,8 +90,8 @@ fn run_server(mut experiment: Experiment, file: &Path, args: &Args) -> Result<Ex
         experiment.server.kind = server;
     }
     change(&mut experiment.measure, &mut experiment.tls, args);
-    experiment.check().or_exit(Exit::Usage)?;
-    check_cpus(&experiment).or_exit(Exit::Input)?;
+    experiment.check().or_fault(Fault::Usage)?;
+    check_cpus(&experiment).or_fault(Fault::Input)?;
     perform(&experiment, &args.output)
 }
 
@@ -129,7 +130,7 @@ pub fn perform(experiment: &Experiment, output: &OutputArgs) -> Result<Exit> {
 
 /// The same for a cluster.
 pub fn perform_cluster(experiment: &ClusterExperiment, output: &OutputArgs) -> Result<Exit> {
-    experiment.check().or_exit(Exit::Usage)?;
+    experiment.check().or_fault(Fault::Usage)?;
     let run = |stop: &AtomicBool, progress: &mut Progress| cluster::run::run(experiment, stop, progress);
     perform_with(output, &|| experiment.to_toml(), &run)
 }
@@ -147,7 +148,7 @@ fn perform_with(
     if let Some(path) = report {
         refuse_unwritable(path)?;
     }
-    let stop = interrupt::flag()?;
+    let stop = interrupt::flag(Exit::Interrupted as i32)?;
     let mut progress = Progress::default();
     let result = run(&stop, &mut progress);
     progress.clear();

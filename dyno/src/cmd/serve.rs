@@ -13,7 +13,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use tlsdyno_engine::serve::{self, Docroot, Listener, TlsSettings};
 use tlsdyno_tls::{Group, Suite, Version};
 
-use crate::exit::{Exit, OrExit};
+use crate::exit::Exit;
+use crate::fault::{Fault, OrFault};
 use crate::model::CertificateKind;
 use crate::servers::{CertificateFiles, RunDirectory, certificates, listening};
 
@@ -86,15 +87,15 @@ struct Address {
 
 /// Serves until Ctrl-C or SIGTERM.
 pub fn run(args: &Args) -> Result<Exit> {
-    let (tls_addresses, plain_addresses) = addresses(args).or_exit(Exit::Usage)?;
-    let docroot = Arc::new(Docroot::load(&args.docroot).or_exit(Exit::Input)?);
+    let (tls_addresses, plain_addresses) = addresses(args).or_fault(Fault::Usage)?;
+    let docroot = Arc::new(Docroot::load(&args.docroot).or_fault(Fault::Input)?);
     // Made before the listeners and kept until the end: the files of a certificate made for this run are in it.
     let made = made_certificate(args, &tls_addresses)?;
     let workers =
-        bind(args, &tls_addresses, &plain_addresses, made.as_ref().map(|(_, files)| files)).or_exit(Exit::Server)?;
-    let log = args.session_log.as_ref().map(open_log).transpose().or_exit(Exit::Usage)?;
+        bind(args, &tls_addresses, &plain_addresses, made.as_ref().map(|(_, files)| files)).or_fault(Fault::Server)?;
+    let log = args.session_log.as_ref().map(open_log).transpose().or_fault(Fault::Usage)?;
     announce(args, &workers[0], made.as_ref().map(|(_, files)| files))?;
-    serve_all(&workers, &docroot, log.as_ref()).or_exit(Exit::Server)?;
+    serve_all(&workers, &docroot, log.as_ref()).or_fault(Fault::Server)?;
     Ok(Exit::Done)
 }
 
@@ -119,7 +120,7 @@ fn made_certificate(args: &Args, tls_addresses: &[SocketAddr]) -> Result<Option<
     if args.certificate.is_some() || tls_addresses.is_empty() {
         return Ok(None);
     }
-    let directory = RunDirectory::create().or_exit(Exit::Environment)?;
+    let directory = RunDirectory::create().or_fault(Fault::Environment)?;
     let files = certificates::create(args.cert, directory.path())?;
     Ok(Some((directory, files)))
 }

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::exit::{Exit, OrExit};
+use crate::exit::Exit;
+use crate::fault::{Fault, OrFault};
 use crate::servers::{pid_namespace, supervisor};
 
 /// Run a server that ends when standard input does (tlsdyno's own use)
@@ -28,12 +29,12 @@ pub struct Args {
 /// Runs one of the stages.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     match (&args.directory, &args.note, args.parent) {
-        (Some(directory), note, _) => supervisor::supervise(note.as_deref(), directory).or_exit(Exit::Server)?,
+        (Some(directory), note, _) => supervisor::supervise(note.as_deref(), directory).or_fault(Fault::Server)?,
         (None, Some(note), Some(parent)) if args.first_process => {
-            let status = pid_namespace::run_first_process(note, parent).or_exit(Exit::Server)?;
+            let status = pid_namespace::run_first_process(note, parent).or_fault(Fault::Server)?;
             std::process::exit(status);
         }
-        (None, Some(note), Some(parent)) => supervisor::become_server(note, parent).or_exit(Exit::Server)?,
+        (None, Some(note), Some(parent)) => supervisor::become_server(note, parent).or_fault(Fault::Server)?,
         _ => unreachable!("clap asks for a directory, or for note and parent"),
     }
     Ok(Exit::Done)

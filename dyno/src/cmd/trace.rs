@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use clap::Subcommand;
 
-use crate::exit::{Exit, OrExit};
+use crate::exit::Exit;
+use crate::fault::{Fault, OrFault};
 use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
 use crate::report;
 use crate::trace::flags::{ReplayArgs, WorkloadChoice};
@@ -121,7 +122,7 @@ impl WorkloadArgs {
     /// A flag that means nothing for it: better than silently measuring something else.
     fn spec(&self) -> anyhow::Result<WorkloadSpec> {
         let kind = Kind::of(&self.workload);
-        self.ensure_flags_fit(kind).or_exit(Exit::Usage)?;
+        self.ensure_flags_fit(kind).or_fault(Fault::Usage)?;
         let seed = self.seed.unwrap_or(1);
         let users = self.users.unwrap_or(1_000);
         Ok(match kind {
@@ -172,7 +173,7 @@ fn show(workload: &WorkloadArgs, as_replayed: bool, json: bool, html: Option<&Pa
         if html.is_some() {
             let error =
                 anyhow::anyhow!("--html is about the log, --pages and --keep-alive about its replay; leave one out");
-            return Err(error).or_exit(Exit::Usage);
+            return Err(error).or_fault(Fault::Usage);
         }
         return print(&make(&spec)?.summary, json);
     }
@@ -181,14 +182,14 @@ fn show(workload: &WorkloadArgs, as_replayed: bool, json: bool, html: Option<&Pa
         let page = report::log_page(&scan).context("failed to make the page")?;
         fs::write(path, page)
             .with_context(|| format!("failed to write {}", path.display()))
-            .or_exit(Exit::Environment)?;
+            .or_fault(Fault::Environment)?;
     }
     print(&scan, json)
 }
 
 fn ensure_log(fits: bool, flag: &str) -> anyhow::Result<()> {
     let error = || anyhow::anyhow!("{flag} is for access logs; leave it out");
-    if fits { Ok(()) } else { Err(error()).or_exit(Exit::Usage) }
+    if fits { Ok(()) } else { Err(error()).or_fault(Fault::Usage) }
 }
 
 fn print(summary: &(impl serde::Serialize + ToString), json: bool) -> anyhow::Result<()> {
@@ -200,7 +201,7 @@ fn import(workload: &WorkloadArgs, output: &Path, json: bool) -> anyhow::Result<
     let occupied = fs::read_dir(output).is_ok_and(|mut entries| entries.next().is_some());
     if occupied {
         let error = anyhow::anyhow!("{} is not empty; name a directory that does not exist yet", output.display());
-        return Err(error).or_exit(Exit::Usage);
+        return Err(error).or_fault(Fault::Usage);
     }
     let site = make(&workload.spec()?)?;
     write_docroot(&site, &output.join("docroot"))?;
@@ -221,5 +222,5 @@ fn synth(workload: &WorkloadArgs, output: Option<&Path>) -> anyhow::Result<()> {
         write_log(&site.workload, &mut out)?;
         out.flush()
     };
-    written().with_context(|| format!("failed to write {}", path.display())).or_exit(Exit::Environment)
+    written().with_context(|| format!("failed to write {}", path.display())).or_fault(Fault::Environment)
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_engine::dispatch::{self, Settings};
 
 use super::address;
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 use crate::time::Time;
 
 /// How a backend is chosen.
@@ -214,11 +214,11 @@ impl Config {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// It cannot be read, is no such TOML, or contradicts itself; ends the program with [`Exit::Input`].
+    /// It cannot be read, is no such TOML, or contradicts itself; ends the program with [`Fault::Input`].
     pub fn read(path: &Path) -> Result<Config> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("failed to read the dispatcher's configuration {}", path.display()))
-            .or_exit(Exit::Input)?;
+            .or_fault(Fault::Input)?;
         let parse = || -> Result<Config> {
             let config: Config = toml::from_str(&text)?;
             config.settings()?;
@@ -226,7 +226,7 @@ impl Config {
         };
         parse()
             .with_context(|| format!("the dispatcher's configuration {} is wrong", path.display()))
-            .or_exit(Exit::Input)
+            .or_fault(Fault::Input)
     }
 
     /// Checks everything that can be checked without the network, and puts it as the engine wants it.

@@ -17,7 +17,7 @@ use tlsdyno_engine::sys;
 use self::clients::Clients;
 pub use self::clients::{CLIENTS_MAX, RESERVE};
 use super::status::{Status, prometheus};
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 
 /// How long somebody who asks waits for the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ impl Control {
     /// Binds the socket, only for the own user. A socket that a dead dispatcher left is replaced; nothing else is.
     ///
     /// # Errors
-    /// [`Exit::Environment`]: another dispatcher has it, something else has its name, or the directory is not writable.
+    /// [`Fault::Environment`]: another dispatcher has it, something else has its name, or the directory is not writable.
     pub fn bind(path: &Path) -> Result<Control> {
         let bind = || -> Result<Control> {
             let listener = match UnixListener::bind(path) {
@@ -53,7 +53,7 @@ impl Control {
         };
         bind()
             .with_context(|| format!("failed to open the control socket {}", path.display()))
-            .or_exit(Exit::Environment)
+            .or_fault(Fault::Environment)
     }
 
     /// Answers until it is woken.
@@ -116,7 +116,7 @@ fn answer(request: &[u8], shared: &Shared, policy: &dyn Fn() -> String) -> Vec<u
 /// Asks the dispatcher behind a socket for `/status` or `/metrics`.
 ///
 /// # Errors
-/// [`Exit::Unreachable`]: nobody answers there.
+/// [`Fault::Unreachable`]: nobody answers there.
 pub fn ask(path: &Path, what: &str) -> Result<String> {
     let ask = || -> Result<String> {
         let mut stream = UnixStream::connect(path)?;
@@ -130,5 +130,5 @@ pub fn ask(path: &Path, what: &str) -> Result<String> {
     };
     ask()
         .with_context(|| format!("no dispatcher answers on {}; is it running, with this --control?", path.display()))
-        .or_exit(Exit::Unreachable)
+        .or_fault(Fault::Unreachable)
 }

@@ -17,7 +17,7 @@ use tlsdyno_engine::dispatch::{self, Loop, Phase, Shared};
 use super::config::{Config, Policy};
 use super::control::Control;
 use super::descriptors;
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 
 /// A dispatcher that listens and does not run yet.
 pub struct Service {
@@ -33,20 +33,20 @@ impl Service {
     /// Checks the configuration and binds the addresses.
     ///
     /// # Errors
-    /// [`Exit::Usage`] for what contradicts itself, [`Exit::Environment`] for what this machine does not allow.
+    /// [`Fault::Usage`] for what contradicts itself, [`Fault::Environment`] for what this machine does not allow.
     pub fn new(config: Config) -> Result<Service> {
-        config.settings().or_exit(Exit::Usage)?;
-        let limits = descriptors::make_room_for(&config).or_exit(Exit::Environment)?;
+        config.settings().or_fault(Fault::Usage)?;
+        let limits = descriptors::make_room_for(&config).or_fault(Fault::Environment)?;
         let config = Config { limits, ..config };
         let settings = config.settings()?;
-        let shared = Shared::new(settings, config.loops(), config.table_size as usize).or_exit(Exit::Usage)?;
+        let shared = Shared::new(settings, config.loops(), config.table_size as usize).or_fault(Fault::Usage)?;
         let mut listeners: Vec<Vec<TcpListener>> = (0..config.loops()).map(|_| Vec::new()).collect();
         let mut addresses = Vec::new();
         for address in &config.listen {
             let mut address = *address;
             for listeners in &mut listeners {
                 let bound = dispatch::bind(address).with_context(|| format!("failed to listen on {address}"));
-                let listener = bound.or_exit(Exit::Environment)?;
+                let listener = bound.or_fault(Fault::Environment)?;
                 // Where the port was left open, the first socket decides it for all.
                 address = listener.local_addr()?;
                 listeners.push(listener);
@@ -63,7 +63,7 @@ impl Service {
     ///
     /// # Errors
     /// The system gives no descriptors or threads; a loop could not go on.
-    pub fn run(mut self, file: Option<&Path>, ready: impl FnOnce(&[SocketAddr])) -> Result<Exit> {
+    pub fn run(mut self, file: Option<&Path>, ready: impl FnOnce(&[SocketAddr])) -> Result<End> {
         let (mut wake, woken) = UnixStream::pair().context("make the loops' wake-up")?;
         let (ended, mut loops_end) = UnixStream::pair().context("make the loops' end")?;
         let mut signals = Signals::new()?;
@@ -132,7 +132,7 @@ impl Service {
         loops_end: &mut UnixStream,
         file: Option<&Path>,
         call: &mut dyn FnMut(),
-    ) -> Result<Exit> {
+    ) -> Result<End> {
         let mut drain_until: Option<Instant> = None;
         loop {
             let left = drain_until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -142,18 +142,18 @@ impl Service {
                     "tlsdyno dispatch: {open} connections were still open after {}; they are cut",
                     self.config.drain_time
                 );
-                return Ok(Exit::Interrupted);
+                return Ok(End::Cut);
             }
             let happened = signals.wait(loops_end, left)?;
             if happened.loops_ended {
-                return Ok(Exit::Done);
+                return Ok(End::Drained);
             }
             if happened.reload {
                 self.reload(file);
                 call();
             }
             if happened.end && drain_until.is_some() {
-                return Ok(Exit::Interrupted);
+                return Ok(End::Cut);
             }
             if happened.end {
                 drain_until = Some(Instant::now() + self.config.drain_time.0);
@@ -199,6 +199,15 @@ fn wake_up(wake: &mut UnixStream, mut woken: &UnixStream) {
 }
 
 /// Signals as something that can be waited for beside other things.
+/// How a dispatcher ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Every connection had ended.
+    Drained,
+    /// Connections were cut: the time for them was over, or a second signal came.
+    Cut,
+}
+
 struct Signals {
     end: UnixStream,
     reload: UnixStream,

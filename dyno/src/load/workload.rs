@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 use crate::model::workload::{HarSpec, NamesSpec, SessionsSpec, WorkloadSpec};
 use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
@@ -107,7 +107,7 @@ impl WorkloadFlags {
             keep_alive: self.trace_keep_alive,
         };
         if self.trace.is_none() {
-            replay.ensure_absent("a load without --trace LOG").or_exit(Exit::Usage)?;
+            replay.ensure_absent("a load without --trace LOG").or_fault(Fault::Usage)?;
         }
         let recorded = self.trace.is_some() || self.har.is_some();
         let unused = [

@@ -10,7 +10,7 @@ use super::hardware;
 use super::observer::Observer;
 use super::preflight::{Check, Subject, explain, preflight};
 use super::rig::{Rig, Stand};
-use crate::exit::{Exit, OrExit, code_of};
+use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
 use crate::model::{ConfigurationModel, Experiment};
 use crate::servers::{self, quota};
@@ -72,7 +72,7 @@ fn quota_refused(rig: &Rig) -> Result<Option<String>> {
     }
     match quota::require() {
         Ok(()) => Ok(None),
-        Err(error) if asked_for().all(|stand| limited(&stand)) => Err(error).or_exit(Exit::Environment),
+        Err(error) if asked_for().all(|stand| limited(&stand)) => Err(error).or_fault(Fault::Environment),
         Err(error) => Ok(Some(format!("{error:#}"))),
     }
 }
@@ -100,7 +100,7 @@ pub fn start_and_check(
             None => match rig.activate(index).and_then(|_| rig.make_universal(index, &request, resumable)) {
                 Ok(()) => checks_of(rig, index, &request, body_bytes, resumable)?,
                 // The others can do without it.
-                Err(error) if !untouched && code_of(&error) == Exit::Server => {
+                Err(error) if !untouched && fault_of(&error).is_some_and(Fault::is_of_server) => {
                     vec![Check::new("the server starts", false, format!("{error:#}"))]
                 }
                 Err(error) => return interrupt::before_measuring(stop, Err(error)),
@@ -112,7 +112,7 @@ pub fn start_and_check(
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
         if configuration.kind == Kind::AsIs && !configuration.valid {
             let failed = configuration.preflight.failed.join("; ");
-            return Err(anyhow!("the untouched server does not pass its checks: {failed}")).or_exit(Exit::Server);
+            return Err(anyhow!("the untouched server does not pass its checks: {failed}")).or_fault(Fault::Server);
         }
         record.configurations.push(configuration);
     }

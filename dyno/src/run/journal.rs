@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::observer::Observer;
-use crate::exit::{Exit, code_of};
+use crate::fault::{Fault, fault_of};
 use crate::interrupt;
 use crate::store::{Block, Journal, Record, Warning};
 
@@ -43,9 +43,9 @@ pub(crate) fn add(journal: &mut Journal, block: Block, observer: &mut dyn Observ
 pub(crate) fn end(mut journal: Journal, outcome: Result<()>) -> Finished {
     let cut_short = outcome.err();
     if let Some(error) = &cut_short {
-        let cause = match code_of(error) {
+        let cause = match fault_of(error) {
             // Whatever was waited for then is no news.
-            Exit::Interrupted => interrupt::CAUSE.to_owned(),
+            Some(Fault::Interrupted) => interrupt::CAUSE.to_owned(),
             _ => format!("{error:#}"),
         };
         let warning = Warning::Stopped { rounds: journal.complete_rounds(), cause };

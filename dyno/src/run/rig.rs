@@ -17,7 +17,7 @@ use super::load_process::LoadProcess;
 use super::recording::{self, Recording};
 use super::stock::Stock;
 use super::{exchange, hardware};
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 use crate::model::job::{ConnectionsSpec, Job, TargetLoad, TargetSpec};
 use crate::model::{ConfigurationModel, Experiment, Load, ServerName, Tls};
 use crate::native::{self, Handed, Injection, ShimInjection, ShimSettings};
@@ -89,7 +89,7 @@ impl Rig {
         let tls = model.tls.applied(&experiment.tls);
         let placement = cpus::place(self.cpus, &cpus::allowed(), model.processors)
             .with_context(|| format!("configuration \"{}\"", model.name))
-            .or_exit(Exit::Environment)?;
+            .or_fault(Fault::Environment)?;
         let mut emulated = None;
         let injection = if model.needs_provider() {
             let provider = self.directory.path().join(format!("provider-{index}"));
@@ -245,7 +245,7 @@ impl Rig {
         let recording = match known {
             Some(recording) => recording,
             None => {
-                let recording = self.record(index).or_exit(Exit::Server)?;
+                let recording = self.record(index).or_fault(Fault::Server)?;
                 self.recordings.push((tls, recording.clone()));
                 recording
             }
@@ -285,7 +285,7 @@ impl Rig {
         // A skeleton has none.
         let wanted = resumable && stages.contains(Stage::SessionCache) && !stages.contains(Stage::Handshake);
         if let Some(settings) = stand.settings.as_mut().filter(|settings| wanted && settings.universal.is_none()) {
-            let session = recording::universal_session(stand.address, settings, request).or_exit(Exit::Server)?;
+            let session = recording::universal_session(stand.address, settings, request).or_fault(Fault::Server)?;
             settings.universal = Some(session);
         }
         Ok(())

@@ -22,7 +22,7 @@ use super::pace::Pace;
 use super::rig::Rig;
 use super::schedule::{Piece, Schedule, drop_too_long, order_of_round, pieces, schedule_rounds};
 use super::verify::{Achieved, unsaturated_warning};
-use crate::exit::{Exit, OrExit, code_of};
+use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
 use crate::model::Experiment;
 use crate::random::SplitMix64;
@@ -243,7 +243,7 @@ impl Session<'_> {
     /// server's fault ends everything.
     fn leave_out(&mut self, index: usize, error: anyhow::Error, observer: &mut dyn Observer) -> Result<()> {
         interrupt::check(self.stop)?;
-        let is_server = code_of(&error) == Exit::Server;
+        let is_server = fault_of(&error).is_some_and(Fault::is_of_server);
         if !is_server || self.journal.record().configurations[index].kind == Kind::AsIs {
             return Err(error);
         }
@@ -306,7 +306,7 @@ impl Session<'_> {
     /// reading the kernel's tables takes long when many closed connections linger in them.
     fn refuse_open_listeners(&mut self, index: usize) -> Result<()> {
         match self.rig.stands[index].instance() {
-            Some(instance) => instance.refuse_open_listeners().or_exit(Exit::Server),
+            Some(instance) => instance.refuse_open_listeners().or_fault(Fault::Server),
             None => Ok(()),
         }
     }

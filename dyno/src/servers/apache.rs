@@ -19,7 +19,7 @@ use super::session_log::SessionLog;
 use super::ticket_keys::{self, KEYS_FILE};
 use super::worker_user::{WorkerUser, create_for_workers, require_readable, worker_user};
 use super::{Companion, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, protocol};
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 use crate::model::{ServerName, SessionCache, TicketKeys};
 
 /// The error log, in the instance's directory.
@@ -232,7 +232,7 @@ fn modules(spec: &ServerSpec, mpm: Mpm, program: &Path) -> Result<Vec<String>> {
                     MODULE_DIRECTORIES.join(", ")
                 )
             });
-            Ok(format!("LoadModule {name}_module {}", quoted(&path.or_exit(Exit::Environment)?)?))
+            Ok(format!("LoadModule {name}_module {}", quoted(&path.or_fault(Fault::Environment)?)?))
         })
         .collect()
 }

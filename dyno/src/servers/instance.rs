@@ -24,7 +24,7 @@ use super::session_log::SessionLog;
 use super::supervised::Supervised;
 use super::{Companion, DRIVERS, SessionCounts};
 use super::{listening, mapped, process_tree};
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 
 /// How much of each log goes into messages, in bytes from its end.
 const LOG_TAIL_BYTES: usize = 4096;
@@ -126,7 +126,7 @@ impl Instance {
     pub fn living_cpu_ns(&mut self, died: impl FnOnce(&Instance, &str) -> String) -> Result<u64> {
         let cpu = self.cpu_ns();
         match self.obituary() {
-            Some(obituary) => Err(anyhow!(died(self, &obituary))).or_exit(Exit::Server),
+            Some(obituary) => Err(anyhow!(died(self, &obituary))).or_fault(Fault::Server),
             None => cpu,
         }
     }

@@ -17,7 +17,7 @@ use super::reload::Reload;
 use super::ticket_keys::{self, KEYS_FILE, Key};
 use super::worker_user::{WorkerUser, create_for_workers, require_readable, worker_user};
 use super::{Place, Prepared, ServerSpec, ServerTls, protocol};
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 use crate::model::{ServerName, SessionCache, TicketKeys};
 
 /// The error log, in the instance's directory.
@@ -156,7 +156,7 @@ fn require_module() -> Result<()> {
              lighttpd-mod-openssl`)",
             MODULE_DIRECTORIES.join(", ")
         );
-        return Err(missing).or_exit(Exit::Environment);
+        return Err(missing).or_fault(Fault::Environment);
     }
     Ok(())
 }

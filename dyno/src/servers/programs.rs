@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 
 /// A server program as distributions have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Package {
     /// Where the program is installed. `otherwise`: what else one can do, to follow the advice to install it.
     ///
     /// # Errors
-    /// How to install it; [`Exit::Environment`].
+    /// How to install it; [`Fault::Environment`].
     pub fn require(&self, otherwise: &str) -> Result<PathBuf> {
         let found = self.installed().with_context(|| {
             let service = match self.service {
@@ -46,7 +46,7 @@ impl Package {
                 self.title, self.debian
             )
         });
-        found.or_exit(Exit::Environment)
+        found.or_fault(Fault::Environment)
     }
 }
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{DocrootFile, Site};
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 use crate::random::SplitMix64;
 
 /// When every file was last modified, seconds since 1970: fixed, so that conditional requests can name it.
@@ -34,7 +34,7 @@ const SPARE_BYTES: u64 = 16 << 20;
 pub fn write(site: &Site, root: &Path) -> Result<()> {
     let corpus_bytes = site.files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.bytes));
     make_directory(root)?;
-    check_space(root, corpus_bytes, site.files.len() as u64).or_exit(Exit::Environment)?;
+    check_space(root, corpus_bytes, site.files.len() as u64).or_fault(Fault::Environment)?;
     let progress = progress(corpus_bytes);
     let block = random_block();
     let mut made = std::collections::HashSet::new();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 use crate::model::workload::{NamesSpec, OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec, hundred};
 
 /// Synthetic workloads.
@@ -40,7 +40,7 @@ impl WorkloadChoice {
 /// # Errors
 /// There is no such file.
 pub fn input(path: &Path, what: &str) -> Result<PathBuf> {
-    path.canonicalize().with_context(|| format!("failed to read the {what} {}", path.display())).or_exit(Exit::Input)
+    path.canonicalize().with_context(|| format!("failed to read the {what} {}", path.display())).or_fault(Fault::Input)
 }
 
 /// How an access log is replayed; the same flags wherever a log is taken.

@@ -39,7 +39,7 @@ pub use scan::sessions::{Reuse, Row};
 pub use summary::{HarSummary, Sizes, Summary};
 pub use synth::write_log;
 
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 use crate::model::workload::{HarSpec, ReplaySpec, WorkloadSpec};
 use exclude::Exclude;
 
@@ -105,7 +105,7 @@ pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
         WorkloadSpec::Har { path, har } => return of_recording(path, har),
         WorkloadSpec::Trace { path, exclude, replay } => return of_log(path, exclude, replay),
     };
-    Ok(site(name, spec.clone(), made.or_exit(Exit::Usage)?))
+    Ok(site(name, spec.clone(), made.or_fault(Fault::Usage)?))
 }
 
 /// Reads the log at `path` once, in memory that does not grow with it. `rules` gives the session lifetime that is
@@ -114,8 +114,8 @@ pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
 /// # Errors
 /// The log cannot be read, holds no usable line, or nothing of it is left over.
 pub fn scan_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::Result<LogScan> {
-    let excluded = Exclude::new(exclude).or_exit(Exit::Usage)?;
-    scan::scan(path, exclude, excluded, rules).or_exit(Exit::Input)
+    let excluded = Exclude::new(exclude).or_fault(Fault::Usage)?;
+    scan::scan(path, exclude, excluded, rules).or_fault(Fault::Input)
 }
 
 /// A session lifetime in words, in the largest unit that divides it.
@@ -124,8 +124,8 @@ pub(crate) fn lasting(seconds: u32) -> String {
 }
 
 fn of_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::Result<Site> {
-    let excluded = Exclude::new(exclude).or_exit(Exit::Usage)?;
-    let made = replay::make(path, exclude, excluded, rules).or_exit(Exit::Input)?;
+    let excluded = Exclude::new(exclude).or_fault(Fault::Usage)?;
+    let made = replay::make(path, exclude, excluded, rules).or_fault(Fault::Input)?;
     let spec = WorkloadSpec::Trace {
         path: path.to_owned(),
         exclude: exclude.to_vec(),
@@ -137,7 +137,7 @@ fn of_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::Result
 }
 
 fn of_recording(path: &Path, spec: &HarSpec) -> anyhow::Result<Site> {
-    let made = har::make(path, spec).or_exit(Exit::Input)?;
+    let made = har::make(path, spec).or_fault(Fault::Input)?;
     let mut site = site("har", WorkloadSpec::Har { path: path.to_owned(), har: spec.clone() }, made.parts);
     site.summary.har = Some(made.summary);
     Ok(site)

@@ -20,9 +20,9 @@ use finding::Finding;
 
 /// The folders of dyno/src and the files in its root, each of which may import only what stands before it.
 /// docs/ARCHITECTURE.md says what each is for.
-const ORDER: [&str; 19] = [
+const ORDER: [&str; 20] = [
     "foreign",
-    "exit",
+    "fault",
     "interrupt",
     "time",
     "random",
@@ -39,6 +39,7 @@ const ORDER: [&str; 19] = [
     "stats",
     "run",
     "report",
+    "exit",
     "cmd",
 ];
 

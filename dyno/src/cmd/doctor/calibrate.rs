@@ -4,7 +4,8 @@ use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 
 use crate::cmd::run::Progress;
-use crate::exit::{Exit, OrExit};
+use crate::exit::Exit;
+use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::model::workload::WorkloadSpec;
 use crate::model::{ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
@@ -74,9 +75,9 @@ struct Outcome<'a> {
 
 /// Runs the calibration, keeps it and answers what to print.
 pub fn run(args: &Args, json: bool) -> Result<String> {
-    let experiment = experiment(args).or_exit(Exit::Usage)?;
-    experiment.check().or_exit(Exit::Usage)?;
-    let stop = interrupt::flag()?;
+    let experiment = experiment(args).or_fault(Fault::Usage)?;
+    experiment.check().or_fault(Fault::Usage)?;
+    let stop = interrupt::flag(Exit::Interrupted as i32)?;
     let mut progress = Progress::default();
     let finished = run_experiment(&experiment, &stop, &mut progress);
     progress.clear();
@@ -87,7 +88,7 @@ pub fn run(args: &Args, json: bool) -> Result<String> {
     let burning = INJECTED_US.iter().map(|us| (*us, burn_name(*us))).collect();
     let names = Names { again: AGAIN.to_owned(), burning };
     let Some(calibration) = evaluate(&finished.record, &names) else {
-        return Err(why_nothing(&finished.record)).or_exit(Exit::Invalid);
+        return Err(why_nothing(&finished.record)).or_fault(Fault::Invalid);
     };
     let pace = PaceEffect::of(&finished.record, &names);
     let kept = if args.dry { None } else { Some(calibration.keep()?) };

@@ -10,7 +10,7 @@ use tlsdyno_tls::{Config, Settings};
 
 use super::locality::{self, Cache, Logs};
 use super::place::Placement;
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 use crate::model::cell::Cell;
 use crate::model::cluster::{ClusterExperiment, Sharing};
 use crate::model::job::{ConnectionsSpec, Job, TargetSpec};
@@ -146,7 +146,7 @@ impl ClusterRig {
         let session_server = match sharing.session_server() {
             Some(cache) => {
                 let cpu = Some(self.placement.dispatcher);
-                servers::start_session_server(cache, cpu, self.directory.path()).or_exit(Exit::Server)?
+                servers::start_session_server(cache, cpu, self.directory.path()).or_fault(Fault::Server)?
             }
             None => None,
         };
@@ -167,7 +167,7 @@ impl ClusterRig {
             let number = group.backends.len() + 1;
             let started = servers::start(&spec, self.directory.path())
                 .with_context(|| format!("failed to start backend {number}"))
-                .or_exit(Exit::Server)?;
+                .or_fault(Fault::Server)?;
             if let Some(quota) = started.quota() {
                 let check = quota_check(quota);
                 let said = format!("backend {number}: {}: {}", check.name, check.seen);
@@ -185,16 +185,17 @@ impl ClusterRig {
     /// Starts the dispatcher of a cell, and checks that an object comes whole through it and is counted.
     ///
     /// # Errors
-    /// It does not start, or a check fails; [`Exit::Server`].
+    /// It does not start, or a check fails; [`Fault::Server`].
     pub fn start_cell(&mut self, cell: &Cell) -> Result<()> {
         let group = self.groups.iter().position(|group| group.sharing == cell.sharing);
         let group = group.context("the cell's cluster was not started")?;
         let addresses: Vec<SocketAddr> = self.groups[group].backends.iter().map(Instance::address).collect();
         let (cpu, policy) = (self.placement.dispatcher, cell.policy);
-        let mut dispatcher = dispatcher::start(policy, &addresses, cpu, self.directory.path()).or_exit(Exit::Server)?;
+        let mut dispatcher =
+            dispatcher::start(policy, &addresses, cpu, self.directory.path()).or_fault(Fault::Server)?;
         let passed = self.pass_through(&self.groups[group], &mut dispatcher);
         let passed = passed.with_context(|| format!("the dispatcher `{}` does not work", policy.name()));
-        let checks = self.groups[group].checks.iter().cloned().chain([passed.or_exit(Exit::Server)?]).collect();
+        let checks = self.groups[group].checks.iter().cloned().chain([passed.or_fault(Fault::Server)?]).collect();
         let caches = self.groups[group].logs.iter().flat_map(|_| vec![Cache::new(self.cache_bytes); addresses.len()]);
         let caches = caches.collect();
         let has_tls = self.groups[group].settings.is_some();
@@ -228,7 +229,7 @@ impl ClusterRig {
     /// `connections`: wait until the dispatcher has counted so many.
     ///
     /// # Errors
-    /// A process has died ([`Exit::Server`]), or cannot be accounted for.
+    /// A process has died ([`Fault::Server`]), or cannot be accounted for.
     pub fn usage(&mut self, index: usize, connections: Option<u64>) -> Result<Usage> {
         let mut usage = at_rest(|| self.cpu(index))?;
         usage.connections = counted(&mut self.stands[index].dispatcher, connections.unwrap_or(0))?;

@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow};
 use super::place::Placement;
 use super::rig::{ClusterRig, Usage};
 use super::{record, verify};
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::model::cell::Cell;
 use crate::model::cluster::{ClusterExperiment, OPEN_BLOCK_MIN};
@@ -36,12 +36,12 @@ const BLOCK_OVERHEAD: Duration = Duration::from_millis(30);
 
 /// Runs the experiment. An error means that measuring did not begin.
 pub fn run(experiment: &ClusterExperiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
-    experiment.check().or_exit(Exit::Usage)?;
+    experiment.check().or_fault(Fault::Usage)?;
     for policy in &experiment.cluster.policies {
         policy.refuse_missing()?;
     }
-    let placement = Placement::of(experiment, &cpus::allowed()).or_exit(Exit::Usage)?;
-    let placement = placement.or_unlimited(experiment, quota::require).or_exit(Exit::Environment)?;
+    let placement = Placement::of(experiment, &cpus::allowed()).or_fault(Fault::Usage)?;
+    let placement = placement.or_unlimited(experiment, quota::require).or_fault(Fault::Environment)?;
     if let Some(warning) = record::unlimited_warning(&placement) {
         observer.trouble(&warning.to_string());
     }
@@ -148,7 +148,7 @@ impl Session<'_> {
                 let said: Vec<String> = block.warnings.iter().map(Warning::to_string).collect();
                 let name = &self.journal.record().configurations[index].name;
                 let tail = self.rig.log_tail(index);
-                return Err(anyhow!("warm-up of \"{name}\": {}{tail}", said.join(" "))).or_exit(Exit::Server);
+                return Err(anyhow!("warm-up of \"{name}\": {}{tail}", said.join(" "))).or_fault(Fault::Server);
             }
             seconds.push(block.elapsed_ns as f64 / 1e9 / block.hits.max(1) as f64);
             let left = budget.saturating_sub(self.started.elapsed());
@@ -217,7 +217,7 @@ impl Session<'_> {
                 outcome.errors.iter().map(|(kind, count)| format!("{kind} {count} times")).collect();
             let why = if kinds.is_empty() { "no request was answered".to_owned() } else { kinds.join(", ") };
             let tail = self.rig.log_tail(index);
-            return Err(anyhow!("\"{name}\" answers no more ({why}){tail}")).or_exit(Exit::Server);
+            return Err(anyhow!("\"{name}\" answers no more ({why}){tail}")).or_fault(Fault::Server);
         }
         let used = difference(&before, &after);
         let requests = timed.is_none().then_some(work.piece.requests);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tlsdyno_tls::{Session, Settings, Stage, StageSet};
 
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 use crate::model::{ConfigurationModel, Tls};
 use crate::native::{Injection, ShimInjection};
 use crate::run::cpus::Placement;
@@ -64,7 +64,7 @@ impl Stand {
     pub(super) fn start(&self, directory: &Path) -> Result<Instance> {
         servers::start(&self.spec, directory)
             .with_context(|| format!("failed to start the server of configuration \"{}\"", self.model.name))
-            .or_exit(Exit::Server)
+            .or_fault(Fault::Server)
     }
 
     /// Lets its server run under another program, given with its arguments, from its next start on.

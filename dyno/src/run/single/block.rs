@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use tlsdyno_tls::Stage;
 
 use super::Session;
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 use crate::model::job::OutcomeRecord;
 use crate::run::admission::can_resume;
 use crate::run::manifest;
@@ -54,7 +54,7 @@ impl Session<'_> {
             let name = self.rig.stands[index].model.name.clone();
             let faults = tls_faults(&outcome).map(|faults| format!("; {faults}")).unwrap_or_default();
             let hangs = anyhow!("the server of \"{name}\" answers no more{faults}{}", self.tail(index));
-            return Err(hangs).or_exit(Exit::Server);
+            return Err(hangs).or_fault(Fault::Server);
         }
         let server_cpu_ns = cpu_after.saturating_sub(cpu_before);
         let companion_cpu_ns = self.companion_cpu_ns(index)?.saturating_sub(beside_before);
@@ -137,7 +137,7 @@ impl Session<'_> {
         let stand = &mut self.rig.stands[index];
         let workers = stand.instance().map_or(Vec::new(), |instance| instance.worker_pids());
         for (_, library) in stand.libraries() {
-            servers::require_mapped(&workers, &library).or_exit(Exit::Server)?;
+            servers::require_mapped(&workers, &library).or_fault(Fault::Server)?;
         }
         let users = self.users_min().max(self.warm_up_users(workers.len() as u32)).min(self.load.users);
         let piece = typical_users(&self.requests_of_users(), users);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 
 use super::Session;
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::run::observer::Observer;
 use crate::run::schedule::typical_users;
@@ -69,7 +69,7 @@ impl Session<'_> {
         let said = said.join(" ");
         let what = format!("warm-up of \"{name}\": {count} requests failed ({kind}): {}", said.trim_end_matches('.'));
         if self.journal.record().configurations[index].kind == Kind::AsIs {
-            return Err(anyhow!("{what}{}", self.tail(index))).or_exit(Exit::Server);
+            return Err(anyhow!("{what}{}", self.tail(index))).or_fault(Fault::Server);
         }
         let remedy = "This configuration was left out; read its server's error log".to_owned();
         self.journal.change(|record| {

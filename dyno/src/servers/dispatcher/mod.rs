@@ -41,7 +41,7 @@ impl Policy {
     /// Refuses a policy whose program is not installed.
     ///
     /// # Errors
-    /// What is missing and how to install it; [`crate::exit::Exit::Environment`].
+    /// What is missing and how to install it; [`crate::fault::Fault::Environment`].
     pub fn refuse_missing(self) -> Result<()> {
         match self.product() {
             Product::Own(_) => Ok(()),

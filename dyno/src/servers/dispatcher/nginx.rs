@@ -10,7 +10,7 @@ use super::super::growing_log::GrowingLog;
 use super::super::nginx::{PACKAGE, worker_connections};
 use super::super::worker_user::worker_user;
 use super::super::{Prepared, programs};
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault};
 
 const CONFIG_FILE: &str = "nginx.conf";
 const ERROR_LOG_FILE: &str = "error.log";
@@ -22,7 +22,7 @@ const MODULE: &str = "ngx_stream_module.so";
 
 /// The program, and its module where that is not built in.
 pub(super) fn program() -> Result<(PathBuf, Option<PathBuf>)> {
-    find().or_exit(Exit::Environment)
+    find().or_fault(Fault::Environment)
 }
 
 fn find() -> Result<(PathBuf, Option<PathBuf>)> {

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow};
 
+use crate::fault::Fault;
 use crate::interrupt;
 use crate::servers::{ServerSpec, listening};
 
@@ -14,8 +15,6 @@ const OWN_READY_WITHIN: Duration = Duration::from_secs(15);
 const COMMAND_READY_WITHIN: Duration = Duration::from_secs(60);
 /// Pause between two looks at a starting server.
 const READY_POLL: Duration = Duration::from_millis(5);
-/// What is said of an address that another program's process listens on.
-pub(super) const SERVED_BY: &str = "is served by process";
 
 impl super::Instance {
     pub(super) fn await_ready(&mut self, spec: &ServerSpec) -> Result<()> {
@@ -25,7 +24,8 @@ impl super::Instance {
         loop {
             interrupt::check_this_process().context("stopped while the server was starting")?;
             if let Some(status) = self.supervised.ended().map(str::to_owned) {
-                bail!("the server did not start ({status}); it said:\n{}", self.last_words());
+                let what = anyhow!("the server did not start ({status}); it said:\n{}", self.last_words());
+                return Err(self.with_fault(what));
             }
             let ready = self.is_ready();
             // In every turn: a server that is not ready yet, or never will be, is open to the network all the same.
@@ -34,13 +34,13 @@ impl super::Instance {
                 return Ok(());
             }
             // nginx tries the same port five times before it gives up; that is too late for us.
-            let log = self.log_tail();
-            if log.to_ascii_lowercase().contains("address already in use") {
-                bail!("the server did not start; it said:\n{log}");
+            if self.says_port_is_taken() {
+                let what = anyhow!("the server did not start; it said:\n{}", self.log_tail());
+                return Err(self.with_fault(what));
             }
             // On a busy machine a look takes long: it may have become ready since the last one.
             if Instant::now() > limit && !self.is_ready() {
-                bail!("{}", self.why_not_ready(patience));
+                return Err(self.why_not_ready(patience, spec.is_users_own()));
             }
             std::thread::sleep(READY_POLL);
         }
@@ -56,7 +56,19 @@ impl super::Instance {
         serves(&self.address) && self.plain_address.as_ref().is_none_or(serves)
     }
 
-    fn why_not_ready(&self, patience: Duration) -> String {
+    /// The server's own words for EADDRINUSE, which all C libraries put alike.
+    fn says_port_is_taken(&self) -> bool {
+        self.log_tail().to_ascii_lowercase().contains("address already in use")
+    }
+
+    fn with_fault(&self, error: Error) -> Error {
+        match self.says_port_is_taken() {
+            true => Fault::PortTaken.of(error),
+            false => error,
+        }
+    }
+
+    fn why_not_ready(&self, patience: Duration, is_users_own: bool) -> Error {
         let seconds = patience.as_secs();
         let wanted = match self.plain_address {
             Some(plain) => format!("{} and {plain}", self.address),
@@ -64,15 +76,17 @@ impl super::Instance {
         };
         let owners = listening::owners(&self.address);
         if !owners.is_empty() {
-            return format!(
-                "{wanted} {SERVED_BY} {}, which was not started by the server command; tlsdyno must start the server \
+            let what = anyhow!(
+                "{wanted} is served by process {}, which was not started by the server command; tlsdyno must start the server \
                  itself (not through a service manager or container daemon) to account for its CPU time",
                 owners.join(" and ")
             );
+            // Servers that we start ourselves have no service manager behind them: another program was faster.
+            return if is_users_own { what } else { Fault::PortTaken.of(what.context("address already in use")) };
         }
         let listening: Vec<String> = self.listening_addresses().iter().map(ToString::to_string).collect();
         let instead = if listening.is_empty() { "nothing".to_owned() } else { listening.join(", ") };
-        format!(
+        anyhow!(
             "the server is not ready after {seconds} s: it should listen on {wanted}, but listens on {instead}; it \
              said:\n{}",
             self.last_words()

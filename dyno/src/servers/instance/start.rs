@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::Instance;
-use super::ready::SERVED_BY;
-use crate::exit::{Exit, OrExit};
+use crate::fault::{Fault, OrFault, fault_of};
 use crate::servers::cpu::CpuAccount;
 use crate::servers::launch::{FOREIGN_VARIABLES, Launch};
 use crate::servers::quota::Quota;
@@ -28,15 +27,7 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// The errors say what the server itself said.
 pub fn start(spec: &ServerSpec, directory: &Path) -> Result<Instance> {
     check(spec)?;
-    on_free_ports(directory, !spec.has_fixed_port(), |own, ports| {
-        start_on(spec, directory, own, ports).map_err(|error| {
-            // Those that we start ourselves have no service manager behind them: somebody was faster at the port.
-            match !spec.is_users_own() && format!("{error:#}").contains(SERVED_BY) {
-                true => error.context("address already in use"),
-                false => error,
-            }
-        })
-    })
+    on_free_ports(directory, !spec.has_fixed_port(), |own, ports| start_on(spec, directory, own, ports))
 }
 
 /// Starts something in a directory of its own on free ports; on others (if they are `ours` to choose) if somebody was
@@ -56,7 +47,7 @@ pub(in crate::servers) fn on_free_ports(
             let _ = fs::remove_dir_all(&own);
         }
         match result {
-            Err(error) if ours && attempt < PORT_ATTEMPTS && is_port_taken(&error) => attempt += 1,
+            Err(error) if ours && attempt < PORT_ATTEMPTS && fault_of(&error) == Some(Fault::PortTaken) => attempt += 1,
             other => return other,
         }
     }
@@ -73,11 +64,6 @@ fn check(spec: &ServerSpec) -> Result<()> {
         bail!("{why}");
     }
     spec.tls.as_ref().map_or(Ok(()), |tls| Wanted::of(tls).refuse_unable(spec.kind, spec.workers))
-}
-
-/// The server said that its port is taken. All C libraries use this wording for EADDRINUSE.
-fn is_port_taken(error: &anyhow::Error) -> bool {
-    format!("{error:#}").to_ascii_lowercase().contains("address already in use")
 }
 
 /// Ports of one attempt.
@@ -130,7 +116,7 @@ pub(in crate::servers) fn start_prepared(
         CpuAccount::Cgroup(group) => Some(group),
         CpuAccount::Threads(_) => None,
     };
-    let quota = spec.quota_cpus.map(|cpus| Quota::set(cpus, account)).transpose().or_exit(Exit::Environment)?;
+    let quota = spec.quota_cpus.map(|cpus| Quota::set(cpus, account)).transpose().or_fault(Fault::Environment)?;
     let mut cgroups: Vec<PathBuf> = account.iter().map(|group| group.path().to_owned()).collect();
     cgroups.extend(quota.iter().filter(|quota| quota.is_own_group()).map(|quota| quota.path().to_owned()));
     let launch = launch(spec, directory, &prepared, cgroups);
@@ -190,11 +176,12 @@ fn refuse_taken(addresses: &Addresses) -> Result<()> {
     for address in [Some(addresses.address), addresses.plain].into_iter().flatten() {
         let owners = listening::owners(&address);
         if !owners.is_empty() {
-            bail!(
+            let what = format!(
                 "address already in use: {address} is taken by process {}; stop that process, or give this server \
                  another port",
                 owners.join(" and ")
             );
+            return Err(anyhow!(what)).or_fault(Fault::PortTaken);
         }
     }
     Ok(())
