@@ -121,8 +121,8 @@ pub enum Resumption {
     Always,
     /// Never.
     Never,
-    /// This share of connections, by the running-counter rule of Coarfa et al.'s client: reuse if and only if
-    /// reused < share · connections so far. 0 to 1.
+    /// This share of connections, by the running counter of Apostolopoulos et al. 2000: reuse if and only if
+    /// reused < share · connections so far. 0 to 1. One counter for all users; theirs is each client's own.
     Share(f64),
     /// The same rule and share for each client by itself: it offers sessions of its own only. A client is a place among
     /// the active users; it outlives the users of the workload that it plays one after the other, and so do its
