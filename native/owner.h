@@ -2,8 +2,8 @@
  * The head of an area that tlsdyno shares with the processes of a server (record.h, shim_record.h), and the rules by
  * which provider and shim accept one: it is the run's acknowledgement.
  *
- * An area is a memory file, sealed at its size and handed to the server as an open descriptor. So no other user can open
- * it, nobody can truncate it under the server, and a copy of it (a file) is refused. It works while its owner, the
+ * An area is a memory file, sealed at its size and handed to the server as an open descriptor. So no other user can
+ * open it, nobody can truncate it under the server, and a copy of it (a file) is refused. It works while its owner, the
  * tlsdyno process that made it, writes a heartbeat into it.
  *
  * In a header, because each library is linked from its own folder. dyno/src/native/area.rs is the other side.
@@ -66,7 +66,9 @@ static inline bool read_process_status(char *text, size_t size, uint64_t pid)
     return length > 0;
 }
 
-/* Whether the process lives and is the one that started at `start_ticks`: a pid alone may have been given to another. */
+/*
+ * Whether the process lives and is the one that started at `start_ticks`: a pid alone may have been given to another.
+ */
 static inline bool process_lives(uint64_t pid, uint64_t start_ticks)
 {
     enum { STATE_TO_START_FIELDS = 19 }; /* proc(5): state is field 3, start time field 22 */
@@ -91,9 +93,9 @@ static inline bool process_lives(uint64_t pid, uint64_t start_ticks)
 /*
  * Whether the owner has lived within the last second. Asked once for an operation of a handshake, never for a record.
  *
- * The coarse clock is a few instructions in the vDSO; owner and server read the same one, so a heartbeat never lies in the
- * future. The owner writes through the kernel, which does not promise that eight bytes appear at once: an old heartbeat is
- * read again before it counts.
+ * The coarse clock is a few instructions in the vDSO; owner and server read the same one, so a heartbeat never lies in
+ * the future. The owner writes through the kernel, which does not promise that eight bytes appear at once: an old
+ * heartbeat is read again before it counts.
  */
 static inline bool owner_lives(const struct tlsdyno_head *head)
 {
@@ -113,8 +115,8 @@ static inline bool owner_lives(const struct tlsdyno_head *head)
 }
 
 /*
- * The area of `size` bytes behind the descriptor that `text` numbers, mapped; NULL if there is none. The descriptor stays
- * open: a server that executes itself anew (haproxy's master) needs it again.
+ * The area of `size` bytes behind the descriptor that `text` numbers, mapped; NULL if there is none. The descriptor
+ * stays open: a server that executes itself anew (haproxy's master) needs it again.
  */
 static inline void *area_from_descriptor(const char *text, size_t size)
 {

@@ -1,11 +1,11 @@
 /*
- * The record area: one sealed memory file, made by tlsdyno for one configuration of one run and mapped (MAP_SHARED) by the
- * provider in every process of the server. It is the provider's acknowledgement (owner.h) and the place of its call
+ * The record area: one sealed memory file, made by tlsdyno for one configuration of one run and mapped (MAP_SHARED) by
+ * the provider in every process of the server. It is the provider's acknowledgement (owner.h) and the place of its call
  * counters.
  *
- * dyno/src/native/provider.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names. Whoever
- * changes the layout raises TLSDYNO_ABI_VERSION. Nobody resets the area: init may run twice (haproxy re-executes its
- * master) and teardown runs first in a process that is not serving.
+ * dyno/src/native/provider.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names.
+ * Whoever changes the layout raises TLSDYNO_ABI_VERSION. Nobody resets the area: init may run twice (haproxy
+ * re-executes its master) and teardown runs first in a process that is not serving.
  */
 #ifndef TLSDYNO_RECORD_H
 #define TLSDYNO_RECORD_H
@@ -23,37 +23,37 @@
  * AEAD record) counts once for each stage that is off.
  *     X(name in C, stage, name in reports)
  */
-#define TLSDYNO_COUNTERS(X)                                                                                                    \
-    X(SIGN, AUTHENTICATION, "sign")                                                                                           \
-    X(VERIFY, AUTHENTICATION, "verify")                                                                                       \
-    X(RSA_ENCRYPT, AUTHENTICATION, "rsa_encrypt")                                                                             \
-    X(RSA_DECRYPT, AUTHENTICATION, "rsa_decrypt")                                                                             \
-    X(KEY_GENERATE, KEY_AGREEMENT, "key_generate")                                                                            \
-    X(KEY_DERIVE, KEY_AGREEMENT, "key_derive")                                                                                \
-    X(KEY_DECODE, KEY_AGREEMENT, "key_decode")                                                                                \
-    X(KEY_VALIDATE, KEY_AGREEMENT, "key_validate")                                                                            \
-    X(AEAD_ENCRYPT, CIPHER, "aead_encrypt")                                                                                   \
-    X(AEAD_DECRYPT, CIPHER, "aead_decrypt")                                                                                   \
-    X(CBC_ENCRYPT, CIPHER, "cbc_encrypt")                                                                                     \
-    X(CBC_DECRYPT, CIPHER, "cbc_decrypt")                                                                                     \
-    X(TAG_WRITE, MAC, "tag_write")                                                                                            \
-    X(TAG_CHECK, MAC, "tag_check")                                                                                            \
-    X(RECORD_HMAC, MAC, "record_hmac")                                                                                        \
-    X(DIGEST, DIGEST, "digest")                                                                                               \
-    X(KDF, KDF, "kdf")                                                                                                        \
-    X(HANDSHAKE_HMAC, KDF, "handshake_hmac")                                                                                  \
+#define TLSDYNO_COUNTERS(X)                                                                                            \
+    X(SIGN, AUTHENTICATION, "sign")                                                                                    \
+    X(VERIFY, AUTHENTICATION, "verify")                                                                                \
+    X(RSA_ENCRYPT, AUTHENTICATION, "rsa_encrypt")                                                                      \
+    X(RSA_DECRYPT, AUTHENTICATION, "rsa_decrypt")                                                                      \
+    X(KEY_GENERATE, KEY_AGREEMENT, "key_generate")                                                                     \
+    X(KEY_DERIVE, KEY_AGREEMENT, "key_derive")                                                                         \
+    X(KEY_DECODE, KEY_AGREEMENT, "key_decode")                                                                         \
+    X(KEY_VALIDATE, KEY_AGREEMENT, "key_validate")                                                                     \
+    X(AEAD_ENCRYPT, CIPHER, "aead_encrypt")                                                                            \
+    X(AEAD_DECRYPT, CIPHER, "aead_decrypt")                                                                            \
+    X(CBC_ENCRYPT, CIPHER, "cbc_encrypt")                                                                              \
+    X(CBC_DECRYPT, CIPHER, "cbc_decrypt")                                                                              \
+    X(TAG_WRITE, MAC, "tag_write")                                                                                     \
+    X(TAG_CHECK, MAC, "tag_check")                                                                                     \
+    X(RECORD_HMAC, MAC, "record_hmac")                                                                                 \
+    X(DIGEST, DIGEST, "digest")                                                                                        \
+    X(KDF, KDF, "kdf")                                                                                                 \
+    X(HANDSHAKE_HMAC, KDF, "handshake_hmac")                                                                           \
     X(GENERATE, RANDOMNESS, "generate")
 
 /*
  * What emulated hardware did; these belong to no stage. Times in nanoseconds.
  *     X(name in C, name in reports)
  */
-#define TLSDYNO_HARDWARE_COUNTERS(X)                                                                                           \
-    X(ACCELERATED, "accelerated")             /* private-key operations of the accelerator */                                 \
-    X(ACCELERATED_ASYNC, "accelerated_async") /* those of them during which the server went on */                             \
-    X(ACCELERATOR_WAIT_NS, "accelerator_wait_ns") /* between asking and the end of the operation, as reserved */              \
-    X(BURNS, "burns")                         /* private-key operations that burnt CPU time in addition */                    \
-    X(BURNT_NS, "burnt_ns")                   /* CPU time that they burnt */
+#define TLSDYNO_HARDWARE_COUNTERS(X)                                                                                   \
+    X(ACCELERATED, "accelerated")                 /* private-key operations of the accelerator */                      \
+    X(ACCELERATED_ASYNC, "accelerated_async")     /* those of them during which the server went on */                  \
+    X(ACCELERATOR_WAIT_NS, "accelerator_wait_ns") /* between asking and the end of the operation, as reserved */       \
+    X(BURNS, "burns")                             /* private-key operations that burnt CPU time in addition */         \
+    X(BURNT_NS, "burnt_ns")                       /* CPU time that they burnt */
 
 enum tlsdyno_counter {
 #define TLSDYNO_COUNTER_ID(id, stage, name) TLSDYNO_COUNT_##id,

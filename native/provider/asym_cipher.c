@@ -18,12 +18,14 @@ static OSSL_FUNC_asym_cipher_get_ctx_params_fn *real_get_ctx_params;
 static bool pad_mode_is(void *context, int wanted)
 {
     int mode = 0;
-    OSSL_PARAM request[2] = {OSSL_PARAM_construct_int(OSSL_ASYM_CIPHER_PARAM_PAD_MODE, &mode), OSSL_PARAM_construct_end()};
+    OSSL_PARAM request[2] = {OSSL_PARAM_construct_int(OSSL_ASYM_CIPHER_PARAM_PAD_MODE, &mode),
+                             OSSL_PARAM_construct_end()};
 
     return real_get_ctx_params(context, request) && mode == wanted;
 }
 
-static int encrypt(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in, size_t length)
+static int encrypt(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
+                   size_t length)
 {
     size_t modulus = 0;
 
@@ -48,7 +50,8 @@ static bool is_premaster_block(const unsigned char *block, size_t length, size_t
            && all_bytes_are(block + HEAD, length - HEAD, 0);
 }
 
-static int decrypt(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in, size_t length)
+static int decrypt(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
+                   size_t length)
 {
     size_t modulus = 0;
 

@@ -4,7 +4,7 @@
  *
  *     cipher  mac   payload                                   tag
  *     off     off   as it is                                  zeros
- *     off     on    as it is                                  real, of additional data and payload, both as additional data
+ *     off     on    as it is                                  real: additional data and payload are its additional data
  *     on      off   AES-CTR from J0 + 1 / ChaCha20 from 1     zeros
  *
  * The receiver checks the tag in every case. With both off there is no key schedule either: it has no use left.
@@ -366,8 +366,8 @@ static int get_ctx_params(void *context, OSSL_PARAM params[])
     return others[0].key == NULL || aead->functions->real_get_ctx_params(aead->real, others);
 }
 
-static int init(struct aead *aead, const unsigned char *key, size_t key_length, const unsigned char *nonce, size_t nonce_length,
-                const OSSL_PARAM params[])
+static int init(struct aead *aead, const unsigned char *key, size_t key_length, const unsigned char *nonce,
+                size_t nonce_length, const OSSL_PARAM params[])
 {
     if (key != NULL) {
         if (key_length != aead->functions->key_size) {
@@ -411,7 +411,8 @@ static int decrypt_init(void *context, const unsigned char *key, size_t key_leng
     return init(aead, key, key_length, nonce, nonce_length, params);
 }
 
-static int update(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in, size_t length)
+static int update(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
+                  size_t length)
 {
     struct aead *aead = context;
 
@@ -441,7 +442,8 @@ static int final(void *context, unsigned char *out, size_t *out_length, size_t r
 }
 
 /* EVP_Cipher: without input it means final. */
-static int cipher(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in, size_t length)
+static int cipher(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
+                  size_t length)
 {
     if (in == NULL)
         return final(context, out, out_length, room);

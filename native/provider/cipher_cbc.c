@@ -91,8 +91,8 @@ static int set_ctx_params(void *context, const OSSL_PARAM params[])
     return cbc->real->set_ctx_params(cbc->context, params);
 }
 
-static int encrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *iv, size_t iv_length,
-                        const OSSL_PARAM params[])
+static int encrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *iv,
+                        size_t iv_length, const OSSL_PARAM params[])
 {
     struct cbc *cbc = context;
 
@@ -102,8 +102,8 @@ static int encrypt_init(void *context, const unsigned char *key, size_t key_leng
     return cbc->real->encrypt_init(cbc->context, key, key_length, iv, iv_length, NULL) && set_ctx_params(cbc, params);
 }
 
-static int decrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *iv, size_t iv_length,
-                        const OSSL_PARAM params[])
+static int decrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *iv,
+                        size_t iv_length, const OSSL_PARAM params[])
 {
     struct cbc *cbc = context;
 
@@ -149,7 +149,8 @@ static int receive_record(struct cbc *cbc, unsigned char *out, size_t *out_lengt
     return 1;
 }
 
-static int update(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in, size_t length)
+static int update(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
+                  size_t length)
 {
     struct cbc *cbc = context;
 
@@ -167,7 +168,8 @@ static int final(void *context, unsigned char *out, size_t *out_length, size_t r
     return cbc->real->final(cbc->context, out, out_length, room);
 }
 
-static int cipher(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in, size_t length)
+static int cipher(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
+                  size_t length)
 {
     struct cbc *cbc = context;
 

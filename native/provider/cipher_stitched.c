@@ -124,8 +124,8 @@ static int set_ctx_params(void *context, const OSSL_PARAM params[])
     return additional == NULL || set_additional_data(stitched, additional);
 }
 
-static int encrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *iv, size_t iv_length,
-                        const OSSL_PARAM params[])
+static int encrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *iv,
+                        size_t iv_length, const OSSL_PARAM params[])
 {
     struct stitched *stitched = context;
 
@@ -136,8 +136,8 @@ static int encrypt_init(void *context, const unsigned char *key, size_t key_leng
            && set_ctx_params(stitched, params);
 }
 
-static int decrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *iv, size_t iv_length,
-                        const OSSL_PARAM params[])
+static int decrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *iv,
+                        size_t iv_length, const OSSL_PARAM params[])
 {
     struct stitched *stitched = context;
 
@@ -148,8 +148,8 @@ static int decrypt_init(void *context, const unsigned char *key, size_t key_leng
            && set_ctx_params(stitched, params);
 }
 
-static int send_record(struct stitched *stitched, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
-                       size_t length)
+static int send_record(struct stitched *stitched, unsigned char *out, size_t *out_length, size_t room,
+                       const unsigned char *in, size_t length)
 {
     size_t mac_size = stitched->real->mac_size;
     size_t data = stitched->payload;
@@ -170,8 +170,8 @@ static int send_record(struct stitched *stitched, unsigned char *out, size_t *ou
     return 1;
 }
 
-static int receive_record(struct stitched *stitched, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
-                          size_t length)
+static int receive_record(struct stitched *stitched, unsigned char *out, size_t *out_length, size_t room,
+                          const unsigned char *in, size_t length)
 {
     size_t mac_size = stitched->real->mac_size;
     size_t overhead = mac_size + (stitched->tls_version > TLS_1_0 ? BLOCK : 0);
@@ -194,7 +194,8 @@ static int receive_record(struct stitched *stitched, unsigned char *out, size_t 
     return 1;
 }
 
-static int update(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in, size_t length)
+static int update(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
+                  size_t length)
 {
     struct stitched *stitched = context;
 
@@ -250,14 +251,14 @@ static void remember(struct stitched_functions *real, const OSSL_DISPATCH *table
 }
 
 /* NEWCTX and GET_PARAMS get no hint which algorithm they are for, so each has its own. */
-#define STITCHED(name)                                                                                                         \
-    static void *name##_newctx(void *provider)                                                                                 \
-    {                                                                                                                          \
-        return adopt(&name, name.newctx(provider));                                                                            \
-    }                                                                                                                          \
-    static int name##_get_params(OSSL_PARAM params[])                                                                          \
-    {                                                                                                                          \
-        return get_params(&name, params);                                                                                      \
+#define STITCHED(name)                                                                                                 \
+    static void *name##_newctx(void *provider)                                                                         \
+    {                                                                                                                  \
+        return adopt(&name, name.newctx(provider));                                                                    \
+    }                                                                                                                  \
+    static int name##_get_params(OSSL_PARAM params[])                                                                  \
+    {                                                                                                                  \
+        return get_params(&name, params);                                                                              \
     }
 
 STITCHED(aes128_sha1)

@@ -103,7 +103,8 @@ static bool read_accelerator(struct configuration *into, const OSSL_CORE_HANDLE 
     return true;
 }
 
-bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core, OSSL_FUNC_core_get_params_fn *get_params)
+bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core,
+                        OSSL_FUNC_core_get_params_fn *get_params)
 {
     const char *stages;
 

@@ -94,7 +94,8 @@ static int final(void *context, unsigned char *out, size_t *out_length, size_t r
     return 1;
 }
 
-static int digest(size_t size, const unsigned char *in, size_t length, unsigned char *out, size_t *out_length, size_t room)
+static int digest(size_t size, const unsigned char *in, size_t length, unsigned char *out, size_t *out_length,
+                  size_t room)
 {
     struct checksum sum = {.digest_size = size};
 
@@ -132,34 +133,29 @@ static void *dupctx(void *context)
  * NEWCTX and DIGEST get no hint which algorithm they are for, so each has its own. Left out: SET_CTX_PARAMS (`ssl3-ms`
  * of SHA-1, for SSL 3 only), COPYCTX, SERIALIZE and SQUEEZE of later versions.
  */
-#define CHECKSUM(name, size)                                                                                                   \
-    static void *name##_newctx(void *provider)                                                                                 \
-    {                                                                                                                          \
-        (void)provider;                                                                                                        \
-        return new_checksum(size);                                                                                             \
-    }                                                                                                                          \
-    static int name##_digest(void *provider, const unsigned char *in, size_t length, unsigned char *out, size_t *out_length,   \
-                             size_t room)                                                                                      \
-    {                                                                                                                          \
-        (void)provider;                                                                                                        \
-        return digest(size, in, length, out, out_length, room);                                                                \
-    }                                                                                                                          \
-    static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                        \
-    {                                                                                                                          \
-        static const OSSL_DISPATCH allowed[] = {                                                                               \
-            {OSSL_FUNC_DIGEST_NEWCTX, FUNCTION(name##_newctx)},                                                                \
-            {OSSL_FUNC_DIGEST_INIT, FUNCTION(init)},                                                                           \
-            {OSSL_FUNC_DIGEST_UPDATE, FUNCTION(update)},                                                                       \
-            {OSSL_FUNC_DIGEST_FINAL, FUNCTION(final)},                                                                         \
-            {OSSL_FUNC_DIGEST_DIGEST, FUNCTION(name##_digest)},                                                                \
-            {OSSL_FUNC_DIGEST_FREECTX, FUNCTION(free)},                                                                        \
-            {OSSL_FUNC_DIGEST_DUPCTX, FUNCTION(dupctx)},                                                                       \
-            {OSSL_FUNC_DIGEST_GET_PARAMS, KEEP},                                                                               \
-            {OSSL_FUNC_DIGEST_GETTABLE_PARAMS, KEEP},                                                                          \
-            {0, NULL},                                                                                                         \
-        };                                                                                                                     \
-        (void)hide;                                                                                                            \
-        return table_allow(original->implementation, allowed);                                                                 \
+#define CHECKSUM(name, size)                                                                                           \
+    static void *name##_newctx(void *provider)                                                                         \
+    {                                                                                                                  \
+        (void)provider;                                                                                                \
+        return new_checksum(size);                                                                                     \
+    }                                                                                                                  \
+    static int name##_digest(void *provider, const unsigned char *in, size_t length, unsigned char *out,               \
+                             size_t *out_length, size_t room)                                                          \
+    {                                                                                                                  \
+        (void)provider;                                                                                                \
+        return digest(size, in, length, out, out_length, room);                                                        \
+    }                                                                                                                  \
+    static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                \
+    {                                                                                                                  \
+        static const OSSL_DISPATCH allowed[] = {                                                                       \
+            {OSSL_FUNC_DIGEST_NEWCTX, FUNCTION(name##_newctx)}, {OSSL_FUNC_DIGEST_INIT, FUNCTION(init)},               \
+            {OSSL_FUNC_DIGEST_UPDATE, FUNCTION(update)},        {OSSL_FUNC_DIGEST_FINAL, FUNCTION(final)},             \
+            {OSSL_FUNC_DIGEST_DIGEST, FUNCTION(name##_digest)}, {OSSL_FUNC_DIGEST_FREECTX, FUNCTION(free)},            \
+            {OSSL_FUNC_DIGEST_DUPCTX, FUNCTION(dupctx)},        {OSSL_FUNC_DIGEST_GET_PARAMS, KEEP},                   \
+            {OSSL_FUNC_DIGEST_GETTABLE_PARAMS, KEEP},           {0, NULL},                                             \
+        };                                                                                                             \
+        (void)hide;                                                                                                    \
+        return table_allow(original->implementation, allowed);                                                         \
     }
 
 CHECKSUM(sha1, 20)
@@ -168,7 +164,8 @@ CHECKSUM(sha384, 48)
 
 const OSSL_ALGORITHM *digest_algorithms(const OSSL_ALGORITHM *originals)
 {
-    static const struct wrapping wrappings[] = {{"SHA1", wrap_sha1}, {"SHA2-256", wrap_sha256}, {"SHA2-384", wrap_sha384}};
+    static const struct wrapping wrappings[] = {
+        {"SHA1", wrap_sha1}, {"SHA2-256", wrap_sha256}, {"SHA2-384", wrap_sha384}};
 
     return algorithms_wrap(originals, wrappings, sizeof(wrappings) / sizeof(wrappings[0]));
 }

@@ -30,19 +30,19 @@ static int ecdh_derive(void *context, unsigned char *secret, size_t *length, siz
 }
 
 /* Left out: DERIVE_SKEY of later versions, a way round the no-op. */
-#define ALLOWED(derive_function)                                                                                               \
-    {                                                                                                                          \
-        {OSSL_FUNC_KEYEXCH_NEWCTX, KEEP},                                                                                      \
-        {OSSL_FUNC_KEYEXCH_INIT, KEEP},                                                                                        \
-        {OSSL_FUNC_KEYEXCH_DERIVE, FUNCTION(derive_function)},                                                                 \
-        {OSSL_FUNC_KEYEXCH_SET_PEER, KEEP},                                                                                    \
-        {OSSL_FUNC_KEYEXCH_FREECTX, KEEP},                                                                                     \
-        {OSSL_FUNC_KEYEXCH_DUPCTX, KEEP},                                                                                      \
-        {OSSL_FUNC_KEYEXCH_SET_CTX_PARAMS, KEEP},                                                                              \
-        {OSSL_FUNC_KEYEXCH_SETTABLE_CTX_PARAMS, KEEP},                                                                         \
-        {OSSL_FUNC_KEYEXCH_GET_CTX_PARAMS, KEEP},                                                                              \
-        {OSSL_FUNC_KEYEXCH_GETTABLE_CTX_PARAMS, KEEP},                                                                         \
-        {0, NULL},                                                                                                             \
+#define ALLOWED(derive_function)                                                                                       \
+    {                                                                                                                  \
+        {OSSL_FUNC_KEYEXCH_NEWCTX, KEEP},                                                                              \
+        {OSSL_FUNC_KEYEXCH_INIT, KEEP},                                                                                \
+        {OSSL_FUNC_KEYEXCH_DERIVE, FUNCTION(derive_function)},                                                         \
+        {OSSL_FUNC_KEYEXCH_SET_PEER, KEEP},                                                                            \
+        {OSSL_FUNC_KEYEXCH_FREECTX, KEEP},                                                                             \
+        {OSSL_FUNC_KEYEXCH_DUPCTX, KEEP},                                                                              \
+        {OSSL_FUNC_KEYEXCH_SET_CTX_PARAMS, KEEP},                                                                      \
+        {OSSL_FUNC_KEYEXCH_SETTABLE_CTX_PARAMS, KEEP},                                                                 \
+        {OSSL_FUNC_KEYEXCH_GET_CTX_PARAMS, KEEP},                                                                      \
+        {OSSL_FUNC_KEYEXCH_GETTABLE_CTX_PARAMS, KEEP},                                                                 \
+        {0, NULL},                                                                                                     \
     }
 
 static const OSSL_DISPATCH *wrap_x25519(const OSSL_ALGORITHM *original, bool *hide)

@@ -261,58 +261,58 @@ static void remember(struct key_functions *real, const OSSL_DISPATCH *table)
  * else came after 3.0. X25519 has no template function in the default provider; table_allow then leaves it out, and
  * libcrypto ignores the template.
  */
-#define KEYS(name)                                                                                                             \
-    static void *name##_gen_init(void *provider, int selection, const OSSL_PARAM params[])                                     \
-    {                                                                                                                          \
-        return gen_init(&name, provider, selection, params);                                                                   \
-    }                                                                                                                          \
-    static const OSSL_PARAM *name##_gen_settable_params(void *context, void *provider)                                         \
-    {                                                                                                                          \
-        (void)context;                                                                                                         \
-        return name.gen_settable_params(NULL, provider);                                                                       \
-    }                                                                                                                          \
-    static void name##_free(void *key)                                                                                         \
-    {                                                                                                                          \
-        free_key(&name, key);                                                                                                  \
-    }                                                                                                                          \
-    static int name##_set_params(void *key, const OSSL_PARAM params[])                                                         \
-    {                                                                                                                          \
-        return set_params(&name, key, params);                                                                                 \
-    }                                                                                                                          \
-    static int name##_validate(const void *key, int selection, int check)                                                      \
-    {                                                                                                                          \
-        return validate(&name, key, selection, check);                                                                         \
-    }                                                                                                                          \
-    static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                        \
-    {                                                                                                                          \
-        static const OSSL_DISPATCH allowed[] = {                                                                               \
-            {OSSL_FUNC_KEYMGMT_NEW, KEEP},                                                                                     \
-            {OSSL_FUNC_KEYMGMT_GEN_INIT, FUNCTION(name##_gen_init)},                                                           \
-            {OSSL_FUNC_KEYMGMT_GEN_SET_TEMPLATE, FUNCTION(gen_set_template)},                                                  \
-            {OSSL_FUNC_KEYMGMT_GEN_SET_PARAMS, FUNCTION(gen_set_params)},                                                      \
-            {OSSL_FUNC_KEYMGMT_GEN_SETTABLE_PARAMS, FUNCTION(name##_gen_settable_params)},                                     \
-            {OSSL_FUNC_KEYMGMT_GEN, FUNCTION(gen)},                                                                            \
-            {OSSL_FUNC_KEYMGMT_GEN_CLEANUP, FUNCTION(gen_cleanup)},                                                            \
-            {OSSL_FUNC_KEYMGMT_LOAD, KEEP},                                                                                    \
-            {OSSL_FUNC_KEYMGMT_FREE, FUNCTION(name##_free)},                                                                   \
-            {OSSL_FUNC_KEYMGMT_GET_PARAMS, KEEP},                                                                              \
-            {OSSL_FUNC_KEYMGMT_GETTABLE_PARAMS, KEEP},                                                                         \
-            {OSSL_FUNC_KEYMGMT_SET_PARAMS, FUNCTION(name##_set_params)},                                                       \
-            {OSSL_FUNC_KEYMGMT_SETTABLE_PARAMS, KEEP},                                                                         \
-            {OSSL_FUNC_KEYMGMT_QUERY_OPERATION_NAME, KEEP},                                                                    \
-            {OSSL_FUNC_KEYMGMT_HAS, KEEP},                                                                                     \
-            {OSSL_FUNC_KEYMGMT_VALIDATE, FUNCTION(name##_validate)},                                                           \
-            {OSSL_FUNC_KEYMGMT_MATCH, KEEP},                                                                                   \
-            {OSSL_FUNC_KEYMGMT_IMPORT, KEEP},                                                                                  \
-            {OSSL_FUNC_KEYMGMT_IMPORT_TYPES, KEEP},                                                                            \
-            {OSSL_FUNC_KEYMGMT_EXPORT, KEEP},                                                                                  \
-            {OSSL_FUNC_KEYMGMT_EXPORT_TYPES, KEEP},                                                                            \
-            {OSSL_FUNC_KEYMGMT_DUP, KEEP},                                                                                     \
-            {0, NULL},                                                                                                         \
-        };                                                                                                                     \
-        (void)hide;                                                                                                            \
-        remember(&name, original->implementation);                                                                             \
-        return table_allow(original->implementation, allowed);                                                                 \
+#define KEYS(name)                                                                                                     \
+    static void *name##_gen_init(void *provider, int selection, const OSSL_PARAM params[])                             \
+    {                                                                                                                  \
+        return gen_init(&name, provider, selection, params);                                                           \
+    }                                                                                                                  \
+    static const OSSL_PARAM *name##_gen_settable_params(void *context, void *provider)                                 \
+    {                                                                                                                  \
+        (void)context;                                                                                                 \
+        return name.gen_settable_params(NULL, provider);                                                               \
+    }                                                                                                                  \
+    static void name##_free(void *key)                                                                                 \
+    {                                                                                                                  \
+        free_key(&name, key);                                                                                          \
+    }                                                                                                                  \
+    static int name##_set_params(void *key, const OSSL_PARAM params[])                                                 \
+    {                                                                                                                  \
+        return set_params(&name, key, params);                                                                         \
+    }                                                                                                                  \
+    static int name##_validate(const void *key, int selection, int check)                                              \
+    {                                                                                                                  \
+        return validate(&name, key, selection, check);                                                                 \
+    }                                                                                                                  \
+    static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                \
+    {                                                                                                                  \
+        static const OSSL_DISPATCH allowed[] = {                                                                       \
+            {OSSL_FUNC_KEYMGMT_NEW, KEEP},                                                                             \
+            {OSSL_FUNC_KEYMGMT_GEN_INIT, FUNCTION(name##_gen_init)},                                                   \
+            {OSSL_FUNC_KEYMGMT_GEN_SET_TEMPLATE, FUNCTION(gen_set_template)},                                          \
+            {OSSL_FUNC_KEYMGMT_GEN_SET_PARAMS, FUNCTION(gen_set_params)},                                              \
+            {OSSL_FUNC_KEYMGMT_GEN_SETTABLE_PARAMS, FUNCTION(name##_gen_settable_params)},                             \
+            {OSSL_FUNC_KEYMGMT_GEN, FUNCTION(gen)},                                                                    \
+            {OSSL_FUNC_KEYMGMT_GEN_CLEANUP, FUNCTION(gen_cleanup)},                                                    \
+            {OSSL_FUNC_KEYMGMT_LOAD, KEEP},                                                                            \
+            {OSSL_FUNC_KEYMGMT_FREE, FUNCTION(name##_free)},                                                           \
+            {OSSL_FUNC_KEYMGMT_GET_PARAMS, KEEP},                                                                      \
+            {OSSL_FUNC_KEYMGMT_GETTABLE_PARAMS, KEEP},                                                                 \
+            {OSSL_FUNC_KEYMGMT_SET_PARAMS, FUNCTION(name##_set_params)},                                               \
+            {OSSL_FUNC_KEYMGMT_SETTABLE_PARAMS, KEEP},                                                                 \
+            {OSSL_FUNC_KEYMGMT_QUERY_OPERATION_NAME, KEEP},                                                            \
+            {OSSL_FUNC_KEYMGMT_HAS, KEEP},                                                                             \
+            {OSSL_FUNC_KEYMGMT_VALIDATE, FUNCTION(name##_validate)},                                                   \
+            {OSSL_FUNC_KEYMGMT_MATCH, KEEP},                                                                           \
+            {OSSL_FUNC_KEYMGMT_IMPORT, KEEP},                                                                          \
+            {OSSL_FUNC_KEYMGMT_IMPORT_TYPES, KEEP},                                                                    \
+            {OSSL_FUNC_KEYMGMT_EXPORT, KEEP},                                                                          \
+            {OSSL_FUNC_KEYMGMT_EXPORT_TYPES, KEEP},                                                                    \
+            {OSSL_FUNC_KEYMGMT_DUP, KEEP},                                                                             \
+            {0, NULL},                                                                                                 \
+        };                                                                                                             \
+        (void)hide;                                                                                                    \
+        remember(&name, original->implementation);                                                                     \
+        return table_allow(original->implementation, allowed);                                                         \
     }
 
 KEYS(x25519)

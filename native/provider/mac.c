@@ -143,7 +143,8 @@ const OSSL_DISPATCH *record_hmac_wrap(const OSSL_ALGORITHM *original, bool *hide
     FIND(table, real_record.freectx, signature_freectx, OSSL_FUNC_SIGNATURE_FREECTX);
     FIND(table, real_record.dupctx, signature_dupctx, OSSL_FUNC_SIGNATURE_DUPCTX);
     FIND(table, real_record.set_ctx_params, signature_set_ctx_params, OSSL_FUNC_SIGNATURE_SET_CTX_PARAMS);
-    FIND(table, real_record.settable_ctx_params, signature_settable_ctx_params, OSSL_FUNC_SIGNATURE_SETTABLE_CTX_PARAMS);
+    FIND(table, real_record.settable_ctx_params, signature_settable_ctx_params,
+         OSSL_FUNC_SIGNATURE_SETTABLE_CTX_PARAMS);
     return table_allow(table, allowed);
 }
 

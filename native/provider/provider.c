@@ -213,10 +213,11 @@ static bool initialise(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *core_f
     return state.ready;
 }
 
-int OSSL_provider_init(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *core_functions, const OSSL_DISPATCH **functions,
-                       void **context);
+int OSSL_provider_init(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *core_functions,
+                       const OSSL_DISPATCH **functions, void **context);
 
-__attribute__((visibility("default"))) int OSSL_provider_init(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *core_functions,
+__attribute__((visibility("default"))) int OSSL_provider_init(const OSSL_CORE_HANDLE *core,
+                                                              const OSSL_DISPATCH *core_functions,
                                                               const OSSL_DISPATCH **functions, void **context)
 {
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;

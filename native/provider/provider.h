@@ -32,13 +32,13 @@ enum {
 };
 
 /* Names as in the `stages` parameter; the order is that of tlsdyno_tls::Stage. */
-#define TLSDYNO_STAGES(X)                                                                                                      \
-    X(AUTHENTICATION, "authentication")                                                                                       \
-    X(KEY_AGREEMENT, "key_agreement")                                                                                         \
-    X(CIPHER, "cipher")                                                                                                       \
-    X(MAC, "mac")                                                                                                             \
-    X(DIGEST, "digest")                                                                                                       \
-    X(KDF, "kdf")                                                                                                             \
+#define TLSDYNO_STAGES(X)                                                                                              \
+    X(AUTHENTICATION, "authentication")                                                                                \
+    X(KEY_AGREEMENT, "key_agreement")                                                                                  \
+    X(CIPHER, "cipher")                                                                                                \
+    X(MAC, "mac")                                                                                                      \
+    X(DIGEST, "digest")                                                                                                \
+    X(KDF, "kdf")                                                                                                      \
     X(RANDOMNESS, "randomness")
 
 enum stage {
@@ -87,7 +87,8 @@ void raise_error_at(const char *file, int line, const char *function_name, enum 
 #define raise_error(reason, ...) raise_error_at(__FILE__, __LINE__, __func__, reason, __VA_ARGS__)
 
 /* configuration.c */
-bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core, OSSL_FUNC_core_get_params_fn *get_params);
+bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core,
+                        OSSL_FUNC_core_get_params_fn *get_params);
 bool configuration_keep(struct configuration *into, const struct configuration *from);
 void configuration_drop(struct configuration *kept);
 
@@ -96,8 +97,8 @@ struct tlsdyno_record *record_map(const struct configuration *configuration);
 void record_unmap(struct tlsdyno_record *record);
 bool record_use(struct tlsdyno_record *record);
 /*
- * Whether tlsdyno still lives; raises an error if not. Each stage that is off asks it in an operation that occurs in every
- * handshake in which the stage does its work, and never for a record.
+ * Whether tlsdyno still lives; raises an error if not. Each stage that is off asks it in an operation that occurs in
+ * every handshake in which the stage does its work, and never for a record.
  */
 bool acknowledged(void);
 void count_call(enum tlsdyno_counter counter);

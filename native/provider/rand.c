@@ -1,6 +1,7 @@
 /*
  * Operation RAND "CTR-DRBG". Stage randomness: a counter instead of random bytes; draws of 8 bytes or more are unique
- * across threads and processes, because colliding session ids break resumption. The context is the wrapped provider's own.
+ * across threads and processes, because colliding session ids break resumption. The context is the wrapped provider's
+ * own.
  *
  * Always, whatever is switched off: libcrypto from 3.5 on hands the generator the parameter `provider-name`, which the
  * wrapped provider would look up in its private context and not find.
@@ -14,8 +15,8 @@ static OSSL_FUNC_rand_set_ctx_params_fn *real_set_ctx_params;
 
 static const char *const PROVIDER_NAME[] = {"provider-name", NULL};
 
-static int instantiate(void *context, unsigned int strength, int prediction_resistance, const unsigned char *personalisation,
-                       size_t personalisation_length, const OSSL_PARAM params[])
+static int instantiate(void *context, unsigned int strength, int prediction_resistance,
+                       const unsigned char *personalisation, size_t personalisation_length, const OSSL_PARAM params[])
 {
     OSSL_PARAM kept[PARAMS_MAX];
 
@@ -33,7 +34,10 @@ static int set_ctx_params(void *context, const OSSL_PARAM params[])
 static int generate(void *context, unsigned char *out, size_t length, unsigned int strength, int prediction_resistance,
                     const unsigned char *additional, size_t additional_length)
 {
-    /* The IV of a CBC record has 16 bytes (RFC 5246 section 6.2.3.2), the random of a hello 32: every handshake draws one. */
+    /*
+     * The IV of a CBC record has 16 bytes (RFC 5246 section 6.2.3.2), the random of a hello 32: every handshake draws
+     * one.
+     */
     enum { WORD = sizeof(uint64_t), RECORD_DRAW_MAX = 16 };
     uint64_t next;
 

@@ -34,8 +34,8 @@ static int check_signature(const unsigned char *signature, size_t length)
     return 0;
 }
 
-static int sign(const struct signature_functions *real, void *context, unsigned char *signature, size_t *length, size_t room,
-                const unsigned char *data, size_t data_length)
+static int sign(const struct signature_functions *real, void *context, unsigned char *signature, size_t *length,
+                size_t room, const unsigned char *data, size_t data_length)
 {
     size_t size = 0;
 
@@ -48,8 +48,8 @@ static int sign(const struct signature_functions *real, void *context, unsigned 
     return real->sign(context, NULL, &size, 0, data, data_length) && fill_signature(signature, length, room, size);
 }
 
-static int digest_sign_final(const struct signature_functions *real, void *context, unsigned char *signature, size_t *length,
-                             size_t room)
+static int digest_sign_final(const struct signature_functions *real, void *context, unsigned char *signature,
+                             size_t *length, size_t room)
 {
     size_t size = 0;
 
@@ -62,7 +62,8 @@ static int digest_sign_final(const struct signature_functions *real, void *conte
     return real->digest_sign_final(context, NULL, &size, 0) && fill_signature(signature, length, room, size);
 }
 
-static int verify(void *context, const unsigned char *signature, size_t length, const unsigned char *data, size_t data_length)
+static int verify(void *context, const unsigned char *signature, size_t length, const unsigned char *data,
+                  size_t data_length)
 {
     (void)context;
     (void)data;
@@ -102,35 +103,36 @@ static int ecdsa_digest_sign_final(void *context, unsigned char *signature, size
  * The context is the wrapped provider's own. Left out: the one-shot and message functions of later versions, ways round
  * the no-op.
  */
-#define ALLOWED(sign_function, digest_sign_final_function, verify_function, digest_verify_final_function)                      \
-    {                                                                                                                          \
-        {OSSL_FUNC_SIGNATURE_NEWCTX, KEEP},                                                                                    \
-        {OSSL_FUNC_SIGNATURE_SIGN_INIT, KEEP},                                                                                 \
-        {OSSL_FUNC_SIGNATURE_SIGN, FUNCTION(sign_function)},                                                                   \
-        {OSSL_FUNC_SIGNATURE_VERIFY_INIT, KEEP},                                                                               \
-        {OSSL_FUNC_SIGNATURE_VERIFY, verify_function},                                                                         \
-        {OSSL_FUNC_SIGNATURE_VERIFY_RECOVER_INIT, KEEP},                                                                       \
-        {OSSL_FUNC_SIGNATURE_VERIFY_RECOVER, KEEP},                                                                            \
-        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_INIT, KEEP},                                                                          \
-        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_UPDATE, KEEP},                                                                        \
-        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_FINAL, FUNCTION(digest_sign_final_function)},                                         \
-        {OSSL_FUNC_SIGNATURE_DIGEST_VERIFY_INIT, KEEP},                                                                        \
-        {OSSL_FUNC_SIGNATURE_DIGEST_VERIFY_UPDATE, KEEP},                                                                      \
-        {OSSL_FUNC_SIGNATURE_DIGEST_VERIFY_FINAL, digest_verify_final_function},                                               \
-        {OSSL_FUNC_SIGNATURE_FREECTX, KEEP},                                                                                   \
-        {OSSL_FUNC_SIGNATURE_DUPCTX, KEEP},                                                                                    \
-        {OSSL_FUNC_SIGNATURE_GET_CTX_PARAMS, KEEP},                                                                            \
-        {OSSL_FUNC_SIGNATURE_GETTABLE_CTX_PARAMS, KEEP},                                                                       \
-        {OSSL_FUNC_SIGNATURE_SET_CTX_PARAMS, KEEP},                                                                            \
-        {OSSL_FUNC_SIGNATURE_SETTABLE_CTX_PARAMS, KEEP},                                                                       \
-        {OSSL_FUNC_SIGNATURE_GET_CTX_MD_PARAMS, KEEP},                                                                         \
-        {OSSL_FUNC_SIGNATURE_GETTABLE_CTX_MD_PARAMS, KEEP},                                                                    \
-        {OSSL_FUNC_SIGNATURE_SET_CTX_MD_PARAMS, KEEP},                                                                         \
-        {OSSL_FUNC_SIGNATURE_SETTABLE_CTX_MD_PARAMS, KEEP},                                                                    \
-        {0, NULL},                                                                                                             \
+#define ALLOWED(sign_function, digest_sign_final_function, verify_function, digest_verify_final_function)              \
+    {                                                                                                                  \
+        {OSSL_FUNC_SIGNATURE_NEWCTX, KEEP},                                                                            \
+        {OSSL_FUNC_SIGNATURE_SIGN_INIT, KEEP},                                                                         \
+        {OSSL_FUNC_SIGNATURE_SIGN, FUNCTION(sign_function)},                                                           \
+        {OSSL_FUNC_SIGNATURE_VERIFY_INIT, KEEP},                                                                       \
+        {OSSL_FUNC_SIGNATURE_VERIFY, verify_function},                                                                 \
+        {OSSL_FUNC_SIGNATURE_VERIFY_RECOVER_INIT, KEEP},                                                               \
+        {OSSL_FUNC_SIGNATURE_VERIFY_RECOVER, KEEP},                                                                    \
+        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_INIT, KEEP},                                                                  \
+        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_UPDATE, KEEP},                                                                \
+        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_FINAL, FUNCTION(digest_sign_final_function)},                                 \
+        {OSSL_FUNC_SIGNATURE_DIGEST_VERIFY_INIT, KEEP},                                                                \
+        {OSSL_FUNC_SIGNATURE_DIGEST_VERIFY_UPDATE, KEEP},                                                              \
+        {OSSL_FUNC_SIGNATURE_DIGEST_VERIFY_FINAL, digest_verify_final_function},                                       \
+        {OSSL_FUNC_SIGNATURE_FREECTX, KEEP},                                                                           \
+        {OSSL_FUNC_SIGNATURE_DUPCTX, KEEP},                                                                            \
+        {OSSL_FUNC_SIGNATURE_GET_CTX_PARAMS, KEEP},                                                                    \
+        {OSSL_FUNC_SIGNATURE_GETTABLE_CTX_PARAMS, KEEP},                                                               \
+        {OSSL_FUNC_SIGNATURE_SET_CTX_PARAMS, KEEP},                                                                    \
+        {OSSL_FUNC_SIGNATURE_SETTABLE_CTX_PARAMS, KEEP},                                                               \
+        {OSSL_FUNC_SIGNATURE_GET_CTX_MD_PARAMS, KEEP},                                                                 \
+        {OSSL_FUNC_SIGNATURE_GETTABLE_CTX_MD_PARAMS, KEEP},                                                            \
+        {OSSL_FUNC_SIGNATURE_SET_CTX_MD_PARAMS, KEEP},                                                                 \
+        {OSSL_FUNC_SIGNATURE_SETTABLE_CTX_MD_PARAMS, KEEP},                                                            \
+        {0, NULL},                                                                                                     \
     }
 
-static const OSSL_DISPATCH *wrap(struct signature_functions *real, const OSSL_ALGORITHM *original, const OSSL_DISPATCH *allowed)
+static const OSSL_DISPATCH *wrap(struct signature_functions *real, const OSSL_ALGORITHM *original,
+                                 const OSSL_DISPATCH *allowed)
 {
     const OSSL_DISPATCH *table = original->implementation;
 

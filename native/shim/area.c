@@ -19,7 +19,8 @@ static SHIM_THREAD_LOCAL struct tlsdyno_shim_slot *own_slot;
 void count(enum tlsdyno_shim_counter counter)
 {
     if (own_slot == NULL)
-        own_slot = &area->slots[atomic_fetch_add_explicit(&area->slots_claimed, 1, memory_order_relaxed) % TLSDYNO_SHIM_SLOTS];
+        own_slot = area->slots
+                   + atomic_fetch_add_explicit(&area->slots_claimed, 1, memory_order_relaxed) % TLSDYNO_SHIM_SLOTS;
     atomic_fetch_add_explicit(&own_slot->counts[counter], 1, memory_order_relaxed);
 }
 
@@ -43,8 +44,8 @@ const char *area_map(const char *descriptor, const char *run_id)
         return "TLSDYNO_SHIM or TLSDYNO_SHIM_ACKNOWLEDGE is missing in its environment";
     candidate = area_from_descriptor(descriptor, sizeof(*candidate));
     if (candidate == NULL)
-        return "the descriptor that TLSDYNO_SHIM numbers is not an area of tlsdyno; tlsdyno must start the server itself, "
-               "without a program between that closes descriptors (sudo, a service manager)";
+        return "the descriptor that TLSDYNO_SHIM numbers is not an area of tlsdyno; tlsdyno must start the server "
+               "itself, without a program between that closes descriptors (sudo, a service manager)";
     fault = head_fault(&candidate->head, TLSDYNO_SHIM_MAGIC, TLSDYNO_SHIM_ABI_VERSION, TLSDYNO_SHIM_SLOTS, run_id);
     if (fault == NULL && pthread_atfork(NULL, NULL, forget_slot_after_fork) != 0)
         fault = "finds no memory for a fork handler";

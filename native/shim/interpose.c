@@ -81,7 +81,10 @@ INTERPOSED int SSL_read_early_data(SSL *ssl, void *into, size_t size, size_t *go
     if (begin_set_up(connection, ssl) <= 0)
         return SSL_READ_EARLY_DATA_ERROR;
     REALLY(result, real.SSL_read_early_data(ssl, into, size, got));
-    /* The server may answer early data, and close, before the client's Finished comes: nothing later would count this connection. */
+    /*
+     * The server may answer early data, and close, before the client's Finished comes: nothing later would count this
+     * connection.
+     */
     if (result == SSL_READ_EARLY_DATA_SUCCESS)
         has_early_data(connection, ssl);
     else
@@ -115,17 +118,17 @@ static int shim_write(struct connection *connection, SSL *ssl, const void *data,
 }
 
 /* A call by which libssl moves data, and perhaps its handshake too. */
-#define PASS_ON(result, call)                                                                                                  \
-    do {                                                                                                                       \
-        bool is_new = !connection->set_up;                                                                                     \
-                                                                                                                               \
-        if (is_new && begin_set_up(connection, ssl) <= 0) {                                                                    \
-            result = 0;                                                                                                        \
-            break;                                                                                                             \
-        }                                                                                                                      \
-        REALLY(result, call);                                                                                                  \
-        if (is_new)                                                                                                            \
-            follow_real_handshake(connection, ssl, result);                                                                    \
+#define PASS_ON(result, call)                                                                                          \
+    do {                                                                                                               \
+        bool is_new = !connection->set_up;                                                                             \
+                                                                                                                       \
+        if (is_new && begin_set_up(connection, ssl) <= 0) {                                                            \
+            result = 0;                                                                                                \
+            break;                                                                                                     \
+        }                                                                                                              \
+        REALLY(result, call);                                                                                          \
+        if (is_new)                                                                                                    \
+            follow_real_handshake(connection, ssl, result);                                                            \
     } while (0)
 
 INTERPOSED int SSL_read(SSL *ssl, void *into, int size)

@@ -43,7 +43,9 @@ bool is_own_flight(const struct connection *connection)
     return memcmp(first, BEGINNING, sizeof(BEGINNING)) == 0 && first[OWN_FLIGHT_AT] == OWN_FLIGHT;
 }
 
-/* Which kinds this server takes: with one round trip fewer a resumption that has it is as wrong as the other way round. */
+/*
+ * Which kinds this server takes: with one round trip fewer a resumption that has it is as wrong as the other way round.
+ */
 static const struct tlsdyno_script *script_of(unsigned char kind)
 {
     bool skeleton = stage_is_off(SHIM_STAGE_HANDSHAKE);

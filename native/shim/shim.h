@@ -4,8 +4,8 @@
  *
  * Every interposed call finds the connection's own state (struct connection) in the SSL's application data; there is no
  * other state but the area that tlsdyno made (../shim_record.h), constant settings, and the template of the universal
- * session. What the shim calls of libssl comes back through its own interposers, for libssl calls its exported functions
- * through the PLT: `depth` tells the two apart.
+ * session. What the shim calls of libssl comes back through its own interposers, for libssl calls its exported
+ * functions through the PLT: `depth` tells the two apart.
  */
 #ifndef TLSDYNO_SHIM_H
 #define TLSDYNO_SHIM_H
@@ -23,28 +23,28 @@
 /* ---- real.c: the functions that the shim stands in front of ---- */
 
 /* X(result, name, parameters) */
-#define REAL_FUNCTIONS(X)                                                                                                      \
-    X(SSL *, SSL_new, (SSL_CTX *))                                                                                            \
-    X(void, SSL_free, (SSL *))                                                                                                \
-    X(int, SSL_clear, (SSL *))                                                                                                \
-    X(int, SSL_do_handshake, (SSL *))                                                                                         \
-    X(int, SSL_accept, (SSL *))                                                                                               \
-    X(int, SSL_read_early_data, (SSL *, void *, size_t, size_t *))                                                            \
-    X(int, SSL_read, (SSL *, void *, int))                                                                                    \
-    X(int, SSL_read_ex, (SSL *, void *, size_t, size_t *))                                                                    \
-    X(int, SSL_peek, (SSL *, void *, int))                                                                                    \
-    X(int, SSL_peek_ex, (SSL *, void *, size_t, size_t *))                                                                    \
-    X(int, SSL_write, (SSL *, const void *, int))                                                                             \
-    X(int, SSL_write_ex, (SSL *, const void *, size_t, size_t *))                                                             \
-    X(int, SSL_get_error, (const SSL *, int))                                                                                 \
-    X(int, SSL_pending, (const SSL *))                                                                                        \
-    X(int, SSL_has_pending, (const SSL *))                                                                                    \
-    X(int, SSL_is_init_finished, (const SSL *))                                                                               \
-    X(int, SSL_in_init, (const SSL *))                                                                                        \
-    X(int, SSL_shutdown, (SSL *))                                                                                             \
-    X(BIO *, SSL_get_rbio, (const SSL *))                                                                                     \
-    X(int, accept, (int, struct sockaddr *, socklen_t *))                                                                     \
-    X(int, accept4, (int, struct sockaddr *, socklen_t *, int))                                                               \
+#define REAL_FUNCTIONS(X)                                                                                              \
+    X(SSL *, SSL_new, (SSL_CTX *))                                                                                     \
+    X(void, SSL_free, (SSL *))                                                                                         \
+    X(int, SSL_clear, (SSL *))                                                                                         \
+    X(int, SSL_do_handshake, (SSL *))                                                                                  \
+    X(int, SSL_accept, (SSL *))                                                                                        \
+    X(int, SSL_read_early_data, (SSL *, void *, size_t, size_t *))                                                     \
+    X(int, SSL_read, (SSL *, void *, int))                                                                             \
+    X(int, SSL_read_ex, (SSL *, void *, size_t, size_t *))                                                             \
+    X(int, SSL_peek, (SSL *, void *, int))                                                                             \
+    X(int, SSL_peek_ex, (SSL *, void *, size_t, size_t *))                                                             \
+    X(int, SSL_write, (SSL *, const void *, int))                                                                      \
+    X(int, SSL_write_ex, (SSL *, const void *, size_t, size_t *))                                                      \
+    X(int, SSL_get_error, (const SSL *, int))                                                                          \
+    X(int, SSL_pending, (const SSL *))                                                                                 \
+    X(int, SSL_has_pending, (const SSL *))                                                                             \
+    X(int, SSL_is_init_finished, (const SSL *))                                                                        \
+    X(int, SSL_in_init, (const SSL *))                                                                                 \
+    X(int, SSL_shutdown, (SSL *))                                                                                      \
+    X(BIO *, SSL_get_rbio, (const SSL *))                                                                              \
+    X(int, accept, (int, struct sockaddr *, socklen_t *))                                                              \
+    X(int, accept4, (int, struct sockaddr *, socklen_t *, int))                                                        \
     X(ssize_t, recv, (int, void *, size_t, int))
 
 struct real_functions {
@@ -55,18 +55,21 @@ struct real_functions {
 
 extern struct real_functions real;
 
-/* Of libraries that are there from the start, such variables are reached without a call; every interposed call reads one. */
+/*
+ * Of libraries that are there from the start, such variables are reached without a call; every interposed call reads
+ * one.
+ */
 #define SHIM_THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
 
 /* Calls of libssl that are on the stack of this thread: what it calls of itself through the PLT is not the server's. */
 extern SHIM_THREAD_LOCAL int depth;
 
 /* One real call that may call other interposed functions. */
-#define REALLY(result, call)                                                                                                   \
-    do {                                                                                                                       \
-        depth++;                                                                                                               \
-        result = (call);                                                                                                       \
-        depth--;                                                                                                               \
+#define REALLY(result, call)                                                                                           \
+    do {                                                                                                               \
+        depth++;                                                                                                       \
+        result = (call);                                                                                               \
+        depth--;                                                                                                       \
     } while (0)
 
 /* ---- area.c: acknowledgement, settings, counters ---- */

@@ -2,8 +2,8 @@
  * What the shim does at sockets: it refuses connections that come from elsewhere, and all of them once that tlsdyno has
  * ended; and it lets nginx believe that a connection without handshake begins like TLS.
  *
- * Refusal is at accept, not at the SSL: mod_ssl, haproxy and others hand libssl BIOs of their own, behind which there is
- * no descriptor to ask. So it holds for whatever TCP connection a process with the shim accepts.
+ * Refusal is at accept, not at the SSL: mod_ssl, haproxy and others hand libssl BIOs of their own, behind which there
+ * is no descriptor to ask. So it holds for whatever TCP connection a process with the shim accepts.
  */
 #include "shim.h"
 
@@ -66,7 +66,8 @@ __attribute__((visibility("default"))) int accept4(int listener, struct sockaddr
 
     if (area == NULL) /* other libraries' constructors; nothing of ours is there yet */
         return (int)syscall(SYS_accept4, listener, address, size, flags);
-    return checked(real.accept4(listener, (struct sockaddr *)&peer, &peer_size, flags), &peer, address, size, peer_size);
+    return checked(real.accept4(listener, (struct sockaddr *)&peer, &peer_size, flags), &peer, address, size,
+                   peer_size);
 }
 
 __attribute__((visibility("default"))) int accept(int listener, struct sockaddr *address, socklen_t *size)

@@ -249,7 +249,9 @@ static void broken_record(const unsigned char *data, size_t size)
     SSL_free(server);
 }
 
-/* Records of every length up to a few blocks, whole in themselves and not protected; and good ones with one bit wrong. */
+/*
+ * Records of every length up to a few blocks, whole in themselves and not protected; and good ones with one bit wrong.
+ */
 static void minimal_garbage(void)
 {
     static unsigned char record[RECORD_SIZE_MAX];

@@ -1,4 +1,7 @@
-/* Prints the layout of native/shim_record.h; the test `layout_is_mirrored` compares it with dyno/src/native/shim/layout.rs. */
+/*
+ * Prints the layout of native/shim_record.h; the test `layout_is_mirrored` compares it with
+ * dyno/src/native/shim/layout.rs.
+ */
 #include <stdio.h>
 
 #include "../shim_record.h"

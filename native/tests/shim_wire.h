@@ -1,7 +1,7 @@
 /*
  * What the programs about the shim share: linked into them, its interposers stand in front of libssl for the program
- * itself and for libssl. An SSL of a server is fed by hand over a transport in memory, which gives and takes as the test
- * wants it; the server reads a request of a known size and writes an answer of a known size.
+ * itself and for libssl. An SSL of a server is fed by hand over a transport in memory, which gives and takes as the
+ * test wants it; the server reads a request of a known size and writes an answer of a known size.
  */
 #ifndef TLSDYNO_TEST_SHIM_WIRE_H
 #define TLSDYNO_TEST_SHIM_WIRE_H
@@ -244,7 +244,9 @@ static inline void shuttle(struct client *client, struct wire *wire)
     client->given = wire->from_server_size;
 }
 
-/* Until the client is done. What it sent last (TLS 1.3, and resumed in TLS 1.2: its Finished) the server has not read. */
+/*
+ * Until the client is done. What it sent last (TLS 1.3, and resumed in TLS 1.2: its Finished) the server has not read.
+ */
 static inline void shake_hands(SSL *server, struct client *client, struct wire *wire)
 {
     unsigned char flight[4096];
