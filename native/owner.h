@@ -37,7 +37,7 @@ struct tlsdyno_head {
     char run_id[TLSDYNO_RUN_ID_SIZE]; /* NUL-padded; at least one NUL */
     _Atomic uint64_t heartbeat_ns; /* nanoseconds of CLOCK_MONOTONIC_COARSE: when the owner last lived */
     uint32_t owner_user; /* its effective user id */
-    uint32_t reserved;
+    _Atomic uint32_t mode; /* bit set of the stages that are off now; only those that the area's library may switch */
 };
 
 static_assert(offsetof(struct tlsdyno_head, abi_version) == 8, "layout");
@@ -47,7 +47,9 @@ static_assert(offsetof(struct tlsdyno_head, owner_start_ticks) == 24, "layout");
 static_assert(offsetof(struct tlsdyno_head, run_id) == 32, "layout");
 static_assert(offsetof(struct tlsdyno_head, heartbeat_ns) == 96, "layout");
 static_assert(offsetof(struct tlsdyno_head, owner_user) == 104, "layout");
+static_assert(offsetof(struct tlsdyno_head, mode) == 108, "layout");
 static_assert(sizeof(struct tlsdyno_head) == 112, "layout");
+static_assert(ATOMIC_INT_LOCK_FREE == 2, "the mode is shared between processes, so it must be lock-free");
 
 /* Reads /proc/PID/stat into `text`, which is then terminated. */
 static inline bool read_process_status(char *text, size_t size, uint64_t pid)
@@ -134,6 +136,15 @@ static inline void *area_from_descriptor(const char *text, size_t size)
         return NULL;
     mapping = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, (int)descriptor, 0);
     return mapping == MAP_FAILED ? NULL : mapping;
+}
+
+/*
+ * The stages that are off now: what the owner has written last, but never more than `may_be_off`, which was fixed when
+ * the library was loaded. Their bits fit into one byte, so that a word that is being written is never a mixture of two.
+ */
+static inline uint32_t mode_of(const struct tlsdyno_head *head, uint32_t may_be_off)
+{
+    return atomic_load_explicit(&head->mode, memory_order_relaxed) & may_be_off;
 }
 
 /* Why this area does not acknowledge the run in this process; NULL if it does. */

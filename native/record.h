@@ -1,7 +1,7 @@
 /*
  * The record area: one sealed memory file, made by tlsdyno for one configuration of one run and mapped (MAP_SHARED) by
- * the provider in every process of the server. It is the provider's acknowledgement (owner.h) and the place of its call
- * counters.
+ * the provider in every process of the server. It is the provider's acknowledgement (owner.h), and the place of the
+ * mode (which of its stages are off now) and of its call counters.
  *
  * dyno/src/native/provider.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names.
  * Whoever changes the layout raises TLSDYNO_ABI_VERSION. Nobody resets the area: init may run twice (haproxy
@@ -13,7 +13,7 @@
 #include "owner.h"
 
 #define TLSDYNO_MAGIC "TLSDYNO" /* with its NUL: 8 bytes */
-#define TLSDYNO_ABI_VERSION 3u
+#define TLSDYNO_ABI_VERSION 4u
 #define TLSDYNO_SLOTS 512u
 #define TLSDYNO_SLOT_COUNTERS 32u
 #define TLSDYNO_ENGINES_MAX 64u

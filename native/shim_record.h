@@ -13,7 +13,7 @@
 #include "owner.h"
 
 #define TLSDYNO_SHIM_MAGIC "TLSSHIM" /* with its NUL: 8 bytes */
-#define TLSDYNO_SHIM_ABI_VERSION 2u
+#define TLSDYNO_SHIM_ABI_VERSION 3u
 #define TLSDYNO_SHIM_FLIGHTS 8u
 #define TLSDYNO_SHIM_SESSION_SIZE 2048u /* DER of a session without certificates has 130 to 300 bytes */
 #define TLSDYNO_SHIM_SESSION_NAME_SIZE 32u
@@ -22,7 +22,7 @@
 #define TLSDYNO_SHIM_STAMPS 4096u
 #define TLSDYNO_SHIM_STEPS 24u
 
-/* Stages, each a bit of `stages_off`: X(name in C, name in reports), docs/NOOP.md. */
+/* Stages, each a bit of `stages_off` and of the mode: X(name in C, name in reports), docs/NOOP.md. */
 #define TLSDYNO_SHIM_STAGES(X)                                                                                         \
     X(SESSION_CACHE, "session_cache")                                                                                  \
     X(MARSHALLING, "marshalling")                                                                                      \
@@ -123,7 +123,7 @@ struct tlsdyno_stamp {
 
 struct tlsdyno_shim_area {
     struct tlsdyno_head head;
-    uint32_t stages_off;
+    uint32_t stages_off; /* those that a mode may switch off */
     uint32_t flags;
     uint16_t suite;   /* IANA code of the experiment's suite; 0: none was named */
     uint16_t version; /* 0x0303 or 0x0304: of the experiment */

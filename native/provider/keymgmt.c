@@ -1,6 +1,7 @@
 /*
  * Operation KEYMGMT "X25519" and "EC", stage key_agreement: one real key pair for each group and process, the peer's
- * share dropped, no check of it. Keys are the wrapped provider's own objects, only the generation context is ours.
+ * share dropped, no check of it. Keys are the wrapped provider's own objects, only the generation context is ours and
+ * keeps its mode.
  * Loading, comparing and exporting keys (the certificate's) stay real.
  */
 #include "provider.h"
@@ -21,18 +22,21 @@ static struct group x25519_group = {.names = {"X25519"}};
 static struct group p256_group = {.names = {"prime256v1", "P-256", "secp256r1"}};
 static struct group p384_group = {.names = {"secp384r1", "P-384"}};
 
+#define KEYMGMT_FUNCTIONS(X)                                                                                           \
+    X(keymgmt, KEYMGMT, gen_init, GEN_INIT)                                                                            \
+    X(keymgmt, KEYMGMT, gen_set_template, GEN_SET_TEMPLATE)                                                            \
+    X(keymgmt, KEYMGMT, gen_set_params, GEN_SET_PARAMS)                                                                \
+    X(keymgmt, KEYMGMT, gen_settable_params, GEN_SETTABLE_PARAMS)                                                      \
+    X(keymgmt, KEYMGMT, gen, GEN)                                                                                      \
+    X(keymgmt, KEYMGMT, gen_cleanup, GEN_CLEANUP)                                                                      \
+    X(keymgmt, KEYMGMT, free, FREE)                                                                                    \
+    X(keymgmt, KEYMGMT, get_params, GET_PARAMS)                                                                        \
+    X(keymgmt, KEYMGMT, set_params, SET_PARAMS)                                                                        \
+    X(keymgmt, KEYMGMT, validate, VALIDATE)
+
 struct key_functions {
     struct group *only_group; /* X25519: the algorithm is the group */
-    OSSL_FUNC_keymgmt_gen_init_fn *gen_init;
-    OSSL_FUNC_keymgmt_gen_set_template_fn *gen_set_template;
-    OSSL_FUNC_keymgmt_gen_set_params_fn *gen_set_params;
-    OSSL_FUNC_keymgmt_gen_settable_params_fn *gen_settable_params;
-    OSSL_FUNC_keymgmt_gen_fn *gen;
-    OSSL_FUNC_keymgmt_gen_cleanup_fn *gen_cleanup;
-    OSSL_FUNC_keymgmt_free_fn *free;
-    OSSL_FUNC_keymgmt_get_params_fn *get_params;
-    OSSL_FUNC_keymgmt_set_params_fn *set_params;
-    OSSL_FUNC_keymgmt_validate_fn *validate;
+    KEYMGMT_FUNCTIONS(FUNCTION_FIELD)
 };
 
 static struct key_functions x25519 = {.only_group = &x25519_group};
@@ -42,6 +46,7 @@ struct generation {
     const struct key_functions *real;
     void *provider;
     int selection;
+    bool off; /* the stage, when this context was made */
     struct group *group;
     void *real_generation; /* made as soon as something is asked for that the kept keys do not cover */
 };
@@ -178,6 +183,7 @@ static void *gen_init(const struct key_functions *real, void *provider, int sele
     generation->real = real;
     generation->provider = provider;
     generation->selection = selection;
+    generation->off = is_off(mode_now(), STAGE_KEY_AGREEMENT);
     generation->group = real->only_group;
     if (params != NULL && !gen_set_params(generation, params)) {
         gen_cleanup(generation);
@@ -191,7 +197,7 @@ static void *gen(void *context, OSSL_CALLBACK *progress, void *argument)
     struct generation *generation = context;
     bool private_key = (generation->selection & OSSL_KEYMGMT_SELECT_PRIVATE_KEY) != 0;
 
-    if (generation->real_generation != NULL || generation->group == NULL || !private_key) {
+    if (!generation->off || generation->real_generation != NULL || generation->group == NULL || !private_key) {
         if (real_generation(generation) == NULL)
             return NULL;
         return generation->real->gen(generation->real_generation, progress, argument);
@@ -220,7 +226,8 @@ static int set_params(const struct key_functions *real, void *key, const OSSL_PA
     static const char *const dropped[] = {OSSL_PKEY_PARAM_ENCODED_PUBLIC_KEY, NULL};
     OSSL_PARAM others[PARAMS_MAX];
 
-    if (OSSL_PARAM_locate_const(params, OSSL_PKEY_PARAM_ENCODED_PUBLIC_KEY) == NULL)
+    if (!is_off(mode_now(), STAGE_KEY_AGREEMENT)
+        || OSSL_PARAM_locate_const(params, OSSL_PKEY_PARAM_ENCODED_PUBLIC_KEY) == NULL)
         return real->set_params(key, params);
     count_call(TLSDYNO_COUNT_KEY_DECODE);
     if (!params_without(others, params, dropped))
@@ -234,26 +241,15 @@ static int set_params(const struct key_functions *real, void *key, const OSSL_PA
  */
 static int validate(const struct key_functions *real, const void *key, int selection, int check)
 {
-    if (selection != OSSL_KEYMGMT_SELECT_PUBLIC_KEY)
+    if (!is_off(mode_now(), STAGE_KEY_AGREEMENT) || selection != OSSL_KEYMGMT_SELECT_PUBLIC_KEY)
         return real->validate(key, selection, check);
     count_call(TLSDYNO_COUNT_KEY_VALIDATE);
     return 1;
 }
 
-#define FIND(table, into, type, id) into = (OSSL_FUNC_keymgmt_##type##_fn *)table_find(table, id)
-
 static void remember(struct key_functions *real, const OSSL_DISPATCH *table)
 {
-    FIND(table, real->gen_init, gen_init, OSSL_FUNC_KEYMGMT_GEN_INIT);
-    FIND(table, real->gen_set_template, gen_set_template, OSSL_FUNC_KEYMGMT_GEN_SET_TEMPLATE);
-    FIND(table, real->gen_set_params, gen_set_params, OSSL_FUNC_KEYMGMT_GEN_SET_PARAMS);
-    FIND(table, real->gen_settable_params, gen_settable_params, OSSL_FUNC_KEYMGMT_GEN_SETTABLE_PARAMS);
-    FIND(table, real->gen, gen, OSSL_FUNC_KEYMGMT_GEN);
-    FIND(table, real->gen_cleanup, gen_cleanup, OSSL_FUNC_KEYMGMT_GEN_CLEANUP);
-    FIND(table, real->free, free, OSSL_FUNC_KEYMGMT_FREE);
-    FIND(table, real->get_params, get_params, OSSL_FUNC_KEYMGMT_GET_PARAMS);
-    FIND(table, real->set_params, set_params, OSSL_FUNC_KEYMGMT_SET_PARAMS);
-    FIND(table, real->validate, validate, OSSL_FUNC_KEYMGMT_VALIDATE);
+    KEYMGMT_FUNCTIONS(FIND_FUNCTION)
 }
 
 /*

@@ -62,6 +62,11 @@ bool acknowledged(void)
     return false;
 }
 
+uint32_t mode_now(void)
+{
+    return mode_of(&area->head, settings()->may_be_off);
+}
+
 static struct tlsdyno_slot *slot(void)
 {
     if (own_slot == NULL)

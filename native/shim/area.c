@@ -11,7 +11,7 @@
 
 struct tlsdyno_shim_area *area;
 
-uint32_t off_bits;
+uint32_t may_be_off;
 uint32_t flag_bits;
 
 static SHIM_THREAD_LOCAL struct tlsdyno_shim_slot *own_slot;
@@ -35,6 +35,28 @@ bool acknowledged(void)
     return owner_lives(&area->head);
 }
 
+/* Skeleton handshakes negotiate no keys. */
+static uint32_t with_what_they_imply(uint32_t stages)
+{
+    return is_off(stages, SHIM_STAGE_HANDSHAKE) ? stages | 1u << SHIM_STAGE_MARSHALLING : stages;
+}
+
+/*
+ * A word that is no mode by itself becomes one: the perfect cache rewrites the server's SSL_CTX for good, and so is the
+ * same in every mode; minimal set-up leaves nothing for other stages to do; a fast resumption is followed by plain
+ * data.
+ */
+uint32_t mode_now(void)
+{
+    uint32_t mode = with_what_they_imply(mode_of(&area->head, may_be_off));
+
+    if (is_off(mode, SHIM_STAGE_SETUP))
+        mode = 1u << SHIM_STAGE_SETUP;
+    if (!is_off(mode, SHIM_STAGE_MARSHALLING))
+        mode &= ~(1u << SHIM_STAGE_ROUND_TRIP);
+    return mode | (may_be_off & 1u << SHIM_STAGE_SESSION_CACHE);
+}
+
 const char *area_map(const char *descriptor, const char *run_id)
 {
     struct tlsdyno_shim_area *candidate;
@@ -54,9 +76,7 @@ const char *area_map(const char *descriptor, const char *run_id)
         return fault;
     }
     area = candidate;
-    off_bits = candidate->stages_off;
-    if (stage_is_off(SHIM_STAGE_HANDSHAKE)) /* no keys were negotiated */
-        off_bits |= 1u << SHIM_STAGE_MARSHALLING;
+    may_be_off = with_what_they_imply(candidate->stages_off);
     flag_bits = candidate->flags;
     return NULL;
 }

@@ -83,12 +83,15 @@ const char *area_map(const char *descriptor, const char *run_id);
 bool acknowledged(void);
 
 /* The settings, constant once that the server runs. */
-extern uint32_t off_bits;
+extern uint32_t may_be_off; /* the stages of which the mode chooses */
 extern uint32_t flag_bits;
 
-static inline bool stage_is_off(enum tlsdyno_shim_stage stage)
+/* The stages that are off for connections that begin now. A connection keeps them. */
+uint32_t mode_now(void);
+
+static inline bool is_off(uint32_t mode, enum tlsdyno_shim_stage stage)
 {
-    return (off_bits & 1u << stage) != 0;
+    return (mode & 1u << stage) != 0;
 }
 
 static inline bool flag_is_set(enum tlsdyno_shim_flag flag)
@@ -96,10 +99,10 @@ static inline bool flag_is_set(enum tlsdyno_shim_flag flag)
     return (flag_bits & 1u << flag) != 0;
 }
 
-/* The shim, not libssl, moves the data of connections. */
-static inline bool shim_moves_data(void)
+/* The shim, not libssl, moves the data of connections of this mode. */
+static inline bool shim_moves_data(uint32_t mode)
 {
-    return (off_bits & (1u << SHIM_STAGE_MARSHALLING | 1u << SHIM_STAGE_SETUP)) != 0;
+    return (mode & (1u << SHIM_STAGE_MARSHALLING | 1u << SHIM_STAGE_SETUP)) != 0;
 }
 
 void count(enum tlsdyno_shim_counter counter);
@@ -130,6 +133,7 @@ struct input {
 struct records;
 
 struct connection {
+    uint32_t mode; /* that of the moment when the SSL was made */
     enum phase phase;
     bool set_up;     /* counted, and stamped if wanted */
     bool read_ahead; /* the server allows reading more than the record needs */

@@ -93,7 +93,8 @@ __attribute__((visibility("default"))) ssize_t recv(int descriptor, void *into, 
     if (area == NULL)
         return (ssize_t)syscall(SYS_recvfrom, descriptor, into, size, flags, NULL, NULL);
     got = real.recv(descriptor, into, size, flags);
-    if (got == 1 && (flags & MSG_PEEK) != 0 && size == 1 && stage_is_off(SHIM_STAGE_SETUP) && *first == DATA_RECORD)
+    if (got == 1 && (flags & MSG_PEEK) != 0 && size == 1 && *first == DATA_RECORD
+        && is_off(mode_now(), SHIM_STAGE_SETUP))
         *first = HANDSHAKE_RECORD;
     return got;
 }

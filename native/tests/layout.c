@@ -13,6 +13,7 @@ int main(void)
     printf("run_id_at %zu\n", offsetof(struct tlsdyno_record, head.run_id));
     printf("heartbeat_ns_at %zu\n", offsetof(struct tlsdyno_record, head.heartbeat_ns));
     printf("owner_user_at %zu\n", offsetof(struct tlsdyno_record, head.owner_user));
+    printf("mode_at %zu\n", offsetof(struct tlsdyno_record, head.mode));
     printf("run_id_size %u\n", TLSDYNO_RUN_ID_SIZE);
     printf("slots_claimed_at %zu\n", offsetof(struct tlsdyno_record, slots_claimed));
     printf("engine_busy_until_ns_at %zu\n", offsetof(struct tlsdyno_record, engine_busy_until_ns));

@@ -16,6 +16,7 @@ int main(void)
     printf("run_id_at %zu\n", offsetof(struct tlsdyno_shim_area, head.run_id));
     printf("heartbeat_ns_at %zu\n", offsetof(struct tlsdyno_shim_area, head.heartbeat_ns));
     printf("owner_user_at %zu\n", offsetof(struct tlsdyno_shim_area, head.owner_user));
+    printf("mode_at %zu\n", offsetof(struct tlsdyno_shim_area, head.mode));
     printf("run_id_size %u\n", TLSDYNO_RUN_ID_SIZE);
     printf("stages_off_at %zu\n", offsetof(struct tlsdyno_shim_area, stages_off));
     printf("flags_at %zu\n", offsetof(struct tlsdyno_shim_area, flags));

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::area::{Area, Handed, Head};
+use super::area::{Area, Handed, Head, mode_bits};
 use super::write_file;
 
 /// The provider, an ELF shared library.
@@ -30,7 +30,7 @@ pub mod layout {
     /// First bytes of a record area.
     pub const MAGIC: [u8; 8] = *b"TLSDYNO\0";
     /// Raised with every change of the layout.
-    pub const ABI_VERSION: u32 = 3;
+    pub const ABI_VERSION: u32 = 4;
     /// Offset of the number of slots claimed so far, `u32`.
     pub const SLOTS_CLAIMED_AT: usize = 112;
     /// Offset of the times until when the engines of the emulated accelerator are taken, `u64` each.
@@ -127,7 +127,8 @@ impl Injection {
         if !library.exists() {
             write_file(&library, LIBRARY, 0o750)?;
         }
-        let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS };
+        let mode = mode_bits(Stage::PROVIDER, stages);
+        let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS, mode };
         let record = Area::create("tlsdyno-record", &head, layout::SIZE)?;
         let configuration = configuration(&library, record.descriptor(), record.run_id(), stages, hardware)?;
         write_file(&openssl_cnf, configuration.as_bytes(), 0o640)?;
@@ -162,17 +163,33 @@ impl Injection {
         &self.library
     }
 
-    /// The stages that this injection switches off.
+    /// The stages that this injection may switch off; all of them are off until [`Injection::set_mode`] says otherwise.
     pub fn stages(&self) -> StageSet {
         self.stages
     }
 
+    /// Switches the provider's stages in `off` off, and the others on, for whatever the servers begin from now on;
+    /// stages of the shim are ignored. What is under way ends as it began (`docs/NOOP.md`, "Modes"). Takes a
+    /// microsecond; every process of the servers sees it at once.
+    ///
+    /// # Errors
+    /// A stage that is not one of [`Injection::stages`].
+    pub fn set_mode(&self, off: StageSet) -> Result<()> {
+        self.record.set_mode(Stage::PROVIDER, self.stages, off.provider())
+    }
+
     /// The calls of replaced functions so far, over all processes and threads of the servers.
+    ///
+    /// A stage counts only what it did as a no-op. So between two modes, read at the flip, the difference is that of the
+    /// mode; a stage that was on and still counted had a context of an earlier mode, which came late.
     ///
     /// # Errors
     /// The record file cannot be read.
     pub fn counters(&self) -> Result<Counters> {
-        let mut slots = vec![0; layout::SIZE - layout::SLOTS_AT];
+        let mut claimed = [0; 4];
+        self.record.read(layout::SLOTS_CLAIMED_AT, &mut claimed)?;
+        let used = layout::SLOTS.min(u32::from_ne_bytes(claimed) as usize);
+        let mut slots = vec![0; used * layout::SLOT_COUNTERS * 8];
         self.record.read(layout::SLOTS_AT, &mut slots)?;
         let mut counters = Counters::default();
         for slot in slots.chunks_exact(layout::SLOT_COUNTERS * 8) {
@@ -341,10 +358,32 @@ mod tests {
     }
 
     #[test]
+    fn a_mode_is_chosen_from_the_stages_of_the_injection() {
+        let dir = tempfile::tempdir().unwrap();
+        let stages = StageSet::NONE.with(Stage::KeyAgreement).with(Stage::Kdf);
+        let injection = Injection::prepare(dir.path(), stages).unwrap();
+        let mode = || {
+            let mut bytes = [0; 4];
+            injection.record.read(layout::MODE_AT, &mut bytes).unwrap();
+            u32::from_ne_bytes(bytes)
+        };
+        assert_eq!(mode(), 0b10_0010, "all of them to begin with");
+        injection.set_mode(StageSet::NONE.with(Stage::Kdf).with(Stage::Setup)).unwrap();
+        assert_eq!(mode(), 0b10_0000, "the shim's stages are not the provider's");
+        let error = injection.set_mode(StageSet::NONE.with(Stage::Cipher)).unwrap_err().to_string();
+        assert!(error.contains("`cipher`") && error.contains("key_agreement,kdf"), "{error}");
+        assert_eq!(mode(), 0b10_0000);
+        injection.set_mode(StageSet::NONE).unwrap();
+        assert_eq!(mode(), 0);
+    }
+
+    #[test]
     fn counters_are_summed_over_slots_and_subtracted() {
         let dir = tempfile::tempdir().unwrap();
         let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();
         let before = injection.counters().unwrap();
+        let all_claimed = (layout::SLOTS as u32 + 1).to_ne_bytes();
+        injection.record.write(layout::SLOTS_CLAIMED_AT, &all_claimed).unwrap();
         for slot in [0, layout::SLOTS - 1] {
             let at = layout::SLOTS_AT + slot * layout::SLOT_COUNTERS * 8;
             injection.record.write(at, &3u64.to_ne_bytes()).unwrap();

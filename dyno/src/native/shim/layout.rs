@@ -7,8 +7,8 @@ pub use crate::native::area::layout::*;
 /// First bytes of an area.
 pub const MAGIC: [u8; 8] = *b"TLSSHIM\0";
 /// Raised with every change of the layout.
-pub const ABI_VERSION: u32 = 2;
-/// Offset of the stages that are off, `u32`: bits in the order of [`STAGES`].
+pub const ABI_VERSION: u32 = 3;
+/// Offset of the stages that a mode may switch off, `u32`: bits in the order of [`STAGES`].
 pub const STAGES_OFF_AT: usize = 112;
 /// Offset of the flags, `u32`: bits in the order of [`FLAGS`].
 pub const FLAGS_AT: usize = 116;

@@ -42,6 +42,7 @@ fn layout_is_mirrored() {
         ("run_id_at", layout::RUN_ID_AT),
         ("heartbeat_ns_at", layout::HEARTBEAT_NS_AT),
         ("owner_user_at", layout::OWNER_USER_AT),
+        ("mode_at", layout::MODE_AT),
         ("run_id_size", layout::RUN_ID_SIZE),
         ("slots_claimed_at", layout::SLOTS_CLAIMED_AT),
         ("engine_busy_until_ns_at", layout::ENGINE_BUSY_UNTIL_NS_AT),

@@ -80,8 +80,8 @@ fn vectors_are_those_of_the_provider() {
 
 fn generate(program: &Path, file: &VectorFile) -> String {
     let mut text = format!(
-        "# {}\n#\n# Written by native/tests/vectors.c through OpenSSL and the provider; do not edit. Blocks end with an \
-         empty\n\
+        "# {}\n#\n# Written by native/tests/vectors.c through OpenSSL and the provider; do not edit. Blocks end with \
+         an empty\n\
          # line. `off` names the stages that are off. Bytes are hexadecimal.\n\n",
         file.about
     );

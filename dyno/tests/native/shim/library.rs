@@ -69,6 +69,7 @@ fn layout_is_mirrored() {
         ("run_id_at", layout::RUN_ID_AT),
         ("heartbeat_ns_at", layout::HEARTBEAT_NS_AT),
         ("owner_user_at", layout::OWNER_USER_AT),
+        ("mode_at", layout::MODE_AT),
         ("run_id_size", layout::RUN_ID_SIZE),
         ("stages_off_at", layout::STAGES_OFF_AT),
         ("flags_at", layout::FLAGS_AT),
