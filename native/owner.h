@@ -140,11 +140,16 @@ static inline void *area_from_descriptor(const char *text, size_t size)
 
 /*
  * The stages that are off now: what the owner has written last, but never more than `may_be_off`, which was fixed when
- * the library was loaded. Their bits fit into one byte, so that a word that is being written is never a mixture of two.
+ * the library was loaded. Other bits are ignored, and counted in `ignored`. All stages fit into one byte, so that a
+ * word that is being written is never a mixture of two.
  */
-static inline uint32_t mode_of(const struct tlsdyno_head *head, uint32_t may_be_off)
+static inline uint32_t mode_of(const struct tlsdyno_head *head, uint32_t may_be_off, _Atomic uint32_t *ignored)
 {
-    return atomic_load_explicit(&head->mode, memory_order_relaxed) & may_be_off;
+    uint32_t mode = atomic_load_explicit(&head->mode, memory_order_relaxed);
+
+    if ((mode & ~may_be_off) != 0)
+        atomic_fetch_add_explicit(ignored, 1, memory_order_relaxed);
+    return mode & may_be_off;
 }
 
 /* Why this area does not acknowledge the run in this process; NULL if it does. */

@@ -131,7 +131,8 @@ struct tlsdyno_shim_area {
     _Atomic uint64_t stamps_written;
     struct tlsdyno_script full;
     struct tlsdyno_script resumed;
-    unsigned char reserved[1024 - 216];
+    _Atomic uint32_t modes_ignored; /* connections that began in a mode with other bits than `stages_off` */
+    unsigned char reserved[1024 - 220];
     struct tlsdyno_universal_session session;
     unsigned char reserved_too[4096 - 1024 - 2096];
     struct tlsdyno_shim_slot slots[TLSDYNO_SHIM_SLOTS];
@@ -151,6 +152,7 @@ static_assert(offsetof(struct tlsdyno_shim_area, slots_claimed) == 124, "layout"
 static_assert(offsetof(struct tlsdyno_shim_area, stamps_written) == 128, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, full) == 136, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, resumed) == 176, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, modes_ignored) == 216, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, session) == 1024, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, slots) == 4096, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, stamps) == 4096 + 256 * 256, "layout");

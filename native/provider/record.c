@@ -64,7 +64,7 @@ bool acknowledged(void)
 
 uint32_t mode_now(void)
 {
-    return mode_of(&area->head, settings()->may_be_off);
+    return mode_of(&area->head, settings()->may_be_off, &area->modes_ignored);
 }
 
 static struct tlsdyno_slot *slot(void)

@@ -48,7 +48,7 @@ static uint32_t with_what_they_imply(uint32_t stages)
  */
 uint32_t mode_now(void)
 {
-    uint32_t mode = with_what_they_imply(mode_of(&area->head, may_be_off));
+    uint32_t mode = with_what_they_imply(mode_of(&area->head, may_be_off, &area->modes_ignored));
 
     if (is_off(mode, SHIM_STAGE_SETUP))
         mode = 1u << SHIM_STAGE_SETUP;

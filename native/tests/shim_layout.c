@@ -29,6 +29,7 @@ int main(void)
     printf("ready_after_at %zu\n", offsetof(struct tlsdyno_script, ready_after));
     printf("flights_at %zu\n", offsetof(struct tlsdyno_script, flights));
     printf("flights %u\n", TLSDYNO_SHIM_FLIGHTS);
+    printf("modes_ignored_at %zu\n", offsetof(struct tlsdyno_shim_area, modes_ignored));
     printf("session_state_at %zu\n", offsetof(struct tlsdyno_shim_area, session.state));
     printf("session_size %u\n", TLSDYNO_SHIM_SESSION_SIZE);
     printf("session_ready %d\n", SHIM_SESSION_READY);

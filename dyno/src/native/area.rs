@@ -124,6 +124,13 @@ impl Area {
         self.file.read_exact_at(into, at as u64).context("memory shared with the server")
     }
 
+    /// The number at the byte `at`.
+    pub(super) fn read_u32(&self, at: usize) -> Result<u32> {
+        let mut bytes = [0; 4];
+        self.read(at, &mut bytes)?;
+        Ok(u32::from_ne_bytes(bytes))
+    }
+
     /// Writes from the byte `at` on.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) -> Result<()> {
         self.file.write_all_at(bytes, at as u64).context("memory shared with the server")

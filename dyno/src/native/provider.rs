@@ -33,6 +33,8 @@ pub mod layout {
     pub const ABI_VERSION: u32 = 4;
     /// Offset of the number of slots claimed so far, `u32`.
     pub const SLOTS_CLAIMED_AT: usize = 112;
+    /// Offset of the number of times that a mode was read with bits that were ignored, `u32`.
+    pub const MODES_IGNORED_AT: usize = 116;
     /// Offset of the times until when the engines of the emulated accelerator are taken, `u64` each.
     pub const ENGINE_BUSY_UNTIL_NS_AT: usize = 128;
     /// Most engines of an emulated accelerator.
@@ -178,17 +180,24 @@ impl Injection {
         self.record.set_mode(Stage::PROVIDER, self.stages, off.provider())
     }
 
+    /// How often the servers read a mode with stages that they may not switch, and ignored those: 0, unless something
+    /// else than [`Injection::set_mode`] writes it.
+    ///
+    /// # Errors
+    /// The area cannot be read.
+    pub fn modes_ignored(&self) -> Result<u32> {
+        self.record.read_u32(layout::MODES_IGNORED_AT)
+    }
+
     /// The calls of replaced functions so far, over all processes and threads of the servers.
     ///
-    /// A stage counts only what it did as a no-op. So between two modes, read at the flip, the difference is that of the
-    /// mode; a stage that was on and still counted had a context of an earlier mode, which came late.
+    /// A stage counts only what it did as a no-op. So between two flips the difference is the mode's; a stage that was on
+    /// and still counted had late work of an earlier mode.
     ///
     /// # Errors
     /// The record file cannot be read.
     pub fn counters(&self) -> Result<Counters> {
-        let mut claimed = [0; 4];
-        self.record.read(layout::SLOTS_CLAIMED_AT, &mut claimed)?;
-        let used = layout::SLOTS.min(u32::from_ne_bytes(claimed) as usize);
+        let used = layout::SLOTS.min(self.record.read_u32(layout::SLOTS_CLAIMED_AT)? as usize);
         let mut slots = vec![0; used * layout::SLOT_COUNTERS * 8];
         self.record.read(layout::SLOTS_AT, &mut slots)?;
         let mut counters = Counters::default();
@@ -362,11 +371,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let stages = StageSet::NONE.with(Stage::KeyAgreement).with(Stage::Kdf);
         let injection = Injection::prepare(dir.path(), stages).unwrap();
-        let mode = || {
-            let mut bytes = [0; 4];
-            injection.record.read(layout::MODE_AT, &mut bytes).unwrap();
-            u32::from_ne_bytes(bytes)
-        };
+        let mode = || injection.record.read_u32(layout::MODE_AT).unwrap();
         assert_eq!(mode(), 0b10_0010, "all of them to begin with");
         injection.set_mode(StageSet::NONE.with(Stage::Kdf).with(Stage::Setup)).unwrap();
         assert_eq!(mode(), 0b10_0000, "the shim's stages are not the provider's");

@@ -160,8 +160,8 @@ impl ShimInjection {
     }
 
     /// Switches the shim's stages in `off` off, and the others on, for connections that the server begins from now on;
-    /// stages of the provider are ignored. A connection keeps the mode in which it began. `session_cache` is no mode: it
-    /// rewrites the server's own cache for good, and stays off where [`ShimInjection::stages`] has it.
+    /// stages of the provider are ignored. A connection keeps the mode in which it began. `session_cache` is no mode:
+    /// it rewrites the server's own cache for good, and stays off where [`ShimInjection::stages`] has it.
     ///
     /// # Errors
     /// A stage that is not one of [`ShimInjection::stages`], or a set without `session_cache` where they have it.
@@ -200,9 +200,16 @@ impl ShimInjection {
     /// # Errors
     /// The area cannot be read.
     pub fn universal_ready(&self) -> Result<bool> {
-        let mut state = [0; 4];
-        self.area.read(layout::SESSION_STATE_AT, &mut state)?;
-        Ok(u32::from_ne_bytes(state) == layout::SESSION_READY)
+        Ok(self.area.read_u32(layout::SESSION_STATE_AT)? == layout::SESSION_READY)
+    }
+
+    /// How many connections began in a mode with stages that the server may not switch, which were ignored: 0, unless
+    /// something else than [`ShimInjection::set_mode`] writes it.
+    ///
+    /// # Errors
+    /// The area cannot be read.
+    pub fn modes_ignored(&self) -> Result<u32> {
+        self.area.read_u32(layout::MODES_IGNORED_AT)
     }
 
     /// What the server's connections were so far, over all its processes and threads.

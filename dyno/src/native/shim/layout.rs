@@ -24,6 +24,8 @@ pub const STAMPS_WRITTEN_AT: usize = 128;
 pub const FULL_SCRIPT_AT: usize = 136;
 /// Offset of the script of resumed handshakes.
 pub const RESUMED_SCRIPT_AT: usize = 176;
+/// Offset of the number of connections that began in a mode with bits that were ignored, `u32`.
+pub const MODES_IGNORED_AT: usize = 216;
 /// Most flights of a script.
 pub const FLIGHTS: usize = 8;
 /// Offset of the universal session's state, `u32`.

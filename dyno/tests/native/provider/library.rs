@@ -45,6 +45,7 @@ fn layout_is_mirrored() {
         ("mode_at", layout::MODE_AT),
         ("run_id_size", layout::RUN_ID_SIZE),
         ("slots_claimed_at", layout::SLOTS_CLAIMED_AT),
+        ("modes_ignored_at", layout::MODES_IGNORED_AT),
         ("engine_busy_until_ns_at", layout::ENGINE_BUSY_UNTIL_NS_AT),
         ("engines_max", layout::ENGINES_MAX),
         ("slots_at", layout::SLOTS_AT),

@@ -82,6 +82,7 @@ fn layout_is_mirrored() {
         ("ready_after_at", 4),
         ("flights_at", 8),
         ("flights", layout::FLIGHTS),
+        ("modes_ignored_at", layout::MODES_IGNORED_AT),
         ("session_state_at", layout::SESSION_STATE_AT),
         ("session_size", layout::SESSION_SIZE),
         ("session_ready", layout::SESSION_READY as usize),

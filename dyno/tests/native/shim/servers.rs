@@ -293,7 +293,7 @@ fn perfect_cache_of_tls13() {
     check_perfect_cache(Version::Tls13, true);
 }
 
-/// Skeletons, real handshakes and skeletons again, at the same processes: each mode takes its own clients and no others.
+/// Skeletons, real handshakes and skeletons again in the same processes: each mode takes its own clients and no others.
 #[test]
 fn servers_take_every_mode_without_a_restart() {
     let full = Script { flights: vec![243, 1363, 80, 510], ready_after: 3 };
