@@ -191,8 +191,8 @@ impl Injection {
 
     /// The calls of replaced functions so far, over all processes and threads of the servers.
     ///
-    /// A stage counts only what it did as a no-op. So between two flips the difference is the mode's; a stage that was on
-    /// and still counted had late work of an earlier mode.
+    /// A stage counts only what it did as a no-op. So the difference between two flips is the mode's; a stage that was
+    /// on and still counted had late work of an earlier mode.
     ///
     /// # Errors
     /// The record file cannot be read.
