@@ -352,18 +352,15 @@ static int set_tag(struct aead *aead, const OSSL_PARAM *param)
 
 /* ---- dispatch functions ---- */
 
-static int set_ctx_params(void *context, const OSSL_PARAM params[])
+static int set_own_params(struct aead *aead, const OSSL_PARAM params[])
 {
     static const char *const ours[] = {OSSL_CIPHER_PARAM_AEAD_TAG, OSSL_CIPHER_PARAM_AEAD_TLS1_AAD,
                                        OSSL_CIPHER_PARAM_AEAD_TLS1_IV_FIXED, NULL};
     const OSSL_PARAM *tag = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_AEAD_TAG);
     const OSSL_PARAM *additional = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_AEAD_TLS1_AAD);
     const OSSL_PARAM *fixed = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_AEAD_TLS1_IV_FIXED);
-    struct aead *aead = context;
     OSSL_PARAM others[PARAMS_MAX];
 
-    if (is_real(aead))
-        return aead->functions->set_ctx_params(aead->real, params);
     if (tag != NULL && !set_tag(aead, tag))
         return 0;
     if (additional != NULL && !set_additional_data(aead, additional))
@@ -375,16 +372,20 @@ static int set_ctx_params(void *context, const OSSL_PARAM params[])
     return others[0].key == NULL || aead->functions->set_ctx_params(aead->real, others);
 }
 
-static int get_ctx_params(void *context, OSSL_PARAM params[])
+static int set_ctx_params(void *context, const OSSL_PARAM params[])
+{
+    struct aead *aead = context;
+
+    return is_real(aead) ? aead->functions->set_ctx_params(aead->real, params) : set_own_params(aead, params);
+}
+
+static int get_own_params(struct aead *aead, OSSL_PARAM params[])
 {
     static const char *const ours[] = {OSSL_CIPHER_PARAM_AEAD_TAG, OSSL_CIPHER_PARAM_AEAD_TLS1_AAD_PAD, NULL};
     OSSL_PARAM *tag = OSSL_PARAM_locate(params, OSSL_CIPHER_PARAM_AEAD_TAG);
     OSSL_PARAM *expansion = OSSL_PARAM_locate(params, OSSL_CIPHER_PARAM_AEAD_TLS1_AAD_PAD);
-    struct aead *aead = context;
     OSSL_PARAM others[PARAMS_MAX];
 
-    if (is_real(aead))
-        return aead->functions->get_ctx_params(aead->real, params);
     if (tag != NULL && (tag->data_size > TAG_SIZE || !OSSL_PARAM_set_octet_string(tag, aead->tag, tag->data_size)))
         return 0;
     if (expansion != NULL && !OSSL_PARAM_set_size_t(expansion, TAG_SIZE))
@@ -392,6 +393,13 @@ static int get_ctx_params(void *context, OSSL_PARAM params[])
     if (!params_without(others, params, ours))
         return 0;
     return others[0].key == NULL || aead->functions->get_ctx_params(aead->real, others);
+}
+
+static int get_ctx_params(void *context, OSSL_PARAM params[])
+{
+    struct aead *aead = context;
+
+    return is_real(aead) ? aead->functions->get_ctx_params(aead->real, params) : get_own_params(aead, params);
 }
 
 static int init(struct aead *aead, const unsigned char *key, size_t key_length, const unsigned char *nonce,
@@ -418,7 +426,7 @@ static int init(struct aead *aead, const unsigned char *key, size_t key_length, 
         if (!start_message(aead, nonce))
             return 0;
     }
-    return set_ctx_params(aead, params);
+    return set_own_params(aead, params);
 }
 
 static int encrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *nonce,

@@ -88,10 +88,10 @@ static void *dupctx(void *context)
 static int set_ctx_params(void *context, const OSSL_PARAM params[])
 {
     struct cbc *cbc = context;
-    const OSSL_PARAM *version = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_TLS_VERSION);
-    const OSSL_PARAM *mac_size = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_TLS_MAC_SIZE);
+    const OSSL_PARAM *version = cbc->off ? OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_TLS_VERSION) : NULL;
+    const OSSL_PARAM *mac_size = cbc->off ? OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_TLS_MAC_SIZE) : NULL;
 
-    if (cbc->off && version != NULL && !OSSL_PARAM_get_uint(version, &cbc->tls_version))
+    if (version != NULL && !OSSL_PARAM_get_uint(version, &cbc->tls_version))
         return 0;
     if (mac_size != NULL && !OSSL_PARAM_get_size_t(mac_size, &cbc->mac_size))
         return 0;
@@ -189,7 +189,7 @@ static int get_ctx_params(void *context, OSSL_PARAM params[])
 {
     static const char *const ours[] = {OSSL_CIPHER_PARAM_TLS_MAC, NULL};
     struct cbc *cbc = context;
-    OSSL_PARAM *mac = OSSL_PARAM_locate(params, OSSL_CIPHER_PARAM_TLS_MAC);
+    OSSL_PARAM *mac = cbc->off ? OSSL_PARAM_locate(params, OSSL_CIPHER_PARAM_TLS_MAC) : NULL;
     OSSL_PARAM others[PARAMS_MAX];
 
     if (mac == NULL || cbc->tls_version == 0)

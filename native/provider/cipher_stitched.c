@@ -125,12 +125,13 @@ static int set_additional_data(struct stitched *stitched, const OSSL_PARAM *para
 /* `mackey` and the multiblock parameters are taken and ignored. */
 static int set_ctx_params(void *context, const OSSL_PARAM params[])
 {
-    const OSSL_PARAM *additional = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_AEAD_TLS1_AAD);
-    const OSSL_PARAM *version = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_TLS_VERSION);
     struct stitched *stitched = context;
+    const OSSL_PARAM *additional, *version;
 
     if (!stitched->off)
         return stitched->real->set_ctx_params(stitched->context, params);
+    additional = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_AEAD_TLS1_AAD);
+    version = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_TLS_VERSION);
     if (version != NULL && !OSSL_PARAM_get_uint(version, &stitched->tls_version))
         return 0;
     return additional == NULL || set_additional_data(stitched, additional);
@@ -247,11 +248,12 @@ static int get_ctx_params(void *context, OSSL_PARAM params[])
 {
     static const char *const ours[] = {OSSL_CIPHER_PARAM_AEAD_TLS1_AAD_PAD, NULL};
     struct stitched *stitched = context;
-    OSSL_PARAM *expansion = OSSL_PARAM_locate(params, OSSL_CIPHER_PARAM_AEAD_TLS1_AAD_PAD);
     OSSL_PARAM others[PARAMS_MAX];
+    OSSL_PARAM *expansion;
 
     if (!stitched->off)
         return stitched->real->get_ctx_params(stitched->context, params);
+    expansion = OSSL_PARAM_locate(params, OSSL_CIPHER_PARAM_AEAD_TLS1_AAD_PAD);
     if (expansion != NULL && !OSSL_PARAM_set_size_t(expansion, stitched->expansion))
         return 0;
     return params_without(others, params, ours) && stitched->real->get_ctx_params(stitched->context, others);

@@ -89,10 +89,11 @@ static int derive(void *context, unsigned char *key, size_t length, const OSSL_P
 static int get_ctx_params(void *context, OSSL_PARAM params[])
 {
     struct kdf *kdf = context;
-    OSSL_PARAM *size = OSSL_PARAM_locate(params, OSSL_KDF_PARAM_SIZE);
+    OSSL_PARAM *size;
 
     if (kdf->real != NULL)
         return kdf->functions->get_ctx_params(kdf->real, params);
+    size = OSSL_PARAM_locate(params, OSSL_KDF_PARAM_SIZE);
     return size == NULL || OSSL_PARAM_set_size_t(size, SIZE_MAX);
 }
 

@@ -46,9 +46,9 @@ struct generation {
     const struct key_functions *real;
     void *provider;
     int selection;
-    bool off; /* the stage, when this context was made */
     struct group *group;
-    void *real_generation; /* made as soon as something is asked for that the kept keys do not cover */
+    /* Made at once if the stage is on, else as soon as something is asked for that the kept keys do not cover. */
+    void *real_generation;
 };
 
 static struct group *find_group(const struct key_functions *real, const char *name)
@@ -175,6 +175,7 @@ static void gen_cleanup(void *context)
 static void *gen_init(const struct key_functions *real, void *provider, int selection, const OSSL_PARAM params[])
 {
     struct generation *generation = calloc(1, sizeof(*generation));
+    bool off = is_off(mode_now(), STAGE_KEY_AGREEMENT);
 
     if (generation == NULL) {
         raise_error(REASON_NO_MEMORY, "key generation");
@@ -183,13 +184,13 @@ static void *gen_init(const struct key_functions *real, void *provider, int sele
     generation->real = real;
     generation->provider = provider;
     generation->selection = selection;
-    generation->off = is_off(mode_now(), STAGE_KEY_AGREEMENT);
     generation->group = real->only_group;
-    if (params != NULL && !gen_set_params(generation, params)) {
-        gen_cleanup(generation);
-        return NULL;
-    }
-    return generation;
+    if (!off)
+        generation->real_generation = real->gen_init(provider, selection, params);
+    if (off ? params == NULL || gen_set_params(generation, params) : generation->real_generation != NULL)
+        return generation;
+    gen_cleanup(generation);
+    return NULL;
 }
 
 static void *gen(void *context, OSSL_CALLBACK *progress, void *argument)
@@ -197,7 +198,7 @@ static void *gen(void *context, OSSL_CALLBACK *progress, void *argument)
     struct generation *generation = context;
     bool private_key = (generation->selection & OSSL_KEYMGMT_SELECT_PRIVATE_KEY) != 0;
 
-    if (!generation->off || generation->real_generation != NULL || generation->group == NULL || !private_key) {
+    if (generation->real_generation != NULL || generation->group == NULL || !private_key) {
         if (real_generation(generation) == NULL)
             return NULL;
         return generation->real->gen(generation->real_generation, progress, argument);

@@ -25,7 +25,7 @@ struct hmac {
     const struct hmac_functions *functions;
     void *provider;
     bool off;    /* the stage, when this context was made */
-    size_t size; /* of the no-op's answer; 0: the real context does the work */
+    size_t size; /* of the no-op's answer; 0, and always with the stage on: the real context does the work */
     void *real;
 };
 
@@ -75,11 +75,6 @@ static void *real_context(struct hmac *hmac)
     if (hmac->real == NULL)
         hmac->real = hmac->functions->new_real(hmac->provider);
     return hmac->real;
-}
-
-static void choose_digest(struct hmac *hmac, const char *name)
-{
-    hmac->size = hmac->off ? digest_size(name) : 0;
 }
 
 static int update(void *context, const unsigned char *data, size_t length)
@@ -143,8 +138,8 @@ static int record_init(void *context, const char *digest_name, void *key, const 
 {
     struct hmac *hmac = context;
 
-    if (digest_name != NULL)
-        choose_digest(hmac, digest_name);
+    if (hmac->off && digest_name != NULL)
+        hmac->size = digest_size(digest_name);
     if (hmac->size > 0)
         return acknowledged();
     return real_context(hmac) != NULL && real_record.digest_sign_init(hmac->real, digest_name, key, params);
@@ -221,10 +216,10 @@ static void *handshake_newctx(void *provider)
 static int handshake_set_ctx_params(void *context, const OSSL_PARAM params[])
 {
     struct hmac *hmac = context;
-    const OSSL_PARAM *digest = OSSL_PARAM_locate_const(params, OSSL_MAC_PARAM_DIGEST);
+    const OSSL_PARAM *digest = hmac->off ? OSSL_PARAM_locate_const(params, OSSL_MAC_PARAM_DIGEST) : NULL;
 
     if (digest != NULL && digest->data_type == OSSL_PARAM_UTF8_STRING)
-        choose_digest(hmac, digest->data);
+        hmac->size = digest_size(digest->data);
     if (hmac->size > 0 || params == NULL || params[0].key == NULL)
         return 1;
     return real_context(hmac) != NULL && real_handshake.set_ctx_params(hmac->real, params);
@@ -244,11 +239,12 @@ static int handshake_init(void *context, const unsigned char *key, size_t length
 static int handshake_get_ctx_params(void *context, OSSL_PARAM params[])
 {
     struct hmac *hmac = context;
-    OSSL_PARAM *size = OSSL_PARAM_locate(params, OSSL_MAC_PARAM_SIZE);
-    OSSL_PARAM *block = OSSL_PARAM_locate(params, OSSL_MAC_PARAM_BLOCK_SIZE);
+    OSSL_PARAM *size, *block;
 
     if (hmac->size == 0)
         return real_context(hmac) != NULL && real_handshake.get_ctx_params(hmac->real, params);
+    size = OSSL_PARAM_locate(params, OSSL_MAC_PARAM_SIZE);
+    block = OSSL_PARAM_locate(params, OSSL_MAC_PARAM_BLOCK_SIZE);
     if (size != NULL && !OSSL_PARAM_set_size_t(size, hmac->size))
         return 0;
     return block == NULL || OSSL_PARAM_set_size_t(block, hmac->size > 32 ? 128 : 64); /* FIPS 180-4 */
