@@ -2,8 +2,8 @@
  * The head of an area that tlsdyno shares with the processes of a server (record.h, shim_record.h), and the rules by
  * which provider and shim accept one: it is the run's acknowledgement.
  *
- * An area is a memory file, sealed at its size and handed to the server as an open descriptor. So no other user can open
- * it, nobody can truncate it under the server, and a copy of it (a file) is refused. It works while its owner, the
+ * An area is a memory file, sealed at its size and handed to the server as an open descriptor. So no other user can
+ * open it, nobody can truncate it under the server, and a copy of it (a file) is refused. It works while its owner, the
  * tlsdyno process that made it, writes a heartbeat into it.
  *
  * In a header, because each library is linked from its own folder. dyno/src/native/area.rs is the other side.
@@ -37,7 +37,7 @@ struct tlsdyno_head {
     char run_id[TLSDYNO_RUN_ID_SIZE]; /* NUL-padded; at least one NUL */
     _Atomic uint64_t heartbeat_ns; /* nanoseconds of CLOCK_MONOTONIC_COARSE: when the owner last lived */
     uint32_t owner_user; /* its effective user id */
-    uint32_t reserved;
+    _Atomic uint32_t mode; /* bit set of the stages that are off now; only those that the area's library may switch */
 };
 
 static_assert(offsetof(struct tlsdyno_head, abi_version) == 8, "layout");
@@ -47,7 +47,9 @@ static_assert(offsetof(struct tlsdyno_head, owner_start_ticks) == 24, "layout");
 static_assert(offsetof(struct tlsdyno_head, run_id) == 32, "layout");
 static_assert(offsetof(struct tlsdyno_head, heartbeat_ns) == 96, "layout");
 static_assert(offsetof(struct tlsdyno_head, owner_user) == 104, "layout");
+static_assert(offsetof(struct tlsdyno_head, mode) == 108, "layout");
 static_assert(sizeof(struct tlsdyno_head) == 112, "layout");
+static_assert(ATOMIC_INT_LOCK_FREE == 2, "the mode is shared between processes, so it must be lock-free");
 
 /* Reads /proc/PID/stat into `text`, which is then terminated. */
 static inline bool read_process_status(char *text, size_t size, uint64_t pid)
@@ -66,7 +68,9 @@ static inline bool read_process_status(char *text, size_t size, uint64_t pid)
     return length > 0;
 }
 
-/* Whether the process lives and is the one that started at `start_ticks`: a pid alone may have been given to another. */
+/*
+ * Whether the process lives and is the one that started at `start_ticks`: a pid alone may have been given to another.
+ */
 static inline bool process_lives(uint64_t pid, uint64_t start_ticks)
 {
     enum { STATE_TO_START_FIELDS = 19 }; /* proc(5): state is field 3, start time field 22 */
@@ -91,9 +95,9 @@ static inline bool process_lives(uint64_t pid, uint64_t start_ticks)
 /*
  * Whether the owner has lived within the last second. Asked once for an operation of a handshake, never for a record.
  *
- * The coarse clock is a few instructions in the vDSO; owner and server read the same one, so a heartbeat never lies in the
- * future. The owner writes through the kernel, which does not promise that eight bytes appear at once: an old heartbeat is
- * read again before it counts.
+ * The coarse clock is a few instructions in the vDSO; owner and server read the same one, so a heartbeat never lies in
+ * the future. The owner writes through the kernel, which does not promise that eight bytes appear at once: an old
+ * heartbeat is read again before it counts.
  */
 static inline bool owner_lives(const struct tlsdyno_head *head)
 {
@@ -113,8 +117,8 @@ static inline bool owner_lives(const struct tlsdyno_head *head)
 }
 
 /*
- * The area of `size` bytes behind the descriptor that `text` numbers, mapped; NULL if there is none. The descriptor stays
- * open: a server that executes itself anew (haproxy's master) needs it again.
+ * The area of `size` bytes behind the descriptor that `text` numbers, mapped; NULL if there is none. The descriptor
+ * stays open: a server that executes itself anew (haproxy's master) needs it again.
  */
 static inline void *area_from_descriptor(const char *text, size_t size)
 {
@@ -132,6 +136,20 @@ static inline void *area_from_descriptor(const char *text, size_t size)
         return NULL;
     mapping = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, (int)descriptor, 0);
     return mapping == MAP_FAILED ? NULL : mapping;
+}
+
+/*
+ * The stages that are off now: what the owner has written last, but never more than `may_be_off`, which was fixed when
+ * the library was loaded. Other bits are ignored, and counted in `ignored`. All stages fit into one byte, so that a
+ * word that is being written is never a mixture of two.
+ */
+static inline uint32_t mode_of(const struct tlsdyno_head *head, uint32_t may_be_off, _Atomic uint32_t *ignored)
+{
+    uint32_t mode = atomic_load_explicit(&head->mode, memory_order_relaxed);
+
+    if ((mode & ~may_be_off) != 0)
+        atomic_fetch_add_explicit(ignored, 1, memory_order_relaxed);
+    return mode & may_be_off;
 }
 
 /* Why this area does not acknowledge the run in this process; NULL if it does. */

@@ -1,11 +1,11 @@
 /*
- * The record area: one sealed memory file, made by tlsdyno for one configuration of one run and mapped (MAP_SHARED) by the
- * provider in every process of the server. It is the provider's acknowledgement (owner.h) and the place of its call
- * counters.
+ * The record area: one sealed memory file, made by tlsdyno for one configuration of one run and mapped (MAP_SHARED) by
+ * the provider in every process of the server. It is the provider's acknowledgement (owner.h), and the place of the
+ * mode (which of its stages are off now) and of its call counters.
  *
- * dyno/src/native/provider.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names. Whoever
- * changes the layout raises TLSDYNO_ABI_VERSION. Nobody resets the area: init may run twice (haproxy re-executes its
- * master) and teardown runs first in a process that is not serving.
+ * dyno/src/native/provider.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names.
+ * Whoever changes the layout raises TLSDYNO_ABI_VERSION. Nobody resets the area: init may run twice (haproxy
+ * re-executes its master) and teardown runs first in a process that is not serving.
  */
 #ifndef TLSDYNO_RECORD_H
 #define TLSDYNO_RECORD_H
@@ -13,7 +13,7 @@
 #include "owner.h"
 
 #define TLSDYNO_MAGIC "TLSDYNO" /* with its NUL: 8 bytes */
-#define TLSDYNO_ABI_VERSION 3u
+#define TLSDYNO_ABI_VERSION 4u
 #define TLSDYNO_SLOTS 512u
 #define TLSDYNO_SLOT_COUNTERS 32u
 #define TLSDYNO_ENGINES_MAX 64u
@@ -23,37 +23,37 @@
  * AEAD record) counts once for each stage that is off.
  *     X(name in C, stage, name in reports)
  */
-#define TLSDYNO_COUNTERS(X)                                                                                                    \
-    X(SIGN, AUTHENTICATION, "sign")                                                                                           \
-    X(VERIFY, AUTHENTICATION, "verify")                                                                                       \
-    X(RSA_ENCRYPT, AUTHENTICATION, "rsa_encrypt")                                                                             \
-    X(RSA_DECRYPT, AUTHENTICATION, "rsa_decrypt")                                                                             \
-    X(KEY_GENERATE, KEY_AGREEMENT, "key_generate")                                                                            \
-    X(KEY_DERIVE, KEY_AGREEMENT, "key_derive")                                                                                \
-    X(KEY_DECODE, KEY_AGREEMENT, "key_decode")                                                                                \
-    X(KEY_VALIDATE, KEY_AGREEMENT, "key_validate")                                                                            \
-    X(AEAD_ENCRYPT, CIPHER, "aead_encrypt")                                                                                   \
-    X(AEAD_DECRYPT, CIPHER, "aead_decrypt")                                                                                   \
-    X(CBC_ENCRYPT, CIPHER, "cbc_encrypt")                                                                                     \
-    X(CBC_DECRYPT, CIPHER, "cbc_decrypt")                                                                                     \
-    X(TAG_WRITE, MAC, "tag_write")                                                                                            \
-    X(TAG_CHECK, MAC, "tag_check")                                                                                            \
-    X(RECORD_HMAC, MAC, "record_hmac")                                                                                        \
-    X(DIGEST, DIGEST, "digest")                                                                                               \
-    X(KDF, KDF, "kdf")                                                                                                        \
-    X(HANDSHAKE_HMAC, KDF, "handshake_hmac")                                                                                  \
+#define TLSDYNO_COUNTERS(X)                                                                                            \
+    X(SIGN, AUTHENTICATION, "sign")                                                                                    \
+    X(VERIFY, AUTHENTICATION, "verify")                                                                                \
+    X(RSA_ENCRYPT, AUTHENTICATION, "rsa_encrypt")                                                                      \
+    X(RSA_DECRYPT, AUTHENTICATION, "rsa_decrypt")                                                                      \
+    X(KEY_GENERATE, KEY_AGREEMENT, "key_generate")                                                                     \
+    X(KEY_DERIVE, KEY_AGREEMENT, "key_derive")                                                                         \
+    X(KEY_DECODE, KEY_AGREEMENT, "key_decode")                                                                         \
+    X(KEY_VALIDATE, KEY_AGREEMENT, "key_validate")                                                                     \
+    X(AEAD_ENCRYPT, CIPHER, "aead_encrypt")                                                                            \
+    X(AEAD_DECRYPT, CIPHER, "aead_decrypt")                                                                            \
+    X(CBC_ENCRYPT, CIPHER, "cbc_encrypt")                                                                              \
+    X(CBC_DECRYPT, CIPHER, "cbc_decrypt")                                                                              \
+    X(TAG_WRITE, MAC, "tag_write")                                                                                     \
+    X(TAG_CHECK, MAC, "tag_check")                                                                                     \
+    X(RECORD_HMAC, MAC, "record_hmac")                                                                                 \
+    X(DIGEST, DIGEST, "digest")                                                                                        \
+    X(KDF, KDF, "kdf")                                                                                                 \
+    X(HANDSHAKE_HMAC, KDF, "handshake_hmac")                                                                           \
     X(GENERATE, RANDOMNESS, "generate")
 
 /*
  * What emulated hardware did; these belong to no stage. Times in nanoseconds.
  *     X(name in C, name in reports)
  */
-#define TLSDYNO_HARDWARE_COUNTERS(X)                                                                                           \
-    X(ACCELERATED, "accelerated")             /* private-key operations of the accelerator */                                 \
-    X(ACCELERATED_ASYNC, "accelerated_async") /* those of them during which the server went on */                             \
-    X(ACCELERATOR_WAIT_NS, "accelerator_wait_ns") /* between asking and the end of the operation, as reserved */              \
-    X(BURNS, "burns")                         /* private-key operations that burnt CPU time in addition */                    \
-    X(BURNT_NS, "burnt_ns")                   /* CPU time that they burnt */
+#define TLSDYNO_HARDWARE_COUNTERS(X)                                                                                   \
+    X(ACCELERATED, "accelerated")                 /* private-key operations of the accelerator */                      \
+    X(ACCELERATED_ASYNC, "accelerated_async")     /* those of them during which the server went on */                  \
+    X(ACCELERATOR_WAIT_NS, "accelerator_wait_ns") /* between asking and the end of the operation, as reserved */       \
+    X(BURNS, "burns")                             /* private-key operations that burnt CPU time in addition */         \
+    X(BURNT_NS, "burnt_ns")                       /* CPU time that they burnt */
 
 enum tlsdyno_counter {
 #define TLSDYNO_COUNTER_ID(id, stage, name) TLSDYNO_COUNT_##id,
@@ -76,7 +76,8 @@ struct tlsdyno_slot {
 struct tlsdyno_record {
     struct tlsdyno_head head;
     _Atomic uint32_t slots_claimed; /* only ever grows; a thread takes this number modulo slot_count */
-    unsigned char reserved_1[128 - 116];
+    _Atomic uint32_t modes_ignored; /* readings of a mode with bits of other stages than may be off */
+    unsigned char reserved_1[128 - 120];
     /* Until when each engine of the emulated accelerator is taken: nanoseconds of CLOCK_MONOTONIC; 0: never used. */
     _Atomic uint64_t engine_busy_until_ns[TLSDYNO_ENGINES_MAX];
     unsigned char reserved_2[4096 - 128 - 8 * TLSDYNO_ENGINES_MAX];
@@ -86,6 +87,7 @@ struct tlsdyno_record {
 static_assert(TLSDYNO_COUNTER_TOTAL <= TLSDYNO_RANDOM_WORDS, "a slot is too small");
 static_assert(sizeof(struct tlsdyno_slot) == 256, "slots are multiples of a cache line");
 static_assert(offsetof(struct tlsdyno_record, slots_claimed) == 112, "layout");
+static_assert(offsetof(struct tlsdyno_record, modes_ignored) == 116, "layout");
 static_assert(offsetof(struct tlsdyno_record, engine_busy_until_ns) == 128, "layout");
 static_assert(offsetof(struct tlsdyno_record, slots) == 4096, "layout");
 static_assert(sizeof(struct tlsdyno_record) == 4096 + 512 * 256, "layout");

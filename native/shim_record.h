@@ -1,11 +1,11 @@
 /*
- * The shim's area: one sealed memory file, made by tlsdyno for one configuration of one run and mapped (MAP_SHARED) by the
- * shim in every process of the server. It is the shim's acknowledgement (owner.h), its settings, and the place of the
- * universal session, the counters and the time stamps.
+ * The shim's area: one sealed memory file, made by tlsdyno for one configuration of one run and mapped (MAP_SHARED) by
+ * the shim in every process of the server. It is the shim's acknowledgement (owner.h), its settings, and the place of
+ * the universal session, the counters and the time stamps.
  *
- * dyno/src/native/shim/layout.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names.
- * Whoever changes the layout raises TLSDYNO_SHIM_ABI_VERSION. Nobody resets the area: a server may load the shim again
- * (haproxy re-executes its master).
+ * dyno/src/native/shim/layout.rs mirrors this layout; a test compiles this header and compares sizes, offsets and
+ * names. Whoever changes the layout raises TLSDYNO_SHIM_ABI_VERSION. Nobody resets the area: a server may load the shim
+ * again (haproxy re-executes its master).
  */
 #ifndef TLSDYNO_SHIM_RECORD_H
 #define TLSDYNO_SHIM_RECORD_H
@@ -13,7 +13,7 @@
 #include "owner.h"
 
 #define TLSDYNO_SHIM_MAGIC "TLSSHIM" /* with its NUL: 8 bytes */
-#define TLSDYNO_SHIM_ABI_VERSION 2u
+#define TLSDYNO_SHIM_ABI_VERSION 3u
 #define TLSDYNO_SHIM_FLIGHTS 8u
 #define TLSDYNO_SHIM_SESSION_SIZE 2048u /* DER of a session without certificates has 130 to 300 bytes */
 #define TLSDYNO_SHIM_SESSION_NAME_SIZE 32u
@@ -22,38 +22,38 @@
 #define TLSDYNO_SHIM_STAMPS 4096u
 #define TLSDYNO_SHIM_STEPS 24u
 
-/* Stages, each a bit of `stages_off`: X(name in C, name in reports), docs/NOOP.md. */
-#define TLSDYNO_SHIM_STAGES(X)                                                                                                 \
-    X(SESSION_CACHE, "session_cache")                                                                                         \
-    X(MARSHALLING, "marshalling")                                                                                             \
-    X(HANDSHAKE, "handshake")                                                                                                 \
-    X(ROUND_TRIP, "round_trip")                                                                                               \
+/* Stages, each a bit of `stages_off` and of the mode: X(name in C, name in reports), docs/NOOP.md. */
+#define TLSDYNO_SHIM_STAGES(X)                                                                                         \
+    X(SESSION_CACHE, "session_cache")                                                                                  \
+    X(MARSHALLING, "marshalling")                                                                                      \
+    X(HANDSHAKE, "handshake")                                                                                          \
+    X(ROUND_TRIP, "round_trip")                                                                                        \
     X(SETUP, "setup")
 
 /* Bits of `flags`: X(name in C, name in reports). */
-#define TLSDYNO_SHIM_FLAGS(X)                                                                                                  \
-    X(ALLOW_OPEN, "allow_insecure_listen")                                                                                    \
-    X(TIME_STAMPS, "time_stamps")                                                                                             \
-    X(TICKETS, "tickets")                                                                                                     \
+#define TLSDYNO_SHIM_FLAGS(X)                                                                                          \
+    X(ALLOW_OPEN, "allow_insecure_listen")                                                                             \
+    X(TIME_STAMPS, "time_stamps")                                                                                      \
+    X(TICKETS, "tickets")                                                                                              \
     X(ENCRYPT_THEN_MAC, "encrypt_then_mac")
 
 /* How a connection began: X(name in C, name in reports). Each is also a counter, of the same number and name. */
-#define TLSDYNO_SHIM_KINDS(X)                                                                                                  \
-    X(FULL, "full_handshakes")                  /* real, a new session */                                                     \
-    X(RESUMED, "resumed_handshakes")            /* real, a session resumed */                                                 \
-    X(SKELETON_FULL, "skeleton_full")           /* first flight of kind 0 */                                                  \
-    X(SKELETON_RESUMED, "skeleton_resumed")     /* kind 1 */                                                                  \
-    X(SKELETON_FAST, "skeleton_fast")           /* kind 2 */                                                                  \
-    X(FAST_RESUME, "fast_resume")               /* kind 3 */                                                                  \
-    X(MINIMAL, "minimal")                       /* no handshake at all */
+#define TLSDYNO_SHIM_KINDS(X)                                                                                          \
+    X(FULL, "full_handshakes")              /* real, a new session */                                                  \
+    X(RESUMED, "resumed_handshakes")        /* real, a session resumed */                                              \
+    X(SKELETON_FULL, "skeleton_full")       /* first flight of kind 0 */                                               \
+    X(SKELETON_RESUMED, "skeleton_resumed") /* kind 1 */                                                               \
+    X(SKELETON_FAST, "skeleton_fast")       /* kind 2 */                                                               \
+    X(FAST_RESUME, "fast_resume")           /* kind 3 */                                                               \
+    X(MINIMAL, "minimal")                   /* no handshake at all */
 
 /* Events besides. */
-#define TLSDYNO_SHIM_EVENTS(X)                                                                                                 \
-    X(FAILED, "failed_handshakes")              /* real or skeleton, broken off with an error */                              \
-    X(PLAIN, "plain_connections")               /* data in plain after whatever set-up */                                     \
-    X(UNIVERSAL_HIT, "universal_hits")          /* the universal session was offered, and taken from the perfect cache */     \
-    X(UNIVERSAL_MISS, "universal_misses")       /* another session was offered */                                             \
-    X(REFUSED, "refused_connections")           /* local address not loopback, or tlsdyno has ended */
+#define TLSDYNO_SHIM_EVENTS(X)                                                                                         \
+    X(FAILED, "failed_handshakes")        /* real or skeleton, broken off with an error */                             \
+    X(PLAIN, "plain_connections")         /* data in plain after whatever set-up */                                    \
+    X(UNIVERSAL_HIT, "universal_hits")    /* the universal session was offered, and taken from the perfect cache */    \
+    X(UNIVERSAL_MISS, "universal_misses") /* another session was offered */                                            \
+    X(REFUSED, "refused_connections")     /* local address not loopback, or tlsdyno has ended */
 
 enum tlsdyno_shim_stage {
 #define TLSDYNO_SHIM_ID(id, name) SHIM_STAGE_##id,
@@ -88,7 +88,7 @@ enum tlsdyno_session_state { SHIM_SESSION_EMPTY, SHIM_SESSION_CLAIMED, SHIM_SESS
 struct tlsdyno_universal_session {
     _Atomic uint32_t state;
     uint32_t size;                                      /* bytes of `der` */
-    unsigned char name[TLSDYNO_SHIM_SESSION_NAME_SIZE]; /* what a fast resumption names it by: ID, or beginning of the ticket */
+    unsigned char name[TLSDYNO_SHIM_SESSION_NAME_SIZE]; /* of a fast resumption: ID, or beginning of the ticket */
     uint32_t name_size;
     uint32_t reserved;
     unsigned char der[TLSDYNO_SHIM_SESSION_SIZE]; /* i2d_SSL_SESSION; TLS 1.2 ticket: the state in the ticket */
@@ -123,7 +123,7 @@ struct tlsdyno_stamp {
 
 struct tlsdyno_shim_area {
     struct tlsdyno_head head;
-    uint32_t stages_off;
+    uint32_t stages_off; /* those that a mode may switch off */
     uint32_t flags;
     uint16_t suite;   /* IANA code of the experiment's suite; 0: none was named */
     uint16_t version; /* 0x0303 or 0x0304: of the experiment */
@@ -131,7 +131,8 @@ struct tlsdyno_shim_area {
     _Atomic uint64_t stamps_written;
     struct tlsdyno_script full;
     struct tlsdyno_script resumed;
-    unsigned char reserved[1024 - 216];
+    _Atomic uint32_t modes_ignored; /* connections that began in a mode with other bits than `stages_off` */
+    unsigned char reserved[1024 - 220];
     struct tlsdyno_universal_session session;
     unsigned char reserved_too[4096 - 1024 - 2096];
     struct tlsdyno_shim_slot slots[TLSDYNO_SHIM_SLOTS];
@@ -151,9 +152,11 @@ static_assert(offsetof(struct tlsdyno_shim_area, slots_claimed) == 124, "layout"
 static_assert(offsetof(struct tlsdyno_shim_area, stamps_written) == 128, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, full) == 136, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, resumed) == 176, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, modes_ignored) == 216, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, session) == 1024, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, slots) == 4096, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, stamps) == 4096 + 256 * 256, "layout");
-static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "shared between processes, so it must be lock-free");
+static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
+              "shared between processes, so it must be lock-free");
 
 #endif

@@ -1,7 +1,8 @@
 /*
  * Emulation of a cryptographic accelerator: N engines, shared by all processes of the server, each of which works for k
- * on one private-key operation. The CPU has nothing to do meanwhile. Where the operation runs in an OpenSSL job (haproxy
- * with ssl-mode-async), the server goes on and is called back through a timer descriptor; elsewhere the thread sleeps.
+ * on one private-key operation. The CPU has nothing to do meanwhile. Where the operation runs in an OpenSSL job
+ * (haproxy with ssl-mode-async), the server goes on and is called back through a timer descriptor; elsewhere the thread
+ * sleeps.
  */
 #include "provider.h"
 

@@ -1,36 +1,104 @@
 /*
  * Operation ASYM_CIPHER "RSA": the static-RSA key exchange, stage authentication. Instead of the encrypted pre-master
  * secret goes a block of the modulus size: 2-byte big-endian length, the pre-master secret in clear, zeros. Other uses
- * of RSA encryption stay real: a server decrypts with pad mode "TLS", a client encrypts 48 bytes with PKCS #1.
+ * of RSA encryption stay real: a server decrypts with pad mode "TLS", a client encrypts 48 bytes with PKCS #1. The
+ * context is ours round the wrapped provider's, and so keeps its mode.
  */
 #include "provider.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include <openssl/rsa.h>
 
 enum { PREMASTER_SIZE = 48, LENGTH_SIZE = 2 };
 
-static OSSL_FUNC_asym_cipher_encrypt_fn *real_encrypt;
-static OSSL_FUNC_asym_cipher_decrypt_fn *real_decrypt;
-static OSSL_FUNC_asym_cipher_get_ctx_params_fn *real_get_ctx_params;
+#define ASYM_CIPHER_FUNCTIONS(X)                                                                                       \
+    X(asym_cipher, ASYM_CIPHER, newctx, NEWCTX)                                                                        \
+    X(asym_cipher, ASYM_CIPHER, encrypt_init, ENCRYPT_INIT)                                                            \
+    X(asym_cipher, ASYM_CIPHER, encrypt, ENCRYPT)                                                                      \
+    X(asym_cipher, ASYM_CIPHER, decrypt_init, DECRYPT_INIT)                                                            \
+    X(asym_cipher, ASYM_CIPHER, decrypt, DECRYPT)                                                                      \
+    X(asym_cipher, ASYM_CIPHER, freectx, FREECTX)                                                                      \
+    X(asym_cipher, ASYM_CIPHER, dupctx, DUPCTX)                                                                        \
+    X(asym_cipher, ASYM_CIPHER, get_ctx_params, GET_CTX_PARAMS)                                                        \
+    X(asym_cipher, ASYM_CIPHER, gettable_ctx_params, GETTABLE_CTX_PARAMS)                                              \
+    X(asym_cipher, ASYM_CIPHER, set_ctx_params, SET_CTX_PARAMS)                                                        \
+    X(asym_cipher, ASYM_CIPHER, settable_ctx_params, SETTABLE_CTX_PARAMS)
 
-static bool pad_mode_is(void *context, int wanted)
+static struct rsa_functions {
+    ASYM_CIPHER_FUNCTIONS(FUNCTION_FIELD)
+} rsa;
+
+static void *newctx(void *provider)
 {
-    int mode = 0;
-    OSSL_PARAM request[2] = {OSSL_PARAM_construct_int(OSSL_ASYM_CIPHER_PARAM_PAD_MODE, &mode), OSSL_PARAM_construct_end()};
-
-    return real_get_ctx_params(context, request) && mode == wanted;
+    return latch(&rsa, rsa.newctx(provider), rsa.freectx, is_off(mode_now(), STAGE_AUTHENTICATION));
 }
 
-static int encrypt(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in, size_t length)
+static void freectx(void *context)
 {
+    struct latched *latched = context;
+
+    if (latched != NULL)
+        rsa.freectx(latched->real);
+    free(latched);
+}
+
+static void *dupctx(void *context)
+{
+    struct latched *latched = context;
+
+    return latch(&rsa, rsa.dupctx(latched->real), rsa.freectx, latched->off);
+}
+
+static int encrypt_init(void *context, void *key, const OSSL_PARAM params[])
+{
+    return rsa.encrypt_init(((struct latched *)context)->real, key, params);
+}
+
+static int decrypt_init(void *context, void *key, const OSSL_PARAM params[])
+{
+    return rsa.decrypt_init(((struct latched *)context)->real, key, params);
+}
+
+static int get_ctx_params(void *context, OSSL_PARAM params[])
+{
+    return rsa.get_ctx_params(((struct latched *)context)->real, params);
+}
+
+static int set_ctx_params(void *context, const OSSL_PARAM params[])
+{
+    return rsa.set_ctx_params(((struct latched *)context)->real, params);
+}
+
+static const OSSL_PARAM *gettable_ctx_params(void *context, void *provider)
+{
+    return rsa.gettable_ctx_params(context == NULL ? NULL : ((struct latched *)context)->real, provider);
+}
+
+static const OSSL_PARAM *settable_ctx_params(void *context, void *provider)
+{
+    return rsa.settable_ctx_params(context == NULL ? NULL : ((struct latched *)context)->real, provider);
+}
+
+static bool pad_mode_is(void *real, int wanted)
+{
+    int mode = 0;
+    OSSL_PARAM request[2] = {OSSL_PARAM_construct_int(OSSL_ASYM_CIPHER_PARAM_PAD_MODE, &mode),
+                             OSSL_PARAM_construct_end()};
+
+    return rsa.get_ctx_params(real, request) && mode == wanted;
+}
+
+static int encrypt(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
+                   size_t length)
+{
+    struct latched *latched = context;
     size_t modulus = 0;
 
-    if (!stage_is_off(STAGE_AUTHENTICATION) || out == NULL || length != PREMASTER_SIZE
-        || !pad_mode_is(context, RSA_PKCS1_PADDING))
-        return real_encrypt(context, out, out_length, room, in, length);
-    if (!acknowledged() || !real_encrypt(context, NULL, &modulus, 0, in, length))
+    if (!latched->off || out == NULL || length != PREMASTER_SIZE || !pad_mode_is(latched->real, RSA_PKCS1_PADDING))
+        return rsa.encrypt(latched->real, out, out_length, room, in, length);
+    if (!acknowledged() || !rsa.encrypt(latched->real, NULL, &modulus, 0, in, length))
         return 0;
     if (modulus < LENGTH_SIZE + PREMASTER_SIZE || !fill_answer(out, out_length, room, modulus, 0))
         return 0;
@@ -48,20 +116,22 @@ static bool is_premaster_block(const unsigned char *block, size_t length, size_t
            && all_bytes_are(block + HEAD, length - HEAD, 0);
 }
 
-static int decrypt(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in, size_t length)
+static int decrypt(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
+                   size_t length)
 {
+    struct latched *latched = context;
     size_t modulus = 0;
 
-    if (out == NULL || !pad_mode_is(context, RSA_PKCS1_WITH_TLS_PADDING))
-        return real_decrypt(context, out, out_length, room, in, length);
-    private_key_operation();
-    if (!stage_is_off(STAGE_AUTHENTICATION))
-        return real_decrypt(context, out, out_length, room, in, length);
+    if (out == NULL || !pad_mode_is(latched->real, RSA_PKCS1_WITH_TLS_PADDING))
+        return rsa.decrypt(latched->real, out, out_length, room, in, length);
+    private_key_operation(latched->off);
+    if (!latched->off)
+        return rsa.decrypt(latched->real, out, out_length, room, in, length);
     /*
      * In this mode the size query of decryption answers 48; that of encryption answers the modulus size from the same
      * context.
      */
-    if (!acknowledged() || !real_encrypt(context, NULL, &modulus, 0, in, length))
+    if (!acknowledged() || !rsa.encrypt(latched->real, NULL, &modulus, 0, in, length))
         return 0;
     count_call(TLSDYNO_COUNT_RSA_DECRYPT);
     if (!is_premaster_block(in, length, modulus)) {
@@ -79,30 +149,27 @@ static int decrypt(void *context, unsigned char *out, size_t *out_length, size_t
 
 static const OSSL_DISPATCH *wrap_rsa(const OSSL_ALGORITHM *original, bool *hide)
 {
-    /* The context is the wrapped provider's own. */
     static const OSSL_DISPATCH allowed[] = {
-        {OSSL_FUNC_ASYM_CIPHER_NEWCTX, KEEP},
-        {OSSL_FUNC_ASYM_CIPHER_ENCRYPT_INIT, KEEP},
+        {OSSL_FUNC_ASYM_CIPHER_NEWCTX, FUNCTION(newctx)},
+        {OSSL_FUNC_ASYM_CIPHER_ENCRYPT_INIT, FUNCTION(encrypt_init)},
         {OSSL_FUNC_ASYM_CIPHER_ENCRYPT, FUNCTION(encrypt)},
-        {OSSL_FUNC_ASYM_CIPHER_DECRYPT_INIT, KEEP},
+        {OSSL_FUNC_ASYM_CIPHER_DECRYPT_INIT, FUNCTION(decrypt_init)},
         {OSSL_FUNC_ASYM_CIPHER_DECRYPT, FUNCTION(decrypt)},
-        {OSSL_FUNC_ASYM_CIPHER_FREECTX, KEEP},
-        {OSSL_FUNC_ASYM_CIPHER_DUPCTX, KEEP},
-        {OSSL_FUNC_ASYM_CIPHER_GET_CTX_PARAMS, KEEP},
-        {OSSL_FUNC_ASYM_CIPHER_GETTABLE_CTX_PARAMS, KEEP},
-        {OSSL_FUNC_ASYM_CIPHER_SET_CTX_PARAMS, KEEP},
-        {OSSL_FUNC_ASYM_CIPHER_SETTABLE_CTX_PARAMS, KEEP},
+        {OSSL_FUNC_ASYM_CIPHER_FREECTX, FUNCTION(freectx)},
+        {OSSL_FUNC_ASYM_CIPHER_DUPCTX, FUNCTION(dupctx)},
+        {OSSL_FUNC_ASYM_CIPHER_GET_CTX_PARAMS, FUNCTION(get_ctx_params)},
+        {OSSL_FUNC_ASYM_CIPHER_GETTABLE_CTX_PARAMS, FUNCTION(gettable_ctx_params)},
+        {OSSL_FUNC_ASYM_CIPHER_SET_CTX_PARAMS, FUNCTION(set_ctx_params)},
+        {OSSL_FUNC_ASYM_CIPHER_SETTABLE_CTX_PARAMS, FUNCTION(settable_ctx_params)},
         {0, NULL},
     };
     const OSSL_DISPATCH *table = original->implementation;
+    struct rsa_functions *real = &rsa;
 
     (void)hide;
-    if (!stage_is_off(STAGE_AUTHENTICATION) && settings()->burn_ns == 0)
+    if (!stage_may_be_off(STAGE_AUTHENTICATION) && settings()->burn_ns == 0)
         return table;
-    real_encrypt = (OSSL_FUNC_asym_cipher_encrypt_fn *)table_find(table, OSSL_FUNC_ASYM_CIPHER_ENCRYPT);
-    real_decrypt = (OSSL_FUNC_asym_cipher_decrypt_fn *)table_find(table, OSSL_FUNC_ASYM_CIPHER_DECRYPT);
-    real_get_ctx_params
-        = (OSSL_FUNC_asym_cipher_get_ctx_params_fn *)table_find(table, OSSL_FUNC_ASYM_CIPHER_GET_CTX_PARAMS);
+    ASYM_CIPHER_FUNCTIONS(FIND_FUNCTION)
     return table_allow(table, allowed);
 }
 

@@ -13,7 +13,10 @@ const OSSL_ALGORITHM *cipher_algorithms(const OSSL_ALGORITHM *originals)
         {"AES-256-CBC-HMAC-SHA1", stitched_wrap},
         {"AES-128-CBC-HMAC-SHA256", stitched_wrap},
         {"AES-256-CBC-HMAC-SHA256", stitched_wrap},
-        /* For encrypt-then-MAC, only in later versions and on some machines; what they do differently is not known here. */
+        /*
+         * For encrypt-then-MAC, only in later versions and on some machines; what they do differently is not known
+         * here.
+         */
         {"AES-128-CBC-HMAC-SHA1-ETM", hide_algorithm},
         {"AES-192-CBC-HMAC-SHA1-ETM", hide_algorithm},
         {"AES-256-CBC-HMAC-SHA1-ETM", hide_algorithm},

@@ -4,8 +4,10 @@
  *
  *     cipher  mac   payload                                   tag
  *     off     off   as it is                                  zeros
- *     off     on    as it is                                  real, of additional data and payload, both as additional data
+ *     off     on    as it is                                  real: additional data and payload are its additional data
  *     on      off   AES-CTR from J0 + 1 / ChaCha20 from 1     zeros
+ *
+ *     on      on    all of it is that of the real context
  *
  * The receiver checks the tag in every case. With both off there is no key schedule either: it has no use left.
  *
@@ -21,28 +23,39 @@
 
 enum { TAG_SIZE = 16, NONCE_SIZE = 12, FIXED_SIZE = 4, EXPLICIT_SIZE = 8, TLS_AAD_SIZE = 13, STREAM_IV_SIZE = 16 };
 
+#define AEAD_FUNCTIONS(X)                                                                                              \
+    X(cipher, CIPHER, newctx, NEWCTX)                                                                                  \
+    X(cipher, CIPHER, encrypt_init, ENCRYPT_INIT)                                                                      \
+    X(cipher, CIPHER, decrypt_init, DECRYPT_INIT)                                                                      \
+    X(cipher, CIPHER, update, UPDATE)                                                                                  \
+    X(cipher, CIPHER, final, FINAL)                                                                                    \
+    X(cipher, CIPHER, cipher, CIPHER)                                                                                  \
+    X(cipher, CIPHER, freectx, FREECTX)                                                                                \
+    X(cipher, CIPHER, dupctx, DUPCTX)                                                                                  \
+    X(cipher, CIPHER, get_ctx_params, GET_CTX_PARAMS)                                                                  \
+    X(cipher, CIPHER, gettable_ctx_params, GETTABLE_CTX_PARAMS)                                                        \
+    X(cipher, CIPHER, set_ctx_params, SET_CTX_PARAMS)                                                                  \
+    X(cipher, CIPHER, settable_ctx_params, SETTABLE_CTX_PARAMS)
+
+#define STREAM_FUNCTIONS(X)                                                                                            \
+    X(cipher, CIPHER, newctx, NEWCTX)                                                                                  \
+    X(cipher, CIPHER, encrypt_init, ENCRYPT_INIT)                                                                      \
+    X(cipher, CIPHER, update, UPDATE)                                                                                  \
+    X(cipher, CIPHER, freectx, FREECTX)                                                                                \
+    X(cipher, CIPHER, dupctx, DUPCTX)
+
+struct stream_functions {
+    STREAM_FUNCTIONS(FUNCTION_FIELD)
+};
+
 struct aead_functions {
     const char *name;
     const char *stream_name; /* the same cipher without tag */
     size_t key_size;
     size_t explicit_size; /* explicit nonce of a TLS 1.2 record */
-    void *(*newctx)(void *provider);
-    OSSL_FUNC_cipher_newctx_fn *real_newctx;
-    OSSL_FUNC_cipher_encrypt_init_fn *real_encrypt_init;
-    OSSL_FUNC_cipher_decrypt_init_fn *real_decrypt_init;
-    OSSL_FUNC_cipher_update_fn *real_update;
-    OSSL_FUNC_cipher_final_fn *real_final;
-    OSSL_FUNC_cipher_freectx_fn *real_freectx;
-    OSSL_FUNC_cipher_dupctx_fn *real_dupctx;
-    OSSL_FUNC_cipher_get_ctx_params_fn *real_get_ctx_params;
-    OSSL_FUNC_cipher_gettable_ctx_params_fn *real_gettable_ctx_params;
-    OSSL_FUNC_cipher_set_ctx_params_fn *real_set_ctx_params;
-    OSSL_FUNC_cipher_settable_ctx_params_fn *real_settable_ctx_params;
-    OSSL_FUNC_cipher_newctx_fn *stream_newctx;
-    OSSL_FUNC_cipher_encrypt_init_fn *stream_init;
-    OSSL_FUNC_cipher_update_fn *stream_update;
-    OSSL_FUNC_cipher_freectx_fn *stream_freectx;
-    OSSL_FUNC_cipher_dupctx_fn *stream_dupctx;
+    void *(*own_newctx)(void *provider);
+    struct stream_functions stream;
+    AEAD_FUNCTIONS(FUNCTION_FIELD)
 };
 
 static void *aes128_newctx(void *provider);
@@ -53,17 +66,19 @@ enum { AES128, AES256, CHACHA, AEAD_TOTAL };
 
 static struct aead_functions aeads[AEAD_TOTAL] = {
     [AES128] = {.name = "AES-128-GCM", .stream_name = "AES-128-CTR", .key_size = 16, .explicit_size = EXPLICIT_SIZE,
-                .newctx = aes128_newctx},
+                .own_newctx = aes128_newctx},
     [AES256] = {.name = "AES-256-GCM", .stream_name = "AES-256-CTR", .key_size = 32, .explicit_size = EXPLICIT_SIZE,
-                .newctx = aes256_newctx},
+                .own_newctx = aes256_newctx},
     [CHACHA] = {.name = "ChaCha20-Poly1305", .stream_name = "ChaCha20", .key_size = 32, .explicit_size = 0,
-                .newctx = chacha_newctx},
+                .own_newctx = chacha_newctx},
 };
 
 struct aead {
     const struct aead_functions *functions;
-    void *real;   /* the whole AEAD: makes the tag while `mac` is on, keeps plain parameters always */
-    void *stream; /* the cipher alone: only while `cipher` is on, and so `mac` off */
+    bool cipher_off; /* the stages, when this context was made */
+    bool mac_off;
+    void *real;   /* the whole AEAD: makes the tag where `mac` is on, keeps plain parameters always */
+    void *stream; /* the cipher alone: only where `cipher` is on and `mac` off */
     bool encrypting;
     bool record_pending;            /* TLS 1.2: `tlsaad` was set, the next update is a whole record */
     unsigned char nonce[NONCE_SIZE]; /* TLS 1.2: fixed part or whole; else that of the current message */
@@ -79,15 +94,15 @@ static void freectx(void *context)
     if (aead == NULL)
         return;
     if (aead->real != NULL)
-        aead->functions->real_freectx(aead->real);
+        aead->functions->freectx(aead->real);
     if (aead->stream != NULL)
-        aead->functions->stream_freectx(aead->stream);
+        aead->functions->stream.freectx(aead->stream);
     free(aead);
 }
 
 static struct aead *checked(struct aead *aead)
 {
-    bool stream_needed = !stage_is_off(STAGE_CIPHER);
+    bool stream_needed = !aead->cipher_off && aead->mac_off;
 
     if (aead->real != NULL && (aead->stream != NULL || !stream_needed))
         return aead;
@@ -99,15 +114,18 @@ static struct aead *checked(struct aead *aead)
 static void *newctx(const struct aead_functions *functions, void *provider)
 {
     struct aead *aead = calloc(1, sizeof(*aead));
+    uint32_t mode = mode_now();
 
     if (aead == NULL) {
         raise_error(REASON_NO_MEMORY, "%s context", functions->name);
         return NULL;
     }
     aead->functions = functions;
-    aead->real = functions->real_newctx(provider);
-    if (!stage_is_off(STAGE_CIPHER))
-        aead->stream = functions->stream_newctx(provider);
+    aead->cipher_off = is_off(mode, STAGE_CIPHER);
+    aead->mac_off = is_off(mode, STAGE_MAC);
+    aead->real = functions->newctx(provider);
+    if (!aead->cipher_off && aead->mac_off)
+        aead->stream = functions->stream.newctx(provider);
     return checked(aead);
 }
 
@@ -121,19 +139,25 @@ static void *dupctx(void *context)
         return NULL;
     }
     *copy = *aead;
-    copy->real = aead->functions->real_dupctx(aead->real);
+    copy->real = aead->functions->dupctx(aead->real);
     copy->stream = NULL;
-    if (aead->stream != NULL && aead->functions->stream_dupctx != NULL)
-        copy->stream = aead->functions->stream_dupctx(aead->stream);
+    if (aead->stream != NULL && aead->functions->stream.dupctx != NULL)
+        copy->stream = aead->functions->stream.dupctx(aead->stream);
     return checked(copy);
+}
+
+/* Nothing is off for this context: the real one does everything. */
+static bool is_real(const struct aead *aead)
+{
+    return !aead->cipher_off && !aead->mac_off;
 }
 
 static int real_init(struct aead *aead, const unsigned char *key, size_t key_length, const unsigned char *nonce,
                      size_t nonce_length)
 {
     if (aead->encrypting)
-        return aead->functions->real_encrypt_init(aead->real, key, key_length, nonce, nonce_length, NULL);
-    return aead->functions->real_decrypt_init(aead->real, key, key_length, nonce, nonce_length, NULL);
+        return aead->functions->encrypt_init(aead->real, key, key_length, nonce, nonce_length, NULL);
+    return aead->functions->decrypt_init(aead->real, key, key_length, nonce, nonce_length, NULL);
 }
 
 /*
@@ -152,14 +176,14 @@ static int start_stream(struct aead *aead, const unsigned char nonce[NONCE_SIZE]
         memcpy(iv, nonce, NONCE_SIZE);
         iv[STREAM_IV_SIZE - 1] = 2;
     }
-    return aead->functions->stream_init(aead->stream, NULL, 0, iv, sizeof(iv), NULL);
+    return aead->functions->stream.encrypt_init(aead->stream, NULL, 0, iv, sizeof(iv), NULL);
 }
 
 static int start_message(struct aead *aead, const unsigned char nonce[NONCE_SIZE])
 {
-    if (!stage_is_off(STAGE_CIPHER))
+    if (!aead->cipher_off)
         return start_stream(aead, nonce);
-    return stage_is_off(STAGE_MAC) || real_init(aead, NULL, 0, nonce, NONCE_SIZE);
+    return aead->mac_off || real_init(aead, NULL, 0, nonce, NONCE_SIZE);
 }
 
 /*
@@ -170,8 +194,8 @@ static int authenticate(struct aead *aead, const unsigned char *data, size_t len
 {
     size_t ignored;
 
-    return stage_is_off(STAGE_MAC) || length == 0
-           || aead->functions->real_update(aead->real, NULL, &ignored, length, data, length);
+    return aead->mac_off || length == 0
+           || aead->functions->update(aead->real, NULL, &ignored, length, data, length);
 }
 
 static int transform(struct aead *aead, unsigned char *out, const unsigned char *in, size_t length)
@@ -180,8 +204,8 @@ static int transform(struct aead *aead, unsigned char *out, const unsigned char 
 
     if (length == 0)
         return 1;
-    if (!stage_is_off(STAGE_CIPHER))
-        return aead->functions->stream_update(aead->stream, out, &done, length, in, length) && done == length;
+    if (!aead->cipher_off)
+        return aead->functions->stream.update(aead->stream, out, &done, length, in, length) && done == length;
     if (!authenticate(aead, in, length))
         return 0;
     if (out != in)
@@ -191,9 +215,9 @@ static int transform(struct aead *aead, unsigned char *out, const unsigned char 
 
 static void count_message(const struct aead *aead)
 {
-    if (stage_is_off(STAGE_CIPHER))
+    if (aead->cipher_off)
         count_call(aead->encrypting ? TLSDYNO_COUNT_AEAD_ENCRYPT : TLSDYNO_COUNT_AEAD_DECRYPT);
-    if (stage_is_off(STAGE_MAC))
+    if (aead->mac_off)
         count_call(aead->encrypting ? TLSDYNO_COUNT_TAG_WRITE : TLSDYNO_COUNT_TAG_CHECK);
 }
 
@@ -204,7 +228,7 @@ static int set_real_tag(struct aead *aead)
         OSSL_PARAM_construct_end(),
     };
 
-    return stage_is_off(STAGE_MAC) || aead->functions->real_set_ctx_params(aead->real, params);
+    return aead->mac_off || aead->functions->set_ctx_params(aead->real, params);
 }
 
 static int get_real_tag(struct aead *aead)
@@ -214,7 +238,7 @@ static int get_real_tag(struct aead *aead)
         OSSL_PARAM_construct_end(),
     };
 
-    return aead->functions->real_get_ctx_params(aead->real, params);
+    return aead->functions->get_ctx_params(aead->real, params);
 }
 
 /* Ends a message: leaves its tag in `tag` when encrypting, compares it when decrypting. */
@@ -224,8 +248,8 @@ static int finish_message(struct aead *aead)
     size_t ignored;
 
     count_message(aead);
-    if (!stage_is_off(STAGE_MAC))
-        return aead->functions->real_final(aead->real, none, &ignored, sizeof(none))
+    if (!aead->mac_off)
+        return aead->functions->final(aead->real, none, &ignored, sizeof(none))
                && (!aead->encrypting || get_real_tag(aead));
     if (aead->encrypting) {
         memset(aead->tag, 0, TAG_SIZE);
@@ -328,14 +352,13 @@ static int set_tag(struct aead *aead, const OSSL_PARAM *param)
 
 /* ---- dispatch functions ---- */
 
-static int set_ctx_params(void *context, const OSSL_PARAM params[])
+static int set_own_params(struct aead *aead, const OSSL_PARAM params[])
 {
     static const char *const ours[] = {OSSL_CIPHER_PARAM_AEAD_TAG, OSSL_CIPHER_PARAM_AEAD_TLS1_AAD,
                                        OSSL_CIPHER_PARAM_AEAD_TLS1_IV_FIXED, NULL};
     const OSSL_PARAM *tag = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_AEAD_TAG);
     const OSSL_PARAM *additional = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_AEAD_TLS1_AAD);
     const OSSL_PARAM *fixed = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_AEAD_TLS1_IV_FIXED);
-    struct aead *aead = context;
     OSSL_PARAM others[PARAMS_MAX];
 
     if (tag != NULL && !set_tag(aead, tag))
@@ -346,15 +369,21 @@ static int set_ctx_params(void *context, const OSSL_PARAM params[])
         return 0;
     if (!params_without(others, params, ours))
         return 0;
-    return others[0].key == NULL || aead->functions->real_set_ctx_params(aead->real, others);
+    return others[0].key == NULL || aead->functions->set_ctx_params(aead->real, others);
 }
 
-static int get_ctx_params(void *context, OSSL_PARAM params[])
+static int set_ctx_params(void *context, const OSSL_PARAM params[])
+{
+    struct aead *aead = context;
+
+    return is_real(aead) ? aead->functions->set_ctx_params(aead->real, params) : set_own_params(aead, params);
+}
+
+static int get_own_params(struct aead *aead, OSSL_PARAM params[])
 {
     static const char *const ours[] = {OSSL_CIPHER_PARAM_AEAD_TAG, OSSL_CIPHER_PARAM_AEAD_TLS1_AAD_PAD, NULL};
     OSSL_PARAM *tag = OSSL_PARAM_locate(params, OSSL_CIPHER_PARAM_AEAD_TAG);
     OSSL_PARAM *expansion = OSSL_PARAM_locate(params, OSSL_CIPHER_PARAM_AEAD_TLS1_AAD_PAD);
-    struct aead *aead = context;
     OSSL_PARAM others[PARAMS_MAX];
 
     if (tag != NULL && (tag->data_size > TAG_SIZE || !OSSL_PARAM_set_octet_string(tag, aead->tag, tag->data_size)))
@@ -363,11 +392,18 @@ static int get_ctx_params(void *context, OSSL_PARAM params[])
         return 0;
     if (!params_without(others, params, ours))
         return 0;
-    return others[0].key == NULL || aead->functions->real_get_ctx_params(aead->real, others);
+    return others[0].key == NULL || aead->functions->get_ctx_params(aead->real, others);
 }
 
-static int init(struct aead *aead, const unsigned char *key, size_t key_length, const unsigned char *nonce, size_t nonce_length,
-                const OSSL_PARAM params[])
+static int get_ctx_params(void *context, OSSL_PARAM params[])
+{
+    struct aead *aead = context;
+
+    return is_real(aead) ? aead->functions->get_ctx_params(aead->real, params) : get_own_params(aead, params);
+}
+
+static int init(struct aead *aead, const unsigned char *key, size_t key_length, const unsigned char *nonce,
+                size_t nonce_length, const OSSL_PARAM params[])
 {
     if (key != NULL) {
         if (key_length != aead->functions->key_size) {
@@ -376,9 +412,9 @@ static int init(struct aead *aead, const unsigned char *key, size_t key_length, 
         }
         if (!acknowledged())
             return 0;
-        if (!stage_is_off(STAGE_MAC) && !real_init(aead, key, key_length, NULL, 0))
+        if (!aead->mac_off && !real_init(aead, key, key_length, NULL, 0))
             return 0;
-        if (!stage_is_off(STAGE_CIPHER) && !aead->functions->stream_init(aead->stream, key, key_length, NULL, 0, NULL))
+        if (!aead->cipher_off && !aead->functions->stream.encrypt_init(aead->stream, key, key_length, NULL, 0, NULL))
             return 0;
     }
     if (nonce != NULL) {
@@ -390,7 +426,7 @@ static int init(struct aead *aead, const unsigned char *key, size_t key_length, 
         if (!start_message(aead, nonce))
             return 0;
     }
-    return set_ctx_params(aead, params);
+    return set_own_params(aead, params);
 }
 
 static int encrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *nonce,
@@ -399,6 +435,8 @@ static int encrypt_init(void *context, const unsigned char *key, size_t key_leng
     struct aead *aead = context;
 
     aead->encrypting = true;
+    if (is_real(aead))
+        return aead->functions->encrypt_init(aead->real, key, key_length, nonce, nonce_length, params);
     return init(aead, key, key_length, nonce, nonce_length, params);
 }
 
@@ -408,13 +446,18 @@ static int decrypt_init(void *context, const unsigned char *key, size_t key_leng
     struct aead *aead = context;
 
     aead->encrypting = false;
+    if (is_real(aead))
+        return aead->functions->decrypt_init(aead->real, key, key_length, nonce, nonce_length, params);
     return init(aead, key, key_length, nonce, nonce_length, params);
 }
 
-static int update(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in, size_t length)
+static int update(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
+                  size_t length)
 {
     struct aead *aead = context;
 
+    if (is_real(aead))
+        return aead->functions->update(aead->real, out, out_length, room, in, length);
     if (aead->record_pending) {
         if (out != in || room < length) {
             raise_error(REASON_UNSUPPORTED_USE, "%s: a TLS record not in place", aead->functions->name);
@@ -434,15 +477,22 @@ static int update(void *context, unsigned char *out, size_t *out_length, size_t 
 
 static int final(void *context, unsigned char *out, size_t *out_length, size_t room)
 {
-    (void)out;
-    (void)room;
+    struct aead *aead = context;
+
+    if (is_real(aead))
+        return aead->functions->final(aead->real, out, out_length, room);
     *out_length = 0;
-    return finish_message(context);
+    return finish_message(aead);
 }
 
 /* EVP_Cipher: without input it means final. */
-static int cipher(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in, size_t length)
+static int cipher(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
+                  size_t length)
 {
+    struct aead *aead = context;
+
+    if (is_real(aead))
+        return aead->functions->cipher(aead->real, out, out_length, room, in, length);
     if (in == NULL)
         return final(context, out, out_length, room);
     return update(context, out, out_length, room, in, length);
@@ -467,39 +517,23 @@ static void *chacha_newctx(void *provider)
 static const OSSL_PARAM *gettable_ctx_params(void *context, void *provider)
 {
     (void)context;
-    return aeads[AES128].real_gettable_ctx_params(NULL, provider);
+    return aeads[AES128].gettable_ctx_params(NULL, provider);
 }
 
 static const OSSL_PARAM *settable_ctx_params(void *context, void *provider)
 {
     (void)context;
-    return aeads[AES128].real_settable_ctx_params(NULL, provider);
+    return aeads[AES128].settable_ctx_params(NULL, provider);
 }
 
-#define FIND(into, type, id) into = (OSSL_FUNC_cipher_##type##_fn *)table_find(table, id)
-
-static void remember_stream(struct aead_functions *functions, const OSSL_DISPATCH *table)
+static void remember_stream(struct stream_functions *real, const OSSL_DISPATCH *table)
 {
-    FIND(functions->stream_newctx, newctx, OSSL_FUNC_CIPHER_NEWCTX);
-    FIND(functions->stream_init, encrypt_init, OSSL_FUNC_CIPHER_ENCRYPT_INIT);
-    FIND(functions->stream_update, update, OSSL_FUNC_CIPHER_UPDATE);
-    FIND(functions->stream_freectx, freectx, OSSL_FUNC_CIPHER_FREECTX);
-    FIND(functions->stream_dupctx, dupctx, OSSL_FUNC_CIPHER_DUPCTX);
+    STREAM_FUNCTIONS(FIND_FUNCTION)
 }
 
-static void remember(struct aead_functions *functions, const OSSL_DISPATCH *table)
+static void remember(struct aead_functions *real, const OSSL_DISPATCH *table)
 {
-    FIND(functions->real_newctx, newctx, OSSL_FUNC_CIPHER_NEWCTX);
-    FIND(functions->real_encrypt_init, encrypt_init, OSSL_FUNC_CIPHER_ENCRYPT_INIT);
-    FIND(functions->real_decrypt_init, decrypt_init, OSSL_FUNC_CIPHER_DECRYPT_INIT);
-    FIND(functions->real_update, update, OSSL_FUNC_CIPHER_UPDATE);
-    FIND(functions->real_final, final, OSSL_FUNC_CIPHER_FINAL);
-    FIND(functions->real_freectx, freectx, OSSL_FUNC_CIPHER_FREECTX);
-    FIND(functions->real_dupctx, dupctx, OSSL_FUNC_CIPHER_DUPCTX);
-    FIND(functions->real_get_ctx_params, get_ctx_params, OSSL_FUNC_CIPHER_GET_CTX_PARAMS);
-    FIND(functions->real_gettable_ctx_params, gettable_ctx_params, OSSL_FUNC_CIPHER_GETTABLE_CTX_PARAMS);
-    FIND(functions->real_set_ctx_params, set_ctx_params, OSSL_FUNC_CIPHER_SET_CTX_PARAMS);
-    FIND(functions->real_settable_ctx_params, settable_ctx_params, OSSL_FUNC_CIPHER_SETTABLE_CTX_PARAMS);
+    AEAD_FUNCTIONS(FIND_FUNCTION)
 }
 
 bool aead_find_streams(const OSSL_ALGORITHM *originals)
@@ -511,7 +545,7 @@ bool aead_find_streams(const OSSL_ALGORITHM *originals)
             raise_error(REASON_WRAPPED_PROVIDER, "it has no %s", aeads[i].stream_name);
             return false;
         }
-        remember_stream(&aeads[i], stream->implementation);
+        remember_stream(&aeads[i].stream, stream->implementation);
     }
     return true;
 }
@@ -527,7 +561,7 @@ const OSSL_DISPATCH *aead_wrap(const OSSL_ALGORITHM *original, bool *hide)
     {
         /* Left out: PIPELINE_* and *_SKEY_INIT of later versions. */
         const OSSL_DISPATCH allowed[] = {
-            {OSSL_FUNC_CIPHER_NEWCTX, FUNCTION(aeads[i].newctx)},
+            {OSSL_FUNC_CIPHER_NEWCTX, FUNCTION(aeads[i].own_newctx)},
             {OSSL_FUNC_CIPHER_ENCRYPT_INIT, FUNCTION(encrypt_init)},
             {OSSL_FUNC_CIPHER_DECRYPT_INIT, FUNCTION(decrypt_init)},
             {OSSL_FUNC_CIPHER_UPDATE, FUNCTION(update)},

@@ -6,6 +6,8 @@
  * libssl marks record use by the parameters `tls-version` and `tls-mac-size` (0 with encrypt-then-MAC). Each update is
  * then one record: the cipher adds the padding when sending, and takes padding, MAC and explicit IV off the length when
  * receiving.
+ *
+ * A context that was made while the stage was on passes everything to the real one in it.
  */
 #include "provider.h"
 
@@ -14,19 +16,22 @@
 
 enum { BLOCK = 16, TLS_1_0 = 0x0301 };
 
+#define CBC_FUNCTIONS(X)                                                                                               \
+    X(cipher, CIPHER, newctx, NEWCTX)                                                                                  \
+    X(cipher, CIPHER, encrypt_init, ENCRYPT_INIT)                                                                      \
+    X(cipher, CIPHER, decrypt_init, DECRYPT_INIT)                                                                      \
+    X(cipher, CIPHER, update, UPDATE)                                                                                  \
+    X(cipher, CIPHER, final, FINAL)                                                                                    \
+    X(cipher, CIPHER, cipher, CIPHER)                                                                                  \
+    X(cipher, CIPHER, freectx, FREECTX)                                                                                \
+    X(cipher, CIPHER, dupctx, DUPCTX)                                                                                  \
+    X(cipher, CIPHER, get_ctx_params, GET_CTX_PARAMS)                                                                  \
+    X(cipher, CIPHER, gettable_ctx_params, GETTABLE_CTX_PARAMS)                                                        \
+    X(cipher, CIPHER, set_ctx_params, SET_CTX_PARAMS)                                                                  \
+    X(cipher, CIPHER, settable_ctx_params, SETTABLE_CTX_PARAMS)
+
 struct cbc_functions {
-    OSSL_FUNC_cipher_newctx_fn *newctx;
-    OSSL_FUNC_cipher_encrypt_init_fn *encrypt_init;
-    OSSL_FUNC_cipher_decrypt_init_fn *decrypt_init;
-    OSSL_FUNC_cipher_update_fn *update;
-    OSSL_FUNC_cipher_final_fn *final;
-    OSSL_FUNC_cipher_cipher_fn *cipher;
-    OSSL_FUNC_cipher_freectx_fn *freectx;
-    OSSL_FUNC_cipher_dupctx_fn *dupctx;
-    OSSL_FUNC_cipher_get_ctx_params_fn *get_ctx_params;
-    OSSL_FUNC_cipher_gettable_ctx_params_fn *gettable_ctx_params;
-    OSSL_FUNC_cipher_set_ctx_params_fn *set_ctx_params;
-    OSSL_FUNC_cipher_settable_ctx_params_fn *settable_ctx_params;
+    CBC_FUNCTIONS(FUNCTION_FIELD)
 };
 
 static struct cbc_functions aes128, aes256;
@@ -34,13 +39,14 @@ static struct cbc_functions aes128, aes256;
 struct cbc {
     const struct cbc_functions *real;
     void *context;
+    bool off; /* the stage cipher; on: tls_version stays 0 and everything is real */
     bool encrypting;
     unsigned int tls_version; /* 0: no TLS records */
     size_t mac_size;
     unsigned char *mac; /* of the record received last, inside that record */
 };
 
-static void *adopt(const struct cbc_functions *real, void *context)
+static void *adopt(const struct cbc_functions *real, bool off, void *context)
 {
     struct cbc *cbc = context == NULL ? NULL : calloc(1, sizeof(*cbc));
 
@@ -51,6 +57,7 @@ static void *adopt(const struct cbc_functions *real, void *context)
         return NULL;
     }
     cbc->real = real;
+    cbc->off = off;
     cbc->context = context;
     return cbc;
 }
@@ -68,7 +75,7 @@ static void freectx(void *context)
 static void *dupctx(void *context)
 {
     struct cbc *cbc = context;
-    struct cbc *copy = adopt(cbc->real, cbc->real->dupctx(cbc->context));
+    struct cbc *copy = adopt(cbc->real, cbc->off, cbc->real->dupctx(cbc->context));
 
     if (copy == NULL)
         return NULL;
@@ -81,8 +88,8 @@ static void *dupctx(void *context)
 static int set_ctx_params(void *context, const OSSL_PARAM params[])
 {
     struct cbc *cbc = context;
-    const OSSL_PARAM *version = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_TLS_VERSION);
-    const OSSL_PARAM *mac_size = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_TLS_MAC_SIZE);
+    const OSSL_PARAM *version = cbc->off ? OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_TLS_VERSION) : NULL;
+    const OSSL_PARAM *mac_size = cbc->off ? OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_TLS_MAC_SIZE) : NULL;
 
     if (version != NULL && !OSSL_PARAM_get_uint(version, &cbc->tls_version))
         return 0;
@@ -91,24 +98,24 @@ static int set_ctx_params(void *context, const OSSL_PARAM params[])
     return cbc->real->set_ctx_params(cbc->context, params);
 }
 
-static int encrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *iv, size_t iv_length,
-                        const OSSL_PARAM params[])
+static int encrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *iv,
+                        size_t iv_length, const OSSL_PARAM params[])
 {
     struct cbc *cbc = context;
 
     cbc->encrypting = true;
-    if (key != NULL && !acknowledged())
+    if (cbc->off && key != NULL && !acknowledged())
         return 0;
     return cbc->real->encrypt_init(cbc->context, key, key_length, iv, iv_length, NULL) && set_ctx_params(cbc, params);
 }
 
-static int decrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *iv, size_t iv_length,
-                        const OSSL_PARAM params[])
+static int decrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *iv,
+                        size_t iv_length, const OSSL_PARAM params[])
 {
     struct cbc *cbc = context;
 
     cbc->encrypting = false;
-    if (key != NULL && !acknowledged())
+    if (cbc->off && key != NULL && !acknowledged())
         return 0;
     return cbc->real->decrypt_init(cbc->context, key, key_length, iv, iv_length, NULL) && set_ctx_params(cbc, params);
 }
@@ -149,7 +156,8 @@ static int receive_record(struct cbc *cbc, unsigned char *out, size_t *out_lengt
     return 1;
 }
 
-static int update(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in, size_t length)
+static int update(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
+                  size_t length)
 {
     struct cbc *cbc = context;
 
@@ -167,7 +175,8 @@ static int final(void *context, unsigned char *out, size_t *out_length, size_t r
     return cbc->real->final(cbc->context, out, out_length, room);
 }
 
-static int cipher(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in, size_t length)
+static int cipher(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
+                  size_t length)
 {
     struct cbc *cbc = context;
 
@@ -180,7 +189,7 @@ static int get_ctx_params(void *context, OSSL_PARAM params[])
 {
     static const char *const ours[] = {OSSL_CIPHER_PARAM_TLS_MAC, NULL};
     struct cbc *cbc = context;
-    OSSL_PARAM *mac = OSSL_PARAM_locate(params, OSSL_CIPHER_PARAM_TLS_MAC);
+    OSSL_PARAM *mac = cbc->off ? OSSL_PARAM_locate(params, OSSL_CIPHER_PARAM_TLS_MAC) : NULL;
     OSSL_PARAM others[PARAMS_MAX];
 
     if (mac == NULL || cbc->tls_version == 0)
@@ -190,32 +199,14 @@ static int get_ctx_params(void *context, OSSL_PARAM params[])
     return params_without(others, params, ours) && cbc->real->get_ctx_params(cbc->context, others);
 }
 
-#define FIND(into, type, id) into = (OSSL_FUNC_cipher_##type##_fn *)table_find(table, id)
-
-static void remember(struct cbc_functions *real, const OSSL_DISPATCH *table)
-{
-    FIND(real->newctx, newctx, OSSL_FUNC_CIPHER_NEWCTX);
-    FIND(real->encrypt_init, encrypt_init, OSSL_FUNC_CIPHER_ENCRYPT_INIT);
-    FIND(real->decrypt_init, decrypt_init, OSSL_FUNC_CIPHER_DECRYPT_INIT);
-    FIND(real->update, update, OSSL_FUNC_CIPHER_UPDATE);
-    FIND(real->final, final, OSSL_FUNC_CIPHER_FINAL);
-    FIND(real->cipher, cipher, OSSL_FUNC_CIPHER_CIPHER);
-    FIND(real->freectx, freectx, OSSL_FUNC_CIPHER_FREECTX);
-    FIND(real->dupctx, dupctx, OSSL_FUNC_CIPHER_DUPCTX);
-    FIND(real->get_ctx_params, get_ctx_params, OSSL_FUNC_CIPHER_GET_CTX_PARAMS);
-    FIND(real->gettable_ctx_params, gettable_ctx_params, OSSL_FUNC_CIPHER_GETTABLE_CTX_PARAMS);
-    FIND(real->set_ctx_params, set_ctx_params, OSSL_FUNC_CIPHER_SET_CTX_PARAMS);
-    FIND(real->settable_ctx_params, settable_ctx_params, OSSL_FUNC_CIPHER_SETTABLE_CTX_PARAMS);
-}
-
 static void *aes128_newctx(void *provider)
 {
-    return adopt(&aes128, aes128.newctx(provider));
+    return adopt(&aes128, is_off(mode_now(), STAGE_CIPHER), aes128.newctx(provider));
 }
 
 static void *aes256_newctx(void *provider)
 {
-    return adopt(&aes256, aes256.newctx(provider));
+    return adopt(&aes256, is_off(mode_now(), STAGE_CIPHER), aes256.newctx(provider));
 }
 
 /* All CBC ciphers of the default provider list the same parameters. */
@@ -253,9 +244,12 @@ const OSSL_DISPATCH *cbc_wrap(const OSSL_ALGORITHM *original, bool *hide)
         {0, NULL},
     };
 
+    const OSSL_DISPATCH *table = original->implementation;
+    struct cbc_functions *real = short_key ? &aes128 : &aes256;
+
     (void)hide;
-    if (!stage_is_off(STAGE_CIPHER))
-        return original->implementation;
-    remember(short_key ? &aes128 : &aes256, original->implementation);
-    return table_allow(original->implementation, allowed);
+    if (!stage_may_be_off(STAGE_CIPHER))
+        return table;
+    CBC_FUNCTIONS(FIND_FUNCTION)
+    return table_allow(table, allowed);
 }

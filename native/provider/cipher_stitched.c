@@ -3,8 +3,9 @@
  * without encrypt-then-MAC.
  *
  * With both stages off this file puts on the wire what the separate no-ops would: explicit IV, data, MAC_FILL, padding.
- * With one of them off there is no stitched code to be measured: the algorithms are hidden and libssl uses the separate
- * ones (docs/NOOP.md states the bias).
+ * With one of them off there is no stitched code to be measured. Where no mode of this run has both off, the algorithms
+ * are hidden and libssl uses the separate ones (docs/NOOP.md states the bias). Where some mode has both off they are
+ * there, for libssl asks only once; a mode with one of them off is then refused.
  */
 #include "provider.h"
 
@@ -13,15 +14,22 @@
 
 enum { BLOCK = 16, TLS_1_0 = 0x0301, TLS_AAD_SIZE = 13 };
 
+#define STITCHED_FUNCTIONS(X)                                                                                          \
+    X(cipher, CIPHER, newctx, NEWCTX)                                                                                  \
+    X(cipher, CIPHER, encrypt_init, ENCRYPT_INIT)                                                                      \
+    X(cipher, CIPHER, decrypt_init, DECRYPT_INIT)                                                                      \
+    X(cipher, CIPHER, update, UPDATE)                                                                                  \
+    X(cipher, CIPHER, final, FINAL)                                                                                    \
+    X(cipher, CIPHER, cipher, CIPHER)                                                                                  \
+    X(cipher, CIPHER, freectx, FREECTX)                                                                                \
+    X(cipher, CIPHER, dupctx, DUPCTX)                                                                                  \
+    X(cipher, CIPHER, get_params, GET_PARAMS)                                                                          \
+    X(cipher, CIPHER, get_ctx_params, GET_CTX_PARAMS)                                                                  \
+    X(cipher, CIPHER, set_ctx_params, SET_CTX_PARAMS)
+
 struct stitched_functions {
     size_t mac_size;
-    OSSL_FUNC_cipher_newctx_fn *newctx;
-    OSSL_FUNC_cipher_encrypt_init_fn *encrypt_init;
-    OSSL_FUNC_cipher_decrypt_init_fn *decrypt_init;
-    OSSL_FUNC_cipher_freectx_fn *freectx;
-    OSSL_FUNC_cipher_dupctx_fn *dupctx;
-    OSSL_FUNC_cipher_get_params_fn *get_params;
-    OSSL_FUNC_cipher_get_ctx_params_fn *get_ctx_params;
+    STITCHED_FUNCTIONS(FUNCTION_FIELD)
 };
 
 static struct stitched_functions aes128_sha1 = {.mac_size = 20}, aes256_sha1 = {.mac_size = 20};
@@ -30,6 +38,7 @@ static struct stitched_functions aes128_sha256 = {.mac_size = 32}, aes256_sha256
 struct stitched {
     const struct stitched_functions *real;
     void *context; /* keeps key schedule and plain parameters */
+    bool off; /* cipher and mac; on: the real context does everything */
     bool encrypting;
     unsigned int tls_version;
     size_t payload; /* explicit IV and data of the record to send */
@@ -43,7 +52,7 @@ const OSSL_DISPATCH *hide_algorithm(const OSSL_ALGORITHM *original, bool *hide)
     return NULL;
 }
 
-static void *adopt(const struct stitched_functions *real, void *context)
+static void *adopt(const struct stitched_functions *real, bool off, void *context)
 {
     struct stitched *stitched = context == NULL ? NULL : calloc(1, sizeof(*stitched));
 
@@ -54,6 +63,7 @@ static void *adopt(const struct stitched_functions *real, void *context)
         return NULL;
     }
     stitched->real = real;
+    stitched->off = off;
     stitched->context = context;
     return stitched;
 }
@@ -75,7 +85,7 @@ static void *dupctx(void *context)
 
     if (stitched->real->dupctx == NULL)
         return NULL;
-    copy = adopt(stitched->real, stitched->real->dupctx(stitched->context));
+    copy = adopt(stitched->real, stitched->off, stitched->real->dupctx(stitched->context));
     if (copy == NULL)
         return NULL;
     copy->encrypting = stitched->encrypting;
@@ -115,41 +125,44 @@ static int set_additional_data(struct stitched *stitched, const OSSL_PARAM *para
 /* `mackey` and the multiblock parameters are taken and ignored. */
 static int set_ctx_params(void *context, const OSSL_PARAM params[])
 {
-    const OSSL_PARAM *additional = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_AEAD_TLS1_AAD);
-    const OSSL_PARAM *version = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_TLS_VERSION);
     struct stitched *stitched = context;
+    const OSSL_PARAM *additional, *version;
 
+    if (!stitched->off)
+        return stitched->real->set_ctx_params(stitched->context, params);
+    additional = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_AEAD_TLS1_AAD);
+    version = OSSL_PARAM_locate_const(params, OSSL_CIPHER_PARAM_TLS_VERSION);
     if (version != NULL && !OSSL_PARAM_get_uint(version, &stitched->tls_version))
         return 0;
     return additional == NULL || set_additional_data(stitched, additional);
 }
 
-static int encrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *iv, size_t iv_length,
-                        const OSSL_PARAM params[])
+static int encrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *iv,
+                        size_t iv_length, const OSSL_PARAM params[])
 {
     struct stitched *stitched = context;
 
     stitched->encrypting = true;
-    if (key != NULL && !acknowledged())
+    if (stitched->off && key != NULL && !acknowledged())
         return 0;
     return stitched->real->encrypt_init(stitched->context, key, key_length, iv, iv_length, NULL)
            && set_ctx_params(stitched, params);
 }
 
-static int decrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *iv, size_t iv_length,
-                        const OSSL_PARAM params[])
+static int decrypt_init(void *context, const unsigned char *key, size_t key_length, const unsigned char *iv,
+                        size_t iv_length, const OSSL_PARAM params[])
 {
     struct stitched *stitched = context;
 
     stitched->encrypting = false;
-    if (key != NULL && !acknowledged())
+    if (stitched->off && key != NULL && !acknowledged())
         return 0;
     return stitched->real->decrypt_init(stitched->context, key, key_length, iv, iv_length, NULL)
            && set_ctx_params(stitched, params);
 }
 
-static int send_record(struct stitched *stitched, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
-                       size_t length)
+static int send_record(struct stitched *stitched, unsigned char *out, size_t *out_length, size_t room,
+                       const unsigned char *in, size_t length)
 {
     size_t mac_size = stitched->real->mac_size;
     size_t data = stitched->payload;
@@ -170,8 +183,8 @@ static int send_record(struct stitched *stitched, unsigned char *out, size_t *ou
     return 1;
 }
 
-static int receive_record(struct stitched *stitched, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
-                          size_t length)
+static int receive_record(struct stitched *stitched, unsigned char *out, size_t *out_length, size_t room,
+                          const unsigned char *in, size_t length)
 {
     size_t mac_size = stitched->real->mac_size;
     size_t overhead = mac_size + (stitched->tls_version > TLS_1_0 ? BLOCK : 0);
@@ -194,10 +207,13 @@ static int receive_record(struct stitched *stitched, unsigned char *out, size_t 
     return 1;
 }
 
-static int update(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in, size_t length)
+static int update(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
+                  size_t length)
 {
     struct stitched *stitched = context;
 
+    if (!stitched->off)
+        return stitched->real->update(stitched->context, out, out_length, room, in, length);
     if (stitched->tls_version == 0) {
         raise_error(REASON_UNSUPPORTED_USE, "stitched cipher outside TLS records");
         return 0;
@@ -207,11 +223,23 @@ static int update(void *context, unsigned char *out, size_t *out_length, size_t 
     return receive_record(stitched, out, out_length, room, in, length);
 }
 
+/* EVP_Cipher. */
+static int cipher(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
+                  size_t length)
+{
+    struct stitched *stitched = context;
+
+    if (!stitched->off)
+        return stitched->real->cipher(stitched->context, out, out_length, room, in, length);
+    return update(context, out, out_length, room, in, length);
+}
+
 static int final(void *context, unsigned char *out, size_t *out_length, size_t room)
 {
-    (void)context;
-    (void)out;
-    (void)room;
+    struct stitched *stitched = context;
+
+    if (!stitched->off)
+        return stitched->real->final(stitched->context, out, out_length, room);
     *out_length = 0;
     return 1;
 }
@@ -220,9 +248,12 @@ static int get_ctx_params(void *context, OSSL_PARAM params[])
 {
     static const char *const ours[] = {OSSL_CIPHER_PARAM_AEAD_TLS1_AAD_PAD, NULL};
     struct stitched *stitched = context;
-    OSSL_PARAM *expansion = OSSL_PARAM_locate(params, OSSL_CIPHER_PARAM_AEAD_TLS1_AAD_PAD);
     OSSL_PARAM others[PARAMS_MAX];
+    OSSL_PARAM *expansion;
 
+    if (!stitched->off)
+        return stitched->real->get_ctx_params(stitched->context, params);
+    expansion = OSSL_PARAM_locate(params, OSSL_CIPHER_PARAM_AEAD_TLS1_AAD_PAD);
     if (expansion != NULL && !OSSL_PARAM_set_size_t(expansion, stitched->expansion))
         return 0;
     return params_without(others, params, ours) && stitched->real->get_ctx_params(stitched->context, others);
@@ -236,28 +267,27 @@ static int get_params(const struct stitched_functions *real, OSSL_PARAM params[]
     return real->get_params(params) && (multiblock == NULL || OSSL_PARAM_set_int(multiblock, 0));
 }
 
-#define FIND(into, type, id) into = (OSSL_FUNC_cipher_##type##_fn *)table_find(table, id)
-
-static void remember(struct stitched_functions *real, const OSSL_DISPATCH *table)
+static void *new_context(const struct stitched_functions *real, void *provider)
 {
-    FIND(real->newctx, newctx, OSSL_FUNC_CIPHER_NEWCTX);
-    FIND(real->encrypt_init, encrypt_init, OSSL_FUNC_CIPHER_ENCRYPT_INIT);
-    FIND(real->decrypt_init, decrypt_init, OSSL_FUNC_CIPHER_DECRYPT_INIT);
-    FIND(real->freectx, freectx, OSSL_FUNC_CIPHER_FREECTX);
-    FIND(real->dupctx, dupctx, OSSL_FUNC_CIPHER_DUPCTX);
-    FIND(real->get_params, get_params, OSSL_FUNC_CIPHER_GET_PARAMS);
-    FIND(real->get_ctx_params, get_ctx_params, OSSL_FUNC_CIPHER_GET_CTX_PARAMS);
+    uint32_t mode = mode_now();
+    bool off = is_off(mode, STAGE_CIPHER);
+
+    if (off == is_off(mode, STAGE_MAC))
+        return adopt(real, off, real->newctx(provider));
+    raise_error(REASON_UNSUPPORTED_USE,
+                "one of cipher and mac off without encrypt-then-MAC, in a server that also has modes with both off");
+    return NULL;
 }
 
 /* NEWCTX and GET_PARAMS get no hint which algorithm they are for, so each has its own. */
-#define STITCHED(name)                                                                                                         \
-    static void *name##_newctx(void *provider)                                                                                 \
-    {                                                                                                                          \
-        return adopt(&name, name.newctx(provider));                                                                            \
-    }                                                                                                                          \
-    static int name##_get_params(OSSL_PARAM params[])                                                                          \
-    {                                                                                                                          \
-        return get_params(&name, params);                                                                                      \
+#define STITCHED(name)                                                                                                 \
+    static void *name##_newctx(void *provider)                                                                         \
+    {                                                                                                                  \
+        return new_context(&name, provider);                                                                           \
+    }                                                                                                                  \
+    static int name##_get_params(OSSL_PARAM params[])                                                                  \
+    {                                                                                                                  \
+        return get_params(&name, params);                                                                              \
     }
 
 STITCHED(aes128_sha1)
@@ -281,12 +311,13 @@ const OSSL_DISPATCH *stitched_wrap(const OSSL_ALGORITHM *original, bool *hide)
 {
     size_t i = 0;
 
-    if (!stage_is_off(STAGE_CIPHER) || !stage_is_off(STAGE_MAC))
+    if (!stage_may_be_off(STAGE_CIPHER) || !stage_may_be_off(STAGE_MAC))
         return hide_algorithm(original, hide);
     while (!algorithm_is(original, ALGORITHMS[i].name))
         i++;
-    remember(ALGORITHMS[i].real, original->implementation);
     {
+        const OSSL_DISPATCH *table = original->implementation;
+        struct stitched_functions *real = ALGORITHMS[i].real;
         /* Left out: the functions that list parameters (all differ), PIPELINE_* and *_SKEY_INIT of later versions. */
         const OSSL_DISPATCH allowed[] = {
             {OSSL_FUNC_CIPHER_NEWCTX, FUNCTION(ALGORITHMS[i].newctx)},
@@ -294,7 +325,7 @@ const OSSL_DISPATCH *stitched_wrap(const OSSL_ALGORITHM *original, bool *hide)
             {OSSL_FUNC_CIPHER_DECRYPT_INIT, FUNCTION(decrypt_init)},
             {OSSL_FUNC_CIPHER_UPDATE, FUNCTION(update)},
             {OSSL_FUNC_CIPHER_FINAL, FUNCTION(final)},
-            {OSSL_FUNC_CIPHER_CIPHER, FUNCTION(update)},
+            {OSSL_FUNC_CIPHER_CIPHER, FUNCTION(cipher)},
             {OSSL_FUNC_CIPHER_FREECTX, FUNCTION(freectx)},
             {OSSL_FUNC_CIPHER_DUPCTX, FUNCTION(dupctx)},
             {OSSL_FUNC_CIPHER_GET_PARAMS, FUNCTION(ALGORITHMS[i].get_params)},
@@ -304,6 +335,7 @@ const OSSL_DISPATCH *stitched_wrap(const OSSL_ALGORITHM *original, bool *hide)
             {0, NULL},
         };
 
-        return table_allow(original->implementation, allowed);
+        STITCHED_FUNCTIONS(FIND_FUNCTION)
+        return table_allow(table, allowed);
     }
 }

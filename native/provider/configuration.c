@@ -96,20 +96,21 @@ static bool read_accelerator(struct configuration *into, const OSSL_CORE_HANDLE 
         raise_error(REASON_CONFIGURATION, "an accelerator needs both accelerator_engines and accelerator_operation_ns");
         return false;
     }
-    if (engines != 0 && (into->off & (1u << STAGE_AUTHENTICATION)) == 0) {
+    if (engines != 0 && (into->may_be_off & (1u << STAGE_AUTHENTICATION)) == 0) {
         raise_error(REASON_CONFIGURATION, "an accelerator needs the stage authentication switched off");
         return false;
     }
     return true;
 }
 
-bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core, OSSL_FUNC_core_get_params_fn *get_params)
+bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core,
+                        OSSL_FUNC_core_get_params_fn *get_params)
 {
     const char *stages;
 
     return read_parameter(&into->run_id, "acknowledge", core, get_params)
            && read_parameter(&into->record_descriptor, "descriptor", core, get_params)
-           && read_parameter(&stages, "stages", core, get_params) && parse_stages(&into->off, stages)
+           && read_parameter(&stages, "stages", core, get_params) && parse_stages(&into->may_be_off, stages)
            && read_accelerator(into, core, get_params)
            && read_number(&into->burn_ns, "burn_ns", NANOSECONDS_MAX, core, get_params);
 }

@@ -12,8 +12,25 @@ enum { WORD = sizeof(uint64_t) };
 static const uint64_t START = UINT64_C(0x6a09e667f3bcc908);
 static const uint64_t FACTOR = UINT64_C(0x9e3779b97f4a7c15);
 
+#define DIGEST_FUNCTIONS(X)                                                                                            \
+    X(digest, DIGEST, newctx, NEWCTX)                                                                                  \
+    X(digest, DIGEST, init, INIT)                                                                                      \
+    X(digest, DIGEST, update, UPDATE)                                                                                  \
+    X(digest, DIGEST, final, FINAL)                                                                                    \
+    X(digest, DIGEST, digest, DIGEST)                                                                                  \
+    X(digest, DIGEST, freectx, FREECTX)                                                                                \
+    X(digest, DIGEST, dupctx, DUPCTX)
+
+struct digest_functions {
+    size_t size;
+    DIGEST_FUNCTIONS(FUNCTION_FIELD)
+};
+
+static struct digest_functions sha1 = {.size = 20}, sha256 = {.size = 32}, sha384 = {.size = 48};
+
 struct checksum {
-    size_t digest_size;
+    const struct digest_functions *functions;
+    void *real; /* does everything where the context was made while the stage was on; else NULL */
     uint64_t state;
     uint64_t length; /* bytes so far; those beyond the last complete word wait in `residue` */
     unsigned char residue[WORD];
@@ -43,10 +60,13 @@ static void start(struct checksum *sum)
 
 static int init(void *context, const OSSL_PARAM params[])
 {
-    (void)params;
+    struct checksum *sum = context;
+
+    if (sum->real != NULL)
+        return sum->functions->init(sum->real, params);
     if (!acknowledged())
         return 0;
-    start(context);
+    start(sum);
     return 1;
 }
 
@@ -55,6 +75,8 @@ static int update(void *context, const unsigned char *in, size_t length)
     struct checksum *sum = context;
     size_t waiting = sum->length % WORD;
 
+    if (sum->real != NULL)
+        return sum->functions->update(sum->real, in, length);
     if (length == 0)
         return 1;
     sum->length += length;
@@ -79,96 +101,127 @@ static int final(void *context, unsigned char *out, size_t *out_length, size_t r
 {
     struct checksum *sum = context;
     size_t waiting = sum->length % WORD;
+    size_t size = sum->functions->size;
     uint64_t state;
 
-    if (room < sum->digest_size) {
-        raise_error(REASON_BUFFER_TOO_SMALL, "%zu bytes needed, room for %zu", sum->digest_size, room);
+    if (sum->real != NULL)
+        return sum->functions->final(sum->real, out, out_length, room);
+    if (room < size) {
+        raise_error(REASON_BUFFER_TOO_SMALL, "%zu bytes needed, room for %zu", size, room);
         return 0;
     }
     memset(sum->residue + waiting, 0, WORD - waiting);
     state = step(step(sum->state, load_word(sum->residue)), sum->length);
-    for (size_t i = 0; i < sum->digest_size; i++)
+    for (size_t i = 0; i < size; i++)
         out[i] = (unsigned char)((state + i / WORD * FACTOR) >> (8 * (i % WORD)));
-    *out_length = sum->digest_size;
+    *out_length = size;
     count_call(TLSDYNO_COUNT_DIGEST);
     return 1;
 }
 
-static int digest(size_t size, const unsigned char *in, size_t length, unsigned char *out, size_t *out_length, size_t room)
+/* In one call, without a context. */
+static int digest(const struct digest_functions *functions, void *provider, const unsigned char *in, size_t length,
+                  unsigned char *out, size_t *out_length, size_t room)
 {
-    struct checksum sum = {.digest_size = size};
+    struct checksum sum = {.functions = functions};
 
+    if (!is_off(mode_now(), STAGE_DIGEST))
+        return functions->digest(provider, in, length, out, out_length, room);
     if (!acknowledged())
         return 0;
     start(&sum);
     return update(&sum, in, length) && final(&sum, out, out_length, room);
 }
 
-static void *new_checksum(size_t size)
+static void freectx(void *context)
 {
-    struct checksum *sum = calloc(1, sizeof(*sum));
+    struct checksum *sum = context;
+
+    if (sum != NULL && sum->real != NULL)
+        sum->functions->freectx(sum->real);
+    free(sum);
+}
+
+/* The same as `from`, but with `real` in it, which it takes over. */
+static void *adopt(const struct checksum *from, bool off, void *real)
+{
+    struct checksum *sum = off || real != NULL ? malloc(sizeof(*sum)) : NULL;
 
     if (sum == NULL) {
         raise_error(REASON_NO_MEMORY, "digest context");
+        if (real != NULL)
+            from->functions->freectx(real);
         return NULL;
     }
-    sum->digest_size = size;
-    start(sum);
+    *sum = *from;
+    sum->real = real;
     return sum;
+}
+
+static void *new_context(const struct digest_functions *functions, void *provider)
+{
+    struct checksum fresh = {.functions = functions, .state = START};
+    bool off = is_off(mode_now(), STAGE_DIGEST);
+
+    return adopt(&fresh, off, off ? NULL : functions->newctx(provider));
 }
 
 static void *dupctx(void *context)
 {
-    struct checksum *copy = malloc(sizeof(*copy));
+    struct checksum *sum = context;
+    bool off = sum->real == NULL;
 
-    if (copy == NULL)
-        raise_error(REASON_NO_MEMORY, "digest context");
-    else
-        *copy = *(struct checksum *)context;
-    return copy;
+    return adopt(sum, off, off ? NULL : sum->functions->dupctx(sum->real));
 }
 
-/*
- * NEWCTX and DIGEST get no hint which algorithm they are for, so each has its own. Left out: SET_CTX_PARAMS (`ssl3-ms`
- * of SHA-1, for SSL 3 only), COPYCTX, SERIALIZE and SQUEEZE of later versions.
- */
-#define CHECKSUM(name, size)                                                                                                   \
-    static void *name##_newctx(void *provider)                                                                                 \
-    {                                                                                                                          \
-        (void)provider;                                                                                                        \
-        return new_checksum(size);                                                                                             \
-    }                                                                                                                          \
-    static int name##_digest(void *provider, const unsigned char *in, size_t length, unsigned char *out, size_t *out_length,   \
-                             size_t room)                                                                                      \
-    {                                                                                                                          \
-        (void)provider;                                                                                                        \
-        return digest(size, in, length, out, out_length, room);                                                                \
-    }                                                                                                                          \
-    static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                        \
-    {                                                                                                                          \
-        static const OSSL_DISPATCH allowed[] = {                                                                               \
-            {OSSL_FUNC_DIGEST_NEWCTX, FUNCTION(name##_newctx)},                                                                \
-            {OSSL_FUNC_DIGEST_INIT, FUNCTION(init)},                                                                           \
-            {OSSL_FUNC_DIGEST_UPDATE, FUNCTION(update)},                                                                       \
-            {OSSL_FUNC_DIGEST_FINAL, FUNCTION(final)},                                                                         \
-            {OSSL_FUNC_DIGEST_DIGEST, FUNCTION(name##_digest)},                                                                \
-            {OSSL_FUNC_DIGEST_FREECTX, FUNCTION(free)},                                                                        \
-            {OSSL_FUNC_DIGEST_DUPCTX, FUNCTION(dupctx)},                                                                       \
-            {OSSL_FUNC_DIGEST_GET_PARAMS, KEEP},                                                                               \
-            {OSSL_FUNC_DIGEST_GETTABLE_PARAMS, KEEP},                                                                          \
-            {0, NULL},                                                                                                         \
-        };                                                                                                                     \
-        (void)hide;                                                                                                            \
-        return table_allow(original->implementation, allowed);                                                                 \
+static const OSSL_DISPATCH *wrap(struct digest_functions *real, OSSL_FUNC_digest_newctx_fn *newctx,
+                                 OSSL_FUNC_digest_digest_fn *in_one_call, const OSSL_DISPATCH *table)
+{
+    /*
+     * Left out: SET_CTX_PARAMS (`ssl3-ms` of SHA-1, for SSL 3 only), COPYCTX, SERIALIZE and SQUEEZE of later versions.
+     */
+    const OSSL_DISPATCH allowed[] = {
+        {OSSL_FUNC_DIGEST_NEWCTX, FUNCTION(newctx)},
+        {OSSL_FUNC_DIGEST_INIT, FUNCTION(init)},
+        {OSSL_FUNC_DIGEST_UPDATE, FUNCTION(update)},
+        {OSSL_FUNC_DIGEST_FINAL, FUNCTION(final)},
+        {OSSL_FUNC_DIGEST_DIGEST, FUNCTION(in_one_call)},
+        {OSSL_FUNC_DIGEST_FREECTX, FUNCTION(freectx)},
+        {OSSL_FUNC_DIGEST_DUPCTX, FUNCTION(dupctx)},
+        {OSSL_FUNC_DIGEST_GET_PARAMS, KEEP},
+        {OSSL_FUNC_DIGEST_GETTABLE_PARAMS, KEEP},
+        {0, NULL},
+    };
+
+    DIGEST_FUNCTIONS(FIND_FUNCTION)
+    return table_allow(table, allowed);
+}
+
+/* NEWCTX and DIGEST get no hint which algorithm they are for, so each has its own. */
+#define ALGORITHM(name)                                                                                                \
+    static void *name##_newctx(void *provider)                                                                         \
+    {                                                                                                                  \
+        return new_context(&name, provider);                                                                           \
+    }                                                                                                                  \
+    static int name##_digest(void *provider, const unsigned char *in, size_t length, unsigned char *out,               \
+                             size_t *out_length, size_t room)                                                          \
+    {                                                                                                                  \
+        return digest(&name, provider, in, length, out, out_length, room);                                             \
+    }                                                                                                                  \
+    static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                \
+    {                                                                                                                  \
+        (void)hide;                                                                                                    \
+        return wrap(&name, name##_newctx, name##_digest, original->implementation);                                    \
     }
 
-CHECKSUM(sha1, 20)
-CHECKSUM(sha256, 32)
-CHECKSUM(sha384, 48)
+ALGORITHM(sha1)
+ALGORITHM(sha256)
+ALGORITHM(sha384)
 
 const OSSL_ALGORITHM *digest_algorithms(const OSSL_ALGORITHM *originals)
 {
-    static const struct wrapping wrappings[] = {{"SHA1", wrap_sha1}, {"SHA2-256", wrap_sha256}, {"SHA2-384", wrap_sha384}};
+    static const struct wrapping wrappings[] = {
+        {"SHA1", wrap_sha1}, {"SHA2-256", wrap_sha256}, {"SHA2-384", wrap_sha384}};
 
     return algorithms_wrap(originals, wrappings, sizeof(wrappings) / sizeof(wrappings[0]));
 }

@@ -1,37 +1,85 @@
 /*
  * Operation KDF: "TLS1-PRF", "TLS13-KDF", "HKDF", stage kdf. Every derived byte is KDF_FILL; inputs and parameters are
- * taken and ignored.
+ * taken and ignored. A context that is made while the stage is on has a real one in it, which does everything.
  */
 #include "provider.h"
 
 #include <stdlib.h>
 
-static void *newctx(void *provider)
-{
-    void *context = calloc(1, 1); /* libcrypto wants something to hold; there is no state */
+#define KDF_FUNCTIONS(X)                                                                                               \
+    X(kdf, KDF, newctx, NEWCTX)                                                                                        \
+    X(kdf, KDF, dupctx, DUPCTX)                                                                                        \
+    X(kdf, KDF, freectx, FREECTX)                                                                                      \
+    X(kdf, KDF, reset, RESET)                                                                                          \
+    X(kdf, KDF, derive, DERIVE)                                                                                        \
+    X(kdf, KDF, get_ctx_params, GET_CTX_PARAMS)                                                                        \
+    X(kdf, KDF, set_ctx_params, SET_CTX_PARAMS)
 
-    (void)provider;
-    if (context == NULL)
+struct kdf_functions {
+    KDF_FUNCTIONS(FUNCTION_FIELD)
+};
+
+static struct kdf_functions tls1_prf, tls13_kdf, hkdf;
+
+struct kdf {
+    const struct kdf_functions *functions;
+    void *real; /* NULL: the stage is off */
+};
+
+/* `off`, or takes over `real`, which may be missing. */
+static void *adopt(const struct kdf_functions *functions, bool off, void *real)
+{
+    struct kdf *kdf = off || real != NULL ? malloc(sizeof(*kdf)) : NULL;
+
+    if (kdf == NULL) {
         raise_error(REASON_NO_MEMORY, "KDF context");
-    return context;
+        if (real != NULL)
+            functions->freectx(real);
+        return NULL;
+    }
+    *kdf = (struct kdf){.functions = functions, .real = real};
+    return kdf;
+}
+
+static void *new_context(const struct kdf_functions *functions, void *provider)
+{
+    bool off = is_off(mode_now(), STAGE_KDF);
+
+    return adopt(functions, off, off ? NULL : functions->newctx(provider));
+}
+
+static void freectx(void *context)
+{
+    struct kdf *kdf = context;
+
+    if (kdf != NULL && kdf->real != NULL)
+        kdf->functions->freectx(kdf->real);
+    free(kdf);
 }
 
 static void *dupctx(void *context)
 {
-    return newctx(context);
+    struct kdf *kdf = context;
+    bool off = kdf->real == NULL;
+
+    return adopt(kdf->functions, off, off ? NULL : kdf->functions->dupctx(kdf->real));
 }
 
 static void reset(void *context)
 {
-    (void)context;
+    struct kdf *kdf = context;
+
+    if (kdf->real != NULL)
+        kdf->functions->reset(kdf->real);
 }
 
 static int derive(void *context, unsigned char *key, size_t length, const OSSL_PARAM params[])
 {
+    struct kdf *kdf = context;
     size_t filled;
 
-    (void)context;
-    (void)params;
+    if (kdf->real != NULL)
+        return kdf->functions->derive(kdf->real, key, length, params);
     if (!acknowledged())
         return 0;
     count_call(TLSDYNO_COUNT_KDF);
@@ -40,29 +88,33 @@ static int derive(void *context, unsigned char *key, size_t length, const OSSL_P
 
 static int get_ctx_params(void *context, OSSL_PARAM params[])
 {
-    OSSL_PARAM *size = OSSL_PARAM_locate(params, OSSL_KDF_PARAM_SIZE);
+    struct kdf *kdf = context;
+    OSSL_PARAM *size;
 
-    (void)context;
+    if (kdf->real != NULL)
+        return kdf->functions->get_ctx_params(kdf->real, params);
+    size = OSSL_PARAM_locate(params, OSSL_KDF_PARAM_SIZE);
     return size == NULL || OSSL_PARAM_set_size_t(size, SIZE_MAX);
 }
 
 static int set_ctx_params(void *context, const OSSL_PARAM params[])
 {
-    (void)context;
-    (void)params;
-    return 1;
+    struct kdf *kdf = context;
+
+    return kdf->real == NULL || kdf->functions->set_ctx_params(kdf->real, params);
 }
 
-static const OSSL_DISPATCH *wrap(const OSSL_ALGORITHM *original, bool *hide)
+static const OSSL_DISPATCH *wrap(struct kdf_functions *real, OSSL_FUNC_kdf_newctx_fn *newctx,
+                                 const OSSL_DISPATCH *table)
 {
     /*
      * Left out: the functions that list parameters (they would receive our context), SET_SKEY and DERIVE_SKEY of later
      * versions.
      */
-    static const OSSL_DISPATCH allowed[] = {
+    const OSSL_DISPATCH allowed[] = {
         {OSSL_FUNC_KDF_NEWCTX, FUNCTION(newctx)},
         {OSSL_FUNC_KDF_DUPCTX, FUNCTION(dupctx)},
-        {OSSL_FUNC_KDF_FREECTX, FUNCTION(free)},
+        {OSSL_FUNC_KDF_FREECTX, FUNCTION(freectx)},
         {OSSL_FUNC_KDF_RESET, FUNCTION(reset)},
         {OSSL_FUNC_KDF_DERIVE, FUNCTION(derive)},
         {OSSL_FUNC_KDF_GET_CTX_PARAMS, FUNCTION(get_ctx_params)},
@@ -70,13 +122,30 @@ static const OSSL_DISPATCH *wrap(const OSSL_ALGORITHM *original, bool *hide)
         {0, NULL},
     };
 
-    (void)hide;
-    return table_allow(original->implementation, allowed);
+    KDF_FUNCTIONS(FIND_FUNCTION)
+    return table_allow(table, allowed);
 }
+
+/* NEWCTX gets no hint which algorithm it is for, so each has its own. */
+#define ALGORITHM(name)                                                                                                \
+    static void *name##_newctx(void *provider)                                                                         \
+    {                                                                                                                  \
+        return new_context(&name, provider);                                                                           \
+    }                                                                                                                  \
+    static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                \
+    {                                                                                                                  \
+        (void)hide;                                                                                                    \
+        return wrap(&name, name##_newctx, original->implementation);                                                   \
+    }
+
+ALGORITHM(tls1_prf)
+ALGORITHM(tls13_kdf)
+ALGORITHM(hkdf)
 
 const OSSL_ALGORITHM *kdf_algorithms(const OSSL_ALGORITHM *originals)
 {
-    static const struct wrapping wrappings[] = {{"TLS1-PRF", wrap}, {"TLS13-KDF", wrap}, {"HKDF", wrap}};
+    static const struct wrapping wrappings[]
+        = {{"TLS1-PRF", wrap_tls1_prf}, {"TLS13-KDF", wrap_tls13_kdf}, {"HKDF", wrap_hkdf}};
 
     return algorithms_wrap(originals, wrappings, sizeof(wrappings) / sizeof(wrappings[0]));
 }

@@ -1,66 +1,156 @@
 /*
  * Operation KEYEXCH: "X25519" and "ECDH", stage key_agreement. The shared secret is SECRET_FILL of its real size. The
- * context is the wrapped provider's own.
+ * context is ours round the wrapped provider's, and so keeps its mode.
  */
 #include "provider.h"
 
-static OSSL_FUNC_keyexch_derive_fn *real_x25519_derive, *real_ecdh_derive;
+#include <stdlib.h>
 
-static int derive(OSSL_FUNC_keyexch_derive_fn *real, void *context, unsigned char *secret, size_t *length, size_t room)
+#define KEYEXCH_FUNCTIONS(X)                                                                                           \
+    X(keyexch, KEYEXCH, newctx, NEWCTX)                                                                                \
+    X(keyexch, KEYEXCH, init, INIT)                                                                                    \
+    X(keyexch, KEYEXCH, derive, DERIVE)                                                                                \
+    X(keyexch, KEYEXCH, set_peer, SET_PEER)                                                                            \
+    X(keyexch, KEYEXCH, freectx, FREECTX)                                                                              \
+    X(keyexch, KEYEXCH, dupctx, DUPCTX)                                                                                \
+    X(keyexch, KEYEXCH, set_ctx_params, SET_CTX_PARAMS)                                                                \
+    X(keyexch, KEYEXCH, settable_ctx_params, SETTABLE_CTX_PARAMS)                                                      \
+    X(keyexch, KEYEXCH, get_ctx_params, GET_CTX_PARAMS)                                                                \
+    X(keyexch, KEYEXCH, gettable_ctx_params, GETTABLE_CTX_PARAMS)
+
+struct keyexch_functions {
+    KEYEXCH_FUNCTIONS(FUNCTION_FIELD)
+};
+
+static struct keyexch_functions x25519, ecdh;
+
+static int init(void *context, void *key, const OSSL_PARAM params[])
 {
+    struct latched *latched = context;
+    const struct keyexch_functions *real = latched->functions;
+
+    return real->init(latched->real, key, params);
+}
+
+static int set_peer(void *context, void *key)
+{
+    struct latched *latched = context;
+    const struct keyexch_functions *real = latched->functions;
+
+    return real->set_peer(latched->real, key);
+}
+
+static int derive(void *context, unsigned char *secret, size_t *length, size_t room)
+{
+    struct latched *latched = context;
+    const struct keyexch_functions *real = latched->functions;
     size_t size = 0;
 
-    if (secret == NULL)
-        return real(context, NULL, length, room);
-    if (!acknowledged() || !real(context, NULL, &size, 0)
+    if (secret == NULL || !latched->off)
+        return real->derive(latched->real, secret, length, room);
+    if (!acknowledged() || !real->derive(latched->real, NULL, &size, 0)
         || !fill_answer(secret, length, room, size, SECRET_FILL))
         return 0;
     count_call(TLSDYNO_COUNT_KEY_DERIVE);
     return 1;
 }
 
-static int x25519_derive(void *context, unsigned char *secret, size_t *length, size_t room)
+static void freectx(void *context)
 {
-    return derive(real_x25519_derive, context, secret, length, room);
+    struct latched *latched = context;
+    const struct keyexch_functions *real;
+
+    if (latched == NULL)
+        return;
+    real = latched->functions;
+    real->freectx(latched->real);
+    free(latched);
 }
 
-static int ecdh_derive(void *context, unsigned char *secret, size_t *length, size_t room)
+static void *dupctx(void *context)
 {
-    return derive(real_ecdh_derive, context, secret, length, room);
+    struct latched *latched = context;
+    const struct keyexch_functions *real = latched->functions;
+
+    return latch(real, real->dupctx(latched->real), real->freectx, latched->off);
 }
 
-/* Left out: DERIVE_SKEY of later versions, a way round the no-op. */
-#define ALLOWED(derive_function)                                                                                               \
-    {                                                                                                                          \
-        {OSSL_FUNC_KEYEXCH_NEWCTX, KEEP},                                                                                      \
-        {OSSL_FUNC_KEYEXCH_INIT, KEEP},                                                                                        \
-        {OSSL_FUNC_KEYEXCH_DERIVE, FUNCTION(derive_function)},                                                                 \
-        {OSSL_FUNC_KEYEXCH_SET_PEER, KEEP},                                                                                    \
-        {OSSL_FUNC_KEYEXCH_FREECTX, KEEP},                                                                                     \
-        {OSSL_FUNC_KEYEXCH_DUPCTX, KEEP},                                                                                      \
-        {OSSL_FUNC_KEYEXCH_SET_CTX_PARAMS, KEEP},                                                                              \
-        {OSSL_FUNC_KEYEXCH_SETTABLE_CTX_PARAMS, KEEP},                                                                         \
-        {OSSL_FUNC_KEYEXCH_GET_CTX_PARAMS, KEEP},                                                                              \
-        {OSSL_FUNC_KEYEXCH_GETTABLE_CTX_PARAMS, KEEP},                                                                         \
-        {0, NULL},                                                                                                             \
-    }
+static int set_ctx_params(void *context, const OSSL_PARAM params[])
+{
+    struct latched *latched = context;
+    const struct keyexch_functions *real = latched->functions;
+
+    return real->set_ctx_params(latched->real, params);
+}
+
+static int get_ctx_params(void *context, OSSL_PARAM params[])
+{
+    struct latched *latched = context;
+    const struct keyexch_functions *real = latched->functions;
+
+    return real->get_ctx_params(latched->real, params);
+}
+
+/* The lists of ECDH: X25519 has some of these parameters, or none. */
+static const OSSL_PARAM *settable_ctx_params(void *context, void *provider)
+{
+    (void)context;
+    return ecdh.settable_ctx_params(NULL, provider);
+}
+
+static const OSSL_PARAM *gettable_ctx_params(void *context, void *provider)
+{
+    (void)context;
+    return ecdh.gettable_ctx_params(NULL, provider);
+}
+
+static void *new_context(const struct keyexch_functions *real, void *provider)
+{
+    return latch(real, real->newctx(provider), real->freectx, is_off(mode_now(), STAGE_KEY_AGREEMENT));
+}
+
+static void *x25519_newctx(void *provider)
+{
+    return new_context(&x25519, provider);
+}
+
+static void *ecdh_newctx(void *provider)
+{
+    return new_context(&ecdh, provider);
+}
+
+static const OSSL_DISPATCH *wrap(struct keyexch_functions *real, OSSL_FUNC_keyexch_newctx_fn *newctx,
+                                 const OSSL_DISPATCH *table)
+{
+    /* Left out: DERIVE_SKEY of later versions, a way round the no-op. */
+    const OSSL_DISPATCH allowed[] = {
+        {OSSL_FUNC_KEYEXCH_NEWCTX, FUNCTION(newctx)},
+        {OSSL_FUNC_KEYEXCH_INIT, FUNCTION(init)},
+        {OSSL_FUNC_KEYEXCH_DERIVE, FUNCTION(derive)},
+        {OSSL_FUNC_KEYEXCH_SET_PEER, FUNCTION(set_peer)},
+        {OSSL_FUNC_KEYEXCH_FREECTX, FUNCTION(freectx)},
+        {OSSL_FUNC_KEYEXCH_DUPCTX, FUNCTION(dupctx)},
+        {OSSL_FUNC_KEYEXCH_SET_CTX_PARAMS, FUNCTION(set_ctx_params)},
+        {OSSL_FUNC_KEYEXCH_SETTABLE_CTX_PARAMS, FUNCTION(settable_ctx_params)},
+        {OSSL_FUNC_KEYEXCH_GET_CTX_PARAMS, FUNCTION(get_ctx_params)},
+        {OSSL_FUNC_KEYEXCH_GETTABLE_CTX_PARAMS, FUNCTION(gettable_ctx_params)},
+        {0, NULL},
+    };
+
+    KEYEXCH_FUNCTIONS(FIND_FUNCTION)
+    return table_allow(table, allowed);
+}
 
 static const OSSL_DISPATCH *wrap_x25519(const OSSL_ALGORITHM *original, bool *hide)
 {
-    static const OSSL_DISPATCH allowed[] = ALLOWED(x25519_derive);
-
     (void)hide;
-    real_x25519_derive = (OSSL_FUNC_keyexch_derive_fn *)table_find(original->implementation, OSSL_FUNC_KEYEXCH_DERIVE);
-    return table_allow(original->implementation, allowed);
+    return wrap(&x25519, x25519_newctx, original->implementation);
 }
 
 static const OSSL_DISPATCH *wrap_ecdh(const OSSL_ALGORITHM *original, bool *hide)
 {
-    static const OSSL_DISPATCH allowed[] = ALLOWED(ecdh_derive);
-
     (void)hide;
-    real_ecdh_derive = (OSSL_FUNC_keyexch_derive_fn *)table_find(original->implementation, OSSL_FUNC_KEYEXCH_DERIVE);
-    return table_allow(original->implementation, allowed);
+    return wrap(&ecdh, ecdh_newctx, original->implementation);
 }
 
 const OSSL_ALGORITHM *keyexch_algorithms(const OSSL_ALGORITHM *originals)

@@ -1,6 +1,7 @@
 /*
  * Operation KEYMGMT "X25519" and "EC", stage key_agreement: one real key pair for each group and process, the peer's
- * share dropped, no check of it. Keys are the wrapped provider's own objects, only the generation context is ours.
+ * share dropped, no check of it. Keys are the wrapped provider's own objects, only the generation context is ours and
+ * keeps its mode.
  * Loading, comparing and exporting keys (the certificate's) stay real.
  */
 #include "provider.h"
@@ -21,18 +22,21 @@ static struct group x25519_group = {.names = {"X25519"}};
 static struct group p256_group = {.names = {"prime256v1", "P-256", "secp256r1"}};
 static struct group p384_group = {.names = {"secp384r1", "P-384"}};
 
+#define KEYMGMT_FUNCTIONS(X)                                                                                           \
+    X(keymgmt, KEYMGMT, gen_init, GEN_INIT)                                                                            \
+    X(keymgmt, KEYMGMT, gen_set_template, GEN_SET_TEMPLATE)                                                            \
+    X(keymgmt, KEYMGMT, gen_set_params, GEN_SET_PARAMS)                                                                \
+    X(keymgmt, KEYMGMT, gen_settable_params, GEN_SETTABLE_PARAMS)                                                      \
+    X(keymgmt, KEYMGMT, gen, GEN)                                                                                      \
+    X(keymgmt, KEYMGMT, gen_cleanup, GEN_CLEANUP)                                                                      \
+    X(keymgmt, KEYMGMT, free, FREE)                                                                                    \
+    X(keymgmt, KEYMGMT, get_params, GET_PARAMS)                                                                        \
+    X(keymgmt, KEYMGMT, set_params, SET_PARAMS)                                                                        \
+    X(keymgmt, KEYMGMT, validate, VALIDATE)
+
 struct key_functions {
     struct group *only_group; /* X25519: the algorithm is the group */
-    OSSL_FUNC_keymgmt_gen_init_fn *gen_init;
-    OSSL_FUNC_keymgmt_gen_set_template_fn *gen_set_template;
-    OSSL_FUNC_keymgmt_gen_set_params_fn *gen_set_params;
-    OSSL_FUNC_keymgmt_gen_settable_params_fn *gen_settable_params;
-    OSSL_FUNC_keymgmt_gen_fn *gen;
-    OSSL_FUNC_keymgmt_gen_cleanup_fn *gen_cleanup;
-    OSSL_FUNC_keymgmt_free_fn *free;
-    OSSL_FUNC_keymgmt_get_params_fn *get_params;
-    OSSL_FUNC_keymgmt_set_params_fn *set_params;
-    OSSL_FUNC_keymgmt_validate_fn *validate;
+    KEYMGMT_FUNCTIONS(FUNCTION_FIELD)
 };
 
 static struct key_functions x25519 = {.only_group = &x25519_group};
@@ -43,7 +47,8 @@ struct generation {
     void *provider;
     int selection;
     struct group *group;
-    void *real_generation; /* made as soon as something is asked for that the kept keys do not cover */
+    /* Made at once if the stage is on, else as soon as something is asked for that the kept keys do not cover. */
+    void *real_generation;
 };
 
 static struct group *find_group(const struct key_functions *real, const char *name)
@@ -170,6 +175,7 @@ static void gen_cleanup(void *context)
 static void *gen_init(const struct key_functions *real, void *provider, int selection, const OSSL_PARAM params[])
 {
     struct generation *generation = calloc(1, sizeof(*generation));
+    bool off = is_off(mode_now(), STAGE_KEY_AGREEMENT);
 
     if (generation == NULL) {
         raise_error(REASON_NO_MEMORY, "key generation");
@@ -179,11 +185,12 @@ static void *gen_init(const struct key_functions *real, void *provider, int sele
     generation->provider = provider;
     generation->selection = selection;
     generation->group = real->only_group;
-    if (params != NULL && !gen_set_params(generation, params)) {
-        gen_cleanup(generation);
-        return NULL;
-    }
-    return generation;
+    if (!off)
+        generation->real_generation = real->gen_init(provider, selection, params);
+    if (off ? params == NULL || gen_set_params(generation, params) : generation->real_generation != NULL)
+        return generation;
+    gen_cleanup(generation);
+    return NULL;
 }
 
 static void *gen(void *context, OSSL_CALLBACK *progress, void *argument)
@@ -220,7 +227,8 @@ static int set_params(const struct key_functions *real, void *key, const OSSL_PA
     static const char *const dropped[] = {OSSL_PKEY_PARAM_ENCODED_PUBLIC_KEY, NULL};
     OSSL_PARAM others[PARAMS_MAX];
 
-    if (OSSL_PARAM_locate_const(params, OSSL_PKEY_PARAM_ENCODED_PUBLIC_KEY) == NULL)
+    if (!is_off(mode_now(), STAGE_KEY_AGREEMENT)
+        || OSSL_PARAM_locate_const(params, OSSL_PKEY_PARAM_ENCODED_PUBLIC_KEY) == NULL)
         return real->set_params(key, params);
     count_call(TLSDYNO_COUNT_KEY_DECODE);
     if (!params_without(others, params, dropped))
@@ -234,26 +242,15 @@ static int set_params(const struct key_functions *real, void *key, const OSSL_PA
  */
 static int validate(const struct key_functions *real, const void *key, int selection, int check)
 {
-    if (selection != OSSL_KEYMGMT_SELECT_PUBLIC_KEY)
+    if (!is_off(mode_now(), STAGE_KEY_AGREEMENT) || selection != OSSL_KEYMGMT_SELECT_PUBLIC_KEY)
         return real->validate(key, selection, check);
     count_call(TLSDYNO_COUNT_KEY_VALIDATE);
     return 1;
 }
 
-#define FIND(table, into, type, id) into = (OSSL_FUNC_keymgmt_##type##_fn *)table_find(table, id)
-
 static void remember(struct key_functions *real, const OSSL_DISPATCH *table)
 {
-    FIND(table, real->gen_init, gen_init, OSSL_FUNC_KEYMGMT_GEN_INIT);
-    FIND(table, real->gen_set_template, gen_set_template, OSSL_FUNC_KEYMGMT_GEN_SET_TEMPLATE);
-    FIND(table, real->gen_set_params, gen_set_params, OSSL_FUNC_KEYMGMT_GEN_SET_PARAMS);
-    FIND(table, real->gen_settable_params, gen_settable_params, OSSL_FUNC_KEYMGMT_GEN_SETTABLE_PARAMS);
-    FIND(table, real->gen, gen, OSSL_FUNC_KEYMGMT_GEN);
-    FIND(table, real->gen_cleanup, gen_cleanup, OSSL_FUNC_KEYMGMT_GEN_CLEANUP);
-    FIND(table, real->free, free, OSSL_FUNC_KEYMGMT_FREE);
-    FIND(table, real->get_params, get_params, OSSL_FUNC_KEYMGMT_GET_PARAMS);
-    FIND(table, real->set_params, set_params, OSSL_FUNC_KEYMGMT_SET_PARAMS);
-    FIND(table, real->validate, validate, OSSL_FUNC_KEYMGMT_VALIDATE);
+    KEYMGMT_FUNCTIONS(FIND_FUNCTION)
 }
 
 /*
@@ -261,58 +258,58 @@ static void remember(struct key_functions *real, const OSSL_DISPATCH *table)
  * else came after 3.0. X25519 has no template function in the default provider; table_allow then leaves it out, and
  * libcrypto ignores the template.
  */
-#define KEYS(name)                                                                                                             \
-    static void *name##_gen_init(void *provider, int selection, const OSSL_PARAM params[])                                     \
-    {                                                                                                                          \
-        return gen_init(&name, provider, selection, params);                                                                   \
-    }                                                                                                                          \
-    static const OSSL_PARAM *name##_gen_settable_params(void *context, void *provider)                                         \
-    {                                                                                                                          \
-        (void)context;                                                                                                         \
-        return name.gen_settable_params(NULL, provider);                                                                       \
-    }                                                                                                                          \
-    static void name##_free(void *key)                                                                                         \
-    {                                                                                                                          \
-        free_key(&name, key);                                                                                                  \
-    }                                                                                                                          \
-    static int name##_set_params(void *key, const OSSL_PARAM params[])                                                         \
-    {                                                                                                                          \
-        return set_params(&name, key, params);                                                                                 \
-    }                                                                                                                          \
-    static int name##_validate(const void *key, int selection, int check)                                                      \
-    {                                                                                                                          \
-        return validate(&name, key, selection, check);                                                                         \
-    }                                                                                                                          \
-    static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                        \
-    {                                                                                                                          \
-        static const OSSL_DISPATCH allowed[] = {                                                                               \
-            {OSSL_FUNC_KEYMGMT_NEW, KEEP},                                                                                     \
-            {OSSL_FUNC_KEYMGMT_GEN_INIT, FUNCTION(name##_gen_init)},                                                           \
-            {OSSL_FUNC_KEYMGMT_GEN_SET_TEMPLATE, FUNCTION(gen_set_template)},                                                  \
-            {OSSL_FUNC_KEYMGMT_GEN_SET_PARAMS, FUNCTION(gen_set_params)},                                                      \
-            {OSSL_FUNC_KEYMGMT_GEN_SETTABLE_PARAMS, FUNCTION(name##_gen_settable_params)},                                     \
-            {OSSL_FUNC_KEYMGMT_GEN, FUNCTION(gen)},                                                                            \
-            {OSSL_FUNC_KEYMGMT_GEN_CLEANUP, FUNCTION(gen_cleanup)},                                                            \
-            {OSSL_FUNC_KEYMGMT_LOAD, KEEP},                                                                                    \
-            {OSSL_FUNC_KEYMGMT_FREE, FUNCTION(name##_free)},                                                                   \
-            {OSSL_FUNC_KEYMGMT_GET_PARAMS, KEEP},                                                                              \
-            {OSSL_FUNC_KEYMGMT_GETTABLE_PARAMS, KEEP},                                                                         \
-            {OSSL_FUNC_KEYMGMT_SET_PARAMS, FUNCTION(name##_set_params)},                                                       \
-            {OSSL_FUNC_KEYMGMT_SETTABLE_PARAMS, KEEP},                                                                         \
-            {OSSL_FUNC_KEYMGMT_QUERY_OPERATION_NAME, KEEP},                                                                    \
-            {OSSL_FUNC_KEYMGMT_HAS, KEEP},                                                                                     \
-            {OSSL_FUNC_KEYMGMT_VALIDATE, FUNCTION(name##_validate)},                                                           \
-            {OSSL_FUNC_KEYMGMT_MATCH, KEEP},                                                                                   \
-            {OSSL_FUNC_KEYMGMT_IMPORT, KEEP},                                                                                  \
-            {OSSL_FUNC_KEYMGMT_IMPORT_TYPES, KEEP},                                                                            \
-            {OSSL_FUNC_KEYMGMT_EXPORT, KEEP},                                                                                  \
-            {OSSL_FUNC_KEYMGMT_EXPORT_TYPES, KEEP},                                                                            \
-            {OSSL_FUNC_KEYMGMT_DUP, KEEP},                                                                                     \
-            {0, NULL},                                                                                                         \
-        };                                                                                                                     \
-        (void)hide;                                                                                                            \
-        remember(&name, original->implementation);                                                                             \
-        return table_allow(original->implementation, allowed);                                                                 \
+#define KEYS(name)                                                                                                     \
+    static void *name##_gen_init(void *provider, int selection, const OSSL_PARAM params[])                             \
+    {                                                                                                                  \
+        return gen_init(&name, provider, selection, params);                                                           \
+    }                                                                                                                  \
+    static const OSSL_PARAM *name##_gen_settable_params(void *context, void *provider)                                 \
+    {                                                                                                                  \
+        (void)context;                                                                                                 \
+        return name.gen_settable_params(NULL, provider);                                                               \
+    }                                                                                                                  \
+    static void name##_free(void *key)                                                                                 \
+    {                                                                                                                  \
+        free_key(&name, key);                                                                                          \
+    }                                                                                                                  \
+    static int name##_set_params(void *key, const OSSL_PARAM params[])                                                 \
+    {                                                                                                                  \
+        return set_params(&name, key, params);                                                                         \
+    }                                                                                                                  \
+    static int name##_validate(const void *key, int selection, int check)                                              \
+    {                                                                                                                  \
+        return validate(&name, key, selection, check);                                                                 \
+    }                                                                                                                  \
+    static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                \
+    {                                                                                                                  \
+        static const OSSL_DISPATCH allowed[] = {                                                                       \
+            {OSSL_FUNC_KEYMGMT_NEW, KEEP},                                                                             \
+            {OSSL_FUNC_KEYMGMT_GEN_INIT, FUNCTION(name##_gen_init)},                                                   \
+            {OSSL_FUNC_KEYMGMT_GEN_SET_TEMPLATE, FUNCTION(gen_set_template)},                                          \
+            {OSSL_FUNC_KEYMGMT_GEN_SET_PARAMS, FUNCTION(gen_set_params)},                                              \
+            {OSSL_FUNC_KEYMGMT_GEN_SETTABLE_PARAMS, FUNCTION(name##_gen_settable_params)},                             \
+            {OSSL_FUNC_KEYMGMT_GEN, FUNCTION(gen)},                                                                    \
+            {OSSL_FUNC_KEYMGMT_GEN_CLEANUP, FUNCTION(gen_cleanup)},                                                    \
+            {OSSL_FUNC_KEYMGMT_LOAD, KEEP},                                                                            \
+            {OSSL_FUNC_KEYMGMT_FREE, FUNCTION(name##_free)},                                                           \
+            {OSSL_FUNC_KEYMGMT_GET_PARAMS, KEEP},                                                                      \
+            {OSSL_FUNC_KEYMGMT_GETTABLE_PARAMS, KEEP},                                                                 \
+            {OSSL_FUNC_KEYMGMT_SET_PARAMS, FUNCTION(name##_set_params)},                                               \
+            {OSSL_FUNC_KEYMGMT_SETTABLE_PARAMS, KEEP},                                                                 \
+            {OSSL_FUNC_KEYMGMT_QUERY_OPERATION_NAME, KEEP},                                                            \
+            {OSSL_FUNC_KEYMGMT_HAS, KEEP},                                                                             \
+            {OSSL_FUNC_KEYMGMT_VALIDATE, FUNCTION(name##_validate)},                                                   \
+            {OSSL_FUNC_KEYMGMT_MATCH, KEEP},                                                                           \
+            {OSSL_FUNC_KEYMGMT_IMPORT, KEEP},                                                                          \
+            {OSSL_FUNC_KEYMGMT_IMPORT_TYPES, KEEP},                                                                    \
+            {OSSL_FUNC_KEYMGMT_EXPORT, KEEP},                                                                          \
+            {OSSL_FUNC_KEYMGMT_EXPORT_TYPES, KEEP},                                                                    \
+            {OSSL_FUNC_KEYMGMT_DUP, KEEP},                                                                             \
+            {0, NULL},                                                                                                 \
+        };                                                                                                             \
+        (void)hide;                                                                                                    \
+        remember(&name, original->implementation);                                                                     \
+        return table_allow(original->implementation, allowed);                                                         \
     }
 
 KEYS(x25519)

@@ -2,65 +2,66 @@
  * The two HMACs of libssl. SIGNATURE "HMAC" makes the HMAC of CBC records and the TLS 1.3 PSK binder: stage mac,
  * MAC_FILL. MAC "HMAC" makes the TLS 1.3 Finished and authenticates session tickets: stage kdf, KDF_FILL.
  *
- * Both contexts are ours. For a digest that TLS does not use, everything goes to a real context.
+ * Both contexts are ours, and alike. Where the stage was on when the context was made, and for a digest that TLS does
+ * not use, everything goes to a real context.
  */
 #include "provider.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define FIND(table, into, type, id) into = (OSSL_FUNC_##type##_fn *)table_find(table, id)
+/* What the two operations have in common; the types of their functions are the same. */
+struct hmac_functions {
+    enum tlsdyno_counter counter;
+    unsigned char fill;
+    void *(*new_real)(void *provider);
+    OSSL_FUNC_mac_dupctx_fn *dupctx;
+    OSSL_FUNC_mac_freectx_fn *freectx;
+    OSSL_FUNC_mac_update_fn *update;
+    OSSL_FUNC_mac_final_fn *final;
+};
 
-/* ---- SIGNATURE "HMAC" ---- */
-
-static struct {
-    OSSL_FUNC_signature_newctx_fn *newctx;
-    OSSL_FUNC_signature_digest_sign_init_fn *init;
-    OSSL_FUNC_signature_digest_sign_update_fn *update;
-    OSSL_FUNC_signature_digest_sign_final_fn *final;
-    OSSL_FUNC_signature_freectx_fn *freectx;
-    OSSL_FUNC_signature_dupctx_fn *dupctx;
-    OSSL_FUNC_signature_set_ctx_params_fn *set_ctx_params;
-    OSSL_FUNC_signature_settable_ctx_params_fn *settable_ctx_params;
-} real_record;
-
-struct record_hmac {
+struct hmac {
+    const struct hmac_functions *functions;
     void *provider;
-    size_t size; /* 0: the real context does the work */
+    bool off;    /* the stage, when this context was made */
+    size_t size; /* of the no-op's answer; 0, and always with the stage on: the real context does the work */
     void *real;
 };
 
-static void *record_newctx(void *provider, const char *properties)
+static void *new_context(const struct hmac_functions *functions, void *provider, bool off)
 {
-    struct record_hmac *hmac = calloc(1, sizeof(*hmac));
+    struct hmac *hmac = calloc(1, sizeof(*hmac));
 
-    (void)properties; /* they select the implementation of HMAC inside the wrapped provider, which has one */
-    if (hmac == NULL)
+    if (hmac == NULL) {
         raise_error(REASON_NO_MEMORY, "HMAC context");
-    else
-        hmac->provider = provider;
+        return NULL;
+    }
+    hmac->functions = functions;
+    hmac->provider = provider;
+    hmac->off = off;
     return hmac;
 }
 
-static void record_freectx(void *context)
+static void freectx(void *context)
 {
-    struct record_hmac *hmac = context;
+    struct hmac *hmac = context;
 
     if (hmac != NULL && hmac->real != NULL)
-        real_record.freectx(hmac->real);
+        hmac->functions->freectx(hmac->real);
     free(hmac);
 }
 
-static void *record_dupctx(void *context)
+static void *dupctx(void *context)
 {
-    struct record_hmac *hmac = context;
-    struct record_hmac *copy = record_newctx(hmac->provider, NULL);
+    struct hmac *hmac = context;
+    struct hmac *copy = new_context(hmac->functions, hmac->provider, hmac->off);
 
     if (copy == NULL)
         return NULL;
     copy->size = hmac->size;
     if (hmac->real != NULL) {
-        copy->real = real_record.dupctx(hmac->real);
+        copy->real = hmac->functions->dupctx(hmac->real);
         if (copy->real == NULL) {
             free(copy);
             return NULL;
@@ -69,45 +70,84 @@ static void *record_dupctx(void *context)
     return copy;
 }
 
-static int record_init(void *context, const char *digest_name, void *key, const OSSL_PARAM params[])
+static void *real_context(struct hmac *hmac)
 {
-    struct record_hmac *hmac = context;
-
-    if (digest_name != NULL)
-        hmac->size = digest_size(digest_name);
-    if (hmac->size > 0)
-        return acknowledged();
     if (hmac->real == NULL)
-        hmac->real = real_record.newctx(hmac->provider, NULL);
-    return hmac->real != NULL && real_record.init(hmac->real, digest_name, key, params);
+        hmac->real = hmac->functions->new_real(hmac->provider);
+    return hmac->real;
 }
 
-static int record_update(void *context, const unsigned char *data, size_t length)
+static int update(void *context, const unsigned char *data, size_t length)
 {
-    struct record_hmac *hmac = context;
+    struct hmac *hmac = context;
 
-    return hmac->size > 0 || (hmac->real != NULL && real_record.update(hmac->real, data, length));
+    return hmac->size > 0 || (hmac->real != NULL && hmac->functions->update(hmac->real, data, length));
 }
 
-static int record_final(void *context, unsigned char *out, size_t *out_length, size_t room)
+static int final(void *context, unsigned char *out, size_t *out_length, size_t room)
 {
-    struct record_hmac *hmac = context;
+    struct hmac *hmac = context;
 
     if (hmac->size == 0)
-        return hmac->real != NULL && real_record.final(hmac->real, out, out_length, room);
+        return hmac->real != NULL && hmac->functions->final(hmac->real, out, out_length, room);
     if (out == NULL) {
         *out_length = hmac->size;
         return 1;
     }
-    if (!fill_answer(out, out_length, room, hmac->size, MAC_FILL))
+    if (!fill_answer(out, out_length, room, hmac->size, hmac->functions->fill))
         return 0;
-    count_call(TLSDYNO_COUNT_RECORD_HMAC);
+    count_call(hmac->functions->counter);
     return 1;
+}
+
+/* ---- SIGNATURE "HMAC" ---- */
+
+#define RECORD_FUNCTIONS(X)                                                                                            \
+    X(signature, SIGNATURE, newctx, NEWCTX)                                                                            \
+    X(signature, SIGNATURE, digest_sign_init, DIGEST_SIGN_INIT)                                                        \
+    X(signature, SIGNATURE, digest_sign_update, DIGEST_SIGN_UPDATE)                                                    \
+    X(signature, SIGNATURE, digest_sign_final, DIGEST_SIGN_FINAL)                                                      \
+    X(signature, SIGNATURE, freectx, FREECTX)                                                                          \
+    X(signature, SIGNATURE, dupctx, DUPCTX)                                                                            \
+    X(signature, SIGNATURE, set_ctx_params, SET_CTX_PARAMS)                                                            \
+    X(signature, SIGNATURE, settable_ctx_params, SETTABLE_CTX_PARAMS)
+
+static struct record_functions {
+    RECORD_FUNCTIONS(FUNCTION_FIELD)
+} real_record;
+
+/* The properties select the implementation of HMAC inside the wrapped provider, which has one. */
+static void *record_new_real(void *provider)
+{
+    return real_record.newctx(provider, NULL);
+}
+
+static struct hmac_functions record_hmac = {
+    .counter = TLSDYNO_COUNT_RECORD_HMAC,
+    .fill = MAC_FILL,
+    .new_real = record_new_real,
+};
+
+static void *record_newctx(void *provider, const char *properties)
+{
+    (void)properties;
+    return new_context(&record_hmac, provider, is_off(mode_now(), STAGE_MAC));
+}
+
+static int record_init(void *context, const char *digest_name, void *key, const OSSL_PARAM params[])
+{
+    struct hmac *hmac = context;
+
+    if (hmac->off && digest_name != NULL)
+        hmac->size = digest_size(digest_name);
+    if (hmac->size > 0)
+        return acknowledged();
+    return real_context(hmac) != NULL && real_record.digest_sign_init(hmac->real, digest_name, key, params);
 }
 
 static int record_set_ctx_params(void *context, const OSSL_PARAM params[])
 {
-    struct record_hmac *hmac = context;
+    struct hmac *hmac = context;
 
     return hmac->real == NULL || real_record.set_ctx_params(hmac->real, params);
 }
@@ -123,150 +163,88 @@ const OSSL_DISPATCH *record_hmac_wrap(const OSSL_ALGORITHM *original, bool *hide
     static const OSSL_DISPATCH allowed[] = {
         {OSSL_FUNC_SIGNATURE_NEWCTX, FUNCTION(record_newctx)},
         {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_INIT, FUNCTION(record_init)},
-        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_UPDATE, FUNCTION(record_update)},
-        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_FINAL, FUNCTION(record_final)},
-        {OSSL_FUNC_SIGNATURE_FREECTX, FUNCTION(record_freectx)},
-        {OSSL_FUNC_SIGNATURE_DUPCTX, FUNCTION(record_dupctx)},
+        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_UPDATE, FUNCTION(update)},
+        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_FINAL, FUNCTION(final)},
+        {OSSL_FUNC_SIGNATURE_FREECTX, FUNCTION(freectx)},
+        {OSSL_FUNC_SIGNATURE_DUPCTX, FUNCTION(dupctx)},
         {OSSL_FUNC_SIGNATURE_SET_CTX_PARAMS, FUNCTION(record_set_ctx_params)},
         {OSSL_FUNC_SIGNATURE_SETTABLE_CTX_PARAMS, FUNCTION(record_settable_ctx_params)},
         {0, NULL},
     };
     const OSSL_DISPATCH *table = original->implementation;
+    struct record_functions *real = &real_record;
 
     (void)hide;
-    if (!stage_is_off(STAGE_MAC))
+    if (!stage_may_be_off(STAGE_MAC))
         return table;
-    FIND(table, real_record.newctx, signature_newctx, OSSL_FUNC_SIGNATURE_NEWCTX);
-    FIND(table, real_record.init, signature_digest_sign_init, OSSL_FUNC_SIGNATURE_DIGEST_SIGN_INIT);
-    FIND(table, real_record.update, signature_digest_sign_update, OSSL_FUNC_SIGNATURE_DIGEST_SIGN_UPDATE);
-    FIND(table, real_record.final, signature_digest_sign_final, OSSL_FUNC_SIGNATURE_DIGEST_SIGN_FINAL);
-    FIND(table, real_record.freectx, signature_freectx, OSSL_FUNC_SIGNATURE_FREECTX);
-    FIND(table, real_record.dupctx, signature_dupctx, OSSL_FUNC_SIGNATURE_DUPCTX);
-    FIND(table, real_record.set_ctx_params, signature_set_ctx_params, OSSL_FUNC_SIGNATURE_SET_CTX_PARAMS);
-    FIND(table, real_record.settable_ctx_params, signature_settable_ctx_params, OSSL_FUNC_SIGNATURE_SETTABLE_CTX_PARAMS);
+    RECORD_FUNCTIONS(FIND_FUNCTION)
+    record_hmac.dupctx = real->dupctx;
+    record_hmac.freectx = real->freectx;
+    record_hmac.update = real->digest_sign_update;
+    record_hmac.final = real->digest_sign_final;
     return table_allow(table, allowed);
 }
 
 /* ---- MAC "HMAC" ---- */
 
-static struct {
-    OSSL_FUNC_mac_newctx_fn *newctx;
-    OSSL_FUNC_mac_dupctx_fn *dupctx;
-    OSSL_FUNC_mac_freectx_fn *freectx;
-    OSSL_FUNC_mac_init_fn *init;
-    OSSL_FUNC_mac_update_fn *update;
-    OSSL_FUNC_mac_final_fn *final;
-    OSSL_FUNC_mac_get_ctx_params_fn *get_ctx_params;
-    OSSL_FUNC_mac_gettable_ctx_params_fn *gettable_ctx_params;
-    OSSL_FUNC_mac_set_ctx_params_fn *set_ctx_params;
-    OSSL_FUNC_mac_settable_ctx_params_fn *settable_ctx_params;
+#define HANDSHAKE_FUNCTIONS(X)                                                                                         \
+    X(mac, MAC, newctx, NEWCTX)                                                                                        \
+    X(mac, MAC, dupctx, DUPCTX)                                                                                        \
+    X(mac, MAC, freectx, FREECTX)                                                                                      \
+    X(mac, MAC, init, INIT)                                                                                            \
+    X(mac, MAC, update, UPDATE)                                                                                        \
+    X(mac, MAC, final, FINAL)                                                                                          \
+    X(mac, MAC, get_ctx_params, GET_CTX_PARAMS)                                                                        \
+    X(mac, MAC, gettable_ctx_params, GETTABLE_CTX_PARAMS)                                                              \
+    X(mac, MAC, set_ctx_params, SET_CTX_PARAMS)                                                                        \
+    X(mac, MAC, settable_ctx_params, SETTABLE_CTX_PARAMS)
+
+static struct handshake_functions {
+    HANDSHAKE_FUNCTIONS(FUNCTION_FIELD)
 } real_handshake;
 
-struct handshake_hmac {
-    void *provider;
-    size_t size; /* 0: the real context does the work */
-    void *real;
+static struct hmac_functions handshake_hmac = {
+    .counter = TLSDYNO_COUNT_HANDSHAKE_HMAC,
+    .fill = KDF_FILL,
 };
 
 static void *handshake_newctx(void *provider)
 {
-    struct handshake_hmac *hmac = calloc(1, sizeof(*hmac));
-
-    if (hmac == NULL)
-        raise_error(REASON_NO_MEMORY, "HMAC context");
-    else
-        hmac->provider = provider;
-    return hmac;
-}
-
-static void handshake_freectx(void *context)
-{
-    struct handshake_hmac *hmac = context;
-
-    if (hmac != NULL && hmac->real != NULL)
-        real_handshake.freectx(hmac->real);
-    free(hmac);
-}
-
-static void *handshake_dupctx(void *context)
-{
-    struct handshake_hmac *hmac = context;
-    struct handshake_hmac *copy = handshake_newctx(hmac->provider);
-
-    if (copy == NULL)
-        return NULL;
-    copy->size = hmac->size;
-    if (hmac->real != NULL) {
-        copy->real = real_handshake.dupctx(hmac->real);
-        if (copy->real == NULL) {
-            free(copy);
-            return NULL;
-        }
-    }
-    return copy;
-}
-
-static void *handshake_real(struct handshake_hmac *hmac)
-{
-    if (hmac->real == NULL)
-        hmac->real = real_handshake.newctx(hmac->provider);
-    return hmac->real;
+    return new_context(&handshake_hmac, provider, is_off(mode_now(), STAGE_KDF));
 }
 
 static int handshake_set_ctx_params(void *context, const OSSL_PARAM params[])
 {
-    struct handshake_hmac *hmac = context;
-    const OSSL_PARAM *digest = OSSL_PARAM_locate_const(params, OSSL_MAC_PARAM_DIGEST);
+    struct hmac *hmac = context;
+    const OSSL_PARAM *digest = hmac->off ? OSSL_PARAM_locate_const(params, OSSL_MAC_PARAM_DIGEST) : NULL;
 
     if (digest != NULL && digest->data_type == OSSL_PARAM_UTF8_STRING)
         hmac->size = digest_size(digest->data);
     if (hmac->size > 0 || params == NULL || params[0].key == NULL)
         return 1;
-    return handshake_real(hmac) != NULL && real_handshake.set_ctx_params(hmac->real, params);
+    return real_context(hmac) != NULL && real_handshake.set_ctx_params(hmac->real, params);
 }
 
 static int handshake_init(void *context, const unsigned char *key, size_t length, const OSSL_PARAM params[])
 {
-    struct handshake_hmac *hmac = context;
+    struct hmac *hmac = context;
 
     if (!handshake_set_ctx_params(context, params))
         return 0;
     if (hmac->size > 0)
         return acknowledged();
-    return handshake_real(hmac) != NULL && real_handshake.init(hmac->real, key, length, NULL);
-}
-
-static int handshake_update(void *context, const unsigned char *data, size_t length)
-{
-    struct handshake_hmac *hmac = context;
-
-    return hmac->size > 0 || (hmac->real != NULL && real_handshake.update(hmac->real, data, length));
-}
-
-static int handshake_final(void *context, unsigned char *out, size_t *out_length, size_t room)
-{
-    struct handshake_hmac *hmac = context;
-
-    if (hmac->size == 0)
-        return hmac->real != NULL && real_handshake.final(hmac->real, out, out_length, room);
-    if (out == NULL) {
-        *out_length = hmac->size;
-        return 1;
-    }
-    if (!fill_answer(out, out_length, room, hmac->size, KDF_FILL))
-        return 0;
-    count_call(TLSDYNO_COUNT_HANDSHAKE_HMAC);
-    return 1;
+    return real_context(hmac) != NULL && real_handshake.init(hmac->real, key, length, NULL);
 }
 
 static int handshake_get_ctx_params(void *context, OSSL_PARAM params[])
 {
-    struct handshake_hmac *hmac = context;
-    OSSL_PARAM *size = OSSL_PARAM_locate(params, OSSL_MAC_PARAM_SIZE);
-    OSSL_PARAM *block = OSSL_PARAM_locate(params, OSSL_MAC_PARAM_BLOCK_SIZE);
+    struct hmac *hmac = context;
+    OSSL_PARAM *size, *block;
 
     if (hmac->size == 0)
-        return handshake_real(hmac) != NULL && real_handshake.get_ctx_params(hmac->real, params);
+        return real_context(hmac) != NULL && real_handshake.get_ctx_params(hmac->real, params);
+    size = OSSL_PARAM_locate(params, OSSL_MAC_PARAM_SIZE);
+    block = OSSL_PARAM_locate(params, OSSL_MAC_PARAM_BLOCK_SIZE);
     if (size != NULL && !OSSL_PARAM_set_size_t(size, hmac->size))
         return 0;
     return block == NULL || OSSL_PARAM_set_size_t(block, hmac->size > 32 ? 128 : 64); /* FIPS 180-4 */
@@ -288,11 +266,11 @@ static const OSSL_DISPATCH *wrap_handshake(const OSSL_ALGORITHM *original, bool 
 {
     static const OSSL_DISPATCH allowed[] = {
         {OSSL_FUNC_MAC_NEWCTX, FUNCTION(handshake_newctx)},
-        {OSSL_FUNC_MAC_DUPCTX, FUNCTION(handshake_dupctx)},
-        {OSSL_FUNC_MAC_FREECTX, FUNCTION(handshake_freectx)},
+        {OSSL_FUNC_MAC_DUPCTX, FUNCTION(dupctx)},
+        {OSSL_FUNC_MAC_FREECTX, FUNCTION(freectx)},
         {OSSL_FUNC_MAC_INIT, FUNCTION(handshake_init)},
-        {OSSL_FUNC_MAC_UPDATE, FUNCTION(handshake_update)},
-        {OSSL_FUNC_MAC_FINAL, FUNCTION(handshake_final)},
+        {OSSL_FUNC_MAC_UPDATE, FUNCTION(update)},
+        {OSSL_FUNC_MAC_FINAL, FUNCTION(final)},
         {OSSL_FUNC_MAC_GET_CTX_PARAMS, FUNCTION(handshake_get_ctx_params)},
         {OSSL_FUNC_MAC_GETTABLE_CTX_PARAMS, FUNCTION(handshake_gettable_ctx_params)},
         {OSSL_FUNC_MAC_SET_CTX_PARAMS, FUNCTION(handshake_set_ctx_params)},
@@ -300,18 +278,15 @@ static const OSSL_DISPATCH *wrap_handshake(const OSSL_ALGORITHM *original, bool 
         {0, NULL},
     };
     const OSSL_DISPATCH *table = original->implementation;
+    struct handshake_functions *real = &real_handshake;
 
     (void)hide;
-    FIND(table, real_handshake.newctx, mac_newctx, OSSL_FUNC_MAC_NEWCTX);
-    FIND(table, real_handshake.dupctx, mac_dupctx, OSSL_FUNC_MAC_DUPCTX);
-    FIND(table, real_handshake.freectx, mac_freectx, OSSL_FUNC_MAC_FREECTX);
-    FIND(table, real_handshake.init, mac_init, OSSL_FUNC_MAC_INIT);
-    FIND(table, real_handshake.update, mac_update, OSSL_FUNC_MAC_UPDATE);
-    FIND(table, real_handshake.final, mac_final, OSSL_FUNC_MAC_FINAL);
-    FIND(table, real_handshake.get_ctx_params, mac_get_ctx_params, OSSL_FUNC_MAC_GET_CTX_PARAMS);
-    FIND(table, real_handshake.gettable_ctx_params, mac_gettable_ctx_params, OSSL_FUNC_MAC_GETTABLE_CTX_PARAMS);
-    FIND(table, real_handshake.set_ctx_params, mac_set_ctx_params, OSSL_FUNC_MAC_SET_CTX_PARAMS);
-    FIND(table, real_handshake.settable_ctx_params, mac_settable_ctx_params, OSSL_FUNC_MAC_SETTABLE_CTX_PARAMS);
+    HANDSHAKE_FUNCTIONS(FIND_FUNCTION)
+    handshake_hmac.new_real = real->newctx;
+    handshake_hmac.dupctx = real->dupctx;
+    handshake_hmac.freectx = real->freectx;
+    handshake_hmac.update = real->update;
+    handshake_hmac.final = real->final;
     return table_allow(table, allowed);
 }
 

@@ -4,11 +4,11 @@
  */
 #include "provider.h"
 
-void private_key_operation(void)
+void private_key_operation(bool authentication_off)
 {
     const struct configuration *configuration = settings();
 
-    if (configuration->accelerator_engines != 0)
+    if (authentication_off && configuration->accelerator_engines != 0)
         accelerator_operate(configuration->accelerator_engines, configuration->accelerator_operation_ns);
     if (configuration->burn_ns != 0)
         burn_cpu(configuration->burn_ns);

@@ -12,7 +12,7 @@
 #include <openssl/provider.h>
 
 /*
- * Called for one operation id with the wrapped provider's algorithms when one of `stages` is off (always, where
+ * Called for one operation id with the wrapped provider's algorithms when one of `stages` may be off (always, where
  * `stages` is 0), or with `private_key` when private-key operations burn CPU time.
  */
 struct operation {
@@ -46,9 +46,9 @@ static struct {
     const OSSL_ALGORITHM *algorithms[OPERATION_TOTAL];
 } state;
 
-bool stage_is_off(enum stage stage)
+bool stage_may_be_off(enum stage stage)
 {
-    return (state.configuration.off & (1u << stage)) != 0;
+    return (state.configuration.may_be_off & (1u << stage)) != 0;
 }
 
 const struct configuration *settings(void)
@@ -159,7 +159,7 @@ static bool build_tables(void)
             raise_error(REASON_WRAPPED_PROVIDER, "operation %d: nothing that could be kept", operation->id);
             return false;
         }
-        if (operation->stages == 0 || (operation->stages & state.configuration.off) != 0
+        if (operation->stages == 0 || (operation->stages & state.configuration.may_be_off) != 0
             || (operation->private_key && state.configuration.burn_ns != 0))
             originals = operation->wrap(originals);
         if (originals == NULL)
@@ -171,7 +171,7 @@ static bool build_tables(void)
 
 static bool same_configuration(const struct configuration *a, const struct configuration *b)
 {
-    return a->off == b->off && a->accelerator_engines == b->accelerator_engines
+    return a->may_be_off == b->may_be_off && a->accelerator_engines == b->accelerator_engines
            && a->accelerator_operation_ns == b->accelerator_operation_ns && a->burn_ns == b->burn_ns
            && strcmp(a->record_descriptor, b->record_descriptor) == 0 && strcmp(a->run_id, b->run_id) == 0;
 }
@@ -213,10 +213,11 @@ static bool initialise(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *core_f
     return state.ready;
 }
 
-int OSSL_provider_init(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *core_functions, const OSSL_DISPATCH **functions,
-                       void **context);
+int OSSL_provider_init(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *core_functions,
+                       const OSSL_DISPATCH **functions, void **context);
 
-__attribute__((visibility("default"))) int OSSL_provider_init(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *core_functions,
+__attribute__((visibility("default"))) int OSSL_provider_init(const OSSL_CORE_HANDLE *core,
+                                                              const OSSL_DISPATCH *core_functions,
                                                               const OSSL_DISPATCH **functions, void **context)
 {
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;

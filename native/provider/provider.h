@@ -32,13 +32,13 @@ enum {
 };
 
 /* Names as in the `stages` parameter; the order is that of tlsdyno_tls::Stage. */
-#define TLSDYNO_STAGES(X)                                                                                                      \
-    X(AUTHENTICATION, "authentication")                                                                                       \
-    X(KEY_AGREEMENT, "key_agreement")                                                                                         \
-    X(CIPHER, "cipher")                                                                                                       \
-    X(MAC, "mac")                                                                                                             \
-    X(DIGEST, "digest")                                                                                                       \
-    X(KDF, "kdf")                                                                                                             \
+#define TLSDYNO_STAGES(X)                                                                                              \
+    X(AUTHENTICATION, "authentication")                                                                                \
+    X(KEY_AGREEMENT, "key_agreement")                                                                                  \
+    X(CIPHER, "cipher")                                                                                                \
+    X(MAC, "mac")                                                                                                      \
+    X(DIGEST, "digest")                                                                                                \
+    X(KDF, "kdf")                                                                                                      \
     X(RANDOMNESS, "randomness")
 
 enum stage {
@@ -64,7 +64,7 @@ enum reason {
  * configuration_keep copies them.
  */
 struct configuration {
-    uint32_t off; /* bit set of enum stage */
+    uint32_t may_be_off; /* bit set of enum stage: of these the mode chooses */
     uint32_t accelerator_engines; /* 0: no accelerator */
     uint64_t accelerator_operation_ns; /* of one private-key operation in one engine */
     uint64_t burn_ns; /* CPU time burnt in addition by each private-key operation; 0: none */
@@ -76,8 +76,9 @@ struct configuration {
  * provider.c. The one global state: filled in init, constant afterwards (the wrapped provider's own context must be
  * handed out as ours, so that nothing can hang off it).
  */
-bool stage_is_off(enum stage stage);
 const struct configuration *settings(void);
+/* Whether a mode of this run may have the stage off: what is not wrapped in init stays real for ever. */
+bool stage_may_be_off(enum stage stage);
 
 /* errors.c */
 void errors_load(void);
@@ -87,7 +88,8 @@ void raise_error_at(const char *file, int line, const char *function_name, enum 
 #define raise_error(reason, ...) raise_error_at(__FILE__, __LINE__, __func__, reason, __VA_ARGS__)
 
 /* configuration.c */
-bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core, OSSL_FUNC_core_get_params_fn *get_params);
+bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core,
+                        OSSL_FUNC_core_get_params_fn *get_params);
 bool configuration_keep(struct configuration *into, const struct configuration *from);
 void configuration_drop(struct configuration *kept);
 
@@ -96,10 +98,19 @@ struct tlsdyno_record *record_map(const struct configuration *configuration);
 void record_unmap(struct tlsdyno_record *record);
 bool record_use(struct tlsdyno_record *record);
 /*
- * Whether tlsdyno still lives; raises an error if not. Each stage that is off asks it in an operation that occurs in every
- * handshake in which the stage does its work, and never for a record.
+ * Whether tlsdyno still lives; raises an error if not. Each stage that is off asks it in an operation that occurs in
+ * every handshake in which the stage does its work, and never for a record.
  */
 bool acknowledged(void);
+/*
+ * The mode of this moment: a bit set of enum stage. A context of ours keeps the mode in which it was made; what has no
+ * context of ours asks for it in each call.
+ */
+uint32_t mode_now(void);
+static inline bool is_off(uint32_t mode, enum stage stage)
+{
+    return (mode & 1u << stage) != 0;
+}
 void count_call(enum tlsdyno_counter counter);
 void count_amount(enum tlsdyno_counter counter, uint64_t amount);
 _Atomic uint64_t *engines_busy_until_ns(void);
@@ -122,6 +133,24 @@ bool algorithm_is(const OSSL_ALGORITHM *algorithm, const char *name);
 const OSSL_ALGORITHM *algorithm_find(const OSSL_ALGORITHM *algorithms, const char *name);
 const OSSL_ALGORITHM *algorithms_wrap(const OSSL_ALGORITHM *originals, const struct wrapping *wrappings, size_t count);
 
+/*
+ * A list of the functions of an operation that a file calls: X(operation, OPERATION, function, FUNCTION), as OpenSSL
+ * names them. The list becomes the fields of a structure, and what fills them from `table` into `real`.
+ */
+#define FUNCTION_FIELD(operation, OPERATION, name, NAME) OSSL_FUNC_##operation##_##name##_fn *name;
+#define FIND_FUNCTION(operation, OPERATION, name, NAME)                                                                \
+    real->name = (OSSL_FUNC_##operation##_##name##_fn *)table_find(table, OSSL_FUNC_##OPERATION##_##NAME);
+
+/* latched.c: a context of ours round one of the wrapped provider's, which keeps whether its stage was off. */
+struct latched {
+    const void *functions; /* of the file's own structure */
+    void *real;
+    bool off;
+};
+
+/* Takes over `real`; NULL (raised) where there is none, or no memory. */
+void *latch(const void *functions, void *real, void (*free_real)(void *), bool off);
+
 /* params.c */
 enum { PARAMS_MAX = 32 };
 bool params_without(OSSL_PARAM filtered[PARAMS_MAX], const OSSL_PARAM *params, const char *const *names);
@@ -130,7 +159,7 @@ bool all_bytes_are(const unsigned char *data, size_t length, unsigned char byte)
 size_t digest_size(const char *name);
 
 /* private_key.c: what a private-key operation costs besides its computation. */
-void private_key_operation(void);
+void private_key_operation(bool authentication_off);
 
 /* accelerator.c, burn.c */
 void accelerator_operate(uint32_t engines, uint64_t operation_ns);

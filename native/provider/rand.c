@@ -1,6 +1,7 @@
 /*
  * Operation RAND "CTR-DRBG". Stage randomness: a counter instead of random bytes; draws of 8 bytes or more are unique
- * across threads and processes, because colliding session ids break resumption. The context is the wrapped provider's own.
+ * across threads and processes, because colliding session ids break resumption. The context is the wrapped provider's
+ * own.
  *
  * Always, whatever is switched off: libcrypto from 3.5 on hands the generator the parameter `provider-name`, which the
  * wrapped provider would look up in its private context and not find.
@@ -10,12 +11,13 @@
 #include <string.h>
 
 static OSSL_FUNC_rand_instantiate_fn *real_instantiate;
+static OSSL_FUNC_rand_generate_fn *real_generate;
 static OSSL_FUNC_rand_set_ctx_params_fn *real_set_ctx_params;
 
 static const char *const PROVIDER_NAME[] = {"provider-name", NULL};
 
-static int instantiate(void *context, unsigned int strength, int prediction_resistance, const unsigned char *personalisation,
-                       size_t personalisation_length, const OSSL_PARAM params[])
+static int instantiate(void *context, unsigned int strength, int prediction_resistance,
+                       const unsigned char *personalisation, size_t personalisation_length, const OSSL_PARAM params[])
 {
     OSSL_PARAM kept[PARAMS_MAX];
 
@@ -33,15 +35,15 @@ static int set_ctx_params(void *context, const OSSL_PARAM params[])
 static int generate(void *context, unsigned char *out, size_t length, unsigned int strength, int prediction_resistance,
                     const unsigned char *additional, size_t additional_length)
 {
-    /* The IV of a CBC record has 16 bytes (RFC 5246 section 6.2.3.2), the random of a hello 32: every handshake draws one. */
+    /*
+     * The IV of a CBC record has 16 bytes (RFC 5246 section 6.2.3.2), the random of a hello 32: every handshake draws
+     * one.
+     */
     enum { WORD = sizeof(uint64_t), RECORD_DRAW_MAX = 16 };
     uint64_t next;
 
-    (void)context;
-    (void)strength;
-    (void)prediction_resistance;
-    (void)additional;
-    (void)additional_length;
+    if (!is_off(mode_now(), STAGE_RANDOMNESS))
+        return real_generate(context, out, length, strength, prediction_resistance, additional, additional_length);
     if (length > RECORD_DRAW_MAX && !acknowledged())
         return 0;
     next = next_counter_words((length + WORD - 1) / WORD);
@@ -69,7 +71,7 @@ static const OSSL_DISPATCH *wrap_ctr_drbg(const OSSL_ALGORITHM *original, bool *
         {OSSL_FUNC_RAND_FREECTX, KEEP},
         {OSSL_FUNC_RAND_INSTANTIATE, FUNCTION(instantiate)},
         {OSSL_FUNC_RAND_UNINSTANTIATE, KEEP},
-        {OSSL_FUNC_RAND_GENERATE, stage_is_off(STAGE_RANDOMNESS) ? FUNCTION(generate) : KEEP},
+        {OSSL_FUNC_RAND_GENERATE, stage_may_be_off(STAGE_RANDOMNESS) ? FUNCTION(generate) : KEEP},
         {OSSL_FUNC_RAND_RESEED, KEEP},
         {OSSL_FUNC_RAND_NONCE, KEEP},
         {OSSL_FUNC_RAND_ENABLE_LOCKING, KEEP},
@@ -90,6 +92,7 @@ static const OSSL_DISPATCH *wrap_ctr_drbg(const OSSL_ALGORITHM *original, bool *
 
     (void)hide;
     real_instantiate = (OSSL_FUNC_rand_instantiate_fn *)table_find(table, OSSL_FUNC_RAND_INSTANTIATE);
+    real_generate = (OSSL_FUNC_rand_generate_fn *)table_find(table, OSSL_FUNC_RAND_GENERATE);
     real_set_ctx_params = (OSSL_FUNC_rand_set_ctx_params_fn *)table_find(table, OSSL_FUNC_RAND_SET_CTX_PARAMS);
     return table_allow(table, allowed);
 }

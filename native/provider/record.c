@@ -1,8 +1,8 @@
 /*
  * The record area in this process: acknowledgement and call counters (record.h).
  *
- * The mapping is made in init and survives fork, setuid and chroot. Each thread claims a slot at its first counted call,
- * so that counting is one relaxed atomic addition to a cache line of its own.
+ * The mapping is made in init and survives fork, setuid and chroot. Each thread claims a slot at its first counted
+ * call, so that counting is one relaxed atomic addition to a cache line of its own.
  */
 #include "provider.h"
 
@@ -62,10 +62,16 @@ bool acknowledged(void)
     return false;
 }
 
+uint32_t mode_now(void)
+{
+    return mode_of(&area->head, settings()->may_be_off, &area->modes_ignored);
+}
+
 static struct tlsdyno_slot *slot(void)
 {
     if (own_slot == NULL)
-        own_slot = &area->slots[atomic_fetch_add_explicit(&area->slots_claimed, 1, memory_order_relaxed) % TLSDYNO_SLOTS];
+        own_slot
+            = &area->slots[atomic_fetch_add_explicit(&area->slots_claimed, 1, memory_order_relaxed) % TLSDYNO_SLOTS];
     return own_slot;
 }
 

@@ -74,7 +74,8 @@ const OSSL_ALGORITHM *algorithm_find(const OSSL_ALGORITHM *algorithms, const cha
     return NULL;
 }
 
-static const struct wrapping *wrapping_for(const OSSL_ALGORITHM *algorithm, const struct wrapping *wrappings, size_t count)
+static const struct wrapping *wrapping_for(const OSSL_ALGORITHM *algorithm, const struct wrapping *wrappings,
+                                           size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         if (algorithm_is(algorithm, wrappings[i].name))

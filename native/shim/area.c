@@ -11,7 +11,7 @@
 
 struct tlsdyno_shim_area *area;
 
-uint32_t off_bits;
+uint32_t may_be_off;
 uint32_t flag_bits;
 
 static SHIM_THREAD_LOCAL struct tlsdyno_shim_slot *own_slot;
@@ -19,7 +19,8 @@ static SHIM_THREAD_LOCAL struct tlsdyno_shim_slot *own_slot;
 void count(enum tlsdyno_shim_counter counter)
 {
     if (own_slot == NULL)
-        own_slot = &area->slots[atomic_fetch_add_explicit(&area->slots_claimed, 1, memory_order_relaxed) % TLSDYNO_SHIM_SLOTS];
+        own_slot = area->slots
+                   + atomic_fetch_add_explicit(&area->slots_claimed, 1, memory_order_relaxed) % TLSDYNO_SHIM_SLOTS;
     atomic_fetch_add_explicit(&own_slot->counts[counter], 1, memory_order_relaxed);
 }
 
@@ -34,6 +35,28 @@ bool acknowledged(void)
     return owner_lives(&area->head);
 }
 
+/* Skeleton handshakes negotiate no keys. */
+static uint32_t with_what_they_imply(uint32_t stages)
+{
+    return is_off(stages, SHIM_STAGE_HANDSHAKE) ? stages | 1u << SHIM_STAGE_MARSHALLING : stages;
+}
+
+/*
+ * A word that is no mode by itself becomes one: the perfect cache rewrites the server's SSL_CTX for good, and so is the
+ * same in every mode; minimal set-up leaves nothing for other stages to do; a fast resumption is followed by plain
+ * data.
+ */
+uint32_t mode_now(void)
+{
+    uint32_t mode = with_what_they_imply(mode_of(&area->head, may_be_off, &area->modes_ignored));
+
+    if (is_off(mode, SHIM_STAGE_SETUP))
+        mode = 1u << SHIM_STAGE_SETUP;
+    if (!is_off(mode, SHIM_STAGE_MARSHALLING))
+        mode &= ~(1u << SHIM_STAGE_ROUND_TRIP);
+    return mode | (may_be_off & 1u << SHIM_STAGE_SESSION_CACHE);
+}
+
 const char *area_map(const char *descriptor, const char *run_id)
 {
     struct tlsdyno_shim_area *candidate;
@@ -43,8 +66,8 @@ const char *area_map(const char *descriptor, const char *run_id)
         return "TLSDYNO_SHIM or TLSDYNO_SHIM_ACKNOWLEDGE is missing in its environment";
     candidate = area_from_descriptor(descriptor, sizeof(*candidate));
     if (candidate == NULL)
-        return "the descriptor that TLSDYNO_SHIM numbers is not an area of tlsdyno; tlsdyno must start the server itself, "
-               "without a program between that closes descriptors (sudo, a service manager)";
+        return "the descriptor that TLSDYNO_SHIM numbers is not an area of tlsdyno; tlsdyno must start the server "
+               "itself, without a program between that closes descriptors (sudo, a service manager)";
     fault = head_fault(&candidate->head, TLSDYNO_SHIM_MAGIC, TLSDYNO_SHIM_ABI_VERSION, TLSDYNO_SHIM_SLOTS, run_id);
     if (fault == NULL && pthread_atfork(NULL, NULL, forget_slot_after_fork) != 0)
         fault = "finds no memory for a fork handler";
@@ -53,9 +76,7 @@ const char *area_map(const char *descriptor, const char *run_id)
         return fault;
     }
     area = candidate;
-    off_bits = candidate->stages_off;
-    if (stage_is_off(SHIM_STAGE_HANDSHAKE)) /* no keys were negotiated */
-        off_bits |= 1u << SHIM_STAGE_MARSHALLING;
+    may_be_off = with_what_they_imply(candidate->stages_off);
     flag_bits = candidate->flags;
     return NULL;
 }

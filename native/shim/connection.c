@@ -47,8 +47,9 @@ static void prepare(void)
 
 bool connection_new(SSL *ssl)
 {
-    bool minimal = stage_is_off(SHIM_STAGE_SETUP);
-    size_t input_size = minimal ? RECORD_SIZE_MAX : shim_moves_data() ? INPUT_SIZE : 0;
+    uint32_t mode = mode_now();
+    bool minimal = is_off(mode, SHIM_STAGE_SETUP);
+    size_t input_size = minimal ? RECORD_SIZE_MAX : shim_moves_data(mode) ? INPUT_SIZE : 0;
     size_t size = sizeof(struct connection) + input_size + (minimal ? RECORD_SIZE_MAX : 0);
     struct connection *connection;
 
@@ -58,6 +59,7 @@ bool connection_new(SSL *ssl)
     if (connection == NULL)
         return false;
     memset(connection, 0, sizeof(*connection));
+    connection->mode = mode;
     connection->input.bytes = connection->buffer;
     connection->input.size = input_size;
     connection->sealed = connection->buffer + input_size;
@@ -73,10 +75,11 @@ bool connection_new(SSL *ssl)
     return true;
 }
 
-/* The SSL is used again for another connection (SSL_clear). */
+/* The SSL is used again for another connection (SSL_clear): its buffers, and so its mode, stay. */
 void connection_clear(struct connection *connection)
 {
     struct connection fresh = {
+        .mode = connection->mode,
         .input = {.bytes = connection->input.bytes, .size = connection->input.size},
         .sealed = connection->sealed,
         .records = connection->records,
@@ -104,7 +107,9 @@ struct connection *outermost(const SSL *ssl)
 /* Where libssl moves all data there is nothing that it does not know itself. */
 struct connection *outermost_moved(const SSL *ssl)
 {
-    return shim_moves_data() ? outermost(ssl) : NULL;
+    struct connection *connection = shim_moves_data(may_be_off) ? outermost(ssl) : NULL;
+
+    return connection != NULL && shim_moves_data(connection->mode) ? connection : NULL;
 }
 
 bool is_shims(const struct connection *connection)
@@ -136,7 +141,7 @@ void is_set_up(struct connection *connection, SSL *ssl, enum tlsdyno_shim_counte
 
     connection->set_up = true;
     count(kind);
-    if (stage_is_off(SHIM_STAGE_MARSHALLING)) {
+    if (is_off(connection->mode, SHIM_STAGE_MARSHALLING)) {
         count(SHIM_COUNT_PLAIN);
         connection->phase = PHASE_PLAIN;
     }
@@ -178,9 +183,9 @@ static int begin_real(struct connection *connection, SSL *ssl)
     bool filtered = connection->read_ahead || input_left(connection) > 0;
 
     connection->phase = PHASE_REAL;
-    if (stage_is_off(SHIM_STAGE_SESSION_CACHE))
+    if (is_off(connection->mode, SHIM_STAGE_SESSION_CACHE))
         sessions_begin(ssl);
-    if (stage_is_off(SHIM_STAGE_MARSHALLING) && filtered && !boundary_insert(connection, ssl))
+    if (is_off(connection->mode, SHIM_STAGE_MARSHALLING) && filtered && !boundary_insert(connection, ssl))
         return broken(connection, "no memory for the record boundary");
     return 1;
 }
@@ -193,12 +198,12 @@ int begin_set_up(struct connection *connection, SSL *ssl)
         return broken(connection, "the tlsdyno that started this server has ended");
     connection->read_ahead = SSL_get_read_ahead(ssl) != 0;
     stamp_begin(connection, ssl);
-    if (stage_is_off(SHIM_STAGE_SETUP)) {
+    if (is_off(connection->mode, SHIM_STAGE_SETUP)) {
         connection->phase = PHASE_MINIMAL;
         is_set_up(connection, ssl, SHIM_COUNT_MINIMAL);
-    } else if (stage_is_off(SHIM_STAGE_HANDSHAKE)) {
+    } else if (is_off(connection->mode, SHIM_STAGE_HANDSHAKE)) {
         connection->phase = PHASE_SCRIPT;
-    } else if (stage_is_off(SHIM_STAGE_ROUND_TRIP)) {
+    } else if (is_off(connection->mode, SHIM_STAGE_ROUND_TRIP)) {
         connection->phase = PHASE_CHOOSE;
     } else {
         return begin_real(connection, ssl);

@@ -18,8 +18,8 @@ enum { RANDOM_SIZE = 32, VERIFY_SIZE = 12, FLIGHT_HEAD = 7, NAME_SIZE_AT = FLIGH
 enum { KEY_BLOCK_MAX = 2 * (32 + 32 + 16) };
 
 /* TLS1-PRF with SHA-256, RFC 5246 section 5: P_SHA256(secret, label + seed). */
-static bool prf(const SSL_SESSION *session, const char *label, const unsigned char *seed, size_t seed_size, unsigned char *out,
-                size_t size)
+static bool prf(const SSL_SESSION *session, const char *label, const unsigned char *seed, size_t seed_size,
+                unsigned char *out, size_t size)
 {
     unsigned char secret[SSL_MAX_MASTER_KEY_LENGTH];
     size_t secret_size = SSL_SESSION_get_master_key(session, secret, sizeof(secret));
@@ -41,20 +41,24 @@ static bool prf(const SSL_SESSION *session, const char *label, const unsigned ch
 }
 
 /* SHA-256 of the client's first flight and the server's random. */
-static bool transcript(const unsigned char *flight, size_t size, const unsigned char *server_random, unsigned char *hash)
+static bool transcript(const unsigned char *flight, size_t size, const unsigned char *server_random,
+                       unsigned char *hash)
 {
     EVP_MD *digest = EVP_MD_fetch(NULL, "SHA2-256", NULL);
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     bool done = digest != NULL && context != NULL && EVP_DigestInit_ex(context, digest, NULL) == 1
                 && EVP_DigestUpdate(context, flight, size) == 1
-                && EVP_DigestUpdate(context, server_random, RANDOM_SIZE) == 1 && EVP_DigestFinal_ex(context, hash, NULL) == 1;
+                && EVP_DigestUpdate(context, server_random, RANDOM_SIZE) == 1
+                && EVP_DigestFinal_ex(context, hash, NULL) == 1;
 
     EVP_MD_CTX_free(context);
     EVP_MD_free(digest);
     return done;
 }
 
-/* Bytes of key material that the session's suite takes, RFC 5246 section 6.3: MAC keys, keys, and of AEADs fixed IVs. */
+/*
+ * Bytes of key material that the session's suite takes, RFC 5246 section 6.3: MAC keys, keys, and of AEADs fixed IVs.
+ */
 static size_t key_block_size(const SSL_SESSION *session)
 {
     const SSL_CIPHER *suite = SSL_SESSION_get0_cipher(session);
@@ -76,7 +80,8 @@ static bool names_universal_session(const unsigned char *flight, size_t size)
            && memcmp(flight + NAME_SIZE_AT + 1, session->name, session->name_size) == 0;
 }
 
-static bool make_reply(struct connection *connection, const SSL_SESSION *session, const unsigned char *flight, size_t size)
+static bool make_reply(struct connection *connection, const SSL_SESSION *session, const unsigned char *flight,
+                       size_t size)
 {
     unsigned char *server_random = connection->reply + 1;
     unsigned char *verify = server_random + RANDOM_SIZE;

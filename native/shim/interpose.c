@@ -74,14 +74,17 @@ INTERPOSED int SSL_read_early_data(SSL *ssl, void *into, size_t size, size_t *go
 
     if (connection == NULL)
         return real.SSL_read_early_data(ssl, into, size, got);
-    if (shim_moves_data()) {
+    if (shim_moves_data(connection->mode)) {
         *got = 0;
         return SSL_READ_EARLY_DATA_FINISH;
     }
     if (begin_set_up(connection, ssl) <= 0)
         return SSL_READ_EARLY_DATA_ERROR;
     REALLY(result, real.SSL_read_early_data(ssl, into, size, got));
-    /* The server may answer early data, and close, before the client's Finished comes: nothing later would count this connection. */
+    /*
+     * The server may answer early data, and close, before the client's Finished comes: nothing later would count this
+     * connection.
+     */
     if (result == SSL_READ_EARLY_DATA_SUCCESS)
         has_early_data(connection, ssl);
     else
@@ -115,17 +118,17 @@ static int shim_write(struct connection *connection, SSL *ssl, const void *data,
 }
 
 /* A call by which libssl moves data, and perhaps its handshake too. */
-#define PASS_ON(result, call)                                                                                                  \
-    do {                                                                                                                       \
-        bool is_new = !connection->set_up;                                                                                     \
-                                                                                                                               \
-        if (is_new && begin_set_up(connection, ssl) <= 0) {                                                                    \
-            result = 0;                                                                                                        \
-            break;                                                                                                             \
-        }                                                                                                                      \
-        REALLY(result, call);                                                                                                  \
-        if (is_new)                                                                                                            \
-            follow_real_handshake(connection, ssl, result);                                                                    \
+#define PASS_ON(result, call)                                                                                          \
+    do {                                                                                                               \
+        bool is_new = !connection->set_up;                                                                             \
+                                                                                                                       \
+        if (is_new && begin_set_up(connection, ssl) <= 0) {                                                            \
+            result = 0;                                                                                                \
+            break;                                                                                                     \
+        }                                                                                                              \
+        REALLY(result, call);                                                                                          \
+        if (is_new)                                                                                                    \
+            follow_real_handshake(connection, ssl, result);                                                            \
     } while (0)
 
 INTERPOSED int SSL_read(SSL *ssl, void *into, int size)
@@ -136,7 +139,7 @@ INTERPOSED int SSL_read(SSL *ssl, void *into, int size)
 
     if (connection == NULL || size < 0)
         return real.SSL_read(ssl, into, size);
-    if (shim_moves_data()) {
+    if (shim_moves_data(connection->mode)) {
         result = shim_read(connection, ssl, into, (size_t)size, false, &got);
         return result > 0 ? (int)got : result;
     }
@@ -151,7 +154,7 @@ INTERPOSED int SSL_read_ex(SSL *ssl, void *into, size_t size, size_t *got)
 
     if (connection == NULL)
         return real.SSL_read_ex(ssl, into, size, got);
-    if (shim_moves_data())
+    if (shim_moves_data(connection->mode))
         return shim_read(connection, ssl, into, size, false, got) > 0;
     PASS_ON(result, real.SSL_read_ex(ssl, into, size, got));
     return result;
@@ -165,7 +168,7 @@ INTERPOSED int SSL_peek(SSL *ssl, void *into, int size)
 
     if (connection == NULL || size < 0)
         return real.SSL_peek(ssl, into, size);
-    if (shim_moves_data()) {
+    if (shim_moves_data(connection->mode)) {
         result = shim_read(connection, ssl, into, (size_t)size, true, &got);
         return result > 0 ? (int)got : result;
     }
@@ -180,7 +183,7 @@ INTERPOSED int SSL_peek_ex(SSL *ssl, void *into, size_t size, size_t *got)
 
     if (connection == NULL)
         return real.SSL_peek_ex(ssl, into, size, got);
-    if (shim_moves_data())
+    if (shim_moves_data(connection->mode))
         return shim_read(connection, ssl, into, size, true, got) > 0;
     PASS_ON(result, real.SSL_peek_ex(ssl, into, size, got));
     return result;
@@ -194,7 +197,7 @@ INTERPOSED int SSL_write(SSL *ssl, const void *data, int size)
 
     if (connection == NULL || size < 0)
         return real.SSL_write(ssl, data, size);
-    if (shim_moves_data()) {
+    if (shim_moves_data(connection->mode)) {
         result = shim_write(connection, ssl, data, (size_t)size, &put);
         return result > 0 ? (int)put : result;
     }
@@ -209,7 +212,7 @@ INTERPOSED int SSL_write_ex(SSL *ssl, const void *data, size_t size, size_t *put
 
     if (connection == NULL)
         return real.SSL_write_ex(ssl, data, size, put);
-    if (shim_moves_data())
+    if (shim_moves_data(connection->mode))
         return shim_write(connection, ssl, data, size, put) > 0;
     PASS_ON(result, real.SSL_write_ex(ssl, data, size, put));
     return result;

@@ -1,8 +1,9 @@
 /*
  * Minimal set-up (stage setup): connections that begin with application data in the shim's own records.
  *
- * A record that was sealed stays until it has gone: sealing it again on a retry would break the sequence. It is not read
- * beyond a record unless the server allows reading ahead, for some wait for the socket and others trust SSL_pending.
+ * A record that was sealed stays until it has gone: sealing it again on a retry would break the sequence. It is not
+ * read beyond a record unless the server allows reading ahead, for some wait for the socket and others trust
+ * SSL_pending.
  */
 #include "shim.h"
 
@@ -49,7 +50,8 @@ static int open_record(struct connection *connection, SSL *ssl)
         }
         if (!records_open(connection->records, connection->input.bytes + connection->input.start, (size_t)size,
                           &connection->opened, &connection->opened_left))
-            return broken(connection, "a record of the client is not protected as the suite demands with keys of zeros");
+            return broken(connection,
+                          "a record of the client is not protected as the suite demands with keys of zeros");
         connection->input.start += (size_t)size;
     }
     return 1;
@@ -96,7 +98,8 @@ int minimal_write(struct connection *connection, SSL *ssl, const unsigned char *
         int result;
 
         if (connection->sealed_size == 0) {
-            connection->sealed_size = records_seal(connection->records, connection->sealed, data + connection->written, some);
+            connection->sealed_size
+                = records_seal(connection->records, connection->sealed, data + connection->written, some);
             connection->sealed_data = some;
         }
         if (connection->sealed_size == 0)

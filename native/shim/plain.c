@@ -76,7 +76,10 @@ static int write_some(struct connection *connection, BIO *bio, const unsigned ch
     return result > 0 ? 1 : result;
 }
 
-/* As libssl's: without SSL_MODE_ENABLE_PARTIAL_WRITE the server hears of nothing but the whole, and calls again till then. */
+/*
+ * As libssl's: without SSL_MODE_ENABLE_PARTIAL_WRITE the server hears of nothing but the whole, and calls again till
+ * then.
+ */
 int plain_write(struct connection *connection, SSL *ssl, const unsigned char *data, size_t size, size_t *put)
 {
     BIO *bio = SSL_get_wbio(ssl);
@@ -92,7 +95,8 @@ int plain_write(struct connection *connection, SSL *ssl, const unsigned char *da
             return -1;
         }
         connection->written += some;
-        if (connection->written > 0 && connection->written < size && (SSL_get_mode(ssl) & SSL_MODE_ENABLE_PARTIAL_WRITE) != 0)
+        if (connection->written > 0 && connection->written < size
+            && (SSL_get_mode(ssl) & SSL_MODE_ENABLE_PARTIAL_WRITE) != 0)
             break;
     }
     *put = connection->written;

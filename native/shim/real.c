@@ -14,7 +14,10 @@ SHIM_THREAD_LOCAL int depth;
 
 enum { EXIT_REFUSED = 78 }; /* EX_CONFIG, sysexits(3) */
 
-/* Says why and ends the process: a server that goes on without what the shim was to do would be measured as something else. */
+/*
+ * Says why and ends the process: a server that goes on without what the shim was to do would be measured as something
+ * else.
+ */
 static void end_process(const char *reason, const char *detail)
 {
     char text[512];
@@ -32,10 +35,10 @@ static void resolve_real_functions(void)
     void *function;
 
 /* dlsym answers an object pointer; POSIX demands that it can hold a function's address. */
-#define RESOLVE(result, name, parameters)                                                                                      \
-    function = dlsym(RTLD_NEXT, #name);                                                                                        \
-    if (function == NULL)                                                                                                      \
-        end_process("the server's libraries have no function " #name, "");                                                     \
+#define RESOLVE(result, name, parameters)                                                                              \
+    function = dlsym(RTLD_NEXT, #name);                                                                                \
+    if (function == NULL)                                                                                              \
+        end_process("the server's libraries have no function " #name, "");                                             \
     memcpy(&real.name, &function, sizeof(function));
     REAL_FUNCTIONS(RESOLVE)
 #undef RESOLVE

@@ -1,7 +1,8 @@
 /*
- * Record protection of minimal connections: all keys, fixed IVs and MAC keys zero, sequence numbers from 0, content type
- * application data (docs/NOOP.md, "setup"). Public EVP calls only; the sequence of calls is that of libssl wherever
- * a stage of the provider depends on it. This file: framing and AEADs (RFC 9846 section 5.2, RFC 5288, RFC 7905).
+ * Record protection of minimal connections: all keys, fixed IVs and MAC keys zero, sequence numbers from 0, content
+ * type application data (docs/NOOP.md, "setup"). Public EVP calls only; the sequence of calls is that of libssl
+ * wherever a stage of the provider depends on it. This file: framing and AEADs (RFC 9846 section 5.2, RFC 5288, RFC
+ * 7905).
  */
 #include "shim.h"
 
@@ -111,7 +112,10 @@ static void put_header(unsigned char *record, size_t length)
     record[4] = (unsigned char)length;
 }
 
-/* Static IV of zeros and the number: exclusive-or of both in TLS 1.3 and ChaCha20, fixed and explicit part in TLS 1.2 GCM. */
+/*
+ * Static IV of zeros and the number: exclusive-or of both in TLS 1.3 and ChaCha20, fixed and explicit part in TLS 1.2
+ * GCM.
+ */
 static void put_nonce(unsigned char nonce[NONCE_SIZE], const unsigned char number[SEQUENCE_SIZE])
 {
     memset(nonce, 0, NONCE_SIZE);
@@ -173,7 +177,8 @@ static bool aead_decrypt(struct records *records, const unsigned char *nonce, co
            && EVP_CipherFinal_ex(cipher, payload + done, &end) == 1;
 }
 
-static bool aead_open(struct records *records, unsigned char *record, size_t size, unsigned char **data, size_t *data_size)
+static bool aead_open(struct records *records, unsigned char *record, size_t size, unsigned char **data,
+                      size_t *data_size)
 {
     const struct protection *protection = records->protection;
     unsigned char *payload = record + RECORD_HEADER_SIZE + protection->explicit_size;

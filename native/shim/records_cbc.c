@@ -79,7 +79,8 @@ static void put_additional(unsigned char additional[ADDITIONAL_SIZE], uint64_t s
     additional[12] = (unsigned char)size;
 }
 
-static bool make_mac(struct records *records, uint64_t sequence, const unsigned char *data, size_t size, unsigned char *mac)
+static bool make_mac(struct records *records, uint64_t sequence, const unsigned char *data, size_t size,
+                     unsigned char *mac)
 {
     unsigned char additional[ADDITIONAL_SIZE];
     size_t mac_size = records->protection->mac_size;
@@ -87,8 +88,8 @@ static bool make_mac(struct records *records, uint64_t sequence, const unsigned 
     put_additional(additional, sequence, size);
     /*
      * Where both contexts have the same digest, OpenSSL 3.5 and later copies the digest's state, and a context keyed by
-     * EVP_DigestSignInit has none: it reads from NULL. Into an empty context all series copy alike; libssl makes a new one
-     * for each record.
+     * EVP_DigestSignInit has none: it reads from NULL. Into an empty context all series copy alike; libssl makes a new
+     * one for each record.
      */
     EVP_MD_CTX_reset(records->mac_copy);
     return EVP_MD_CTX_copy_ex(records->mac_copy, records->mac) == 1
@@ -112,7 +113,8 @@ size_t cbc_seal(struct records *records, unsigned char *fragment, const unsigned
         int expansion;
 
         put_additional(additional, sequence, length);
-        expansion = EVP_CIPHER_CTX_ctrl(records->sealing.cipher, EVP_CTRL_AEAD_TLS1_AAD, sizeof(additional), additional);
+        expansion
+            = EVP_CIPHER_CTX_ctrl(records->sealing.cipher, EVP_CTRL_AEAD_TLS1_AAD, sizeof(additional), additional);
         if (expansion <= 0)
             return 0;
         length += (size_t)expansion;

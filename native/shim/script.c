@@ -43,11 +43,14 @@ bool is_own_flight(const struct connection *connection)
     return memcmp(first, BEGINNING, sizeof(BEGINNING)) == 0 && first[OWN_FLIGHT_AT] == OWN_FLIGHT;
 }
 
-/* Which kinds this server takes: with one round trip fewer a resumption that has it is as wrong as the other way round. */
-static const struct tlsdyno_script *script_of(unsigned char kind)
+/*
+ * Which kinds this connection takes: with one round trip fewer a resumption that has it is as wrong as the other way
+ * round.
+ */
+static const struct tlsdyno_script *script_of(const struct connection *connection, unsigned char kind)
 {
-    bool skeleton = stage_is_off(SHIM_STAGE_HANDSHAKE);
-    bool fast = stage_is_off(SHIM_STAGE_ROUND_TRIP);
+    bool skeleton = is_off(connection->mode, SHIM_STAGE_HANDSHAKE);
+    bool fast = is_off(connection->mode, SHIM_STAGE_ROUND_TRIP);
 
     if (kind == KIND_FULL && skeleton)
         return &area->full;
@@ -71,7 +74,7 @@ static int choose_script(struct connection *connection)
 
     if (!is_own_flight(connection))
         return broken(connection, "the client does not begin with a skeleton's first flight");
-    script = script_of(first[KIND_AT]);
+    script = script_of(connection, first[KIND_AT]);
     if (script == NULL || atomic_load_explicit(&script->flight_count, memory_order_acquire) == 0)
         return broken(connection, "the client names a kind of handshake that this server has no script for");
     if (script->flight_count > TLSDYNO_SHIM_FLIGHTS || size != script->flights[0])

@@ -2,10 +2,10 @@
  * The perfect session cache (stage session_cache): one universal session, which every process of the server knows from
  * the area. The first full handshake makes it; from then on every look-up of it hits, and nothing is stored any more.
  *
- * Session IDs and the stateful tickets of TLS 1.3 go through the callback that looks sessions up; the tickets of TLS 1.2
- * through the callback that protects them, with keys of zeros. Callbacks and options are set when a
- * handshake begins, not when the server makes its context: by then it is known to be a server's, and what the server has
- * set itself is overridden.
+ * Session IDs and the stateful tickets of TLS 1.3 go through the callback that looks sessions up; the tickets of
+ * TLS 1.2 through the callback that protects them, with keys of zeros. Callbacks and options are set when a handshake
+ * begins, not when the server makes its context: by then it is known to be a server's, and what the server has set
+ * itself is overridden.
  */
 #include "shim.h"
 
@@ -114,7 +114,10 @@ static SSL_SESSION *on_look_up(SSL *ssl, const unsigned char *id, int size, int 
     return SSL_SESSION_dup(known);
 }
 
-/* The beginning of the ticket, as it will stand on the wire: key name and IV. The session is whatever has it sealed now. */
+/*
+ * The beginning of the ticket, as it will stand on the wire: key name and IV. The session is whatever has it sealed
+ * now.
+ */
 static bool keep_ticket(const SSL *ssl, const unsigned char *key_name, const unsigned char *iv)
 {
     unsigned char name[TICKET_NAME_SIZE + TICKET_IV_SIZE];

@@ -4,8 +4,8 @@
  *
  * Every interposed call finds the connection's own state (struct connection) in the SSL's application data; there is no
  * other state but the area that tlsdyno made (../shim_record.h), constant settings, and the template of the universal
- * session. What the shim calls of libssl comes back through its own interposers, for libssl calls its exported functions
- * through the PLT: `depth` tells the two apart.
+ * session. What the shim calls of libssl comes back through its own interposers, for libssl calls its exported
+ * functions through the PLT: `depth` tells the two apart.
  */
 #ifndef TLSDYNO_SHIM_H
 #define TLSDYNO_SHIM_H
@@ -23,28 +23,28 @@
 /* ---- real.c: the functions that the shim stands in front of ---- */
 
 /* X(result, name, parameters) */
-#define REAL_FUNCTIONS(X)                                                                                                      \
-    X(SSL *, SSL_new, (SSL_CTX *))                                                                                            \
-    X(void, SSL_free, (SSL *))                                                                                                \
-    X(int, SSL_clear, (SSL *))                                                                                                \
-    X(int, SSL_do_handshake, (SSL *))                                                                                         \
-    X(int, SSL_accept, (SSL *))                                                                                               \
-    X(int, SSL_read_early_data, (SSL *, void *, size_t, size_t *))                                                            \
-    X(int, SSL_read, (SSL *, void *, int))                                                                                    \
-    X(int, SSL_read_ex, (SSL *, void *, size_t, size_t *))                                                                    \
-    X(int, SSL_peek, (SSL *, void *, int))                                                                                    \
-    X(int, SSL_peek_ex, (SSL *, void *, size_t, size_t *))                                                                    \
-    X(int, SSL_write, (SSL *, const void *, int))                                                                             \
-    X(int, SSL_write_ex, (SSL *, const void *, size_t, size_t *))                                                             \
-    X(int, SSL_get_error, (const SSL *, int))                                                                                 \
-    X(int, SSL_pending, (const SSL *))                                                                                        \
-    X(int, SSL_has_pending, (const SSL *))                                                                                    \
-    X(int, SSL_is_init_finished, (const SSL *))                                                                               \
-    X(int, SSL_in_init, (const SSL *))                                                                                        \
-    X(int, SSL_shutdown, (SSL *))                                                                                             \
-    X(BIO *, SSL_get_rbio, (const SSL *))                                                                                     \
-    X(int, accept, (int, struct sockaddr *, socklen_t *))                                                                     \
-    X(int, accept4, (int, struct sockaddr *, socklen_t *, int))                                                               \
+#define REAL_FUNCTIONS(X)                                                                                              \
+    X(SSL *, SSL_new, (SSL_CTX *))                                                                                     \
+    X(void, SSL_free, (SSL *))                                                                                         \
+    X(int, SSL_clear, (SSL *))                                                                                         \
+    X(int, SSL_do_handshake, (SSL *))                                                                                  \
+    X(int, SSL_accept, (SSL *))                                                                                        \
+    X(int, SSL_read_early_data, (SSL *, void *, size_t, size_t *))                                                     \
+    X(int, SSL_read, (SSL *, void *, int))                                                                             \
+    X(int, SSL_read_ex, (SSL *, void *, size_t, size_t *))                                                             \
+    X(int, SSL_peek, (SSL *, void *, int))                                                                             \
+    X(int, SSL_peek_ex, (SSL *, void *, size_t, size_t *))                                                             \
+    X(int, SSL_write, (SSL *, const void *, int))                                                                      \
+    X(int, SSL_write_ex, (SSL *, const void *, size_t, size_t *))                                                      \
+    X(int, SSL_get_error, (const SSL *, int))                                                                          \
+    X(int, SSL_pending, (const SSL *))                                                                                 \
+    X(int, SSL_has_pending, (const SSL *))                                                                             \
+    X(int, SSL_is_init_finished, (const SSL *))                                                                        \
+    X(int, SSL_in_init, (const SSL *))                                                                                 \
+    X(int, SSL_shutdown, (SSL *))                                                                                      \
+    X(BIO *, SSL_get_rbio, (const SSL *))                                                                              \
+    X(int, accept, (int, struct sockaddr *, socklen_t *))                                                              \
+    X(int, accept4, (int, struct sockaddr *, socklen_t *, int))                                                        \
     X(ssize_t, recv, (int, void *, size_t, int))
 
 struct real_functions {
@@ -55,18 +55,21 @@ struct real_functions {
 
 extern struct real_functions real;
 
-/* Of libraries that are there from the start, such variables are reached without a call; every interposed call reads one. */
+/*
+ * Of libraries that are there from the start, such variables are reached without a call; every interposed call reads
+ * one.
+ */
 #define SHIM_THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
 
 /* Calls of libssl that are on the stack of this thread: what it calls of itself through the PLT is not the server's. */
 extern SHIM_THREAD_LOCAL int depth;
 
 /* One real call that may call other interposed functions. */
-#define REALLY(result, call)                                                                                                   \
-    do {                                                                                                                       \
-        depth++;                                                                                                               \
-        result = (call);                                                                                                       \
-        depth--;                                                                                                               \
+#define REALLY(result, call)                                                                                           \
+    do {                                                                                                               \
+        depth++;                                                                                                       \
+        result = (call);                                                                                               \
+        depth--;                                                                                                       \
     } while (0)
 
 /* ---- area.c: acknowledgement, settings, counters ---- */
@@ -80,12 +83,15 @@ const char *area_map(const char *descriptor, const char *run_id);
 bool acknowledged(void);
 
 /* The settings, constant once that the server runs. */
-extern uint32_t off_bits;
+extern uint32_t may_be_off; /* the stages of which the mode chooses */
 extern uint32_t flag_bits;
 
-static inline bool stage_is_off(enum tlsdyno_shim_stage stage)
+/* The stages that are off for connections that begin now. A connection keeps them. */
+uint32_t mode_now(void);
+
+static inline bool is_off(uint32_t mode, enum tlsdyno_shim_stage stage)
 {
-    return (off_bits & 1u << stage) != 0;
+    return (mode & 1u << stage) != 0;
 }
 
 static inline bool flag_is_set(enum tlsdyno_shim_flag flag)
@@ -93,10 +99,10 @@ static inline bool flag_is_set(enum tlsdyno_shim_flag flag)
     return (flag_bits & 1u << flag) != 0;
 }
 
-/* The shim, not libssl, moves the data of connections. */
-static inline bool shim_moves_data(void)
+/* The shim, not libssl, moves the data of connections of this mode. */
+static inline bool shim_moves_data(uint32_t mode)
 {
-    return (off_bits & (1u << SHIM_STAGE_MARSHALLING | 1u << SHIM_STAGE_SETUP)) != 0;
+    return (mode & (1u << SHIM_STAGE_MARSHALLING | 1u << SHIM_STAGE_SETUP)) != 0;
 }
 
 void count(enum tlsdyno_shim_counter counter);
@@ -127,6 +133,7 @@ struct input {
 struct records;
 
 struct connection {
+    uint32_t mode; /* that of the moment when the SSL was made */
     enum phase phase;
     bool set_up;     /* counted, and stamped if wanted */
     bool read_ahead; /* the server allows reading more than the record needs */

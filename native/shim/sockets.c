@@ -2,8 +2,8 @@
  * What the shim does at sockets: it refuses connections that come from elsewhere, and all of them once that tlsdyno has
  * ended; and it lets nginx believe that a connection without handshake begins like TLS.
  *
- * Refusal is at accept, not at the SSL: mod_ssl, haproxy and others hand libssl BIOs of their own, behind which there is
- * no descriptor to ask. So it holds for whatever TCP connection a process with the shim accepts.
+ * Refusal is at accept, not at the SSL: mod_ssl, haproxy and others hand libssl BIOs of their own, behind which there
+ * is no descriptor to ask. So it holds for whatever TCP connection a process with the shim accepts.
  */
 #include "shim.h"
 
@@ -66,7 +66,8 @@ __attribute__((visibility("default"))) int accept4(int listener, struct sockaddr
 
     if (area == NULL) /* other libraries' constructors; nothing of ours is there yet */
         return (int)syscall(SYS_accept4, listener, address, size, flags);
-    return checked(real.accept4(listener, (struct sockaddr *)&peer, &peer_size, flags), &peer, address, size, peer_size);
+    return checked(real.accept4(listener, (struct sockaddr *)&peer, &peer_size, flags), &peer, address, size,
+                   peer_size);
 }
 
 __attribute__((visibility("default"))) int accept(int listener, struct sockaddr *address, socklen_t *size)
@@ -92,7 +93,8 @@ __attribute__((visibility("default"))) ssize_t recv(int descriptor, void *into, 
     if (area == NULL)
         return (ssize_t)syscall(SYS_recvfrom, descriptor, into, size, flags, NULL, NULL);
     got = real.recv(descriptor, into, size, flags);
-    if (got == 1 && (flags & MSG_PEEK) != 0 && size == 1 && stage_is_off(SHIM_STAGE_SETUP) && *first == DATA_RECORD)
+    if (got == 1 && (flags & MSG_PEEK) != 0 && size == 1 && *first == DATA_RECORD
+        && is_off(mode_now(), SHIM_STAGE_SETUP))
         *first = HANDSHAKE_RECORD;
     return got;
 }

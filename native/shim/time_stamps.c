@@ -1,6 +1,6 @@
 /*
- * Time stamps: when each connection was set up, how, with how many calls and bytes, and the steps of libssl's handshake.
- * Drawn up in the connection's own memory, then written into the ring of the area (../shim_record.h).
+ * Time stamps: when each connection was set up, how, with how many calls and bytes, and the steps of libssl's
+ * handshake. Drawn up in the connection's own memory, then written into the ring of the area (../shim_record.h).
  */
 #include "shim.h"
 

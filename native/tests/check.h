@@ -8,13 +8,13 @@
 #include <openssl/err.h>
 
 /* Not assert(): it must hold in every build, and show OpenSSL's error queue. */
-#define CHECK(condition)                                                                                                       \
-    do {                                                                                                                       \
-        if (!(condition)) {                                                                                                    \
-            fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);                                            \
-            ERR_print_errors_fp(stderr);                                                                                       \
-            exit(1);                                                                                                           \
-        }                                                                                                                      \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);                                    \
+            ERR_print_errors_fp(stderr);                                                                               \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 static inline void print_hex(const char *key, const unsigned char *data, size_t length)

@@ -1,6 +1,6 @@
 /*
- * Records that are too short, or nothing but garbage, given to the provider's ciphers as libssl gives them: they must be
- * refused without a byte read or written outside. Each record lies in an allocation of exactly its size, so that the
+ * Records that are too short, or nothing but garbage, given to the provider's ciphers as libssl gives them: they must
+ * be refused without a byte read or written outside. Each record lies in an allocation of exactly its size, so that the
  * address sanitizer sees every step beyond it.
  *
  *     garbage                 the stages that are off are those of the provider that OPENSSL_CONF names
@@ -53,7 +53,8 @@ static bool is_taken(EVP_CIPHER_CTX *context, size_t length, int fill, bool anno
     CHECK(record != NULL);
     memset(record, fill, length);
     taken = (!announced || EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_TLS1_AAD, sizeof(additional), additional) > 0)
-            && length > 0 /* EVP answers this itself */ && EVP_CipherUpdate(context, record, &done, record, (int)length) == 1;
+            && length > 0 /* EVP answers this itself */
+            && EVP_CipherUpdate(context, record, &done, record, (int)length) == 1;
     CHECK(!taken || (done >= 0 && (size_t)done <= length));
     ERR_clear_error();
     free(record);

@@ -86,7 +86,8 @@ static bool macs(void)
 {
     unsigned char out[EVP_MAX_MD_SIZE];
 
-    return EVP_Q_mac(NULL, "HMAC", NULL, "SHA2-256", NULL, "key", 3, (const unsigned char *)"abc", 3, out, sizeof(out), NULL)
+    return EVP_Q_mac(NULL, "HMAC", NULL, "SHA2-256", NULL, "key", 3, (const unsigned char *)"abc", 3, out, sizeof(out),
+                     NULL)
            != NULL;
 }
 

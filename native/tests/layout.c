@@ -13,8 +13,10 @@ int main(void)
     printf("run_id_at %zu\n", offsetof(struct tlsdyno_record, head.run_id));
     printf("heartbeat_ns_at %zu\n", offsetof(struct tlsdyno_record, head.heartbeat_ns));
     printf("owner_user_at %zu\n", offsetof(struct tlsdyno_record, head.owner_user));
+    printf("mode_at %zu\n", offsetof(struct tlsdyno_record, head.mode));
     printf("run_id_size %u\n", TLSDYNO_RUN_ID_SIZE);
     printf("slots_claimed_at %zu\n", offsetof(struct tlsdyno_record, slots_claimed));
+    printf("modes_ignored_at %zu\n", offsetof(struct tlsdyno_record, modes_ignored));
     printf("engine_busy_until_ns_at %zu\n", offsetof(struct tlsdyno_record, engine_busy_until_ns));
     printf("engines_max %u\n", TLSDYNO_ENGINES_MAX);
     printf("slots_at %zu\n", offsetof(struct tlsdyno_record, slots));

@@ -1,6 +1,7 @@
 /*
  * Reads an openssl.cnf that names the provider without activating it, loads and unloads the provider twice and prints
- * what stands on the error queue: nothing if it loaded. (Where the file activates it, libcrypto itself drops the errors.)
+ * what stands on the error queue: nothing if it loaded. (Where the file activates it, libcrypto itself drops the
+ * errors.)
  *
  *     load PATH
  */

@@ -2,8 +2,8 @@
  * Forks while another thread uses the provider: the children go on working, and what parent and children draw from the
  * random generator never repeats. That thread uses only what is fetched and initialised already: libcrypto's own locks
  * are not made for such a fork and would stay locked in the child, with any provider. AddressSanitizer's allocator is
- * not either (clang 14), unlike glibc's and jemalloc's: under it the thread stands between two digests while the process
- * forks.
+ * not either (clang 14), unlike glibc's and jemalloc's: under it the thread stands between two digests while the
+ * process forks.
  */
 #include <pthread.h>
 #include <sched.h>

@@ -3,7 +3,7 @@
  * program itself and for libssl. An SSL of a server is fed by hand, in pieces of every size, with writes that take few
  * bytes at a time, and with garbage; the area that the environment names says what is off.
  *
- *     shim_connection plain|script|fast|minimal CERTIFICATE KEY
+ *     shim_connection plain|script|fast|minimal|modes CERTIFICATE KEY
  */
 #include "shim_wire.h"
 
@@ -249,7 +249,9 @@ static void broken_record(const unsigned char *data, size_t size)
     SSL_free(server);
 }
 
-/* Records of every length up to a few blocks, whole in themselves and not protected; and good ones with one bit wrong. */
+/*
+ * Records of every length up to a few blocks, whole in themselves and not protected; and good ones with one bit wrong.
+ */
 static void minimal_garbage(void)
 {
     static unsigned char record[RECORD_SIZE_MAX];
@@ -287,12 +289,108 @@ static void minimal(void)
     minimal_garbage();
 }
 
+/* ---- Modes ---- */
+
+/* With nothing off: libssl moves the data, and a late close_notify goes out. */
+static void real_connection(int version)
+{
+    static struct wire wire;
+    static unsigned char answer[ANSWER_SIZE];
+    SSL *server = new_server(&wire, true, 0);
+    struct client client = new_client(version, NULL);
+    unsigned char request[REQUEST_SIZE], record[2 * REQUEST_SIZE], byte;
+    size_t have = 0;
+    int size;
+
+    shake_hands(server, &client, &wire);
+    pattern(request, sizeof(request), 3);
+    CHECK(SSL_write(client.ssl, request, sizeof(request)) == sizeof(request));
+    size = BIO_read(client.out, record, sizeof(record));
+    CHECK(size > REQUEST_SIZE);
+    send_to(&wire, record, (size_t)size);
+    feed(server, &wire, 64);
+    write_answer(server);
+    CHECK(SSL_shutdown(server) == 0);
+    shuttle(&client, &wire);
+    while (have < sizeof(answer)) {
+        size = SSL_read(client.ssl, answer + have, (int)(sizeof(answer) - have));
+        CHECK(size > 0);
+        have += (size_t)size;
+    }
+    check_answer(answer, have);
+    CHECK(SSL_read(client.ssl, &byte, 1) == 0 && SSL_get_error(client.ssl, 0) == SSL_ERROR_ZERO_RETURN);
+    SSL_free(server);
+    SSL_free(client.ssl);
+}
+
+static void real_way(void)
+{
+    real_connection(TLS1_2_VERSION);
+    real_connection(TLS1_3_VERSION);
+}
+
+static void plain_way(void)
+{
+    plain_connection(64, true, TLS1_2_VERSION, 0);
+    plain_connection(64, true, TLS1_3_VERSION, 0);
+}
+
+static void script_way(void)
+{
+    script_connection(&area->full, 0, 64, true, 0);
+    script_connection(&area->resumed, 1, 64, true, FEW);
+    reuse();
+}
+
+static void fast_way(void)
+{
+    script_connection(&area->resumed, 2, 64, true, 0);
+}
+
+static void minimal_way(void)
+{
+    minimal_connection(64, true, FEW);
+}
+
+/* Connections of each mode while the mode is another; among the words are such as are no modes by themselves. */
+static void modes(void)
+{
+    enum {
+        PLAIN = 1 << SHIM_STAGE_MARSHALLING,
+        SCRIPT = 1 << SHIM_STAGE_HANDSHAKE,
+        FAST = 1 << SHIM_STAGE_ROUND_TRIP,
+        MINIMAL = 1 << SHIM_STAGE_SETUP,
+    };
+    static const struct {
+        uint32_t mode;
+        void (*connect)(void);
+    } WAYS[] = {
+        {0, real_way},
+        {PLAIN, plain_way},
+        {PLAIN | SCRIPT, script_way},
+        {SCRIPT, script_way},
+        {PLAIN | SCRIPT | FAST, fast_way},
+        {MINIMAL, minimal_way},
+        {MINIMAL | PLAIN | SCRIPT, minimal_way},
+        {FAST, real_way},
+        {1u << 31, real_way},
+    };
+
+    for (size_t i = 0; i < sizeof(WAYS) / sizeof(WAYS[0]); i++) {
+        for (size_t j = 0; j < sizeof(WAYS) / sizeof(WAYS[0]); j++) {
+            first_mode = WAYS[i].mode;
+            next_mode = WAYS[j].mode;
+            WAYS[i].connect();
+        }
+    }
+}
+
 int main(int argument_count, char **arguments)
 {
     static const struct {
         const char *name;
         void (*run)(void);
-    } SECTIONS[] = {{"plain", plain}, {"script", script}, {"fast", fast}, {"minimal", minimal}};
+    } SECTIONS[] = {{"plain", plain}, {"script", script}, {"fast", fast}, {"minimal", minimal}, {"modes", modes}};
     bool found = false;
 
     CHECK(argument_count == 4);

@@ -1,4 +1,7 @@
-/* Prints the layout of native/shim_record.h; the test `layout_is_mirrored` compares it with dyno/src/native/shim/layout.rs. */
+/*
+ * Prints the layout of native/shim_record.h; the test `layout_is_mirrored` compares it with
+ * dyno/src/native/shim/layout.rs.
+ */
 #include <stdio.h>
 
 #include "../shim_record.h"
@@ -13,6 +16,7 @@ int main(void)
     printf("run_id_at %zu\n", offsetof(struct tlsdyno_shim_area, head.run_id));
     printf("heartbeat_ns_at %zu\n", offsetof(struct tlsdyno_shim_area, head.heartbeat_ns));
     printf("owner_user_at %zu\n", offsetof(struct tlsdyno_shim_area, head.owner_user));
+    printf("mode_at %zu\n", offsetof(struct tlsdyno_shim_area, head.mode));
     printf("run_id_size %u\n", TLSDYNO_RUN_ID_SIZE);
     printf("stages_off_at %zu\n", offsetof(struct tlsdyno_shim_area, stages_off));
     printf("flags_at %zu\n", offsetof(struct tlsdyno_shim_area, flags));
@@ -25,6 +29,7 @@ int main(void)
     printf("ready_after_at %zu\n", offsetof(struct tlsdyno_script, ready_after));
     printf("flights_at %zu\n", offsetof(struct tlsdyno_script, flights));
     printf("flights %u\n", TLSDYNO_SHIM_FLIGHTS);
+    printf("modes_ignored_at %zu\n", offsetof(struct tlsdyno_shim_area, modes_ignored));
     printf("session_state_at %zu\n", offsetof(struct tlsdyno_shim_area, session.state));
     printf("session_size %u\n", TLSDYNO_SHIM_SESSION_SIZE);
     printf("session_ready %d\n", SHIM_SESSION_READY);

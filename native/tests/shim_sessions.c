@@ -49,8 +49,8 @@ static bool connection(SSL_SESSION *session)
 }
 
 /* The same by hand, docs/NOOP.md. */
-static void expected_verify_data(SSL_SESSION *session, const unsigned char *flight, size_t size, unsigned char *server_random,
-                                 unsigned char *verify)
+static void expected_verify_data(SSL_SESSION *session, const unsigned char *flight, size_t size,
+                                 unsigned char *server_random, unsigned char *verify)
 {
     unsigned char secret[SSL_MAX_MASTER_KEY_LENGTH], seed[15 + 32] = "server finished";
     size_t secret_size = SSL_SESSION_get_master_key(session, secret, sizeof(secret));

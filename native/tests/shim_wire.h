@@ -1,7 +1,7 @@
 /*
  * What the programs about the shim share: linked into them, its interposers stand in front of libssl for the program
- * itself and for libssl. An SSL of a server is fed by hand over a transport in memory, which gives and takes as the test
- * wants it; the server reads a request of a known size and writes an answer of a known size.
+ * itself and for libssl. An SSL of a server is fed by hand over a transport in memory, which gives and takes as the
+ * test wants it; the server reads a request of a known size and writes an answer of a known size.
  */
 #ifndef TLSDYNO_TEST_SHIM_WIRE_H
 #define TLSDYNO_TEST_SHIM_WIRE_H
@@ -19,6 +19,12 @@ enum { BUFFER_MAX = 70000, REQUEST_SIZE = 300, ANSWER_SIZE = 40000 };
 
 static SSL_CTX *server_context;
 static SSL_CTX *client_context;
+
+/*
+ * The modes in which SSLs are made and then live. Without flips both are all bits, of which only those count that the
+ * settings have.
+ */
+static uint32_t first_mode = UINT32_MAX, next_mode = UINT32_MAX;
 
 /* ---- A transport that gives and takes as the test wants it ---- */
 
@@ -88,9 +94,12 @@ static inline int wire_create(BIO *bio)
 static inline SSL *new_server(struct wire *wire, bool read_ahead, size_t write_max)
 {
     static BIO_METHOD *method;
-    SSL *ssl = SSL_new(server_context);
+    SSL *ssl;
     BIO *bio;
 
+    atomic_store(&area->head.mode, first_mode);
+    ssl = SSL_new(server_context);
+    atomic_store(&area->head.mode, next_mode);
     if (method == NULL) {
         method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "wire");
         CHECK(method != NULL && BIO_meth_set_read(method, wire_read) && BIO_meth_set_write(method, wire_write)
@@ -244,7 +253,9 @@ static inline void shuttle(struct client *client, struct wire *wire)
     client->given = wire->from_server_size;
 }
 
-/* Until the client is done. What it sent last (TLS 1.3, and resumed in TLS 1.2: its Finished) the server has not read. */
+/*
+ * Until the client is done. What it sent last (TLS 1.3, and resumed in TLS 1.2: its Finished) the server has not read.
+ */
 static inline void shake_hands(SSL *server, struct client *client, struct wire *wire)
 {
     unsigned char flight[4096];

@@ -2,7 +2,7 @@
  * Writes the test vectors of docs/NOOP.md: drives the provider that OPENSSL_CONF names through OpenSSL's public EVP
  * calls, the way libssl does, and prints blocks of `key = hexadecimal` (names and counts in plain text).
  *
- *     vectors SECTION OFF      SECTION: aead cbc digest kdf signature exchange; OFF: the stages that are off, as printed
+ *     vectors SECTION OFF      SECTION: aead cbc digest kdf signature exchange; OFF: the stages that are off
  *
  * Whatever is sealed is also opened again, and opened with one bit wrong, which must fail.
  */
@@ -59,8 +59,8 @@ static const struct suite AEADS[] = {
 };
 
 /* RFC 9846 section 7.3 */
-static void expand_label(unsigned char *out, size_t length, const char *digest, unsigned char *secret, size_t secret_size,
-                         char *label)
+static void expand_label(unsigned char *out, size_t length, const char *digest, unsigned char *secret,
+                         size_t secret_size, char *label)
 {
     int mode = EVP_KDF_HKDF_MODE_EXPAND_ONLY;
     OSSL_PARAM params[] = {
@@ -90,7 +90,8 @@ static EVP_CIPHER_CTX *new_tls13(const EVP_CIPHER *cipher, const unsigned char *
 }
 
 /* One TLS 1.3 record in place, header in front, room for the tag behind; the sequence of calls is that of libssl. */
-static bool tls13_record(EVP_CIPHER_CTX *context, const unsigned char *nonce, unsigned char *record, size_t length, int sealing)
+static bool tls13_record(EVP_CIPHER_CTX *context, const unsigned char *nonce, unsigned char *record, size_t length,
+                         int sealing)
 {
     unsigned char *data = record + HEADER;
     int updated = 0;
@@ -174,8 +175,8 @@ static EVP_CIPHER_CTX *new_tls12(const struct suite *suite, const EVP_CIPHER *ci
  * One TLS 1.2 record in place. `length` is what libssl calls the length: explicit nonce and plaintext, received also
  * the tag.
  */
-static bool tls12_record(EVP_CIPHER_CTX *context, const unsigned char sequence[8], unsigned char *fragment, size_t length,
-                         int sealing, size_t *result)
+static bool tls12_record(EVP_CIPHER_CTX *context, const unsigned char sequence[8], unsigned char *fragment,
+                         size_t length, int sealing, size_t *result)
 {
     unsigned char additional[AAD12] = {[8] = APPLICATION_DATA, [9] = 3, [10] = 3};
     int expansion, done = 0;
@@ -295,8 +296,8 @@ static const struct cbc_suite CBCS[] = {
 };
 
 /* The record HMAC, through EVP_DigestSign as libssl does. */
-static void record_mac(unsigned char *mac, const struct cbc_suite *suite, const unsigned char *key, const unsigned char *sequence,
-                       const unsigned char *data, size_t length)
+static void record_mac(unsigned char *mac, const struct cbc_suite *suite, const unsigned char *key,
+                       const unsigned char *sequence, const unsigned char *data, size_t length)
 {
     unsigned char header[AAD12] = {[8] = APPLICATION_DATA, [9] = 3, [10] = 3, [11] = (unsigned char)(length >> 8),
                                    [12] = (unsigned char)length};
@@ -316,8 +317,8 @@ static void record_mac(unsigned char *mac, const struct cbc_suite *suite, const 
     EVP_PKEY_free(hmac_key);
 }
 
-static EVP_CIPHER_CTX *new_cbc(const EVP_CIPHER *cipher, const unsigned char *key, const unsigned char *iv, size_t mac_size,
-                               int sealing)
+static EVP_CIPHER_CTX *new_cbc(const EVP_CIPHER *cipher, const unsigned char *key, const unsigned char *iv,
+                               size_t mac_size, int sealing)
 {
     int version = 0x0303;
     OSSL_PARAM params[] = {
@@ -333,9 +334,9 @@ static EVP_CIPHER_CTX *new_cbc(const EVP_CIPHER *cipher, const unsigned char *ke
 }
 
 /* Opens what was sealed: explicit IV, then the data; the MAC stands where the cipher says. */
-static void open_cbc(const struct cbc_suite *suite, const EVP_CIPHER *cipher, const unsigned char *key, const unsigned char *iv,
-                     const unsigned char *sealed, size_t length, size_t mac_size, const unsigned char *plain, size_t content,
-                     const unsigned char *mac)
+static void open_cbc(const struct cbc_suite *suite, const EVP_CIPHER *cipher, const unsigned char *key,
+                     const unsigned char *iv, const unsigned char *sealed, size_t length, size_t mac_size,
+                     const unsigned char *plain, size_t content, const unsigned char *mac)
 {
     unsigned char fragment[RECORD_MAX];
     unsigned char *found = NULL;
@@ -375,7 +376,8 @@ static void check_stitched(const struct cbc_suite *suite, const unsigned char *k
     seal = new_cbc(cipher, key, iv, 0, 1);
     memcpy(fragment, plain, sent);
     CHECK(EVP_CIPHER_CTX_ctrl(seal, EVP_CTRL_AEAD_TLS1_AAD, AAD12, additional) == (int)(expected_length - sent));
-    CHECK(EVP_CipherUpdate(seal, fragment, &done, fragment, (int)expected_length) == 1 && (size_t)done == expected_length);
+    CHECK(EVP_CipherUpdate(seal, fragment, &done, fragment, (int)expected_length) == 1
+          && (size_t)done == expected_length);
     CHECK(memcmp(fragment, expected, expected_length) == 0);
 
     open = new_cbc(cipher, key, iv, 0, 0);
@@ -422,7 +424,8 @@ static void cbc_vector(const struct cbc_suite *suite, size_t content, bool encry
     CHECK(EVP_CipherUpdate(seal, fragment, &done, fragment, (int)length) == 1);
     EVP_CIPHER_CTX_free(seal);
     length = (size_t)done;
-    open_cbc(suite, cipher, key, iv, fragment, length, encrypt_then_mac ? 0 : suite->mac_size, plain + BLOCK, content, mac);
+    open_cbc(suite, cipher, key, iv, fragment, length, encrypt_then_mac ? 0 : suite->mac_size, plain + BLOCK, content,
+             mac);
     if (!encrypt_then_mac && is_off("cipher") && is_off("mac"))
         check_stitched(suite, key, iv, plain, sent, fragment, length);
     if (encrypt_then_mac) {
@@ -529,7 +532,8 @@ static void handshake_hmac_vector(const char *digest, size_t expected)
     size_t size = 0;
 
     pattern(key, sizeof(key), 111);
-    CHECK(EVP_Q_mac(NULL, "HMAC", NULL, digest, NULL, key, sizeof(key), key, sizeof(key), out, sizeof(out), &size) != NULL);
+    CHECK(EVP_Q_mac(NULL, "HMAC", NULL, digest, NULL, key, sizeof(key), key, sizeof(key), out, sizeof(out), &size)
+          != NULL);
     CHECK(size == expected);
     printf("off = %s\nfunction = HMAC %s\nlength = %zu\n", off, digest, size);
     print_hex("output", out, size);
@@ -595,10 +599,12 @@ static void premaster_vector(EVP_PKEY *key, const char *name)
     premaster[0] = 3;
     premaster[1] = 3;
     CHECK(context != NULL && EVP_PKEY_encrypt_init(context) == 1);
-    CHECK(EVP_PKEY_encrypt(context, NULL, &size, premaster, sizeof(premaster)) == 1 && size == (size_t)EVP_PKEY_get_size(key));
+    CHECK(EVP_PKEY_encrypt(context, NULL, &size, premaster, sizeof(premaster)) == 1
+          && size == (size_t)EVP_PKEY_get_size(key));
     CHECK(EVP_PKEY_encrypt(context, block, &size, premaster, sizeof(premaster)) == 1);
 
-    CHECK(EVP_PKEY_decrypt_init(context) == 1 && EVP_PKEY_CTX_set_rsa_padding(context, RSA_PKCS1_WITH_TLS_PADDING) == 1);
+    CHECK(EVP_PKEY_decrypt_init(context) == 1
+          && EVP_PKEY_CTX_set_rsa_padding(context, RSA_PKCS1_WITH_TLS_PADDING) == 1);
     CHECK(EVP_PKEY_CTX_set_params(context, params) == 1);
     CHECK(EVP_PKEY_decrypt(context, back, &back_size, block, size) == 1);
     CHECK(back_size == sizeof(premaster) && memcmp(back, premaster, sizeof(premaster)) == 0);
@@ -633,7 +639,10 @@ static void signature_vectors(void)
 
 /* ---- key agreement, record HMAC ---- */
 
-/* As a server: a key made from the peer's as template, the peer's share set (here garbage, which a no-op does not read). */
+/*
+ * As a server: a key made from the peer's as template, the peer's share set (here garbage, which a no-op does not
+ * read).
+ */
 static void exchange_vector(const char *algorithm, const char *group, size_t share_size)
 {
     unsigned char secret[64], share[128];

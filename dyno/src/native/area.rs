@@ -13,10 +13,11 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
+use tlsdyno_tls::{Stage, StageSet};
 
 /// Mirror of `struct tlsdyno_head` in `native/owner.h`.
 pub mod layout {
@@ -36,6 +37,8 @@ pub mod layout {
     pub const HEARTBEAT_NS_AT: usize = 96;
     /// Offset of the owner's effective user id, `u32`.
     pub const OWNER_USER_AT: usize = 104;
+    /// Offset of the mode, `u32`: a bit for each stage that is off now, in the order of the library's stages.
+    pub const MODE_AT: usize = 108;
 }
 
 /// How often the heartbeat is written. The libraries refuse once that it is a second old.
@@ -67,6 +70,13 @@ pub(super) struct Head {
     pub(super) magic: [u8; 8],
     pub(super) abi_version: u32,
     pub(super) slots: usize,
+    /// The mode to begin with, [`mode_bits`].
+    pub(super) mode: u32,
+}
+
+/// The mode in which of `stages` those in `off` are off.
+pub(super) fn mode_bits<const N: usize>(stages: [Stage; N], off: StageSet) -> u32 {
+    stages.iter().enumerate().map(|(bit, stage)| u32::from(off.contains(*stage)) << bit).sum()
 }
 
 /// One area; it ends with this value for this process, and with their last process for servers.
@@ -114,9 +124,33 @@ impl Area {
         self.file.read_exact_at(into, at as u64).context("memory shared with the server")
     }
 
+    /// The number at the byte `at`.
+    pub(super) fn read_u32(&self, at: usize) -> Result<u32> {
+        let mut bytes = [0; 4];
+        self.read(at, &mut bytes)?;
+        Ok(u32::from_ne_bytes(bytes))
+    }
+
     /// Writes from the byte `at` on.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) -> Result<()> {
         self.file.write_all_at(bytes, at as u64).context("memory shared with the server")
+    }
+
+    /// Lets contexts and connections of the servers that are made from now on have those of `stages` off that are in
+    /// `off`, and no others. Those that exist keep the mode in which they were made, so whoever wants them out of the
+    /// way drains them first.
+    ///
+    /// The libraries read the mode without a lock, and take from it only what they were loaded for (`may_be_off`).
+    pub(super) fn set_mode<const N: usize>(
+        &self,
+        stages: [Stage; N],
+        may_be_off: StageSet,
+        off: StageSet,
+    ) -> Result<()> {
+        if let Some(stage) = off.iter().find(|stage| !may_be_off.contains(*stage)) {
+            bail!("a mode cannot switch `{stage}` off: this server was started for {may_be_off} only");
+        }
+        self.write(layout::MODE_AT, &mode_bits(stages, off).to_ne_bytes())
     }
 
     /// Lets every process that this one starts from now on have the descriptor.
@@ -128,7 +162,7 @@ impl Area {
 impl Head {
     fn bytes(&self, run_id: &str) -> Result<Vec<u8>> {
         ensure!(run_id.len() < layout::RUN_ID_SIZE, "run id of {} bytes is too long", run_id.len());
-        let mut head = vec![0; layout::OWNER_USER_AT + 4];
+        let mut head = vec![0; layout::MODE_AT + 4];
         let mut put = |at: usize, bytes: &[u8]| head[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &self.magic);
         put(layout::ABI_VERSION_AT, &self.abi_version.to_ne_bytes());
@@ -138,6 +172,7 @@ impl Head {
         put(layout::RUN_ID_AT, run_id.as_bytes());
         put(layout::HEARTBEAT_NS_AT, &heartbeat().to_ne_bytes());
         put(layout::OWNER_USER_AT, &rustix::process::geteuid().as_raw().to_ne_bytes());
+        put(layout::MODE_AT, &self.mode.to_ne_bytes());
         Ok(head)
     }
 }
@@ -207,7 +242,7 @@ mod tests {
     use super::*;
 
     fn area() -> Area {
-        Area::create("test", &Head { magic: *b"TEST\0\0\0\0", abi_version: 1, slots: 2 }, 4096).unwrap()
+        Area::create("test", &Head { magic: *b"TEST\0\0\0\0", abi_version: 1, slots: 2, mode: 1 }, 4096).unwrap()
     }
 
     fn heartbeat_of(area: &Area) -> u64 {

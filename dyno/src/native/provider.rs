@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::area::{Area, Handed, Head};
+use super::area::{Area, Handed, Head, mode_bits};
 use super::write_file;
 
 /// The provider, an ELF shared library.
@@ -30,9 +30,11 @@ pub mod layout {
     /// First bytes of a record area.
     pub const MAGIC: [u8; 8] = *b"TLSDYNO\0";
     /// Raised with every change of the layout.
-    pub const ABI_VERSION: u32 = 3;
+    pub const ABI_VERSION: u32 = 4;
     /// Offset of the number of slots claimed so far, `u32`.
     pub const SLOTS_CLAIMED_AT: usize = 112;
+    /// Offset of the number of times that a mode was read with bits that were ignored, `u32`.
+    pub const MODES_IGNORED_AT: usize = 116;
     /// Offset of the times until when the engines of the emulated accelerator are taken, `u64` each.
     pub const ENGINE_BUSY_UNTIL_NS_AT: usize = 128;
     /// Most engines of an emulated accelerator.
@@ -127,7 +129,8 @@ impl Injection {
         if !library.exists() {
             write_file(&library, LIBRARY, 0o750)?;
         }
-        let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS };
+        let mode = mode_bits(Stage::PROVIDER, stages);
+        let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS, mode };
         let record = Area::create("tlsdyno-record", &head, layout::SIZE)?;
         let configuration = configuration(&library, record.descriptor(), record.run_id(), stages, hardware)?;
         write_file(&openssl_cnf, configuration.as_bytes(), 0o640)?;
@@ -162,17 +165,40 @@ impl Injection {
         &self.library
     }
 
-    /// The stages that this injection switches off.
+    /// The stages that this injection may switch off; all of them are off until [`Injection::set_mode`] says otherwise.
     pub fn stages(&self) -> StageSet {
         self.stages
     }
 
+    /// Switches the provider's stages in `off` off, and the others on, for whatever the servers begin from now on;
+    /// stages of the shim are ignored. What is under way ends as it began (`docs/NOOP.md`, "Modes"). Takes a
+    /// microsecond; every process of the servers sees it at once.
+    ///
+    /// # Errors
+    /// A stage that is not one of [`Injection::stages`].
+    pub fn set_mode(&self, off: StageSet) -> Result<()> {
+        self.record.set_mode(Stage::PROVIDER, self.stages, off.provider())
+    }
+
+    /// How often the servers read a mode with stages that they may not switch, and ignored those: 0, unless something
+    /// else than [`Injection::set_mode`] writes it.
+    ///
+    /// # Errors
+    /// The area cannot be read.
+    pub fn modes_ignored(&self) -> Result<u32> {
+        self.record.read_u32(layout::MODES_IGNORED_AT)
+    }
+
     /// The calls of replaced functions so far, over all processes and threads of the servers.
+    ///
+    /// A stage counts only what it did as a no-op. So the difference between two flips is the mode's; a stage that was
+    /// on and still counted had late work of an earlier mode.
     ///
     /// # Errors
     /// The record file cannot be read.
     pub fn counters(&self) -> Result<Counters> {
-        let mut slots = vec![0; layout::SIZE - layout::SLOTS_AT];
+        let used = layout::SLOTS.min(self.record.read_u32(layout::SLOTS_CLAIMED_AT)? as usize);
+        let mut slots = vec![0; used * layout::SLOT_COUNTERS * 8];
         self.record.read(layout::SLOTS_AT, &mut slots)?;
         let mut counters = Counters::default();
         for slot in slots.chunks_exact(layout::SLOT_COUNTERS * 8) {
@@ -255,7 +281,8 @@ fn configuration(
 ) -> Result<String> {
     let stages = if stages.is_empty() { "none".to_owned() } else { stages.to_string() };
     Ok(format!(
-        "# Made by tlsdyno for one run: TLS with parts replaced by no-ops, no security whatever. Useless once that tlsdyno has ended.\n\
+        "# Made by tlsdyno for one run: TLS with parts replaced by no-ops, no security whatever. Useless once that \
+         tlsdyno has ended.\n\
          openssl_conf = init\n\
          [init]\n\
          providers = providers\n\
@@ -340,10 +367,28 @@ mod tests {
     }
 
     #[test]
+    fn a_mode_is_chosen_from_the_stages_of_the_injection() {
+        let dir = tempfile::tempdir().unwrap();
+        let stages = StageSet::NONE.with(Stage::KeyAgreement).with(Stage::Kdf);
+        let injection = Injection::prepare(dir.path(), stages).unwrap();
+        let mode = || injection.record.read_u32(layout::MODE_AT).unwrap();
+        assert_eq!(mode(), 0b10_0010, "all of them to begin with");
+        injection.set_mode(StageSet::NONE.with(Stage::Kdf).with(Stage::Setup)).unwrap();
+        assert_eq!(mode(), 0b10_0000, "the shim's stages are not the provider's");
+        let error = injection.set_mode(StageSet::NONE.with(Stage::Cipher)).unwrap_err().to_string();
+        assert!(error.contains("`cipher`") && error.contains("key_agreement,kdf"), "{error}");
+        assert_eq!(mode(), 0b10_0000);
+        injection.set_mode(StageSet::NONE).unwrap();
+        assert_eq!(mode(), 0);
+    }
+
+    #[test]
     fn counters_are_summed_over_slots_and_subtracted() {
         let dir = tempfile::tempdir().unwrap();
         let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();
         let before = injection.counters().unwrap();
+        let all_claimed = (layout::SLOTS as u32 + 1).to_ne_bytes();
+        injection.record.write(layout::SLOTS_CLAIMED_AT, &all_claimed).unwrap();
         for slot in [0, layout::SLOTS - 1] {
             let at = layout::SLOTS_AT + slot * layout::SLOT_COUNTERS * 8;
             injection.record.write(at, &3u64.to_ne_bytes()).unwrap();

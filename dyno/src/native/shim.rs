@@ -22,7 +22,7 @@ pub use counters::ShimCounters;
 pub use script::Script;
 pub use time_stamp::TimeStamp;
 
-use super::area::{Area, Handed, Head};
+use super::area::{Area, Handed, Head, mode_bits};
 use super::write_file;
 
 /// The shim, an ELF shared library.
@@ -68,7 +68,7 @@ impl ShimSettings {
     }
 
     fn stage_bits(&self) -> u32 {
-        bits(layout::STAGES.map(|stage| self.stages.contains(stage)))
+        mode_bits(layout::STAGES, self.stages)
     }
 
     fn flag_bits(&self) -> u32 {
@@ -153,9 +153,24 @@ impl ShimInjection {
         &self.library
     }
 
-    /// The stages that this injection switches off.
+    /// The stages that this injection may switch off; all of them are off until [`ShimInjection::set_mode`] says
+    /// otherwise.
     pub fn stages(&self) -> StageSet {
         self.stages
+    }
+
+    /// Switches the shim's stages in `off` off, and the others on, for connections that the server begins from now on;
+    /// stages of the provider are ignored. A connection keeps the mode in which it began. `session_cache` is no mode:
+    /// it rewrites the server's own cache for good, and stays off where [`ShimInjection::stages`] has it.
+    ///
+    /// # Errors
+    /// A stage that is not one of [`ShimInjection::stages`], or a set without `session_cache` where they have it.
+    pub fn set_mode(&self, off: StageSet) -> Result<()> {
+        ensure!(
+            off.contains(Stage::SessionCache) || !self.stages.contains(Stage::SessionCache),
+            "`session_cache` cannot be switched on again in a server: it needs a process of its own"
+        );
+        self.area.set_mode(layout::STAGES, self.stages, off.shim())
     }
 
     /// Gives the server the scripts of skeleton handshakes; also while it runs, but each only once. `None` leaves what
@@ -185,9 +200,16 @@ impl ShimInjection {
     /// # Errors
     /// The area cannot be read.
     pub fn universal_ready(&self) -> Result<bool> {
-        let mut state = [0; 4];
-        self.area.read(layout::SESSION_STATE_AT, &mut state)?;
-        Ok(u32::from_ne_bytes(state) == layout::SESSION_READY)
+        Ok(self.area.read_u32(layout::SESSION_STATE_AT)? == layout::SESSION_READY)
+    }
+
+    /// How many connections began in a mode with stages that the server may not switch, which were ignored: 0, unless
+    /// something else than [`ShimInjection::set_mode`] writes it.
+    ///
+    /// # Errors
+    /// The area cannot be read.
+    pub fn modes_ignored(&self) -> Result<u32> {
+        self.area.read_u32(layout::MODES_IGNORED_AT)
     }
 
     /// What the server's connections were so far, over all its processes and threads.
@@ -221,7 +243,8 @@ impl ShimInjection {
 }
 
 fn create_area(settings: &ShimSettings) -> Result<Area> {
-    let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS };
+    let mode = settings.stage_bits();
+    let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS, mode };
     let area = Area::create("tlsdyno-shim", &head, layout::SIZE)?;
     area.write(layout::STAGES_OFF_AT, &settings.stage_bits().to_ne_bytes())?;
     area.write(layout::FLAGS_AT, &settings.flag_bits().to_ne_bytes())?;

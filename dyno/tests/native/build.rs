@@ -39,11 +39,13 @@ pub fn test_program(compiler: &str, name: &str, label: &str, flags: &[&str]) -> 
     program
 }
 
+/// Of LSAN_OPTIONS: LLVM 14's leak check may crash in the thread-local variables of libraries that were loaded late.
+/// Nothing is held there alone.
+pub const LEAK_CHECK: &str = "use_tls=0";
+
 /// Runs a command to its end and returns what it printed; fails the test with all output otherwise.
 pub fn run(command: &mut Command) -> String {
-    // LLVM 14's leak check may crash in the thread-local variables of libraries that were loaded late. Nothing is held
-    // there alone.
-    let output = command.env("LSAN_OPTIONS", "use_tls=0").output().unwrap_or_else(|error| {
+    let output = command.env("LSAN_OPTIONS", LEAK_CHECK).output().unwrap_or_else(|error| {
         let program = Path::new(command.get_program()).to_string_lossy().into_owned();
         panic!("cannot run {program}: {error}; Debian: apt install {}", package_of(&program))
     });

@@ -7,8 +7,8 @@ pub use crate::native::area::layout::*;
 /// First bytes of an area.
 pub const MAGIC: [u8; 8] = *b"TLSSHIM\0";
 /// Raised with every change of the layout.
-pub const ABI_VERSION: u32 = 2;
-/// Offset of the stages that are off, `u32`: bits in the order of [`STAGES`].
+pub const ABI_VERSION: u32 = 3;
+/// Offset of the stages that a mode may switch off, `u32`: bits in the order of [`STAGES`].
 pub const STAGES_OFF_AT: usize = 112;
 /// Offset of the flags, `u32`: bits in the order of [`FLAGS`].
 pub const FLAGS_AT: usize = 116;
@@ -24,6 +24,8 @@ pub const STAMPS_WRITTEN_AT: usize = 128;
 pub const FULL_SCRIPT_AT: usize = 136;
 /// Offset of the script of resumed handshakes.
 pub const RESUMED_SCRIPT_AT: usize = 176;
+/// Offset of the number of connections that began in a mode with bits that were ignored, `u32`.
+pub const MODES_IGNORED_AT: usize = 216;
 /// Most flights of a script.
 pub const FLIGHTS: usize = 8;
 /// Offset of the universal session's state, `u32`.

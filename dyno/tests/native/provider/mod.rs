@@ -6,6 +6,7 @@
 
 mod hardware;
 mod library;
+mod modes;
 mod nginx;
 mod processes;
 mod refusal;

@@ -15,13 +15,16 @@ use crate::build;
 
 const WORKERS: usize = 2;
 
-struct Nginx {
+/// A running nginx; ends with this value.
+pub struct Nginx {
     master: Child,
-    address: String,
+    /// `127.0.0.1:PORT`
+    pub address: String,
 }
 
 impl Nginx {
-    fn start(dir: &Path, injection: &Injection) -> Nginx {
+    /// Starts it with the files in `dir`, and waits until it listens.
+    pub fn start(dir: &Path, injection: &Injection) -> Nginx {
         // The port is free when nginx is told of it; should another take it in between, nginx says so and the test
         // fails.
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
@@ -65,7 +68,7 @@ impl Nginx {
     }
 
     /// Children of the master that serve, not those of before a reload that still shut down.
-    fn workers(&self) -> Vec<u32> {
+    pub fn workers(&self) -> Vec<u32> {
         let pid = self.master.id();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
         let serves = |child: &u32| {

@@ -48,11 +48,16 @@ fn sections() -> Vec<(&'static str, ShimSettings, &'static str)> {
     let mut fast = script.clone();
     fast.stages = fast.stages.with(Stage::RoundTrip);
     let stamped = ShimSettings { time_stamps: true, ..plain.clone() };
+    let every = off(&[Stage::Marshalling, Stage::Handshake, Stage::RoundTrip, Stage::Setup]);
+    let mut modes = ShimSettings { suite: Some(Suite::Tls13Aes128Gcm), ..ShimSettings::new(every, Version::Tls13) };
+    scripts(&mut modes);
     let mut sections = vec![
         ("plain", plain, "full_handshakes"),
         ("plain", stamped, "full_handshakes"),
         ("script", script, "skeleton_resumed"),
         ("fast", fast, "skeleton_fast"),
+        ("modes", modes.clone(), "full_handshakes"),
+        ("modes", ShimSettings { time_stamps: true, ..modes }, "minimal"),
     ];
     for suite in [
         Suite::Tls13Aes128Gcm,

@@ -293,6 +293,44 @@ fn perfect_cache_of_tls13() {
     check_perfect_cache(Version::Tls13, true);
 }
 
+/// Skeletons, real handshakes and skeletons again in the same processes: each mode takes its own clients and no others.
+#[test]
+fn servers_take_every_mode_without_a_restart() {
+    let full = Script { flights: vec![243, 1363, 80, 510], ready_after: 3 };
+    let resumed = Script { flights: vec![514, 241, 80, 255], ready_after: 3 };
+    let skeleton = off(&[Stage::Handshake, Stage::Marshalling]);
+    let fast = skeleton.with(Stage::RoundTrip);
+    let place = place();
+    for &kind in ServerName::configured() {
+        let settings = ShimSettings {
+            full_script: Some(full.clone()),
+            resumed_script: Some(resumed.clone()),
+            ..ShimSettings::new(fast, Version::Tls13)
+        };
+        let stand = Stand::start(&place, kind, &settings, TOGETHER as u32);
+        let processes = stand.server.worker_pids();
+        for round in 1..=2 {
+            for (mode, resumed_kind) in [(skeleton, 1), (fast, 2)] {
+                stand.injection.set_mode(mode).unwrap();
+                skeletons_at_once(&stand, [&full, &resumed], resumed_kind, 2);
+                refuses_others(&stand);
+            }
+            stand.injection.set_mode(StageSet::NONE).unwrap();
+            assert!(!fetch(&stand.server, &[]), "{}", stand.name);
+            let counters = stand.counters();
+            let half = TOGETHER as u64 / 2 * round;
+            let get = |name| counters.get(name).unwrap();
+            assert_eq!((get("skeleton_resumed"), get("skeleton_fast")), (half, half), "{}: {counters}", stand.name);
+            assert_eq!((get("skeleton_full"), get("full_handshakes")), (2 * half, round), "{counters}");
+        }
+        // Prefork starts and ends processes as it likes.
+        assert!(kind == ServerName::ApachePrefork || stand.server.worker_pids() == processes, "{}", stand.name);
+        let error = stand.injection.set_mode(off(&[Stage::Setup])).unwrap_err().to_string();
+        assert!(error.contains("`setup`"), "{error}");
+        stand.end();
+    }
+}
+
 /// An idle shim changes nothing that a client sees, and counts what it sees.
 #[test]
 fn idle_it_only_counts() {
