@@ -15,7 +15,7 @@ pub struct Tls {
     /// OpenSSL or IANA name; `None`: the client's order, AES-128-GCM first as browsers do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suite: Option<String>,
-    /// `X25519`, `P-256`, `P-384`.
+    /// `X25519`, `P-256`, `P-384`, or a hybrid with ML-KEM as `X25519MLKEM768`.
     pub group: String,
     /// `rsa-2048`, `rsa-3072`, `rsa-4096`, `p-256`, `p-384`.
     pub certificate: String,
