@@ -2,7 +2,7 @@
 //! were changed on their way.
 
 use tlsdyno_tls::crypto::CryptoError;
-use tlsdyno_tls::{Alert, EarlyData, Effort, Error, Group, SessionKind, Settings, Suite, Version};
+use tlsdyno_tls::{Alert, EarlyData, Effort, Error, Group, SessionKind, Settings, Stage, Suite, Version};
 use tlsdyno_wire::codec::{put_u16, put_vector16};
 use tlsdyno_wire::handshake::{self, Body};
 use tlsdyno_wire::hello::{self, ClientHello, Extensions, ServerHello, put_extension};
@@ -46,7 +46,19 @@ fn a_curve_gets_a_share_beside_a_hybrid() {
         for effort in EFFORTS {
             let caller = Caller::new(&config(offering(groups, effort)), None);
             assert_eq!(shares_sent(&caller), expected);
+            assert!(expected[0].1 < 1000 || (1_300..1_900).contains(&caller.output.len()), "{}", caller.output.len());
         }
+    }
+}
+
+/// docs/NOOP.md: a client without real key agreement must not come through where the server's is real.
+#[test]
+fn a_client_without_key_agreement_fails_at_a_real_server() {
+    let stages_off = [Stage::KeyAgreement].into_iter().collect();
+    for group in [Group::X25519MlKem768, Group::P256MlKem768] {
+        let mut server = RustlsServer::new(&rustls_config(KeyKind::P256, &[SUITE], &[group], true));
+        let settings = Settings { stages_off, ..offering(&[group], Effort::Lean) };
+        assert_eq!(talk(&mut Caller::new(&config(settings), None), &mut server), Err(Error::BadRecordMac));
     }
 }
 

@@ -28,11 +28,17 @@ fn servers_without_the_group_take_the_curve_beside_it_or_are_diagnosed() {
     self_signed(directory.path(), "server", &P256);
     let server = SServer::start(directory.path(), "server", &["-groups", "X25519:P-384"]);
     let url = format!("https://{}/", server.address);
-    for (groups, chosen) in [("X25519MLKEM768,X25519,P-256,P-384", "X25519"), ("X25519MLKEM768,P-384", "P-384")] {
+    for (groups, chosen, retried) in [
+        ("X25519MLKEM768,X25519,P-256,P-384", "X25519", 0),
+        ("X25519MLKEM768,P-384", "P-384", 0),
+        ("X25519MLKEM768,P-256,P-384", "P-384", 3),
+    ] {
         let once = ["--group", groups, "--connections", "1", "--total-connections", "3", "--json"];
         let output = load(&[&[&url, "-k"], &once[..]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        assert_eq!(json(&output)["negotiated"], json!({ format!("1.3 TLS_AES_128_GCM_SHA256 {chosen}"): 3 }));
+        let summary = json(&output);
+        assert_eq!(summary["negotiated"], json!({ format!("1.3 TLS_AES_128_GCM_SHA256 {chosen}"): 3 }));
+        assert_eq!(summary["handshakes"]["retried"], retried);
     }
     let alone = [&url, "-k", "--group", "X25519MLKEM768", "--connections", "1", "--total-connections", "3"];
     refuse(&alone, 4, &["handshake_failure", "none of the groups", "--group X25519MLKEM768,X25519"]);
