@@ -133,7 +133,7 @@ pub struct HandshakeCounts {
     pub early_accepted: u64,
     /// Handshakes in which the server asked for another key share (HelloRetryRequest).
     #[serde(default)]
-    pub retried: u64,
+    pub retried_count: u64,
 }
 
 impl Summary {
@@ -159,7 +159,7 @@ impl Summary {
                 resumed_accepted: handshakes.resumed_accepted,
                 early_offered: handshakes.early_offered,
                 early_accepted: handshakes.early_accepted,
-                retried: handshakes.retried,
+                retried_count: handshakes.retried,
             },
             reuse_percent_asked: asked.reuse_percent,
             reuse_percent_achieved: achieved_reuse_percent(outcome),

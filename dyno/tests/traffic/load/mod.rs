@@ -91,7 +91,7 @@ fn the_json_object_has_what_is_documented() {
     assert_eq!(json["errors"], json!({}));
     assert_eq!(json["statuses"], json!({"200": 20}));
     let resumed = ["resumed_intended", "resumed_offered", "resumed_accepted"];
-    let kinds = [&resumed[..], &["full", "early_offered", "early_accepted", "retried"]].concat();
+    let kinds = [&resumed[..], &["full", "early_offered", "early_accepted", "retried_count"]].concat();
     let handshakes: Value = kinds.iter().map(|kind| ((*kind).to_owned(), json!(0))).collect();
     assert_eq!(json["handshakes"], handshakes);
     for number in ["hits_per_second", "client_cpu_ns_per_hit", "client_busy_fraction", "elapsed_ns"] {
