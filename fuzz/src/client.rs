@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use tlsdyno_tls::{Client, Config, Effort, Entropy, Error, Receiver, Session, Settings, Stage, StageSet, Suite};
+use tlsdyno_tls::{Client, Config, Effort, Entropy, Error, Group, Receiver, Session, Settings, Stage, StageSet, Suite};
 use tlsdyno_wire::limits;
 
 use super::script::records;
@@ -63,7 +63,8 @@ impl Choice {
             };
             let stages_off = StageSet::PROVIDER.without(Stage::Authentication);
             let alpn = vec!["http/1.1".to_owned()];
-            let settings = Settings { suites, stages_off, alpn, effort: Effort::Floor, ..Settings::default() };
+            let groups = Group::ALL.to_vec();
+            let settings = Settings { suites, groups, stages_off, alpn, effort: Effort::Floor, ..Settings::default() };
             Arc::new(Config::new(settings).expect("valid settings"))
         })
     }

@@ -13,12 +13,29 @@ use super::stages;
 
 /// Seeds for [`client_receive`](super::client_receive): whole conversations of both versions, full and resumed.
 pub fn conversations() -> Vec<Vec<u8>> {
-    vec![tls13_conversation(), tls13_resumed(), tls13_retry(), tls12_conversation(), tls12_resumed()]
+    vec![
+        tls13_conversation(),
+        tls13_hybrid(),
+        tls13_resumed(),
+        tls13_retry(),
+        tls13_retry_for_a_hybrid(),
+        tls12_conversation(),
+        tls12_resumed(),
+    ]
 }
 
 pub(super) fn tls13_conversation() -> Vec<u8> {
     let mut script = vec![0];
     put_record(&mut script, record::HANDSHAKE, &server_hello(0x1301, &[], &[1; 32], put_tls13_share));
+    put_tls13_authenticated(&mut script, 32);
+    script
+}
+
+/// With a share for X25519MLKEM768.
+fn tls13_hybrid() -> Vec<u8> {
+    let mut script = vec![0];
+    let hello = server_hello(0x1301, &[], &[1; 32], |out| put_tls13_share_of(0x11ec, &[9; 1120], out));
+    put_record(&mut script, record::HANDSHAKE, &hello);
     put_tls13_authenticated(&mut script, 32);
     script
 }
@@ -68,6 +85,20 @@ fn tls13_retry() -> Vec<u8> {
     put_record(&mut script, record::HANDSHAKE, &retry);
     put_record(&mut script, record::HANDSHAKE, &server_hello(0x1302, &[], &[1; 32], put_tls13_share));
     put_tls13_authenticated(&mut script, 48);
+    script
+}
+
+/// HelloRetryRequest for SecP384r1MLKEM1024, and a share of it.
+fn tls13_retry_for_a_hybrid() -> Vec<u8> {
+    let mut script = vec![0];
+    let retry = server_hello(0x1301, &[], &hello::RETRY_RANDOM, |out| {
+        put_extension(out, hello::SUPPORTED_VERSIONS, |out| put_u16(out, hello::TLS13));
+        put_extension(out, hello::KEY_SHARE, |out| put_u16(out, 0x11ed));
+    });
+    put_record(&mut script, record::HANDSHAKE, &retry);
+    let hello = server_hello(0x1301, &[], &[1; 32], |out| put_tls13_share_of(0x11ed, &[4; 1665], out));
+    put_record(&mut script, record::HANDSHAKE, &hello);
+    put_tls13_authenticated(&mut script, 32);
     script
 }
 
@@ -123,10 +154,14 @@ fn server_hello(suite: u16, session_id: &[u8], random: &[u8; 32], extensions: im
 }
 
 fn put_tls13_share(out: &mut Vec<u8>) {
+    put_tls13_share_of(29, &[9; 32], out);
+}
+
+fn put_tls13_share_of(group: u16, share: &[u8], out: &mut Vec<u8>) {
     put_extension(out, hello::SUPPORTED_VERSIONS, |out| put_u16(out, hello::TLS13));
     put_extension(out, hello::KEY_SHARE, |out| {
-        put_u16(out, 29);
-        put_vector16(out, |out| out.extend_from_slice(&[9; 32]));
+        put_u16(out, group);
+        put_vector16(out, |out| out.extend_from_slice(share));
     });
 }
 

@@ -26,7 +26,9 @@ pub struct Settings {
     pub versions: Vec<Version>,
     /// Suites offered, best first. Empty: every suite of the versions.
     pub suites: Vec<Suite>,
-    /// Groups offered, best first; the key share is for the first. Empty: every group.
+    /// Groups offered, best first; the key share is for the first. Beside a hybrid's share goes one for the first curve
+    /// of the list, as browsers have it, so that a server without the hybrid needs no HelloRetryRequest. Empty:
+    /// [`Group::CURVES`].
     pub groups: Vec<Group>,
     /// Server name (SNI; also the name verified at honest effort). An IP address is verified but not sent (RFC 6066
     /// section 3). `None`: no SNI.
@@ -97,6 +99,9 @@ pub enum ConfigError {
         /// Its version.
         version: Version,
     },
+    /// A group of TLS 1.3 where that is not offered.
+    #[error("group {0} belongs to TLS 1.3, which is not offered; offer that version or leave the group out")]
+    GroupWithoutVersion(Group),
     /// A version without a suite.
     #[error("TLS {0} is offered without any of its suites; add one or leave the version out")]
     VersionWithoutSuite(Version),
@@ -265,6 +270,12 @@ impl Config {
         self.settings.suites.iter().copied().find(|suite| suite.code() == code)
     }
 
+    /// The curve that gets a share too, beside the one for the first group.
+    pub(crate) fn second_share(&self) -> Option<Group> {
+        let groups = &self.settings.groups;
+        groups[0].is_hybrid().then(|| groups.iter().copied().find(|group| !group.is_hybrid())).flatten()
+    }
+
     /// The offered group with this code point.
     pub(crate) fn group(&self, code: u16) -> Option<Group> {
         self.settings.groups.iter().copied().find(|group| group.code() == code)
@@ -285,7 +296,7 @@ fn complete(mut settings: Settings) -> Settings {
             Suite::ALL.iter().copied().filter(|suite| settings.versions.contains(&suite.version())).collect();
     }
     if settings.groups.is_empty() {
-        settings.groups = Group::ALL.to_vec();
+        settings.groups = Group::CURVES.to_vec();
     }
     settings
 }
@@ -306,7 +317,7 @@ mod tests {
         let everything = Config::new(lean()).unwrap();
         assert_eq!(everything.settings().versions, [Version::Tls13, Version::Tls12]);
         assert_eq!(everything.settings().suites, Suite::ALL);
-        assert_eq!(everything.settings().groups, Group::ALL);
+        assert_eq!(everything.settings().groups, Group::CURVES);
         assert_eq!(everything.only_hash(), None);
 
         let by_suite = Config::new(Settings { suites: vec![Suite::RsaAes128Sha], ..lean() }).unwrap();
@@ -332,6 +343,10 @@ mod tests {
             "TLS 1.3 is offered without any of its suites; add one or leave the version out"
         );
         assert_eq!(refused(Settings { groups: vec![Group::P256; 2], ..lean() }), "P-256 is listed twice");
+        assert_eq!(
+            refused(Settings { versions: vec![Version::Tls12], groups: Group::ALL.to_vec(), ..lean() }),
+            "group X25519MLKEM768 belongs to TLS 1.3, which is not offered; offer that version or leave the group out"
+        );
         assert!(refused(Settings { server_name: Some("a b".to_owned()), ..lean() }).starts_with("`a b` is neither"));
         assert!(refused(Settings { alpn: vec![String::new()], ..lean() }).starts_with("ALPN names have 1 to 255"));
         assert!(refused(Settings { alpn: vec!["x".repeat(255); 9], ..lean() }).starts_with("ALPN names have 1 to 255"));

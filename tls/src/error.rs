@@ -159,7 +159,9 @@ fn refusal_alert(fault: &CryptoError) -> Alert {
         CryptoError::BadRecordMac => Alert::BAD_RECORD_MAC,
         CryptoError::RecordOverflow { .. } => Alert::RECORD_OVERFLOW,
         CryptoError::NoContentType => Alert::UNEXPECTED_MESSAGE,
-        CryptoError::BadKeyShare(_) | CryptoError::UnsupportedScheme(_) => Alert::ILLEGAL_PARAMETER,
+        CryptoError::BadKeyShare(_) | CryptoError::KeyShareLength { .. } | CryptoError::UnsupportedScheme(_) => {
+            Alert::ILLEGAL_PARAMETER
+        }
         CryptoError::UnsuitableKey(_) => Alert::UNSUPPORTED_CERTIFICATE,
         CryptoError::UnknownIssuer => Alert::UNKNOWN_CA,
         CryptoError::CertificateExpired(_) => Alert::CERTIFICATE_EXPIRED,

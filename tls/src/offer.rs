@@ -24,7 +24,9 @@ pub(crate) struct Offer {
     pub random: [u8; 32],
     pub session_id: SessionId,
     /// TLS 1.3 only.
-    pub share: Option<KeyShare>,
+    share: Option<KeyShare>,
+    /// That of a curve alone, beside a hybrid's.
+    second_share: Option<KeyShare>,
     /// The session offered; not one that this configuration cannot resume.
     pub session: Option<Session>,
     /// The first hello says that early data follow it.
@@ -77,15 +79,19 @@ impl Offer {
         let mut random = [0; 32];
         entropy.fill(&mut random);
         let session = session.filter(|session| can_resume(config, session, now_ms));
-        let share = config
-            .offers(Version::Tls13)
-            .then(|| KeyShare::generate(settings.groups[0], settings.effort, settings.stages_off));
+        let generate = |group| KeyShare::generate(group, settings.effort, settings.stages_off);
+        let share = config.offers(Version::Tls13).then(|| generate(settings.groups[0]));
+        let second_share = share
+            .as_ref()
+            .zip(config.second_share())
+            .map(|(first, group)| if group == first.group().curve() { first.of_curve() } else { generate(group) });
         let takes_early = |session: &Session| session.psk().is_some() && session.max_early_data() > 0;
         let early_data = settings.early_data && session.as_ref().is_some_and(takes_early);
         let mut offer = Offer {
             random,
             session_id: offered_id(session.as_ref(), entropy),
             share,
+            second_share,
             session,
             early_data,
             transcript: Opening::Held(Vec::new()),
@@ -101,6 +107,11 @@ impl Offer {
             None => Opening::Held(out[message..].to_vec()),
         };
         offer
+    }
+
+    /// The shares sent, none without TLS 1.3.
+    pub fn shares(&self) -> impl Iterator<Item = &KeyShare> {
+        self.share.iter().chain(&self.second_share)
     }
 
     pub fn offered(&self) -> Option<SessionKind> {
@@ -136,11 +147,13 @@ impl Offer {
     ) -> usize {
         let record_version = if retry.is_some() { 0x0303 } else { 0x0301 };
         let mut writer = config.template().write(out, record_version, &self.random, self.session_id.as_slice());
-        if let Some(share) = &self.share {
+        if self.share.is_some() {
             writer.extension(hello::KEY_SHARE, |out| {
                 put_vector16(out, |out| {
-                    put_u16(out, share.group().code());
-                    put_vector16(out, |out| out.extend_from_slice(share.public()));
+                    for share in self.shares() {
+                        put_u16(out, share.group().code());
+                        put_vector16(out, |out| share.put(out));
+                    }
                 });
             });
         }
@@ -296,12 +309,13 @@ impl Offer {
         let Some(code) = hello.retry_group()? else {
             return Ok(false);
         };
-        let group = config.group(code).filter(|group| self.share.as_ref().is_some_and(|share| share.group() != *group));
+        let group = config.group(code).filter(|group| self.shares().all(|share| share.group() != *group));
         let group = group.ok_or_else(|| {
             Error::illegal("HelloRetryRequest for a group that was not offered, or whose share it has")
         })?;
         let settings = config.settings();
         self.share = Some(KeyShare::generate(group, settings.effort, settings.stages_off));
+        self.second_share = None;
         Ok(true)
     }
 }
@@ -370,5 +384,5 @@ pub(crate) fn early_secret(hash: Hash, config: &Config, psk: &Digest) -> Digest 
     hkdf_extract(hash, config.settings().stages_off, Digest::zero(hash).as_slice(), psk.as_slice())
 }
 
-// What varies most, and 1 KiB for everything else (name, suites, groups, share), fits one record.
-const _: () = assert!(limits::TICKET + limits::COOKIE + limits::ALPN + 1024 <= limits::RECORD_PLAINTEXT);
+// What varies most, and 3 KiB for everything else (name, suites, groups, two shares), fits one record.
+const _: () = assert!(limits::TICKET + limits::COOKIE + limits::ALPN + 3 * 1024 <= limits::RECORD_PLAINTEXT);

@@ -187,6 +187,12 @@ named! { Version, "TLS version", Tls12: "1.2" | "TLSv1.2"; Tls13: "1.3" | "TLSv1
 /// A key-agreement group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Group {
+    /// X25519 with ML-KEM-768, draft-ietf-tls-ecdhe-mlkem; TLS 1.3 only, as every hybrid.
+    X25519MlKem768,
+    /// NIST P-256 with ML-KEM-768, the same draft.
+    P256MlKem768,
+    /// NIST P-384 with ML-KEM-1024, the same draft.
+    P384MlKem1024,
     /// X25519, RFC 7748.
     X25519,
     /// NIST P-256 (secp256r1).
@@ -195,19 +201,42 @@ pub enum Group {
     P384,
 }
 
-named! { Group, "group", X25519: "X25519"; P256: "P-256" | "secp256r1" | "prime256v1"; P384: "P-384" | "secp384r1"; }
+named! { Group, "group",
+    X25519MlKem768: "X25519MLKEM768";
+    P256MlKem768: "SecP256r1MLKEM768";
+    P384MlKem1024: "SecP384r1MLKEM1024";
+    X25519: "X25519";
+    P256: "P-256" | "secp256r1" | "prime256v1";
+    P384: "P-384" | "secp384r1";
+}
 
 impl Group {
-    /// Every group of the client, strongest preference first.
-    pub const ALL: [Group; 3] = [Group::X25519, Group::P256, Group::P384];
+    /// Every group of the client: post-quantum hybrids first, then curves alone, each strongest preference first.
+    pub const ALL: [Group; 6] =
+        [Group::X25519MlKem768, Group::P256MlKem768, Group::P384MlKem1024, Group::X25519, Group::P256, Group::P384];
+
+    /// The curves, strongest preference first: what is offered where nobody names groups.
+    ///
+    /// Hybrids are for those who ask for them. A hybrid's hello has 1.2 KB more and its key costs the client a third of
+    /// a lean handshake, also at servers that cannot answer it (those of OpenSSL before 3.5), so that a default with
+    /// them would change every figure that was measured without.
+    pub const CURVES: [Group; 3] = [Group::X25519, Group::P256, Group::P384];
 
     /// The code point in the IANA registry "TLS Supported Groups".
     pub const fn code(self) -> u16 {
         match self {
+            Group::X25519MlKem768 => 0x11ec,
+            Group::P256MlKem768 => 0x11eb,
+            Group::P384MlKem1024 => 0x11ed,
             Group::X25519 => 29,
             Group::P256 => 23,
             Group::P384 => 24,
         }
+    }
+
+    /// Whether the group joins ML-KEM to a curve. TLS 1.2 has no such groups.
+    pub const fn is_hybrid(self) -> bool {
+        matches!(self, Group::X25519MlKem768 | Group::P256MlKem768 | Group::P384MlKem1024)
     }
 }
 

@@ -177,7 +177,7 @@ impl Handshaking {
     fn server_key_exchange(&mut self, body: &[u8], context: &mut Context<'_>) -> Result<(), Error> {
         let config = context.config;
         let exchange = ServerKeyExchange::decode(body)?;
-        let group = config.group(exchange.group);
+        let group = config.group(exchange.group).filter(|group| !group.is_hybrid());
         let group = group.ok_or_else(|| Error::illegal("the server chose a group that was not offered"))?;
         let mut signed = Vec::new();
         if config.checks_signatures() {
@@ -211,7 +211,7 @@ impl Handshaking {
         flight.push(handshake::CLIENT_KEY_EXCHANGE);
         let premaster = match &self.exchange {
             Some((share, secret)) => {
-                put_vector24(&mut flight, |out| put_vector8(out, |out| out.extend_from_slice(share.public())));
+                put_vector24(&mut flight, |out| put_vector8(out, |out| share.put(out)));
                 secret.as_slice()
             }
             None => {

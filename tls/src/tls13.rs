@@ -309,7 +309,7 @@ fn agree(
         let what = "ServerHello lacks key_share";
         return Err(Error::PeerMisbehaved { what, alert: Alert::MISSING_EXTENSION });
     };
-    let share = offer.share.as_ref().filter(|share| share.group().code() == group);
+    let share = offer.shares().find(|share| share.group().code() == group);
     let share = share.ok_or_else(|| Error::illegal("the server's key share is for another group than the client's"))?;
     context.summary.group = Some(share.group());
     Ok(share.agree(public)?)

@@ -32,7 +32,7 @@ pub const fn handshake_body(kind: u8) -> usize {
 pub const TICKET: usize = 8 * 1024;
 
 /// Longest HelloRetryRequest cookie that is answered; the second hello must fit one record.
-pub const COOKIE: usize = 4 * 1024;
+pub const COOKIE: usize = 3 * 1024;
 
 /// Most bytes of the ALPN names offered; they share the one record with ticket and cookie.
 pub const ALPN: usize = 2 * 1024;

@@ -39,7 +39,8 @@ pub struct Args {
     /// them]
     #[arg(long, value_name = "NAME", help_heading = "TLS")]
     suite: Option<String>,
-    /// Key-agreement group: X25519, P-256, P-384
+    /// Key-agreement group: X25519, P-256, P-384, or where the server's OpenSSL is 3.5 or later X25519MLKEM768,
+    /// SecP256r1MLKEM768, SecP384r1MLKEM1024
     #[arg(long, value_name = "NAME", default_value = "X25519", help_heading = "TLS")]
     group: String,
     /// Certificate: rsa-2048, rsa-3072, rsa-4096, p-256, p-384

@@ -48,7 +48,8 @@ pub struct Args {
     /// Cipher suites, best first, by OpenSSL or IANA name
     #[arg(long, value_name = "SUITE", value_delimiter = ',')]
     suite: Vec<Suite>,
-    /// Groups, best first: X25519, P-256, P-384
+    /// Groups, best first: X25519, P-256, P-384, and with OpenSSL 3.5 or later X25519MLKEM768, SecP256r1MLKEM768,
+    /// SecP384r1MLKEM1024
     #[arg(long, value_name = "GROUP", value_delimiter = ',')]
     group: Vec<Group>,
     /// Neither issue nor accept session tickets

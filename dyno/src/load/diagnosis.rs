@@ -19,6 +19,11 @@ pub fn of(outcome: &Outcome, address: SocketAddr) -> String {
         (ErrorKind::Tls, Some(fault)) if fault.contains("authenticated") => {
             format!("{fault}; trust its certificate with --ca-file, or do not verify with --insecure")
         }
+        (ErrorKind::Tls, Some(fault)) if fault.ends_with("alert handshake_failure") => format!(
+            "{fault}: most likely it has none of the groups or suites offered; name more of them (--group, --suite) \
+             or leave these flags out. OpenSSL has no post-quantum groups before version 3.5; \
+             --group X25519MLKEM768,X25519 offers a curve beside"
+        ),
         (ErrorKind::Tls, Some(fault)) => fault.to_owned(),
         (kind, _) if kind.is_local() => of_kind(kind),
         (kind, _) => format!("{address} {}", of_kind(kind)),

@@ -120,7 +120,9 @@ pub struct Options {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub suite: Vec<String>,
 
-    /// Groups, best first: X25519, P-256, P-384 [default: all]
+    /// Groups, best first: X25519, P-256, P-384 [default: these], and post-quantum in TLS 1.3 X25519MLKEM768,
+    /// SecP256r1MLKEM768, SecP384r1MLKEM1024. A curve named behind a hybrid gets a key share too; browsers offer
+    /// X25519MLKEM768,X25519,P-256,P-384
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub group: Vec<String>,
 

@@ -75,6 +75,10 @@ fn write_handshakes(out: &mut String, summary: &Summary) -> std::fmt::Result {
         let detail = format!("requests with the hello were taken (offered {})", grouped(counts.early_offered));
         line(out, "early data", &grouped(counts.early_accepted), &detail)?;
     }
+    if counts.retried_count > 0 {
+        let detail = "handshakes, a round trip more each: the server asked for another group's key share (--group)";
+        line(out, "retried", &grouped(counts.retried_count), detail)?;
+    }
     Ok(())
 }
 

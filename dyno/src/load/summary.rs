@@ -131,6 +131,9 @@ pub struct HandshakeCounts {
     /// Connections on which the server took that request.
     #[serde(default)]
     pub early_accepted: u64,
+    /// Handshakes in which the server asked for another key share (HelloRetryRequest).
+    #[serde(default)]
+    pub retried_count: u64,
 }
 
 impl Summary {
@@ -156,6 +159,7 @@ impl Summary {
                 resumed_accepted: handshakes.resumed_accepted,
                 early_offered: handshakes.early_offered,
                 early_accepted: handshakes.early_accepted,
+                retried_count: handshakes.retried,
             },
             reuse_percent_asked: asked.reuse_percent,
             reuse_percent_achieved: achieved_reuse_percent(outcome),

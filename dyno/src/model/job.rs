@@ -52,7 +52,7 @@ pub struct TlsSpec {
     pub versions: Vec<String>,
     /// OpenSSL or IANA names; empty: the client's own list.
     pub suites: Vec<String>,
-    /// `X25519`, `P-256`, `P-384`; empty: the client's own list.
+    /// `X25519`, `X25519MLKEM768` and the like, best first; empty: the client's own list, which has no hybrids.
     pub groups: Vec<String>,
     /// `honest`, `lean`, `floor`.
     pub effort: String,

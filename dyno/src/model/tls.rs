@@ -15,7 +15,7 @@ pub struct Tls {
     /// OpenSSL or IANA name; `None`: the client's order, AES-128-GCM first as browsers do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suite: Option<String>,
-    /// `X25519`, `P-256`, `P-384`.
+    /// `X25519`, `P-256`, `P-384`, or a hybrid with ML-KEM as `X25519MLKEM768`.
     pub group: String,
     /// `rsa-2048`, `rsa-3072`, `rsa-4096`, `p-256`, `p-384`.
     pub certificate: String,
@@ -79,10 +79,11 @@ impl Tls {
     }
 
     /// The group asked for, and the curve of an ECDSA certificate, which TLS 1.2 needs in the list too: OpenSSL picks a
-    /// certificate only if the client named its curve.
+    /// certificate only if the client named its curve. A hybrid, which TLS 1.2 does not have, stays alone: a curve
+    /// behind it would get a key share.
     pub fn groups(&self) -> Result<Vec<Group>> {
         let mut groups = vec![self.group()?];
-        if let Some(curve) = self.certificate.strip_prefix("p-") {
+        if let Some(curve) = self.certificate.strip_prefix("p-").filter(|_| !groups[0].is_hybrid()) {
             let curve = format!("P-{curve}").parse()?;
             if !groups.contains(&curve) {
                 groups.push(curve);
@@ -148,5 +149,22 @@ impl TlsChange {
 
     pub(super) fn is_none(&self) -> bool {
         *self == TlsChange::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_certificates_curve_is_offered_behind_another_curve_only() {
+        let groups = |group: &str, certificate: &str| {
+            let tls = Tls { group: group.to_owned(), certificate: certificate.to_owned(), ..Tls::default() };
+            tls.groups().unwrap()
+        };
+        assert_eq!(groups("X25519", "rsa-2048"), [Group::X25519]);
+        assert_eq!(groups("X25519", "p-384"), [Group::X25519, Group::P384]);
+        assert_eq!(groups("P-256", "p-256"), [Group::P256]);
+        assert_eq!(groups("X25519MLKEM768", "p-256"), [Group::X25519MlKem768]);
     }
 }

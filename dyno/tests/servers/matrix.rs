@@ -129,7 +129,7 @@ impl Bench {
     ) -> Vec<Check> {
         let root = CertificateDer::from_pem_file(&certificate.ca).unwrap().to_vec();
         let mut groups = vec![protocol.group];
-        groups.extend(Group::ALL.into_iter().filter(|group| *group != protocol.group));
+        groups.extend(Group::CURVES.into_iter().filter(|group| *group != protocol.group));
         let settings = Settings {
             versions: vec![protocol.suite.version()],
             suites: vec![protocol.suite],

@@ -167,6 +167,8 @@ pub struct Handshakes {
     pub early_offered: u64,
     /// Connections on which the server took them.
     pub early_accepted: u64,
+    /// Handshakes with a HelloRetryRequest: the server wanted a key share that was not sent (TLS 1.3).
+    pub retried: u64,
 }
 
 /// How the window of a replayed trace was used.

@@ -6,13 +6,18 @@ use super::{ConfigError, Settings};
 use crate::noop::Stage;
 use crate::script::Script;
 use crate::skeleton::REPLY_HEAD;
-use crate::suite::Effort;
+use crate::suite::{Effort, Version};
 
 pub(super) fn check(settings: &Settings) -> Result<(), ConfigError> {
     for suite in &settings.suites {
         if !settings.versions.contains(&suite.version()) {
             return Err(ConfigError::SuiteWithoutVersion { suite: *suite, version: suite.version() });
         }
+    }
+    if let Some(hybrid) = settings.groups.iter().find(|group| group.is_hybrid())
+        && !settings.versions.contains(&Version::Tls13)
+    {
+        return Err(ConfigError::GroupWithoutVersion(*hybrid));
     }
     for version in &settings.versions {
         if !settings.suites.iter().any(|suite| suite.version() == *version) {

@@ -1,67 +1,120 @@
-//! Key agreement: (EC)DH shares and secrets (RFC 7748, RFC 8422, RFC 9846 section 7.4) and the RSA encryption of the
-//! TLS 1.2 pre-master secret (RFC 5246 section 7.4.7.1).
+//! Key agreement: (EC)DH shares and secrets (RFC 7748, RFC 8422, RFC 9846 section 7.4), alone or joined to ML-KEM
+//! (draft-ietf-tls-ecdhe-mlkem), and the RSA encryption of the TLS 1.2 pre-master secret (RFC 5246 section 7.4.7.1).
+
+use std::sync::Arc;
 
 use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey};
+use aws_lc_rs::kem::DecapsulationKey;
 use aws_lc_rs::rsa::{Pkcs1PublicEncryptingKey, PublicEncryptingKey};
 
 use super::CryptoError;
+use super::kem::{self, Kem};
 use super::verify::{KeyKind, PublicKey};
 use crate::noop::{SECRET_FILL, Stage, StageSet};
 use crate::suite::{Effort, Group};
 
+/// Bytes of the longest shared secret: that of P-384 and ML-KEM-1024.
+const SECRET_MAX: usize = 48 + kem::SECRET_BYTES;
+
 /// A shared secret, held inline.
 #[derive(Clone, Copy)]
 pub struct Secret {
-    bytes: [u8; 48],
+    bytes: [u8; SECRET_MAX],
     length: u8,
 }
 
 impl Secret {
-    /// The bytes: 32 for X25519 and P-256, 48 for P-384.
+    const EMPTY: Secret = Secret { bytes: [0; SECRET_MAX], length: 0 };
+
+    /// The bytes, [`Group::secret_bytes`] of them.
     pub fn as_slice(&self) -> &[u8] {
-        &self.bytes[..self.length as usize]
+        &self.bytes[..usize::from(self.length)]
     }
 
-    fn copy_of(bytes: &[u8]) -> Secret {
-        let mut secret = Secret { bytes: [0; 48], length: bytes.len() as u8 };
-        secret.bytes[..bytes.len()].copy_from_slice(bytes);
-        secret
+    fn push(&mut self, part: &[u8]) {
+        let start = usize::from(self.length);
+        self.bytes[start..start + part.len()].copy_from_slice(part);
+        self.length += part.len() as u8;
     }
 }
 
 impl Group {
-    /// Length of a share on the wire in bytes: a u coordinate, or an uncompressed point.
-    pub const fn share_bytes(self) -> usize {
-        match self {
-            Group::X25519 => 32,
-            Group::P256 => 65,
-            Group::P384 => 97,
-        }
+    /// Length of the client's share on the wire in bytes: a u coordinate or an uncompressed point, and a hybrid's
+    /// encapsulation key.
+    pub fn client_share_bytes(self) -> usize {
+        self.point_bytes() + self.kem().map_or(0, Kem::encapsulation_key_bytes)
+    }
+
+    /// Length of the server's share on the wire in bytes: a u coordinate or an uncompressed point, and a hybrid's
+    /// ciphertext.
+    pub fn server_share_bytes(self) -> usize {
+        self.point_bytes() + self.kem().map_or(0, Kem::ciphertext_bytes)
     }
 
     /// Length of the shared secret in bytes.
-    pub const fn secret_bytes(self) -> usize {
+    pub fn secret_bytes(self) -> usize {
+        self.curve_secret_bytes() + self.kem().map_or(0, |_| kem::SECRET_BYTES)
+    }
+
+    /// The group's curve, itself a group.
+    pub const fn curve(self) -> Group {
         match self {
-            Group::X25519 | Group::P256 => 32,
-            Group::P384 => 48,
+            Group::X25519 | Group::X25519MlKem768 => Group::X25519,
+            Group::P256 | Group::P256MlKem768 => Group::P256,
+            Group::P384 | Group::P384MlKem1024 => Group::P384,
         }
+    }
+
+    const fn kem(self) -> Option<Kem> {
+        match self {
+            Group::X25519MlKem768 | Group::P256MlKem768 => Some(Kem::MlKem768),
+            Group::P384MlKem1024 => Some(Kem::MlKem1024),
+            Group::X25519 | Group::P256 | Group::P384 => None,
+        }
+    }
+
+    /// Whether ML-KEM's part of shares and secret comes before the curve's: the draft has both orders, so that the part
+    /// that FIPS approves comes first.
+    const fn has_kem_first(self) -> bool {
+        matches!(self, Group::X25519MlKem768)
+    }
+
+    const fn point_bytes(self) -> usize {
+        match self.curve() {
+            Group::P256 => 65,
+            Group::P384 => 97,
+            _ => 32,
+        }
+    }
+
+    const fn curve_secret_bytes(self) -> usize {
+        if matches!(self.curve(), Group::P384) { 48 } else { 32 }
     }
 
     fn algorithm(self) -> &'static agreement::Algorithm {
-        match self {
-            Group::X25519 => &agreement::X25519,
+        match self.curve() {
             Group::P256 => &agreement::ECDH_P256,
             Group::P384 => &agreement::ECDH_P384,
+            _ => &agreement::X25519,
         }
     }
 
-    /// The group's base point as a share: the public key of the scalar 1.
+    /// The curve's base point as a share: the public key of the scalar 1.
     fn base_point(self) -> &'static [u8] {
-        match self {
-            Group::X25519 => &X25519_BASE,
+        match self.curve() {
             Group::P256 => &P256_BASE,
             Group::P384 => &P384_BASE,
+            _ => &X25519_BASE,
         }
+    }
+
+    /// The parts of the server's share, which has the right length: point and ciphertext.
+    fn parts(self, share: &[u8]) -> (&[u8], &[u8]) {
+        if self.has_kem_first() {
+            let (ciphertext, point) = share.split_at(share.len() - self.point_bytes());
+            return (point, ciphertext);
+        }
+        share.split_at(self.point_bytes())
     }
 }
 
@@ -72,17 +125,17 @@ pub struct KeyShare {
 }
 
 enum Half {
-    /// A real key pair.
-    Pair { private: Box<PrivateKey>, public: [u8; 97] },
-    /// The base point: the secret is the peer's share itself (effort floor).
+    /// A real key pair on the curve, and a hybrid's ML-KEM key.
+    Pair { private: Arc<PrivateKey>, public: [u8; 97], kem: Option<DecapsulationKey> },
+    /// The base point, whose secret is the peer's point itself, and a hybrid's key of zeros (effort floor).
     Base,
-    /// The base point, and a constant secret (stage `key_agreement` off).
+    /// The base point, a hybrid's key of zeros, and a constant secret (stage `key_agreement` off).
     Constant,
 }
 
 impl KeyShare {
-    /// A share for `group`: a fresh key pair, or at [`Effort::Floor`] and with stage `key_agreement` off the base
-    /// point.
+    /// A share for `group`: fresh keys, or at [`Effort::Floor`] and with stage `key_agreement` off the base point and,
+    /// for a hybrid, the ML-KEM key of zeros ([`Kem::decapsulate_with_zeros`]).
     ///
     /// # Panics
     /// If the system gives no randomness.
@@ -96,8 +149,21 @@ impl KeyShare {
         let private = PrivateKey::generate(group.algorithm()).expect("the system gives randomness");
         let point = private.compute_public_key().expect("a fresh private key has a public key");
         let mut public = [0; 97];
-        public[..group.share_bytes()].copy_from_slice(point.as_ref());
-        KeyShare { group, half: Half::Pair { private: Box::new(private), public } }
+        public[..group.point_bytes()].copy_from_slice(point.as_ref());
+        KeyShare { group, half: Half::Pair { private: Arc::new(private), public, kem: group.kem().map(Kem::generate) } }
+    }
+
+    /// The share of the curve alone, with the same key pair: it costs nothing, and a client may send both
+    /// (draft-ietf-tls-hybrid-design section 3.2).
+    pub fn of_curve(&self) -> KeyShare {
+        let half = match &self.half {
+            Half::Pair { private, public, .. } => {
+                Half::Pair { private: Arc::clone(private), public: *public, kem: None }
+            }
+            Half::Base => Half::Base,
+            Half::Constant => Half::Constant,
+        };
+        KeyShare { group: self.group.curve(), half }
     }
 
     /// The group of the share.
@@ -105,34 +171,88 @@ impl KeyShare {
         self.group
     }
 
-    /// The share as sent: 32 bytes (X25519) or an uncompressed point.
-    pub fn public(&self) -> &[u8] {
+    /// Appends the share as sent, [`Group::client_share_bytes`] of it.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        if self.group.has_kem_first() {
+            self.put_encapsulation_key(out);
+        }
         match &self.half {
-            Half::Pair { public, .. } => &public[..self.group.share_bytes()],
-            Half::Base | Half::Constant => self.group.base_point(),
+            Half::Pair { public, .. } => out.extend_from_slice(&public[..self.group.point_bytes()]),
+            Half::Base | Half::Constant => out.extend_from_slice(self.group.base_point()),
+        }
+        if !self.group.has_kem_first() {
+            self.put_encapsulation_key(out);
         }
     }
 
-    /// The secret shared with the holder of `peer`.
+    fn put_encapsulation_key(&self, out: &mut Vec<u8>) {
+        match (self.group.kem(), &self.half) {
+            (_, Half::Pair { kem: Some(key), .. }) => kem::put_encapsulation_key(key, out),
+            (Some(kem), _) => out.resize(out.len() + kem.encapsulation_key_bytes(), 0),
+            (None, _) => {}
+        }
+    }
+
+    /// The secret shared with the holder of `peer`, a server's share.
     ///
     /// # Errors
-    /// [`CryptoError::BadKeyShare`] if `peer` is not a share of this group. With the base point only its form is
-    /// checked, not that it is on the curve: nothing secret depends on it.
+    /// [`CryptoError::KeyShareLength`] and [`CryptoError::BadKeyShare`] if `peer` is not a share of this group. With
+    /// the base point only its form is checked, not that it is on the curve: nothing secret depends on it. A ciphertext
+    /// that is not for this client's key gives another secret than the server's and no error (FIPS 203, implicit
+    /// rejection): the first protected record then does not authenticate.
     pub fn agree(&self, peer: &[u8]) -> Result<Secret, CryptoError> {
-        let refused = CryptoError::BadKeyShare(self.group);
-        let uncompressed = self.group == Group::X25519 || peer.first() == Some(&4);
-        if peer.len() != self.group.share_bytes() || !uncompressed {
-            return Err(refused);
+        let (group, expected) = (self.group, self.group.server_share_bytes());
+        if peer.len() != expected {
+            return Err(CryptoError::KeyShareLength { group, length: peer.len(), expected });
         }
+        let (point, ciphertext) = group.parts(peer);
+        if group.curve() != Group::X25519 && point.first() != Some(&4) {
+            return Err(CryptoError::BadKeyShare(group));
+        }
+        let mut secret = Secret::EMPTY;
+        if group.has_kem_first() {
+            self.decapsulate(ciphertext, &mut secret)?;
+        }
+        self.agree_on_curve(point, &mut secret)?;
+        if !group.has_kem_first() {
+            self.decapsulate(ciphertext, &mut secret)?;
+        }
+        Ok(secret)
+    }
+
+    /// Appends the secret shared on the curve with the holder of `point`.
+    fn agree_on_curve(&self, point: &[u8], secret: &mut Secret) -> Result<(), CryptoError> {
+        let bytes = self.group.curve_secret_bytes();
         match &self.half {
-            Half::Constant => Ok(Secret { bytes: [SECRET_FILL; 48], length: self.group.secret_bytes() as u8 }),
-            Half::Base if self.group == Group::X25519 => Ok(Secret::copy_of(peer)),
-            Half::Base => Ok(Secret::copy_of(&peer[1..=self.group.secret_bytes()])),
+            Half::Constant => secret.push(&[SECRET_FILL; 48][..bytes]),
+            Half::Base if self.group.curve() == Group::X25519 => secret.push(point),
+            Half::Base => secret.push(&point[1..=bytes]),
             Half::Pair { private, .. } => {
-                let peer = UnparsedPublicKey::new(self.group.algorithm(), peer);
-                agreement::agree(private, peer, refused, |secret| Ok(Secret::copy_of(secret)))
+                let peer = UnparsedPublicKey::new(self.group.algorithm(), point);
+                let refused = CryptoError::BadKeyShare(self.group);
+                agreement::agree(private, peer, refused, |shared| {
+                    secret.push(shared);
+                    Ok(())
+                })?;
             }
         }
+        Ok(())
+    }
+
+    /// Appends the secret of a hybrid's ciphertext.
+    fn decapsulate(&self, ciphertext: &[u8], secret: &mut Secret) -> Result<(), CryptoError> {
+        let Some(kem) = self.group.kem() else {
+            return Ok(());
+        };
+        match &self.half {
+            Half::Constant => secret.push(&[SECRET_FILL; kem::SECRET_BYTES]),
+            Half::Pair { kem: Some(key), .. } => {
+                let shared = key.decapsulate(ciphertext.into());
+                secret.push(shared.map_err(|_| CryptoError::BadKeyShare(self.group))?.as_ref());
+            }
+            Half::Base | Half::Pair { .. } => secret.push(&kem.decapsulate_with_zeros(ciphertext)),
+        }
+        Ok(())
     }
 }
 
@@ -197,6 +317,7 @@ const P384_BASE: [u8; 97] = [
 
 #[cfg(test)]
 mod tests {
+    use aws_lc_rs::kem::EncapsulationKey;
     use openssl::pkey::PKey;
     use openssl::rsa::{Padding, Rsa};
 
@@ -204,51 +325,118 @@ mod tests {
 
     const ON: StageSet = StageSet::NONE;
 
+    /// An honest server's share and secret for the client's share.
+    fn answer(group: Group, client: &KeyShare) -> (Vec<u8>, Vec<u8>) {
+        let share = put(client);
+        assert_eq!(share.len(), group.client_share_bytes());
+        let own = KeyShare::generate(group.curve(), Effort::Honest, ON);
+        let Some(kem) = group.kem() else {
+            return (put(&own), own.agree(&share).unwrap().as_slice().to_vec());
+        };
+        let (key, point) = match group.has_kem_first() {
+            true => share.split_at(kem.encapsulation_key_bytes()),
+            false => {
+                let (point, key) = share.split_at(group.point_bytes());
+                (key, point)
+            }
+        };
+        let on_curve = own.agree(point).unwrap();
+        let (ciphertext, shared) = EncapsulationKey::new(kem.algorithm(), key).unwrap().encapsulate().unwrap();
+        let mut both = [[ciphertext.as_ref(), shared.as_ref()], [&put(&own), on_curve.as_slice()]];
+        if !group.has_kem_first() {
+            both.reverse();
+        }
+        let [share, secret] = [0, 1].map(|index| [both[0][index], both[1][index]].concat());
+        (share, secret)
+    }
+
+    fn put(share: &KeyShare) -> Vec<u8> {
+        let mut out = Vec::new();
+        share.put(&mut out);
+        out
+    }
+
     #[test]
     fn two_honest_ends_agree_and_bad_shares_are_refused() {
         for group in Group::ALL {
-            let [client, server] = [Effort::Honest, Effort::Lean].map(|effort| KeyShare::generate(group, effort, ON));
-            assert_ne!(client.public(), server.public());
-            let secret = client.agree(server.public()).unwrap();
-            assert_eq!(secret.as_slice(), server.agree(client.public()).unwrap().as_slice());
-            assert_eq!(secret.as_slice().len(), group.secret_bytes());
+            let [client, other] = [Effort::Honest, Effort::Lean].map(|effort| KeyShare::generate(group, effort, ON));
+            assert_ne!(put(&client), put(&other));
+            let (server, secret) = answer(group, &client);
+            assert_eq!(client.agree(&server).unwrap().as_slice(), secret);
+            assert_eq!((secret.len(), server.len()), (group.secret_bytes(), group.server_share_bytes()));
 
+            let refuses = |share: &[u8], fault| assert_eq!(client.agree(share).err(), Some(fault));
+            let expected = group.server_share_bytes();
+            for share in [&server[1..], &[], &[&server[..], &[0]].concat()] {
+                refuses(share, CryptoError::KeyShareLength { group, length: share.len(), expected });
+            }
             let refused = CryptoError::BadKeyShare(group);
-            let mut off_curve = server.public().to_vec();
-            *off_curve.last_mut().unwrap() ^= 1;
-            let refuses = |share: &[u8]| assert_eq!(client.agree(share).err(), Some(refused.clone()));
-            refuses(&server.public()[1..]);
-            refuses(&[]);
-            refuses(&vec![0; group.share_bytes()]);
-            if group != Group::X25519 {
-                refuses(&off_curve);
-                let mut compressed = server.public()[..=group.secret_bytes()].to_vec();
-                compressed[0] = 2;
-                refuses(&compressed);
+            refuses(&vec![0; expected], refused.clone());
+            if group.curve() != Group::X25519 {
+                let mut off_curve = server.clone();
+                off_curve[group.point_bytes() - 1] ^= 1;
+                refuses(&off_curve, refused);
+            }
+            if group == Group::P256 {
+                let compressed = [&[2], &server[1..=32]].concat();
+                refuses(&compressed, CryptoError::KeyShareLength { group, length: 33, expected });
             }
         }
     }
 
-    /// At floor effort the honest server's secret is its own share: that is what "scalar 1" means.
+    /// FIPS 203, implicit rejection: no error, but not the server's secret.
     #[test]
-    fn the_base_point_is_a_share_whose_secret_is_the_peers_share() {
+    fn another_ciphertext_gives_another_secret() {
+        for group in Group::ALL.into_iter().filter(|group| group.is_hybrid()) {
+            let client = KeyShare::generate(group, Effort::Lean, ON);
+            let (mut server, secret) = answer(group, &client);
+            server[if group.has_kem_first() { 0 } else { group.point_bytes() }] ^= 1;
+            let other = client.agree(&server).unwrap();
+            let matching = other.as_slice().iter().zip(&secret).filter(|(one, other)| one == other).count();
+            assert!(other.as_slice().len() == secret.len() && matching < secret.len() - 16, "{group}");
+        }
+    }
+
+    /// Both shares of a browser's hello come from one key pair on the curve.
+    #[test]
+    fn the_curve_of_a_hybrid_is_a_share_of_its_own() {
+        for group in Group::ALL {
+            for (effort, off) in [(Effort::Lean, ON), (Effort::Floor, ON), (Effort::Lean, ON.with(Stage::KeyAgreement))]
+            {
+                let both = KeyShare::generate(group, effort, off);
+                let alone = both.of_curve();
+                assert_eq!(alone.group(), group.curve());
+                assert!(put(&both).windows(group.point_bytes()).any(|window| window == put(&alone)));
+                let (server, secret) = answer(group.curve(), &alone);
+                let constant = vec![SECRET_FILL; secret.len()];
+                let expected = if off.is_empty() { secret } else { constant };
+                assert_eq!(alone.agree(&server).unwrap().as_slice(), expected);
+            }
+        }
+    }
+
+    /// At floor effort the honest server's secret is its own point, that is what "scalar 1" means, and a message that
+    /// is sent in plain.
+    #[test]
+    fn the_share_without_secret_is_a_share() {
         for group in Group::ALL {
             let floor = KeyShare::generate(group, Effort::Floor, ON);
-            assert_eq!(floor.public().len(), group.share_bytes());
-            let server = KeyShare::generate(group, Effort::Honest, ON);
-            let secret = floor.agree(server.public()).unwrap();
-            assert_eq!(server.agree(floor.public()).unwrap().as_slice(), secret.as_slice());
-            assert_eq!(floor.agree(&server.public()[1..]).err(), Some(CryptoError::BadKeyShare(group)));
+            let (server, secret) = answer(group, &floor);
+            assert_eq!(floor.agree(&server).unwrap().as_slice(), secret, "{group}");
+            let fault = floor.agree(&server[1..]).err();
+            assert!(matches!(fault, Some(CryptoError::KeyShareLength { .. })), "{fault:?}");
         }
     }
 
     #[test]
-    fn stage_off_sends_the_base_point_and_gives_the_constant() {
+    fn stage_off_sends_the_share_without_secret_and_gives_the_constant() {
         for group in Group::ALL {
+            let floor = KeyShare::generate(group, Effort::Floor, ON);
+            let (server, _) = answer(group, &floor);
             for effort in [Effort::Honest, Effort::Floor] {
                 let off = KeyShare::generate(group, effort, ON.with(Stage::KeyAgreement));
-                assert_eq!(off.public(), group.base_point());
-                let secret = off.agree(group.base_point()).unwrap();
+                assert_eq!(put(&off), put(&floor));
+                let secret = off.agree(&server).unwrap();
                 assert_eq!(secret.as_slice(), vec![SECRET_FILL; group.secret_bytes()]);
             }
         }

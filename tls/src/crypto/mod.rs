@@ -7,6 +7,7 @@ mod certificate;
 pub mod exchange;
 pub mod hash;
 pub mod kdf;
+mod kem;
 pub mod protect;
 pub mod sign;
 pub mod verify;
@@ -38,6 +39,17 @@ pub enum CryptoError {
     /// section 6.1).
     #[error("the peer's {0} key share is invalid")]
     BadKeyShare(Group),
+    /// The peer's key share has not the length of its group's shares (draft-ietf-tls-ecdhe-mlkem, RFC 9846 section
+    /// 4.2.8.2).
+    #[error("the peer's {group} key share has {length} bytes instead of {expected}")]
+    KeyShareLength {
+        /// The group.
+        group: Group,
+        /// Bytes found.
+        length: usize,
+        /// Bytes of a share of this group.
+        expected: usize,
+    },
     /// A certificate or key that cannot be parsed.
     #[error("the certificate cannot be read: {0}")]
     MalformedCertificate(&'static str),

@@ -236,6 +236,11 @@ pub fn keys_for(suite: Suite) -> &'static [KeyKind] {
     }
 }
 
+/// The groups that this suite's version has.
+pub fn groups_for(suite: Suite) -> &'static [Group] {
+    if is_tls13(suite) { &Group::ALL } else { &Group::CURVES }
+}
+
 pub const EFFORTS: [Effort; 3] = [Effort::Honest, Effort::Lean, Effort::Floor];
 
 pub fn is_tls13(suite: Suite) -> bool {

@@ -5,6 +5,7 @@
 mod cuts;
 mod early_data;
 mod harness;
+mod hybrids;
 mod meddler;
 mod openssl_server;
 mod over_sockets;

@@ -39,9 +39,17 @@ pub fn speaks(suite: Suite) -> bool {
     provider.cipher_suites.iter().any(|known| u16::from(known.suite()) == suite.code())
 }
 
+/// Whether rustls has it: all but SecP384r1MLKEM1024.
+pub fn has_group(group: Group) -> bool {
+    find_group(group).is_some()
+}
+
 fn kx_group(group: Group) -> &'static dyn rustls::crypto::SupportedKxGroup {
-    let known = aws_lc_rs::ALL_KX_GROUPS.iter().copied();
-    known.into_iter().find(|known| known.name() == NamedGroup::from(group.code())).expect("rustls has the group")
+    find_group(group).expect("rustls has the group")
+}
+
+fn find_group(group: Group) -> Option<&'static dyn rustls::crypto::SupportedKxGroup> {
+    aws_lc_rs::ALL_KX_GROUPS.iter().copied().find(|known| known.name() == NamedGroup::from(group.code()))
 }
 
 pub struct RustlsServer {
@@ -66,6 +74,9 @@ impl Server for RustlsServer {
                 Ok(state) => self.view.peer_closed |= state.peer_has_closed(),
                 Err(rustls::Error::AlertReceived(alert)) => self.view.alert = Some(u8::from(alert)),
                 Err(error) => self.view.failure = Some(error.to_string()),
+            }
+            if let Some(mut early) = self.connection.early_data() {
+                early.read_to_end(&mut self.requests).unwrap();
             }
             // An error here only says that nothing more is there for now, or ever.
             let _ = self.connection.reader().read_to_end(&mut self.requests);

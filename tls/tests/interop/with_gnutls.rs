@@ -66,6 +66,7 @@ fn group_name(group: Group) -> &'static str {
         Group::X25519 => "X25519",
         Group::P256 => "SECP256R1",
         Group::P384 => "SECP384R1",
+        hybrid => panic!("{hybrid} is not tried with GnuTLS"),
     }
 }
 

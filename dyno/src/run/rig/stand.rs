@@ -62,8 +62,12 @@ impl Stand {
     }
 
     pub(super) fn start(&self, directory: &Path) -> Result<Instance> {
+        let first_group = self.settings.as_ref().and_then(|settings| settings.groups.first());
+        let remedy = first_group.filter(|group| group.is_hybrid()).map_or(String::new(), |group| {
+            format!(" (group {group} needs a server on OpenSSL 3.5 or later, group X25519 does not)")
+        });
         servers::start(&self.spec, directory)
-            .with_context(|| format!("failed to start the server of configuration \"{}\"", self.model.name))
+            .with_context(|| format!("failed to start the server of configuration \"{}\"{remedy}", self.model.name))
             .or_fault(Fault::Server)
     }
 

@@ -99,8 +99,13 @@ pub struct Handshakes {
 
 /// `tlsdyno load` through the dispatcher; every request must succeed.
 pub fn load(dispatcher: &Dispatcher, sessions: Sessions, arguments: &[&str]) -> Handshakes {
+    load_at(dispatcher.address, sessions, arguments)
+}
+
+/// As [`load`], by way of `address`.
+pub fn load_at(address: SocketAddr, sessions: Sessions, arguments: &[&str]) -> Handshakes {
     let mut command = tlsdyno();
-    command.args(["load", &format!("https://{}/1k.bin", dispatcher.address), "--effort", "floor", "--json"]);
+    command.args(["load", &format!("https://{address}/1k.bin"), "--effort", "floor", "--json"]);
     if sessions == Sessions::Ids {
         command.arg("--no-tickets");
     }

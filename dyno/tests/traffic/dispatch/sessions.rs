@@ -1,12 +1,13 @@
 //! Offered sessions are taken, because connections go to the server that holds them.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use tlsdyno::model::ServerName;
 
-use super::cluster::{Cluster, Sessions, load};
+use super::cluster::{Cluster, Sessions, load, load_at};
 use super::crowd::SMALL;
-use super::support::{Dispatcher, control_path};
+use super::support::{Dispatcher, backend, control_path};
 use crate::stacks::rustls_server;
 
 const SERVERS: u64 = 3;
@@ -82,6 +83,49 @@ fn rustls() {
         let servers: Vec<_> = (0..SERVERS).map(start).collect();
         assert_sessions_are_found_at("rustls", &servers, sessions);
     }
+}
+
+/// Hellos of 1.6 KB, whole and in segments of 100 bytes, and ServerHellos of 1.2 KB.
+#[test]
+fn hellos_with_post_quantum_shares() {
+    let servers: Vec<_> = (0..SERVERS).map(|_| start_rustls(true, &[&rustls::version::TLS13])).collect();
+    let control = control_path();
+    let dispatcher = Dispatcher::new(&servers, &["--policy", "session", "--loops", "1", "--control", &control]);
+    for address in [dispatcher.address, in_segments(dispatcher.address, 100)] {
+        for percent in ["50%", "80%"] {
+            let arguments = [&reuse(percent)[..], &["--group", "X25519MLKEM768"]].concat();
+            let learned = dispatcher.count(&control, "sessions_accepted");
+            let seen = load_at(address, Sessions::Tickets13, &arguments);
+            assert_eq!(dispatcher.count(&control, "sessions_accepted") - learned, seen.accepted);
+            // The first to offer a key find its holder by trying.
+            let most = if learned == 0 { SERVERS * (SERVERS - 1 + AT_ONCE) } else { seen.offered / 100 };
+            assert!(seen.connections == 600 && seen.offered > 250, "{seen:?}");
+            assert!(seen.offered - seen.accepted <= most, "{address} {percent}: {seen:?}");
+        }
+    }
+    assert_eq!(dispatcher.count(&control, "hellos_malformed") + dispatcher.count(&control, "hellos_oversized"), 0);
+}
+
+/// A way to `address` on which what clients send is cut.
+fn in_segments(address: SocketAddr, most: usize) -> SocketAddr {
+    let (way, _) = backend(move |client: TcpStream| {
+        let server = TcpStream::connect(address).unwrap();
+        server.set_nodelay(true).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _ = std::io::copy(&mut &server, &mut &client);
+                let _ = client.shutdown(Shutdown::Write);
+            });
+            let mut bytes = vec![0; most];
+            while let Ok(count @ 1..) = (&client).read(&mut bytes) {
+                if (&server).write_all(&bytes[..count]).is_err() {
+                    break;
+                }
+            }
+            let _ = server.shutdown(Shutdown::Write);
+        });
+    });
+    way
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `tlsdyno load` as people run it: what it prints, how it exits, and what it says when something is wrong.
 
 mod certificates;
+mod groups;
 mod guards;
 mod pacing;
 mod places;
@@ -89,8 +90,9 @@ fn the_json_object_has_what_is_documented() {
     assert_eq!(json["body_bytes"], 20);
     assert_eq!(json["errors"], json!({}));
     assert_eq!(json["statuses"], json!({"200": 20}));
-    let kinds = ["full", "resumed_intended", "resumed_offered", "resumed_accepted", "early_offered", "early_accepted"];
-    let handshakes: Value = kinds.map(|kind| (kind.to_owned(), json!(0))).into_iter().collect();
+    let resumed = ["resumed_intended", "resumed_offered", "resumed_accepted"];
+    let kinds = [&resumed[..], &["full", "early_offered", "early_accepted", "retried_count"]].concat();
+    let handshakes: Value = kinds.iter().map(|kind| ((*kind).to_owned(), json!(0))).collect();
     assert_eq!(json["handshakes"], handshakes);
     for number in ["hits_per_second", "client_cpu_ns_per_hit", "client_busy_fraction", "elapsed_ns"] {
         assert!(json[number].as_f64().unwrap() > 0.0, "{number}: {}", json[number]);

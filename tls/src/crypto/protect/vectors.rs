@@ -26,7 +26,7 @@ fn sequence(vector: &Vector) -> u64 {
 
 #[test]
 fn aead_records() {
-    for vector in vectors("aead.txt") {
+    for vector in vectors("native/vectors/aead.txt") {
         let tls13 = vector.text("version") == "1.3";
         let suite = match (vector.text("suite"), tls13) {
             ("AES-128-GCM", true) => Suite::Tls13Aes128Gcm,
@@ -62,7 +62,7 @@ fn aead_records() {
 
 #[test]
 fn cbc_records() {
-    for vector in vectors("cbc.txt") {
+    for vector in vectors("native/vectors/cbc.txt") {
         let suite: Suite = vector.text("suite").parse().unwrap();
         let encrypt_then_mac = match vector.text("encrypt_then_mac") {
             "yes" => true,

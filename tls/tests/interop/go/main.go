@@ -1,4 +1,4 @@
-// A server on Go's crypto/tls for the interoperation tests. It prints one line per connection: version, suite, group and whether the
+// A server on Go's crypto/tls for the interoperation tests. It prints one line per connection: version, suite, group (0: none) and whether the
 // session was resumed, then answers requests of four bytes (the big-endian length of the answer) until the client closes.
 package main
 
@@ -54,7 +54,11 @@ func serve(connection *tls.Conn) {
 		return
 	}
 	state := connection.ConnectionState()
-	fmt.Printf("%#04x %#04x %v\n", state.Version, state.CipherSuite, state.DidResume)
+	group := uint16(state.CurveID)
+	if state.Version == tls.VersionTLS12 && state.DidResume {
+		group = 0 // Go has that of the session's first handshake.
+	}
+	fmt.Printf("%#04x %#04x %#04x %v\n", state.Version, state.CipherSuite, group, state.DidResume)
 	var request [4]byte
 	for {
 		if _, err := io.ReadFull(connection, request[:]); err != nil {

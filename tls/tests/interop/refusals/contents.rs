@@ -53,7 +53,9 @@ fn the_signature_must_be_over_what_was_negotiated() {
     // TLS 1.2: another public share than the signed one.
     let share = |content: &mut Vec<u8>| {
         let other = tlsdyno_tls::crypto::exchange::KeyShare::generate(Group::P256, Effort::Honest, Default::default());
-        content[8..8 + 65].copy_from_slice(other.public());
+        let mut point = Vec::new();
+        other.put(&mut point);
+        content[8..8 + 65].copy_from_slice(&point);
     };
     Scene::new(TLS12, Effort::Honest)
         .refuses(&Error::Refused(CryptoError::BadSignature), &mut at(SERVER_KEY_EXCHANGE, share));

@@ -1,0 +1,57 @@
+//! Post-quantum groups against Go, and against servers without them.
+
+use super::s_server::{P256, SServer, self_signed};
+use super::{json, load, refuse, stderr};
+use crate::stacks::go_server::GoServer;
+
+/// 200 connections, every second one resumed.
+const HALF: [&str; 5] = ["--total-connections", "200", "--reuse", "50%", "--json"];
+
+#[test]
+fn go_agrees_on_every_hybrid_at_every_effort() {
+    let server = GoServer::start(b"x", None);
+    let url = format!("https://{}/", server.address);
+    for group in ["X25519MLKEM768", "SecP256r1MLKEM768", "SecP384r1MLKEM1024"] {
+        for effort in ["lean", "floor"] {
+            let output = load(&[&[&url, "--effort", effort, "--group", group], &HALF[..]].concat());
+            assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+            let summary = json(&output);
+            assert_eq!(summary["negotiated"], json!({ format!("1.3 TLS_AES_128_GCM_SHA256 {group}"): 200 }));
+            assert_eq!(summary["handshakes"]["resumed_accepted"], 100);
+        }
+    }
+}
+
+#[test]
+fn servers_without_the_group_take_the_curve_beside_it_or_are_diagnosed() {
+    let directory = tempfile::tempdir().unwrap();
+    self_signed(directory.path(), "server", &P256);
+    let server = SServer::start(directory.path(), "server", &["-groups", "X25519:P-384"]);
+    let url = format!("https://{}/", server.address);
+    for (groups, chosen, retried) in [
+        ("X25519MLKEM768,X25519,P-256,P-384", "X25519", 0),
+        ("X25519MLKEM768,P-384", "P-384", 0),
+        ("X25519MLKEM768,P-256,P-384", "P-384", 3),
+    ] {
+        let once = ["--group", groups, "--connections", "1", "--total-connections", "3", "--json"];
+        let output = load(&[&[&url, "-k"], &once[..]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let summary = json(&output);
+        assert_eq!(summary["negotiated"], json!({ format!("1.3 TLS_AES_128_GCM_SHA256 {chosen}"): 3 }));
+        assert_eq!(summary["handshakes"]["retried_count"], retried);
+    }
+    let alone = [&url, "-k", "--group", "X25519MLKEM768", "--connections", "1", "--total-connections", "3"];
+    refuse(&alone, 4, &["handshake_failure", "none of the groups", "--group X25519MLKEM768,X25519"]);
+}
+
+#[test]
+fn groups_that_cannot_be_offered_are_refused_with_the_remedy() {
+    let url = "https://127.0.0.1:1/";
+    let all = "X25519MLKEM768, SecP256r1MLKEM768, SecP384r1MLKEM1024, X25519, P-256, P-384";
+    refuse(&[url, "-k", "--group", "X25519KYBER768"], 2, &["unknown group `X25519KYBER768`", all]);
+    refuse(
+        &[url, "-k", "--group", "x25519mlkem768", "--tls", "1.2"],
+        2,
+        &["belongs to TLS 1.3", "leave the group out"],
+    );
+}
