@@ -39,7 +39,7 @@ bench: ## what the client and the instrument cost (docs/BENCHMARKS.md); a quarte
 	$(CARGO) run --release -p xtask -- bench-client
 	$(CARGO) run --release -p xtask -- bench-dispatch
 
-papers: ## one report for each figure and table of the papers, into target/papers; about an hour and a half, goes on where it was stopped
+papers: ## one report for each figure and table of the papers, into target/papers; 1½ hours, goes on where it stopped
 	scripts/install-packages bench
 	$(CARGO) build --release -p tlsdyno
 	scripts/papers
@@ -48,7 +48,7 @@ test-openssl: ## provider and shim on OpenSSL 3.5 and 4.0, built from source; lo
 	scripts/install-packages openssl-series
 	$(CARGO) run -p xtask -- openssl-series
 
-test-distributions: ## every stage, server and classic experiment on Debian 12 and 13, in private directories; as root, long
+test-distributions: ## every stage, server and classic experiment on Debian 12 and 13, in private roots; as root, long
 	scripts/install-packages distributions
 	$(CARGO) run -p xtask -- distributions
 

@@ -158,7 +158,11 @@ proptest! {
     }
 
     #[test]
-    fn damaged_messages_never_panic((_, mut body) in message(), changes in vec((any::<usize>(), any::<u8>()), 1..4), cut in any::<usize>()) {
+    fn damaged_messages_never_panic(
+        (_, mut body) in message(),
+        changes in vec((any::<usize>(), any::<u8>()), 1..4),
+        cut in any::<usize>(),
+    ) {
         for (place, value) in changes {
             let length = body.len();
             body[place % length] = value;
@@ -171,7 +175,10 @@ proptest! {
     }
 
     #[test]
-    fn joiner_gives_the_same_messages_for_every_cut(messages in vec(message(), 1..5), cuts in vec(1_usize..200, 1..50)) {
+    fn joiner_gives_the_same_messages_for_every_cut(
+        messages in vec(message(), 1..5),
+        cuts in vec(1_usize..200, 1..50),
+    ) {
         let mut stream = Vec::new();
         for (kind, body) in &messages {
             stream.push(*kind);
@@ -194,7 +201,10 @@ proptest! {
     }
 
     #[test]
-    fn deframer_gives_the_same_records_for_every_cut(contents in vec((20_u8..=23, bytes(500)), 1..6), cuts in vec(1_usize..300, 1..50)) {
+    fn deframer_gives_the_same_records_for_every_cut(
+        contents in vec((20_u8..=23, bytes(500)), 1..6),
+        cuts in vec(1_usize..300, 1..50),
+    ) {
         let mut stream = Vec::new();
         for (content_type, content) in &contents {
             stream.extend_from_slice(&record::Header::new(*content_type, content.len() as u16).bytes);

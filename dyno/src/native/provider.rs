@@ -255,7 +255,8 @@ fn configuration(
 ) -> Result<String> {
     let stages = if stages.is_empty() { "none".to_owned() } else { stages.to_string() };
     Ok(format!(
-        "# Made by tlsdyno for one run: TLS with parts replaced by no-ops, no security whatever. Useless once that tlsdyno has ended.\n\
+        "# Made by tlsdyno for one run: TLS with parts replaced by no-ops, no security whatever. Useless once that \
+         tlsdyno has ended.\n\
          openssl_conf = init\n\
          [init]\n\
          providers = providers\n\

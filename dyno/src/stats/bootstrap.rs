@@ -254,9 +254,13 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
-        fn a_remainder_and_its_parts_add_up(a in prop::collection::vec(0.0..1.0f64, 8), b in prop::collection::vec(0.0..1.0f64, 8)) {
+        fn a_remainder_and_its_parts_add_up(
+            a in prop::collection::vec(0.0..1.0f64, 8),
+            b in prop::collection::vec(0.0..1.0f64, 8),
+        ) {
             let rest = Combination { constant: 1.0, terms: vec![(0, -1.0), (1, -1.0)] };
-            let got = estimate(&[column(&a), column(&b)], &[Combination::column(0), Combination::column(1), rest], 200, 3);
+            let asked = [Combination::column(0), Combination::column(1), rest];
+            let got = estimate(&[column(&a), column(&b)], &asked, 200, 3);
             prop_assert!((got.iter().map(|estimate| estimate.value).sum::<f64>() - 1.0).abs() < 1e-12);
         }
 

@@ -367,17 +367,20 @@ fn json(value: &impl Serialize) -> String {
 
 fn insert_block(transaction: &Transaction, id: &str, sequence: usize, block: &Block) -> rusqlite::Result<()> {
     transaction.execute(
-        "INSERT INTO blocks VALUES (:record, :sequence, :round, :configuration, :position_in_round, :started_ns, :elapsed_ns, :hits,
-         :body_bytes, :server_cpu_ns, :client_cpu_ns, :connections, :handshakes_full, :resumed_intended, :resumed_offered,
-         :resumed_accepted, :steal_ns, :client_bound, :valid, :errors, :warnings, :companion_cpu_ns, :pace_ps, :cluster)",
+        "INSERT INTO blocks VALUES (:record, :sequence, :round, :configuration, :position_in_round, :started_ns,
+         :elapsed_ns, :hits, :body_bytes, :server_cpu_ns, :client_cpu_ns, :connections, :handshakes_full,
+         :resumed_intended, :resumed_offered, :resumed_accepted, :steal_ns, :client_bound, :valid, :errors, :warnings,
+         :companion_cpu_ns, :pace_ps, :cluster)",
         rusqlite::named_params! {
             ":record": id, ":sequence": sequence, ":round": block.round, ":configuration": block.configuration,
-            ":position_in_round": block.position_in_round, ":started_ns": block.started_ns, ":elapsed_ns": block.elapsed_ns,
-            ":hits": block.hits, ":body_bytes": block.body_bytes, ":server_cpu_ns": block.server_cpu_ns,
-            ":client_cpu_ns": block.client_cpu_ns, ":connections": block.connections, ":handshakes_full": block.handshakes_full,
+            ":position_in_round": block.position_in_round, ":started_ns": block.started_ns,
+            ":elapsed_ns": block.elapsed_ns, ":hits": block.hits, ":body_bytes": block.body_bytes,
+            ":server_cpu_ns": block.server_cpu_ns, ":client_cpu_ns": block.client_cpu_ns,
+            ":connections": block.connections, ":handshakes_full": block.handshakes_full,
             ":resumed_intended": block.resumed_intended, ":resumed_offered": block.resumed_offered,
-            ":resumed_accepted": block.resumed_accepted, ":steal_ns": block.steal_ns, ":client_bound": block.client_bound,
-            ":valid": block.valid, ":errors": json(&block.errors), ":warnings": json(&block.warnings), ":companion_cpu_ns": block.companion_cpu_ns,
+            ":resumed_accepted": block.resumed_accepted, ":steal_ns": block.steal_ns,
+            ":client_bound": block.client_bound, ":valid": block.valid, ":errors": json(&block.errors),
+            ":warnings": json(&block.warnings), ":companion_cpu_ns": block.companion_cpu_ns,
             ":pace_ps": block.pace_ps, ":cluster": block.cluster.as_ref().map(json),
         },
     )?;

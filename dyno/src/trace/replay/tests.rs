@@ -112,7 +112,13 @@ proptest! {
     #[test]
     fn any_log_is_replayed_whole(
         entries in proptest::collection::vec(
-            (0..4_u8, "(GET|HEAD|POST|PUT)", "(/[ab.~?%é]{0,2}){1,3}|/stand-in/[0-9]|http://a/b|[*]", 0..9_usize, 0..9_u64),
+            (
+                0..4_u8,
+                "(GET|HEAD|POST|PUT)",
+                "(/[ab.~?%é]{0,2}){1,3}|/stand-in/[0-9]|http://a/b|[*]",
+                0..9_usize,
+                0..9_u64,
+            ),
             1..60,
         )
     ) {
