@@ -23,8 +23,9 @@ use super::reload::{self, Reload};
 use super::session_log::SessionLog;
 use super::supervised::Supervised;
 use super::{Companion, DRIVERS, SessionCounts};
-use super::{listening, mapped, process_tree};
+use super::{listening, mapped};
 use crate::fault::{Fault, OrFault};
+use crate::process_tree;
 
 /// How much of each log goes into messages, in bytes from its end.
 const LOG_TAIL_BYTES: usize = 4096;

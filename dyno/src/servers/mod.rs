@@ -21,7 +21,6 @@ pub mod listening;
 pub mod mapped;
 mod nginx;
 pub mod pid_namespace;
-pub mod process_tree;
 pub mod programs;
 pub mod quota;
 mod reload;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use place::{Place, assert_serves_hello, eventually, fetch_twice_with_one_session, get, handshake, is_gone, kill};
 use tlsdyno::model::{CertificateKind, ServerName, SessionCache};
+use tlsdyno::process_tree;
 use tlsdyno::servers::{self, CommandSpec, RunDirectory, ServerSpec, ServerTls};
 
 #[test]
@@ -152,9 +153,9 @@ fn even_a_killed_supervisor_leaves_nothing() {
     let place = Place::new();
     let mut nginx = place.start(&place.spec(ServerName::Nginx)).unwrap();
     let pids = nginx.pids();
-    let parent = servers::process_tree::stat(servers::process_tree::stat(pids[0]).unwrap().parent).unwrap();
+    let parent = process_tree::stat(process_tree::stat(pids[0]).unwrap().parent).unwrap();
     // Where there is a PID namespace, its first process stands between.
-    let is_namespaced = servers::process_tree::command_line(parent.pid).contains("--first-process");
+    let is_namespaced = process_tree::command_line(parent.pid).contains("--first-process");
     kill(if is_namespaced { parent.parent } else { parent.pid });
     // The first process dies with its parent, and its namespace with it. Without one the workers are then nobody's
     // children, but still of its group.
@@ -441,7 +442,7 @@ fn an_own_nginx_takes_turns_on_its_fixed_ports() {
         assert!(server.is_alive());
         let workers = server.worker_pids();
         assert_eq!(workers.len(), 1);
-        assert!(servers::process_tree::command_line(workers[0]).contains("worker process"));
+        assert!(process_tree::command_line(workers[0]).contains("worker process"));
         server.stop().unwrap();
     }
 }
@@ -455,7 +456,7 @@ fn both_cpu_accounts_agree() {
     let server = place.start(&spec).unwrap();
     let mut threads = servers::cpu::ThreadAccount::default();
     let pid = server.pids()[0];
-    let mut read = || (server.cpu_ns().unwrap(), threads.read_ns(&[servers::process_tree::stat(pid).unwrap()]));
+    let mut read = || (server.cpu_ns().unwrap(), threads.read_ns(&[process_tree::stat(pid).unwrap()]));
     let before = read();
     for _ in 0..10 {
         assert!(handshake(&server, &[]).contains("Cipher is TLS_"));

@@ -8,6 +8,7 @@ use std::net::TcpStream;
 use place::{Place, assert_serves_hello, eventually, fetch_twice_with_one_session, handshake, is_gone, kill, signal};
 use rustix::process::Signal;
 use tlsdyno::model::{CertificateKind, ServerName, SessionCache};
+use tlsdyno::process_tree;
 use tlsdyno::servers::{self, DRIVERS, Instance, ServerSpec, ServerTls};
 
 /// The servers of distributions.
@@ -180,9 +181,9 @@ fn a_killed_backend_is_named() {
     let costs = server.companions_cpu_ns().unwrap();
     assert!(matches!(costs[..], [("backend", ns)] if ns > 0), "{costs:?}");
     let own = server.pids();
-    let children = servers::process_tree::descendants(std::process::id());
+    let children = process_tree::descendants(std::process::id());
     let backend = children.iter().find(|process| {
-        servers::process_tree::command_line(process.pid).contains("serve --docroot") && !own.contains(&process.pid)
+        process_tree::command_line(process.pid).contains("serve --docroot") && !own.contains(&process.pid)
     });
     kill(backend.unwrap().pid);
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
