@@ -49,7 +49,6 @@ fn look_at_hello(body: &[u8]) {
     };
     let _ = hello.server_name();
     let _ = hello.offers_version(hello::TLS13);
-    let _ = hello.session_ticket();
     if let Ok(Some(psks)) = hello.pre_shared_keys() {
         assert_eq!(psks.identities().count(), psks.binders().count());
     }

@@ -102,7 +102,6 @@ pub struct Injection {
     library: PathBuf,
     openssl_cnf: PathBuf,
     record: Area,
-    stages: StageSet,
 }
 
 impl Injection {
@@ -131,7 +130,7 @@ impl Injection {
         let record = Area::create("tlsdyno-record", &head, layout::SIZE)?;
         let configuration = configuration(&library, record.descriptor(), record.run_id(), stages, hardware)?;
         write_file(&openssl_cnf, configuration.as_bytes(), 0o640)?;
-        Ok(Injection { library, openssl_cnf, record, stages })
+        Ok(Injection { library, openssl_cnf, record })
     }
 
     /// What the server must be started with. It must be started while this value lives.
@@ -160,11 +159,6 @@ impl Injection {
     /// The shared library, as it must appear in `/proc/PID/maps` of every worker.
     pub fn library_path(&self) -> &Path {
         &self.library
-    }
-
-    /// The stages that this injection switches off.
-    pub fn stages(&self) -> StageSet {
-        self.stages
     }
 
     /// The calls of replaced functions so far, over all processes and threads of the servers.

@@ -180,16 +180,6 @@ impl ShimInjection {
         Ok(())
     }
 
-    /// Whether a full handshake has made the universal session (`session_cache` off).
-    ///
-    /// # Errors
-    /// The area cannot be read.
-    pub fn universal_ready(&self) -> Result<bool> {
-        let mut state = [0; 4];
-        self.area.read(layout::SESSION_STATE_AT, &mut state)?;
-        Ok(u32::from_ne_bytes(state) == layout::SESSION_READY)
-    }
-
     /// What the server's connections were so far, over all its processes and threads.
     ///
     /// # Errors
@@ -258,7 +248,6 @@ mod tests {
         assert_eq!([0, 4, 8, 12, 16, 20, 24].map(|field| u32_at(script_at + field)), [4, 3, 243, 1363, 80, 510, 0]);
         assert_eq!(u32_at(layout::RESUMED_SCRIPT_AT), 0);
         assert_eq!(injection.stages(), stages.without(Stage::Kdf));
-        assert!(!injection.universal_ready().unwrap());
         assert_eq!(injection.counters().unwrap(), ShimCounters::default());
         assert_eq!(injection.time_stamps().unwrap(), []);
         assert_eq!(fs::read(injection.library_path()).unwrap(), LIBRARY);

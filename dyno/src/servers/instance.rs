@@ -143,11 +143,6 @@ impl Instance {
         self.companions.iter().map(|companion| Ok((companion.name, companion.instance.cpu_ns()?))).collect()
     }
 
-    /// Whether any of its processes lives, and everything that it needs.
-    pub fn is_alive(&mut self) -> bool {
-        self.obituary().is_none()
-    }
-
     /// Who has died and how, if anybody has: the server itself or one that it needs.
     pub fn obituary(&mut self) -> Option<String> {
         if let Some(status) = self.supervised.ended() {

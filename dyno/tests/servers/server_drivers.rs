@@ -31,7 +31,7 @@ fn each_serves_plain_http_accounts_and_leaves_nothing() {
     let place = Place::new();
     for kind in kinds() {
         let mut server = place.start(&small(&place, kind)).unwrap_or_else(|error| panic!("{kind:?}: {error:#}"));
-        assert!(server.is_alive());
+        assert!(server.obituary().is_none());
         assert_eq!(server.listening_addresses(), [server.address()], "{kind:?}");
         let before = server.cpu_ns().unwrap();
         assert_serves_hello(server.address(), &format!("{kind:?}"));
@@ -124,7 +124,7 @@ fn each_reloads_and_serves_on() {
             let mut server = place.start(&spec).unwrap_or_else(|error| panic!("{kind:?}: {error:#}"));
             for _ in 0..2 {
                 server.reload().unwrap_or_else(|error| panic!("{kind:?} × {workers}: {error:#}"));
-                assert!(server.is_alive());
+                assert!(server.obituary().is_none());
                 assert!(handshake(&server, &["-tls1_3"]).contains("Cipher is TLS_"), "{kind:?} × {workers}");
             }
             assert_eq!(server.error_log_alarms(), Vec::<String>::new(), "{kind:?} × {workers}");
@@ -194,7 +194,7 @@ fn a_killed_backend_is_named() {
         assert!(std::time::Instant::now() < limit);
     };
     assert_eq!(obituary, "its backend has died (killed by signal 9, SIGKILL)");
-    assert!(!server.is_alive());
+    assert!(server.obituary().is_some());
     server.stop().unwrap();
     assert_eq!(place.leftovers(), Vec::<String>::new());
 }
