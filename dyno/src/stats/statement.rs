@@ -48,8 +48,8 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Of an estimate from so many rounds. Below [`FEW_ROUNDS`] nothing is resolved: all of 4 rounds lie on one side of 0
-    /// by chance once in 8 times.
+    /// Of an estimate from so many rounds. Below [`FEW_ROUNDS`] nothing is resolved: all of 4 rounds lie on one side of
+    /// 0 by chance once in 8 times.
     pub(super) fn of(estimate: Estimate, metric: Metric, rounds: u32) -> Difference {
         let resolved = rounds >= FEW_ROUNDS && estimate.excludes_zero();
         let verdict = if resolved { Verdict::Resolved } else { Verdict::Undecided };
