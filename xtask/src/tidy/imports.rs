@@ -21,13 +21,6 @@ struct Sources<'f> {
     reexports: BTreeMap<Module, Module>,
 }
 
-/// One path in the source that leads to another file.
-struct Import {
-    /// Modules from the root on, then a name.
-    target: Module,
-    line: usize,
-}
-
 /// Every import of a folder that does not stand before the importing one, and every folder that has no place in
 /// `order`.
 pub fn against_order(files: &[File], order: &[&str]) -> Vec<Finding> {
@@ -43,8 +36,8 @@ pub fn against_order(files: &[File], order: &[&str]) -> Vec<Finding> {
             }
             continue;
         };
-        for import in imports(code, module) {
-            let Some(to) = import.target.first().filter(|to| place(to).is_some_and(|place| place > own)) else {
+        for (line, target) in imports(code, module) {
+            let Some(to) = target.first().filter(|to| place(to).is_some_and(|place| place > own)) else {
                 continue;
             };
             let what = format!(
@@ -52,7 +45,7 @@ pub fn against_order(files: &[File], order: &[&str]) -> Vec<Finding> {
                  to a folder that stands before both",
                 module[0]
             );
-            found.push(Finding::new(&file.path, import.line, what));
+            found.push(Finding::new(&file.path, line, what));
         }
     }
     found.dedup();
@@ -65,12 +58,12 @@ pub fn circles(files: &[File]) -> Vec<Finding> {
     let sources = Sources::of(files);
     let mut edges: BTreeMap<&Module, BTreeMap<&Module, usize>> = BTreeMap::new();
     for (module, (_, code)) in sources.files.iter().filter(|(_, (file, _))| !file.text.contains(EXPLAINED)) {
-        for import in imports(code, module) {
-            if let Some(to) = sources.file_of(&import.target)
+        for (line, target) in imports(code, module) {
+            if let Some(to) = sources.file_of(&target)
                 && !to.starts_with(module)
                 && to[0] == module[0]
             {
-                edges.entry(module).or_default().entry(to).or_insert(import.line);
+                edges.entry(module).or_default().entry(to).or_insert(line);
             }
         }
     }
@@ -148,14 +141,13 @@ fn is_public(before: &str) -> bool {
         || (before.ends_with(')') && before.rfind("pub(").is_some_and(|at| !before[at..].contains('\n')))
 }
 
-/// The paths from the crate's root or from modules above.
-fn imports(code: &str, module: &[String]) -> Vec<Import> {
+/// The paths from the crate's root or from modules above, as modules from the root on and a name; the line of each.
+fn imports(code: &str, module: &[String]) -> Vec<(usize, Module)> {
     let starts = ["crate::", "super::"].into_iter().flat_map(|start| code.match_indices(start));
     let mut found = Vec::new();
     for (at, _) in starts.filter(|(at, _)| begins_path(code, *at)) {
         for (at, path) in leaves(code, at) {
-            let line = code[..at].matches('\n').count() + 1;
-            found.push(Import { target: absolute(&path, module), line });
+            found.push((code[..at].matches('\n').count() + 1, absolute(&path, module)));
         }
     }
     found
