@@ -14,13 +14,14 @@ test: ## everything that continuous integration runs
 	scripts/install-packages test
 	$(CARGO) fmt --all --check
 	TLSDYNO_WERROR=1 $(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) run --quiet -p xtask -- tidy --strict
 	TLSDYNO_WERROR=1 $(CARGO) test --workspace
 
 check: ## what is quick of it: format, lint, unit tests, tidiness; a minute, without servers
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --quiet --workspace --lib --bins
-	$(CARGO) run --quiet -p xtask -- tidy
+	$(CARGO) run --quiet -p xtask -- tidy --strict
 
 build: ## the release binary
 	scripts/install-packages build
@@ -39,7 +40,7 @@ bench: ## what the client and the instrument cost (docs/BENCHMARKS.md); a quarte
 	$(CARGO) run --release -p xtask -- bench-client
 	$(CARGO) run --release -p xtask -- bench-dispatch
 
-papers: ## one report for each figure and table of the papers, into target/papers; about an hour and a half, goes on where it was stopped
+papers: ## one report for each figure and table of the papers, into target/papers; 1½ hours, goes on where it stopped
 	scripts/install-packages bench
 	$(CARGO) build --release -p tlsdyno
 	scripts/papers
@@ -48,7 +49,7 @@ test-openssl: ## provider and shim on OpenSSL 3.5 and 4.0, built from source; lo
 	scripts/install-packages openssl-series
 	$(CARGO) run -p xtask -- openssl-series
 
-test-distributions: ## every stage, server and classic experiment on Debian 12 and 13, in private directories; as root, long
+test-distributions: ## every stage, server and classic experiment on Debian 12 and 13, in private roots; as root, long
 	scripts/install-packages distributions
 	$(CARGO) run -p xtask -- distributions
 

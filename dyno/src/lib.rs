@@ -15,6 +15,7 @@ pub mod load;
 pub mod model;
 pub mod native;
 pub mod open_files;
+pub mod process_tree;
 pub mod random;
 pub mod report;
 pub mod run;

@@ -327,7 +327,8 @@ fn a_backend_that_is_down_is_passed_over_and_not_forgotten() {
 }
 
 proptest! {
-    /// Whatever comes, in whatever order: no panic, no backend that may not be used, and honest keys are learned in the end.
+    /// Whatever comes, in whatever order: no panic, no backend that may not be used, and honest keys are learned in
+    /// the end.
     #[test]
     fn the_state_machine_survives_anything(
         steps in vec((0..6_u8, any::<u8>(), any::<u8>(), vec(any::<u8>(), 0..60)), 0..300),

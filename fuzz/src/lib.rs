@@ -49,7 +49,6 @@ fn look_at_hello(body: &[u8]) {
     };
     let _ = hello.server_name();
     let _ = hello.offers_version(hello::TLS13);
-    let _ = hello.session_ticket();
     if let Ok(Some(psks)) = hello.pre_shared_keys() {
         assert_eq!(psks.identities().count(), psks.binders().count());
     }
@@ -173,7 +172,8 @@ pub fn real_crypto(data: &[u8]) {
 pub fn http_seeds() -> Vec<Vec<u8>> {
     let texts: [&[u8]; 4] = [
         b"\x06HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello",
-        b"\x02HTTP/1.1 302 Found\r\nLocation: ../a/./b?c#d\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nT: x\r\n\r\n",
+        b"\x02HTTP/1.1 302 Found\r\nLocation: ../a/./b?c#d\r\nTransfer-Encoding: chunked\r\n\r\n\
+          5;x=y\r\nhello\r\n0\r\nT: x\r\n\r\n",
         b"\x09HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 301 x\nLOCATION:http://me@[::1]:8080/a/../b\n\nuntil the end",
         b"\x04HTTP/1.1 308 x\r\nLocation: //h\r\nLocation: //h\r\nContent-Length: 0\r\n\r\nHTTP",
     ];

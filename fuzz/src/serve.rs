@@ -122,11 +122,15 @@ fn docroot() -> &'static Docroot {
 /// Seeds for [`http_request`].
 pub fn request_seeds() -> Vec<Vec<u8>> {
     let texts: [&[u8]; 6] = [
-        b"\x06GET / HTTP/1.1\r\nHost: x\r\nRange: bytes=2-5\r\n\r\nHEAD /a%20b?q HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
-        b"\x02POST http://x/index.html HTTP/1.1\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n5;x=y\r\nhello\r\n0\r\nT: x\r\n\r\nGET /no HTTP/1.1\r\n\r\n",
-        b"\x09\r\nGET /empty HTTP/1.1\nContent-Length: 3\nRange: bytes=-1\n\nabcPUT /index.html HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
+        b"\x06GET / HTTP/1.1\r\nHost: x\r\nRange: bytes=2-5\r\n\r\n\
+          HEAD /a%20b?q HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+        b"\x02POST http://x/index.html HTTP/1.1\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n\
+          5;x=y\r\nhello\r\n0\r\nT: x\r\n\r\nGET /no HTTP/1.1\r\n\r\n",
+        b"\x09\r\nGET /empty HTTP/1.1\nContent-Length: 3\nRange: bytes=-1\n\n\
+          abcPUT /index.html HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
         b"\x04GET /index.html HTTP/1.1\r\nIf-None-Match: W/\"0-3e8\", *\r\nIf-Range: \"0-3e8\"\r\n\r\n",
-        b"\x10GET / HTTP/1.1\r\nIf-Modified-Since: Thu, 01 Jan 1970 00:00:00 GMT\r\nRange: bytes=999999-\r\nConnection: close\r\n\r\n",
+        b"\x10GET / HTTP/1.1\r\nIf-Modified-Since: Thu, 01 Jan 1970 00:00:00 GMT\r\nRange: bytes=999999-\r\n\
+          Connection: close\r\n\r\n",
         b"\x01OPTIONS * HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
     ];
     texts.map(<[u8]>::to_vec).to_vec()

@@ -1,8 +1,9 @@
 //! Fetches a path over TLS with the lean client and says what was negotiated; then again with the session that it got.
 //!
 //! ```text
-//! cargo run -p tlsdyno-tls --example get -- 127.0.0.1:8443 localhost /index.html [suite=AES128-SHA] [group=P-384] [tls=1.2] \
-//!     [effort=lean] [off=cipher,mac] [ca=FILE.pem] [times=3] [tickets=no] [etm=no] [ems=no]
+//! cargo run -p tlsdyno-tls --example get -- 127.0.0.1:8443 localhost /index.html \
+//!     [suite=AES128-SHA] [group=P-384] [tls=1.2] [effort=lean] [off=cipher,mac] [ca=FILE.pem] \
+//!     [times=3] [tickets=no] [etm=no] [ems=no]
 //! ```
 
 use std::error::Error;

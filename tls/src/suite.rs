@@ -54,7 +54,8 @@ pub enum Protection {
 }
 
 macro_rules! suites {
-    ($($variant:ident = $code:literal, $iana:literal, $openssl:literal, $exchange:ident, $protection:ident, $hash:ident;)*) => {
+    ($($variant:ident = $code:literal, $exchange:ident, $protection:ident, $hash:ident,
+        $iana:literal, $openssl:literal;)*) => {
         /// A cipher suite, by its code point in the IANA registry.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(non_camel_case_types)]
@@ -70,9 +71,13 @@ macro_rules! suites {
             /// OpenSSL's name.
             pub const fn openssl_name(self) -> &'static str { match self { $(Suite::$variant => $openssl,)* } }
             /// Key exchange and authentication.
-            pub const fn key_exchange(self) -> KeyExchange { match self { $(Suite::$variant => KeyExchange::$exchange,)* } }
+            pub const fn key_exchange(self) -> KeyExchange {
+                match self { $(Suite::$variant => KeyExchange::$exchange,)* }
+            }
             /// Record protection.
-            pub const fn protection(self) -> Protection { match self { $(Suite::$variant => Protection::$protection,)* } }
+            pub const fn protection(self) -> Protection {
+                match self { $(Suite::$variant => Protection::$protection,)* }
+            }
             /// Hash of transcript and key derivation (TLS 1.2 CBC suites: PRF with SHA-256, RFC 5246 section 5).
             pub const fn hash(self) -> Hash { match self { $(Suite::$variant => Hash::$hash,)* } }
         }
@@ -80,27 +85,48 @@ macro_rules! suites {
 }
 
 suites! {
-    Tls13Aes128Gcm = 0x1301, "TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256", Tls13, Aes128Gcm, Sha256;
-    Tls13Aes256Gcm = 0x1302, "TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384", Tls13, Aes256Gcm, Sha384;
-    Tls13ChaCha20 = 0x1303, "TLS_CHACHA20_POLY1305_SHA256", "TLS_CHACHA20_POLY1305_SHA256", Tls13, ChaCha20Poly1305, Sha256;
-    EcdheEcdsaAes128Gcm = 0xc02b, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256", EcdheEcdsa, Aes128Gcm, Sha256;
-    EcdheRsaAes128Gcm = 0xc02f, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256", EcdheRsa, Aes128Gcm, Sha256;
-    EcdheEcdsaAes256Gcm = 0xc02c, "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "ECDHE-ECDSA-AES256-GCM-SHA384", EcdheEcdsa, Aes256Gcm, Sha384;
-    EcdheRsaAes256Gcm = 0xc030, "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "ECDHE-RSA-AES256-GCM-SHA384", EcdheRsa, Aes256Gcm, Sha384;
-    EcdheEcdsaChaCha20 = 0xcca9, "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305", EcdheEcdsa, ChaCha20Poly1305, Sha256;
-    EcdheRsaChaCha20 = 0xcca8, "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-RSA-CHACHA20-POLY1305", EcdheRsa, ChaCha20Poly1305, Sha256;
-    EcdheEcdsaAes128Sha = 0xc009, "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA", "ECDHE-ECDSA-AES128-SHA", EcdheEcdsa, Aes128CbcSha, Sha256;
-    EcdheRsaAes128Sha = 0xc013, "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA", "ECDHE-RSA-AES128-SHA", EcdheRsa, Aes128CbcSha, Sha256;
-    EcdheEcdsaAes256Sha = 0xc00a, "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", "ECDHE-ECDSA-AES256-SHA", EcdheEcdsa, Aes256CbcSha, Sha256;
-    EcdheRsaAes256Sha = 0xc014, "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA", "ECDHE-RSA-AES256-SHA", EcdheRsa, Aes256CbcSha, Sha256;
-    EcdheEcdsaAes128Sha256 = 0xc023, "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256", "ECDHE-ECDSA-AES128-SHA256", EcdheEcdsa, Aes128CbcSha256, Sha256;
-    EcdheRsaAes128Sha256 = 0xc027, "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256", "ECDHE-RSA-AES128-SHA256", EcdheRsa, Aes128CbcSha256, Sha256;
-    RsaAes128Gcm = 0x009c, "TLS_RSA_WITH_AES_128_GCM_SHA256", "AES128-GCM-SHA256", Rsa, Aes128Gcm, Sha256;
-    RsaAes256Gcm = 0x009d, "TLS_RSA_WITH_AES_256_GCM_SHA384", "AES256-GCM-SHA384", Rsa, Aes256Gcm, Sha384;
-    RsaAes128Sha = 0x002f, "TLS_RSA_WITH_AES_128_CBC_SHA", "AES128-SHA", Rsa, Aes128CbcSha, Sha256;
-    RsaAes256Sha = 0x0035, "TLS_RSA_WITH_AES_256_CBC_SHA", "AES256-SHA", Rsa, Aes256CbcSha, Sha256;
-    RsaAes128Sha256 = 0x003c, "TLS_RSA_WITH_AES_128_CBC_SHA256", "AES128-SHA256", Rsa, Aes128CbcSha256, Sha256;
-    RsaAes256Sha256 = 0x003d, "TLS_RSA_WITH_AES_256_CBC_SHA256", "AES256-SHA256", Rsa, Aes256CbcSha256, Sha256;
+    Tls13Aes128Gcm = 0x1301, Tls13, Aes128Gcm, Sha256,
+        "TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256";
+    Tls13Aes256Gcm = 0x1302, Tls13, Aes256Gcm, Sha384,
+        "TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384";
+    Tls13ChaCha20 = 0x1303, Tls13, ChaCha20Poly1305, Sha256,
+        "TLS_CHACHA20_POLY1305_SHA256", "TLS_CHACHA20_POLY1305_SHA256";
+    EcdheEcdsaAes128Gcm = 0xc02b, EcdheEcdsa, Aes128Gcm, Sha256,
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256";
+    EcdheRsaAes128Gcm = 0xc02f, EcdheRsa, Aes128Gcm, Sha256,
+        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256";
+    EcdheEcdsaAes256Gcm = 0xc02c, EcdheEcdsa, Aes256Gcm, Sha384,
+        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "ECDHE-ECDSA-AES256-GCM-SHA384";
+    EcdheRsaAes256Gcm = 0xc030, EcdheRsa, Aes256Gcm, Sha384,
+        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "ECDHE-RSA-AES256-GCM-SHA384";
+    EcdheEcdsaChaCha20 = 0xcca9, EcdheEcdsa, ChaCha20Poly1305, Sha256,
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305";
+    EcdheRsaChaCha20 = 0xcca8, EcdheRsa, ChaCha20Poly1305, Sha256,
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-RSA-CHACHA20-POLY1305";
+    EcdheEcdsaAes128Sha = 0xc009, EcdheEcdsa, Aes128CbcSha, Sha256,
+        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA", "ECDHE-ECDSA-AES128-SHA";
+    EcdheRsaAes128Sha = 0xc013, EcdheRsa, Aes128CbcSha, Sha256,
+        "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA", "ECDHE-RSA-AES128-SHA";
+    EcdheEcdsaAes256Sha = 0xc00a, EcdheEcdsa, Aes256CbcSha, Sha256,
+        "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", "ECDHE-ECDSA-AES256-SHA";
+    EcdheRsaAes256Sha = 0xc014, EcdheRsa, Aes256CbcSha, Sha256,
+        "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA", "ECDHE-RSA-AES256-SHA";
+    EcdheEcdsaAes128Sha256 = 0xc023, EcdheEcdsa, Aes128CbcSha256, Sha256,
+        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256", "ECDHE-ECDSA-AES128-SHA256";
+    EcdheRsaAes128Sha256 = 0xc027, EcdheRsa, Aes128CbcSha256, Sha256,
+        "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256", "ECDHE-RSA-AES128-SHA256";
+    RsaAes128Gcm = 0x009c, Rsa, Aes128Gcm, Sha256,
+        "TLS_RSA_WITH_AES_128_GCM_SHA256", "AES128-GCM-SHA256";
+    RsaAes256Gcm = 0x009d, Rsa, Aes256Gcm, Sha384,
+        "TLS_RSA_WITH_AES_256_GCM_SHA384", "AES256-GCM-SHA384";
+    RsaAes128Sha = 0x002f, Rsa, Aes128CbcSha, Sha256,
+        "TLS_RSA_WITH_AES_128_CBC_SHA", "AES128-SHA";
+    RsaAes256Sha = 0x0035, Rsa, Aes256CbcSha, Sha256,
+        "TLS_RSA_WITH_AES_256_CBC_SHA", "AES256-SHA";
+    RsaAes128Sha256 = 0x003c, Rsa, Aes128CbcSha256, Sha256,
+        "TLS_RSA_WITH_AES_128_CBC_SHA256", "AES128-SHA256";
+    RsaAes256Sha256 = 0x003d, Rsa, Aes256CbcSha256, Sha256,
+        "TLS_RSA_WITH_AES_256_CBC_SHA256", "AES256-SHA256";
 }
 
 impl Suite {
@@ -165,7 +191,9 @@ macro_rules! named {
             type Err = UnknownName;
 
             fn from_str(name: &str) -> Result<$type, UnknownName> {
-                $(if name.eq_ignore_ascii_case($name) $(|| name.eq_ignore_ascii_case($alias))* { return Ok($type::$variant); })*
+                $(if [$name $(, $alias)*].iter().any(|known| name.eq_ignore_ascii_case(known)) {
+                    return Ok($type::$variant);
+                })*
                 Err(UnknownName { what: $what, name: name.to_owned(), known: [$($name),*].join(", ") })
             }
         }

@@ -192,16 +192,6 @@ impl<'a> ClientHello<'a> {
         Ok(code_points(list).any(|offered| offered == version))
     }
 
-    /// Whether a cipher suite is offered.
-    pub fn offers_suite(&self, suite: u16) -> bool {
-        code_points(self.suites).any(|offered| offered == suite)
-    }
-
-    /// The TLS 1.2 ticket; empty where the client only asks for one.
-    pub fn session_ticket(&self) -> Option<&'a [u8]> {
-        self.extensions.get(SESSION_TICKET)
-    }
-
     /// The offered pre-shared keys of TLS 1.3.
     pub fn pre_shared_keys(&self) -> Result<Option<OfferedPsks<'a>>, DecodeError> {
         self.extensions.get(PRE_SHARED_KEY).map(OfferedPsks::decode).transpose()

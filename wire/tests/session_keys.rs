@@ -294,7 +294,13 @@ proptest! {
         cut in any::<prop::sample::Index>(),
         pieces in vec(1..200_usize, 1..4),
     ) {
-        let parts = Parts { tls13: true, ticket: Some(named(50, 60)), identities: vec![named(100, 70)], id: named(1, 32), ..Parts::default() };
+        let parts = Parts {
+            tls13: true,
+            ticket: Some(named(50, 60)),
+            identities: vec![named(100, 70)],
+            id: named(1, 32),
+            ..Parts::default()
+        };
         let mut bytes = records(&client_hello(&parts), &[150]);
         let place = place.index(bytes.len());
         bytes[place] = byte;

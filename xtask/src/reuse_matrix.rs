@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 
-use crate::tlsdyno::{Example, workspace};
+use crate::tlsdyno::{example, workspace};
 
 const BEGIN: &str = "<!-- reuse-matrix: begin -->\n";
 const END: &str = "<!-- reuse-matrix: end -->\n";
@@ -28,7 +28,7 @@ pub struct Arguments {
 /// the server's.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let words = [arguments.connections.to_string()].into_iter().chain(arguments.server.clone());
-    let output = Example::output("reuse_matrix", &words.collect::<Vec<_>>())?;
+    let output = example("reuse_matrix", &words.collect::<Vec<_>>())?;
     let table = String::from_utf8(output.stdout).context("the table is not text")?;
     if !output.status.success() {
         bail!("the matrix did not come out:\n{table}");

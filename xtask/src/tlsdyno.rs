@@ -64,31 +64,18 @@ fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
 
-/// An example of tlsdyno, and the program beside it.
-pub struct Example {
-    /// The program that it gets as its first argument.
-    tlsdyno: PathBuf,
-    path: PathBuf,
-}
-
-impl Example {
-    /// Builds both for debugging, with what cargo says of that on standard error.
-    fn build(name: &str) -> Result<Example> {
-        cargo_build(&["--profile", "dev", "--example", name])?;
-        let directory = target().join("debug");
-        Ok(Example { tlsdyno: directory.join("tlsdyno"), path: directory.join("examples").join(name) })
-    }
-
-    /// What one prints that was built for debugging.
-    ///
-    /// # Errors
-    /// It does not build, or cannot be started.
-    pub fn output(name: &str, arguments: &[String]) -> Result<Output> {
-        let Example { tlsdyno, path } = Example::build(name)?;
-        let mut command = Command::new(&path);
-        command.arg(tlsdyno).args(arguments).stderr(Stdio::inherit());
-        command.output().with_context(|| format!("run {}", path.display()))
-    }
+/// What an example of tlsdyno prints, whose first argument is the program. Both are built for debugging, and what cargo
+/// and the example say on standard error is seen.
+///
+/// # Errors
+/// It does not build, or cannot be started.
+pub fn example(name: &str, arguments: &[String]) -> Result<Output> {
+    cargo_build(&["--profile", "dev", "--example", name])?;
+    let directory = target().join("debug");
+    let path = directory.join("examples").join(name);
+    let mut command = Command::new(&path);
+    command.arg(directory.join("tlsdyno")).args(arguments).stderr(Stdio::inherit());
+    command.output().with_context(|| format!("run {}", path.display()))
 }
 
 /// A load of a server on this machine; it ends when this is dropped.

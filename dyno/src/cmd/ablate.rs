@@ -66,7 +66,13 @@ pub struct Args {
     no_encrypt_then_mac: bool,
 
     /// Synthetic workload
-    #[arg(long, value_enum, default_value_t = WorkloadChoice::Ecommerce, conflicts_with_all = ["trace", "har"], help_heading = "Workload")]
+    #[arg(
+        long,
+        value_enum,
+        default_value_t = WorkloadChoice::Ecommerce,
+        conflicts_with_all = ["trace", "har"],
+        help_heading = "Workload"
+    )]
     workload: WorkloadChoice,
     /// Your own traffic: an access log in common or combined format, plain or gzip
     #[arg(long, value_name = "FILE", help_heading = "Workload")]
@@ -77,7 +83,13 @@ pub struct Args {
     #[command(flatten, next_help_heading = "Workload")]
     replay: ReplayArgs,
     /// One object over and over, by its path on the server command
-    #[arg(long, value_name = "PATH", requires = "server_command", conflicts_with_all = ["trace", "har"], help_heading = "Workload")]
+    #[arg(
+        long,
+        value_name = "PATH",
+        requires = "server_command",
+        conflicts_with_all = ["trace", "har"],
+        help_heading = "Workload"
+    )]
     path: Option<String>,
     /// Size of the department workload; 1 is the paper's 100,000 hits over 530 MB
     #[arg(long, value_name = "FACTOR", default_value_t = 0.1, value_parser = factor, help_heading = "Workload")]

@@ -83,7 +83,15 @@ pub struct Args {
     policies: Vec<Policy>,
 
     /// Percentages of each client's connections that offer one of its sessions again
-    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent, default_value_if("plain", "true", "0"), default_value = "0,50,80,100", help_heading = "Traffic")]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        value_delimiter = ',',
+        value_parser = percent,
+        default_value_if("plain", "true", "0"),
+        default_value = "0,50,80,100",
+        help_heading = "Traffic"
+    )]
     reuse: Vec<f64>,
     /// Clients at once, each with one connection after the other; several numbers give latency against throughput
     #[arg(short, long, value_name = "N", value_delimiter = ',', default_value = "24", help_heading = "Traffic")]
@@ -92,10 +100,22 @@ pub struct Args {
     #[arg(long, value_name = "RATES", value_delimiter = ',', help_heading = "Traffic")]
     rates: Vec<f64>,
     /// Percentages of the clients that share one address, as behind a proxy; the others have each their own
-    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent, default_value = "0", help_heading = "Traffic")]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        value_delimiter = ',',
+        value_parser = percent,
+        default_value = "0",
+        help_heading = "Traffic"
+    )]
     behind_one_address: Vec<f64>,
     /// Requests on each connection
-    #[arg(long, value_name = "N", default_value_t = Traffic::default().requests_per_connection, help_heading = "Traffic")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = Traffic::default().requests_per_connection,
+        help_heading = "Traffic"
+    )]
     requests_per_connection: u32,
     /// Size of the one object that is requested
     #[arg(long, value_name = "BYTES", default_value_t = 7168, conflicts_with = "workload", help_heading = "Traffic")]

@@ -36,7 +36,8 @@ impl Control {
     /// Binds the socket, only for the own user. A socket that a dead dispatcher left is replaced; nothing else is.
     ///
     /// # Errors
-    /// [`Fault::Environment`]: another dispatcher has it, something else has its name, or the directory is not writable.
+    /// [`Fault::Environment`]: another dispatcher has it, something else has its name, or the directory is not
+    /// writable.
     pub fn bind(path: &Path) -> Result<Control> {
         let bind = || -> Result<Control> {
             let listener = match UnixListener::bind(path) {

@@ -6,7 +6,7 @@
 //! writes its heartbeat. `native/owner.h` is the other side.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
@@ -18,6 +18,8 @@ use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Stage, StageSet};
+
+use crate::process_tree;
 
 /// Mirror of `struct tlsdyno_head` in `native/owner.h`.
 pub mod layout {
@@ -168,7 +170,8 @@ impl Head {
         put(layout::ABI_VERSION_AT, &self.abi_version.to_ne_bytes());
         put(layout::SLOT_COUNT_AT, &(self.slots as u32).to_ne_bytes());
         put(layout::OWNER_PID_AT, &u64::from(std::process::id()).to_ne_bytes());
-        put(layout::OWNER_START_TICKS_AT, &own_start_ticks()?.to_ne_bytes());
+        let own = process_tree::own().context("no start time of this process in /proc/self/stat")?;
+        put(layout::OWNER_START_TICKS_AT, &own.started_ticks.to_ne_bytes());
         put(layout::RUN_ID_AT, run_id.as_bytes());
         put(layout::HEARTBEAT_NS_AT, &heartbeat().to_ne_bytes());
         put(layout::OWNER_USER_AT, &rustix::process::geteuid().as_raw().to_ne_bytes());
@@ -225,16 +228,6 @@ fn random_run_id() -> Result<String> {
         .and_then(|mut file| file.read_exact(&mut bytes))
         .context("random run id from /dev/urandom")?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-/// When this process started, in clock ticks after boot: field 22 of `/proc/self/stat`, proc(5).
-fn own_start_ticks() -> Result<u64> {
-    let stat = fs::read_to_string("/proc/self/stat").context("start time of this process from /proc")?;
-    let after_name = stat.rsplit_once(") ").map(|(_, fields)| fields);
-    after_name
-        .and_then(|fields| fields.split(' ').nth(19))
-        .and_then(|ticks| ticks.parse().ok())
-        .context("no start time in /proc/self/stat")
 }
 
 #[cfg(test)]

@@ -104,7 +104,6 @@ pub struct Injection {
     library: PathBuf,
     openssl_cnf: PathBuf,
     record: Area,
-    stages: StageSet,
 }
 
 impl Injection {
@@ -134,7 +133,7 @@ impl Injection {
         let record = Area::create("tlsdyno-record", &head, layout::SIZE)?;
         let configuration = configuration(&library, record.descriptor(), record.run_id(), stages, hardware)?;
         write_file(&openssl_cnf, configuration.as_bytes(), 0o640)?;
-        Ok(Injection { library, openssl_cnf, record, stages })
+        Ok(Injection { library, openssl_cnf, record })
     }
 
     /// What the server must be started with. It must be started while this value lives.

@@ -195,14 +195,6 @@ impl ShimInjection {
         Ok(())
     }
 
-    /// Whether a full handshake has made the universal session (`session_cache` off).
-    ///
-    /// # Errors
-    /// The area cannot be read.
-    pub fn universal_ready(&self) -> Result<bool> {
-        Ok(self.area.read_u32(layout::SESSION_STATE_AT)? == layout::SESSION_READY)
-    }
-
     /// How many connections began in a mode with stages that the server may not switch, which were ignored: 0, unless
     /// something else than [`ShimInjection::set_mode`] writes it.
     ///
@@ -281,7 +273,6 @@ mod tests {
         assert_eq!([0, 4, 8, 12, 16, 20, 24].map(|field| u32_at(script_at + field)), [4, 3, 243, 1363, 80, 510, 0]);
         assert_eq!(u32_at(layout::RESUMED_SCRIPT_AT), 0);
         assert_eq!(injection.stages(), stages.without(Stage::Kdf));
-        assert!(!injection.universal_ready().unwrap());
         assert_eq!(injection.counters().unwrap(), ShimCounters::default());
         assert_eq!(injection.time_stamps().unwrap(), []);
         assert_eq!(fs::read(injection.library_path()).unwrap(), LIBRARY);

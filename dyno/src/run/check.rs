@@ -16,7 +16,7 @@ use tlsdyno_tls::{Effort, Stage, StageSet, Suite, Version};
 use crate::model::workload::WorkloadSpec;
 use crate::model::{CertificateKind, ConfigurationModel, Experiment, ServerName, Tls};
 use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
-use crate::servers::{Wanted, driver, having, listening};
+use crate::servers::{Wanted, driver_of, having, listening};
 use configuration::{check_combination, check_hardware, setting};
 
 impl Experiment {
@@ -199,7 +199,7 @@ impl Experiment {
             );
             ensure!(
                 configuration.accelerator.as_ref().is_none_or(|accelerator| !accelerator.asynchronous)
-                    || driver(self.server.kind).capabilities().is_none_or(|able| able.asynchronous),
+                    || driver_of(self.server.kind).capabilities().is_none_or(|able| able.asynchronous),
                 "configuration `{name}`: only {able} goes on while an accelerator works; leave `asynchronous` out, or \
                  choose --server {able}",
                 able = having(|able| able.asynchronous)

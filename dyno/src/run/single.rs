@@ -26,7 +26,7 @@ use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
 use crate::model::Experiment;
 use crate::random::SplitMix64;
-use crate::servers::driver;
+use crate::servers::driver_of;
 use crate::store::{Journal, Kind, Record, Warning};
 
 /// Where the details of a log's troubles are.
@@ -323,7 +323,7 @@ impl Session<'_> {
 
 /// Servers of one configuration in a stock.
 fn stock_size(experiment: &Experiment) -> u32 {
-    let able = driver(experiment.server.kind).capabilities();
+    let able = driver_of(experiment.server.kind).capabilities();
     let many_processes = able.is_some_and(|able| able.process_per_connection);
     let most = if many_processes { STOCK_MAX_OF_MANY_PROCESSES } else { STOCK_MAX };
     experiment.measure.rounds.unwrap_or(most).min(most)

@@ -17,7 +17,7 @@ use super::programs::{self, Package};
 use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::ticket_keys::{self, KEYS_FILE};
-use super::worker_user::{WorkerUser, create_for_workers, require_readable, worker_user};
+use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
 use super::{Companion, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, protocol};
 use crate::fault::{Fault, OrFault};
 use crate::model::{ServerName, SessionCache, TicketKeys};
@@ -173,11 +173,7 @@ fn prepare(spec: &ServerSpec, mpm: Mpm, place: Place, cache: Option<Companion>) 
     let cache_address = spec.session_server.or(cache.as_ref().map(|cache| cache.instance.address()));
     let directory = place.own;
     let program = PACKAGE.require("")?;
-    let user = worker_user()?;
-    if let Some(user) = &user {
-        require_readable(&spec.docroot, user)?;
-        require_readable(directory, user)?;
-    }
+    let user = worker_user_of(&spec.docroot, directory)?;
     let modules = modules(spec, mpm, &program)?;
     let config = configuration(spec, mpm, place, user.as_ref(), &modules, cache_address)?;
     let path = directory.join(CONFIG_FILE);

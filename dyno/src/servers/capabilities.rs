@@ -4,7 +4,7 @@ use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
 use tlsdyno_tls::Version;
 
-use super::{DRIVERS, ServerTls, driver};
+use super::{DRIVERS, ServerTls, driver_of};
 use crate::model::{ServerName, SessionCache, TicketKeys};
 
 /// What a server can be told.
@@ -100,7 +100,7 @@ impl Wanted {
             self.tls13 || !self.early_data,
             "early data belongs to TLS 1.3: choose --tls 1.3, or drop --early-data"
         );
-        let Some(able) = driver(server).capabilities() else {
+        let Some(able) = driver_of(server).capabilities() else {
             ensure!(
                 self.ticket_keys == TicketKeys::Own,
                 "the ticket keys of your own server command are its own matter: put them into its configuration"

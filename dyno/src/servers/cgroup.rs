@@ -7,36 +7,33 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail};
 
-use super::process_tree;
+use crate::process_tree;
 
 /// Prefix of the names of our control groups; the owner's process id and a number follow.
 const PREFIX: &str = "tlsdyno-";
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Which account file a control group has.
+/// Which control groups the kernel offers for a controller, cgroups(7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Account {
-    /// cgroup v1, controller cpuacct: `cpuacct.usage`, nanoseconds.
-    CpuAcct,
-    /// cgroup v2: `usage_usec` in `cpu.stat`, present in every group.
-    CpuStat,
+pub(super) enum Version {
+    /// A hierarchy of the controller.
+    One,
+    /// One hierarchy for all controllers.
+    Two,
 }
 
 /// A control group made by us. Removed when dropped (if no process is left in it).
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
-    account: Account,
+    version: Version,
 }
 
 impl Cgroup {
     /// Makes a new, empty group below the one that tlsdyno itself is in; the error says why that is not possible.
     pub fn create() -> Result<Cgroup> {
-        let memberships = fs::read_to_string("/proc/self/cgroup").context("read /proc/self/cgroup")?;
-        let mounts = fs::read_to_string("/proc/self/mounts").context("read /proc/self/mounts")?;
-        let (parent, account) =
-            locate(&memberships, &mounts).context("no cpuacct or version 2 hierarchy is mounted")?;
-        let group = Cgroup { path: make_group(&parent)?, account };
+        let (parent, version) = own_group("cpuacct")?;
+        let group = Cgroup { path: make_group(&parent)?, version };
         group.cpu_ns()?;
         Ok(group)
     }
@@ -46,14 +43,14 @@ impl Cgroup {
         &self.path
     }
 
-    /// CPU time that all its processes ever used, in nanoseconds.
+    /// CPU time that all its processes ever used, in nanoseconds. Version 2 has the account in every group.
     pub fn cpu_ns(&self) -> Result<u64> {
-        let path = self.path.join(match self.account {
-            Account::CpuAcct => "cpuacct.usage",
-            Account::CpuStat => "cpu.stat",
+        let path = self.path.join(match self.version {
+            Version::One => "cpuacct.usage",
+            Version::Two => "cpu.stat",
         });
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        parse_account(self.account, &text).with_context(|| format!("{} has no CPU account", path.display()))
+        parse_account(self.version, &text).with_context(|| format!("{} has no CPU account", path.display()))
     }
 }
 
@@ -91,24 +88,32 @@ pub(super) fn remove_group(path: &Path) {
     }
 }
 
-fn parse_account(account: Account, text: &str) -> Option<u64> {
-    match account {
-        Account::CpuAcct => text.trim().parse().ok(),
-        Account::CpuStat => {
+/// Version 1 counts nanoseconds, version 2 microseconds.
+fn parse_account(version: Version, text: &str) -> Option<u64> {
+    match version {
+        Version::One => text.trim().parse().ok(),
+        Version::Two => {
             let line = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
             Some(line.trim().parse::<u64>().ok()? * 1000)
         }
     }
 }
 
-/// Own group's directory: version 1's cpuacct if mounted (nanoseconds), else version 2 (microseconds).
-fn locate(memberships: &str, mounts: &str) -> Option<(PathBuf, Account)> {
-    let version1 = directory_of(memberships, mounts, "cpuacct").map(|path| (path, Account::CpuAcct));
-    version1.or_else(|| directory_of(memberships, mounts, "").map(|path| (path, Account::CpuStat)))
+/// The group that tlsdyno itself is in, of version 1's `controller` if its hierarchy is mounted, else of version 2.
+pub(super) fn own_group(controller: &str) -> Result<(PathBuf, Version)> {
+    let memberships = fs::read_to_string("/proc/self/cgroup").context("read /proc/self/cgroup")?;
+    let mounts = fs::read_to_string("/proc/self/mounts").context("read /proc/self/mounts")?;
+    locate(&memberships, &mounts, controller)
+        .with_context(|| format!("no hierarchy with the controller `{controller}` is mounted, and none of version 2"))
+}
+
+fn locate(memberships: &str, mounts: &str, controller: &str) -> Option<(PathBuf, Version)> {
+    let version1 = directory_of(memberships, mounts, controller).map(|path| (path, Version::One));
+    version1.or_else(|| directory_of(memberships, mounts, "").map(|path| (path, Version::Two)))
 }
 
 /// Directory of the group that we are in, in the version 1 hierarchy of `controller`, or in that of version 2 (empty).
-pub(super) fn directory_of(memberships: &str, mounts: &str, controller: &str) -> Option<PathBuf> {
+fn directory_of(memberships: &str, mounts: &str, controller: &str) -> Option<PathBuf> {
     let named = |list: &str| list.split(',').any(|name| name == controller);
     let member = memberships.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -149,16 +154,19 @@ mod tests {
         let both = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup \
                     rw,cpu,cpuacct 0 0\n";
         let only2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
-        assert_eq!(locate(memberships, both), Some(("/sys/fs/cgroup/cpu,cpuacct/user".into(), Account::CpuAcct)));
-        assert_eq!(locate(memberships, only2), Some(("/sys/fs/cgroup/user.slice/a:b".into(), Account::CpuStat)));
-        assert_eq!(locate(memberships, "tmpfs /tmp tmpfs rw 0 0\n"), None);
+        for controller in ["cpu", "cpuacct"] {
+            let of = |mounts| locate(memberships, mounts, controller);
+            assert_eq!(of(both), Some(("/sys/fs/cgroup/cpu,cpuacct/user".into(), Version::One)));
+            assert_eq!(of(only2), Some(("/sys/fs/cgroup/user.slice/a:b".into(), Version::Two)));
+            assert_eq!(of("tmpfs /tmp tmpfs rw 0 0\n"), None);
+        }
     }
 
     #[test]
     fn accounts_parse() {
-        assert_eq!(parse_account(Account::CpuAcct, "123456789\n"), Some(123_456_789));
-        assert_eq!(parse_account(Account::CpuStat, "usage_usec 12\nuser_usec 3\n"), Some(12_000));
-        assert_eq!(parse_account(Account::CpuStat, "user_usec 3\n"), None);
+        assert_eq!(parse_account(Version::One, "123456789\n"), Some(123_456_789));
+        assert_eq!(parse_account(Version::Two, "usage_usec 12\nuser_usec 3\n"), Some(12_000));
+        assert_eq!(parse_account(Version::Two, "user_usec 3\n"), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::cgroup::Cgroup;
-use super::process_tree::ProcessStat;
+use crate::process_tree::ProcessStat;
 
 /// Nanoseconds per clock tick of `/proc/PID/stat`: USER_HZ is 100 on every Linux platform that Rust supports.
 const TICK_NS: u64 = 10_000_000;
@@ -137,7 +137,7 @@ fn thread_times(pid: u32) -> Vec<(u32, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::servers::process_tree;
+    use crate::process_tree;
 
     /// Uses about `ms` milliseconds of CPU.
     fn burn(ms: u64) {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use signal_hook::low_level::signal_name;
 
 use super::growing_log::GrowingLog;
-use super::process_tree;
+use crate::process_tree;
 use kernel_log::KernelLog;
 
 /// A shell, and HAProxy's master, add it to the signal that ended a process.

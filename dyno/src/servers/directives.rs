@@ -5,7 +5,7 @@
 
 use tlsdyno_tls::Version;
 
-use super::driver;
+use super::driver_of;
 use crate::model::{ServerName, SessionCache, TicketKeys};
 
 /// Certificate chain and key of the examples.
@@ -44,7 +44,7 @@ pub enum Setting<'a> {
 
 /// The lines for a setting of a server. Empty where no line does it.
 pub fn lines(server: ServerName, setting: Setting) -> Vec<String> {
-    let own = driver(server).lines(setting);
+    let own = driver_of(server).lines(setting);
     match setting {
         Setting::Certificate(kind) => {
             let advice = format!("# {}, then a certificate for it from your authority", key_command(kind));

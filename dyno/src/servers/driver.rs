@@ -1,12 +1,13 @@
-//! What a server under test is to everything else. Each has a file with its driver, and a line in [`DRIVERS`].
+//! What a server under test is to everything else. Each has a file with its driver, and a line in [`super::DRIVERS`].
 
 use std::fmt::Debug;
 
 use anyhow::Result;
 
+use super::capabilities::Capabilities;
 use super::directives::Setting;
 use super::programs::Package;
-use super::{Capabilities, DRIVERS, Place, Prepared, ServerSpec};
+use super::{Place, Prepared, ServerSpec};
 use crate::model::ServerName;
 
 /// A server: what is known of it before it runs, and how it is started.
@@ -38,33 +39,4 @@ pub trait Driver: Debug + Sync {
 
     /// What an operator writes into its configuration to have a setting; paths are examples. Empty: no line does it.
     fn lines(&self, setting: Setting) -> Vec<String>;
-}
-
-/// The driver of a server.
-pub fn driver(server: ServerName) -> &'static dyn Driver {
-    let found = DRIVERS.into_iter().find(|driver| driver.server() == server);
-    found.expect("a test looks every server up")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_server_has_one_driver() {
-        for server in ServerName::configured().iter().chain([&ServerName::Command]) {
-            assert_eq!(driver(*server).server(), *server);
-        }
-        assert_eq!(DRIVERS.len(), ServerName::configured().len() + 1);
-    }
-
-    #[test]
-    fn the_tests_install_every_package() {
-        let script = include_str!("../../../scripts/install-packages");
-        for package in DRIVERS.iter().filter_map(|driver| driver.package()) {
-            for name in package.debian.split(' ') {
-                assert!(script.contains(name), "scripts/install-packages lacks {name}");
-            }
-        }
-    }
 }

@@ -23,8 +23,9 @@ use super::reload::{self, Reload};
 use super::session_log::SessionLog;
 use super::supervised::Supervised;
 use super::{Companion, DRIVERS, SessionCounts};
-use super::{listening, mapped, process_tree};
+use super::{listening, mapped};
 use crate::fault::{Fault, OrFault};
+use crate::process_tree;
 
 /// How much of each log goes into messages, in bytes from its end.
 const LOG_TAIL_BYTES: usize = 4096;
@@ -140,11 +141,6 @@ impl Instance {
     /// [`Instance::cpu_ns`].
     pub fn companions_cpu_ns(&self) -> Result<Vec<(&'static str, u64)>> {
         self.companions.iter().map(|companion| Ok((companion.name, companion.instance.cpu_ns()?))).collect()
-    }
-
-    /// Whether any of its processes lives, and everything that it needs.
-    pub fn is_alive(&mut self) -> bool {
-        self.obituary().is_none()
     }
 
     /// Who has died and how, if anybody has: the server itself or one that it needs.

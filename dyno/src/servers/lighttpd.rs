@@ -15,7 +15,7 @@ use super::driver::Driver;
 use super::programs::{self, Package};
 use super::reload::Reload;
 use super::ticket_keys::{self, KEYS_FILE, Key};
-use super::worker_user::{WorkerUser, create_for_workers, require_readable, worker_user};
+use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
 use super::{Place, Prepared, ServerSpec, ServerTls, protocol};
 use crate::fault::{Fault, OrFault};
 use crate::model::{ServerName, SessionCache, TicketKeys};
@@ -119,11 +119,7 @@ impl Driver for Lighttpd {
 fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
     let directory = place.own;
     let program = PACKAGE.require("")?;
-    let user = worker_user()?;
-    if let Some(user) = &user {
-        require_readable(&spec.docroot, user)?;
-        require_readable(directory, user)?;
-    }
+    let user = worker_user_of(&spec.docroot, directory)?;
     create_for_workers(&directory.join(ERROR_LOG_FILE), user.as_ref(), b"")?;
     if let Some(tls) = &spec.tls {
         require_module()?;

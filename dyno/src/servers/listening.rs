@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use super::process_tree;
+use crate::process_tree;
 
 /// State code of a listening socket in `/proc/PID/net/tcp` (TCP_LISTEN, proc_pid_net(5)).
 const LISTEN: &str = "0A";
@@ -191,7 +191,7 @@ pub fn owners(wanted: &SocketAddr) -> Vec<String> {
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let found: Vec<String> = pids
         .filter(|&pid| !socket_inodes(pid).is_disjoint(&wanted_inodes))
-        .map(|pid| format!("{pid} ({})", super::process_tree::command_line(pid)))
+        .map(|pid| format!("{pid} ({})", process_tree::command_line(pid)))
         .collect();
     if found.is_empty() { vec!["an unknown process of another user".to_owned()] } else { found }
 }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::process_tree;
+
 /// Key of AT_SECURE in the auxiliary vector (getauxval(3), `elf.h`).
 const AT_SECURE: u64 = 23;
 
@@ -55,7 +57,7 @@ pub fn require_mapped(pids: &[u32], library: &Path) -> Result<()> {
     }
     for &pid in pids {
         let libraries = mapped_libraries(pid)?;
-        let name = super::process_tree::command_line(pid);
+        let name = process_tree::command_line(pid);
         if !libraries.iter().any(|mapped| mapped.path == library) {
             bail!(
                 "{} is not loaded in the server process {pid} ({name}): the server did not read the OPENSSL_CONF it \
@@ -90,7 +92,7 @@ pub fn refuse_secure_execution(pid: u32) -> Result<()> {
             "the server process {pid} ({}) runs with AT_SECURE (set-user-id or file capabilities), so that \
              OPENSSL_CONF and LD_PRELOAD are ignored; use a copy of the program without capabilities (`getcap`, \
              `setcap -r`)",
-            super::process_tree::command_line(pid)
+            process_tree::command_line(pid)
         );
     }
     Ok(())

@@ -21,7 +21,6 @@ pub mod listening;
 pub mod mapped;
 mod nginx;
 pub mod pid_namespace;
-pub mod process_tree;
 pub mod programs;
 pub mod quota;
 mod reload;
@@ -43,7 +42,7 @@ pub use capabilities::{Capabilities, Wanted, having};
 pub use certificates::CertificateFiles;
 pub use command::CommandSpec;
 pub use deaths::Vigil;
-pub use driver::{Driver, driver};
+pub use driver::Driver;
 pub use instance::{Description, Instance, start};
 pub use listening::{listening_addresses, refuse_open_listeners};
 pub use mapped::{MappedLibrary, mapped_libraries, refuse_secure_execution, require_mapped};
@@ -67,6 +66,12 @@ pub static DRIVERS: [&dyn Driver; 7] = [
     &built_in::BuiltIn,
     &command::OwnCommand,
 ];
+
+/// The driver of a server.
+pub fn driver_of(server: ServerName) -> &'static dyn Driver {
+    let found = DRIVERS.into_iter().find(|driver| driver.server() == server);
+    found.expect("a test looks every server up")
+}
 
 /// The log of sessions, in the instance's directory.
 pub const SESSION_LOG_FILE: &str = "sessions.log";
@@ -303,4 +308,27 @@ struct Companion {
     /// What it is to the other: `backend`, `memcached`.
     name: &'static str,
     instance: Instance,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_server_has_one_driver() {
+        for server in ServerName::configured().iter().chain([&ServerName::Command]) {
+            assert_eq!(driver_of(*server).server(), *server);
+        }
+        assert_eq!(DRIVERS.len(), ServerName::configured().len() + 1);
+    }
+
+    #[test]
+    fn the_tests_install_every_package() {
+        let script = include_str!("../../../scripts/install-packages");
+        for package in DRIVERS.iter().filter_map(|driver| driver.package()) {
+            for name in package.debian.split(' ') {
+                assert!(script.contains(name), "scripts/install-packages lacks {name}");
+            }
+        }
+    }
 }

@@ -14,7 +14,7 @@ use super::driver::Driver;
 use super::programs::Package;
 use super::reload::Reload;
 use super::session_log::SessionLog;
-use super::worker_user::{WorkerUser, create_for_workers, require_readable, worker_user};
+use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
 use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, protocol, ticket_keys};
 use crate::model::{ServerName, SessionCache, TicketKeys};
 
@@ -122,11 +122,7 @@ fn ticket_key_lines(keys: TicketKeys) -> Vec<String> {
 fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
     let directory = place.own;
     let program = PACKAGE.require(" or use --server builtin")?;
-    let user = worker_user()?;
-    if let Some(user) = &user {
-        require_readable(&spec.docroot, user)?;
-        require_readable(directory, user)?;
-    }
+    let user = worker_user_of(&spec.docroot, directory)?;
     let config = configuration(spec, place, user.as_ref())?;
     let path = directory.join(CONFIG_FILE);
     fs::write(&path, &config).with_context(|| format!("write {}", path.display()))?;

@@ -15,8 +15,9 @@ use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, WaitStatus};
 
+use super::deaths;
 use super::launch::own_executable;
-use super::{deaths, process_tree};
+use crate::process_tree;
 
 /// A server that was killed by a signal is told by an exit status above this: as shells do, for this process itself
 /// dies of no signal.

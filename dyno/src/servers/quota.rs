@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::cgroup::{Cgroup, directory_of, make_group};
+use super::cgroup::{Cgroup, Version, make_group, own_group};
 
 /// Period of the quota, microseconds. The kernel's default of 100 ms would let a server run for tens of milliseconds
 /// and then stand still as long, and a block of half a second would hold too few periods to be measured; the least that
@@ -24,13 +24,6 @@ pub const CPUS_MIN: f64 = QUOTA_MIN_US as f64 / PERIOD_US as f64;
 
 /// How long loops may run without being stopped until the quota is taken for ineffective.
 const EXERCISE_MAX: Duration = Duration::from_secs(5);
-
-/// Which files hold the quota.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
-    One,
-    Two,
-}
 
 /// A control group with a quota of CPU time. A group of its own is removed when dropped (if no process is left in it).
 #[derive(Debug)]
@@ -58,9 +51,7 @@ impl Quota {
 
     fn try_set(cpus: f64, account: Option<&Cgroup>) -> Result<Quota> {
         ensure!(cpus > 0.0 && cpus.is_finite(), "a quota of {cpus} processors makes no sense");
-        let memberships = fs::read_to_string("/proc/self/cgroup").context("read /proc/self/cgroup")?;
-        let mounts = fs::read_to_string("/proc/self/mounts").context("read /proc/self/mounts")?;
-        let (parent, version) = locate(&memberships, &mounts).context("no hierarchy with the controller `cpu`")?;
+        let (parent, version) = own_group("cpu")?;
         if version == Version::Two {
             enable_controller(&parent)?;
         }
@@ -186,12 +177,6 @@ fn parse_throttled(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("nr_throttled "))?.trim().parse().ok()
 }
 
-/// Own group's directory in the hierarchy with the controller `cpu`: version 1's if mounted, else version 2.
-fn locate(memberships: &str, mounts: &str) -> Option<(PathBuf, Version)> {
-    let version1 = directory_of(memberships, mounts, "cpu").map(|path| (path, Version::One));
-    version1.or_else(|| directory_of(memberships, mounts, "").map(|path| (path, Version::Two)))
-}
-
 /// Version 2: groups below `parent` have the controller only if `parent` hands it on.
 fn enable_controller(parent: &Path) -> Result<()> {
     let path = parent.join("cgroup.subtree_control");
@@ -207,17 +192,6 @@ fn enable_controller(parent: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn both_versions_are_located() {
-        let memberships = "3:cpu,cpuacct:/user\n0::/user.slice\n";
-        let both = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup \
-                    rw,cpu,cpuacct 0 0\n";
-        let only2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
-        assert_eq!(locate(memberships, both), Some(("/sys/fs/cgroup/cpu,cpuacct/user".into(), Version::One)));
-        assert_eq!(locate(memberships, only2), Some(("/sys/fs/cgroup/user.slice".into(), Version::Two)));
-        assert_eq!(locate(memberships, "tmpfs /tmp tmpfs rw 0 0\n"), None);
-    }
 
     #[test]
     fn throttling_is_counted() {

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::process_tree;
 use super::supervised::DirectoryGuard;
 use super::worker_user::worker_user;
+use crate::process_tree;
 
 /// Prefix of the names of run directories; the owner's process id, its start time and a random part follow.
 const PREFIX: &str = "tlsdyno-run-";

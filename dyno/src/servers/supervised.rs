@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
 
 use super::launch::{Launch, own_executable};
-use super::process_tree::{self, ProcessStat};
 use super::supervisor::Event;
+use crate::process_tree::{self, ProcessStat};
 
 /// How long a supervisor may take beyond the server's grace until it is given up.
 const SUPERVISOR_PATIENCE: Duration = Duration::from_secs(5);

@@ -25,7 +25,8 @@ use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use super::launch::{Launch, STDERR_FILE, STDOUT_FILE, own_executable};
-use super::{pid_namespace, process_tree};
+use super::pid_namespace;
+use crate::process_tree;
 
 /// A line that the supervisor writes to tlsdyno.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -39,8 +39,21 @@ fn find_nobody(passwd: &str, groups: &str) -> Option<WorkerUser> {
     Some(WorkerUser { uid: nobody.get(2)?.parse().ok()?, gid: gid.parse().ok()?, group: group.to_owned() })
 }
 
+/// The same for a server of this document root, whose files are in `directory`.
+///
+/// # Errors
+/// There is none, or it cannot read them; the remedy.
+pub fn worker_user_of(docroot: &Path, directory: &Path) -> Result<Option<WorkerUser>> {
+    let user = worker_user()?;
+    if let Some(user) = &user {
+        require_readable(docroot, user)?;
+        require_readable(directory, user)?;
+    }
+    Ok(user)
+}
+
 /// Fails early, by name, where the server would only answer 403.
-pub fn require_readable(path: &Path, user: &WorkerUser) -> Result<()> {
+fn require_readable(path: &Path, user: &WorkerUser) -> Result<()> {
     let path = path.canonicalize().with_context(|| format!("{} does not exist", path.display()))?;
     for ancestor in path.ancestors() {
         let metadata = fs::metadata(ancestor).with_context(|| format!("look at {}", ancestor.display()))?;

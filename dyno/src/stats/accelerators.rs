@@ -7,12 +7,10 @@
 
 use serde::Serialize;
 
-use super::answers::{Ratio, times};
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::papers::{gain_at_finite_speed, share_saved};
 use super::rounds::Rounds;
-use super::shares::{Difference, Metric, Verdict};
-use super::summary::FEW_ROUNDS;
+use super::statement::{Difference, Metric, Ratio};
 use crate::model::{ConfigurationModel, Experiment};
 
 /// Amdahl's prediction for a configuration with an accelerator, and what was measured.
@@ -65,7 +63,7 @@ fn prediction(model: &ConfigurationModel, experiment: &Experiment, rounds: &Roun
         // With the limit of the client on both sides of a quotient nothing is known; a share by CPU has no such limit.
         let (more, less) = (by_time && bound_ideal, by_time && bound_over);
         PredictedGain {
-            share: difference(share, columns.metric, pairs),
+            share: Difference::of(share, columns.metric, pairs),
             predicted: Ratio::of_logarithm(predicted, pairs, less, more),
             unlimited: Ratio::of_logarithm(unlimited, pairs, less, more),
             measured_by_predicted: Ratio::of_logarithm(beyond, pairs, bound_over || more, bound_with),
@@ -77,7 +75,7 @@ fn prediction(model: &ConfigurationModel, experiment: &Experiment, rounds: &Roun
         ideal: ideal.name.clone(),
         speed,
         by: by.collect(),
-        measured: times(rounds, indices[0], indices[2], Metric::Throughput)?,
+        measured: rounds.times(indices[0], indices[2], Metric::Throughput)?,
     })
 }
 
@@ -120,10 +118,4 @@ impl Columns {
         let estimates = estimate(&self.columns, &wanted, RESAMPLES, SEED);
         estimates.try_into().expect("one estimate per combination")
     }
-}
-
-fn difference(estimate: Estimate, metric: Metric, pairs: u32) -> Difference {
-    let resolved = pairs >= FEW_ROUNDS && estimate.excludes_zero();
-    let Estimate { value: percent, low, high } = estimate.scaled(100.0);
-    Difference { metric, percent, low, high, verdict: if resolved { Verdict::Resolved } else { Verdict::Undecided } }
 }

@@ -10,39 +10,11 @@ use super::accelerators::{Prediction, predictions};
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::papers::share_saved;
 use super::rounds::Rounds;
-use super::shares::{Difference, Metric, Verdict};
-use super::summary::FEW_ROUNDS;
+use super::statement::{Difference, Metric, Ratio};
 use crate::model::{ComparisonModel, ConfigurationModel, Experiment, RemedyModel, SessionCache};
 use crate::store::{Kind, Record};
 
-/// What can be said of a number against the one it is compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Direction {
-    /// The whole interval lies above.
-    Bigger,
-    /// The whole interval lies below.
-    Smaller,
-    /// Neither, or too few rounds to say.
-    Undecided,
-}
-
-/// How many times the hits per second of one configuration another one serves.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Ratio {
-    /// Point estimate.
-    pub times: f64,
-    /// Lower end of the 95 % interval; 0 with fewer than two rounds.
-    pub low: f64,
-    /// Upper end; `inf` (JSON: null) with fewer than two rounds.
-    pub high: f64,
-    /// Whether it lies above or below 1.
-    pub direction: Direction,
-    /// Something else than the server limited the configuration in the denominator: the true ratio may be smaller.
-    pub at_most: bool,
-    /// The same of the configuration in the numerator: the true ratio may be larger.
-    pub at_least: bool,
-}
+pub use super::statement::Direction;
 
 /// Throughput of a configuration as a part of plain HTTP's (Coarfa et al. 2006 figure 10).
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -161,7 +133,7 @@ fn relative(record: &Record, rounds: &Rounds) -> Vec<Relative> {
     others
         .filter_map(|configuration| {
             let index = rounds.named(&configuration.name)?;
-            let [ratio, by_cpu] = [Metric::Throughput, Metric::Cpu].map(|metric| times(rounds, plain, index, metric));
+            let [ratio, by_cpu] = [Metric::Throughput, Metric::Cpu].map(|metric| rounds.times(plain, index, metric));
             Some(Relative { configuration: configuration.name.clone(), ratio: ratio?, by_cpu: by_cpu? })
         })
         .collect()
@@ -225,34 +197,7 @@ fn rank(remedy: &RemedyAnswer) -> (u8, f64) {
 /// By hits per second and by CPU: `b` by `a`.
 fn named_times(rounds: &Rounds, a: &str, b: &str) -> [Option<Ratio>; 2] {
     let pair = rounds.named(a).zip(rounds.named(b));
-    [Metric::Throughput, Metric::Cpu].map(|metric| pair.and_then(|(a, b)| times(rounds, a, b, metric)))
-}
-
-/// How many times the work of configuration `a` configuration `b` does for the same cost. `None` without a common
-/// round.
-pub(super) fn times(rounds: &Rounds, a: usize, b: usize, metric: Metric) -> Option<Ratio> {
-    let column = rounds.paired(a, b, metric, |a, b| (a / b).ln());
-    let pairs = rounds.pairs(a, b);
-    if pairs == 0 {
-        return None;
-    }
-    let estimate = estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];
-    let [at_most, at_least] = [a, b].map(|index| metric == Metric::Throughput && rounds.client_bound(&[index]));
-    Some(Ratio::of_logarithm(estimate, pairs, at_most, at_least))
-}
-
-impl Ratio {
-    /// The ratio whose logarithm was estimated from so many rounds.
-    pub(super) fn of_logarithm(estimate: Estimate, pairs: u32, at_most: bool, at_least: bool) -> Ratio {
-        let (low, high) = (estimate.low.exp(), estimate.high.exp());
-        let direction = match () {
-            () if pairs < FEW_ROUNDS => Direction::Undecided,
-            () if low > 1.0 && !at_most => Direction::Bigger,
-            () if high < 1.0 && !at_least => Direction::Smaller,
-            () => Direction::Undecided,
-        };
-        Ratio { times: estimate.value.exp(), low, high, direction, at_most, at_least }
-    }
+    [Metric::Throughput, Metric::Cpu].map(|metric| pair.and_then(|(a, b)| rounds.times(a, b, metric)))
 }
 
 fn setup_and_data(rounds: &Rounds) -> Vec<SetupAndData> {
@@ -271,12 +216,7 @@ fn parts(rounds: &Rounds, as_is: usize, without: [usize; 3], metric: Metric) -> 
     let discrepancy = Combination { constant: 0.0, terms: vec![(0, 1.0), (1, -1.0), (2, -1.0)] };
     let combinations = [Combination::column(0), Combination::column(1), Combination::column(2), discrepancy];
     let pairs = without.map(|index| rounds.pairs(as_is, index)).into_iter().min().unwrap_or(0);
-    let difference = |estimate: Estimate| {
-        let resolved = pairs >= FEW_ROUNDS && estimate.excludes_zero();
-        let verdict = if resolved { Verdict::Resolved } else { Verdict::Undecided };
-        let Estimate { value: percent, low, high } = estimate.scaled(100.0);
-        Difference { metric, percent, low, high, verdict }
-    };
+    let difference = |estimate: Estimate| Difference::of(estimate, metric, pairs);
     let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);
     let [whole, setup, data, discrepancy]: [Estimate; 4] = estimates.try_into().expect("one estimate per combination");
     SetupAndData {

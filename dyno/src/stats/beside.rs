@@ -4,10 +4,11 @@
 
 use serde::Serialize;
 
-use super::answers::{Answers, Direction, Ratio, times};
+use super::answers::Answers;
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
-use super::shares::{MISSING, Metric, Share, Shares};
+use super::shares::{MISSING, Share, Shares};
+use super::statement::{Direction, Metric, Ratio};
 use crate::model::{ConfigurationModel, Experiment, PaperModel, ShareModel};
 use crate::store::{Kind, Record};
 
@@ -122,7 +123,7 @@ fn ratios(rounds: &Rounds, answers: &Answers, reference: &str, name: &str) -> [O
         return [relative.map(|relative| relative.ratio), relative.map(|relative| relative.by_cpu)];
     }
     let pair = rounds.named(reference).zip(rounds.named(name)).filter(|(reference, other)| reference != other);
-    [pair.and_then(|(reference, other)| times(rounds, reference, other, Metric::Throughput)), None]
+    [pair.and_then(|(reference, other)| rounds.times(reference, other, Metric::Throughput)), None]
 }
 
 struct Published<'a> {

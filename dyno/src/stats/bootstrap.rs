@@ -4,6 +4,8 @@
 //! per round). All of them are computed from the *same* resample of rounds, so that differences and remainders have
 //! intervals of their own and sums hold in each resample, not only on average.
 
+use serde::Serialize;
+
 use super::robust::{quantile, trimmed_each_end, trimmed_mean};
 use crate::distribution::{CONFIDENCE, normal_cdf, student_t_two_sided};
 use crate::random::SplitMix64;
@@ -16,9 +18,9 @@ pub const SEED: u64 = 0x0074_6c73_6479_6e6f;
 /// One value per round; `None` where the block was missing or invalid.
 pub type Column = Vec<Option<f64>>;
 
-/// A value with its 95 % interval, in the unit of the columns. The ends are infinite when fewer than two rounds are
-/// there.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A value with its 95 % interval, in the unit of the columns. The ends are infinite (JSON: null) when fewer than two
+/// rounds are there.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// Point estimate.
     pub value: f64,
@@ -254,9 +256,13 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
-        fn a_remainder_and_its_parts_add_up(a in prop::collection::vec(0.0..1.0f64, 8), b in prop::collection::vec(0.0..1.0f64, 8)) {
+        fn a_remainder_and_its_parts_add_up(
+            a in prop::collection::vec(0.0..1.0f64, 8),
+            b in prop::collection::vec(0.0..1.0f64, 8),
+        ) {
             let rest = Combination { constant: 1.0, terms: vec![(0, -1.0), (1, -1.0)] };
-            let got = estimate(&[column(&a), column(&b)], &[Combination::column(0), Combination::column(1), rest], 200, 3);
+            let asked = [Combination::column(0), Combination::column(1), rest];
+            let got = estimate(&[column(&a), column(&b)], &asked, 200, 3);
             prop_assert!((got.iter().map(|estimate| estimate.value).sum::<f64>() - 1.0).abs() < 1e-12);
         }
 

@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::robust::{TRIM, sorted, trimmed_each_end, trimmed_mean};
 use super::rounds::Rounds;
-use super::shares::{Metric, Share, Shares, Verdict};
+use super::shares::{Share, Shares};
+use super::statement::{Metric, Verdict};
 use crate::store::calibration::{Calibration, Recovered, this_machine};
 use crate::store::{Kind, Record, Warning};
 

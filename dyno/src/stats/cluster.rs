@@ -5,36 +5,17 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::answers::{Ratio, times};
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::locality::LocalitySummary;
 use super::rounds::Rounds;
-use super::shares::Metric;
-use super::summary::{FEW_ROUNDS, all_invalid, configuration_warnings, failures, merge_phases, stolen};
+use super::statement::{FEW_ROUNDS, Metric, Ratio};
+use super::summary::{all_invalid, configuration_warnings, failures, merge_phases, stolen};
 use crate::histogram::{Percentiles, percentiles};
 use crate::load::warning::is_rate_missed;
 use crate::model::Policy;
 use crate::model::cell::Cell;
 use crate::model::cluster::Statement;
 use crate::store::{BackendUse, Block, ClusterBlock, Record, Warning};
-
-/// A 20 % trimmed mean over rounds with its 95 % interval; JSON: `null` where there is none.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Value {
-    /// Point estimate.
-    pub value: f64,
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-}
-
-impl Value {
-    pub(super) fn of(estimate: Estimate, factor: f64) -> Value {
-        let Estimate { value, low, high } = estimate.scaled(factor);
-        Value { value, low, high }
-    }
-}
 
 /// A policy beside the first one under the same traffic.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -63,20 +44,20 @@ pub struct CellSummary {
     /// Usable blocks.
     pub blocks: u32,
     /// Hits by elapsed time.
-    pub hits_per_second: Value,
+    pub hits_per_second: Estimate,
     /// CPU time of all backends per hit, nanoseconds.
-    pub backend_cpu_ns_per_hit: Value,
+    pub backend_cpu_ns_per_hit: Estimate,
     /// CPU time of the dispatcher per connection, nanoseconds.
-    pub dispatcher_cpu_ns_per_connection: Value,
+    pub dispatcher_cpu_ns_per_connection: Estimate,
     /// CPU time per hit of servers that backends need beside them, nanoseconds; 0 without any.
     pub companion_cpu_ns_per_hit: f64,
     /// Part of the connections that offered a session, per cent.
-    pub offered_percent: Value,
+    pub offered_percent: Estimate,
     /// Part of the offers that a backend accepted, per cent.
-    pub accepted_percent_of_offered: Value,
+    pub accepted_percent_of_offered: Estimate,
     /// Part of the connections that the backend with the most of them got, per cent: even is 100 by the number of
     /// backends.
-    pub busiest_percent: Value,
+    pub busiest_percent: Estimate,
     /// What the backends of a plain cluster were asked for; `None` where they do not log it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locality: Option<LocalitySummary>,
@@ -203,7 +184,7 @@ impl ClusterSummary {
 fn beside(statement: &Statement, rounds: &Rounds, all: &[Cell]) -> Beside {
     let numerator = at_largest_load(all, statement.policy, statement.reuse_percent);
     let denominator = at_largest_load(all, statement.over_policy, statement.over_reuse_percent);
-    let ours = denominator.zip(numerator).and_then(|(over, of)| times(rounds, over, of, Metric::Throughput));
+    let ours = denominator.zip(numerator).and_then(|(over, of)| rounds.times(over, of, Metric::Throughput));
     Beside { text: statement.text.clone(), published_times: statement.times, ours }
 }
 
@@ -269,13 +250,13 @@ fn summarise(record: &Record, rounds: &Rounds, index: usize, cell: &Cell, all: &
         besides_reuse: cell.besides_reuse(all).join(", "),
         cell: cell.clone(),
         blocks: blocks().count() as u32,
-        hits_per_second: Value::of(rate, 1e9),
-        backend_cpu_ns_per_hit: Value::of(backends, 1.0),
-        dispatcher_cpu_ns_per_connection: Value::of(dispatcher, 1.0),
+        hits_per_second: rate.scaled(1e9),
+        backend_cpu_ns_per_hit: backends,
+        dispatcher_cpu_ns_per_connection: dispatcher,
         companion_cpu_ns_per_hit: sum(|block| block.companion_cpu_ns) as f64 / sum(|block| block.hits).max(1) as f64,
-        offered_percent: Value::of(offered, 100.0),
-        accepted_percent_of_offered: Value::of(accepted, 100.0),
-        busiest_percent: Value::of(busiest, 100.0),
+        offered_percent: offered.scaled(100.0),
+        accepted_percent_of_offered: accepted.scaled(100.0),
+        busiest_percent: busiest.scaled(100.0),
         locality: LocalitySummary::of(rounds, index),
         against: against(rounds, index, cell, all),
         backends: totals(clustered()),
@@ -317,8 +298,8 @@ fn against(rounds: &Rounds, index: usize, cell: &Cell, all: &[Cell]) -> Option<A
     }
     Some(Against {
         baseline: first.name(),
-        hits_per_second: times(rounds, baseline, index, Metric::Throughput)?,
-        by_cpu: times(rounds, baseline, index, Metric::Cpu)?,
+        hits_per_second: rounds.times(baseline, index, Metric::Throughput)?,
+        by_cpu: rounds.times(baseline, index, Metric::Cpu)?,
     })
 }
 

@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use super::bootstrap::{Combination, RESAMPLES, SEED, estimate};
-use super::cluster::Value;
+use super::bootstrap::{Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::rounds::Rounds;
 use crate::store::{Block, Locality};
 
@@ -13,11 +12,11 @@ pub struct LocalitySummary {
     /// Size of the cache of each backend, bytes.
     pub cache_bytes: u64,
     /// Different objects that a backend was asked for in a block, mean over the backends.
-    pub objects: Value,
+    pub objects: Estimate,
     /// Their bytes.
-    pub object_bytes: Value,
+    pub object_bytes: Estimate,
     /// Part of the requests that the caches would miss, per cent.
-    pub miss_percent: Value,
+    pub miss_percent: Estimate,
     /// Each backend.
     pub backends: Vec<BackendLocality>,
 }
@@ -57,7 +56,7 @@ impl LocalitySummary {
         let mean = |field| move |all: &[Locality]| sum(all, field) / all.len() as f64;
         let value = |of: &dyn Fn(&[Locality]) -> f64, factor: f64| {
             let column = rounds.values(index, |block| Some(of(&of_block(block)?)).filter(|value| value.is_finite()));
-            Value::of(estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0], factor)
+            estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0].scaled(factor)
         };
         let missed = |all: &[Locality]| sum(all, |one| one.misses) / sum(all, |one| one.requests);
         Some(LocalitySummary {

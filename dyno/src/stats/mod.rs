@@ -17,11 +17,13 @@ pub mod papers;
 pub mod robust;
 mod rounds;
 pub mod shares;
+pub mod statement;
 pub mod summary;
 
-pub use answers::{Answers, Direction, Ratio};
+pub use answers::Answers;
 pub use beside::Beside;
 pub use bootstrap::Estimate;
 pub use loaded::Loaded;
-pub use shares::{Metric, Share, Shares, Verdict};
+pub use shares::{Share, Shares};
+pub use statement::{Direction, Metric, Ratio, Verdict};
 pub use summary::{ConfigurationSummary, Summary};

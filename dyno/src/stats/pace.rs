@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use super::shares::Metric;
+use super::statement::Metric;
 use crate::store::Block;
 
 /// Fewer blocks than this tell no relation.

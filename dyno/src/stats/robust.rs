@@ -73,7 +73,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn order_does_not_matter_and_scale_passes_through(mut values in prop::collection::vec(-1e6..1e6f64, 1..40), scale in 0.01..100.0f64) {
+        fn order_does_not_matter_and_scale_passes_through(
+            mut values in prop::collection::vec(-1e6..1e6f64, 1..40),
+            scale in 0.01..100.0f64,
+        ) {
             let before = trimmed_mean(&values).unwrap();
             let scaled: Vec<f64> = values.iter().map(|x| x * scale).collect();
             prop_assert!((trimmed_mean(&scaled).unwrap() - before * scale).abs() <= 1e-6 * scale);

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bootstrap::Column;
+use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
 use super::pace::{self, Pace};
 use super::robust::TRIM;
-use super::shares::Metric;
+use super::statement::{Metric, Ratio};
 use crate::store::{Block, Kind, Record};
 
 /// The usable blocks of a record, by configuration and round.
@@ -98,6 +98,19 @@ impl<'a> Rounds<'a> {
     /// counts.
     pub(super) fn values(&self, index: usize, value: impl Fn(&Block) -> Option<f64>) -> Column {
         self.blocks[index].iter().map(|blocks| value(blocks.first()?)).collect()
+    }
+
+    /// How many times the work of configuration `a` configuration `b` does for the same cost. `None` without a common
+    /// round.
+    pub(super) fn times(&self, a: usize, b: usize, metric: Metric) -> Option<Ratio> {
+        let column = self.paired(a, b, metric, |a, b| (a / b).ln());
+        let pairs = self.pairs(a, b);
+        if pairs == 0 {
+            return None;
+        }
+        let estimate = estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];
+        let [at_most, at_least] = [a, b].map(|index| metric == Metric::Throughput && self.client_bound(&[index]));
+        Some(Ratio::of_logarithm(estimate, pairs, at_most, at_least))
     }
 
     /// One value per round from a configuration and the server as is, each by its cost per hit.

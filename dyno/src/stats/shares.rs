@@ -3,12 +3,14 @@
 use serde::Serialize;
 use tlsdyno_tls::Stage;
 
-use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
-use super::summary::FEW_ROUNDS;
+use super::statement::{Metric, Verdict};
 use crate::model::ShareModel;
 use crate::store::{Kind, Record};
+
+pub use super::statement::Difference;
 
 /// Name of the share that is left between the stages and plain HTTP.
 pub const OTHER_TLS: &str = "other_tls";
@@ -19,31 +21,6 @@ pub const REST: &str = "rest";
 
 /// Name of what named shares leave of 100 %: interactions, and shares that could not be measured. Below 0 they overlap.
 pub const MISSING: &str = "missing_to_100";
-
-/// What "cost of a hit" means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    /// Server CPU time per hit.
-    Cpu,
-    /// Time per hit at saturation: the reciprocal of hits per second, the papers' own metric.
-    Throughput,
-}
-
-impl Metric {
-    /// Both, in the order of reports: CPU leads because it stands noisy and shared machines.
-    pub const ALL: [Metric; 2] = [Metric::Cpu, Metric::Throughput];
-}
-
-/// Whether the interval excludes 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// The 95 % interval excludes 0: the sign is known.
-    Resolved,
-    /// It does not, or there are too few rounds to say so: more rounds or a quieter machine are needed to say anything.
-    Undecided,
-}
 
 /// The part of the cost of a hit that belongs to one stage, in per cent of the server as is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -68,21 +45,6 @@ pub struct Share {
     pub without: Vec<String>,
     /// It is what is left, not what a step saves: no candidate for the costliest operation.
     pub left: bool,
-}
-
-/// A difference between configurations that is no share, in per cent of the server as is.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Difference {
-    /// Cost in what.
-    pub metric: Metric,
-    /// Point estimate.
-    pub percent: f64,
-    /// Lower end of the 95 % interval.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-    /// Whether the interval excludes 0.
-    pub verdict: Verdict,
 }
 
 /// Everything that compares configurations.
@@ -123,29 +85,17 @@ impl Shares {
             comparison.quantities.iter().map(|quantity| quantity.combination.clone()).collect();
         let estimates = estimate(&comparison.columns, &combinations, RESAMPLES, SEED);
         for (quantity, estimate) in comparison.quantities.iter().zip(estimates) {
-            let Estimate { value: percent, low, high } = estimate.scaled(100.0);
             let pairs = quantity.configurations.iter().map(|&other| rounds.pairs(as_is, other)).min().unwrap_or(0);
-            // Below FEW_ROUNDS nothing is resolved: all of 4 rounds lie on one side of 0 by chance once in 8 times.
-            let verdict =
-                if pairs >= FEW_ROUNDS && estimate.excludes_zero() { Verdict::Resolved } else { Verdict::Undecided };
-            let difference = Difference { metric, percent, low, high, verdict };
+            let difference = Difference::of(estimate, metric, pairs);
             match &quantity.place {
                 Place::Share { name: stage, left } => {
                     let involved = [&[as_is], quantity.configurations.as_slice()].concat();
                     let bound = metric == Metric::Throughput && rounds.client_bound(&involved);
                     let collects = [OTHER_TLS, REST, MISSING].contains(&stage.as_str());
                     let without = if collects { comparison.unmeasured.clone() } else { Vec::new() };
-                    self.shares.push(Share {
-                        stage: stage.clone(),
-                        metric,
-                        percent,
-                        low,
-                        high,
-                        verdict,
-                        bound,
-                        without,
-                        left: *left,
-                    });
+                    let Difference { percent, low, high, verdict, .. } = difference;
+                    let stage = stage.clone();
+                    self.shares.push(Share { stage, metric, percent, low, high, verdict, bound, without, left: *left });
                 }
                 Place::Interaction => self.interaction.push(difference),
                 Place::Instrument => self.instrument.push(difference),

@@ -12,12 +12,10 @@ use super::calibration::Detection;
 use super::loaded::Loaded;
 use super::pace::Pace;
 use super::rounds::Rounds;
-use super::shares::{Metric, Shares};
+use super::shares::Shares;
+use super::statement::{FEW_ROUNDS, Metric};
 use crate::histogram::{self, Percentiles, percentiles};
 use crate::store::{Kind, Record, Warning};
-
-/// Fewer rounds than this give a rough interval only, which is said.
-pub const FEW_ROUNDS: u32 = 5;
 
 /// What one configuration did, over its usable blocks. Rates and costs are 20 % trimmed means over rounds with 95 %
 /// intervals.

@@ -3,7 +3,6 @@
 //! Each block is its own transaction, so that a crash, Ctrl-C or a full disk loses nothing that was already written.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::error::StoreError;
+use super::location::default_path;
 use super::record::{Block, Record};
 
 /// Version of the tables below; kept in SQLite's `user_version`.
@@ -334,23 +334,6 @@ impl Store {
     }
 }
 
-/// The store of the user: TLSDYNO_STORE, else `tlsdyno/records.sqlite` in the XDG data directory
-/// (XDG Base Directory Specification 0.8: `$XDG_DATA_HOME`, if empty or relative `$HOME/.local/share`).
-pub fn default_path() -> Result<PathBuf, StoreError> {
-    path_from(|name| std::env::var_os(name))
-}
-
-fn path_from(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, StoreError> {
-    let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(path) = set("TLSDYNO_STORE") {
-        return Ok(path);
-    }
-    let data = set("XDG_DATA_HOME")
-        .filter(|path| path.is_absolute())
-        .or_else(|| set("HOME").map(|home| home.join(".local/share")));
-    Ok(data.ok_or(StoreError::NoHome)?.join("tlsdyno/records.sqlite"))
-}
-
 /// 48 random bits: the keys of the standard library's hasher are random per call.
 pub(super) fn fresh_id() -> String {
     let random = std::hash::RandomState::new().build_hasher().finish();
@@ -367,17 +350,20 @@ fn json(value: &impl Serialize) -> String {
 
 fn insert_block(transaction: &Transaction, id: &str, sequence: usize, block: &Block) -> rusqlite::Result<()> {
     transaction.execute(
-        "INSERT INTO blocks VALUES (:record, :sequence, :round, :configuration, :position_in_round, :started_ns, :elapsed_ns, :hits,
-         :body_bytes, :server_cpu_ns, :client_cpu_ns, :connections, :handshakes_full, :resumed_intended, :resumed_offered,
-         :resumed_accepted, :steal_ns, :client_bound, :valid, :errors, :warnings, :companion_cpu_ns, :pace_ps, :cluster)",
+        "INSERT INTO blocks VALUES (:record, :sequence, :round, :configuration, :position_in_round, :started_ns,
+         :elapsed_ns, :hits, :body_bytes, :server_cpu_ns, :client_cpu_ns, :connections, :handshakes_full,
+         :resumed_intended, :resumed_offered, :resumed_accepted, :steal_ns, :client_bound, :valid, :errors, :warnings,
+         :companion_cpu_ns, :pace_ps, :cluster)",
         rusqlite::named_params! {
             ":record": id, ":sequence": sequence, ":round": block.round, ":configuration": block.configuration,
-            ":position_in_round": block.position_in_round, ":started_ns": block.started_ns, ":elapsed_ns": block.elapsed_ns,
-            ":hits": block.hits, ":body_bytes": block.body_bytes, ":server_cpu_ns": block.server_cpu_ns,
-            ":client_cpu_ns": block.client_cpu_ns, ":connections": block.connections, ":handshakes_full": block.handshakes_full,
+            ":position_in_round": block.position_in_round, ":started_ns": block.started_ns,
+            ":elapsed_ns": block.elapsed_ns, ":hits": block.hits, ":body_bytes": block.body_bytes,
+            ":server_cpu_ns": block.server_cpu_ns, ":client_cpu_ns": block.client_cpu_ns,
+            ":connections": block.connections, ":handshakes_full": block.handshakes_full,
             ":resumed_intended": block.resumed_intended, ":resumed_offered": block.resumed_offered,
-            ":resumed_accepted": block.resumed_accepted, ":steal_ns": block.steal_ns, ":client_bound": block.client_bound,
-            ":valid": block.valid, ":errors": json(&block.errors), ":warnings": json(&block.warnings), ":companion_cpu_ns": block.companion_cpu_ns,
+            ":resumed_accepted": block.resumed_accepted, ":steal_ns": block.steal_ns,
+            ":client_bound": block.client_bound, ":valid": block.valid, ":errors": json(&block.errors),
+            ":warnings": json(&block.warnings), ":companion_cpu_ns": block.companion_cpu_ns,
             ":pace_ps": block.pace_ps, ":cluster": block.cluster.as_ref().map(json),
         },
     )?;
@@ -438,25 +424,6 @@ fn json_column<T: DeserializeOwned>(row: &Row, name: &str) -> rusqlite::Result<T
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_store_is_where_the_environment_says() {
-        let with = |set: &[(&str, &str)]| {
-            let set: BTreeMap<String, OsString> =
-                set.iter().map(|&(name, value)| (name.into(), value.into())).collect();
-            path_from(|name| set.get(name).cloned())
-                .map(|path| path.display().to_string())
-                .map_err(|error| error.to_string())
-        };
-        assert_eq!(with(&[("TLSDYNO_STORE", "/s/my.db"), ("HOME", "/h")]).unwrap(), "/s/my.db");
-        assert_eq!(with(&[("XDG_DATA_HOME", "/x"), ("HOME", "/h")]).unwrap(), "/x/tlsdyno/records.sqlite");
-        assert_eq!(
-            with(&[("XDG_DATA_HOME", "relative"), ("HOME", "/h")]).unwrap(),
-            "/h/.local/share/tlsdyno/records.sqlite"
-        );
-        assert_eq!(with(&[("XDG_DATA_HOME", ""), ("HOME", "/h")]).unwrap(), "/h/.local/share/tlsdyno/records.sqlite");
-        assert!(with(&[]).unwrap_err().contains("Set TLSDYNO_STORE"));
-    }
 
     #[test]
     fn ids_differ() {

@@ -420,7 +420,11 @@ mod tests {
 
         /// Real lines with a few bytes changed reach much deeper than random ones.
         #[test]
-        fn damaged_lines_are_an_entry_or_a_fault(at in 0..COMBINED.len(), byte in any::<u8>(), cut in 0..COMBINED.len()) {
+        fn damaged_lines_are_an_entry_or_a_fault(
+            at in 0..COMBINED.len(),
+            byte in any::<u8>(),
+            cut in 0..COMBINED.len(),
+        ) {
             let mut line = COMBINED.to_vec();
             line[at] = byte;
             line.truncate(cut.max(1));
@@ -445,7 +449,8 @@ mod tests {
             );
             let date = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap().format(&format).unwrap();
             let size = bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
-            let line = format!("{client} - - [{date}] \"{method} {target} HTTP/1.1\" {status} {size} \"-\" \"{agent}\"");
+            let request = format!("{method} {target} HTTP/1.1");
+            let line = format!("{client} - - [{date}] \"{request}\" {status} {size} \"-\" \"{agent}\"");
             let entry = parsed(&line).unwrap();
             prop_assert_eq!(entry.client, client.as_bytes());
             prop_assert_eq!(entry.time_s, seconds);

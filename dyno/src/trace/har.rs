@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{Request, User, Workload};
 
 use self::document::{Document, Exchange};
-use super::replay::{Replay, Target};
+use super::logged::{Replay, Target};
 use super::summary::HarSummary;
 use super::{Parts, objects};
 use crate::foreign::quoted;

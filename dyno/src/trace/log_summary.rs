@@ -6,9 +6,8 @@ use std::fmt;
 use serde::Serialize;
 
 use super::access_log::{Entry, Fault};
+use super::logged::{Hit, Method, Replay, Response};
 use super::objects::Objects;
-use super::replay::{Hit, Method, Replay, Response};
-use super::scan::LogScan;
 use crate::foreign::clipped;
 
 /// Examples kept of each kind of malformed line.
@@ -124,33 +123,18 @@ impl LogSummary {
     }
 }
 
-impl LogScan {
-    /// As [`LogSummary::warnings`].
-    pub fn warnings(&self) -> Vec<String> {
-        warnings(&Doubts {
-            lines: self.lines,
-            hits: self.hits,
-            with_user_agent: self.with_user_agent,
-            malformed: &self.malformed,
-            excluded: &self.excluded,
-            busiest: &self.busiest_clients,
-            damage: self.damage.as_deref(),
-        })
-    }
-}
-
 /// What may be wrong with a log.
-struct Doubts<'log> {
-    lines: u64,
-    hits: u64,
-    with_user_agent: u64,
-    malformed: &'log [Malformed],
-    excluded: &'log [Excluded],
-    busiest: &'log [Busy],
-    damage: Option<&'log str>,
+pub(super) struct Doubts<'log> {
+    pub lines: u64,
+    pub hits: u64,
+    pub with_user_agent: u64,
+    pub malformed: &'log [Malformed],
+    pub excluded: &'log [Excluded],
+    pub busiest: &'log [Busy],
+    pub damage: Option<&'log str>,
 }
 
-fn warnings(doubts: &Doubts<'_>) -> Vec<String> {
+pub(super) fn warnings(doubts: &Doubts<'_>) -> Vec<String> {
     let mut warnings: Vec<String> =
         doubts.damage.iter().map(|damage| format!("the log ends early: {damage}")).collect();
     let malformed: u64 = doubts.malformed.iter().map(|malformed| malformed.lines).sum();

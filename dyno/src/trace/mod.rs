@@ -16,6 +16,7 @@ mod har;
 mod kept_inputs;
 mod log_file;
 mod log_summary;
+mod logged;
 mod names;
 mod objects;
 mod replay;
@@ -35,6 +36,7 @@ use tlsdyno_engine::load::{Expect, Object, Workload};
 pub use docroot::{MODIFIED, MODIFIED_UNIX_S, write as write_docroot};
 pub use log_summary::{Busy, Example, Excluded, LogSummary, Malformed};
 pub use scan::LogScan;
+pub(crate) use scan::lasting;
 pub use scan::sessions::{Reuse, Row};
 pub use summary::{HarSummary, Sizes, Summary};
 pub use synth::write_log;
@@ -116,11 +118,6 @@ pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
 pub fn scan_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::Result<LogScan> {
     let excluded = Exclude::new(exclude).or_fault(Fault::Usage)?;
     scan::scan(path, exclude, excluded, rules).or_fault(Fault::Input)
-}
-
-/// A session lifetime in words, in the largest unit that divides it.
-pub(crate) fn lasting(seconds: u32) -> String {
-    scan::lasting(seconds)
 }
 
 fn of_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::Result<Site> {

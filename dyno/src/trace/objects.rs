@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use tlsdyno_engine::load::{Expect, Object};
 
+use super::logged::{Method, Replay, Response, Target};
 use super::names::{Names, encode, query_suffix, split_target};
-use super::replay::{Method, Replay, Response, Target};
 use super::{DocrootFile, docroot};
 use crate::model::workload::NamesSpec;
 

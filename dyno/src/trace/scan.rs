@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::access_log::{Clock, Entry, Fault, parse_with};
 use super::exclude::Exclude;
 use super::log_file::{self, Line};
-use super::log_summary::{Busy, Counts, Excluded, Malformed};
+use super::log_summary::{self, Busy, Counts, Doubts, Excluded, Malformed};
 use super::summary::Sizes;
 use crate::model::workload::{ReplaySpec, SessionsSpec};
 use distinct::Distinct;
@@ -24,7 +24,7 @@ pub(super) mod sessions;
 mod text;
 mod users;
 
-pub(super) use text::lasting;
+pub(crate) use text::lasting;
 
 /// Largest response that the distribution of sizes tells apart: 1 PiB.
 const MAX_BYTES: u64 = 1 << 50;
@@ -78,6 +78,21 @@ pub struct LogScan {
     pub busiest_clients: Vec<Busy>,
     /// Why reading ended early, if it did.
     pub damage: Option<String>,
+}
+
+impl LogScan {
+    /// What a reader of the counts must know about how the log was read, each with its remedy.
+    pub fn warnings(&self) -> Vec<String> {
+        log_summary::warnings(&Doubts {
+            lines: self.lines,
+            hits: self.hits,
+            with_user_agent: self.with_user_agent,
+            malformed: &self.malformed,
+            excluded: &self.excluded,
+            busiest: &self.busiest_clients,
+            damage: self.damage.as_deref(),
+        })
+    }
 }
 
 /// Reads the log at `path` once. `rules` gives the lifetime that [`LogScan::sessions`] is about.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tlsdyno_engine::load::{Request, User};
 
-use super::replay::Hit;
+use super::logged::Hit;
 use crate::model::workload::{OrderSpec, ReplaySpec, SessionsSpec};
 
 /// Embedded objects belong to a page as long as each is requested within so many seconds of the one before. Logs have

@@ -2,6 +2,7 @@
 //! Chromium looks at the report.
 
 mod answers;
+mod old_records;
 mod questions;
 mod records;
 mod reference_pairs;

@@ -46,23 +46,23 @@ fn check(row: &Row) -> Result<(), String> {
     agrees(value, &row["published"], &row["agreement"])
 }
 
-/// The project's own function for a formula of the file.
+/// A formula of the file, by the project's own function where it has one.
 fn evaluate(formula: &str, variables: &HashMap<&str, f64>) -> Result<f64, String> {
     let v = |name: &str| variables.get(name).copied().ok_or_else(|| format!("`{formula}` needs a value for {name}"));
     Ok(match formula {
-        "P/(1+(1-r)*h)" => papers::transactions_per_second(v("P")?, v("h")?, v("r")?),
-        "P*n/(n+h)" => papers::transactions_per_second_with_objects(v("P")?, v("h")?, v("n")?),
-        "1-1/n" => papers::reuse_from_objects(v("n")?),
+        "P/(1+(1-r)*h)" => v("P")? / (1.0 + (1.0 - v("r")?) * v("h")?),
+        "P*n/(n+h)" => v("P")? * v("n")? / (v("n")? + v("h")?),
+        "1-1/n" => 1.0 - 1.0 / v("n")?,
         "x/plain" => papers::relative_throughput(v("x")?, v("plain")?),
         "1-tls/minsetup" => papers::share_saved(v("tls")?, v("minsetup")?),
         "1-tls/plaincomm" => papers::share_saved(v("tls")?, v("plaincomm")?),
         "1-a/b" => papers::share_saved(v("a")?, v("b")?),
-        "minsetup/tls-1" => papers::gain(v("tls")?, v("minsetup")?),
-        "plaincomm/tls-1" => papers::gain(v("tls")?, v("plaincomm")?),
-        "b/a-1" => papers::gain(v("a")?, v("b")?),
-        "a/b" => papers::factor(v("a")?, v("b")?),
-        "tls/nocache" => papers::factor(v("tls")?, v("nocache")?),
-        "1-1/(1+g)" => papers::share_from_gain(v("g")?),
+        "minsetup/tls-1" => v("minsetup")? / v("tls")? - 1.0,
+        "plaincomm/tls-1" => v("plaincomm")? / v("tls")? - 1.0,
+        "b/a-1" => v("b")? / v("a")? - 1.0,
+        "a/b" => v("a")? / v("b")?,
+        "tls/nocache" => v("tls")? / v("nocache")?,
+        "1-1/(1+g)" => 1.0 - 1.0 / (1.0 + v("g")?),
         "tls*(1/a-1/b)" => papers::relative_cost(v("tls")?, v("a")?, v("b")?),
         unknown => {
             return Err(format!("no function of the project is known for the formula `{unknown}`"));

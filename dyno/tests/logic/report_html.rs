@@ -25,7 +25,8 @@ const CHARTS: [&str; 4] = ["cost-strip", "cost-intervals", "throughput", "latenc
 /// What the page says of itself once its charts are drawn: marks drawn per chart, and what a reader needs.
 const INSPECT: &str = r#"chartsDrawn.then(() => JSON.stringify({
   marks: Object.fromEntries(Array.from(document.querySelectorAll("figure .chart"),
-    (chart) => [chart.id, chart.querySelectorAll("svg .mark-rect path, svg .mark-rule line, svg .mark-symbol path, svg .mark-line path").length])),
+    (chart) => [chart.id, ["rect path", "rule line", "symbol path", "line path"]
+      .map((mark) => chart.querySelectorAll("svg .mark-" + mark).length).reduce((sum, marks) => sum + marks)])),
   unnamed: document.querySelectorAll("figure .chart:not([aria-label])").length,
   heading: document.querySelector("h1").textContent, answer: document.querySelector(".answer").textContent,
   wide: document.documentElement.scrollWidth > innerWidth + 1,
@@ -58,7 +59,8 @@ impl Browser {
         let directory = tempfile::tempdir().expect("directory");
         let program = std::env::var("TLSDYNO_CHROMIUM").unwrap_or_else(|_| "chromium".to_owned());
         // The shell gives the browser the pipes as descriptors 3 and 4, where --remote-debugging-pipe expects them.
-        let script = r#"mkfifo "$1/commands" "$1/messages" && echo && exec "$0" --headless --no-sandbox --disable-gpu --no-first-run \
+        let script = r#"mkfifo "$1/commands" "$1/messages" && echo && exec "$0" \
+            --headless --no-sandbox --disable-gpu --no-first-run \
             --disable-background-networking --disable-component-update --disable-sync --user-data-dir="$1/profile" \
             --remote-debugging-pipe about:blank 3<"$1/commands" 4>"$1/messages""#;
         let mut child = Command::new("sh")

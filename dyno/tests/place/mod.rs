@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tlsdyno::model::ServerName;
+use tlsdyno::process_tree;
 use tlsdyno::servers::{self, CommandSpec, Instance, ServerSpec};
 
 /// A private place with a docroot that a server's worker user can read, and a store of its own.
@@ -130,7 +131,7 @@ pub fn eventually(what: &str, condition: impl Fn() -> bool) {
 }
 
 pub fn is_gone(pid: u32) -> bool {
-    servers::process_tree::stat(pid).is_none_or(|process| process.state == 'Z')
+    process_tree::stat(pid).is_none_or(|process| process.state == 'Z')
 }
 
 pub fn kill(pid: u32) {

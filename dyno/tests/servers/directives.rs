@@ -145,8 +145,8 @@ impl Files {
 
     fn lighttpd(&self, certificate: &[String], lines: &[String]) -> String {
         format!(
-            "server.document-root = \"{}\"\nserver.bind = \"127.0.0.1\"\nserver.port = {}\nserver.modules = (\"mod_openssl\")\n\
-             ssl.engine = \"enable\"\n{}\n{}\n",
+            "server.document-root = \"{}\"\nserver.bind = \"127.0.0.1\"\nserver.port = {}\n\
+             server.modules = (\"mod_openssl\")\nssl.engine = \"enable\"\n{}\n{}\n",
             self.directory.path().display(),
             self.port,
             certificate.join("\n"),

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use place::Place;
 use rustix::process::{Pid, Signal, kill_process};
-use tlsdyno::servers::{self, process_tree};
+use tlsdyno::process_tree;
+use tlsdyno::servers;
 use tlsdyno::store::Store;
 
 impl Place {

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use place::{Place, assert_serves_hello, eventually, fetch_twice_with_one_session, get, handshake, is_gone, kill};
 use tlsdyno::model::{CertificateKind, ServerName, SessionCache};
+use tlsdyno::process_tree;
 use tlsdyno::servers::{self, CommandSpec, RunDirectory, ServerSpec, ServerTls};
 
 #[test]
 fn nginx_serves_accounts_and_leaves_nothing() {
     let place = Place::new();
     let mut nginx = place.start(&place.spec(ServerName::Nginx)).unwrap();
-    assert!(nginx.is_alive());
+    assert!(nginx.obituary().is_none());
     assert_eq!(nginx.worker_pids().len(), 1);
     assert_eq!(nginx.listening_addresses(), [nginx.address()]);
     let before = nginx.cpu_ns().unwrap();
@@ -99,7 +100,7 @@ fn own_server(place: &Path, address: &str, mode: &str) -> ServerSpec {
 fn an_own_command_in_the_background_is_found_and_ended() {
     let place = Place::new();
     let mut server = place.start(&own_server(&place.docroot(), "127.0.0.1", "daemon")).unwrap();
-    assert!(server.is_alive() && get(server.address()).contains(" 404 "));
+    assert!(server.obituary().is_none() && get(server.address()).contains(" 404 "));
     assert!(server.cpu_ns().unwrap() > 0);
     // It listens before it is in the background.
     eventually("one process", || server.pids().len() == 1);
@@ -137,11 +138,11 @@ fn a_dying_server_is_noticed() {
     let place = Place::new();
     let mut server = place.start(&own_server(&place.docroot(), "127.0.0.1", "foreground")).unwrap();
     let pid = server.pids()[0];
-    assert!(server.is_alive());
+    assert!(server.obituary().is_none());
     kill(pid);
     eventually("death", || is_gone(pid));
     let limit = Instant::now() + Duration::from_secs(5);
-    while server.is_alive() {
+    while server.obituary().is_none() {
         assert!(Instant::now() < limit);
     }
     server.stop().unwrap();
@@ -152,14 +153,14 @@ fn even_a_killed_supervisor_leaves_nothing() {
     let place = Place::new();
     let mut nginx = place.start(&place.spec(ServerName::Nginx)).unwrap();
     let pids = nginx.pids();
-    let parent = servers::process_tree::stat(servers::process_tree::stat(pids[0]).unwrap().parent).unwrap();
+    let parent = process_tree::stat(process_tree::stat(pids[0]).unwrap().parent).unwrap();
     // Where there is a PID namespace, its first process stands between.
-    let is_namespaced = servers::process_tree::command_line(parent.pid).contains("--first-process");
+    let is_namespaced = process_tree::command_line(parent.pid).contains("--first-process");
     kill(if is_namespaced { parent.parent } else { parent.pid });
     // The first process dies with its parent, and its namespace with it. Without one the workers are then nobody's
     // children, but still of its group.
     eventually("death of the master", || is_gone(pids[0]));
-    assert!(!nginx.is_alive());
+    assert!(nginx.obituary().is_some());
     let error = nginx.stop().unwrap_err().to_string();
     assert!(error.contains("supervisor"), "{error}");
     eventually("processes gone", || pids.iter().all(|&pid| is_gone(pid)));
@@ -438,10 +439,10 @@ fn an_own_nginx_takes_turns_on_its_fixed_ports() {
         let said = handshake(&server, &[]);
         // This nginx speaks TLS 1.3 only when told to.
         assert!(said.contains("Cipher is ECDHE-ECDSA-"), "{said}\n{}", server.log_tail());
-        assert!(server.is_alive());
+        assert!(server.obituary().is_none());
         let workers = server.worker_pids();
         assert_eq!(workers.len(), 1);
-        assert!(servers::process_tree::command_line(workers[0]).contains("worker process"));
+        assert!(process_tree::command_line(workers[0]).contains("worker process"));
         server.stop().unwrap();
     }
 }
@@ -455,7 +456,7 @@ fn both_cpu_accounts_agree() {
     let server = place.start(&spec).unwrap();
     let mut threads = servers::cpu::ThreadAccount::default();
     let pid = server.pids()[0];
-    let mut read = || (server.cpu_ns().unwrap(), threads.read_ns(&[servers::process_tree::stat(pid).unwrap()]));
+    let mut read = || (server.cpu_ns().unwrap(), threads.read_ns(&[process_tree::stat(pid).unwrap()]));
     let before = read();
     for _ in 0..10 {
         assert!(handshake(&server, &[]).contains("Cipher is TLS_"));

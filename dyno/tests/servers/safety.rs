@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use place::{Place, eventually, is_gone};
 use rustix::process::{Pid, Signal};
-use tlsdyno::servers::process_tree::{command_line, descendants};
+use tlsdyno::process_tree::{command_line, descendants};
 use tlsdyno::servers::{MappedLibrary, listening_addresses, mapped_libraries};
 
 const SERVERS: [&str; 6] = ["builtin", "nginx", "apache", "apache-prefork", "haproxy", "lighttpd"];
@@ -90,7 +90,7 @@ impl Run {
     /// What still runs.
     fn left(&self) -> Vec<u32> {
         let lives = |pid: u32, started: u64| {
-            tlsdyno::servers::process_tree::stat(pid)
+            tlsdyno::process_tree::stat(pid)
                 .is_some_and(|process| process.started_ticks == started && process.state != 'Z')
         };
         self.all.iter().filter(|(pid, started)| lives(*pid, *started)).map(|(pid, _)| *pid).collect()

@@ -8,6 +8,7 @@ use std::net::TcpStream;
 use place::{Place, assert_serves_hello, eventually, fetch_twice_with_one_session, handshake, is_gone, kill, signal};
 use rustix::process::Signal;
 use tlsdyno::model::{CertificateKind, ServerName, SessionCache};
+use tlsdyno::process_tree;
 use tlsdyno::servers::{self, DRIVERS, Instance, ServerSpec, ServerTls};
 
 /// The servers of distributions.
@@ -30,7 +31,7 @@ fn each_serves_plain_http_accounts_and_leaves_nothing() {
     let place = Place::new();
     for kind in kinds() {
         let mut server = place.start(&small(&place, kind)).unwrap_or_else(|error| panic!("{kind:?}: {error:#}"));
-        assert!(server.is_alive());
+        assert!(server.obituary().is_none());
         assert_eq!(server.listening_addresses(), [server.address()], "{kind:?}");
         let before = server.cpu_ns().unwrap();
         assert_serves_hello(server.address(), &format!("{kind:?}"));
@@ -57,7 +58,7 @@ fn each_resumes_as_its_settings_say() {
             [(true, SessionCache::Off), (false, SessionCache::Shared), (false, SessionCache::Off)]
         {
             let tls = ServerTls { tickets, session_cache, ..whole.tls.clone().unwrap() };
-            let log_sessions = servers::driver(kind).no_session_log().is_none();
+            let log_sessions = servers::driver_of(kind).no_session_log().is_none();
             let spec = ServerSpec { tls: Some(tls), log_sessions, ..whole.clone() };
             let case = format!("{kind:?}, tickets {tickets}, cache {session_cache:?}");
             let server = place.start(&spec).unwrap_or_else(|error| panic!("{case}: {error:#}"));
@@ -123,7 +124,7 @@ fn each_reloads_and_serves_on() {
             let mut server = place.start(&spec).unwrap_or_else(|error| panic!("{kind:?}: {error:#}"));
             for _ in 0..2 {
                 server.reload().unwrap_or_else(|error| panic!("{kind:?} × {workers}: {error:#}"));
-                assert!(server.is_alive());
+                assert!(server.obituary().is_none());
                 assert!(handshake(&server, &["-tls1_3"]).contains("Cipher is TLS_"), "{kind:?} × {workers}");
             }
             assert_eq!(server.error_log_alarms(), Vec::<String>::new(), "{kind:?} × {workers}");
@@ -180,9 +181,9 @@ fn a_killed_backend_is_named() {
     let costs = server.companions_cpu_ns().unwrap();
     assert!(matches!(costs[..], [("backend", ns)] if ns > 0), "{costs:?}");
     let own = server.pids();
-    let children = servers::process_tree::descendants(std::process::id());
+    let children = process_tree::descendants(std::process::id());
     let backend = children.iter().find(|process| {
-        servers::process_tree::command_line(process.pid).contains("serve --docroot") && !own.contains(&process.pid)
+        process_tree::command_line(process.pid).contains("serve --docroot") && !own.contains(&process.pid)
     });
     kill(backend.unwrap().pid);
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
@@ -193,7 +194,7 @@ fn a_killed_backend_is_named() {
         assert!(std::time::Instant::now() < limit);
     };
     assert_eq!(obituary, "its backend has died (killed by signal 9, SIGKILL)");
-    assert!(!server.is_alive());
+    assert!(server.obituary().is_some());
     server.stop().unwrap();
     assert_eq!(place.leftovers(), Vec::<String>::new());
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use place::{Place, fetch, fetch_twice_with_one_session, is_gone, kill};
 use tlsdyno::model::{CertificateKind, ServerName, SessionCache, TicketKeys};
+use tlsdyno::process_tree;
 use tlsdyno::servers::{self, Instance, ServerSpec, ServerTls};
 
 fn tls(place: &Place) -> ServerTls {
@@ -119,21 +120,19 @@ fn a_killed_cache_server_is_named_and_the_sessions_are_gone() {
     let tls = ServerTls { tickets: false, session_cache: SessionCache::Memcached, ..tls(&place) };
     let mut server = start(&place, ServerName::ApacheEvent, tls, 1);
     let own = place.directory.path().to_str().unwrap().to_owned();
-    let children = servers::process_tree::descendants(std::process::id());
+    let children = process_tree::descendants(std::process::id());
     let of_apache = server.pids();
     let memcached: Vec<u32> = children
         .iter()
         .map(|process| process.pid)
-        .filter(|pid| servers::process_tree::command_line(*pid).contains("/memcached -l"))
+        .filter(|pid| process_tree::command_line(*pid).contains("/memcached -l"))
         .collect();
     assert!(!memcached.is_empty() && memcached.iter().all(|pid| !of_apache.contains(pid)), "{own}");
     // Other tests of this program may have theirs: that of this server is the one whose end it notices.
     let config = server.description().companions[0].1.clone();
     let port = config.split(" -p ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
-    let pid = memcached
-        .into_iter()
-        .find(|pid| servers::process_tree::command_line(*pid).contains(&format!(" -p {port} ")))
-        .unwrap();
+    let pid =
+        memcached.into_iter().find(|pid| process_tree::command_line(*pid).contains(&format!(" -p {port} "))).unwrap();
     kill(pid);
     place::eventually("it is gone", || is_gone(pid));
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);

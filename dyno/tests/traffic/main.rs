@@ -5,6 +5,8 @@
 
 mod dispatch;
 mod load;
+#[path = "../place/mod.rs"]
+mod place;
 mod replay;
 mod reuse;
 mod reuse_matrix;

@@ -1,15 +1,14 @@
 //! The share of resumed connections that is asked for is the share in the server's own log, for each kind of session.
 //! The whole matrix, with 20,000 connections a cell: `cargo run --release -p xtask -- reuse-matrix`.
 
+use crate::place::Place;
 use crate::reuse_matrix;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use tempfile::TempDir;
 use tlsdyno::model::{CertificateKind, ServerName, SessionCache};
 use tlsdyno::servers::{self, Instance, ServerSpec, ServerTls};
 use tlsdyno_tls::Version;
@@ -23,24 +22,19 @@ const TOLERANCE: f64 = 0.2;
 struct Site {
     // In this order: the server ends before its files go.
     server: Instance,
-    _directory: TempDir,
+    _place: Place,
 }
 
 fn nginx(version: Version, tickets: bool, session_cache: bool) -> Site {
-    servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
-    let directory = tempfile::tempdir().unwrap();
-    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).unwrap();
-    let docroot = directory.path().join("docroot");
-    fs::create_dir(&docroot).unwrap();
-    fs::set_permissions(&docroot, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::write(docroot.join("1k.bin"), [b'x'; 1024]).unwrap();
-    let certificate = servers::certificates::create(CertificateKind::P256, directory.path()).unwrap();
-    let mut spec = ServerSpec::new(ServerName::Nginx, docroot);
+    let place = Place::new();
+    fs::write(place.docroot().join("1k.bin"), [b'x'; 1024]).unwrap();
+    let certificate = servers::certificates::create(CertificateKind::P256, place.path()).unwrap();
+    let mut spec = ServerSpec::new(ServerName::Nginx, place.docroot());
     let session_cache = if session_cache { SessionCache::Shared } else { SessionCache::Off };
     spec.tls = Some(ServerTls { versions: vec![version], tickets, session_cache, ..ServerTls::new(certificate) });
     spec.log_sessions = true;
-    let server = servers::start(&spec, directory.path()).unwrap();
-    Site { server, _directory: directory }
+    let server = servers::start(&spec, place.path()).unwrap();
+    Site { server, _place: place }
 }
 
 /// Runs `tlsdyno load` against the site; answers its exit code and its JSON.

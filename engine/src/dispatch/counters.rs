@@ -50,7 +50,8 @@ counters! {
         sessions_accepted,
         /// Offered sessions that the backend rejected: a full handshake took place.
         sessions_rejected,
-        /// Those of the rejected sessions that went to the backend known to hold them: it had forgotten them, or changed its keys.
+        /// Those of the rejected sessions that went to the backend known to hold them: it had forgotten them, or
+        /// changed its keys.
         sessions_refused_by_holder,
         /// Connections without a session, sent by load.
         routed_fresh,
@@ -66,9 +67,11 @@ counters! {
         routed_object,
         /// Connections for an object that no backend is known for: sent to the one with the fewest connections.
         routed_new_object,
-        /// Connections whose object was moved to the backend with the fewest connections, because the one it was sent to before is overloaded or down.
+        /// Connections whose object was moved to the backend with the fewest connections, because the one it was sent
+        /// to before is overloaded or down.
         routed_moved_object,
-        /// Connections whose first request names no path within the limits (TLS, anything else, a line too long): sent to the backend with the fewest connections.
+        /// Connections whose first request names no path within the limits (TLS, anything else, a line too long): sent
+        /// to the backend with the fewest connections.
         routed_unkeyed,
         /// Hellos offering early data.
         hellos_early_data,

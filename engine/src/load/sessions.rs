@@ -282,7 +282,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_share_is_met_to_a_connection(share in 0.0f64..=1.0, connections in 1u64..3000, tickets in 1u64..3, resumed in 0u64..2) {
+        fn any_share_is_met_to_a_connection(
+            share in 0.0f64..=1.0,
+            connections in 1u64..3000,
+            tickets in 1u64..3,
+            resumed in 0u64..2,
+        ) {
             let (intended, offered) = achieved(share, connections, tickets, resumed);
             prop_assert_eq!(intended, offered);
             prop_assert!((offered as f64 - share * connections as f64).abs() <= 1.0);

@@ -450,7 +450,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn answers_do_not_depend_on_cuts(requests in prop::collection::vec(request(), 1..6), cuts in prop::collection::vec(0usize..1000, 0..12)) {
+    fn answers_do_not_depend_on_cuts(
+        requests in prop::collection::vec(request(), 1..6),
+        cuts in prop::collection::vec(0usize..1000, 0..12),
+    ) {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("small"), SMALL).unwrap();
         fs::write(root.path().join("medium"), medium()).unwrap();
@@ -464,7 +467,12 @@ proptest! {
     }
 
     #[test]
-    fn garbage_never_panics_and_always_ends(mut input in prop::collection::vec(any::<u8>(), 0..400), good in request(), cuts in prop::collection::vec(0usize..1000, 0..4), at in 0usize..1000) {
+    fn garbage_never_panics_and_always_ends(
+        mut input in prop::collection::vec(any::<u8>(), 0..400),
+        good in request(),
+        cuts in prop::collection::vec(0usize..1000, 0..4),
+        at in 0usize..1000,
+    ) {
         let docroot = Docroot::default();
         let at = at % (input.len() + 1);
         input.splice(at..at, good);

@@ -38,8 +38,8 @@ impl ClientCertificate {
     /// `chain_der`: the client's certificate, then its issuers. `key_der`: PKCS#8, PKCS#1 (RSA) or SEC 1 (ECDSA).
     ///
     /// # Errors
-    /// [`CryptoError::MalformedCertificate`], [`CryptoError::UnsuitableKey`]: a certificate or key that cannot be read, a key that is
-    /// neither RSA nor on P-256 or P-384, or that is not the certificate's.
+    /// [`CryptoError::MalformedCertificate`], [`CryptoError::UnsuitableKey`]: a certificate or key that cannot be
+    /// read, a key that is neither RSA nor on P-256 or P-384, or that is not the certificate's.
     pub fn new(chain_der: Vec<Vec<u8>>, key_der: &[u8]) -> Result<ClientCertificate, CryptoError> {
         let own = chain_der.first().ok_or(CryptoError::MalformedCertificate("there is no client certificate"))?;
         let unreadable = CryptoError::UnsuitableKey("the client's private key cannot be read, or is of another kind");

@@ -215,7 +215,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn targets_can_stand_on_a_request_line(text in proptest::collection::vec(any::<u8>(), 0..60), base in "/[a-z/.?]{0,20}") {
+        fn targets_can_stand_on_a_request_line(
+            text in proptest::collection::vec(any::<u8>(), 0..60),
+            base in "/[a-z/.?]{0,20}",
+        ) {
             if let Some(reference) = Reference::parse(&text) {
                 let target = reference.target(base.as_bytes());
                 prop_assert!(target.starts_with(b"/") && target.iter().all(u8::is_ascii_graphic));

@@ -242,7 +242,10 @@ proptest! {
     }
 
     #[test]
-    fn a_request_head_appears_when_its_last_byte_does(bytes in proptest::collection::vec(any::<u8>(), 0..40), path in "/[a-z0-9%?=]{0,20}") {
+    fn a_request_head_appears_when_its_last_byte_does(
+        bytes in proptest::collection::vec(any::<u8>(), 0..40),
+        path in "/[a-z0-9%?=]{0,20}",
+    ) {
         let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
         for cut in 0..head.len() {
             prop_assert_eq!(request_head(&head.as_bytes()[..cut]), Ok(None));

@@ -1,6 +1,7 @@
-//! Which folder of dyno/src imports from which: each may import only what stands before it in an order.
+//! What the files of dyno/src import from each other: a folder may import only what stands before it in an order, and
+//! the files of a folder must not import each other in a circle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::files::File;
 use super::finding::Finding;
@@ -8,93 +9,145 @@ use super::reach::of_product;
 use super::source::without_tests;
 
 const ROOT: &str = "dyno/src/";
+/// A file whose module documentation has such a line may be in a circle: the line says why.
+const EXPLAINED: &str = "//! Circle: ";
 
-/// One path in the source that leads into another folder.
-#[derive(Clone, Debug, PartialEq)]
-struct Import {
-    from: String,
-    to: String,
-    path: String,
-    line: usize,
+/// `[run, preflight]` for `run/preflight/mod.rs`. lib.rs and main.rs are the root, which may use everything.
+type Module = Vec<String>;
+
+/// The files of the product, without its tests, and which names each makes known from elsewhere.
+struct Sources<'f> {
+    files: BTreeMap<Module, (&'f File, String)>,
+    reexports: BTreeMap<Module, Module>,
 }
 
 /// Every import of a folder that does not stand before the importing one, and every folder that has no place in
 /// `order`.
 pub fn against_order(files: &[File], order: &[&str]) -> Vec<Finding> {
+    let sources = Sources::of(files);
     let place = |folder: &str| order.iter().position(|one| *one == folder);
-    let mut found = without_place(files, order);
-    for import in imports(files) {
-        if let (Some(from), Some(to)) = (place(&import.from), place(&import.to))
-            && to > from
-        {
-            let what = format!(
-                "`{}` imports from `{}`, which stands after it (ORDER in xtask/src/tidy/mod.rs); move what both need \
-                 to a folder that stands before both",
-                import.from, import.to
-            );
-            found.push(Finding::new(&import.path, import.line, what));
-        }
-    }
-    found
-}
-
-/// Each folder that `order` leaves out, once.
-fn without_place(files: &[File], order: &[&str]) -> Vec<Finding> {
-    let mut first_files: BTreeMap<String, &str> = BTreeMap::new();
-    for file in of_root(files) {
-        if let Some(folder) = module_of(&file.path[ROOT.len()..]).first() {
-            first_files.entry(folder.clone()).or_insert(&file.path);
-        }
-    }
-    first_files.retain(|folder, _| !order.contains(&folder.as_str()));
-    let what = |folder: &str| format!("`{folder}` has no place yet in ORDER (xtask/src/tidy/mod.rs); give it one");
-    first_files.iter().map(|(folder, path)| Finding::new(path, 1, what(folder))).collect()
-}
-
-/// Those of the product, without its tests.
-fn imports(files: &[File]) -> Vec<Import> {
-    of_root(files).flat_map(imports_of).collect()
-}
-
-fn of_root(files: &[File]) -> impl Iterator<Item = &File> {
-    let product = of_product(files);
-    files.iter().filter(move |file| file.path.starts_with(ROOT) && product.contains(file.path.as_str()))
-}
-
-fn imports_of(file: &File) -> Vec<Import> {
-    let module = module_of(&file.path[ROOT.len()..]);
-    let Some(from) = module.first().cloned() else { return Vec::new() };
-    let code = without_tests(&file.code());
     let mut found = Vec::new();
-    for (at, target) in paths(&code, &module).into_iter().filter(|(_, target)| *target != from) {
-        let line = code[..at].matches('\n').count() + 1;
-        found.push(Import { from: from.clone(), to: target, path: file.path.clone(), line });
-    }
-    found
-}
-
-/// `run/preflight/mod.rs` is `[run, preflight]`; lib.rs and main.rs are the root, which may use everything.
-fn module_of(below: &str) -> Vec<String> {
-    let parts = below.trim_end_matches(".rs").split('/').filter(|part| !["mod", "lib", "main"].contains(part));
-    parts.map(str::to_owned).collect()
-}
-
-/// The folders that paths from the crate's root or from modules above lead to, with the place of each.
-fn paths(code: &str, module: &[String]) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
-    for (at, _) in code.match_indices("crate::") {
-        if begins_path(code, at) {
-            found.extend(names_at(code, at + "crate::".len()));
-        }
-    }
-    for (at, _) in code.match_indices("super::") {
-        if begins_path(code, at) {
-            let after = code[at..].trim_start_matches("super::");
-            let levels = (code.len() - at - after.len()) / "super::".len();
-            // Fewer levels stay in the folder.
-            if levels == module.len() {
-                found.extend(names_at(code, code.len() - after.len()));
+    let mut without_place = BTreeSet::new();
+    for (module, (file, code)) in &sources.files {
+        let Some(own) = place(&module[0]) else {
+            if without_place.insert(&module[0]) {
+                let what = format!("`{}` has no place yet in ORDER (xtask/src/tidy/mod.rs); give it one", module[0]);
+                found.push(Finding::new(&file.path, 1, what));
             }
+            continue;
+        };
+        for (line, target) in imports(code, module) {
+            let Some(to) = target.first().filter(|to| place(to).is_some_and(|place| place > own)) else {
+                continue;
+            };
+            let what = format!(
+                "`{}` imports from `{to}`, which stands after it (ORDER in xtask/src/tidy/mod.rs); move what both need \
+                 to a folder that stands before both",
+                module[0]
+            );
+            found.push(Finding::new(&file.path, line, what));
+        }
+    }
+    found.dedup();
+    found
+}
+
+/// Files of one folder that import each other in a circle. What a file imports from the files below it does not count,
+/// for it is made of them.
+pub fn circles(files: &[File]) -> Vec<Finding> {
+    let sources = Sources::of(files);
+    let mut edges: BTreeMap<&Module, BTreeMap<&Module, usize>> = BTreeMap::new();
+    for (module, (_, code)) in sources.files.iter().filter(|(_, (file, _))| !file.text.contains(EXPLAINED)) {
+        for (line, target) in imports(code, module) {
+            if let Some(to) = sources.file_of(&target)
+                && !to.starts_with(module)
+                && to[0] == module[0]
+            {
+                edges.entry(module).or_default().entry(to).or_insert(line);
+            }
+        }
+    }
+    let mut told = BTreeSet::new();
+    let mut found = Vec::new();
+    for module in sources.files.keys().filter(|module| edges.contains_key(module)) {
+        let Some(circle) = circle(&edges, module).filter(|circle| circle.iter().all(|one| !told.contains(one))) else {
+            continue;
+        };
+        let names: Vec<String> = circle.iter().chain([&module]).map(|one| one.join("/")).collect();
+        let what = format!(
+            "a circle of files: {}; move what both need to a file of its own, or say in a line `{EXPLAINED}…` why it \
+             is there",
+            names.join(" → ")
+        );
+        found.push(Finding::new(&sources.files[module].0.path, edges[module][circle[1]], what));
+        told.extend(circle);
+    }
+    found
+}
+
+/// The shortest way from a file back to itself.
+fn circle<'m>(edges: &BTreeMap<&'m Module, BTreeMap<&'m Module, usize>>, start: &'m Module) -> Option<Vec<&'m Module>> {
+    let mut open = VecDeque::from([vec![start]]);
+    let mut seen = BTreeSet::new();
+    while let Some(way) = open.pop_front() {
+        for next in edges.get(way[way.len() - 1]).into_iter().flat_map(BTreeMap::keys) {
+            if *next == start {
+                return Some(way);
+            }
+            if seen.insert(*next) {
+                open.push_back([way.as_slice(), &[*next]].concat());
+            }
+        }
+    }
+    None
+}
+
+impl<'f> Sources<'f> {
+    fn of(files: &'f [File]) -> Sources<'f> {
+        let product = of_product(files);
+        let of_root = files.iter().filter(|file| file.path.starts_with(ROOT) && product.contains(file.path.as_str()));
+        let files: BTreeMap<Module, (&File, String)> =
+            of_root.map(|file| (module_of(&file.path), (file, without_tests(&file.code())))).collect();
+        let files: BTreeMap<_, _> = files.into_iter().filter(|(module, _)| !module.is_empty()).collect();
+        let mut reexports = BTreeMap::new();
+        for (module, (_, code)) in &files {
+            for (at, _) in code.match_indices(" use ").filter(|(at, _)| is_public(&code[..*at])) {
+                for (_, path) in leaves(code, at + " use ".len()) {
+                    let target = absolute(&path, module);
+                    let name = target.last().cloned();
+                    reexports.insert([module.as_slice(), name.as_slice()].concat(), target);
+                }
+            }
+        }
+        Sources { files, reexports }
+    }
+
+    /// The file that a path leads to, by way of what others make known.
+    fn file_of(&self, path: &[String]) -> Option<&Module> {
+        let (module, _) = (1..=path.len()).rev().find_map(|length| self.files.get_key_value(&path[..length]))?;
+        let name = path.get(..=module.len()).and_then(|name| self.reexports.get(name));
+        name.filter(|target| target.as_slice() != path).and_then(|target| self.file_of(target)).or(Some(module))
+    }
+}
+
+fn module_of(path: &str) -> Module {
+    let parts = path[ROOT.len()..].trim_end_matches(".rs").split('/');
+    parts.filter(|part| !["mod", "lib", "main"].contains(part)).map(str::to_owned).collect()
+}
+
+/// `pub` or `pub(crate)` stands at the end.
+fn is_public(before: &str) -> bool {
+    before.ends_with("pub")
+        || (before.ends_with(')') && before.rfind("pub(").is_some_and(|at| !before[at..].contains('\n')))
+}
+
+/// The paths from the crate's root or from modules above, as modules from the root on and a name; the line of each.
+fn imports(code: &str, module: &[String]) -> Vec<(usize, Module)> {
+    let starts = ["crate::", "super::"].into_iter().flat_map(|start| code.match_indices(start));
+    let mut found = Vec::new();
+    for (at, _) in starts.filter(|(at, _)| begins_path(code, *at)) {
+        for (at, path) in leaves(code, at) {
+            found.push((code[..at].matches('\n').count() + 1, absolute(&path, module)));
         }
     }
     found
@@ -105,35 +158,50 @@ fn begins_path(code: &str, at: usize) -> bool {
     !code[..at].ends_with(|one: char| one.is_alphanumeric() || one == '_' || one == ':')
 }
 
-/// The first names of what stands at `at`: one, or those of a group in braces.
-fn names_at(code: &str, at: usize) -> Vec<(usize, String)> {
-    let rest = &code[at..];
-    if !rest.starts_with('{') {
-        return name_at(code, at).into_iter().collect();
-    }
+/// From the crate's root on.
+fn absolute(path: &[String], module: &[String]) -> Module {
+    let levels = path.iter().take_while(|name| *name == "super").count();
+    let (base, rest) = match path.first().map(String::as_str) {
+        Some("crate") => (&[][..], &path[1..]),
+        Some("self") => (module, &path[1..]),
+        _ => (&module[..module.len().saturating_sub(levels)], &path[levels..]),
+    };
+    let rest = rest.strip_suffix(&["self".to_owned()]).unwrap_or(rest);
+    [base, rest].concat()
+}
+
+/// The paths that begin at `at`, one for each name of a group in braces, and where each ends.
+fn leaves(code: &str, at: usize) -> Vec<(usize, Vec<String>)> {
     let mut found = Vec::new();
-    let mut depth = 0;
-    for (offset, one) in rest.char_indices() {
-        match one {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            break;
-        }
-        if depth == 1 && (one == '{' || one == ',') {
-            let next = &rest[offset + 1..];
-            found.extend(name_at(code, at + offset + 1 + (next.len() - next.trim_start().len())));
-        }
-    }
+    add_leaves(code, at, &[], &mut found);
     found
 }
 
-fn name_at(code: &str, at: usize) -> Option<(usize, String)> {
-    let name: String = code[at..].chars().take_while(|one| one.is_alphanumeric() || *one == '_').collect();
-    let is_module = name.starts_with(|one: char| one.is_lowercase()) && name != "self";
-    is_module.then_some((at, name))
+/// Answers where the path ends.
+fn add_leaves(code: &str, mut at: usize, before: &[String], found: &mut Vec<(usize, Vec<String>)>) -> usize {
+    let mut path = before.to_vec();
+    let after_blanks = |at: usize| code.len() - code[at..].trim_start().len();
+    loop {
+        at = after_blanks(at);
+        if code[at..].starts_with('{') {
+            while !code[at..].starts_with('}') && at + 1 < code.len() {
+                at = after_blanks(add_leaves(code, at + 1, &path, found));
+            }
+            return at + 1;
+        }
+        let name: String = code[at..].chars().take_while(|one| one.is_alphanumeric() || *one == '_').collect();
+        at += name.len();
+        path.extend((!name.is_empty()).then_some(name));
+        match code[at..].strip_prefix("::") {
+            Some(_) => at += 2,
+            None => break,
+        }
+    }
+    if path.len() > before.len() {
+        found.push((at, path));
+    }
+    // `as` and another name.
+    at + code[at..].find([',', '}', ';']).unwrap_or(code.len() - at)
 }
 
 #[cfg(test)]
@@ -188,6 +256,34 @@ mod tests {
         assert_eq!(found("dyno/src/model/deep.rs", "use super::super::store::Store;\n").len(), 1);
         assert_eq!(found("dyno/src/model/deep.rs", "use super::super::{store::Store, cmd};\n").len(), 2);
         assert_eq!(found("dyno/src/model/mod.rs", "mod deep;\nuse super::store;\n").len(), 1);
+    }
+
+    fn circles_of(changes: &[(&str, &str)]) -> Vec<String> {
+        let mut files = vec![
+            File::new("dyno/src/lib.rs", "mod a;\n"),
+            File::new("dyno/src/a/mod.rs", "mod b;\nmod c;\npub(crate) use b::{B, deep::D};\nuse c::C;\n"),
+            File::new("dyno/src/a/b.rs", "mod deep;\nuse super::A;\n"),
+            File::new("dyno/src/a/b/deep.rs", "use super::B;\n"),
+            File::new("dyno/src/a/c.rs", "use super::B;\n"),
+        ];
+        for (path, text) in changes {
+            files.iter_mut().find(|file| file.path == *path).unwrap().text = (*text).to_owned();
+        }
+        circles(&files).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn files_that_import_each_other_are_told_unless_one_says_why() {
+        assert!(circles_of(&[]).is_empty(), "a file and those that it is made of are no circle");
+        let back = "dyno/src/a/b.rs";
+        let said = circles_of(&[(back, "mod deep;\nuse std::fmt;\nuse super::{\n    A,\n    c::C as Other,\n};\n")]);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].starts_with("dyno/src/a/b.rs:5: a circle of files: a/b → a/c → a/b;"), "{said:?}");
+        assert!(circles_of(&[(back, "//! Circle: b and c are one thing.\nmod deep;\nuse super::c::C;\n")]).is_empty());
+        let by_another_name = [(back, "mod deep;\n"), ("dyno/src/a/b/deep.rs", "use crate::a::c::C;\n")];
+        assert!(circles_of(&by_another_name).is_empty());
+        let to_deep = [by_another_name.as_slice(), &[("dyno/src/a/c.rs", "use crate::a::D;\n")]].concat();
+        assert_eq!(circles_of(&to_deep).len(), 1, "through what the folder makes known");
     }
 
     #[test]

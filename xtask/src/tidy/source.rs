@@ -18,11 +18,11 @@ impl Language {
             Some("c" | "h") => Some(Language::C),
             Some("toml") => Some(Language::Toml),
             Some("sh") => Some(Language::Shell),
-            _ => text
-                .lines()
-                .next()
-                .is_some_and(|line| line.starts_with("#!") && line.ends_with("sh"))
-                .then_some(Language::Shell),
+            _ if path.ends_with("Makefile") => Some(Language::Shell),
+            _ => {
+                let first = text.lines().next().unwrap_or_default();
+                (first.starts_with("#!") && first.ends_with("sh")).then_some(Language::Shell)
+            }
         }
     }
 }
@@ -189,8 +189,9 @@ mod tests {
     }
 
     #[test]
-    fn scripts_are_told_by_their_first_line() {
+    fn scripts_are_told_by_their_first_line_and_makefiles_by_name() {
         assert_eq!(Language::of("scripts/papers", "#!/bin/sh\n"), Some(Language::Shell));
-        assert_eq!(Language::of("Makefile", "all:\n"), None);
+        assert_eq!(Language::of("Makefile", "all:\n"), Some(Language::Shell));
+        assert_eq!(Language::of("LICENSE", "MIT\n"), None);
     }
 }

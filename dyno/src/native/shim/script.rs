@@ -16,8 +16,6 @@ pub struct Script {
 impl Script {
     /// Bytes of a first flight at least: header, kind.
     pub const FIRST_FLIGHT_MIN: u32 = 16;
-    /// Bytes of a server's reply at least that can hold a fast resumption's random and verify data.
-    pub const FAST_REPLY_MIN: u32 = 1 + 32 + 12;
     /// Bytes of a flight at most.
     pub const FLIGHT_MAX: u32 = 65_535;
 

@@ -50,7 +50,7 @@ fn over_reuse(
     summary: &ClusterSummary,
     id: &str,
     title: &str,
-    value: impl Fn(&CellSummary) -> crate::stats::cluster::Value,
+    value: impl Fn(&CellSummary) -> crate::stats::Estimate,
 ) -> Option<Chart> {
     let rows: Vec<Value> = used(summary)
         .filter(|cell| value(cell).value.is_finite())

@@ -109,7 +109,7 @@ fn row(cell: &CellSummary) -> Row {
     let (rate, cpu, dispatcher) =
         (cell.hits_per_second, cell.backend_cpu_ns_per_hit, cell.dispatcher_cpu_ns_per_connection);
     let accepted = cell.accepted_percent_of_offered;
-    let micro = |value: crate::stats::cluster::Value| {
+    let micro = |value: crate::stats::Estimate| {
         format!("{} {}", tenths(value.value / 1e3), interval(value.low / 1e3, value.high / 1e3))
     };
     let against = cell.against.as_ref();

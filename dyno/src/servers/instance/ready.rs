@@ -77,8 +77,8 @@ impl super::Instance {
         let owners = listening::owners(&self.address);
         if !owners.is_empty() {
             let what = anyhow!(
-                "{wanted} is served by process {}, which was not started by the server command; tlsdyno must start the server \
-                 itself (not through a service manager or container daemon) to account for its CPU time",
+                "{wanted} is served by process {}, which was not started by the server command; tlsdyno must start the \
+                 server itself (not through a service manager or container daemon) to account for its CPU time",
                 owners.join(" and ")
             );
             // Servers that we start ourselves have no service manager behind them: another program was faster.

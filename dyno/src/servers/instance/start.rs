@@ -15,7 +15,7 @@ use crate::servers::cpu::CpuAccount;
 use crate::servers::launch::{FOREIGN_VARIABLES, Launch};
 use crate::servers::quota::Quota;
 use crate::servers::supervised::Supervised;
-use crate::servers::{Place, Prepared, ServerSpec, Wanted, driver, listening, run_directory};
+use crate::servers::{Place, Prepared, ServerSpec, Wanted, driver_of, listening, run_directory};
 
 /// How often another free port is tried when somebody was faster.
 const PORT_ATTEMPTS: u32 = 5;
@@ -60,7 +60,7 @@ fn check(spec: &ServerSpec) -> Result<()> {
     if spec.workers == 0 {
         bail!("a server needs at least one worker");
     }
-    if let Some(why) = driver(spec.kind).no_session_log().filter(|_| spec.log_sessions) {
+    if let Some(why) = driver_of(spec.kind).no_session_log().filter(|_| spec.log_sessions) {
         bail!("{why}");
     }
     spec.tls.as_ref().map_or(Ok(()), |tls| Wanted::of(tls).refuse_unable(spec.kind, spec.workers))
@@ -97,7 +97,7 @@ pub(in crate::servers) struct Addresses {
 
 fn start_on(spec: &ServerSpec, run: &Path, directory: &Path, ports: &Ports) -> Result<Instance> {
     let place = Place { run, own: directory, port: ports.port, plain_port: ports.plain_port };
-    let mut prepared = driver(spec.kind).prepare(spec, place)?;
+    let mut prepared = driver_of(spec.kind).prepare(spec, place)?;
     let addresses = prepared.addresses.take().unwrap_or_else(|| ports.first());
     start_prepared(spec, directory, prepared, addresses)
 }

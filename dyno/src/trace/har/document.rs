@@ -356,7 +356,10 @@ mod tests {
     proptest! {
         /// What the fuzz target does for long.
         #[test]
-        fn damaged_recordings_are_a_fault_or_a_recording(changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6), cut: prop::sample::Index) {
+        fn damaged_recordings_are_a_fault_or_a_recording(
+            changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+            cut: prop::sample::Index,
+        ) {
             let mut bytes = har(&[
                 entry("p", "https://a/", 0, 5, ""),
                 entry("p", "http://b:1?x", 1, 5, r#""_fromCache": null,"#),
@@ -376,9 +379,13 @@ mod tests {
         }
 
         #[test]
-        fn every_exchange_is_in_one_batch_and_batches_do_not_overlap(times in proptest::collection::vec((0u32..50_000, 0u32..3_000, 0u8..3), 0..30)) {
-            let entries: Vec<String> =
-                times.iter().map(|(began, took, page)| entry(&page.to_string(), "https://a/x", *began, *took, "")).collect();
+        fn every_exchange_is_in_one_batch_and_batches_do_not_overlap(
+            times in proptest::collection::vec((0u32..50_000, 0u32..3_000, 0u8..3), 0..30),
+        ) {
+            let exchange = |(began, took, page): &(u32, u32, u8)| {
+                entry(&page.to_string(), "https://a/x", *began, *took, "")
+            };
+            let entries: Vec<String> = times.iter().map(exchange).collect();
             let document = parse(&har(&entries)).unwrap();
             let exchanges = document.pages.iter().flatten().flatten().count();
             prop_assert_eq!(exchanges, times.len());

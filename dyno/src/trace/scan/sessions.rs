@@ -151,7 +151,9 @@ mod tests {
     proptest! {
         /// Against the plain definition, one lifetime and limit at a time.
         #[test]
-        fn all_lanes_follow_the_definition(gaps in proptest::collection::vec(prop_oneof![0u32..20, 0u32..5_000], 1..200)) {
+        fn all_lanes_follow_the_definition(
+            gaps in proptest::collection::vec(prop_oneof![0u32..20, 0u32..5_000], 1..200),
+        ) {
             let mut at_s = 7;
             let times: Vec<u32> = gaps.iter().map(|gap| { at_s += gap; at_s }).collect();
             let reuse = tally(&times);
@@ -159,8 +161,8 @@ mod tests {
                 for (limit, percent) in reuse.limits.iter().zip(&row.percent_by_limit) {
                     let (mut full, mut began_s, mut used) = (0, 0, None);
                     for at_s in &times {
-                        let over = used.is_none_or(|used| limit.is_some_and(|limit| used >= limit) || at_s - began_s > row.lifetime_s);
-                        if over {
+                        let is_used_up = |used| limit.is_some_and(|limit| used >= limit);
+                        if used.is_none_or(|used| is_used_up(used) || at_s - began_s > row.lifetime_s) {
                             (full, began_s, used) = (full + 1, *at_s, Some(0));
                         }
                         used = used.map(|used| used + 1);
@@ -168,7 +170,8 @@ mod tests {
                     prop_assert!((percent - (100.0 - 100.0 * f64::from(full) / times.len() as f64)).abs() < 1e-9);
                 }
                 let pauses = times.windows(2).filter(|pair| pair[1] - pair[0] > row.lifetime_s).count();
-                prop_assert!((row.percent_renewed - (100.0 - 100.0 * (pauses + 1) as f64 / times.len() as f64)).abs() < 1e-9);
+                let percent_renewed = 100.0 - 100.0 * (pauses + 1) as f64 / times.len() as f64;
+                prop_assert!((row.percent_renewed - percent_renewed).abs() < 1e-9);
             }
         }
     }

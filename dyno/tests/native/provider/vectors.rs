@@ -21,26 +21,20 @@ struct VectorFile {
 
 const HALVES: &[&str] = &["none", "cipher", "mac", "cipher,mac"];
 
+const AEAD: &str = "\
+Records of the AEAD suites. `secret` (TLS 1.3 only) is the traffic secret of `key` and `iv`; `iv` is the
+# static part of the nonce: 12 bytes, or the 4 fixed bytes of TLS 1.2 GCM, whose 8 explicit bytes stand
+# in the record and are zero. TLS 1.3: `plaintext` ends with the content type 23. `record` is the whole
+# record with its header.";
+
+const CBC: &str = "\
+TLS 1.2 records of the CBC suites, content type 23. `record` is the whole record: header, explicit IV,
+# data, MAC, padding; with encrypt-then-MAC header, explicit IV, data, padding, MAC. The stitched
+# implementations write the same bytes.";
+
 const FILES: [VectorFile; 6] = [
-    VectorFile {
-        section: "aead",
-        about: "Records of the AEAD suites. `secret` (TLS 1.3 only) is the traffic secret of `key` and `iv`; `iv` is \
-                the\n\
-                # static part of the nonce: 12 bytes, or the 4 fixed bytes of TLS 1.2 GCM, whose 8 explicit bytes \
-                stand\n\
-                # in the record and are zero. TLS 1.3: `plaintext` ends with the content type 23. `record` is the \
-                whole\n\
-                # record with its header.",
-        off: HALVES,
-    },
-    VectorFile {
-        section: "cbc",
-        about: "TLS 1.2 records of the CBC suites, content type 23. `record` is the whole record: header, explicit \
-                IV,\n\
-                # data, MAC, padding; with encrypt-then-MAC header, explicit IV, data, padding, MAC. The stitched\n\
-                # implementations write the same bytes.",
-        off: HALVES,
-    },
+    VectorFile { section: "aead", about: AEAD, off: HALVES },
+    VectorFile { section: "cbc", about: CBC, off: HALVES },
     VectorFile {
         section: "digest",
         about: "The checksum that takes the place of libssl's own hashing.",
@@ -80,8 +74,8 @@ fn vectors_are_those_of_the_provider() {
 
 fn generate(program: &Path, file: &VectorFile) -> String {
     let mut text = format!(
-        "# {}\n#\n# Written by native/tests/vectors.c through OpenSSL and the provider; do not edit. Blocks end with \
-         an empty\n\
+        "# {}\n#\n\
+         # Written by native/tests/vectors.c through OpenSSL and the provider; do not edit. Blocks end with an empty\n\
          # line. `off` names the stages that are off. Bytes are hexadecimal.\n\n",
         file.about
     );

@@ -2,17 +2,15 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tempfile::TempDir;
 use tlsdyno::model::{CertificateKind, ServerName};
 use tlsdyno::servers::{self, Instance, ServerSpec};
 
 use super::crowd::{LARGE, SMALL};
 use super::support::{Dispatcher, tlsdyno};
+use crate::place::Place;
 pub use crate::stacks::sessions::Sessions;
 
 impl Sessions {
@@ -29,27 +27,22 @@ impl Sessions {
 pub struct Cluster {
     // In this order: servers end before their files go.
     pub servers: Vec<Instance>,
-    _directories: Vec<TempDir>,
+    _places: Vec<Place>,
 }
 
 impl Cluster {
     pub fn new(kind: ServerName, sessions: Sessions, count: usize) -> Cluster {
-        servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
-        let mut cluster = Cluster { servers: Vec::new(), _directories: Vec::new() };
+        let mut cluster = Cluster { servers: Vec::new(), _places: Vec::new() };
         for _ in 0..count {
-            let directory = tempfile::tempdir().unwrap();
-            fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).unwrap();
-            let docroot = directory.path().join("docroot");
-            fs::create_dir(&docroot).unwrap();
-            fs::set_permissions(&docroot, fs::Permissions::from_mode(0o755)).unwrap();
+            let place = Place::new();
             for object in [&SMALL, &LARGE] {
-                fs::write(docroot.join(&object.path[1..]), &object.content).unwrap();
+                fs::write(place.docroot().join(&object.path[1..]), &object.content).unwrap();
             }
-            let certificate = servers::certificates::create(CertificateKind::P256, directory.path()).unwrap();
-            let mut spec = ServerSpec::new(kind, docroot);
+            let certificate = servers::certificates::create(CertificateKind::P256, place.path()).unwrap();
+            let mut spec = ServerSpec::new(kind, place.docroot());
             spec.tls = Some(sessions.tls(certificate));
-            cluster.servers.push(servers::start(&spec, directory.path()).unwrap());
-            cluster._directories.push(directory);
+            cluster.servers.push(servers::start(&spec, place.path()).unwrap());
+            cluster._places.push(place);
         }
         cluster
     }

@@ -73,8 +73,8 @@ fn a_frozen_backend_is_found_by_its_silence() {
         let _ = stream.write_all(b"\x15\x03\x03\x00\x02\x02\x28");
     });
     let mut config = format!(
-        "listen = [\"127.0.0.1:0\"]\npolicy = \"round-robin\"\ncontrol = \"{}\"\n[check]\nkind = \"hello\"\ninterval = \"20ms\"\n\
-         timeout = \"50ms\"\nfall = 2\n",
+        "listen = [\"127.0.0.1:0\"]\npolicy = \"round-robin\"\ncontrol = \"{}\"\n\
+         [check]\nkind = \"hello\"\ninterval = \"20ms\"\ntimeout = \"50ms\"\nfall = 2\n",
         &*control
     );
     for address in [frozen.local_addr().unwrap(), alive] {

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
-use tempfile::TempDir;
 use tlsdyno::model::ServerName;
 use tlsdyno::servers::{self, Instance, ServerSpec};
 use tlsdyno_engine::dispatch::limits::LARD_HIGH;
+
+use crate::place::Place;
 
 use super::support::{ControlPath, Dispatcher, PATIENCE, await_that, control_path};
 
@@ -22,24 +21,20 @@ const PATHS: usize = 12;
 struct Site {
     // In this order: servers end before their files go.
     servers: Vec<Instance>,
-    _directories: Vec<TempDir>,
+    _places: Vec<Place>,
     control: ControlPath,
 }
 
 impl Site {
     fn start() -> (Site, Dispatcher) {
-        servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
-        let mut site = Site { servers: Vec::new(), _directories: Vec::new(), control: control_path() };
+        let mut site = Site { servers: Vec::new(), _places: Vec::new(), control: control_path() };
         for number in 0..BACKENDS {
-            let directory = tempfile::tempdir().unwrap();
-            fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).unwrap();
-            let docroot = directory.path().join("docroot");
-            fs::create_dir(&docroot).unwrap();
-            fs::set_permissions(&docroot, fs::Permissions::from_mode(0o755)).unwrap();
+            let place = Place::new();
+            let docroot = place.docroot();
             (0..PATHS).for_each(|path| fs::write(docroot.join(path.to_string()), number.to_string()).unwrap());
             let spec = ServerSpec::new(ServerName::Nginx, docroot);
-            site.servers.push(servers::start(&spec, directory.path()).unwrap());
-            site._directories.push(directory);
+            site.servers.push(servers::start(&spec, place.path()).unwrap());
+            site._places.push(place);
         }
         let addresses: Vec<SocketAddr> = site.servers.iter().map(Instance::address).collect();
         let dispatcher = Dispatcher::new(&addresses, &["--policy", "lard", "--loops", "1", "--control", &site.control]);

@@ -40,7 +40,9 @@ fn any_trouble() -> impl Strategy<Value = Trouble> {
 
 proptest! {
     #[test]
-    fn equal_work_is_done_exactly_once(users in any_users(), limits in any_limits(), trouble in any_trouble(), alone in any::<bool>(), seed: u64) {
+    fn equal_work_is_done_exactly_once(
+        users in any_users(), limits in any_limits(), trouble in any_trouble(), alone in any::<bool>(), seed: u64
+    ) {
         let workload = workload(&users);
         let end = Simulation::new(&workload, limits, None, alone, trouble, seed).run();
         end.assert_complete();
@@ -51,7 +53,8 @@ proptest! {
     /// However far the run is, and however long what is under way may go on, the end is an end.
     #[test]
     fn what_is_under_way_at_the_end_is_cut(
-        users in any_users(), limits in any_limits(), trouble in any_trouble(), steps in 0usize..100, grace in 0usize..20, seed: u64
+        users in any_users(), limits in any_limits(), trouble in any_trouble(),
+        steps in 0usize..100, grace in 0usize..20, seed: u64
     ) {
         let workload = workload(&users);
         // The simulation follows no redirect while it drains, and cannot tell which request a stale connection had.
@@ -66,7 +69,9 @@ proptest! {
 
     /// Two configurations given the same users must make the same handshakes, however fast each is.
     #[test]
-    fn equal_work_makes_equally_many_connections(users in any_users(), first_alone: bool, one_each: bool, seeds: (u64, u64)) {
+    fn equal_work_makes_equally_many_connections(
+        users in any_users(), first_alone: bool, one_each: bool, seeds: (u64, u64)
+    ) {
         let workload = workload(&users);
         let limits = limits(16, 4, first_alone, one_each.then_some(1));
         let opened = |seed| Simulation::new(&workload, limits, None, false, Trouble::default(), seed).run().opened;
@@ -74,9 +79,12 @@ proptest! {
     }
 
     #[test]
-    fn a_number_of_connections_is_kept_exactly(limits in any_limits(), trouble in any_trouble(), number in 1u64..200, seed: u64) {
+    fn a_number_of_connections_is_kept_exactly(
+        limits in any_limits(), trouble in any_trouble(), number in 1u64..200, seed: u64
+    ) {
         let trouble = Trouble { no_resources: 0, redirects: 0, ..trouble };
-        let workload = workload(&[vec![(true, false, false); 3], vec![], vec![(false, false, false), (true, true, false)]]);
+        let users = [vec![(true, false, false); 3], vec![], vec![(false, false, false), (true, true, false)]];
+        let workload = workload(&users);
         let end = Simulation::new(&workload, limits, Some(number), false, trouble, seed).run();
         prop_assert_eq!(end.opened, number);
         prop_assert!(end.most_open <= limits.total);
@@ -196,9 +204,11 @@ proptest! {
 
     #[test]
     fn a_replay_over_and_over_goes_on(window in 1u32..40, number in 1u64..200, seed: u64) {
-        let mut workload = workload(&[vec![(true, true, false); 3], vec![(true, false, false); 5], vec![(true, true, false); 2]]);
+        let users = [vec![(true, true, false); 3], vec![(true, false, false); 5], vec![(true, true, false); 2]];
+        let mut workload = workload(&users);
         merge(&mut workload, seed);
-        let simulation = Simulation::new(&workload, limits(3, 1, true, None), Some(number), false, Trouble::default(), seed);
+        let limits = limits(3, 1, true, None);
+        let simulation = Simulation::new(&workload, limits, Some(number), false, Trouble::default(), seed);
         let end = simulation.within_unwatched(window).run();
         prop_assert_eq!(end.opened, number);
     }

@@ -80,7 +80,9 @@ fn off_has(shape: &Shape, stage: Stage) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn what_is_sealed_opens(plains in prop::collection::vec((20u8..26, prop::collection::vec(any::<u8>(), 0..200)), 1..5)) {
+    fn what_is_sealed_opens(
+        plains in prop::collection::vec((20u8..26, prop::collection::vec(any::<u8>(), 0..200)), 1..5),
+    ) {
         for shape in Shape::all() {
             let (mut sealer, mut opener) = shape.ends(Side::Server);
             let mut records = Vec::new();

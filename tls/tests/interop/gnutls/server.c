@@ -1,6 +1,7 @@
 /*
- * A server on GnuTLS for the interoperation tests. Arguments: SOCKET CERTIFICATE KEY PRIORITY tickets|ids. It prints one line per connection: version,
- * suite, group and whether the session was resumed, then answers requests of four bytes (the big-endian length of the answer) until the client closes.
+ * A server on GnuTLS for the interoperation tests. Arguments: SOCKET CERTIFICATE KEY PRIORITY tickets|ids. It prints
+ * one line per connection: version, suite, group and whether the session was resumed, then answers requests of four
+ * bytes (the big-endian length of the answer) until the client closes.
  * GnuTLS' own gnutls-serv is not used because it listens on every address of the machine.
  */
 #include <gnutls/gnutls.h>
@@ -94,7 +95,8 @@ static void answer(gnutls_session_t session)
     }
 }
 
-static void serve(int connection, gnutls_certificate_credentials_t credentials, gnutls_priority_t priority, const gnutls_datum_t *ticket_key)
+static void serve(int connection, gnutls_certificate_credentials_t credentials, gnutls_priority_t priority,
+                  const gnutls_datum_t *ticket_key)
 {
     gnutls_session_t session;
     gnutls_init(&session, GNUTLS_SERVER);
@@ -117,8 +119,9 @@ static void serve(int connection, gnutls_certificate_credentials_t credentials, 
     } else {
         const char *suite = gnutls_ciphersuite_get(session);
         const char *group = gnutls_group_get_name(gnutls_group_get(session));
-        printf("%s %s %s %s\n", gnutls_protocol_get_name(gnutls_protocol_get_version(session)), suite == NULL ? "-" : suite,
-               group == NULL ? "-" : group, gnutls_session_is_resumed(session) ? "true" : "false");
+        printf("%s %s %s %s\n", gnutls_protocol_get_name(gnutls_protocol_get_version(session)),
+               suite == NULL ? "-" : suite, group == NULL ? "-" : group,
+               gnutls_session_is_resumed(session) ? "true" : "false");
         answer(session);
     }
     gnutls_deinit(session);

@@ -196,8 +196,8 @@ proptest! {
         mutation in mutation(),
     ) {
         static SCENES: LazyLock<Mutex<Vec<Scene>>> = LazyLock::new(|| {
-            let all = [TLS13, TLS12].into_iter();
-            Mutex::new(all.flat_map(|suite| [Scene::new(suite, Effort::Lean), Scene::resumed(suite, Effort::Lean)]).collect())
+            let of_suite = |suite| [Scene::new(suite, Effort::Lean), Scene::resumed(suite, Effort::Lean)];
+            Mutex::new([TLS13, TLS12].into_iter().flat_map(of_suite).collect())
         });
         let scenes = SCENES.lock().unwrap();
         let scene = &scenes[2 * usize::from(suite == TLS12) + usize::from(resumed)];

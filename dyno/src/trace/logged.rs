@@ -1,0 +1,148 @@
+//! What a log or a recording tells of requests: how each was made, and what the response was and will be again.
+
+use super::access_log::Entry;
+
+/// How a request is made. Other methods than these cannot be replayed against files and become [`Method::Get`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Method {
+    Get,
+    Head,
+    Post,
+}
+
+/// What the response was and will be again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Response {
+    /// The whole object.
+    Whole,
+    /// 304: nothing, since the client has it already.
+    NotModified,
+    /// 206: so many bytes of it.
+    Part(u64),
+    /// 404 or 410: there is no such object.
+    Missing,
+    /// What a server of files cannot be made to answer (redirects, refusals, errors, other methods): an object of so
+    /// many bytes stands in for it.
+    StandIn(u64),
+}
+
+/// One way of requesting one target; becomes one object of the workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Replay {
+    pub target: u32,
+    pub method: Method,
+    pub response: Response,
+}
+
+impl Replay {
+    pub(super) fn of(target: u32, entry: &Entry<'_>) -> Self {
+        Self::new(target, entry.method, entry.status, entry.bytes.unwrap_or(0))
+    }
+
+    /// How a request by `method` is replayed that was answered with `status` and a body of `bytes`.
+    pub(super) fn new(target: u32, method: &[u8], status: u16, bytes: u64) -> Self {
+        let method = match method {
+            b"GET" => Some(Method::Get),
+            b"HEAD" => Some(Method::Head),
+            b"POST" => Some(Method::Post),
+            _ => None,
+        };
+        let response = match (status, method) {
+            (_, None) => Response::StandIn(bytes),
+            (200 | 203, _) => Response::Whole,
+            (206, Some(Method::Get)) if bytes > 0 => Response::Part(bytes),
+            (206, Some(Method::Head)) => Response::Whole,
+            (304, Some(Method::Get | Method::Head)) => Response::NotModified,
+            (404 | 410, _) => Response::Missing,
+            _ => Response::StandIn(bytes),
+        };
+        Self { target, method: method.unwrap_or(Method::Get), response }
+    }
+}
+
+/// One request as logged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hit {
+    pub user: u32,
+    /// Index into the replays, and so into the workload's objects.
+    pub object: u32,
+    /// Seconds, counted from an arbitrary point.
+    pub at_s: u32,
+}
+
+/// One distinct request target.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// As logged.
+    pub text: Box<[u8]>,
+    /// Sizes of whole responses to GET.
+    pub sizes: SizeCounts,
+    /// Largest response of another kind that the object must be able to give: POST, or a part. Bytes.
+    pub other_bytes: u64,
+}
+
+impl Target {
+    /// A target of which nothing is known yet but its text.
+    pub(super) fn new(text: &[u8]) -> Self {
+        Self { text: text.into(), sizes: SizeCounts::default(), other_bytes: 0 }
+    }
+
+    /// Learns from one response.
+    pub(super) fn note(&mut self, replay: &Replay, bytes: u64) {
+        match (replay.method, replay.response) {
+            (Method::Get, Response::Whole) => self.sizes.add(bytes),
+            (Method::Post, Response::Whole) | (_, Response::Part(_)) => self.other_bytes = self.other_bytes.max(bytes),
+            _ => {}
+        }
+    }
+}
+
+/// How often which size occurred, for a few sizes: real objects have one or two; a page made anew each time has
+/// thousands.
+#[derive(Debug, Default)]
+pub(super) struct SizeCounts {
+    counts: Vec<(u64, u32)>,
+    /// More than one size was seen.
+    pub varying: bool,
+}
+
+impl SizeCounts {
+    /// Sizes kept for one object.
+    const KEPT: usize = 8;
+
+    fn add(&mut self, bytes: u64) {
+        if let Some((_, count)) = self.counts.iter_mut().find(|(size, _)| *size == bytes) {
+            *count += 1;
+            return;
+        }
+        self.varying |= !self.counts.is_empty();
+        if self.counts.len() < Self::KEPT {
+            self.counts.push((bytes, 1));
+            return;
+        }
+        // Misra and Gries 1982: every size that occurs in more than one in nine responses stays among those kept.
+        self.counts.iter_mut().for_each(|(_, count)| *count -= 1);
+        self.counts.retain(|(_, count)| *count > 0);
+    }
+
+    /// The most usual size, the larger of two equally usual, bytes.
+    pub(super) fn usual(&self) -> Option<u64> {
+        self.counts.iter().map(|(size, count)| (*count, *size)).max().map(|(_, size)| size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_counted_keep_the_usual_one_among_thousands() {
+        let mut counts = SizeCounts::default();
+        for round in 0..10_000_u64 {
+            counts.add(if round % 3 == 0 { 777 } else { round });
+            assert!(counts.counts.len() <= SizeCounts::KEPT);
+        }
+        assert_eq!(counts.usual(), Some(777));
+        assert!(counts.varying);
+    }
+}

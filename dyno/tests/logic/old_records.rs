@@ -1,0 +1,138 @@
+//! Records that revision 9f1388a wrote: today's program lists, shows and exports them with the same figures.
+//!
+//! Not compared: words of the terminal's prose and of `answer`, `warnings` and `what_changed` in JSON, for they are
+//! written anew at each evaluation and may say the same better. Their figures are compared. JSON may have more fields
+//! than it had. HTML is left out: it shows what JSON holds (`report_html.rs`).
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use flate2::read::GzDecoder;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Names of the files that hold what the old program printed, and the records.
+const RECORDS: [(&str, &str); 3] = [("ablate", "f434ca27a97c"), ("fig7", "f207e6b89872"), ("cluster", "686577c6dc94")];
+/// Fields of JSON with texts that each evaluation writes.
+const TEXTS: [&str; 3] = ["answer", "warnings", "what_changed"];
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/logic/fixtures/records-9f1388a").join(name)
+}
+
+fn text_of(name: &str) -> String {
+    std::fs::read_to_string(fixture(name)).expect(name)
+}
+
+fn unpacked(name: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    GzDecoder::new(File::open(fixture(name)).expect(name)).read_to_end(&mut bytes).expect(name);
+    bytes
+}
+
+/// A directory with a copy of the old store.
+fn store() -> TempDir {
+    let directory = tempfile::tempdir().expect("directory");
+    std::fs::write(directory.path().join("records.sqlite"), unpacked("records.sqlite.gz")).expect("store");
+    directory
+}
+
+fn printed(directory: &TempDir, arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tlsdyno"));
+    command.args(arguments).current_dir(directory.path());
+    let output = command.env("TLSDYNO_STORE", directory.path().join("records.sqlite")).output().expect("it runs");
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// The numbers in a text.
+fn figures(text: &str) -> Vec<String> {
+    let is_figure = |one: char| one.is_ascii_digit() || one == '.' || one == ',' || one == '-';
+    let words = text.split(|one: char| !is_figure(one)).map(|word| word.trim_end_matches(['.', ',', '-']));
+    words.filter(|word| word.contains(|one: char| one.is_ascii_digit())).map(str::to_owned).collect()
+}
+
+/// The lines of tables that hold figures, as words.
+fn rows(text: &str) -> Vec<Vec<&str>> {
+    let rows = text.lines().filter(|line| line.trim().contains("  ") && !figures(line).is_empty());
+    rows.map(|line| line.split_whitespace().collect()).collect()
+}
+
+/// Fails for a figure of the old text that the new one has less often.
+fn assert_figures_kept(new: &str, old: &str, of: &str) {
+    let mut there = figures(new);
+    for figure in figures(old) {
+        let at = there.iter().position(|one| *one == figure);
+        there.swap_remove(at.unwrap_or_else(|| panic!("{of}: {figure} is gone from\n{new}\nwhich was\n{old}")));
+    }
+}
+
+/// Fails where `new` has not all that `old` has, at the same place.
+fn assert_kept(new: &Value, old: &Value, at: &str) {
+    match (new, old) {
+        (Value::Object(new), Value::Object(old)) => {
+            for (name, value) in old {
+                let at = format!("{at}.{name}");
+                let new = new.get(name).unwrap_or_else(|| panic!("{at} is gone"));
+                if TEXTS.contains(&name.as_str()) {
+                    assert_figures_kept(&new.to_string(), &value.to_string(), &at);
+                } else {
+                    assert_kept(new, value, &at);
+                }
+            }
+        }
+        (Value::Array(new), Value::Array(old)) => {
+            assert_eq!(new.len(), old.len(), "{at}");
+            new.iter().zip(old).enumerate().for_each(|(index, (new, old))| {
+                assert_kept(new, old, &format!("{at}[{index}]"));
+            });
+        }
+        _ => assert_eq!(new, old, "{at}"),
+    }
+}
+
+#[test]
+fn old_records_are_listed_as_they_were() {
+    let store = store();
+    assert_eq!(printed(&store, &["list"]), text_of("list.txt"));
+    let json = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
+    assert_kept(&json(&printed(&store, &["list", "--json"])), &json(&text_of("list.json")), "list");
+}
+
+#[test]
+fn reports_of_old_records_hold_the_same_figures() {
+    let store = store();
+    for (name, id) in RECORDS {
+        let (new, old) = (printed(&store, &["report", id]), text_of(&format!("{name}.txt")));
+        assert_eq!(rows(&new), rows(&old), "{name}");
+        assert!(rows(&old).len() > 3, "{name}: the tables are found");
+        assert_figures_kept(&new, &old, name);
+    }
+}
+
+#[test]
+fn exports_of_old_records_are_the_same() {
+    let store = store();
+    for (name, id) in RECORDS {
+        assert_eq!(printed(&store, &["report", id, "--csv"]), text_of(&format!("{name}.csv")), "{name}");
+        let old = serde_json::from_slice(&unpacked(&format!("{name}.json.gz"))).expect("JSON");
+        let new = serde_json::from_str(&printed(&store, &["report", id, "--json"])).expect("JSON");
+        assert_kept(&new, &old, name);
+    }
+}
+
+#[test]
+#[should_panic(expected = "shares.cost")]
+fn a_changed_figure_is_found() {
+    assert_kept(&serde_json::json!({"shares": {"cost": 0.42}}), &serde_json::json!({"shares": {"cost": 0.43}}), "");
+}
+
+#[test]
+#[should_panic(expected = "42.8 is gone")]
+fn a_changed_figure_of_a_text_is_found() {
+    let text = |low: &str| format!("RSA takes 45.4 % [{low}, 47.5], -1.0 % of 1,504.");
+    assert_eq!(figures(&text("42.8")), ["45.4", "42.8", "47.5", "-1.0", "1,504"]);
+    assert_figures_kept(&text("42.9"), &text("42.8"), "text");
+}
