@@ -12,6 +12,8 @@ use super::papers::share_saved;
 use super::rounds::Rounds;
 use super::shares::{Difference, Metric, Verdict};
 use super::summary::FEW_ROUNDS;
+use tlsdyno_tls::Stage;
+
 use crate::model::{ComparisonModel, ConfigurationModel, Experiment, RemedyModel, SessionCache};
 use crate::store::{Kind, Record};
 
@@ -256,8 +258,8 @@ impl Ratio {
 }
 
 fn setup_and_data(rounds: &Rounds) -> Vec<SetupAndData> {
-    let find = |stage: &str| rounds.find(&Kind::StageOff(stage.to_owned()));
-    let found = [rounds.find(&Kind::AsIs), rounds.find(&Kind::PlainHttp), find("setup"), find("marshalling")];
+    let find = |stage| rounds.find(&Kind::StageOff(stage));
+    let found = [rounds.find(&Kind::AsIs), rounds.find(&Kind::PlainHttp), find(Stage::Setup), find(Stage::Marshalling)];
     let [Some(as_is), Some(plain), Some(setup), Some(data)] = found else {
         return Vec::new();
     };

@@ -8,6 +8,8 @@ use super::answers::{Answers, Direction, Ratio, times};
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
 use super::shares::{MISSING, Metric, Share, Shares};
+use tlsdyno_tls::Stage;
+
 use crate::model::{ConfigurationModel, Experiment, PaperModel, ShareModel};
 use crate::store::{Kind, Record};
 
@@ -205,11 +207,11 @@ impl Published<'_> {
     }
 
     fn setup_and_data(&self, record: &Record) -> Option<BesideSetupAndData> {
-        let off = |stage: &str| {
-            let kind = Kind::StageOff(stage.to_owned());
+        let off = |stage| {
+            let kind = Kind::StageOff(stage);
             record.configurations.iter().find(|configuration| configuration.kind == kind)
         };
-        let (setup, data) = (off("setup")?, off("marshalling")?);
+        let (setup, data) = (off(Stage::Setup)?, off(Stage::Marshalling)?);
         let saved = |name: &str| -> Vec<f64> {
             let share = |machine| 100.0 * share_saved(self.hits(self.as_is(), machine), self.hits(name, machine));
             self.machines().map(share).collect()
