@@ -118,8 +118,7 @@ impl Service {
         let checks = thread("health checks".to_owned()).spawn_scoped(scope, move || checks.run());
         threads.push(checks.context("start the checks")?);
         if let Some(control) = &self.control {
-            let name = || shared.snapshot().0.settings.policy.to_string();
-            let serve = move || control.serve(shared, &name);
+            let serve = move || control.serve(shared);
             thread("control".to_owned()).spawn_scoped(scope, serve).context("start the control")?;
         }
         Ok(())

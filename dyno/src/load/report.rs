@@ -39,7 +39,7 @@ fn write_all(out: &mut String, summary: &Summary) -> std::fmt::Result {
     line(out, "connections", &grouped(summary.connections), "")?;
     write_handshakes(out, summary)?;
     if let Some(window) = summary.window {
-        let limit = window.limit.map_or("no bound".to_owned(), |limit| format!("window {}", grouped(u64::from(limit))));
+        let limit = window.limit.map_or("no bound".to_owned(), |limit| format!("window {}", grouped(limit)));
         let detail = format!("requests apart at most ({limit}), {} stalls", grouped(window.stalls));
         line(out, "order", &grouped(window.largest_distance), &detail)?;
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_engine::load::{Handshakes, Outcome, Slice};
+use tlsdyno_engine::load::{Handshakes, Outcome, Slice, WindowUse};
 
 use crate::histogram::{Percentiles, percentiles};
 use crate::load::asked::Asked;
@@ -67,7 +67,7 @@ pub struct Summary {
     #[serde(default)]
     pub redirects_unfinished: u64,
     /// How the window over a replayed log was used; `null` for other loads.
-    pub window: Option<Window>,
+    pub window: Option<WindowUse>,
     /// The run in slices of equal time.
     pub slices: Vec<Slice>,
     /// Phase name to histogram (nanoseconds), V2 serialisation of HdrHistogram in base64.
@@ -76,17 +76,6 @@ pub struct Summary {
     pub stopped: bool,
     /// Doubts about the measurement, with their remedies.
     pub warnings: Vec<String>,
-}
-
-/// How the window over a replayed log was used.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Window {
-    /// The distance from the oldest request not served to the newest presented stayed below this; `null`: no bound.
-    pub limit: Option<u32>,
-    /// The largest distance that occurred.
-    pub largest_distance: u64,
-    /// How often connections began to have nothing to do because all requests left were outside.
-    pub stalls: u64,
 }
 
 impl Summary {
@@ -121,11 +110,7 @@ impl Summary {
             hits_per_handshake_asked: asked.hits_per_handshake,
             redirects_followed: outcome.redirects_followed,
             redirects_unfinished: outcome.redirects_unfinished,
-            window: outcome.window.map(|window| Window {
-                limit: u32::try_from(window.limit).ok().filter(|limit| *limit < u32::MAX),
-                largest_distance: window.largest_distance,
-                stalls: window.stalls,
-            }),
+            window: outcome.window,
             slices: outcome.slices.clone(),
             // The engine's own histograms can always be serialised.
             histograms: record::record(outcome).map(|record| record.phases).unwrap_or_default(),

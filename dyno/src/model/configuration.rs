@@ -7,22 +7,16 @@ use super::tls::TlsChange;
 
 /// Processors of the server, real or emulated by a quota of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Processors {
     /// How many. The server gets as many workers.
-    #[serde(default = "one")]
     pub count: u32,
     /// Speed of each as part of a real one, 0 to 1: a quota of CPU time (control groups).
-    #[serde(default = "whole")]
     pub speed: f64,
 }
 
 fn one() -> u32 {
     1
-}
-
-fn whole() -> f64 {
-    1.0
 }
 
 impl Default for Processors {
@@ -52,7 +46,7 @@ pub struct Accelerator {
 }
 
 /// One configuration that is compared with the others.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfigurationModel {
     /// Name in tables and records.
@@ -94,19 +88,7 @@ pub struct ConfigurationModel {
 impl ConfigurationModel {
     /// The untouched server.
     pub fn as_is() -> ConfigurationModel {
-        ConfigurationModel {
-            name: "as is".to_owned(),
-            noop: StageSet::NONE,
-            plain_http: false,
-            idle_provider: false,
-            idle_shim: false,
-            label: None,
-            tls: TlsChange::default(),
-            processors: None,
-            accelerator: None,
-            burn_us: None,
-            repeat_of: None,
-        }
+        ConfigurationModel { name: "as is".to_owned(), ..ConfigurationModel::default() }
     }
 
     /// Exactly these stages replaced.

@@ -28,7 +28,7 @@ pub struct Capabilities {
 /// Ticket keys of a server that reads one key from a file.
 pub(super) const OWN_AND_SHARED: &[TicketKeys] = &[TicketKeys::Own, TicketKeys::Shared];
 /// Ticket keys of a server that reads several.
-pub(super) const ALL_KEYS: &[TicketKeys] = &[TicketKeys::Own, TicketKeys::Shared, TicketKeys::Rotating];
+pub(super) const ALL_KEYS: &[TicketKeys] = &TicketKeys::ALL;
 
 /// The servers that can do something, for messages: `nginx, haproxy and builtin`.
 pub fn having(what: impl Fn(&Capabilities) -> bool) -> String {

@@ -104,10 +104,11 @@ pub struct Handshakes {
 
 /// How the window of a replayed trace was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct WindowUse {
     /// The distance that was allowed: that from the oldest request that was not served to the newest presented was
-    /// less.
-    pub limit: u64,
+    /// less. `None`: any.
+    pub limit: Option<u64>,
     /// The largest distance that occurred.
     pub largest_distance: u64,
     /// How often connections began to have nothing to do because all requests left were outside.

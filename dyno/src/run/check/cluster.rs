@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
 use tlsdyno_engine::dispatch::Policy as Rule;
-use tlsdyno_tls::Version;
 
 use crate::model::cluster::{Cluster, ClusterExperiment, OPEN_BLOCK_MIN, Sharing, Traffic};
 use crate::model::workload::WorkloadSpec;
@@ -113,22 +112,12 @@ impl ClusterExperiment {
     }
 
     fn check_sharing(&self, sharing: Sharing) -> Result<()> {
-        use crate::servers::Wanted;
-        let tls = sharing.applied(&self.tls);
-        let wanted = Wanted {
-            session_cache: tls.session_cache,
-            tickets: tls.tickets,
-            ticket_keys: tls.ticket_keys,
-            early_data: tls.early_data,
-            tls13: tls.version == Version::Tls13,
-        };
+        let one = self.as_experiment(sharing);
         ensure!(
-            tls.is_resumable(),
+            one.tls.is_resumable(),
             "these servers hand out no sessions at all; drop --no-tickets or --session-cache off"
         );
-        wanted
-            .refuse_unable(self.cluster.server, 1)
-            .map_err(|error| error.context(format!("sessions = `{}`", sharing.name())))
+        one.check_sessions(&one.tls, 1).map_err(|error| error.context(format!("sessions = `{}`", sharing.name())))
     }
 
     fn check_paper(&self) -> Result<()> {
