@@ -12,6 +12,7 @@ mod client;
 pub mod config;
 pub mod crypto;
 pub mod error;
+pub mod names;
 pub mod noop;
 mod offer;
 mod records;

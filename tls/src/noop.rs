@@ -1,39 +1,42 @@
 //! The stages that provider and shim can replace, and the constants of the wire contract (`docs/NOOP.md`).
 
 use std::fmt;
-use std::str::FromStr;
 
-/// One TLS processing component that can be replaced by a no-op (what each means for the wire: `docs/NOOP.md`). The
-/// first seven are the provider's, the others the shim's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Stage {
-    /// Private-key signature, or RSA decryption in the static-RSA key exchange.
-    Authentication,
-    /// (EC)DH key generation, derivation and validation of the peer's share.
-    KeyAgreement,
-    /// The encrypting half of record protection.
-    Cipher,
-    /// The authenticating half of record protection.
-    Mac,
-    /// libssl's own hashing (transcript).
-    Digest,
-    /// TLS1-PRF, HKDF, TLS13-KDF and the HMACs of the handshake.
-    Kdf,
-    /// Random bytes drawn by libssl.
-    Randomness,
-    /// Session cache: off means a perfect one, whose look-ups always hit and whose inserts cost nothing (Coarfa et al.
-    /// 2006 section 2.3.4).
-    SessionCache,
-    /// Record marshalling with everything in it: off means that data travel in plain after a real handshake (section
-    /// 2.3.6).
-    Marshalling,
-    /// The computation of handshakes: off means messages of the right sizes without content (section 2.3.7). Implies
-    /// `Marshalling`.
-    Handshake,
-    /// The round trip of resumed handshakes: off means that the request travels with the hello (section 2.3.8).
-    RoundTrip,
-    /// Connection set-up as a whole: off means no handshake and zero keys, with real record protection (section 2.3.9).
-    Setup,
+use crate::named;
+
+named! {
+    /// One TLS processing component that can be replaced by a no-op (what each means for the wire: `docs/NOOP.md`). The
+    /// first seven are the provider's, the others the shim's.
+    pub enum Stage: "stage" {
+        /// Private-key signature, or RSA decryption in the static-RSA key exchange.
+        Authentication = "authentication",
+        /// (EC)DH key generation, derivation and validation of the peer's share.
+        KeyAgreement = "key_agreement",
+        /// The encrypting half of record protection.
+        Cipher = "cipher",
+        /// The authenticating half of record protection.
+        Mac = "mac",
+        /// libssl's own hashing (transcript).
+        Digest = "digest",
+        /// TLS1-PRF, HKDF, TLS13-KDF and the HMACs of the handshake.
+        Kdf = "kdf",
+        /// Random bytes drawn by libssl.
+        Randomness = "randomness",
+        /// Session cache: off means a perfect one, whose look-ups always hit and whose inserts cost nothing (Coarfa et
+        /// al. 2006 section 2.3.4).
+        SessionCache = "session_cache",
+        /// Record marshalling with everything in it: off means that data travel in plain after a real handshake
+        /// (section 2.3.6).
+        Marshalling = "marshalling",
+        /// The computation of handshakes: off means messages of the right sizes without content (section 2.3.7).
+        /// Implies `Marshalling`.
+        Handshake = "handshake",
+        /// The round trip of resumed handshakes: off means that the request travels with the hello (section 2.3.8).
+        RoundTrip = "round_trip",
+        /// Connection set-up as a whole: off means no handshake and zero keys, with real record protection (section
+        /// 2.3.9).
+        Setup = "setup",
+    }
 }
 
 impl Stage {
@@ -51,55 +54,12 @@ impl Stage {
     /// The stages that the shim replaces, in the order of reports.
     pub const SHIM: [Stage; 5] =
         [Stage::SessionCache, Stage::Marshalling, Stage::Handshake, Stage::RoundTrip, Stage::Setup];
-
-    /// Every stage: those of the provider, then those of the shim.
-    pub fn all() -> impl Iterator<Item = Stage> {
-        Stage::PROVIDER.into_iter().chain(Stage::SHIM)
-    }
-
-    /// The name used in experiments, JSON and the provider's configuration.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Stage::Authentication => "authentication",
-            Stage::KeyAgreement => "key_agreement",
-            Stage::Cipher => "cipher",
-            Stage::Mac => "mac",
-            Stage::Digest => "digest",
-            Stage::Kdf => "kdf",
-            Stage::Randomness => "randomness",
-            Stage::SessionCache => "session_cache",
-            Stage::Marshalling => "marshalling",
-            Stage::Handshake => "handshake",
-            Stage::RoundTrip => "round_trip",
-            Stage::Setup => "setup",
-        }
-    }
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A stage name that nobody knows.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown stage `{0}`; stages are authentication, key_agreement, cipher, mac, digest, kdf, randomness, \
-     session_cache, marshalling, handshake, round_trip, setup"
-)]
-pub struct UnknownStage(pub String);
-
-impl FromStr for Stage {
-    type Err = UnknownStage;
-
-    fn from_str(name: &str) -> Result<Stage, UnknownStage> {
-        Stage::all().find(|stage| stage.name() == name).ok_or_else(|| UnknownStage(name.to_owned()))
-    }
 }
 
 /// A set of stages: those that are switched off (replaced by no-ops) in one configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "Vec<Stage>", into = "Vec<Stage>"))]
 pub struct StageSet(u16);
 
 impl StageSet {
@@ -142,15 +102,32 @@ impl StageSet {
         self.0 == 0
     }
 
+    /// The stage, if the set holds exactly one.
+    pub fn only(self) -> Option<Stage> {
+        self.iter().next().filter(|_| self.0.is_power_of_two())
+    }
+
     /// The stages in the set, in the order of reports.
     pub fn iter(self) -> impl Iterator<Item = Stage> {
-        Stage::all().filter(move |stage| self.contains(*stage))
+        Stage::ALL.into_iter().filter(move |stage| self.contains(*stage))
     }
 }
 
 impl FromIterator<Stage> for StageSet {
     fn from_iter<I: IntoIterator<Item = Stage>>(stages: I) -> StageSet {
         stages.into_iter().fold(StageSet::NONE, StageSet::with)
+    }
+}
+
+impl From<Vec<Stage>> for StageSet {
+    fn from(stages: Vec<Stage>) -> StageSet {
+        stages.into_iter().collect()
+    }
+}
+
+impl From<StageSet> for Vec<Stage> {
+    fn from(set: StageSet) -> Vec<Stage> {
+        set.iter().collect()
     }
 }
 
@@ -181,13 +158,13 @@ mod tests {
 
     #[test]
     fn names_round_trip_and_sets_print_in_report_order() {
-        for stage in Stage::all() {
+        for stage in Stage::ALL.into_iter() {
             assert_eq!(stage.name().parse(), Ok(stage));
         }
         let set: StageSet = [Stage::Kdf, Stage::Cipher].into_iter().collect();
         assert_eq!(set.to_string(), "cipher,kdf");
         assert_eq!(StageSet::PROVIDER, Stage::PROVIDER.into_iter().collect());
-        let everything: StageSet = Stage::all().collect();
+        let everything: StageSet = Stage::ALL.into_iter().collect();
         assert_eq!(everything.provider(), StageSet::PROVIDER);
         assert_eq!(everything.shim(), Stage::SHIM.into_iter().collect());
         assert!("rsa".parse::<Stage>().is_err());

@@ -5,6 +5,7 @@ pub const FLIGHTS_MAX: usize = 6;
 
 /// The sizes of one kind of handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Script {
     /// Bytes of each flight, records whole; the client's first, then alternating.
     pub flights: Vec<u32>,
@@ -50,6 +51,7 @@ impl Script {
 
 /// The scripts of one configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Scripts {
     /// Of a full handshake.
     pub full: Script,

@@ -6,41 +6,28 @@ use std::sync::Arc;
 use tlsdyno_wire::codec::{DecodeError, Reader, put_u16, put_vector16};
 
 use crate::crypto::hash::Digest;
+use crate::named;
 use crate::suite::{Suite, Version};
 
-/// The three ways of resuming.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum SessionKind {
-    /// TLS 1.2, session kept by the server under an id (RFC 5246 section 7.3).
-    Tls12Id,
-    /// TLS 1.2, session kept by the client in a ticket (RFC 5077).
-    Tls12Ticket,
-    /// TLS 1.3, pre-shared key with a fresh (EC)DH exchange (RFC 9846 section 2.2).
-    Tls13Psk,
+named! {
+    /// The three ways of resuming, by the names used in reports.
+    pub enum SessionKind: "kind of session" {
+        /// TLS 1.2, session kept by the server under an id (RFC 5246 section 7.3).
+        Tls12Id = "TLS 1.2 id",
+        /// TLS 1.2, session kept by the client in a ticket (RFC 5077).
+        Tls12Ticket = "TLS 1.2 ticket",
+        /// TLS 1.3, pre-shared key with a fresh (EC)DH exchange (RFC 9846 section 2.2).
+        Tls13Psk = "TLS 1.3 PSK",
+    }
 }
 
 impl SessionKind {
-    /// The name used in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            SessionKind::Tls12Id => "TLS 1.2 id",
-            SessionKind::Tls12Ticket => "TLS 1.2 ticket",
-            SessionKind::Tls13Psk => "TLS 1.3 PSK",
-        }
-    }
-
     /// The version whose sessions these are.
     pub const fn version(self) -> Version {
         match self {
             SessionKind::Tls13Psk => Version::Tls13,
             _ => Version::Tls12,
         }
-    }
-}
-
-impl fmt::Display for SessionKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -3,13 +3,17 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A TLS protocol version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Version {
-    /// TLS 1.2, RFC 5246.
-    Tls12,
-    /// TLS 1.3, RFC 9846.
-    Tls13,
+use crate::named;
+pub use crate::names::UnknownName;
+
+named! {
+    /// A TLS protocol version.
+    pub enum Version: "TLS version" {
+        /// TLS 1.2, RFC 5246.
+        Tls12 = "1.2" | "TLSv1.2",
+        /// TLS 1.3, RFC 9846.
+        Tls13 = "1.3" | "TLSv1.3",
+    }
 }
 
 /// The hash of a suite's transcript and key derivation.
@@ -144,18 +148,6 @@ impl Suite {
     }
 }
 
-/// A suite, group, version or effort name that nobody knows.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown {what} `{name}`; known are {known}")]
-pub struct UnknownName {
-    /// What was looked up.
-    pub what: &'static str,
-    /// The name given.
-    pub name: String,
-    /// The names that would have been understood.
-    pub known: String,
-}
-
 impl FromStr for Suite {
     type Err = UnknownName;
 
@@ -179,26 +171,7 @@ impl fmt::Display for Suite {
     }
 }
 
-macro_rules! named {
-    ($type:ident, $what:literal, $($variant:ident: $name:literal $(| $alias:literal)*;)*) => {
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $($type::$variant => $name,)* })
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = UnknownName;
-
-            fn from_str(name: &str) -> Result<$type, UnknownName> {
-                $(if [$name $(, $alias)*].iter().any(|known| name.eq_ignore_ascii_case(known)) {
-                    return Ok($type::$variant);
-                })*
-                Err(UnknownName { what: $what, name: name.to_owned(), known: [$($name),*].join(", ") })
-            }
-        }
-    };
-}
+crate::serde_by_name!(Suite);
 
 impl Version {
     /// The code point on the wire.
@@ -210,39 +183,25 @@ impl Version {
     }
 }
 
-named! { Version, "TLS version", Tls12: "1.2" | "TLSv1.2"; Tls13: "1.3" | "TLSv1.3"; }
-
-/// A key-agreement group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Group {
-    /// X25519 with ML-KEM-768, draft-ietf-tls-ecdhe-mlkem; TLS 1.3 only, as every hybrid.
-    X25519MlKem768,
-    /// NIST P-256 with ML-KEM-768, the same draft.
-    P256MlKem768,
-    /// NIST P-384 with ML-KEM-1024, the same draft.
-    P384MlKem1024,
-    /// X25519, RFC 7748.
-    X25519,
-    /// NIST P-256 (secp256r1).
-    P256,
-    /// NIST P-384 (secp384r1).
-    P384,
-}
-
-named! { Group, "group",
-    X25519MlKem768: "X25519MLKEM768";
-    P256MlKem768: "SecP256r1MLKEM768";
-    P384MlKem1024: "SecP384r1MLKEM1024";
-    X25519: "X25519";
-    P256: "P-256" | "secp256r1" | "prime256v1";
-    P384: "P-384" | "secp384r1";
+named! {
+    /// A key-agreement group: post-quantum hybrids first, then curves alone, each strongest preference first.
+    pub enum Group: "group" {
+        /// X25519 with ML-KEM-768, draft-ietf-tls-ecdhe-mlkem; TLS 1.3 only, as every hybrid.
+        X25519MlKem768 = "X25519MLKEM768",
+        /// NIST P-256 with ML-KEM-768, the same draft.
+        P256MlKem768 = "SecP256r1MLKEM768",
+        /// NIST P-384 with ML-KEM-1024, the same draft.
+        P384MlKem1024 = "SecP384r1MLKEM1024",
+        /// X25519, RFC 7748.
+        X25519 = "X25519",
+        /// NIST P-256.
+        P256 = "P-256" | "secp256r1" | "prime256v1",
+        /// NIST P-384.
+        P384 = "P-384" | "secp384r1",
+    }
 }
 
 impl Group {
-    /// Every group of the client: post-quantum hybrids first, then curves alone, each strongest preference first.
-    pub const ALL: [Group; 6] =
-        [Group::X25519MlKem768, Group::P256MlKem768, Group::P384MlKem1024, Group::X25519, Group::P256, Group::P384];
-
     /// The curves, strongest preference first: what is offered where nobody names groups.
     ///
     /// Hybrids are for those who ask for them. A hybrid's hello has 1.2 KB more and its key costs the client a third of
@@ -268,19 +227,20 @@ impl Group {
     }
 }
 
-/// How much the client does (`docs/BIAS.md`, "The client"). Finished and record integrity are verified at every effort.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Effort {
-    /// Verifies certificates, name and signatures; proper key shares.
-    #[default]
-    Honest,
-    /// Does not verify certificates and signatures.
-    Lean,
-    /// As lean, and a key share without secret (the group's base point): own servers only.
-    Floor,
+named! {
+    /// How much the client does (`docs/BIAS.md`, "The client"). Finished and record integrity are verified at every
+    /// effort.
+    #[derive(Default)]
+    pub enum Effort: "effort" {
+        /// Verifies certificates, name and signatures; proper key shares.
+        #[default]
+        Honest = "honest",
+        /// Does not verify certificates and signatures.
+        Lean = "lean",
+        /// As lean, and a key share without secret (the group's base point): own servers only.
+        Floor = "floor",
+    }
 }
-
-named! { Effort, "effort", Honest: "honest"; Lean: "lean"; Floor: "floor"; }
 
 #[cfg(test)]
 mod tests {

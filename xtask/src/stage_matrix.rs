@@ -31,7 +31,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     set_own_executable(&build()?);
     let names = &arguments.servers;
     let wanted = |server: &ServerName| names.is_empty() || names.iter().any(|name| name == server.name());
-    let servers: Vec<ServerName> = ServerName::configured().iter().copied().filter(wanted).collect();
+    let servers: Vec<ServerName> = ServerName::configured().filter(wanted).collect();
     let page = page(&servers).context("the matrix could not be made")?;
     if arguments.print {
         print!("{page}");
@@ -67,7 +67,7 @@ fn page(servers: &[ServerName]) -> Result<String> {
                 remarks.versions.push(column.version);
             }
         }
-        writeln!(tables, "\n## {variant}, {}, {}\n", tls.suite.as_deref().unwrap_or_default(), tls.certificate)?;
+        writeln!(tables, "\n## {variant}, {}, {}\n", tls.suites()[0], tls.certificate)?;
         let names: Vec<&str> = servers.iter().map(|server| server.name()).collect();
         writeln!(tables, "| configuration | {} |", names.join(" | "))?;
         writeln!(tables, "|---|{}", "---|".repeat(servers.len()))?;

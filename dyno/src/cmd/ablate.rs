@@ -3,19 +3,20 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use tlsdyno_tls::Stage;
+use tlsdyno_tls::{Effort, Group, Stage, Suite, Version};
 
+use crate::choice::choice;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
-use crate::model::{Experiment, Load, Measure, Server, ServerName, SessionCache, TicketKeys, Tls};
+use crate::model::{CertificateKind, Experiment, Load, Measure, Server, ServerName, SessionCache, TicketKeys, Tls};
 use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
 /// The main job: what each TLS component costs a real server, each with its confidence interval
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// Server under test
-    #[arg(long, value_enum, default_value_t = ServerName::Builtin, help_heading = "Server")]
+    #[arg(long, default_value_t, value_parser = choice(ServerName::configured()), help_heading = "Server")]
     server: ServerName,
     /// Your own server and configuration: a command line that stays in the foreground; {port} {plain_port} {docroot}
     /// {dir} {certificate} {key} are filled in, also in files that it names (as copies: write absolute paths there)
@@ -32,31 +33,30 @@ pub struct Args {
     #[arg(long, help_heading = "Server")]
     allow_insecure_listen: bool,
 
-    /// TLS version: 1.2 or 1.3
-    #[arg(long, value_name = "VERSION", default_value = "1.3", help_heading = "TLS")]
-    tls: String,
+    /// TLS version
+    #[arg(long, value_name = "VERSION", default_value_t = Version::Tls13, value_parser = choice(Version::ALL), help_heading = "TLS")]
+    tls: Version,
     /// Cipher suite by OpenSSL or IANA name, for example AES128-SHA [default: AES-128-GCM first, as browsers list
     /// them]
     #[arg(long, value_name = "NAME", help_heading = "TLS")]
-    suite: Option<String>,
-    /// Key-agreement group: X25519, P-256, P-384, or where the server's OpenSSL is 3.5 or later X25519MLKEM768,
-    /// SecP256r1MLKEM768, SecP384r1MLKEM1024
-    #[arg(long, value_name = "NAME", default_value = "X25519", help_heading = "TLS")]
-    group: String,
-    /// Certificate: rsa-2048, rsa-3072, rsa-4096, p-256, p-384
-    #[arg(long, value_name = "TYPE", default_value = "rsa-2048", help_heading = "TLS")]
-    cert: String,
+    suite: Option<Suite>,
+    /// Key-agreement group; hybrids with ML-KEM need a server on OpenSSL 3.5 or later
+    #[arg(long, value_name = "NAME", default_value_t = Group::X25519, value_parser = choice(Group::ALL), help_heading = "TLS")]
+    group: Group,
+    /// Certificate
+    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::Rsa2048, value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
+    cert: CertificateKind,
     /// The server issues no session tickets
     #[arg(long, help_heading = "TLS")]
     no_tickets: bool,
     /// Where the server keeps sessions (resumption by ID in TLS 1.2, stateful tickets in TLS 1.3 with --no-tickets)
-    #[arg(long, value_enum, value_name = "CACHE", default_value_t = SessionCache::Shared, help_heading = "TLS")]
+    #[arg(long, value_name = "CACHE", default_value_t, value_parser = choice(SessionCache::ALL), help_heading = "TLS")]
     session_cache: SessionCache,
     /// The server keeps no sessions: --session-cache off
     #[arg(long, conflicts_with = "session_cache", help_heading = "TLS")]
     no_session_cache: bool,
     /// Where the keys come from that protect the server's session tickets
-    #[arg(long, value_enum, value_name = "KEYS", default_value_t = TicketKeys::Own, help_heading = "TLS")]
+    #[arg(long, value_name = "KEYS", default_value_t, value_parser = choice(TicketKeys::ALL), help_heading = "TLS")]
     ticket_keys: TicketKeys,
     /// Resumed connections send their first request with the hello (TLS 1.3), and the server takes it
     #[arg(long, help_heading = "TLS")]
@@ -113,8 +113,8 @@ pub struct Args {
     reuse: Option<f64>,
     /// How much the client does: honest verifies certificates, lean does not, floor also sends a key share without
     /// secret
-    #[arg(long, value_name = "EFFORT", default_value = "lean", help_heading = "Load")]
-    effort: String,
+    #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean, value_parser = choice(Effort::ALL), help_heading = "Load")]
+    effort: Effort,
 
     /// Bound on the measuring time, in seconds
     #[arg(short, long, value_name = "SECONDS", default_value_t = Measure::default().time_s, help_heading = "Measuring")]
@@ -122,10 +122,9 @@ pub struct Args {
     /// A first look: 20 seconds of measuring
     #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
     quick: bool,
-    /// Only these stages, comma-separated: authentication, key_agreement, cipher, mac, digest, kdf, randomness;
-    /// session_cache, marshalling, handshake, round_trip, setup
-    #[arg(long, value_name = "STAGES", value_delimiter = ',', help_heading = "Measuring")]
-    stages: Vec<String>,
+    /// Only these stages, comma-separated
+    #[arg(long, value_name = "STAGES", value_delimiter = ',', value_parser = choice(Stage::ALL), help_heading = "Measuring")]
+    stages: Vec<Stage>,
     /// Seed of the order of blocks
     #[arg(long, value_name = "N", help_heading = "Measuring")]
     seed: Option<u64>,
@@ -173,13 +172,12 @@ impl Args {
             ..Experiment::default()
         };
         experiment.workload = self.workload_spec()?;
-        let stages =
-            self.stages.iter().map(|name| name.parse()).collect::<Result<Vec<Stage>, _>>().or_fault(Fault::Usage)?;
+        let stages = &self.stages;
         if stages.contains(&Stage::Setup) {
             experiment.pin_suite();
         }
         if !stages.is_empty() {
-            experiment.configurations = Experiment::ablation(&stages, experiment.has_plain_http());
+            experiment.configurations = Experiment::ablation(stages, experiment.has_plain_http());
         }
         experiment.fill();
         experiment.check().or_fault(Fault::Usage)?;
@@ -200,10 +198,10 @@ impl Args {
 
     fn tls_model(&self) -> Tls {
         Tls {
-            version: self.tls.clone(),
-            suite: self.suite.clone(),
-            group: self.group.clone(),
-            certificate: self.cert.clone(),
+            version: self.tls,
+            suite: self.suite,
+            group: self.group,
+            certificate: self.cert,
             tickets: !self.no_tickets,
             session_cache: if self.no_session_cache { SessionCache::Off } else { self.session_cache },
             ticket_keys: self.ticket_keys,
@@ -219,7 +217,7 @@ impl Args {
             all_at_once: self.all_at_once,
             requests_per_connection: self.requests_per_connection.or(self.reuse.map(|_| 1)),
             reuse_percent: self.reuse,
-            effort: self.effort.clone(),
+            effort: self.effort,
             ..Load::default()
         }
     }

@@ -4,14 +4,16 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use tlsdyno_tls::{Effort, Suite, Version};
 
 use super::ablate::percent;
 use super::run::{OutputArgs, perform_cluster};
+use crate::choice::choice;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::cluster::{Cluster, ClusterExperiment, Sharing, Traffic};
 use crate::model::workload::WorkloadSpec;
-use crate::model::{Measure, Policy, ServerName, SessionCache, Tls};
+use crate::model::{CertificateKind, Measure, Policy, ServerName, SessionCache, Tls};
 use crate::run::files;
 use crate::run::files::AnyExperiment;
 use crate::trace::flags::WorkloadChoice;
@@ -45,7 +47,7 @@ pub struct Args {
     config: Option<PathBuf>,
 
     /// The servers behind the dispatchers
-    #[arg(long, value_enum, default_value_t = ServerName::Nginx, help_heading = "Cluster")]
+    #[arg(long, default_value_t = ServerName::Nginx, value_parser = choice(ServerName::configured()), help_heading = "Cluster")]
     server: ServerName,
     /// How many of them
     #[arg(long, value_name = "N", default_value_t = Cluster::default().backends, help_heading = "Cluster")]
@@ -63,7 +65,7 @@ pub struct Args {
     /// What the servers share of their sessions; several are compared
     #[arg(
         long,
-        value_enum,
+        value_parser = choice(Sharing::ALL),
         value_name = "WHAT",
         value_delimiter = ',',
         default_value = "own",
@@ -73,7 +75,7 @@ pub struct Args {
     /// How connections are dispatched, the one that the others are compared with first
     #[arg(
         long,
-        value_enum,
+        value_parser = choice(Policy::all()),
         value_name = "POLICIES",
         value_delimiter = ',',
         default_value_if("plain", "true", "round-robin,lard"),
@@ -125,23 +127,23 @@ pub struct Args {
     workload: Option<WorkloadChoice>,
     /// How much the client does: honest verifies certificates, lean does not, floor also sends a key share without
     /// secret
-    #[arg(long, value_name = "EFFORT", default_value = "lean", help_heading = "Traffic")]
-    effort: String,
+    #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean, value_parser = choice(Effort::ALL), help_heading = "Traffic")]
+    effort: Effort,
 
-    /// TLS version: 1.2 or 1.3
-    #[arg(long, value_name = "VERSION", default_value = "1.3", help_heading = "TLS")]
-    tls: String,
+    /// TLS version
+    #[arg(long, value_name = "VERSION", default_value_t = Version::Tls13, value_parser = choice(Version::ALL), help_heading = "TLS")]
+    tls: Version,
     /// Cipher suite by OpenSSL or IANA name, for example AES128-SHA [default: AES-128-GCM first]
     #[arg(long, value_name = "NAME", help_heading = "TLS")]
-    suite: Option<String>,
-    /// Certificate: rsa-2048, rsa-3072, rsa-4096, p-256, p-384
-    #[arg(long, value_name = "TYPE", default_value = "rsa-2048", help_heading = "TLS")]
-    cert: String,
+    suite: Option<Suite>,
+    /// Certificate
+    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::Rsa2048, value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
+    cert: CertificateKind,
     /// The servers issue no session tickets: sessions by ID in TLS 1.2, stateful tickets in TLS 1.3
     #[arg(long, help_heading = "TLS")]
     no_tickets: bool,
     /// Where each server keeps its sessions
-    #[arg(long, value_enum, value_name = "CACHE", default_value_t = SessionCache::Shared, help_heading = "TLS")]
+    #[arg(long, value_name = "CACHE", default_value_t, value_parser = choice(SessionCache::ALL), help_heading = "TLS")]
     session_cache: SessionCache,
 
     /// Bound on the measuring time, in seconds
@@ -236,9 +238,9 @@ impl Args {
                 policies: self.policies.clone(),
             },
             tls: Tls {
-                version: self.tls.clone(),
-                suite: self.suite.clone(),
-                certificate: self.cert.clone(),
+                version: self.tls,
+                suite: self.suite,
+                certificate: self.cert,
                 tickets: !self.no_tickets,
                 session_cache: self.session_cache,
                 ..Tls::default()
@@ -250,7 +252,7 @@ impl Args {
                 rates_per_s: self.rates.clone(),
                 behind_one_address_percent: self.behind_one_address.clone(),
                 requests_per_connection: self.requests_per_connection,
-                effort: self.effort.clone(),
+                effort: self.effort,
                 ..Traffic::default()
             },
             measure: Measure {

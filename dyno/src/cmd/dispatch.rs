@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{ArgGroup, Subcommand};
+use tlsdyno_engine::dispatch::{CheckKind, Policy, ProxyHeader};
 
+use crate::choice::choice;
 use crate::dispatch::address;
-use crate::dispatch::config::{self, Backend, Check, CheckKind, Config, Limits, Policy, ProxyProtocol};
+use crate::dispatch::config::{self, Backend, Check, Config, Limits};
 use crate::dispatch::control;
 use crate::dispatch::service::{End, Service};
 use crate::dispatch::status::Status;
@@ -87,11 +89,11 @@ struct RunArgs {
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::resolve)]
     backend: Vec<SocketAddr>,
     /// How a backend is chosen
-    #[arg(long, value_enum, default_value_t = config::default_policy())]
+    #[arg(long, default_value_t = config::default_policy(), value_parser = choice(Policy::ALL))]
     policy: Policy,
     /// Tell backends who the client is, in a PROXY protocol header
-    #[arg(long, value_enum, default_value_t = ProxyProtocol::None)]
-    proxy_protocol: ProxyProtocol,
+    #[arg(long, default_value_t, value_parser = choice(ProxyHeader::ALL))]
+    proxy_protocol: ProxyHeader,
     /// Loops, each a thread; 0: one for each processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     loops: u32,
@@ -124,7 +126,7 @@ struct RunArgs {
     #[arg(long, value_name = "TIME", default_value_t = Limits::default().idle_time)]
     idle_time: Time,
     /// How backends are checked
-    #[arg(long, value_enum, default_value_t = CheckKind::Tcp)]
+    #[arg(long, default_value_t = CheckKind::Tcp, value_parser = choice(CheckKind::ALL))]
     check: CheckKind,
     /// From one check to the next
     #[arg(long, value_name = "TIME", default_value_t = Check::default().interval)]
@@ -139,7 +141,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     match &args.action {
         Some(Action::Validate { file }) => {
             let config = Config::read(file)?;
-            println!("{} is valid: {} backends, {}", file.display(), config.backends.len(), policy_name(config.policy));
+            println!("{} is valid: {} backends, {}", file.display(), config.backends.len(), config.policy);
             Ok(Exit::Done)
         }
         Some(Action::Status { control, json, metrics }) => {
@@ -168,7 +170,7 @@ fn dispatch(args: &RunArgs) -> Result<Exit> {
         None => from_flags(args),
     };
     let backends = config.backends.len();
-    let policy = policy_name(config.policy);
+    let policy = config.policy;
     let service = Service::new(config)?;
     let end = service.run(args.config.as_deref(), |addresses| {
         for address in addresses {
@@ -206,9 +208,4 @@ fn from_flags(args: &RunArgs) -> Config {
         check: Check { kind: args.check, interval: args.check_interval, ..Check::default() },
         backends: args.backend.iter().map(|&address| Backend { name: None, address }).collect(),
     }
-}
-
-fn policy_name(policy: Policy) -> String {
-    use clap::ValueEnum;
-    policy.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

@@ -115,7 +115,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     };
     let asked = options::asked(options, &url);
     let warnings = warnings(&outcome, address, &asked, args.strict);
-    let effort = url.tls.then(|| options::effort(options).to_owned());
+    let effort = url.tls.then(|| options::effort(options).to_string());
     let summary = Summary::new(text.to_owned(), effort, &asked, &outcome, &warnings);
     print(&summary, args.json)?;
     for path in &args.output {

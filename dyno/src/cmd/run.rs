@@ -8,11 +8,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::choice::choice;
 use crate::exit::{self, Exit};
 use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
 use crate::model::cluster::ClusterExperiment;
-use crate::model::{Experiment, Measure, ServerName, Tls};
+use crate::model::{CertificateKind, Experiment, Measure, ServerName, Tls};
 use crate::report::Style;
 use crate::run::cluster;
 use crate::run::files::AnyExperiment;
@@ -39,11 +40,11 @@ pub struct Args {
     #[arg(short, long, value_name = "SECONDS")]
     time: Option<f64>,
     /// Server under test, instead of the file's
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = choice(ServerName::configured()))]
     server: Option<ServerName>,
-    /// Certificate, instead of the file's: rsa-2048, rsa-3072, rsa-4096, p-256, p-384
-    #[arg(long, value_name = "TYPE")]
-    cert: Option<String>,
+    /// Certificate, instead of the file's
+    #[arg(long, value_name = "TYPE", value_parser = choice(CertificateKind::ALL))]
+    cert: Option<CertificateKind>,
     /// Seed of the order of blocks, instead of the file's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -105,7 +106,7 @@ fn run_cluster(mut experiment: ClusterExperiment, args: &Args) -> Result<Exit> {
 fn change(measure: &mut Measure, tls: &mut Tls, args: &Args) {
     measure.time_s = args.time.unwrap_or(measure.time_s);
     measure.seed = args.seed.or(measure.seed);
-    tls.certificate = args.cert.clone().unwrap_or_else(|| tls.certificate.clone());
+    tls.certificate = args.cert.unwrap_or(tls.certificate);
 }
 
 /// The experiments that come with tlsdyno: name, measuring time, question.

@@ -13,6 +13,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use tlsdyno_engine::serve::{self, Docroot, Listener, TlsSettings};
 use tlsdyno_tls::{Group, Suite, Version};
 
+use crate::choice::choice;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::CertificateKind;
@@ -39,18 +40,17 @@ pub struct Args {
     /// Private key (PEM) of --certificate
     #[arg(long, value_name = "FILE", requires = "certificate")]
     key: Option<PathBuf>,
-    /// Kind of the certificate that is made: rsa-2048, rsa-3072, rsa-4096, p-256, p-384
-    #[arg(long, value_name = "KIND", default_value = "p-256", conflicts_with = "certificate")]
+    /// Kind of the certificate that is made
+    #[arg(long, value_name = "KIND", default_value_t = CertificateKind::P256, value_parser = choice(CertificateKind::ALL), conflicts_with = "certificate")]
     cert: CertificateKind,
-    /// TLS versions: 1.2, 1.3
-    #[arg(long, value_name = "VERSION", value_delimiter = ',')]
+    /// TLS versions
+    #[arg(long, value_name = "VERSION", value_delimiter = ',', value_parser = choice(Version::ALL))]
     tls: Vec<Version>,
     /// Cipher suites, best first, by OpenSSL or IANA name
     #[arg(long, value_name = "SUITE", value_delimiter = ',')]
     suite: Vec<Suite>,
-    /// Groups, best first: X25519, P-256, P-384, and with OpenSSL 3.5 or later X25519MLKEM768, SecP256r1MLKEM768,
-    /// SecP384r1MLKEM1024
-    #[arg(long, value_name = "GROUP", value_delimiter = ',')]
+    /// Groups, best first; hybrids with ML-KEM need OpenSSL 3.5 or later
+    #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = choice(Group::ALL))]
     group: Vec<Group>,
     /// Neither issue nor accept session tickets
     #[arg(long)]

@@ -5,46 +5,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use tlsdyno_engine::dispatch::{self, Settings};
+use tlsdyno_engine::dispatch::{self, CheckKind, Policy, ProxyHeader, Settings};
 
 use super::address;
 use crate::fault::{Fault, OrFault};
 use crate::time::Time;
-
-/// How a backend is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    /// One after the other
-    RoundRobin,
-    /// The backend with the fewest open connections
-    LeastConnections,
-    /// By the client's address, always the same backend
-    SourceAddress,
-    /// The backend that holds the offered TLS session; others by load
-    Session,
-    /// As session; where nobody is known to hold it, the backend that this address used last
-    #[serde(rename = "session+address")]
-    #[value(name = "session+address")]
-    SessionAddress,
-    /// For plain HTTP: the backend that the first request's object was sent to before, unless that is overloaded (LARD)
-    Lard,
-}
-
-/// Whether and how backends are told who the client is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProxyProtocol {
-    /// Not at all
-    #[default]
-    None,
-    /// A line of text
-    V1,
-    /// Binary
-    V2,
-}
 
 /// One backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,19 +62,6 @@ impl Default for Limits {
     }
 }
 
-/// What a health check does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum CheckKind {
-    /// Nothing; backends that could not be reached are tried again
-    None,
-    /// Connect
-    #[default]
-    Tcp,
-    /// Connect and wait for the answer to a TLS hello
-    Hello,
-}
-
 /// How backends are checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -135,11 +88,7 @@ impl Check {
     fn for_engine(&self) -> Result<dispatch::Check> {
         ensure!(self.rise > 0 && self.fall > 0, "`rise` and `fall` of `check` must be at least 1");
         Ok(dispatch::Check {
-            kind: match self.kind {
-                CheckKind::None => dispatch::CheckKind::None,
-                CheckKind::Tcp => dispatch::CheckKind::Tcp,
-                CheckKind::Hello => dispatch::CheckKind::Hello,
-            },
+            kind: self.kind,
             interval_ns: self.interval.nanoseconds().context("`interval` of `check`")?,
             timeout_ns: self.timeout.nanoseconds().context("`timeout` of `check`")?,
             rise: self.rise,
@@ -160,7 +109,7 @@ pub struct Config {
     pub policy: Policy,
     /// What backends are told about the client.
     #[serde(default)]
-    pub proxy_protocol: ProxyProtocol,
+    pub proxy_protocol: ProxyHeader,
     /// Loops, each a thread; 0: one for each processor.
     #[serde(default)]
     pub loops: u32,
@@ -239,8 +188,8 @@ impl Config {
         ensure!((1..=1 << 26).contains(&self.table_size), "`table_size` must be between 1 and {}", 1 << 26);
         let settings = Settings {
             backends: self.backends.iter().map(Backend::for_engine).collect(),
-            policy: self.policy.for_engine(),
-            proxy_header: self.proxy_protocol.for_engine(),
+            policy: self.policy,
+            proxy_header: self.proxy_protocol,
             limits: self.limits.for_engine()?,
             session_timeout_s: self.session_timeout_s()?,
             check: self.check.for_engine()?,
@@ -285,35 +234,6 @@ impl Backend {
     fn for_engine(&self) -> dispatch::Backend {
         let name = self.name.clone().unwrap_or_else(|| self.address.to_string());
         dispatch::Backend { name, address: self.address }
-    }
-}
-
-impl Policy {
-    /// The name of an engine's policy, as flags and files have it.
-    pub fn name_of(policy: dispatch::Policy) -> String {
-        let all = Policy::value_variants().iter().filter(|candidate| candidate.for_engine() == policy);
-        all.filter_map(Policy::to_possible_value).map(|value| value.get_name().to_owned()).collect()
-    }
-
-    fn for_engine(self) -> dispatch::Policy {
-        match self {
-            Policy::RoundRobin => dispatch::Policy::RoundRobin,
-            Policy::LeastConnections => dispatch::Policy::LeastConnections,
-            Policy::SourceAddress => dispatch::Policy::SourceAddress,
-            Policy::Session => dispatch::Policy::Session,
-            Policy::SessionAddress => dispatch::Policy::SessionAddress,
-            Policy::Lard => dispatch::Policy::Lard,
-        }
-    }
-}
-
-impl ProxyProtocol {
-    fn for_engine(self) -> dispatch::ProxyHeader {
-        match self {
-            ProxyProtocol::None => dispatch::ProxyHeader::None,
-            ProxyProtocol::V1 => dispatch::ProxyHeader::V1,
-            ProxyProtocol::V2 => dispatch::ProxyHeader::V2,
-        }
     }
 }
 

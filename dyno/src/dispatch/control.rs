@@ -58,8 +58,8 @@ impl Control {
     }
 
     /// Answers until it is woken.
-    pub fn serve(&self, shared: &Shared, policy: &dyn Fn() -> String) {
-        let answer = |request: &[u8]| answer(request, shared, policy);
+    pub fn serve(&self, shared: &Shared) {
+        let answer = |request: &[u8]| answer(request, shared);
         Clients::new(&self.listener, &self.wake.1, &answer, &shared.control_waits).serve();
     }
 
@@ -97,9 +97,9 @@ fn remove_stale(path: &Path) -> Result<()> {
 }
 
 /// The whole HTTP answer to a request.
-fn answer(request: &[u8], shared: &Shared, policy: &dyn Fn() -> String) -> Vec<u8> {
+fn answer(request: &[u8], shared: &Shared) -> Vec<u8> {
     let request = String::from_utf8_lossy(request);
-    let status = || Status::of(shared, policy(), (sys::monotonic_ns() / 1_000_000_000 + 1) as u32);
+    let status = || Status::of(shared, (sys::monotonic_ns() / 1_000_000_000 + 1) as u32);
     let (code, kind, body) = match request.split(' ').nth(1) {
         Some("/status") => match serde_json::to_string(&status()) {
             Ok(json) => ("200 OK", "application/json", json),

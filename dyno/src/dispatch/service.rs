@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tlsdyno_engine::dispatch::health::Checks;
 use tlsdyno_engine::dispatch::{self, Loop, Phase, Shared};
 
-use super::config::{Config, Policy};
+use super::config::Config;
 use super::control::Control;
 use super::descriptors;
 use crate::fault::{Fault, OrFault};
@@ -118,8 +118,7 @@ impl Service {
         let checks = thread("health checks".to_owned()).spawn_scoped(scope, move || checks.run());
         threads.push(checks.context("start the checks")?);
         if let Some(control) = &self.control {
-            let name = || Policy::name_of(shared.snapshot().0.settings.policy);
-            let serve = move || control.serve(shared, &name);
+            let serve = move || control.serve(shared);
             thread("control".to_owned()).spawn_scoped(scope, serve).context("start the control")?;
         }
         Ok(())

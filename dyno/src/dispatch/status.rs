@@ -48,7 +48,7 @@ pub struct Status {
     /// `running` or `draining`.
     pub phase: String,
     /// The policy.
-    pub policy: String,
+    pub policy: Policy,
     /// Connections open now.
     pub open: u64,
     /// Kinds of tickets, by length, that seem to begin with no key name.
@@ -64,8 +64,8 @@ pub struct Status {
 }
 
 impl Status {
-    /// Looks at everything; `policy` is the policy's name.
-    pub fn of(shared: &Shared, policy: String, now_s: u32) -> Status {
+    /// Looks at everything.
+    pub fn of(shared: &Shared, now_s: u32) -> Status {
         let (snapshot, _) = shared.snapshot();
         let backends = snapshot.targets.iter().map(|target| {
             let slot = usize::from(target.slot);
@@ -96,7 +96,7 @@ impl Status {
         let unlearnable_kinds = memory.unlearnable_kinds();
         Status {
             phase: if shared.phase() == Phase::Run { "running" } else { "draining" }.to_owned(),
-            policy,
+            policy: snapshot.settings.policy,
             open: shared.open_connections(),
             unlearnable_kinds,
             advice: advice(snapshot.settings.policy, unlearnable_kinds, &counts),

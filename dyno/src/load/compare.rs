@@ -4,9 +4,10 @@ use std::fmt;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
+use tlsdyno_engine::load::Slice;
 
 use crate::distribution::{CONFIDENCE, student_t_two_sided};
-use crate::load::summary::{SliceSummary, Summary};
+use crate::load::summary::Summary;
 
 /// Fewer slices with hits than this say nothing about how a run scatters.
 pub const SLICES_MIN: usize = 5;
@@ -70,13 +71,13 @@ pub fn compare(first: &Summary, second: &Summary, tolerance_percent: f64) -> Res
             summary.url
         );
     }
-    type Quantity = (&'static str, bool, fn(&SliceSummary) -> f64);
+    type Quantity = (&'static str, bool, fn(&Slice) -> f64);
     let quantities: [Quantity; 3] = [
         ("hits/s", true, |slice| slice.hits as f64 * 1e9 / slice.elapsed_ns as f64),
         ("latency p50", false, |slice| slice.latency_ns_p50 as f64),
         ("latency p99", false, |slice| slice.latency_ns_p99 as f64),
     ];
-    let logarithms = |summary: &Summary, of: fn(&SliceSummary) -> f64| -> Vec<f64> {
+    let logarithms = |summary: &Summary, of: fn(&Slice) -> f64| -> Vec<f64> {
         summary.slices.iter().filter(|slice| slice.hits > 0).map(|slice| of(slice).max(1e-9).ln()).collect()
     };
     Ok(quantities

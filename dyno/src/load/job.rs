@@ -11,7 +11,7 @@ use tlsdyno_engine::load::{
 };
 
 use crate::load::{record, tls};
-use crate::model::job::{Command, ConnectionsSpec, Job, Reply, ReuseSpec, TargetSpec};
+use crate::model::job::{Command, Job, Reply, TargetSpec};
 use crate::{open_files, trace};
 
 /// A job whose workload is made and whose targets are compiled.
@@ -65,7 +65,7 @@ impl Prepared {
         let site = trace::make(&job.workload).context("failed to make the workload")?;
         let targets = job.targets.iter().map(loaded).collect::<Result<_>>()?;
         let window = job.workload.window();
-        Ok(Prepared { workload: site.workload, window, connections: connections(&job.connections), targets })
+        Ok(Prepared { workload: site.workload, window, connections: job.connections, targets })
     }
 
     /// What is written before the first command.
@@ -134,16 +134,10 @@ fn say(output: &mut impl Write, reply: &Reply) -> Result<()> {
 fn loaded(spec: &TargetSpec) -> Result<Loaded> {
     let compile = |tls_spec| tls::config(tls_spec, bare_host(&spec.host));
     let tls = spec.tls.as_ref().map(compile).transpose().with_context(|| format!("target {}", spec.name))?;
-    let resumption = match spec.reuse {
-        ReuseSpec::Always => Resumption::Always,
-        ReuseSpec::Never => Resumption::Never,
-        ReuseSpec::Share(share) => Resumption::Share(share),
-        ReuseSpec::ShareOfEach(share) => Resumption::ShareOfEach(share),
-    };
     let load = &spec.load;
     Ok(Loaded {
         target: Target { address: spec.address, host: spec.host.clone(), tls },
-        resumption,
+        resumption: spec.reuse,
         route: Route { sources: load.sources.clone(), source_of_client: true, ..Route::default() },
         rate_per_s: load.rate_per_s,
         connections: load.connections,
@@ -158,18 +152,6 @@ fn bare_host(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if !name.contains(':') && port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
-    }
-}
-
-/// The engine's own form of how connections are used.
-pub fn connections(spec: &ConnectionsSpec) -> Connections {
-    Connections {
-        total: spec.total,
-        per_user: spec.per_user,
-        first_alone: spec.first_alone,
-        requests_each: spec.requests_each,
-        timeout_ns: spec.timeout_ns,
-        batch_ns: spec.batch_ns,
     }
 }
 
@@ -234,7 +216,7 @@ mod tests {
         refuse("\"share\"", "\"portion\"", "portion");
         refuse("\"total\": 2", "\"total\": 2, \"more\": 1", "more");
         let tls = r#"{"versions": [], "suites": ["RC4"], "groups": [], "effort": "lean", "noop": [], "encrypt_then_mac": true, "tickets": true, "ca_file": null}"#;
-        refuse("\"tls\": null", &format!("\"tls\": {tls}"), "as is: unknown cipher suite `RC4`");
+        refuse("\"tls\": null", &format!("\"tls\": {tls}"), "unknown cipher suite `RC4`");
         refuse(
             "\"tls\": null",
             &format!("\"tls\": {}", tls.replace("\"RC4\"", "").replace("lean", "keen")),

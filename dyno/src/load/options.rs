@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::limits::CONNECTIONS_MAX;
-use tlsdyno_engine::load::{Connections, Pacing, Plan, Rate, Route, Target, Timeouts, Until, Workload};
+use tlsdyno_engine::load::{Arrivals, Connections, Pacing, Plan, Rate, Route, Target, Timeouts, Until, Workload};
+use tlsdyno_tls::{Effort, Group, StageSet, Suite, Version};
 
+use crate::choice::choice;
 use crate::load::asked::Asked;
 use crate::load::places::{self, Sources};
 use crate::load::shape::Shape;
 use crate::load::url::Url;
-use crate::load::values::{ArrivalsName, ExpectedStatus, Header, PerSecond, Profile, Reuse, parse_method};
+use crate::load::values::{ExpectedStatus, Header, PerSecond, Profile, Reuse, parse_method};
 use crate::load::workload::WorkloadFlags;
 use crate::load::{redirects, tls, urls};
 use crate::model::job::TlsSpec;
@@ -45,8 +47,8 @@ pub struct Options {
     pub rate: Option<PerSecond>,
 
     /// How the requests of --rate are spread
-    #[arg(long, value_enum, default_value_t, requires = "rate")]
-    pub arrivals: ArrivalsName,
+    #[arg(long, default_value_t, value_parser = choice(Arrivals::ALL), requires = "rate")]
+    pub arrivals: Arrivals,
 
     /// Seed of the random distances of --arrivals poisson
     #[arg(long, default_value_t = 1, value_name = "N", requires = "rate")]
@@ -105,26 +107,25 @@ pub struct Options {
     /// How much of TLS the client does: honest verifies the server and makes keys of every ticket, lean only of those
     /// that will be used; floor also saves the key agreement and acknowledgements without data (own servers on
     /// loopback only: such a connection has no secrecy)
-    #[arg(long, default_value = "honest", value_name = "EFFORT", value_parser = ["honest", "lean", "floor"])]
-    pub effort: String,
+    #[arg(long, default_value = "honest", value_name = "EFFORT", value_parser = choice(Effort::ALL))]
+    pub effort: Effort,
 
     /// Do not verify the server: the same as --effort lean
     #[arg(short = 'k', long, conflicts_with = "effort")]
     pub insecure: bool,
 
     /// TLS version [default: both]
-    #[arg(long = "tls", value_name = "VERSION", value_parser = ["1.2", "1.3"])]
-    pub version: Option<String>,
+    #[arg(long = "tls", value_name = "VERSION", value_parser = choice(Version::ALL))]
+    pub version: Option<Version>,
 
     /// Cipher suites, best first, by OpenSSL or IANA name [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub suite: Vec<String>,
+    pub suite: Vec<Suite>,
 
-    /// Groups, best first: X25519, P-256, P-384 [default: these], and post-quantum in TLS 1.3 X25519MLKEM768,
-    /// SecP256r1MLKEM768, SecP384r1MLKEM1024. A curve named behind a hybrid gets a key share too; browsers offer
-    /// X25519MLKEM768,X25519,P-256,P-384
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub group: Vec<String>,
+    /// Groups, best first [default: the curves]; hybrids with ML-KEM are for TLS 1.3. A curve named behind a hybrid
+    /// gets a key share too; browsers offer X25519MLKEM768,X25519,P-256,P-384
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = choice(Group::ALL))]
+    pub group: Vec<Group>,
 
     /// Trusted roots in PEM form [default: the system's]
     #[arg(long, value_name = "FILE")]
@@ -229,8 +230,8 @@ pub struct Options {
 }
 
 /// How much of TLS the client does.
-pub fn effort(options: &Options) -> &str {
-    if options.insecure { "lean" } else { &options.effort }
+pub fn effort(options: &Options) -> Effort {
+    if options.insecure { Effort::Lean } else { options.effort }
 }
 
 /// The plan of the engine.
@@ -240,16 +241,16 @@ pub fn effort(options: &Options) -> &str {
 pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
     let effort = effort(options);
     ensure!(
-        effort != "floor" || address.ip().is_loopback(),
+        effort != Effort::Floor || address.ip().is_loopback(),
         "effort floor sends a key share without a secret, and is for your own servers on this machine only; {address} \
          is not: use lean"
     );
     let spec = TlsSpec {
-        versions: options.version.iter().cloned().collect(),
+        versions: options.version.into_iter().collect(),
         suites: options.suite.clone(),
         groups: options.group.clone(),
-        effort: effort.to_owned(),
-        noop: Vec::new(),
+        effort,
+        noop: StageSet::NONE,
         encrypt_then_mac: true,
         tickets: !options.no_tickets,
         early_data: options.early_data,
@@ -328,7 +329,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         session_limits: shape.session_limits,
         pacing: match (options.rate, speed) {
             (Some(PerSecond(per_second)), _) => {
-                Pacing::Open(Rate { per_second, arrivals: options.arrivals.into(), seed: options.seed })
+                Pacing::Open(Rate { per_second, arrivals: options.arrivals, seed: options.seed })
             }
             (None, Some(speed)) => Pacing::Recorded(speed),
             (None, None) => Pacing::Closed,

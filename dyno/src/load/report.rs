@@ -39,7 +39,7 @@ fn write_all(out: &mut String, summary: &Summary) -> std::fmt::Result {
     line(out, "connections", &grouped(summary.connections), "")?;
     write_handshakes(out, summary)?;
     if let Some(window) = summary.window {
-        let limit = window.limit.map_or("no bound".to_owned(), |limit| format!("window {}", grouped(u64::from(limit))));
+        let limit = window.limit.map_or("no bound".to_owned(), |limit| format!("window {}", grouped(limit)));
         let detail = format!("requests apart at most ({limit}), {} stalls", grouped(window.stalls));
         line(out, "order", &grouped(window.largest_distance), &detail)?;
     }
@@ -75,9 +75,9 @@ fn write_handshakes(out: &mut String, summary: &Summary) -> std::fmt::Result {
         let detail = format!("requests with the hello were taken (offered {})", grouped(counts.early_offered));
         line(out, "early data", &grouped(counts.early_accepted), &detail)?;
     }
-    if counts.retried_count > 0 {
+    if counts.retried > 0 {
         let detail = "handshakes, a round trip more each: the server asked for another group's key share (--group)";
-        line(out, "retried", &grouped(counts.retried_count), detail)?;
+        line(out, "retried", &grouped(counts.retried), detail)?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use tlsdyno_engine::load::{Resumption, SessionLimits};
+use tlsdyno_tls::Version;
 
 use crate::load::options::Options;
 use crate::load::url::Url;
@@ -87,7 +88,7 @@ impl Shape {
         );
         ensure!(!options.early_data || url.tls, "--early-data is about TLS 1.3; the URL is plain http");
         ensure!(
-            !options.early_data || options.version.as_deref() != Some("1.2"),
+            !options.early_data || options.version != Some(Version::Tls12),
             "--early-data needs TLS 1.3: leave out --tls 1.2"
         );
         ensure!(

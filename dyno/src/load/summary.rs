@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_engine::load::{Outcome, Slice};
+use tlsdyno_engine::load::{Handshakes, Outcome, Slice, WindowUse};
 
 use crate::histogram::{Percentiles, percentiles};
 use crate::load::asked::Asked;
@@ -38,7 +38,7 @@ pub struct Summary {
     /// Connections opened.
     pub connections: u64,
     /// Handshakes.
-    pub handshakes: HandshakeCounts,
+    pub handshakes: Handshakes,
     /// Resumed share of completed handshakes as asked for by --reuse; `null` without it.
     pub reuse_percent_asked: Option<f64>,
     /// The same as achieved; `null` without handshakes.
@@ -67,9 +67,9 @@ pub struct Summary {
     #[serde(default)]
     pub redirects_unfinished: u64,
     /// How the window over a replayed log was used; `null` for other loads.
-    pub window: Option<Window>,
+    pub window: Option<WindowUse>,
     /// The run in slices of equal time.
-    pub slices: Vec<SliceSummary>,
+    pub slices: Vec<Slice>,
     /// Phase name to histogram (nanoseconds), V2 serialisation of HdrHistogram in base64.
     pub histograms: BTreeMap<String, String>,
     /// Stopped by Ctrl-C.
@@ -78,69 +78,10 @@ pub struct Summary {
     pub warnings: Vec<String>,
 }
 
-/// How the window over a replayed log was used.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Window {
-    /// The distance from the oldest request not served to the newest presented stayed below this; `null`: no bound.
-    pub limit: Option<u32>,
-    /// The largest distance that occurred.
-    pub largest_distance: u64,
-    /// How often connections began to have nothing to do because all requests left were outside.
-    pub stalls: u64,
-}
-
-/// A slice of the run.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct SliceSummary {
-    /// Its length.
-    pub elapsed_ns: u64,
-    /// Hits in it.
-    pub hits: u64,
-    /// Errors in it.
-    pub errors: u64,
-    /// Redirects followed in it.
-    #[serde(default)]
-    pub redirects: u64,
-    /// Median latency of its hits (of an open loop: from the intended send time).
-    pub latency_ns_p50: u64,
-    /// The 99th percentile of the same.
-    pub latency_ns_p99: u64,
-}
-
-impl SliceSummary {
-    fn of(slice: &Slice) -> SliceSummary {
-        let Slice { elapsed_ns, hits, errors, redirects, latency_ns_p50, latency_ns_p99 } = *slice;
-        SliceSummary { elapsed_ns, hits, errors, redirects, latency_ns_p50, latency_ns_p99 }
-    }
-}
-
-/// Completed handshakes.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct HandshakeCounts {
-    /// Full ones.
-    pub full: u64,
-    /// Connections that were to resume.
-    pub resumed_intended: u64,
-    /// Connections that offered a session.
-    pub resumed_offered: u64,
-    /// Connections on which the server took it.
-    pub resumed_accepted: u64,
-    /// Connections that sent a request with the hello (TLS 1.3 early data).
-    #[serde(default)]
-    pub early_offered: u64,
-    /// Connections on which the server took that request.
-    #[serde(default)]
-    pub early_accepted: u64,
-    /// Handshakes in which the server asked for another key share (HelloRetryRequest).
-    #[serde(default)]
-    pub retried_count: u64,
-}
-
 impl Summary {
     /// Sums up an outcome.
     pub fn new(url: String, effort: Option<String>, asked: &Asked, outcome: &Outcome, warnings: &[Warning]) -> Summary {
         let seconds = outcome.elapsed_ns as f64 / 1e9;
-        let handshakes = outcome.handshakes;
         Summary {
             format: FORMAT,
             url,
@@ -152,15 +93,7 @@ impl Summary {
             client_cpu_ns_per_hit: (outcome.hits > 0).then(|| outcome.client_cpu_ns as f64 / outcome.hits as f64),
             client_busy_fraction: busy_fraction(outcome),
             connections: outcome.connections,
-            handshakes: HandshakeCounts {
-                full: handshakes.full,
-                resumed_intended: handshakes.resumed_intended,
-                resumed_offered: handshakes.resumed_offered,
-                resumed_accepted: handshakes.resumed_accepted,
-                early_offered: handshakes.early_offered,
-                early_accepted: handshakes.early_accepted,
-                retried_count: handshakes.retried,
-            },
+            handshakes: outcome.handshakes,
             reuse_percent_asked: asked.reuse_percent,
             reuse_percent_achieved: achieved_reuse_percent(outcome),
             latency_ns: outcome
@@ -177,12 +110,8 @@ impl Summary {
             hits_per_handshake_asked: asked.hits_per_handshake,
             redirects_followed: outcome.redirects_followed,
             redirects_unfinished: outcome.redirects_unfinished,
-            window: outcome.window.map(|window| Window {
-                limit: u32::try_from(window.limit).ok().filter(|limit| *limit < u32::MAX),
-                largest_distance: window.largest_distance,
-                stalls: window.stalls,
-            }),
-            slices: outcome.slices.iter().map(SliceSummary::of).collect(),
+            window: outcome.window,
+            slices: outcome.slices.clone(),
             // The engine's own histograms can always be serialised.
             histograms: record::record(outcome).map(|record| record.phases).unwrap_or_default(),
             stopped: outcome.stopped,
@@ -196,7 +125,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use hdrhistogram::Histogram;
-    use tlsdyno_engine::load::{Handshakes, Phase};
+    use tlsdyno_engine::load::Phase;
 
     use super::*;
 

@@ -135,7 +135,7 @@ pub fn by_rate(
     let base = options::plan(options, url, address)?;
     let mut points: Vec<Point> = Vec::new();
     for per_second in rates {
-        let rate = Rate { per_second, arrivals: options.arrivals.into(), seed: options.seed };
+        let rate = Rate { per_second, arrivals: options.arrivals, seed: options.seed };
         let plan = Plan { pacing: Pacing::Open(rate), ..base.clone() };
         let outcome = load(&plan)?;
         let point = Point::new(&plan, &outcome);

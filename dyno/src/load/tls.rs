@@ -1,7 +1,6 @@
-//! From names that people type to the lean client's configuration.
+//! From a description to the lean client's configuration.
 
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,8 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tlsdyno_tls::suite::UnknownName;
-use tlsdyno_tls::{ClientCertificate, Config, Effort, Session, Settings, Stage, StageSet};
+use tlsdyno_tls::{ClientCertificate, Config, Effort, Session, Settings};
 
 use crate::model::job::TlsSpec;
 
@@ -19,7 +17,7 @@ use crate::model::job::TlsSpec;
 /// brackets.
 ///
 /// # Errors
-/// A name that is not known (and those that are), settings that contradict each other, roots that cannot be read.
+/// Settings that contradict each other, roots that cannot be read.
 pub fn config(spec: &TlsSpec, host: &str) -> Result<Arc<Config>> {
     config_with(spec, host, &[], None)
 }
@@ -34,22 +32,20 @@ pub fn config_with(
     alpn: &[String],
     client_certificate: Option<ClientCertificate>,
 ) -> Result<Arc<Config>> {
-    let effort: Effort = spec.effort.parse()?;
-    let stages_off: StageSet = spec.noop.iter().map(|name| name.parse::<Stage>()).collect::<Result<_, _>>()?;
     let settings = Settings {
-        versions: parse_all(&spec.versions)?,
-        suites: parse_all(&spec.suites)?,
-        groups: parse_all(&spec.groups)?,
+        versions: spec.versions.clone(),
+        suites: spec.suites.clone(),
+        groups: spec.groups.clone(),
         server_name: Some(host.to_owned()),
         alpn: alpn.to_vec(),
-        effort,
-        stages_off,
+        effort: spec.effort,
+        stages_off: spec.noop,
         encrypt_then_mac: spec.encrypt_then_mac,
         tickets: spec.tickets,
         early_data: spec.early_data,
-        trust_anchors: if effort == Effort::Honest { trust_anchors(spec.ca_file.as_deref())? } else { Vec::new() },
+        trust_anchors: if spec.effort == Effort::Honest { trust_anchors(spec.ca_file.as_deref())? } else { Vec::new() },
         universal: spec.universal.as_deref().map(session).transpose()?,
-        scripts: spec.scripts.as_ref().map(Into::into),
+        scripts: spec.scripts.clone(),
         client_certificate: client_certificate.map(Arc::new),
         now_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs(),
         ..Settings::default()
@@ -61,10 +57,6 @@ pub fn config_with(
 fn session(base64: &str) -> Result<Session> {
     let bytes = STANDARD.decode(base64).context("the universal session is not base64")?;
     Ok(Session::from_bytes(&bytes, tlsdyno_engine::sys::monotonic_ns() / 1_000_000)?)
-}
-
-fn parse_all<T: FromStr<Err = UnknownName>>(names: &[String]) -> Result<Vec<T>> {
-    Ok(names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?)
 }
 
 /// A client's certificate with its key, from files in PEM form.

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use tlsdyno_engine::load::{Arrivals, Resumption};
+use tlsdyno_engine::load::Resumption;
 
 /// The value of --rate: requests a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,25 +22,6 @@ impl FromStr for PerSecond {
         match number.trim().parse::<f64>() {
             Ok(number) if number > 0.0 && number / seconds <= 1e7 => Ok(PerSecond(number / seconds)),
             _ => Err(format!("`{text}` is no rate; write 500/s, 30/m or 100/h (above 0, at most 10,000,000/s)")),
-        }
-    }
-}
-
-/// The value of --arrivals.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum ArrivalsName {
-    /// At equal distances.
-    #[default]
-    Constant,
-    /// Independent of each other, at exponential distances, as from many users.
-    Poisson,
-}
-
-impl From<ArrivalsName> for Arrivals {
-    fn from(name: ArrivalsName) -> Arrivals {
-        match name {
-            ArrivalsName::Constant => Arrivals::Constant,
-            ArrivalsName::Poisson => Arrivals::Poisson,
         }
     }
 }

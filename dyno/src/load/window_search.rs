@@ -55,7 +55,7 @@ mod tests {
             replays += 1;
             let largest_distance = farthest.min(u64::from(window) - 1);
             let stalls = u64::from(window < needed);
-            Ok((window, Some(WindowUse { limit: u64::from(window), largest_distance, stalls })))
+            Ok((window, Some(WindowUse { limit: Some(u64::from(window)), largest_distance, stalls })))
         });
         (limit.unwrap(), replays)
     }

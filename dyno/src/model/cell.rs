@@ -3,10 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
+use tlsdyno_engine::load::Resumption;
 
 use super::Policy;
 use super::cluster::Sharing;
-use super::job::{ReuseSpec, TargetLoad};
+use super::job::TargetLoad;
 
 /// The coordinates of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,8 +65,8 @@ impl Cell {
     }
 
     /// When its connections resume.
-    pub fn reuse(&self) -> ReuseSpec {
-        if self.reuse_percent == 0.0 { ReuseSpec::Never } else { ReuseSpec::ShareOfEach(self.reuse_percent / 100.0) }
+    pub fn reuse(&self) -> Resumption {
+        if self.reuse_percent == 0.0 { Resumption::Never } else { Resumption::ShareOfEach(self.reuse_percent / 100.0) }
     }
 
     /// How it is loaded.
@@ -89,12 +90,14 @@ impl Cell {
 mod tests {
     use std::collections::BTreeSet;
 
+    use tlsdyno_engine::dispatch;
+
     use super::*;
 
     fn cell() -> Cell {
         Cell {
             sharing: Sharing::Own,
-            policy: Policy::Session,
+            policy: Policy::Own(dispatch::Policy::Session),
             behind_one_address_percent: 0.0,
             reuse_percent: 80.0,
             clients: 8,

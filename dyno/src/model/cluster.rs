@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use tlsdyno_tls::Effort;
+use tlsdyno_engine::dispatch;
+use tlsdyno_tls::{Effort, named};
 
 use super::cell::Cell;
 use super::sentences::sentences;
@@ -104,37 +105,28 @@ impl Default for Cluster {
             plain: false,
             cache_bytes: None,
             sessions: vec![Sharing::Own],
-            policies: vec![Policy::RoundRobin, Policy::Session],
+            policies: vec![Policy::Own(dispatch::Policy::RoundRobin), Policy::Own(dispatch::Policy::Session)],
         }
     }
 }
 
-/// What the servers of a cluster share of their sessions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Sharing {
-    /// nothing: each server has caches and ticket keys of its own
-    #[default]
-    Own,
-    /// the keys of session tickets
-    TicketKeys,
-    /// a memcached server that keeps the sessions (apache), and no tickets
-    Memcached,
-    /// a redis server that keeps the sessions (apache), and no tickets
-    Redis,
+named! {
+    /// What the servers of a cluster share of their sessions.
+    #[derive(Default)]
+    pub enum Sharing: "sharing of sessions" {
+        /// nothing: each server has caches and ticket keys of its own
+        #[default]
+        Own = "own",
+        /// the keys of session tickets
+        TicketKeys = "ticket-keys",
+        /// a memcached server that keeps the sessions (apache), and no tickets
+        Memcached = "memcached",
+        /// a redis server that keeps the sessions (apache), and no tickets
+        Redis = "redis",
+    }
 }
 
 impl Sharing {
-    /// The name on command lines, in files and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Sharing::Own => "own",
-            Sharing::TicketKeys => "ticket-keys",
-            Sharing::Memcached => "memcached",
-            Sharing::Redis => "redis",
-        }
-    }
-
     /// The cache that one server keeps for all of them, where they share one.
     pub const fn session_server(self) -> Option<SessionCache> {
         match self {
@@ -177,8 +169,8 @@ pub struct Traffic {
     pub behind_one_address_percent: Vec<f64>,
     /// Requests on each connection.
     pub requests_per_connection: u32,
-    /// `honest`, `lean`, `floor`.
-    pub effort: String,
+    /// How much the client does.
+    pub effort: Effort,
     /// Time-out of a connection without progress, milliseconds.
     pub timeout_ms: u64,
 }
@@ -191,7 +183,7 @@ impl Default for Traffic {
             rates_per_s: Vec::new(),
             behind_one_address_percent: vec![0.0],
             requests_per_connection: 1,
-            effort: Effort::Lean.to_string(),
+            effort: Effort::Lean,
             timeout_ms: 10_000,
         }
     }
@@ -234,7 +226,7 @@ impl ClusterExperiment {
             measure: self.measure.clone(),
             ..Experiment::default()
         };
-        experiment.load.effort = self.traffic.effort.clone();
+        experiment.load.effort = self.traffic.effort;
         experiment.load.timeout_ms = self.traffic.timeout_ms;
         experiment.configurations = vec![ConfigurationModel::as_is()];
         experiment
@@ -280,7 +272,7 @@ mod tests {
         let mut experiment = ClusterExperiment::default();
         let cells = experiment.cells();
         assert_eq!(cells.len(), 8);
-        assert!(cells[..4].iter().all(|cell| cell.policy == Policy::RoundRobin));
+        assert!(cells[..4].iter().all(|cell| cell.policy.name() == "round-robin"));
         experiment.traffic.behind_one_address_percent = vec![0.0, 100.0];
         experiment.traffic.rates_per_s = vec![50.0, 100.0, 200.0];
         experiment.cluster.sessions = vec![Sharing::Own, Sharing::TicketKeys];

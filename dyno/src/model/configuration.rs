@@ -1,6 +1,5 @@
 //! The configurations that are compared: which stages are off, and what else differs.
 
-use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Stage, StageSet};
 
@@ -8,22 +7,16 @@ use super::tls::TlsChange;
 
 /// Processors of the server, real or emulated by a quota of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Processors {
     /// How many. The server gets as many workers.
-    #[serde(default = "one")]
     pub count: u32,
     /// Speed of each as part of a real one, 0 to 1: a quota of CPU time (control groups).
-    #[serde(default = "whole")]
     pub speed: f64,
 }
 
 fn one() -> u32 {
     1
-}
-
-fn whole() -> f64 {
-    1.0
 }
 
 impl Default for Processors {
@@ -53,14 +46,14 @@ pub struct Accelerator {
 }
 
 /// One configuration that is compared with the others.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfigurationModel {
     /// Name in tables and records.
     pub name: String,
     /// Stages replaced by no-ops.
     #[serde(default)]
-    pub noop: Vec<String>,
+    pub noop: StageSet,
     /// Plain HTTP instead of TLS.
     #[serde(default)]
     pub plain_http: bool,
@@ -95,24 +88,12 @@ pub struct ConfigurationModel {
 impl ConfigurationModel {
     /// The untouched server.
     pub fn as_is() -> ConfigurationModel {
-        ConfigurationModel {
-            name: "as is".to_owned(),
-            noop: Vec::new(),
-            plain_http: false,
-            idle_provider: false,
-            idle_shim: false,
-            label: None,
-            tls: TlsChange::default(),
-            processors: None,
-            accelerator: None,
-            burn_us: None,
-            repeat_of: None,
-        }
+        ConfigurationModel { name: "as is".to_owned(), ..ConfigurationModel::default() }
     }
 
     /// Exactly these stages replaced.
     pub fn without(name: &str, stages: impl IntoIterator<Item = Stage>) -> ConfigurationModel {
-        let noop = stages.into_iter().map(|stage| stage.name().to_owned()).collect();
+        let noop = stages.into_iter().collect();
         ConfigurationModel { name: name.to_owned(), noop, ..ConfigurationModel::as_is() }
     }
 
@@ -121,28 +102,14 @@ impl ConfigurationModel {
         ConfigurationModel { name: "plain HTTP".to_owned(), plain_http: true, ..ConfigurationModel::as_is() }
     }
 
-    /// The replaced stages, parsed.
-    pub fn stages(&self) -> Result<StageSet> {
-        self.noop
-            .iter()
-            .map(|name| name.parse::<Stage>())
-            .collect::<Result<StageSet, _>>()
-            .with_context(|| format!("configuration `{}`", self.name))
-    }
-
     /// What an accelerator's gain is judged by: of `configurations` the one that differs from this one only by having
     /// none, and the one that has `authentication` replaced instead. `None` where one of them is not there, or this
     /// one has no accelerator.
     pub fn beside_accelerator<'a>(&self, configurations: &'a [ConfigurationModel]) -> Option<(&'a Self, &'a Self)> {
         self.accelerator.as_ref()?;
-        let stages = self.stages().ok()?;
-        let like_this = |off: StageSet| {
-            configurations.iter().find(|other| {
-                let other_stages = other.stages().unwrap_or(StageSet::NONE);
-                other_stages == off && ConfigurationModel { accelerator: None, ..self.unnamed() } == other.unnamed()
-            })
-        };
-        Some((like_this(stages)?, like_this(stages.with(Stage::Authentication))?))
+        let alike = ConfigurationModel { accelerator: None, ..self.unnamed() };
+        let with = |off: StageSet| configurations.iter().find(|other| other.noop == off && other.unnamed() == alike);
+        Some((with(self.noop)?, with(self.noop.with(Stage::Authentication))?))
     }
 
     /// This configuration without its names and stages. An accelerator and a replaced stage load the provider in any
@@ -152,7 +119,7 @@ impl ConfigurationModel {
         ConfigurationModel {
             name: String::new(),
             label: None,
-            noop: Vec::new(),
+            noop: StageSet::NONE,
             idle_provider: self.idle_provider && !loads,
             ..self.clone()
         }
@@ -160,23 +127,19 @@ impl ConfigurationModel {
 
     /// The replaced stages as a client sees them: an accelerator answers as the stage `authentication` does when it is
     /// off.
-    pub fn stages_on_the_wire(&self) -> Result<StageSet> {
-        let stages = self.stages()?;
-        Ok(if self.accelerator.is_some() { stages.with(Stage::Authentication) } else { stages })
+    pub fn stages_on_the_wire(&self) -> StageSet {
+        if self.accelerator.is_some() { self.noop.with(Stage::Authentication) } else { self.noop }
     }
 
     /// Whether the provider is loaded into the server.
     pub fn needs_provider(&self) -> bool {
-        self.idle_provider
-            || self.accelerator.is_some()
-            || self.burn_us.is_some()
-            || self.stages().is_ok_and(|stages| !stages.provider().is_empty())
+        self.idle_provider || self.accelerator.is_some() || self.burn_us.is_some() || !self.noop.provider().is_empty()
     }
 
     /// Whether the shim is preloaded into the server: wherever a stage is off, for it is what refuses connections from
     /// elsewhere.
     pub fn needs_shim(&self) -> bool {
-        self.idle_shim || self.stages_on_the_wire().is_ok_and(|stages| !stages.is_empty())
+        self.idle_shim || !self.stages_on_the_wire().is_empty()
     }
 
     /// Whether it is the server exactly as the experiment's other tables describe it.

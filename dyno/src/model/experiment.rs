@@ -121,15 +121,14 @@ impl Experiment {
 
     /// Names a suite where none is named: the first that the client would offer and the certificate can serve.
     pub fn pin_suite(&mut self) {
-        let rsa = self.tls.certificate.starts_with("rsa");
+        let rsa = self.tls.certificate.is_rsa();
         let fits = |suite: &Suite| match suite.key_exchange() {
             KeyExchange::Tls13 => true,
             KeyExchange::EcdheRsa | KeyExchange::Rsa => rsa,
             KeyExchange::EcdheEcdsa => !rsa,
         };
         if self.tls.suite.is_none() {
-            let suites = self.tls.suites().unwrap_or_default();
-            self.tls.suite = suites.iter().find(|suite| fits(suite)).map(ToString::to_string);
+            self.tls.suite = self.tls.suites().into_iter().find(fits);
         }
     }
 

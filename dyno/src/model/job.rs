@@ -9,7 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_tls::{Script, Scripts};
+use tlsdyno_engine::load::{Connections, Resumption};
+use tlsdyno_tls::{Effort, Group, Scripts, StageSet, Suite, Version};
 
 use super::workload::WorkloadSpec;
 
@@ -22,7 +23,7 @@ pub struct Job {
     /// The targets, one for each configuration.
     pub targets: Vec<TargetSpec>,
     /// How connections are used.
-    pub connections: ConnectionsSpec,
+    pub connections: Connections,
 }
 
 /// One target.
@@ -38,26 +39,26 @@ pub struct TargetSpec {
     /// TLS; `None` is plain HTTP.
     pub tls: Option<TlsSpec>,
     /// When connections resume sessions.
-    pub reuse: ReuseSpec,
+    pub reuse: Resumption,
     /// How it is loaded.
     #[serde(default)]
     pub load: TargetLoad,
 }
 
-/// Client-side TLS of one target. Names as people type them (`tlsdyno_tls` parses them).
+/// Client-side TLS of one target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsSpec {
-    /// `1.2`, `1.3`; empty: both.
-    pub versions: Vec<String>,
-    /// OpenSSL or IANA names; empty: the client's own list.
-    pub suites: Vec<String>,
-    /// `X25519`, `X25519MLKEM768` and the like, best first; empty: the client's own list, which has no hybrids.
-    pub groups: Vec<String>,
-    /// `honest`, `lean`, `floor`.
-    pub effort: String,
+    /// Versions offered; empty: both.
+    pub versions: Vec<Version>,
+    /// Suites offered; empty: the client's own list.
+    pub suites: Vec<Suite>,
+    /// Groups offered; empty: the client's own list, which has no hybrids.
+    pub groups: Vec<Group>,
+    /// How much the client does.
+    pub effort: Effort,
     /// Stages replaced by no-ops.
-    pub noop: Vec<String>,
+    pub noop: StageSet,
     /// Offer encrypt-then-MAC.
     pub encrypt_then_mac: bool,
     /// Offer TLS 1.2 tickets.
@@ -70,58 +71,9 @@ pub struct TlsSpec {
     pub universal: Option<String>,
     /// Flights of full and resumed handshakes, for skeletons and fast resumption.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scripts: Option<ScriptsSpec>,
+    pub scripts: Option<Scripts>,
     /// PEM file of trusted roots (honest); `None`: the system's.
     pub ca_file: Option<PathBuf>,
-}
-
-/// The scripts of one target; see `tlsdyno_tls::Scripts`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ScriptsSpec {
-    /// Of a full handshake.
-    pub full: ScriptSpec,
-    /// Of a resumed one; `None`: sessions are not resumed.
-    pub resumed: Option<ScriptSpec>,
-}
-
-/// The flights of one kind of handshake.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ScriptSpec {
-    /// Bytes of each flight, the client's first, then alternating.
-    pub flights: Vec<u32>,
-    /// After so many flights the client may send data.
-    pub ready_after: usize,
-}
-
-impl From<&Scripts> for ScriptsSpec {
-    fn from(scripts: &Scripts) -> ScriptsSpec {
-        let spec = |script: &Script| ScriptSpec { flights: script.flights.clone(), ready_after: script.ready_after };
-        ScriptsSpec { full: spec(&scripts.full), resumed: scripts.resumed.as_ref().map(spec) }
-    }
-}
-
-impl From<&ScriptsSpec> for Scripts {
-    fn from(spec: &ScriptsSpec) -> Scripts {
-        let script = |spec: &ScriptSpec| Script { flights: spec.flights.clone(), ready_after: spec.ready_after };
-        Scripts { full: script(&spec.full), resumed: spec.resumed.as_ref().map(script) }
-    }
-}
-
-/// When connections resume sessions.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ReuseSpec {
-    /// As the workload and its users' sessions say.
-    Always,
-    /// Never: every handshake is full.
-    Never,
-    /// This share of connections, 0 to 1.
-    Share(f64),
-    /// This share of each client's connections, with sessions of its own
-    /// (`tlsdyno_engine::load::Resumption::ShareOfEach`).
-    ShareOfEach(f64),
 }
 
 /// How a target is loaded, where that is not as the job says for all.
@@ -134,24 +86,6 @@ pub struct TargetLoad {
     pub rate_per_s: Option<f64>,
     /// Local addresses of the clients, in turn; empty: the system's choice.
     pub sources: Vec<IpAddr>,
-}
-
-/// How connections are used; see `tlsdyno_engine::load::Connections`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ConnectionsSpec {
-    /// Most connections open at once.
-    pub total: u32,
-    /// Most connections of one user.
-    pub per_user: u32,
-    /// The first handshake of a page completes before the others open.
-    pub first_alone: bool,
-    /// Requests per connection; `None`: no limit.
-    pub requests_each: Option<u32>,
-    /// Time-out without progress, nanoseconds.
-    pub timeout_ns: u64,
-    /// Pause before each wait for events, nanoseconds.
-    pub batch_ns: u64,
 }
 
 /// A line to the load process.

@@ -2,9 +2,8 @@
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
+use tlsdyno_engine::load::Resumption;
 use tlsdyno_tls::Effort;
-
-use super::job::ReuseSpec;
 
 /// How the workload is requested.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,8 +22,8 @@ pub struct Load {
     /// Share of connections that resume, in per cent; `None`: as the workload's users do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reuse_percent: Option<f64>,
-    /// `honest`, `lean`, `floor`.
-    pub effort: String,
+    /// How much the client does.
+    pub effort: Effort,
     /// Time-out of a connection without progress, milliseconds.
     pub timeout_ms: u64,
 }
@@ -37,7 +36,7 @@ impl Default for Load {
             all_at_once: false,
             requests_per_connection: None,
             reuse_percent: None,
-            effort: Effort::Lean.to_string(),
+            effort: Effort::Lean,
             timeout_ms: 10_000,
         }
     }
@@ -45,13 +44,13 @@ impl Default for Load {
 
 impl Load {
     /// When connections resume.
-    pub fn reuse(&self) -> Result<ReuseSpec> {
+    pub fn reuse(&self) -> Result<Resumption> {
         Ok(match self.reuse_percent {
-            None => ReuseSpec::Always,
-            Some(0.0) => ReuseSpec::Never,
+            None => Resumption::Always,
+            Some(0.0) => Resumption::Never,
             Some(percent) => {
                 ensure!((0.0..=100.0).contains(&percent), "reuse must lie between 0 and 100 %, not {percent}");
-                ReuseSpec::Share(percent / 100.0)
+                Resumption::Share(percent / 100.0)
             }
         })
     }

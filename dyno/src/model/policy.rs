@@ -1,45 +1,37 @@
 //! By which rule a dispatcher chooses a backend.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+use tlsdyno_engine::dispatch;
+use tlsdyno_tls::names::{Named, UnknownName};
 
 /// Who passes connections on, and by which rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Policy {
-    /// tlsdyno dispatch: one backend after the other
-    RoundRobin,
-    /// tlsdyno dispatch: the backend with the fewest open connections
-    LeastConnections,
-    /// tlsdyno dispatch: by the client's address
-    SourceAddress,
-    /// tlsdyno dispatch: the backend that holds the offered TLS session
-    Session,
-    /// tlsdyno dispatch: as session; where nobody is known to hold it, the backend that this address used last
-    #[serde(rename = "session+address")]
-    #[value(name = "session+address")]
-    SessionAddress,
-    /// tlsdyno dispatch, plain HTTP: the backend that the requested object was sent to before, unless overloaded (LARD)
-    Lard,
-    /// HAProxy, TCP mode, round robin
+    /// tlsdyno dispatch.
+    Own(dispatch::Policy),
+    /// HAProxy in TCP mode, round robin.
     HaproxyRoundRobin,
-    /// HAProxy, TCP mode, `balance source`: by a hash of the client's address
+    /// HAProxy in TCP mode, by a hash of the client's address.
     HaproxySource,
-    /// HAProxy, TCP mode, stick table on the TLS session ID with inspection of responses
+    /// HAProxy in TCP mode, by the TLS session ID.
     HaproxyStick,
-    /// nginx stream module, `hash $remote_addr consistent`
+    /// The stream module of nginx, by a hash of the client's address.
     NginxHash,
 }
 
 impl Policy {
+    /// Every policy, ours first.
+    pub fn all() -> impl Iterator<Item = Policy> {
+        let others = [Policy::HaproxyRoundRobin, Policy::HaproxySource, Policy::HaproxyStick, Policy::NginxHash];
+        dispatch::Policy::ALL.into_iter().map(Policy::Own).chain(others)
+    }
+
     /// The name on command lines, in files and tables.
     pub const fn name(self) -> &'static str {
         match self {
-            Policy::RoundRobin => "round-robin",
-            Policy::LeastConnections => "least-connections",
-            Policy::SourceAddress => "source-address",
-            Policy::Session => "session",
-            Policy::SessionAddress => "session+address",
-            Policy::Lard => "lard",
+            Policy::Own(policy) => policy.name(),
             Policy::HaproxyRoundRobin => "haproxy-round-robin",
             Policy::HaproxySource => "haproxy-source",
             Policy::HaproxyStick => "haproxy-stick",
@@ -49,22 +41,49 @@ impl Policy {
 
     /// Whether it decides by what TLS hellos say.
     pub const fn needs_tls(self) -> bool {
-        matches!(self, Policy::Session | Policy::SessionAddress | Policy::HaproxyStick)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::ValueEnum;
-
-    use super::*;
-
-    #[test]
-    fn names_are_the_same_everywhere() {
-        for policy in Policy::value_variants() {
-            let flag = policy.to_possible_value().unwrap();
-            assert_eq!(flag.get_name(), policy.name());
-            assert_eq!(serde_json::to_value(policy).unwrap(), policy.name());
+        match self {
+            Policy::Own(policy) => policy.needs_tls(),
+            other => matches!(other, Policy::HaproxyStick),
         }
     }
 }
+
+impl Named for Policy {
+    fn name(self) -> &'static str {
+        self.name()
+    }
+
+    fn about(self) -> String {
+        match self {
+            Policy::Own(policy) => format!("tlsdyno dispatch: {}", policy.about()),
+            Policy::HaproxyRoundRobin => "HAProxy, TCP mode, round robin".to_owned(),
+            Policy::HaproxySource => {
+                "HAProxy, TCP mode, `balance source`: by a hash of the client's address".to_owned()
+            }
+            Policy::HaproxyStick => {
+                "HAProxy, TCP mode, stick table on the TLS session ID with inspection of responses".to_owned()
+            }
+            Policy::NginxHash => "nginx stream module, `hash $remote_addr consistent`".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Policy {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Policy, UnknownName> {
+        Policy::all().find(|policy| policy.name().eq_ignore_ascii_case(name)).ok_or_else(|| UnknownName {
+            what: "policy",
+            name: name.to_owned(),
+            known: Policy::all().map(Policy::name).collect::<Vec<_>>().join(", "),
+        })
+    }
+}
+
+tlsdyno_tls::serde_by_name!(Policy);

@@ -16,7 +16,7 @@ pub mod shim;
 
 pub use area::Handed;
 pub use provider::{Counters, Engines, Hardware, Injection, layout};
-pub use shim::{Script, ShimCounters, ShimInjection, ShimSettings, TimeStamp};
+pub use shim::{ShimCounters, ShimInjection, ShimSettings, TimeStamp};
 
 /// Replaces the file, never writes into it: a server of an earlier run may still have the old one mapped.
 fn write_file(path: &Path, content: &[u8], mode: u32) -> Result<()> {

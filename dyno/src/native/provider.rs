@@ -104,6 +104,7 @@ pub struct Injection {
     library: PathBuf,
     openssl_cnf: PathBuf,
     record: Area,
+    stages: StageSet,
 }
 
 impl Injection {
@@ -133,7 +134,7 @@ impl Injection {
         let record = Area::create("tlsdyno-record", &head, layout::SIZE)?;
         let configuration = configuration(&library, record.descriptor(), record.run_id(), stages, hardware)?;
         write_file(&openssl_cnf, configuration.as_bytes(), 0o640)?;
-        Ok(Injection { library, openssl_cnf, record })
+        Ok(Injection { library, openssl_cnf, record, stages })
     }
 
     /// What the server must be started with. It must be started while this value lives.

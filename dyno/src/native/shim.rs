@@ -16,10 +16,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use tlsdyno_tls::{Stage, StageSet, Suite, Version};
+use tlsdyno_tls::{Script, Stage, StageSet, Suite, Version};
 
 pub use counters::ShimCounters;
-pub use script::Script;
 pub use time_stamp::TimeStamp;
 
 use super::area::{Area, Handed, Head, mode_bits};
@@ -181,9 +180,10 @@ impl ShimInjection {
     pub fn set_scripts(&self, full: Option<&Script>, resumed: Option<&Script>) -> Result<()> {
         for (script, at) in [(full, layout::FULL_SCRIPT_AT), (resumed, layout::RESUMED_SCRIPT_AT)] {
             let Some(script) = script else { continue };
-            script.check()?;
+            script::check(script)?;
             let mut rest = [0; 4 * (1 + layout::FLIGHTS)];
-            for (field, value) in rest.chunks_exact_mut(4).zip([&script.ready_after].into_iter().chain(&script.flights))
+            for (field, value) in
+                rest.chunks_exact_mut(4).zip([&(script.ready_after as u32)].into_iter().chain(&script.flights))
             {
                 field.copy_from_slice(&value.to_ne_bytes());
             }

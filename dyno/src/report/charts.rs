@@ -366,7 +366,7 @@ fn configuration_colour(summary: &Summary, kind: &Kind) -> &'static str {
     match kind {
         Kind::StageOff(stage) => stage_colours(summary)
             .into_iter()
-            .find(|(name, _)| name == stage)
+            .find(|(name, _)| name == stage.name())
             .map_or(OTHER_COLOUR, |(_, colour)| colour),
         Kind::PlainHttp => PLAIN_COLOUR,
         Kind::AsIs | Kind::Loaded | Kind::AllOff | Kind::Several(_) | Kind::Setting => OTHER_COLOUR,

@@ -36,7 +36,7 @@ pub fn blocks(record: &Record) -> String {
     let mut text = format!("record,round,configuration,stage_off,{}\r\n", names.join(","));
     for block in &record.blocks {
         let configuration = &record.configurations[block.configuration];
-        let stage = if let Kind::StageOff(stage) = &configuration.kind { stage } else { "" };
+        let stage = if let Kind::StageOff(stage) = configuration.kind { stage.name() } else { "" };
         let mut numbers: Vec<String> = FIELDS.iter().map(|(_, field)| field(block).to_string()).collect();
         numbers.extend(cluster_numbers(block));
         text.push_str(&format!(

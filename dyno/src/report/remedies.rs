@@ -1,6 +1,8 @@
 //! The ranked list of remedies at the end of a report: what was measured to help, by how much, and what the server
 //! needs for it.
 
+use tlsdyno_tls::Stage;
+
 use super::sections::{self, Item, Section};
 use super::text::{capitalised, ratio_gain, ratio_times};
 use crate::model::{ConfigurationModel, Experiment};
@@ -27,13 +29,11 @@ fn changed_lines(experiment: &Experiment, before: &ConfigurationModel, after: &C
     let mut lines = Vec::new();
     let mut changed =
         |is: bool, setting| lines.extend(is.then(|| directives::lines(server, setting)).into_iter().flatten());
-    if let Ok(version) = new.version() {
-        changed(old.version != new.version, Setting::Version(version));
-        if let Some(suite) = &new.suite {
-            changed(old.suite != new.suite, Setting::Suite(version, suite));
-        }
+    changed(old.version != new.version, Setting::Version(new.version));
+    if let Some(suite) = new.suite {
+        changed(old.suite != new.suite, Setting::Suite(suite));
     }
-    changed(old.certificate != new.certificate, Setting::Certificate(&new.certificate));
+    changed(old.certificate != new.certificate, Setting::Certificate(new.certificate));
     changed(old.session_cache != new.session_cache, Setting::SessionCache(new.session_cache));
     changed(old.tickets != new.tickets, Setting::Tickets(new.tickets));
     changed(old.ticket_keys != new.ticket_keys, Setting::TicketKeys(new.ticket_keys));
@@ -43,7 +43,7 @@ fn changed_lines(experiment: &Experiment, before: &ConfigurationModel, after: &C
     if let Some(accelerator) = after.accelerator.as_ref().filter(|_| before.accelerator != after.accelerator) {
         changed(true, Setting::Accelerator { asynchronous: accelerator.asynchronous });
     }
-    let plain_data = |model: &ConfigurationModel| model.noop.iter().any(|stage| stage == "marshalling");
+    let plain_data = |model: &ConfigurationModel| model.noop.contains(Stage::Marshalling);
     changed(plain_data(after) && !plain_data(before), Setting::KernelTls);
     lines
 }

@@ -1,10 +1,10 @@
 //! Which configurations are measured: every server is started once and checked. One that fails is kept in the record,
 //! marked invalid.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, anyhow};
+use tlsdyno_tls::{Stage, StageSet};
 
 use super::hardware;
 use super::observer::Observer;
@@ -18,18 +18,15 @@ use crate::store::{Configuration, Kind, Preflight, Record, Warning};
 
 /// The stages of the provider that an experiment replaces one by one. Those of the shim overlap with them and with each
 /// other, so that there is no configuration without any of them.
-fn single_stages(experiment: &Experiment) -> BTreeSet<&str> {
-    let alone = |model: &ConfigurationModel| {
-        let of_provider = model.stages().is_ok_and(|stages| !stages.provider().is_empty());
-        model.noop.len() == 1 && of_provider && !changes_settings(model)
-    };
-    experiment.configurations.iter().filter(|model| alone(model)).map(|model| model.noop[0].as_str()).collect()
+fn single_stages(experiment: &Experiment) -> StageSet {
+    let plain = experiment.configurations.iter().filter(|model| !changes_settings(model));
+    plain.filter_map(|model| model.noop.only()).filter(|stage| Stage::PROVIDER.contains(stage)).collect()
 }
 
 /// Whether a configuration changes TLS settings, processors, or adds an accelerator or a known cost.
 fn changes_settings(model: &ConfigurationModel) -> bool {
     let without_settings = ConfigurationModel {
-        noop: model.noop.clone(),
+        noop: model.noop,
         plain_http: model.plain_http,
         idle_provider: model.idle_provider,
         idle_shim: model.idle_shim,
@@ -41,17 +38,17 @@ fn changes_settings(model: &ConfigurationModel) -> bool {
 }
 
 /// What a configuration is for, from what it replaces. `singles`: the stages that the experiment replaces one by one.
-fn kind_of(model: &ConfigurationModel, singles: &BTreeSet<&str>) -> Kind {
+fn kind_of(model: &ConfigurationModel, singles: StageSet) -> Kind {
     if changes_settings(model) {
         return Kind::Setting;
     }
-    match &model.noop[..] {
+    match model.noop.only() {
         _ if model.plain_http => Kind::PlainHttp,
         _ if model.is_untouched() => Kind::AsIs,
-        [] => Kind::Loaded,
-        [stage] => Kind::StageOff(stage.clone()),
-        stages if stages.iter().map(String::as_str).collect::<BTreeSet<_>>() == *singles => Kind::AllOff,
-        stages => Kind::Several(stages.to_vec()),
+        Some(stage) => Kind::StageOff(stage),
+        None if model.noop.is_empty() => Kind::Loaded,
+        None if model.noop == singles => Kind::AllOff,
+        None => Kind::Several(model.noop),
     }
 }
 
@@ -108,7 +105,7 @@ pub fn start_and_check(
         };
         // Who is stopped while a server does not answer is not told that it does not.
         interrupt::before_measuring(stop, interrupt::check(stop))?;
-        let configuration = configuration(&rig.stands[index].model, &singles, &checks);
+        let configuration = configuration(&rig.stands[index].model, singles, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
         if configuration.kind == Kind::AsIs && !configuration.valid {
             let failed = configuration.preflight.failed.join("; ");
@@ -163,7 +160,7 @@ pub fn checks_of(
     Ok(checks)
 }
 
-fn configuration(model: &ConfigurationModel, singles: &BTreeSet<&str>, checks: &[Check]) -> Configuration {
+fn configuration(model: &ConfigurationModel, singles: StageSet, checks: &[Check]) -> Configuration {
     let text = |check: &Check| format!("{} ({})", check.name, check.seen);
     let texts = |passed: bool| checks.iter().filter(|check| check.passed == passed).map(text).collect::<Vec<_>>();
     let preflight = Preflight { passed: texts(true), failed: texts(false) };
@@ -175,7 +172,7 @@ fn configuration(model: &ConfigurationModel, singles: &BTreeSet<&str>, checks: &
     let warnings = checks.iter().filter(|check| !check.passed).map(warning).collect();
     Configuration {
         name: model.name.clone(),
-        noop: model.noop.clone(),
+        noop: model.noop,
         kind: kind_of(model, singles),
         tls: !model.plain_http,
         preflight,
@@ -188,24 +185,23 @@ fn configuration(model: &ConfigurationModel, singles: &BTreeSet<&str>, checks: &
 mod tests {
     use super::*;
     use crate::model::{Processors, SessionCache, TlsChange};
-    use tlsdyno_tls::Stage;
 
     #[test]
     fn configurations_are_recognised_by_what_they_replace() {
         let mut experiment = Experiment::default();
         experiment.fill();
         let singles = single_stages(&experiment);
-        assert_eq!(singles.len(), Stage::PROVIDER.len());
-        let kind = |model: &ConfigurationModel| kind_of(model, &singles);
+        assert_eq!(singles, StageSet::PROVIDER);
+        let kind = |model: &ConfigurationModel| kind_of(model, singles);
         assert_eq!(kind(&ConfigurationModel::as_is()), Kind::AsIs);
         assert_eq!(kind(&ConfigurationModel::plain_http()), Kind::PlainHttp);
         assert_eq!(kind(&ConfigurationModel { idle_provider: true, ..ConfigurationModel::as_is() }), Kind::Loaded);
-        assert_eq!(kind(&ConfigurationModel::without("x", [Stage::Kdf])), Kind::StageOff("kdf".to_owned()));
+        assert_eq!(kind(&ConfigurationModel::without("x", [Stage::Kdf])), Kind::StageOff(Stage::Kdf));
         assert_eq!(kind(&ConfigurationModel::without("x", Stage::PROVIDER)), Kind::AllOff);
         let two = ConfigurationModel::without("x", [Stage::Cipher, Stage::Mac]);
-        assert_eq!(kind(&two), Kind::Several(vec!["cipher".to_owned(), "mac".to_owned()]));
-        assert_eq!(kind_of(&two, &BTreeSet::from(["mac", "cipher"])), Kind::AllOff);
-        assert_eq!(kind_of(&two, &BTreeSet::new()), Kind::Several(two.noop.clone()));
+        assert_eq!(kind(&two), Kind::Several([Stage::Cipher, Stage::Mac].into_iter().collect()));
+        assert_eq!(kind_of(&two, two.noop), Kind::AllOff);
+        assert_eq!(kind_of(&two, StageSet::NONE), Kind::Several(two.noop));
         let burning = ConfigurationModel { burn_us: Some(50.0), ..ConfigurationModel::as_is() };
         assert_eq!(kind(&burning), Kind::Setting);
         let no_cache = TlsChange { session_cache: Some(SessionCache::Off), ..TlsChange::default() };

@@ -11,10 +11,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_tls::suite::KeyExchange;
-use tlsdyno_tls::{Effort, Stage, StageSet, Suite, Version};
+use tlsdyno_tls::{Stage, StageSet, Version};
 
 use crate::model::workload::WorkloadSpec;
-use crate::model::{CertificateKind, ConfigurationModel, Experiment, ServerName, Tls};
+use crate::model::{ConfigurationModel, Experiment, ServerName, Tls};
 use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
 use crate::servers::{Wanted, driver_of, having, listening};
 use configuration::{check_combination, check_hardware, setting};
@@ -44,7 +44,6 @@ impl Experiment {
         check_tls(&self.tls)?;
         self.check_sessions(&self.tls, 1)?;
         self.load.reuse()?;
-        self.load.effort.parse::<Effort>()?;
         ensure!(self.load.connections > 0, "at least one connection is needed (--connections)");
         ensure!(self.load.per_user > 0, "at least one connection per user is needed (--per-user)");
         ensure!(
@@ -86,7 +85,7 @@ impl Experiment {
             tickets: tls.tickets,
             ticket_keys: tls.ticket_keys,
             early_data: tls.early_data,
-            tls13: tls.version()? == Version::Tls13,
+            tls13: tls.version == Version::Tls13,
         };
         wanted.refuse_unable(self.server.kind, workers)
     }
@@ -178,7 +177,7 @@ impl Experiment {
              others with"
         );
         for (index, configuration) in self.configurations.iter().enumerate() {
-            check_combination(configuration.stages()?)
+            check_combination(configuration.noop)
                 .and_then(|()| check_hardware(configuration))
                 .and_then(|()| check_tls(&configuration.tls.applied(&self.tls)))
                 .and_then(|()| {
@@ -187,7 +186,7 @@ impl Experiment {
                 })
                 .with_context(|| format!("configuration `{}`", configuration.name))?;
             let name = &configuration.name;
-            check_shim(configuration.stages()?, &configuration.tls.applied(&self.tls))
+            check_shim(configuration.noop, &configuration.tls.applied(&self.tls))
                 .with_context(|| format!("configuration `{}`", configuration.name))?;
             ensure!(
                 !(configuration.plain_http && (configuration.needs_provider() || configuration.needs_shim())),
@@ -206,7 +205,7 @@ impl Experiment {
             );
             self.check_repeat(configuration)?;
             for other in &self.configurations[..index] {
-                let same = setting(other)? == setting(configuration)?;
+                let same = setting(other) == setting(configuration);
                 ensure!(!same, "configurations `{}` and `{name}` are the same setting; leave one out", other.name);
             }
         }
@@ -222,7 +221,7 @@ impl Experiment {
             original.with_context(|| format!("configuration `{name}` repeats `{repeated}`, which is not there"))?;
         let plain = |model: &ConfigurationModel| setting(&ConfigurationModel { repeat_of: None, ..model.clone() });
         ensure!(
-            plain(original)? == plain(configuration)?,
+            plain(original) == plain(configuration),
             "configuration `{name}` says that it repeats `{repeated}`, but it is another setting"
         );
         Ok(())
@@ -231,7 +230,7 @@ impl Experiment {
 
 /// Whether it replaces what lies above the primitives: then the client knows things of one server that no other shares.
 fn switches_shim(model: &ConfigurationModel) -> bool {
-    model.stages().is_ok_and(|stages| !stages.shim().is_empty())
+    !model.noop.shim().is_empty()
 }
 
 /// What the stages of the shim need of the TLS settings.
@@ -249,14 +248,16 @@ fn check_shim(off: StageSet, tls: &Tls) -> Result<()> {
 
 /// Versions, suites, groups and certificates that go together.
 fn check_tls(tls: &Tls) -> Result<()> {
-    tls.suites()?;
-    tls.group()?;
-    let certificate: CertificateKind = tls.certificate.parse()?;
-    let rsa_certificate = certificate.is_rsa();
-    let Some(suite) = &tls.suite else {
+    let rsa_certificate = tls.certificate.is_rsa();
+    let Some(suite) = tls.suite else {
         return Ok(());
     };
-    let suite: Suite = suite.parse()?;
+    ensure!(
+        suite.version() == tls.version,
+        "suite {suite} belongs to TLS {of}, but the experiment asks for TLS {}; choose --tls {of} or another --suite",
+        tls.version,
+        of = suite.version()
+    );
     match suite.key_exchange() {
         KeyExchange::EcdheEcdsa if rsa_certificate => {
             bail!("suite {suite} needs an ECDSA certificate; choose --cert p-256 or p-384")

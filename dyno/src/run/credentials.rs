@@ -26,69 +26,63 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Makes them in a folder of their own in `directory`; `kind` as people type it: `rsa-2048`.
+    /// Makes them in a folder of their own in `directory`.
     ///
     /// # Errors
-    /// There is no such kind, or the files cannot be written.
-    pub fn create(kind: &str, directory: &Path) -> Result<Credentials> {
+    /// The files cannot be written.
+    pub fn create(kind: CertificateKind, directory: &Path) -> Result<Credentials> {
         let own = directory.join(format!("certificate-{kind}"));
         servers::run_directory::make_passable(&own)?;
-        let files = certificates::create(kind.parse::<CertificateKind>()?, &own)?;
+        let files = certificates::create(kind, &own)?;
         let root = CertificateDer::from_pem_file(&files.ca).context("read the root certificate")?.to_vec();
         Ok(Credentials { files, root })
     }
 
     /// The settings of a server.
-    ///
-    /// # Errors
-    /// A name that nothing bears.
-    pub fn server_tls(&self, tls: &Tls) -> Result<ServerTls> {
-        Ok(ServerTls {
-            versions: vec![tls.version()?],
-            suites: tls.suites()?,
-            groups: tls.groups()?,
+    pub fn server_tls(&self, tls: &Tls) -> ServerTls {
+        ServerTls {
+            versions: vec![tls.version],
+            suites: tls.suites(),
+            groups: tls.groups(),
             certificate: self.files.clone(),
             tickets: tls.tickets,
             ticket_keys: tls.ticket_keys,
             session_cache: tls.session_cache,
             early_data: tls.early_data,
             encrypt_then_mac: tls.encrypt_then_mac,
-        })
+        }
     }
 
-    /// The settings of a client with no stage off; `effort` as people type it.
-    ///
-    /// # Errors
-    /// A name that nothing bears.
-    pub fn client_settings(&self, tls: &Tls, effort: &str) -> Result<Settings> {
-        Ok(Settings {
-            versions: vec![tls.version()?],
-            suites: tls.suites()?,
-            groups: tls.groups()?,
+    /// The settings of a client with no stage off.
+    pub fn client_settings(&self, tls: &Tls, effort: Effort) -> Settings {
+        Settings {
+            versions: vec![tls.version],
+            suites: tls.suites(),
+            groups: tls.groups(),
             server_name: Some(HOST.to_owned()),
-            effort: effort.parse::<Effort>()?,
+            effort,
             encrypt_then_mac: tls.encrypt_then_mac,
             tickets: tls.tickets,
             early_data: tls.early_data,
             trust_anchors: vec![self.root.clone()],
             now_unix_s: exchange::now_ms() / 1000,
             ..Settings::default()
-        })
+        }
     }
 
     /// A client's settings as the load process is told them.
     pub fn target_tls(&self, settings: &Settings) -> TlsSpec {
         TlsSpec {
-            versions: settings.versions.iter().map(ToString::to_string).collect(),
-            suites: settings.suites.iter().map(ToString::to_string).collect(),
-            groups: settings.groups.iter().map(ToString::to_string).collect(),
-            effort: settings.effort.to_string(),
-            noop: settings.stages_off.iter().map(|stage| stage.name().to_owned()).collect(),
+            versions: settings.versions.clone(),
+            suites: settings.suites.clone(),
+            groups: settings.groups.clone(),
+            effort: settings.effort,
+            noop: settings.stages_off,
             encrypt_then_mac: settings.encrypt_then_mac,
             tickets: settings.tickets,
             early_data: settings.early_data,
             universal: settings.universal.as_ref().map(|session| STANDARD.encode(session.to_bytes())),
-            scripts: settings.scripts.as_ref().map(Into::into),
+            scripts: settings.scripts.clone(),
             ca_file: Some(self.files.ca.clone()),
         }
     }

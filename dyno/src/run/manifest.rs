@@ -17,8 +17,8 @@ pub fn describe(manifest: &mut Manifest, experiment: &Experiment, rig: &mut Rig,
     describe_machine(manifest);
     manifest.server_cpus = vec![cpus.server as u32];
     manifest.client_cpus = vec![cpus.load as u32];
-    manifest.certificate = experiment.tls.certificate.clone();
-    manifest.effort = experiment.load.effort.clone();
+    manifest.certificate = experiment.tls.certificate.to_string();
+    manifest.effort = experiment.load.effort.to_string();
     manifest.workload = workload_line(&rig.site.summary);
     manifest.seeds.insert("order of blocks".to_owned(), seed);
     describe_seed(manifest, &experiment.workload);

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 pub use stand::Stand;
-use tlsdyno_tls::{Script, Settings, Stage, StageSet};
+use tlsdyno_engine::load::Connections;
+use tlsdyno_tls::{Settings, Stage, StageSet};
 
 use super::cpus::{self, Cpus};
 use super::credentials::{Credentials, HOST};
@@ -18,9 +19,9 @@ use super::recording::{self, Recording};
 use super::stock::Stock;
 use super::{exchange, hardware};
 use crate::fault::{Fault, OrFault};
-use crate::model::job::{ConnectionsSpec, Job, TargetLoad, TargetSpec};
-use crate::model::{ConfigurationModel, Experiment, Load, ServerName, Tls};
-use crate::native::{self, Handed, Injection, ShimInjection, ShimSettings};
+use crate::model::job::{Job, TargetLoad, TargetSpec};
+use crate::model::{CertificateKind, ConfigurationModel, Experiment, Load, ServerName, Tls};
+use crate::native::{Handed, Injection, ShimInjection, ShimSettings};
 use crate::servers::{self, Instance, RunDirectory, ServerSpec};
 use crate::trace::{self, Site};
 
@@ -35,7 +36,7 @@ pub struct Rig {
     /// Only one server can run at a time, because its port is fixed.
     pub take_turns: bool,
     /// The certificates that the configurations use, by kind.
-    credentials: BTreeMap<String, Credentials>,
+    credentials: BTreeMap<CertificateKind, Credentials>,
     /// What was recorded of untouched servers, by their TLS settings.
     recordings: Vec<(Tls, Recording)>,
     // Last: servers must be stopped before their directory goes.
@@ -64,7 +65,7 @@ impl Rig {
         for model in &experiment.configurations {
             let kind = model.tls.applied(&experiment.tls).certificate;
             if let Entry::Vacant(place) = credentials.entry(kind) {
-                let made = Credentials::create(place.key(), directory.path())?;
+                let made = Credentials::create(kind, directory.path())?;
                 place.insert(made);
             }
         }
@@ -85,7 +86,7 @@ impl Rig {
         model: &ConfigurationModel,
         docroot: &Path,
     ) -> Result<Stand> {
-        let stages = model.stages_on_the_wire()?;
+        let stages = model.stages_on_the_wire();
         let tls = model.tls.applied(&experiment.tls);
         let placement = cpus::place(self.cpus, &cpus::allowed(), model.processors)
             .with_context(|| format!("configuration \"{}\"", model.name))
@@ -111,7 +112,7 @@ impl Rig {
         let spec = ServerSpec {
             kind: experiment.server.kind,
             command: (experiment.server.kind == ServerName::Command).then(|| experiment.command_spec()),
-            tls: if plain { None } else { Some(self.credentials(&tls).server_tls(&tls)?) },
+            tls: if plain { None } else { Some(self.credentials(&tls).server_tls(&tls)) },
             docroot: docroot.to_owned(),
             cpus: placement.server.clone(),
             quota_cpus: placement.quota_cpus,
@@ -126,7 +127,7 @@ impl Rig {
             connections: experiment.load.connections,
             session_server: None,
         };
-        let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)?) };
+        let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)) };
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         Ok(Stand {
             model: model.clone(),
@@ -158,11 +159,11 @@ impl Rig {
         let directory = self.directory.path().join(format!("shim-{index}"));
         servers::run_directory::make_private(&directory)?;
         let settings = ShimSettings {
-            suite: tls.suite.as_ref().map(|suite| suite.parse()).transpose()?,
+            suite: tls.suite,
             encrypt_then_mac: tls.encrypt_then_mac,
             tickets: tls.tickets,
             allow_insecure_listen: experiment.server.allow_insecure_listen,
-            ..ShimSettings::new(model.stages()?, tls.version()?)
+            ..ShimSettings::new(model.noop, tls.version)
         };
         ShimInjection::prepare(&directory, &settings).map(Some)
     }
@@ -171,9 +172,8 @@ impl Rig {
         &self.credentials[&tls.certificate]
     }
 
-    fn client_settings(&self, experiment: &Experiment, tls: &Tls, stages: StageSet) -> Result<Settings> {
-        let settings = self.credentials(tls).client_settings(tls, &experiment.load.effort)?;
-        Ok(Settings { stages_off: stages, ..settings })
+    fn client_settings(&self, experiment: &Experiment, tls: &Tls, stages: StageSet) -> Settings {
+        Settings { stages_off: stages, ..self.credentials(tls).client_settings(tls, experiment.load.effort) }
     }
 
     /// Starts the server of one configuration if it does not run, and where servers take turns stops the others first.
@@ -252,12 +252,7 @@ impl Rig {
         };
         let stand = &mut self.stands[index];
         if let Some(shim) = &stand.shim {
-            let script = |script: &Script| native::Script {
-                flights: script.flights.clone(),
-                ready_after: script.ready_after as u32,
-            };
-            let (full, resumed) = (&recording.scripts.full, recording.scripts.resumed.as_ref());
-            shim.set_scripts(Some(&script(full)), resumed.map(script).as_ref())?;
+            shim.set_scripts(Some(&recording.scripts.full), recording.scripts.resumed.as_ref())?;
         }
         stand.foreign_session = recording.session;
         if let Some(settings) = &mut stand.settings {
@@ -357,8 +352,8 @@ fn stop_all(servers: Vec<Instance>) {
     });
 }
 
-fn connections(load: &Load) -> ConnectionsSpec {
-    ConnectionsSpec {
+fn connections(load: &Load) -> Connections {
+    Connections {
         total: load.connections,
         per_user: load.per_user,
         first_alone: !load.all_at_once,

@@ -1,12 +1,12 @@
 //! Every block verifies itself (`docs/METHODOLOGY.md`, "What makes a block valid"): it did the work that it claims, and
 //! it is known which side was the bottleneck.
 
-use tlsdyno_engine::load::Workload;
+use tlsdyno_engine::load::{Resumption, Workload};
 
 use anyhow::Result;
 
 use crate::model::Load;
-use crate::model::job::{OutcomeRecord, ReuseSpec};
+use crate::model::job::OutcomeRecord;
 use crate::store::Warning;
 
 /// The server counts as the bottleneck while it is at least this busy.
@@ -62,9 +62,9 @@ impl Expected {
             1 + forgotten as u64
         };
         let (full, first) = match load.reuse()? {
-            ReuseSpec::Always => (ExpectedFull::Sessions(users.iter().map(sessions).sum()), 0),
-            ReuseSpec::Never => (ExpectedFull::Share(1.0), 0),
-            ReuseSpec::Share(share) | ReuseSpec::ShareOfEach(share) => {
+            Resumption::Always => (ExpectedFull::Sessions(users.iter().map(sessions).sum()), 0),
+            Resumption::Never => (ExpectedFull::Share(1.0), 0),
+            Resumption::Share(share) | Resumption::ShareOfEach(share) => {
                 (ExpectedFull::Share(1.0 - share), u64::from(load.connections))
             }
         };

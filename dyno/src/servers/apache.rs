@@ -138,7 +138,7 @@ impl Driver for Apache {
     fn lines(&self, setting: Setting) -> Vec<String> {
         match setting {
             Setting::Version(version) => vec![protocols(&[version])],
-            Setting::Suite(version, name) => vec![suites(version, name)],
+            Setting::Suite(suite) => vec![suites(suite.version(), suite.openssl_name())],
             Setting::Certificate(_) => {
                 vec![format!("{CERTIFICATE} {SITE_CHAIN}"), format!("{CERTIFICATE_KEY} {SITE_KEY}")]
             }

@@ -46,7 +46,7 @@ impl Driver for BuiltIn {
         let serve = |options: &str| vec![format!("tlsdyno serve {options}")];
         match setting {
             Setting::Version(version) => serve(&format!("--tls {version}")),
-            Setting::Suite(_, name) => serve(&format!("--suite {name}")),
+            Setting::Suite(suite) => serve(&format!("--suite {suite}")),
             Setting::Certificate(kind) => serve(&format!("--cert {kind}")),
             Setting::SessionCache(SessionCache::Off) => serve("--no-session-cache"),
             Setting::SessionCache(_) => owned(&["tlsdyno serve    # has a session cache"]),

@@ -1,7 +1,6 @@
 //! What each server can be told. What it cannot is refused before anything starts, with what it has.
 
 use anyhow::{Result, bail, ensure};
-use clap::ValueEnum;
 use tlsdyno_tls::Version;
 
 use super::{DRIVERS, ServerTls, driver_of};
@@ -29,7 +28,7 @@ pub struct Capabilities {
 /// Ticket keys of a server that reads one key from a file.
 pub(super) const OWN_AND_SHARED: &[TicketKeys] = &[TicketKeys::Own, TicketKeys::Shared];
 /// Ticket keys of a server that reads several.
-pub(super) const ALL_KEYS: &[TicketKeys] = &[TicketKeys::Own, TicketKeys::Shared, TicketKeys::Rotating];
+pub(super) const ALL_KEYS: &[TicketKeys] = &TicketKeys::ALL;
 
 /// The servers that can do something, for messages: `nginx, haproxy and builtin`.
 pub fn having(what: impl Fn(&Capabilities) -> bool) -> String {
@@ -45,7 +44,7 @@ pub fn having(what: impl Fn(&Capabilities) -> bool) -> String {
 
 impl Capabilities {
     fn has_all_ticket_keys(&self) -> bool {
-        TicketKeys::value_variants().iter().all(|keys| self.ticket_keys.contains(keys))
+        TicketKeys::ALL.iter().all(|keys| self.ticket_keys.contains(keys))
     }
 
     /// Where it can keep sessions with so many workers, and what it is called then. One worker alone shares its cache
@@ -146,7 +145,7 @@ mod tests {
     fn the_usual_is_had_by_all_and_refusals_name_what_there_is() {
         use ServerName::{ApacheEvent, Lighttpd, Nginx};
         for server in ServerName::configured() {
-            USUAL.refuse_unable(*server, 1).unwrap();
+            USUAL.refuse_unable(server, 1).unwrap();
         }
         let refused = |wanted: Wanted, server, workers| wanted.refuse_unable(server, workers).unwrap_err().to_string();
         let dbm = Wanted { session_cache: SessionCache::Dbm, ..USUAL };

@@ -3,10 +3,10 @@
 //! Paths are examples. A test (`tests/servers/directives.rs`) has each server check these lines, and starts it with
 //! those for ticket keys: nginx 1.22, Apache httpd 2.4, HAProxy 2.6 and lighttpd 1.4 on Debian 12.
 
-use tlsdyno_tls::Version;
+use tlsdyno_tls::{Suite, Version};
 
 use super::driver_of;
-use crate::model::{ServerName, SessionCache, TicketKeys};
+use crate::model::{CertificateKind, ServerName, SessionCache, TicketKeys};
 
 /// Certificate chain and key of the examples.
 pub(super) const SITE_CHAIN: &str = "/etc/ssl/site.pem";
@@ -16,13 +16,13 @@ pub(super) const SITE_TICKET_KEY: &str = "/run/tls/ticket.key";
 
 /// A setting that remedies change.
 #[derive(Clone, Copy, Debug)]
-pub enum Setting<'a> {
+pub enum Setting {
     /// The version of TLS, and no other.
     Version(Version),
-    /// The suite of this version, and no other.
-    Suite(Version, &'a str),
-    /// The kind of certificate, as experiments name it.
-    Certificate(&'a str),
+    /// This suite of its version, and no other.
+    Suite(Suite),
+    /// The kind of certificate.
+    Certificate(CertificateKind),
     /// Where sessions are kept.
     SessionCache(SessionCache),
     /// Whether tickets are issued.
@@ -54,11 +54,11 @@ pub fn lines(server: ServerName, setting: Setting) -> Vec<String> {
     }
 }
 
-fn key_command(kind: &str) -> String {
+fn key_command(kind: CertificateKind) -> String {
     match kind {
-        "p-256" => "openssl ecparam -name prime256v1 -genkey -noout -out site.key".to_owned(),
-        "p-384" => "openssl ecparam -name secp384r1 -genkey -noout -out site.key".to_owned(),
-        rsa => format!("openssl genrsa -out site.key {}", rsa.trim_start_matches("rsa-")),
+        CertificateKind::P256 => "openssl ecparam -name prime256v1 -genkey -noout -out site.key".to_owned(),
+        CertificateKind::P384 => "openssl ecparam -name secp384r1 -genkey -noout -out site.key".to_owned(),
+        rsa => format!("openssl genrsa -out site.key {}", rsa.name().trim_start_matches("rsa-")),
     }
 }
 

@@ -74,7 +74,7 @@ impl Driver for Haproxy {
     fn lines(&self, setting: Setting) -> Vec<String> {
         match setting {
             Setting::Version(version) => vec![format!("{BIND} {LOWEST_VERSION} {}", protocol(version))],
-            Setting::Suite(version, name) => vec![format!("{BIND} {} {name}", suites(version))],
+            Setting::Suite(suite) => vec![format!("{BIND} {} {suite}", suites(suite.version()))],
             Setting::Certificate(_) => vec![format!("{BIND}    # certificate and key in one file")],
             Setting::SessionCache(SessionCache::Off) => global_lines(&[&cached_sessions(0)]),
             Setting::SessionCache(_) => global_lines(&[&cached_sessions(20_000), &session_lifetime(300)]),

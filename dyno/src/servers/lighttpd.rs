@@ -92,7 +92,7 @@ impl Driver for Lighttpd {
     fn lines(&self, setting: Setting) -> Vec<String> {
         match setting {
             Setting::Version(version) => vec![more_commands(&[(LOWEST_VERSION, protocol(version).to_owned())])],
-            Setting::Suite(version, name) => vec![more_commands(&[(suites(version), name.to_owned())])],
+            Setting::Suite(suite) => vec![more_commands(&[(suites(suite.version()), suite.to_string())])],
             Setting::Certificate(_) => {
                 vec![format!("{CERTIFICATE} = \"{SITE_CHAIN}\""), format!("{CERTIFICATE_KEY} = \"{SITE_KEY}\"")]
             }

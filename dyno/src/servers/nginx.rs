@@ -74,7 +74,7 @@ impl Driver for Nginx {
     fn lines(&self, setting: Setting) -> Vec<String> {
         match setting {
             Setting::Version(version) => vec![protocols(&[version]) + ";"],
-            Setting::Suite(version, name) => vec![suites(version, name) + ";"],
+            Setting::Suite(suite) => vec![suites(suite.version(), suite.openssl_name()) + ";"],
             Setting::Certificate(_) => {
                 [format!("{CERTIFICATE} {SITE_CHAIN};"), format!("{CERTIFICATE_KEY} {SITE_KEY};")].into()
             }

@@ -5,6 +5,7 @@
 //! same.
 
 use serde::Serialize;
+use tlsdyno_tls::Stage;
 
 use super::accelerators::{Prediction, predictions};
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
@@ -201,8 +202,8 @@ fn named_times(rounds: &Rounds, a: &str, b: &str) -> [Option<Ratio>; 2] {
 }
 
 fn setup_and_data(rounds: &Rounds) -> Vec<SetupAndData> {
-    let find = |stage: &str| rounds.find(&Kind::StageOff(stage.to_owned()));
-    let found = [rounds.find(&Kind::AsIs), rounds.find(&Kind::PlainHttp), find("setup"), find("marshalling")];
+    let find = |stage| rounds.find(&Kind::StageOff(stage));
+    let found = [rounds.find(&Kind::AsIs), rounds.find(&Kind::PlainHttp), find(Stage::Setup), find(Stage::Marshalling)];
     let [Some(as_is), Some(plain), Some(setup), Some(data)] = found else {
         return Vec::new();
     };

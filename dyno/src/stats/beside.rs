@@ -3,6 +3,7 @@
 //! arithmetic.
 
 use serde::Serialize;
+use tlsdyno_tls::Stage;
 
 use super::answers::Answers;
 use super::papers::{relative_cost, relative_throughput, share_saved};
@@ -206,11 +207,11 @@ impl Published<'_> {
     }
 
     fn setup_and_data(&self, record: &Record) -> Option<BesideSetupAndData> {
-        let off = |stage: &str| {
-            let kind = Kind::StageOff(stage.to_owned());
+        let off = |stage| {
+            let kind = Kind::StageOff(stage);
             record.configurations.iter().find(|configuration| configuration.kind == kind)
         };
-        let (setup, data) = (off("setup")?, off("marshalling")?);
+        let (setup, data) = (off(Stage::Setup)?, off(Stage::Marshalling)?);
         let saved = |name: &str| -> Vec<f64> {
             let share = |machine| 100.0 * share_saved(self.hits(self.as_is(), machine), self.hits(name, machine));
             self.machines().map(share).collect()

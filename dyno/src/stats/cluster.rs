@@ -306,6 +306,8 @@ fn against(rounds: &Rounds, index: usize, cell: &Cell, all: &[Cell]) -> Option<A
 /// Records as if they had been measured.
 #[cfg(test)]
 pub(crate) mod samples {
+    use tlsdyno_tls::StageSet;
+
     use super::*;
     use crate::model::cluster::ClusterExperiment;
     use crate::store::{Configuration, FORMAT, Kind, Manifest, Preflight};
@@ -323,7 +325,7 @@ pub(crate) mod samples {
         let cells = experiment.cells();
         let configuration = |cell: &Cell| Configuration {
             name: cell.name(&cells),
-            noop: Vec::new(),
+            noop: StageSet::NONE,
             kind: Kind::Setting,
             tls: true,
             preflight: Preflight::default(),
@@ -368,6 +370,8 @@ pub(crate) mod samples {
 
 #[cfg(test)]
 mod tests {
+    use tlsdyno_engine::dispatch::Policy as Rule;
+
     use super::samples::{block, experiment, record};
     use super::*;
     use crate::model::cluster::{ClusterExperiment, Sharing};
@@ -396,7 +400,7 @@ mod tests {
         experiment.traffic.behind_one_address_percent = vec![0.0, 100.0];
         experiment.traffic.clients = vec![24, 8];
         let all = experiment.cells();
-        for policy in [Policy::RoundRobin, Policy::Session] {
+        for policy in [Policy::Own(Rule::RoundRobin), Policy::Own(Rule::Session)] {
             let cell = &all[at_largest_load(&all, policy, 80.0).unwrap()];
             assert_eq!((cell.policy, cell.reuse_percent, cell.clients), (policy, 80.0, 24));
             assert_eq!((cell.sharing, cell.behind_one_address_percent), (Sharing::Own, 0.0));

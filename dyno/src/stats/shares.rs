@@ -152,9 +152,9 @@ impl Comparison {
 
         let mut comparison = Comparison::EMPTY;
         let mut stages = Vec::new();
-        let mut unmeasured: Vec<&str> = Stage::PROVIDER.iter().map(|stage| stage.name()).collect();
+        let mut unmeasured = Stage::PROVIDER.to_vec();
         // The stages of the shim contain those of the provider: beside them they would be counted twice.
-        let of_provider = |stage: &str| Stage::PROVIDER.iter().any(|provider| provider.name() == stage);
+        let of_provider = |stage: &Stage| Stage::PROVIDER.contains(stage);
         let kinds = || record.configurations.iter().map(|configuration| &configuration.kind);
         let any_of_provider = kinds().any(|kind| matches!(kind, Kind::StageOff(stage) if of_provider(stage)));
         for kind in kinds() {
@@ -162,12 +162,12 @@ impl Comparison {
                 && (of_provider(stage) || !any_of_provider)
             {
                 let column = comparison.column(saved(index));
-                comparison.share(stage, false, Combination::column(column), vec![index]);
+                comparison.share(stage.name(), false, Combination::column(column), vec![index]);
                 stages.push((column, index));
-                unmeasured.retain(|name| name != stage);
+                unmeasured.retain(|other| other != stage);
             }
         }
-        comparison.unmeasured = unmeasured.into_iter().map(str::to_owned).collect();
+        comparison.unmeasured = unmeasured.iter().map(Stage::to_string).collect();
         let stage_terms = |weight: f64| stages.iter().map(move |&(column, _)| (column, weight));
         let stage_configurations: Vec<usize> = stages.iter().map(|&(_, index)| index).collect();
 

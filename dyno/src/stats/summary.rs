@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use tlsdyno_tls::StageSet;
 
 use super::answers::Answers;
 use super::beside::Beside;
@@ -24,7 +25,7 @@ pub struct ConfigurationSummary {
     /// The name.
     pub name: String,
     /// Stages replaced by no-ops.
-    pub noop: Vec<String>,
+    pub noop: StageSet,
     /// What it is for.
     pub kind: Kind,
     /// Usable blocks.
@@ -169,7 +170,7 @@ fn summarise(
     }
     ConfigurationSummary {
         name: configuration.name.clone(),
-        noop: configuration.noop.clone(),
+        noop: configuration.noop,
         kind: configuration.kind.clone(),
         blocks: rounds.of_configuration(index).count() as u32,
         hits_per_second: rate.value,

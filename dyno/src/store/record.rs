@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use tlsdyno_tls::{Stage, StageSet};
 
 use super::calibration::Calibration;
 use super::warning::Warning;
@@ -126,12 +127,12 @@ pub enum Kind {
     /// The provider is loaded, nothing is switched off: what the instrument itself costs.
     Loaded,
     /// This one stage is replaced by a no-op.
-    StageOff(String),
+    StageOff(Stage),
     /// Every stage is replaced.
     AllOff,
     /// These stages replaced together, but not all that the experiment also replaces one by one: in no share, only in
     /// the table of configurations.
-    Several(Vec<String>),
+    Several(StageSet),
     /// More than its stages differ: TLS settings, processors, an accelerator. In no share of a stage.
     Setting,
     /// The same server without TLS.
@@ -145,7 +146,7 @@ pub struct Configuration {
     /// The name in tables: `as is`, `no authentication`, `all off`, `plain HTTP`.
     pub name: String,
     /// The stages replaced by no-ops.
-    pub noop: Vec<String>,
+    pub noop: StageSet,
     /// What it is for.
     pub kind: Kind,
     /// Whether it speaks TLS.

@@ -9,6 +9,7 @@
 //! fuzzer can build it.
 
 use memchr::{memchr, memchr_iter, memchr2, memrchr};
+use tlsdyno_tls::named;
 
 /// What one line says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,28 +30,29 @@ pub struct Entry<'line> {
     pub user_agent: Option<&'line [u8]>,
 }
 
-/// Why a line is not usable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Fault {
-    /// Nothing but white space.
-    Blank,
-    /// Longer than the limit.
-    TooLong,
-    /// No `[time]` after the client.
-    NoTime,
-    /// What stands in the brackets is not `day/month/year:hour:minute:second zone`.
-    BadTime,
-    /// No request in quotation marks after the time.
-    NoRequest,
-    /// The quoted request is not `METHOD TARGET [VERSION]`, for example `-` after a time-out, or bytes of another
-    /// protocol.
-    NotHttp,
-    /// No status of three digits, 100 to 599, after the request.
-    BadStatus,
-    /// What follows the status is neither a number of bytes nor `-`.
-    BadSize,
-    /// The number of bytes is larger than any object.
-    HugeSize,
+named! {
+    /// Why a line is not usable.
+    pub enum Fault: "fault of a line" {
+        /// Nothing but white space.
+        Blank = "blank",
+        /// Longer than the limit.
+        TooLong = "too_long",
+        /// No `[time]` after the client.
+        NoTime = "no_time",
+        /// What stands in the brackets is not `day/month/year:hour:minute:second zone`.
+        BadTime = "bad_time",
+        /// No request in quotation marks after the time.
+        NoRequest = "no_request",
+        /// The quoted request is not `METHOD TARGET [VERSION]`, for example `-` after a time-out, or bytes of another
+        /// protocol.
+        NotHttp = "not_http",
+        /// No status of three digits, 100 to 599, after the request.
+        BadStatus = "bad_status",
+        /// What follows the status is neither a number of bytes nor `-`.
+        BadSize = "bad_size",
+        /// The number of bytes is larger than any object.
+        HugeSize = "huge_size",
+    }
 }
 
 impl Fault {
@@ -66,21 +68,6 @@ impl Fault {
             Fault::BadStatus => "have no status from 100 to 599 after the request",
             Fault::BadSize => "have no number of bytes (or -) after the status",
             Fault::HugeSize => "have more than 2^50 bytes after the status, which no object has",
-        }
-    }
-
-    /// A short name for machines.
-    pub fn name(self) -> &'static str {
-        match self {
-            Fault::Blank => "blank",
-            Fault::TooLong => "too_long",
-            Fault::NoTime => "no_time",
-            Fault::BadTime => "bad_time",
-            Fault::NoRequest => "no_request",
-            Fault::NotHttp => "not_http",
-            Fault::BadStatus => "bad_status",
-            Fault::BadSize => "bad_size",
-            Fault::HugeSize => "huge_size",
         }
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use tlsdyno::model::Experiment;
 use tlsdyno::random::SplitMix64;
 use tlsdyno::store::{Block, Configuration, FORMAT, Kind, Manifest, Preflight, Record};
+use tlsdyno_tls::{Stage, StageSet};
 
 /// Name, stages, kind, and true cost in per cent of the server as is.
 type Truth<'a> = (&'a str, &'a [&'a str], Kind, f64);
@@ -95,10 +96,10 @@ differences = ["Another server."]
 pub fn record(rounds: u32, noise: f64) -> Record {
     let truths: [Truth; 8] = [
         ("as is", &[], Kind::AsIs, 100.0),
-        ("no RSA", &["authentication"], Kind::StageOff("authentication".to_owned()), 50.0),
+        ("no RSA", &["authentication"], Kind::StageOff(Stage::Authentication), 50.0),
         ("no cache", &[], Kind::Setting, 125.0),
-        ("perfect cache", &["authentication", "session_cache"], Kind::Several(Vec::new()), 45.0),
-        ("skeleton", &["handshake", "marshalling"], Kind::Several(Vec::new()), 30.0),
+        ("perfect cache", &["authentication", "session_cache"], Kind::Several(StageSet::NONE), 45.0),
+        ("skeleton", &["handshake", "marshalling"], Kind::Several(StageSet::NONE), 30.0),
         ("twin", &[], Kind::Setting, 100.0),
         ("broken", &[], Kind::Setting, f64::NAN),
         ("plain HTTP", &[], Kind::PlainHttp, 20.0),
@@ -136,7 +137,7 @@ name = "tickets off, accelerator"
 tls = { tickets = false }
 accelerator = { cpu_rates = 4.0 }
 "#;
-    let off = Kind::StageOff("authentication".to_owned());
+    let off = Kind::StageOff(Stage::Authentication);
     let truths: [Truth; 7] = [
         ("as is", &[], Kind::AsIs, 100.0),
         ("no RSA", &["authentication"], off, 50.0),
@@ -175,7 +176,7 @@ machines = ["500 MHz", "933 MHz"]
 "minimal setup, encrypted data" = [406, 629]
 "plain HTTP" = [720, nan]
 "#;
-    let off = |stage: &str| Kind::StageOff(stage.to_owned());
+    let off = |stage: &str| Kind::StageOff(stage.parse().unwrap());
     let truths: [Truth; 4] = [
         ("as is", &[], Kind::AsIs, 100.0),
         ("full setup, plain data", &["marshalling"], off("marshalling"), 80.0),
@@ -210,7 +211,7 @@ fn made(text: &str, truths: &[Truth], rounds: u32, noise: f64) -> Record {
     }
     let configurations = truths.iter().map(|(name, noop, kind, percent)| Configuration {
         name: (*name).to_owned(),
-        noop: noop.iter().map(|stage| (*stage).to_owned()).collect(),
+        noop: noop.iter().map(|stage| stage.parse::<Stage>().unwrap()).collect(),
         tls: *kind != Kind::PlainHttp,
         kind: kind.clone(),
         preflight: Preflight::default(),

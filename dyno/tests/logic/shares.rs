@@ -7,6 +7,7 @@ use tlsdyno::report::answer::answer;
 use tlsdyno::report::{self, Style, terminal};
 use tlsdyno::stats::{Metric, Share, Summary, Verdict};
 use tlsdyno::store::{Kind, Record, Warning};
+use tlsdyno_tls::{Stage, StageSet};
 
 fn share<'a>(summary: &'a Summary, stage: &str, metric: Metric) -> &'a Share {
     summary.shares.by(metric).find(|share| share.stage == stage).expect("the share is there")
@@ -94,7 +95,7 @@ fn bounds_are_flagged_for_throughput_only() {
 #[test]
 fn an_invalid_block_costs_its_own_pair_only() {
     let mut record = Synthetic::default().record();
-    let off = index(&record, &Kind::StageOff("cipher".to_owned()));
+    let off = index(&record, &Kind::StageOff(Stage::Cipher));
     for block in record.blocks.iter_mut().filter(|block| block.configuration == off && block.round < 2) {
         block.valid = false;
         // Would ruin the share if it were used.
@@ -112,7 +113,7 @@ fn an_invalid_block_costs_its_own_pair_only() {
 #[test]
 fn a_configuration_that_failed_its_preflight_is_not_used() {
     let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
-    let off = index(&record, &Kind::StageOff("kdf".to_owned()));
+    let off = index(&record, &Kind::StageOff(Stage::Kdf));
     record.configurations[off].valid = false;
     record.configurations[off].preflight.failed.push("the unmatched client completed a handshake".to_owned());
     let summary = Summary::of(&record);
@@ -176,7 +177,7 @@ fn configurations_are_summarised() {
 fn a_stage_that_was_not_measured_is_named_where_its_cost_is() {
     let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
     for stage in ["mac", "digest"] {
-        let off = index(&record, &Kind::StageOff(stage.to_owned()));
+        let off = index(&record, &Kind::StageOff(stage.parse().unwrap()));
         record.configurations[off].valid = false;
     }
     let summary = Summary::of(&record);
@@ -198,12 +199,12 @@ fn a_stage_that_was_not_measured_is_named_where_its_cost_is() {
 /// The record of an experiment that only asks what the instrument costs.
 fn provider_overhead() -> Record {
     let mut record = Synthetic { rounds: 8, ..Synthetic::default() }.record();
-    let loaded = index(&record, &Kind::StageOff("randomness".to_owned()));
+    let loaded = index(&record, &Kind::StageOff(Stage::Randomness));
     record.blocks.retain(|block| [0, loaded].contains(&block.configuration));
     record.blocks.iter_mut().for_each(|block| block.configuration = block.configuration.min(1));
     record.configurations = vec![record.configurations[0].clone(), record.configurations[loaded].clone()];
     record.configurations[1].kind = Kind::Loaded;
-    record.configurations[1].noop.clear();
+    record.configurations[1].noop = StageSet::NONE;
     record
 }
 
@@ -230,7 +231,7 @@ fn several_stages_off_together_are_in_no_share() {
     let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
     let expected = Summary::of(&record).shares.shares;
     let all = index(&record, &Kind::AllOff);
-    record.configurations[all].kind = Kind::Several(vec!["cipher".to_owned(), "mac".to_owned()]);
+    record.configurations[all].kind = Kind::Several([Stage::Cipher, Stage::Mac].into_iter().collect());
     let summary = Summary::of(&record);
     assert_eq!(summary.shares.shares, expected);
     assert!(summary.shares.interaction.is_empty());
@@ -240,7 +241,7 @@ fn several_stages_off_together_are_in_no_share() {
 #[test]
 fn a_configuration_that_failed_does_not_cut_the_last_round_short() {
     let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
-    let off = index(&record, &Kind::StageOff("kdf".to_owned()));
+    let off = index(&record, &Kind::StageOff(Stage::Kdf));
     record.configurations[off].valid = false;
     record.blocks.retain(|block| block.configuration != off);
     record.finished = false;

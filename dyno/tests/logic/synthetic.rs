@@ -9,6 +9,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use tlsdyno::random::SplitMix64;
 use tlsdyno::store::{Block, Configuration, FORMAT, Kind, Manifest, Preflight, Record};
+use tlsdyno_tls::Stage;
 
 /// Server CPU per hit as is, nanoseconds.
 pub const AS_IS_NS: f64 = 412_000.0;
@@ -85,7 +86,11 @@ impl Synthetic {
         let mut all = vec![(configuration("as is", &[], Kind::AsIs), AS_IS_NS)];
         all.extend(STAGES.iter().map(|&(stage, percent)| {
             (
-                configuration(&format!("no {}", stage.replace('_', " ")), &[stage], Kind::StageOff(stage.to_owned())),
+                configuration(
+                    &format!("no {}", stage.replace('_', " ")),
+                    &[stage],
+                    Kind::StageOff(stage.parse().unwrap()),
+                ),
                 off(percent),
             )
         }));
@@ -153,7 +158,7 @@ impl Synthetic {
 fn configuration(name: &str, noop: &[&str], kind: Kind) -> Configuration {
     Configuration {
         name: name.to_owned(),
-        noop: noop.iter().map(|stage| (*stage).to_owned()).collect(),
+        noop: noop.iter().map(|stage| stage.parse::<Stage>().unwrap()).collect(),
         tls: kind != Kind::PlainHttp,
         kind,
         preflight: Preflight {

@@ -17,7 +17,7 @@ use tlsdyno::servers::directives::{self, Setting};
 use tlsdyno::servers::{certificates, programs};
 use tlsdyno::stats::answers::RemedyAnswer;
 use tlsdyno::store::Record;
-use tlsdyno_tls::Version;
+use tlsdyno_tls::{Suite, Version};
 
 /// What the examples name, as files of this machine.
 struct Files {
@@ -68,7 +68,7 @@ impl Files {
 
     /// The server's program with a configuration that has these lines, and that configuration.
     fn command(&self, server: ServerName, lines: &[String], check: bool) -> (Command, String) {
-        let usual = directives::lines(server, Setting::Certificate("p-256"));
+        let usual = directives::lines(server, Setting::Certificate(CertificateKind::P256));
         // Those of a remedy take the place of the ones that are there.
         let has_certificate = usual.iter().skip(1).any(|line| lines.contains(line));
         let certificate = self.real(server, if has_certificate { &[] } else { &usual });
@@ -267,8 +267,8 @@ fn each_server_accepts_its_lines() {
             Setting::Tickets(false),
             Setting::Version(Version::Tls12),
             Setting::Version(Version::Tls13),
-            Setting::Suite(Version::Tls12, "ECDHE-ECDSA-AES128-GCM-SHA256"),
-            Setting::Suite(Version::Tls13, "TLS_AES_128_GCM_SHA256"),
+            Setting::Suite(Suite::EcdheEcdsaAes128Gcm),
+            Setting::Suite(Suite::Tls13Aes128Gcm),
             Setting::EarlyData,
             Setting::Processors(2),
             Setting::KernelTls,

@@ -2,43 +2,53 @@
 
 use std::net::SocketAddr;
 
+use tlsdyno_tls::named;
+
 use super::limits::BACKENDS_MAX;
 
-/// How a backend is chosen for a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// One after the other.
-    RoundRobin,
-    /// The one with the fewest open connections.
-    LeastConnections,
-    /// By the client's address: always the same one, as long as it is up.
-    SourceAddress,
-    /// The one that holds the offered session; others by load.
-    Session,
-    /// As `Session`; where nobody is known to hold the offered session, the one that this client address used last.
-    SessionAddress,
-    /// For plain HTTP: the one that the object of the first request was sent to before, unless that is overloaded (see
-    /// [`super::lard`]).
-    Lard,
-}
-
-impl Policy {
-    /// Whether a backend can only be chosen once the client has spoken.
-    pub fn waits_for_client(self) -> bool {
-        matches!(self, Policy::Session | Policy::SessionAddress | Policy::Lard)
+named! {
+    /// How a backend is chosen for a connection.
+    pub enum Policy: "policy" {
+        /// One after the other
+        RoundRobin = "round-robin",
+        /// The backend with the fewest open connections
+        LeastConnections = "least-connections",
+        /// By the client's address, always the same backend
+        SourceAddress = "source-address",
+        /// The backend that holds the offered TLS session; others by load
+        Session = "session",
+        /// As session; where nobody is known to hold it, the backend that this address used last
+        SessionAddress = "session+address",
+        /// For plain HTTP: the backend that the first request's object was sent to before, unless that is overloaded
+        /// (LARD)
+        Lard = "lard",
     }
 }
 
-/// Whether and how backends are told who the client is (the PROXY protocol of HAProxy).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProxyHeader {
-    /// Not at all.
-    #[default]
-    None,
-    /// Version 1, a line of text.
-    V1,
-    /// Version 2, binary.
-    V2,
+impl Policy {
+    /// Whether it decides by what TLS hellos say.
+    pub const fn needs_tls(self) -> bool {
+        matches!(self, Policy::Session | Policy::SessionAddress)
+    }
+
+    /// Whether a backend can only be chosen once the client has spoken.
+    pub fn waits_for_client(self) -> bool {
+        self.needs_tls() || self == Policy::Lard
+    }
+}
+
+named! {
+    /// Whether and how backends are told who the client is (the PROXY protocol of HAProxy).
+    #[derive(Default)]
+    pub enum ProxyHeader: "form of the PROXY protocol" {
+        /// Not at all
+        #[default]
+        None = "none",
+        /// A line of text
+        V1 = "v1",
+        /// Binary
+        V2 = "v2",
+    }
 }
 
 /// One backend.
@@ -88,15 +98,16 @@ impl Default for Limits {
     }
 }
 
-/// What a health check does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CheckKind {
-    /// Nothing, but backends that could not be reached are tried again.
-    None,
-    /// Connects.
-    Tcp,
-    /// Connects and waits for the answer to a TLS hello.
-    Hello,
+named! {
+    /// What a health check does.
+    pub enum CheckKind: "check" {
+        /// Nothing; backends that could not be reached are tried again
+        None = "none",
+        /// Connect
+        Tcp = "tcp",
+        /// Connect and wait for the answer to a TLS hello
+        Hello = "hello",
+    }
 }
 
 /// How and when backends are checked. Times are in nanoseconds.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use tlsdyno_tls::Effort;
+use tlsdyno_tls::{Effort, named};
 
 use super::limits::{CONNECTIONS_MAX, RATE_MAX};
 use super::redirect::Redirects;
@@ -74,6 +74,7 @@ pub struct Workload {
 
 /// How connections are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Connections {
     /// Most connections open at once, over all users.
     pub total: u32,
@@ -116,6 +117,7 @@ impl Timeouts {
 
 /// When a connection intends to resume a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Resumption {
     /// Whenever the user holds a session.
     Always,
@@ -130,13 +132,16 @@ pub enum Resumption {
     ShareOfEach(f64),
 }
 
-/// How the arrivals of an open loop are spread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrivals {
-    /// At equal distances.
-    Constant,
-    /// Independent of each other: exponential distances.
-    Poisson,
+named! {
+    /// How the arrivals of an open loop are spread.
+    #[derive(Default)]
+    pub enum Arrivals: "spread of arrivals" {
+        /// At equal distances
+        #[default]
+        Constant = "constant",
+        /// Independent of each other, at exponential distances, as from many users
+        Poisson = "poisson",
+    }
 }
 
 /// The rate of an open loop.

@@ -6,6 +6,7 @@ use super::limits::SLICES_MAX;
 
 /// One slice of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Slice {
     /// Its length, in nanoseconds.
     pub elapsed_ns: u64,
@@ -14,6 +15,7 @@ pub struct Slice {
     /// Errors in it.
     pub errors: u64,
     /// Redirects followed in it.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub redirects: u64,
     /// Median latency of its hits (of an open loop: from the intended send time), in nanoseconds; 0 without hits.
     pub latency_ns_p50: u64,

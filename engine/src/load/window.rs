@@ -88,7 +88,8 @@ impl Window {
 
     /// How the window was used.
     pub fn report(&self) -> WindowUse {
-        WindowUse { limit: self.limit, largest_distance: self.largest, stalls: self.stalls }
+        let limit = (self.limit < u64::from(u32::MAX)).then_some(self.limit);
+        WindowUse { limit, largest_distance: self.largest, stalls: self.stalls }
     }
 }
 
@@ -112,7 +113,7 @@ mod tests {
         assert!(!window.admits(3));
         window.served(0);
         assert!(window.admits(5) && !window.admits(6));
-        assert_eq!(window.report(), WindowUse { limit: 3, largest_distance: 2, stalls: 0 });
+        assert_eq!(window.report(), WindowUse { limit: Some(3), largest_distance: 2, stalls: 0 });
     }
 
     #[test]

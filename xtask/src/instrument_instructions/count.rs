@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno::model::workload::WorkloadSpec;
-use tlsdyno::model::{ConfigurationModel, Experiment, Load, Server, ServerName, Tls};
+use tlsdyno::model::{CertificateKind, ConfigurationModel, Experiment, Load, Server, ServerName, Tls};
 use tlsdyno::run::admission::checks_of;
 use tlsdyno::run::cpus;
 use tlsdyno::run::exchange::exchange;
@@ -75,7 +75,7 @@ pub fn configurations() -> Vec<ConfigurationModel> {
 pub fn count(server: ServerName, keep: Option<&Path>, say: &mut dyn FnMut(&str)) -> Result<Vec<Count>> {
     let experiment = Experiment {
         server: Server { kind: server, ..Server::default() },
-        tls: Tls { version: "1.3".to_owned(), certificate: "p-256".to_owned(), ..Tls::default() },
+        tls: Tls { certificate: CertificateKind::P256, ..Tls::default() },
         workload: WorkloadSpec::Url {
             path: "/object".to_owned(),
             bytes: Some(OBJECT_BYTES),

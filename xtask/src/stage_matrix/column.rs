@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use tlsdyno::model::workload::WorkloadSpec;
-use tlsdyno::model::{ConfigurationModel, Experiment, Server, ServerName, Tls, TlsChange};
+use tlsdyno::model::{CertificateKind, ConfigurationModel, Experiment, Server, ServerName, Tls, TlsChange};
 use tlsdyno::run::admission::checks_of;
 use tlsdyno::run::cpus;
 use tlsdyno::run::exchange::exchange;
 use tlsdyno::run::preflight::{Check, compile};
 use tlsdyno::run::rig::Rig;
-use tlsdyno_tls::{Config, Session, Settings, Stage, Version};
+use tlsdyno_tls::{Config, Session, Settings, Stage, Suite, Version};
 
 /// Connections at once.
 pub const CONNECTIONS: usize = 64;
@@ -52,7 +52,7 @@ pub struct Column {
 /// `tls` names a suite.
 pub fn configurations(tls: &Tls) -> Vec<ConfigurationModel> {
     let without = |name: &str, stages: &[Stage]| ConfigurationModel::without(name, stages.iter().copied());
-    let mut all = Experiment::ablation(&Stage::all().collect::<Vec<_>>(), false);
+    let mut all = Experiment::ablation(&Stage::ALL, false);
     all.push(ConfigurationModel { name: "idle shim".to_owned(), idle_shim: true, ..ConfigurationModel::as_is() });
     let idle = "idle shim and provider".to_owned();
     all.push(ConfigurationModel { name: idle, idle_shim: true, idle_provider: true, ..ConfigurationModel::as_is() });
@@ -62,10 +62,10 @@ pub fn configurations(tls: &Tls) -> Vec<ConfigurationModel> {
     all.push(ConfigurationModel::without("all off, plain data, perfect cache", everything()));
     let fast = everything().chain([Stage::RoundTrip]);
     all.push(ConfigurationModel::without("all off, plain data, perfect cache, no round trip", fast));
-    if tls.suites().is_ok_and(|suites| !suites[0].protection().is_cbc()) {
+    if !tls.suites()[0].protection().is_cbc() {
         all.push(without("no setup, no cipher, no mac", &[Stage::Setup, Stage::Cipher, Stage::Mac]));
     }
-    if tls.version().is_ok_and(|version| version == Version::Tls13) {
+    if tls.version == Version::Tls13 {
         let early = TlsChange { early_data: Some(true), ..TlsChange::default() };
         let as_is = ConfigurationModel::as_is();
         all.push(ConfigurationModel { name: "early data".to_owned(), tls: early.clone(), ..as_is.clone() });
@@ -213,16 +213,16 @@ impl User<'_> {
 
 /// The TLS settings of the matrix: what each kind of resumption is tried with.
 pub fn tls_variants() -> [(&'static str, Tls); 3] {
-    let tls = |version: &str, suite: &str, tickets| Tls {
-        version: version.to_owned(),
-        suite: Some(suite.to_owned()),
+    let tls = |certificate, suite: Suite, tickets| Tls {
+        version: suite.version(),
+        suite: Some(suite),
         tickets,
-        certificate: if version == "1.3" { "p-256" } else { "rsa-2048" }.to_owned(),
+        certificate,
         ..Tls::default()
     };
     [
-        ("TLS 1.3", tls("1.3", "TLS_AES_128_GCM_SHA256", true)),
-        ("TLS 1.2 ticket", tls("1.2", "ECDHE-RSA-AES128-GCM-SHA256", true)),
-        ("TLS 1.2 id", tls("1.2", "AES128-SHA", false)),
+        ("TLS 1.3", tls(CertificateKind::P256, Suite::Tls13Aes128Gcm, true)),
+        ("TLS 1.2 ticket", tls(CertificateKind::Rsa2048, Suite::EcdheRsaAes128Gcm, true)),
+        ("TLS 1.2 id", tls(CertificateKind::Rsa2048, Suite::RsaAes128Sha, false)),
     ]
 }

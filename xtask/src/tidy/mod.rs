@@ -18,8 +18,9 @@ use finding::Finding;
 
 /// The folders of dyno/src and the files in its root, each of which may import only what stands before it.
 /// docs/ARCHITECTURE.md says what each is for.
-const ORDER: [&str; 21] = [
+const ORDER: [&str; 22] = [
     "foreign",
+    "choice",
     "fault",
     "interrupt",
     "time",

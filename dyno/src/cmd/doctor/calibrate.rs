@@ -1,14 +1,15 @@
 //! `tlsdyno doctor --calibrate`: known costs are injected, to see what the instrument makes of them on this machine.
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use serde::Serialize;
 
+use crate::choice::choice;
 use crate::cmd::run::Progress;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::model::workload::WorkloadSpec;
-use crate::model::{ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
+use crate::model::{CertificateKind, ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
 use crate::report::text::interval;
 use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
 use crate::run::single::run as run_experiment;
@@ -44,12 +45,12 @@ pub struct Args {
     /// Bound on the measuring time of the calibration, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, requires = "calibrate")]
     time: f64,
-    /// Server of the calibration: builtin, nginx, apache, apache-prefork, haproxy, lighttpd
-    #[arg(long, value_name = "NAME", default_value = "nginx", requires = "calibrate")]
-    server: String,
+    /// Server of the calibration
+    #[arg(long, value_name = "NAME", default_value_t = ServerName::Nginx, value_parser = choice(ServerName::configured()), requires = "calibrate")]
+    server: ServerName,
     /// Certificate of that server
-    #[arg(long, value_name = "TYPE", default_value = "p-256", requires = "calibrate")]
-    cert: String,
+    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::P256, value_parser = choice(CertificateKind::ALL), requires = "calibrate")]
+    cert: CertificateKind,
     /// Do not keep the result for later reports
     #[arg(long, requires = "calibrate")]
     dry: bool,
@@ -120,14 +121,6 @@ fn burn_name(us: f64) -> String {
 /// One connection with a full handshake for each request, so that what is injected into a handshake is injected into a
 /// hit.
 fn experiment(args: &Args) -> Result<Experiment> {
-    let kind: ServerName = serde_json::from_value(args.server.clone().into())
-        .ok()
-        .filter(|kind| *kind != ServerName::Command)
-        .with_context(|| {
-            let names: Vec<&str> = ServerName::configured().iter().map(|server| server.name()).collect();
-            let (last, rest) = names.split_last().expect("tlsdyno configures servers");
-            format!("--server {}: expected {} or {last}", args.server, rest.join(", "))
-        })?;
     let rounds = ((args.time / (WARM_UP_S + TURN_S)) as u32).clamp(ROUNDS_MIN, ROUNDS_MAX);
     let turns = (args.time / f64::from(rounds) - WARM_UP_S) / TURN_S;
     let as_is = ConfigurationModel::as_is();
@@ -141,8 +134,8 @@ fn experiment(args: &Args) -> Result<Experiment> {
         .extend(INJECTED_US.iter().map(|us| ConfigurationModel { burn_us: Some(*us), ..named(&burn_name(*us)) }));
     Ok(Experiment {
         question: "What is the smallest difference that this machine can resolve?".to_owned(),
-        server: Server { kind, ..Server::default() },
-        tls: Tls { certificate: args.cert.clone(), ..Tls::default() },
+        server: Server { kind: args.server, ..Server::default() },
+        tls: Tls { certificate: args.cert, ..Tls::default() },
         workload: WorkloadSpec::Url {
             path: "/object".to_owned(),
             bytes: Some(1024),

@@ -182,8 +182,7 @@ fn client(view: &View) -> Line<'static> {
 /// How a replayed trace keeps to its window.
 fn order(view: &View) -> Option<Line<'static>> {
     let window = view.now?.window?;
-    let limit = u32::try_from(window.limit).ok().filter(|limit| *limit < u32::MAX);
-    let limit = limit.map_or("no bound".to_owned(), |limit| format!("window {}", grouped(u64::from(limit))));
+    let limit = window.limit.map_or("no bound".to_owned(), |limit| format!("window {}", grouped(limit)));
     let text = format!(
         "order: {} requests apart at most ({limit}), {} stalls",
         grouped(window.largest_distance),

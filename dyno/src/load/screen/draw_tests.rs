@@ -113,7 +113,7 @@ fn what_is_wrong_is_said() {
     with(&mut view, |snapshot| {
         (snapshot.errors[0], snapshot.errors[2]) = (1, 1200);
         snapshot.client_cpu_ns += 490_000_000;
-        snapshot.window = Some(WindowUse { limit: 10_000, largest_distance: 1234, stalls: 5 });
+        snapshot.window = Some(WindowUse { limit: Some(10_000), largest_distance: 1234, stalls: 5 });
     });
     let text = text(&view, 90, 30);
     let end: Vec<&str> = text.lines().rev().take(3).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
-use tlsdyno_tls::Effort;
+use tlsdyno_engine::dispatch::Policy as Rule;
 
 use crate::model::cluster::{Cluster, ClusterExperiment, OPEN_BLOCK_MIN, Sharing, Traffic};
 use crate::model::workload::WorkloadSpec;
@@ -83,7 +83,7 @@ impl ClusterExperiment {
         let Cluster { plain, cache_bytes, sessions, policies, .. } = &self.cluster;
         if !plain {
             ensure!(
-                !policies.contains(&Policy::Lard),
+                !policies.contains(&Policy::Own(Rule::Lard)),
                 "policy lard reads requests, which TLS hides from a dispatcher; add --plain (`plain = true` in a \
                  file), or take `session`"
             );
@@ -104,7 +104,7 @@ impl ClusterExperiment {
         );
         ensure!(cache_bytes.is_none_or(|bytes| bytes > 0), "--cache-bytes must be at least 1");
         ensure!(
-            !policies.contains(&Policy::Lard) || !matches!(self.workload, WorkloadSpec::Url { .. }),
+            !policies.contains(&Policy::Own(Rule::Lard)) || !matches!(self.workload, WorkloadSpec::Url { .. }),
             "policy lard sends all requests for one object to one backend; give a workload of many objects, for \
              example --workload specweb96"
         );
@@ -112,22 +112,12 @@ impl ClusterExperiment {
     }
 
     fn check_sharing(&self, sharing: Sharing) -> Result<()> {
-        use crate::servers::Wanted;
-        let tls = sharing.applied(&self.tls);
-        let wanted = Wanted {
-            session_cache: tls.session_cache,
-            tickets: tls.tickets,
-            ticket_keys: tls.ticket_keys,
-            early_data: tls.early_data,
-            tls13: tls.version == "1.3",
-        };
+        let one = self.as_experiment(sharing);
         ensure!(
-            tls.is_resumable(),
+            one.tls.is_resumable(),
             "these servers hand out no sessions at all; drop --no-tickets or --session-cache off"
         );
-        wanted
-            .refuse_unable(self.cluster.server, 1)
-            .map_err(|error| error.context(format!("sessions = `{}`", sharing.name())))
+        one.check_sessions(&one.tls, 1).map_err(|error| error.context(format!("sessions = `{}`", sharing.name())))
     }
 
     fn check_paper(&self) -> Result<()> {
@@ -174,7 +164,6 @@ impl Traffic {
             rate_min()
         );
         ensure!(self.requests_per_connection > 0, "--requests-per-connection must be at least 1");
-        self.effort.parse::<Effort>()?;
         Ok(())
     }
 }
@@ -197,6 +186,8 @@ fn some_and_different<T>(flag: &str, list: &[T], name: impl Fn(&T) -> String) ->
 
 #[cfg(test)]
 mod tests {
+    use tlsdyno_tls::Suite;
+
     use super::*;
     use crate::model::{SessionCache, Tls};
 
@@ -224,7 +215,7 @@ mod tests {
         };
         assert!(with(&|e| e.cluster.server = ServerName::Command).contains("tlsdyno ablate"));
         assert!(with(&|e| e.cluster.backends = 0).contains("--backends"));
-        assert!(with(&|e| e.cluster.policies = vec![Policy::Session; 2]).contains("session twice"));
+        assert!(with(&|e| e.cluster.policies = vec![Policy::Own(Rule::Session); 2]).contains("session twice"));
         assert!(with(&|e| e.cluster.sessions = vec![Sharing::Memcached]).contains("nginx has no session cache"));
         assert!(with(&|e| e.traffic.reuse_percent = vec![101.0]).contains("between 0 and 100"));
         assert!(
@@ -241,12 +232,12 @@ mod tests {
         assert!(
             with(&|e| e.traffic.rates_per_s = vec![100.0, 24.0]).contains("--rates are connections a second, 25 at")
         );
-        assert!(with(&|e| e.tls.suite = Some("AES128-SHA".into())).contains("--tls 1.2"));
-        assert!(with(&|e| e.cluster.policies = vec![Policy::Lard]).contains("--plain"));
+        assert!(with(&|e| e.tls.suite = Some(Suite::RsaAes128Sha)).contains("--tls 1.2"));
+        assert!(with(&|e| e.cluster.policies = vec![Policy::Own(Rule::Lard)]).contains("--plain"));
         assert!(with(&|e| e.cluster.cache_bytes = Some(1)).contains("--plain"));
         let plain = |e: &mut ClusterExperiment| {
             e.cluster.plain = true;
-            e.cluster.policies = vec![Policy::RoundRobin, Policy::Lard];
+            e.cluster.policies = vec![Policy::Own(Rule::RoundRobin), Policy::Own(Rule::Lard)];
             e.traffic.reuse_percent = vec![0.0];
         };
         let plain_with = |edit: &dyn Fn(&mut ClusterExperiment)| {

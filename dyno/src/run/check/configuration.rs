@@ -9,18 +9,16 @@ use crate::native::layout;
 /// The slowest processor that is emulated: a quota must give each at least a hundredth of its period.
 const SPEED_MIN: f64 = 0.01;
 
-/// A configuration without what does not change what is measured: names, the order of stages, and the idle provider or
+/// A configuration without what does not change what is measured: names, and the idle provider or
 /// shim where a stage that is off loads it in any case.
-pub(super) fn setting(model: &ConfigurationModel) -> Result<ConfigurationModel> {
-    let stages = model.stages()?;
-    Ok(ConfigurationModel {
+pub(super) fn setting(model: &ConfigurationModel) -> ConfigurationModel {
+    ConfigurationModel {
         name: String::new(),
         label: None,
-        noop: stages.iter().map(|stage| stage.name().to_owned()).collect(),
         idle_provider: model.needs_provider(),
         idle_shim: model.needs_shim(),
         ..model.clone()
-    })
+    }
 }
 
 /// Emulated hardware that makes sense.
@@ -51,7 +49,7 @@ pub(super) fn check_hardware(model: &ConfigurationModel) -> Result<()> {
             "`accelerator`: `operation_us` and `cpu_rates` must lie between 0 and 1,000,000"
         );
         ensure!(
-            !model.stages()?.contains(Stage::Authentication),
+            !model.noop.contains(Stage::Authentication),
             "an accelerator takes the place of `authentication`: leave that out of `noop`"
         );
     }

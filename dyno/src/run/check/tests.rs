@@ -1,7 +1,9 @@
 //! Experiments that are refused, and what survives the way through a file.
 
+use tlsdyno_tls::Suite;
+
 use super::*;
-use crate::model::{Measure, Server};
+use crate::model::{CertificateKind, Measure, Server};
 
 #[test]
 fn defaults_fill_in_the_whole_ablation() {
@@ -56,16 +58,18 @@ fn impossible_combinations_are_refused_with_the_remedy() {
         edit(&mut experiment);
         format!("{:#}", experiment.check().unwrap_err())
     };
-    assert!(with(&|e| e.tls.suite = Some("AES128-SHA".into())).contains("--tls 1.2"));
+    assert!(with(&|e| e.tls.suite = Some(Suite::RsaAes128Sha)).contains("--tls 1.2"));
     assert!(
         with(&|e| {
-            e.tls.version = "1.2".into();
-            e.tls.suite = Some("AES128-SHA".into());
-            e.tls.certificate = "p-256".into();
+            e.tls.version = Version::Tls12;
+            e.tls.suite = Some(Suite::RsaAes128Sha);
+            e.tls.certificate = CertificateKind::P256;
         })
         .contains("--cert rsa-2048")
     );
-    assert!(with(&|e| e.tls.certificate = "dsa".into()).contains("rsa-2048"));
+    let dsa = Experiment::from_toml("question = \"q\"\n[tls]\ncertificate = \"dsa\"", Path::new("/")).unwrap_err();
+    let said = dsa.to_string();
+    assert!(["certificate = ", "`dsa`", "rsa-2048"].iter().all(|word| said.contains(word)), "{said}");
     assert!(with(&|e| e.server.kind = ServerName::Command).contains("--server-command"));
     let ports = |command: &str, address: &str, plain: Option<&str>| {
         with(&|e| {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tlsdyno_tls::StageSet;
+
 use super::place::Placement;
 use super::rig::{ClusterRig, Stand};
 use crate::model::cell::Cell;
@@ -18,7 +20,7 @@ pub fn empty(experiment: &ClusterExperiment, seed: u64) -> Record {
 pub fn configuration(stand: &Stand, cells: &[Cell]) -> Configuration {
     Configuration {
         name: stand.cell.name(cells),
-        noop: Vec::new(),
+        noop: StageSet::NONE,
         kind: Kind::Setting,
         tls: stand.has_tls,
         preflight: Preflight { passed: stand.checks.clone(), failed: Vec::new() },
@@ -40,9 +42,9 @@ pub fn describe(record: &mut Record, experiment: &ClusterExperiment, rig: &Clust
     manifest.client_cpus = vec![placement.load as u32];
     manifest.hardware = BTreeMap::from([("cluster".to_owned(), placement.description())]);
     if !experiment.cluster.plain {
-        manifest.certificate = experiment.tls.certificate.clone();
+        manifest.certificate = experiment.tls.certificate.to_string();
     }
-    manifest.effort = experiment.traffic.effort.clone();
+    manifest.effort = experiment.traffic.effort.to_string();
     manifest.workload = manifest::workload_line(&rig.site.summary);
     manifest.server_name = experiment.cluster.server.name().to_owned();
     manifest.calibration = Calibration::last(&manifest.server_name);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use tlsdyno_engine::load::Connections;
 use tlsdyno_tls::{Config, Settings};
 
 use super::locality::{self, Cache, Logs};
@@ -13,7 +14,7 @@ use super::place::Placement;
 use crate::fault::{Fault, OrFault};
 use crate::model::cell::Cell;
 use crate::model::cluster::{ClusterExperiment, Sharing};
-use crate::model::job::{ConnectionsSpec, Job, TargetSpec};
+use crate::model::job::{Job, TargetSpec};
 use crate::run::credentials::{Credentials, HOST};
 use crate::run::exchange::{exchange, plain_get};
 use crate::run::hardware::quota_check;
@@ -125,7 +126,7 @@ impl ClusterRig {
         say("writing the document root");
         trace::write_docroot(&site, &directory.path().join("docroot"))?;
         say("making certificates");
-        let credentials = Credentials::create(&experiment.tls.certificate, directory.path())?;
+        let credentials = Credentials::create(experiment.tls.certificate, directory.path())?;
         let backends = experiment.cluster.backends;
         let cache_bytes =
             experiment.cluster.cache_bytes.unwrap_or_else(|| locality::enough_for_all_together(&site, backends));
@@ -141,7 +142,7 @@ impl ClusterRig {
         let plain = experiment.cluster.plain;
         let settings = match plain {
             true => None,
-            false => Some(self.credentials.client_settings(&tls, &experiment.traffic.effort)?),
+            false => Some(self.credentials.client_settings(&tls, experiment.traffic.effort)),
         };
         let session_server = match sharing.session_server() {
             Some(cache) => {
@@ -155,7 +156,7 @@ impl ClusterRig {
         let mut group = Group { sharing, settings, backends, session_server, checks, logs: None };
         for &cpu in &self.placement.backends {
             let spec = ServerSpec {
-                tls: (!plain).then(|| self.credentials.server_tls(&tls)).transpose()?,
+                tls: (!plain).then(|| self.credentials.server_tls(&tls)),
                 log_objects: plain,
                 cpus: vec![cpu],
                 quota_cpus: self.placement.backend_cpus,
@@ -288,7 +289,7 @@ impl ClusterRig {
         let job = Job {
             workload: self.site.spec.clone(),
             targets: self.stands.iter().map(target).collect(),
-            connections: ConnectionsSpec {
+            connections: Connections {
                 total: 1,
                 per_user: 1,
                 first_alone: true,

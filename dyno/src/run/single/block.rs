@@ -100,11 +100,9 @@ impl Session<'_> {
         }
         let model = &self.rig.stands[index].model;
         // A minimal set-up has no handshakes to count.
-        let handshakes = tls && model.stages().is_ok_and(|stages| !stages.contains(Stage::Setup));
+        let handshakes = tls && !model.noop.contains(Stage::Setup);
         // Neither a perfect cache nor a skeleton refuses anybody, whatever the untouched server does.
-        let refuses_none = model
-            .stages()
-            .is_ok_and(|stages| stages.contains(Stage::SessionCache) || stages.contains(Stage::Handshake));
+        let refuses_none = model.noop.contains(Stage::SessionCache) || model.noop.contains(Stage::Handshake);
         let as_is = match (can_resume(self.experiment, model), refuses_none) {
             (false, _) => Achieved::default(),
             (true, true) => self.as_is.without_refusals(),

@@ -12,41 +12,18 @@ use anyhow::{Context, Result, ensure};
 
 use super::instance::{loopback, on_free_ports, start_prepared};
 use super::{Instance, Prepared, ServerName, ServerSpec};
-use crate::dispatch::config;
 use crate::model::Policy;
 
-/// What starts a [`Policy`].
-enum Product {
-    Own(config::Policy),
-    Haproxy(haproxy::Rule),
-    Nginx,
-}
-
 impl Policy {
-    fn product(self) -> Product {
-        match self {
-            Policy::RoundRobin => Product::Own(config::Policy::RoundRobin),
-            Policy::LeastConnections => Product::Own(config::Policy::LeastConnections),
-            Policy::SourceAddress => Product::Own(config::Policy::SourceAddress),
-            Policy::Session => Product::Own(config::Policy::Session),
-            Policy::SessionAddress => Product::Own(config::Policy::SessionAddress),
-            Policy::Lard => Product::Own(config::Policy::Lard),
-            Policy::HaproxyRoundRobin => Product::Haproxy(haproxy::Rule::RoundRobin),
-            Policy::HaproxySource => Product::Haproxy(haproxy::Rule::Source),
-            Policy::HaproxyStick => Product::Haproxy(haproxy::Rule::Stick),
-            Policy::NginxHash => Product::Nginx,
-        }
-    }
-
     /// Refuses a policy whose program is not installed.
     ///
     /// # Errors
     /// What is missing and how to install it; [`crate::fault::Fault::Environment`].
     pub fn refuse_missing(self) -> Result<()> {
-        match self.product() {
-            Product::Own(_) => Ok(()),
-            Product::Haproxy(_) => haproxy::program().map(drop),
-            Product::Nginx => nginx::program().map(drop),
+        match self {
+            Policy::Own(_) => Ok(()),
+            Policy::HaproxyRoundRobin | Policy::HaproxySource | Policy::HaproxyStick => haproxy::program().map(drop),
+            Policy::NginxHash => nginx::program().map(drop),
         }
     }
 }
@@ -90,16 +67,16 @@ pub fn start(policy: Policy, backends: &[SocketAddr], cpu: usize, run: &Path) ->
 
 fn prepare(policy: Policy, backends: &[SocketAddr], directory: &Path, port: u16) -> Result<(Prepared, Counter)> {
     let listen = loopback(port);
-    Ok(match policy.product() {
-        Product::Own(rule) => {
+    Ok(match policy {
+        Policy::Own(rule) => {
             let (prepared, counter) = own::prepare(rule, backends, directory, listen)?;
             (prepared, Counter::Own(counter))
         }
-        Product::Haproxy(rule) => {
-            let (prepared, counter) = haproxy::prepare(rule, backends, directory, listen)?;
+        Policy::HaproxyRoundRobin | Policy::HaproxySource | Policy::HaproxyStick => {
+            let (prepared, counter) = haproxy::prepare(policy, backends, directory, listen)?;
             (prepared, Counter::Haproxy(counter))
         }
-        Product::Nginx => {
+        Policy::NginxHash => {
             let (prepared, counter) = nginx::prepare(backends, directory, listen)?;
             (prepared, Counter::Nginx(counter))
         }

@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use tlsdyno_engine::dispatch::{CheckKind, Policy, ProxyHeader};
 
 use super::super::Prepared;
 use super::super::launch::own_executable;
-use crate::dispatch::config::{Backend, Check, CheckKind, Config, Limits, Policy, ProxyProtocol};
+use crate::dispatch::config::{Backend, Check, Config, Limits};
 use crate::dispatch::status::Status;
 use crate::dispatch::{config, control};
 use crate::time::Time;
@@ -43,7 +44,7 @@ pub(super) fn prepare(
     let config = Config {
         listen: vec![listen],
         policy,
-        proxy_protocol: ProxyProtocol::None,
+        proxy_protocol: ProxyHeader::None,
         loops: 1,
         session_timeout: SESSION_TIMEOUT,
         table_size: config::default_table_size(),

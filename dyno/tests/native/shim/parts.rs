@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tlsdyno::model::CertificateKind;
-use tlsdyno::native::{Script, ShimCounters, ShimInjection, ShimSettings};
+use tlsdyno::native::{ShimCounters, ShimInjection, ShimSettings};
 use tlsdyno::servers::{CertificateFiles, certificates};
-use tlsdyno_tls::{Stage, StageSet, Suite, Version};
+use tlsdyno_tls::{Script, Stage, StageSet, Suite, Version};
 
 use crate::build;
 

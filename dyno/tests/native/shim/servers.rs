@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tlsdyno::model::{CertificateKind, ServerName, SessionCache};
 use tlsdyno::native::shim::layout;
-use tlsdyno::native::{Script, ShimCounters, ShimInjection, ShimSettings};
+use tlsdyno::native::{ShimCounters, ShimInjection, ShimSettings};
 use tlsdyno::servers::{self, Instance, ServerSpec, ServerTls};
-use tlsdyno_tls::{Stage, StageSet, Version};
+use tlsdyno_tls::{Script, Stage, StageSet, Version};
 
 use crate::place::{Place, eventually, fetch};
 
@@ -122,7 +122,7 @@ impl Skeleton {
             return self.receive_flight(script.flights[1]);
         }
         for (index, size) in script.flights.iter().enumerate() {
-            let ready = index + 1 == script.ready_after as usize;
+            let ready = index + 1 == script.ready_after;
             if index % 2 == 1 {
                 self.receive_flight(*size);
                 flight.clear();
@@ -180,7 +180,7 @@ fn skeletons_at_once(stand: &Stand, scripts: [&Script; 2], resumed_kind: u8, req
 
 fn check_skeletons(stages: StageSet, full: &Script, resumed: &Script, resumed_kind: u8, counted: &str) {
     let place = place();
-    for &kind in ServerName::configured() {
+    for kind in ServerName::configured() {
         let settings = ShimSettings {
             full_script: Some(full.clone()),
             resumed_script: Some(resumed.clone()),
@@ -265,7 +265,7 @@ fn has_universal_session(stand: &Stand) -> bool {
 
 fn check_perfect_cache(version: Version, tickets: bool) {
     let place = place();
-    for &kind in ServerName::configured() {
+    for kind in ServerName::configured() {
         let stages = off(&[Stage::SessionCache]);
         let settings = ShimSettings { tickets, ..ShimSettings::new(stages, version) };
         let mut stand = Stand::start(&place, kind, &settings, FEW);
@@ -308,7 +308,7 @@ fn servers_take_every_mode_without_a_restart() {
     let skeleton = off(&[Stage::Handshake, Stage::Marshalling]);
     let fast = skeleton.with(Stage::RoundTrip);
     let place = place();
-    for &kind in ServerName::configured() {
+    for kind in ServerName::configured() {
         let settings = ShimSettings {
             full_script: Some(full.clone()),
             resumed_script: Some(resumed.clone()),
@@ -342,7 +342,7 @@ fn servers_take_every_mode_without_a_restart() {
 #[test]
 fn idle_it_only_counts() {
     let place = place();
-    for &kind in ServerName::configured() {
+    for kind in ServerName::configured() {
         let settings = ShimSettings { time_stamps: true, ..ShimSettings::new(StageSet::NONE, Version::Tls13) };
         let stand = Stand::start(&place, kind, &settings, FEW);
         let session = stand.server.directory().join("client-session");
