@@ -66,8 +66,8 @@ mod tests {
         names(Version::ALL, "1.2 1.3");
         names(Group::ALL, "X25519MLKEM768 SecP256r1MLKEM768 SecP384r1MLKEM1024 X25519 P-256 P-384");
         names(Effort::ALL, "honest lean floor");
-        let stages = "authentication key_agreement cipher mac digest kdf randomness session_cache marshalling handshake \
-                      round_trip setup";
+        let stages = "authentication key_agreement cipher mac digest kdf randomness session_cache marshalling \
+                      handshake round_trip setup";
         names(Stage::ALL, stages);
         names(CertificateKind::ALL, "rsa-2048 rsa-3072 rsa-4096 p-256 p-384");
         names(ServerName::ALL, "builtin nginx apache apache-prefork haproxy lighttpd command");

@@ -34,17 +34,20 @@ pub struct Args {
     allow_insecure_listen: bool,
 
     /// TLS version
-    #[arg(long, value_name = "VERSION", default_value_t = Version::Tls13, value_parser = choice(Version::ALL), help_heading = "TLS")]
+    #[arg(long, value_name = "VERSION", default_value_t = Version::Tls13)]
+    #[arg(value_parser = choice(Version::ALL), help_heading = "TLS")]
     tls: Version,
     /// Cipher suite by OpenSSL or IANA name, for example AES128-SHA [default: AES-128-GCM first, as browsers list
     /// them]
     #[arg(long, value_name = "NAME", help_heading = "TLS")]
     suite: Option<Suite>,
     /// Key-agreement group; hybrids with ML-KEM need a server on OpenSSL 3.5 or later
-    #[arg(long, value_name = "NAME", default_value_t = Group::X25519, value_parser = choice(Group::ALL), help_heading = "TLS")]
+    #[arg(long, value_name = "NAME", default_value_t = Group::X25519)]
+    #[arg(value_parser = choice(Group::ALL), help_heading = "TLS")]
     group: Group,
     /// Certificate
-    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::Rsa2048, value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
+    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::Rsa2048)]
+    #[arg(value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
     cert: CertificateKind,
     /// The server issues no session tickets
     #[arg(long, help_heading = "TLS")]
@@ -111,9 +114,9 @@ pub struct Args {
     /// per connection
     #[arg(long, value_name = "P%", value_parser = percent, help_heading = "Load")]
     reuse: Option<f64>,
-    /// How much the client does: honest verifies certificates, lean does not, floor also sends a key share without
-    /// secret
-    #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean, value_parser = choice(Effort::ALL), help_heading = "Load")]
+    /// How much the client does
+    #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean)]
+    #[arg(value_parser = choice(Effort::ALL), help_heading = "Load")]
     effort: Effort,
 
     /// Bound on the measuring time, in seconds
@@ -123,7 +126,8 @@ pub struct Args {
     #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
     quick: bool,
     /// Only these stages, comma-separated
-    #[arg(long, value_name = "STAGES", value_delimiter = ',', value_parser = choice(Stage::ALL), help_heading = "Measuring")]
+    #[arg(long, value_name = "STAGES", value_delimiter = ',')]
+    #[arg(value_parser = choice(Stage::ALL), help_heading = "Measuring")]
     stages: Vec<Stage>,
     /// Seed of the order of blocks
     #[arg(long, value_name = "N", help_heading = "Measuring")]

@@ -47,7 +47,8 @@ pub struct Args {
     config: Option<PathBuf>,
 
     /// The servers behind the dispatchers
-    #[arg(long, default_value_t = ServerName::Nginx, value_parser = choice(ServerName::configured()), help_heading = "Cluster")]
+    #[arg(long, default_value_t = ServerName::Nginx)]
+    #[arg(value_parser = choice(ServerName::configured()), help_heading = "Cluster")]
     server: ServerName,
     /// How many of them
     #[arg(long, value_name = "N", default_value_t = Cluster::default().backends, help_heading = "Cluster")]
@@ -125,19 +126,21 @@ pub struct Args {
     /// Many objects instead of one; which sessions are offered again --reuse alone decides
     #[arg(long, value_enum, help_heading = "Traffic")]
     workload: Option<WorkloadChoice>,
-    /// How much the client does: honest verifies certificates, lean does not, floor also sends a key share without
-    /// secret
-    #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean, value_parser = choice(Effort::ALL), help_heading = "Traffic")]
+    /// How much the client does
+    #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean)]
+    #[arg(value_parser = choice(Effort::ALL), help_heading = "Traffic")]
     effort: Effort,
 
     /// TLS version
-    #[arg(long, value_name = "VERSION", default_value_t = Version::Tls13, value_parser = choice(Version::ALL), help_heading = "TLS")]
+    #[arg(long, value_name = "VERSION", default_value_t = Version::Tls13)]
+    #[arg(value_parser = choice(Version::ALL), help_heading = "TLS")]
     tls: Version,
     /// Cipher suite by OpenSSL or IANA name, for example AES128-SHA [default: AES-128-GCM first]
     #[arg(long, value_name = "NAME", help_heading = "TLS")]
     suite: Option<Suite>,
     /// Certificate
-    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::Rsa2048, value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
+    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::Rsa2048)]
+    #[arg(value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
     cert: CertificateKind,
     /// The servers issue no session tickets: sessions by ID in TLS 1.2, stateful tickets in TLS 1.3
     #[arg(long, help_heading = "TLS")]

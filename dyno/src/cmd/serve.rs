@@ -41,7 +41,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "certificate")]
     key: Option<PathBuf>,
     /// Kind of the certificate that is made
-    #[arg(long, value_name = "KIND", default_value_t = CertificateKind::P256, value_parser = choice(CertificateKind::ALL), conflicts_with = "certificate")]
+    #[arg(long, value_name = "KIND", default_value_t = CertificateKind::P256)]
+    #[arg(value_parser = choice(CertificateKind::ALL), conflicts_with = "certificate")]
     cert: CertificateKind,
     /// TLS versions
     #[arg(long, value_name = "VERSION", value_delimiter = ',', value_parser = choice(Version::ALL))]

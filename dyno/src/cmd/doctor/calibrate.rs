@@ -46,10 +46,12 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, requires = "calibrate")]
     time: f64,
     /// Server of the calibration
-    #[arg(long, value_name = "NAME", default_value_t = ServerName::Nginx, value_parser = choice(ServerName::configured()), requires = "calibrate")]
+    #[arg(long, value_name = "NAME", default_value_t = ServerName::Nginx)]
+    #[arg(value_parser = choice(ServerName::configured()), requires = "calibrate")]
     server: ServerName,
     /// Certificate of that server
-    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::P256, value_parser = choice(CertificateKind::ALL), requires = "calibrate")]
+    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::P256)]
+    #[arg(value_parser = choice(CertificateKind::ALL), requires = "calibrate")]
     cert: CertificateKind,
     /// Do not keep the result for later reports
     #[arg(long, requires = "calibrate")]
