@@ -16,8 +16,8 @@ use crate::model::{Experiment, Measure, ServerName, Tls};
 use crate::report::Style;
 use crate::run::cluster;
 use crate::run::files::AnyExperiment;
-use crate::run::journal::Finished;
 use crate::run::observer::Observer;
+use crate::run::runner::Finished;
 use crate::run::schedule::Schedule;
 use crate::run::single::run as run_experiment;
 use crate::run::{cpus, files};
@@ -131,7 +131,7 @@ pub fn perform(experiment: &Experiment, output: &OutputArgs) -> Result<Exit> {
 /// The same for a cluster.
 pub fn perform_cluster(experiment: &ClusterExperiment, output: &OutputArgs) -> Result<Exit> {
     experiment.check().or_fault(Fault::Usage)?;
-    let run = |stop: &AtomicBool, progress: &mut Progress| cluster::run::run(experiment, stop, progress);
+    let run = |stop: &AtomicBool, progress: &mut Progress| cluster::run(experiment, stop, progress);
     perform_with(output, &|| experiment.to_toml(), &run)
 }
 
@@ -263,7 +263,7 @@ impl Observer for Progress {
         }
     }
 
-    fn trouble(&mut self, text: &str) {
+    fn warn(&mut self, text: &str) {
         self.line(&format!("warning: {text}"));
     }
 

@@ -7,6 +7,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use tlsdyno_engine::load::Workload;
+
+use crate::model::job::Timed;
 use crate::random::SplitMix64;
 
 /// Rounds below this give intervals that mean little; the report flags them.
@@ -48,6 +51,21 @@ pub struct Piece {
     pub users: Range<u32>,
     /// Their requests.
     pub requests: u64,
+}
+
+/// What the blocks of a round do, alike for every configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// The users, once; those that a timed block begins with.
+    pub piece: Piece,
+    /// The block lasts for a given time in place.
+    pub timed: Option<Timed>,
+}
+
+impl From<Piece> for Work {
+    fn from(piece: Piece) -> Work {
+        Work { piece, timed: None }
+    }
 }
 
 /// Chooses the block size. `seconds_per_request` holds the calibrated wall time of one request for each block of a
@@ -102,6 +120,11 @@ impl Schedule {
 /// The blocks of one round, each with the number of its turn: in every turn all blocks, in random order.
 pub fn order_of_round(blocks: &[usize], turns: u32, random: &mut SplitMix64) -> Vec<(u32, usize)> {
     (0..turns).flat_map(|turn| random.shuffled(blocks).into_iter().map(move |block| (turn, block))).collect()
+}
+
+/// The number of requests of each user.
+pub fn requests_of_users(workload: &Workload) -> Vec<u32> {
+    workload.users.iter().map(|user| user.requests.end - user.requests.start).collect()
 }
 
 /// Cuts the workload into pieces of consecutive users that hold at least `wanted` requests and `users_min` users each.

@@ -1,7 +1,7 @@
 //! What makes a block of a cluster valid: it did the work that it claims, everybody's counts agree, and it is known
 //! where the load side was the limit.
 
-use super::rig::Usage;
+use super::testbed::Usage;
 use crate::model::cell::Cell;
 use crate::model::job::OutcomeRecord;
 use crate::run::verify::{error_warnings, reuse_warning};

@@ -1,70 +1,64 @@
 //! One block: the server is there, the load runs, CPU time is read before and after, and the result is judged.
 
-use std::ops::Range;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use tlsdyno_tls::Stage;
 
-use super::Session;
+use super::SingleServer;
 use crate::fault::{Fault, OrFault};
 use crate::model::job::OutcomeRecord;
-use crate::run::admission::can_resume;
 use crate::run::manifest;
-use crate::run::schedule::typical_users;
+use crate::run::preflight::can_resume;
+use crate::run::runner::Subject;
+use crate::run::schedule::{Work, requests_of_users, typical_users};
 use crate::run::verify::{
     Achieved, Capacity, Expected, ExpectedFull, Verdict, differs, reuse_warning, tls_faults, verify,
 };
 use crate::servers::cpu::at_rest;
 use crate::servers::{self, Instance};
-use crate::store::{Block, Kind};
+use crate::store::{Block, Journal, Kind};
 
 /// Users for each worker process of a server that was just started: the first connections of each cost more.
 const WARM_UP_USERS: u32 = 4;
 /// So many connections for each are enough, where users make more than the above need.
 const WARM_UP_CONNECTIONS: u32 = 16;
 
-impl Session<'_> {
-    /// One block of one configuration; with `fresh` on a server that was not measured yet, where the experiment wants
-    /// such.
-    pub(super) fn block(&mut self, index: usize, users: Range<u32>, fresh: bool) -> Result<Block> {
-        self.activate(index, fresh)?;
-        let mut expected = Expected::of(&self.rig.site.workload, users.clone(), &self.experiment.load)?;
-        if !can_resume(self.experiment, &self.rig.stands[index].model) {
+impl SingleServer<'_> {
+    /// One block of one configuration, whose server is ready.
+    pub(super) fn measure(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block> {
+        let users = work.piece.users.clone();
+        let mut expected = Expected::of(&self.testbed.site.workload, users.clone(), &self.experiment.load)?;
+        if !can_resume(self.experiment, &self.testbed.servers[index].model) {
             // No cache and no tickets, whatever the workload's users would resume.
             expected.full = ExpectedFull::Share(1.0);
         }
-        let steal_before = manifest::steal_ns();
-        let started_ns = self.started.elapsed().as_nanos() as u64;
         let cpu_before = self.server_cpu_ns(index)?;
         let beside_before = self.companion_cpu_ns(index)?;
-        let pace_before = self.pace.read(&self.rig.stands[index].placement.server);
-        let outcome = self.load.run(index, self.rig.stands[index].address(), users);
-        let pace_after = self.pace.read(&self.rig.stands[index].placement.server);
+        let pace_before = self.pace.read(&self.testbed.servers[index].placement.server);
+        let outcome = self.load.run(index, self.testbed.servers[index].address(), users);
+        let pace_after = self.pace.read(&self.testbed.servers[index].placement.server);
         let cpu_after = self.server_cpu_ns(index);
         let (outcome, cpu_after) = match (outcome, cpu_after) {
             (Ok(outcome), Ok(cpu)) => (outcome, cpu),
             (Err(error), _) | (_, Err(error)) => {
-                let name = self.rig.stands[index].model.name.clone();
-                return Err(error.context(format!("measure \"{name}\"{}", self.tail(index))));
+                let name = self.testbed.servers[index].model.name.clone();
+                return Err(error.context(format!("measure \"{name}\"{}", self.log_tail(index))));
             }
         };
         let nothing_answered = outcome.hits == 0 && !outcome.errors.is_empty() && !outcome.stopped;
         if outcome.gave_up || nothing_answered {
-            let name = self.rig.stands[index].model.name.clone();
+            let name = self.testbed.servers[index].model.name.clone();
             let faults = tls_faults(&outcome).map(|faults| format!("; {faults}")).unwrap_or_default();
-            let hangs = anyhow!("the server of \"{name}\" answers no more{faults}{}", self.tail(index));
+            let hangs = anyhow!("the server of \"{name}\" answers no more{faults}{}", self.log_tail(index));
             return Err(hangs).or_fault(Fault::Server);
         }
         let server_cpu_ns = cpu_after.saturating_sub(cpu_before);
         let companion_cpu_ns = self.companion_cpu_ns(index)?.saturating_sub(beside_before);
-        let verdict = self.judge(index, &outcome, expected, server_cpu_ns, companion_cpu_ns);
+        let verdict = self.judge(index, &outcome, expected, (server_cpu_ns, companion_cpu_ns), journal);
         Ok(Block {
-            configuration: index,
-            started_ns,
             server_cpu_ns,
             companion_cpu_ns,
-            steal_ns: manifest::steal_ns().saturating_sub(steal_before),
             pace_ps: pace_after.since(&pace_before),
             client_bound: verdict.client_bound,
             valid: verdict.valid,
@@ -79,26 +73,26 @@ impl Session<'_> {
         index: usize,
         outcome: &OutcomeRecord,
         expected: Expected,
-        server_cpu_ns: u64,
-        companion_cpu_ns: u64,
+        (server_cpu_ns, companion_cpu_ns): (u64, u64),
+        journal: &mut Journal,
     ) -> Verdict {
-        let configuration = &self.journal.record().configurations[index];
+        let configuration = &journal.record().configurations[index];
         let (kind, tls) = (configuration.kind.clone(), configuration.tls);
         if kind == Kind::AsIs && outcome.errors.is_empty() {
             self.as_is = expected.achieved(outcome);
-            if self.journal.record().manifest.negotiated.is_empty() {
+            if journal.record().manifest.negotiated.is_empty() {
                 let negotiated = manifest::negotiated_text(&outcome.negotiated);
-                self.journal.change(|record| record.manifest.negotiated = negotiated);
+                journal.change(|record| record.manifest.negotiated = negotiated);
             }
             // Connections that open at once by order are no surprise.
             let ordered = self.experiment.load.all_at_once;
             let declared = if ordered { self.as_is.without_refusals() } else { Achieved::default() };
             if differs(outcome, expected, declared) && !self.reuse_told {
                 self.reuse_told = true;
-                self.journal.change(|record| record.configurations[index].warnings.push(reuse_warning(outcome)));
+                journal.change(|record| record.configurations[index].warnings.push(reuse_warning(outcome)));
             }
         }
-        let model = &self.rig.stands[index].model;
+        let model = &self.testbed.servers[index].model;
         // A minimal set-up has no handshakes to count.
         let handshakes = tls && model.stages().is_ok_and(|stages| !stages.contains(Stage::Setup));
         // Neither a perfect cache nor a skeleton refuses anybody, whatever the untouched server does.
@@ -111,11 +105,11 @@ impl Session<'_> {
             (true, false) => self.as_is,
         };
         let as_is = handshakes.then_some(as_is);
-        let placement = &self.rig.stands[index].placement;
+        let placement = &self.testbed.servers[index].placement;
         let capacity = Capacity {
             server_cpus: placement.server_cpus,
             load_cpus: placement.load_cpus,
-            beside_load_ns: if self.rig.stands[index].companion_shares_load { companion_cpu_ns } else { 0 },
+            beside_load_ns: if self.testbed.servers[index].companion_shares_load { companion_cpu_ns } else { 0 },
             waits: model.accelerator.is_some(),
         };
         let verdict = verify(outcome, expected, server_cpu_ns, as_is, capacity);
@@ -125,23 +119,27 @@ impl Session<'_> {
         verdict
     }
 
-    /// Starts the server of this configuration where it does not run, or takes another (`fresh`) where the experiment
-    /// wants that. One that was restarted is not measured cold: it is checked again and does one piece of work
-    /// untimed.
-    fn activate(&mut self, index: usize, fresh: bool) -> Result<()> {
+    /// Starts the server of this configuration where it does not run, or takes another for the first of a round's
+    /// blocks where the experiment wants that. One that was restarted is not measured cold: it is checked again and
+    /// does one piece of work untimed.
+    pub(super) fn activate(&mut self, index: usize, turn: Option<u32>) -> Result<()> {
         let began = Instant::now();
-        let renewed = fresh && self.experiment.measure.fresh_servers && self.rig.renew(index);
-        if !self.rig.activate(index)? && !renewed {
+        let fresh = self.experiment.measure.fresh_servers && turn.is_none_or(|turn| turn == 0);
+        let swapped = fresh && self.testbed.swap_in(index);
+        if turn.is_some() {
+            self.testbed.is_measured(index);
+        }
+        if !self.testbed.activate(index)? && !swapped {
             return Ok(());
         }
-        let stand = &mut self.rig.stands[index];
-        let workers = stand.instance().map_or(Vec::new(), |instance| instance.worker_pids());
-        for (_, library) in stand.libraries() {
+        let server = &mut self.testbed.servers[index];
+        let workers = server.instance().map_or(Vec::new(), |instance| instance.worker_pids());
+        for (_, library) in server.libraries() {
             servers::require_mapped(&workers, &library).or_fault(Fault::Server)?;
         }
         let users = self.users_min().max(self.warm_up_users(workers.len() as u32)).min(self.load.users);
-        let piece = typical_users(&self.requests_of_users(), users);
-        self.load.run(index, self.rig.stands[index].address(), piece.users)?;
+        let piece = typical_users(&requests_of_users(&self.testbed.site.workload), users);
+        self.load.run(index, self.testbed.servers[index].address(), piece.users)?;
         self.restarts = (self.restarts.0 + began.elapsed(), self.restarts.1 + 1);
         Ok(())
     }
@@ -149,7 +147,7 @@ impl Session<'_> {
     /// Users that warm so many worker processes up. Prefork has one for each connection, which users with a connection
     /// for each of their requests would warm for longer than a block takes.
     fn warm_up_users(&self, workers: u32) -> u32 {
-        let workload = &self.rig.site.workload;
+        let workload = &self.testbed.site.workload;
         let requests = (workload.requests.len() / workload.users.len().max(1)) as u32;
         // Where nothing says that a connection ends, a user may have one only.
         let connections = self.experiment.load.requests_per_connection.map_or(1, |each| requests / each.max(1)).max(1);
@@ -158,9 +156,9 @@ impl Session<'_> {
 
     /// CPU time of the server, read when it has come to rest: the last closes are still its work.
     fn server_cpu_ns(&mut self, index: usize) -> Result<u64> {
-        let stand = &mut self.rig.stands[index];
-        let name = stand.model.name.clone();
-        let instance = stand.instance().with_context(|| format!("the server of \"{name}\" does not run"))?;
+        let server = &mut self.testbed.servers[index];
+        let name = server.model.name.clone();
+        let instance = server.instance().with_context(|| format!("the server of \"{name}\" does not run"))?;
         let died = |_: &Instance, obituary: &str| format!("configuration \"{name}\": {obituary}");
         at_rest(|| instance.living_cpu_ns(died))
     }
@@ -168,13 +166,7 @@ impl Session<'_> {
     /// CPU time of the servers that this one needs beside it.
     fn companion_cpu_ns(&mut self, index: usize) -> Result<u64> {
         let costs =
-            self.rig.stands[index].instance().map_or(Ok(Vec::new()), |instance| instance.companions_cpu_ns())?;
+            self.testbed.servers[index].instance().map_or(Ok(Vec::new()), |instance| instance.companions_cpu_ns())?;
         Ok(costs.iter().map(|(_, ns)| ns).sum())
-    }
-
-    /// What the server's log says, as the end of an error message.
-    pub(super) fn tail(&mut self, index: usize) -> String {
-        let tail = self.rig.stands[index].instance().map(|instance| instance.log_tail()).unwrap_or_default();
-        if tail.is_empty() { String::new() } else { format!("; the server's log ends with:\n{tail}") }
     }
 }
