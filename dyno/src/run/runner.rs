@@ -13,7 +13,7 @@ use super::observer::Observer;
 use super::schedule::{Schedule, Work, order_of_round};
 use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
-use crate::model::Measure;
+use crate::model::{Experiment, Measure};
 use crate::random::SplitMix64;
 use crate::store::{Block, Calibration, Journal, Kind, Record, Warning};
 
@@ -37,22 +37,13 @@ pub trait Subject {
         block.errors.is_empty()
     }
 
-    /// The configurations that a round measures, of those that can be: one that is in every comparison may come twice.
-    fn blocks_of_round(&self, valid: &[usize], _record: &Record) -> Vec<usize> {
-        valid.to_vec()
+    /// Chooses the size of blocks for the time left, from the seconds that a request took in each block of a round.
+    fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan;
+
+    /// Draws what is random in the work of a round.
+    fn draw(&self, work: Work, _random: &mut SplitMix64) -> Work {
+        work
     }
-
-    /// Chooses the size of blocks for the time left, from the seconds that a request of each configuration took.
-    fn plan(
-        &mut self,
-        blocks: &[usize],
-        seconds_per_request: &BTreeMap<usize, f64>,
-        left: Duration,
-        journal: &mut Journal,
-    ) -> Schedule;
-
-    /// The work of a round.
-    fn work(&self, round: u32, random: &mut SplitMix64) -> Work;
 
     /// Time that [`Subject::begin_round`] will take before a round of these blocks.
     fn time_to_begin_round(&self, _blocks: &[usize]) -> Duration {
@@ -84,6 +75,17 @@ pub trait Subject {
     fn warnings(&self) -> Vec<Warning> {
         Vec::new()
     }
+}
+
+/// What the rounds will do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The size of blocks and rounds.
+    pub schedule: Schedule,
+    /// The works that rounds walk through, over and over.
+    pub works: Vec<Work>,
+    /// What the reader must know about it.
+    pub warnings: Vec<Warning>,
 }
 
 /// A finished run. What was measured comes back even when measuring was cut short.
@@ -121,10 +123,7 @@ pub fn run<S: Subject>(
     let mut run = Run { subject, measure, journal, stop, observer, started: Instant::now(), budget };
     let outcome = run.measure(seed);
     let Run { subject, mut journal, observer, .. } = run;
-    let warnings = subject.warnings();
-    if !warnings.is_empty() {
-        journal.change(|record| record.warnings.extend(warnings));
-    }
+    journal.change(|record| record.warnings.extend(subject.warnings()));
     observer.finished();
     drop(subject);
     Ok(end(journal, outcome))
@@ -161,16 +160,17 @@ impl<S: Subject> Run<'_, S> {
     fn measure(&mut self, seed: u64) -> Result<()> {
         self.observer.step("warming up and calibrating");
         let seconds_per_request = self.warm_up()?;
-        let valid: Vec<usize> = seconds_per_request.keys().copied().collect();
-        let blocks = self.subject.blocks_of_round(&valid, self.journal.record());
+        let blocks = self.blocks_of_round(seconds_per_request.keys().copied().collect());
+        let turns = (0..self.measure.turns).flat_map(|_| blocks.iter().map(|index| seconds_per_request[index]));
         let left = self.budget.saturating_sub(self.started.elapsed());
-        let schedule = self.subject.plan(&blocks, &seconds_per_request, left, &mut self.journal);
-        self.observer.measuring(&schedule, valid.len());
+        let Plan { schedule, works, warnings } = self.subject.plan(&turns.collect::<Vec<_>>(), left);
+        self.journal.change(|record| record.warnings.extend(warnings));
+        self.observer.measuring(&schedule, seconds_per_request.len());
         let mut random = SplitMix64::new(seed);
         let mut slowest: Option<f64> = None;
         let least = self.measure.rounds.map_or(1, |_| ROUNDS_LEAST);
-        for round in 0.. {
-            let work = self.subject.work(round, &mut random);
+        for (round, work) in (0..).zip(works.iter().cycle()) {
+            let work = self.subject.draw(work.clone(), &mut random);
             let order = order_of_round(&blocks, self.measure.turns, &mut random);
             let order: Vec<(u32, usize)> = order.into_iter().filter(|(_, index)| self.is_valid(*index)).collect();
             let blocks: Vec<usize> = blocks.iter().copied().filter(|index| self.is_valid(*index)).collect();
@@ -194,6 +194,19 @@ impl<S: Subject> Run<'_, S> {
             slowest = Some(slowest.map_or(seconds, |slowest| slowest.max(seconds)));
         }
         Ok(())
+    }
+
+    /// The configurations of one round. The server as is takes part in every comparison, so where there are several it
+    /// is measured twice: that narrows all intervals for the price of one block. An experiment that repeats it by
+    /// name compares two single ones.
+    fn blocks_of_round(&self, mut blocks: Vec<usize>) -> Vec<usize> {
+        const COMPARISONS_WORTH_IT: usize = 3;
+        let experiment = self.journal.record().experiment.as_ref();
+        let repeats = |experiment: &Experiment| experiment.configurations.iter().any(|one| one.repeat_of.is_some());
+        if blocks.len() > COMPARISONS_WORTH_IT && !experiment.is_some_and(repeats) {
+            blocks.extend(blocks.iter().copied().find(|index| self.is_as_is(*index)));
+        }
+        blocks
     }
 
     /// Runs every configuration once: warm-up and timing. Returns seconds per request for each that passes.

@@ -69,13 +69,9 @@ impl From<Piece> for Work {
 }
 
 /// Chooses the block size. `seconds_per_request` holds the calibrated wall time of one request for each block of a
-/// round; `restart` is what each block costs beyond its work where servers take turns.
-pub fn schedule(budget: Duration, seconds_per_request: &[f64], restart: Duration, requests_total: u64) -> Schedule {
-    schedule_rounds(None, budget, seconds_per_request, restart, requests_total)
-}
-
-/// The same, where the number of rounds may be given.
-pub fn schedule_rounds(
+/// round; `restart` is what each block costs beyond its work where servers take turns. The number of rounds may be
+/// given.
+pub fn schedule(
     rounds_wanted: Option<u32>,
     budget: Duration,
     seconds_per_request: &[f64],
@@ -183,8 +179,8 @@ mod tests {
     #[test]
     fn a_longer_budget_buys_rounds_first() {
         let per_request = [0.0004; 10];
-        let short = schedule(Duration::from_secs(18), &per_request, Duration::ZERO, 200_000);
-        let long = schedule(Duration::from_secs(170), &per_request, Duration::ZERO, 200_000);
+        let short = schedule(None, Duration::from_secs(18), &per_request, Duration::ZERO, 200_000);
+        let long = schedule(None, Duration::from_secs(170), &per_request, Duration::ZERO, 200_000);
         assert_eq!(short.rounds_expected, ROUNDS_MIN);
         assert!(long.rounds_expected > 20, "{long:?}");
         assert!(long.requests_per_block > short.requests_per_block);
@@ -207,7 +203,8 @@ mod tests {
 
     #[test]
     fn restarts_are_paid_for() {
-        let turns = |restart| schedule(Duration::from_secs(60), &[0.001; 4], Duration::from_millis(restart), 200_000);
+        let turns =
+            |restart| schedule(None, Duration::from_secs(60), &[0.001; 4], Duration::from_millis(restart), 200_000);
         assert!(turns(500).rounds_expected < turns(0).rounds_expected);
         let turns = turns(500);
         assert!(turns.overhead >= Duration::from_secs(2), "{turns:?}");
@@ -216,7 +213,7 @@ mod tests {
 
     #[test]
     fn however_many_rounds_are_wanted_blocks_are_worth_their_overhead() {
-        let schedule = schedule_rounds(
+        let schedule = schedule(
             Some(200),
             Duration::from_secs(30),
             &[0.0004; 2],
@@ -229,8 +226,9 @@ mod tests {
 
     #[test]
     fn blocks_never_hold_more_than_there_is() {
-        let per_block =
-            |seconds: u64, cost: f64, total| schedule(Duration::from_secs(seconds), &[cost], Duration::ZERO, total);
+        let per_block = |seconds: u64, cost: f64, total| {
+            schedule(None, Duration::from_secs(seconds), &[cost], Duration::ZERO, total)
+        };
         assert_eq!(per_block(100, 1e-6, 1_000).requests_per_block, 1_000);
         assert_eq!(per_block(1, 10.0, 1_000).requests_per_block, 1);
     }
@@ -251,7 +249,7 @@ mod tests {
         let typical = typical_users(&users, 32);
         assert_eq!(typical.requests, 320, "{typical:?}");
         let budget = Duration::from_secs(20);
-        let schedule = schedule(budget, &[0.001], Duration::ZERO, 1_010_000);
+        let schedule = schedule(None, budget, &[0.001], Duration::ZERO, 1_010_000);
         let mut pieces = pieces(&users, schedule.requests_per_block, 16);
         let dropped = drop_too_long(&mut pieces, &schedule, budget);
         assert!(dropped >= 1_000_000, "{dropped}");
@@ -261,7 +259,7 @@ mod tests {
 
     #[test]
     fn the_shortest_piece_stays_whatever_it_takes() {
-        let schedule = schedule(Duration::from_secs(1), &[1.0], Duration::ZERO, 500);
+        let schedule = schedule(None, Duration::from_secs(1), &[1.0], Duration::ZERO, 500);
         let mut pieces = vec![Piece { users: 0..1, requests: 300 }, Piece { users: 1..2, requests: 200 }];
         assert_eq!(drop_too_long(&mut pieces, &schedule, Duration::from_secs(1)), 300);
         assert_eq!(pieces, [Piece { users: 1..2, requests: 200 }]);
@@ -269,7 +267,7 @@ mod tests {
 
     #[test]
     fn predictions_follow_the_slowest_rate_seen() {
-        let schedule = schedule(Duration::from_secs(100), &[0.001; 2], Duration::ZERO, 100_000);
+        let schedule = schedule(None, Duration::from_secs(100), &[0.001; 2], Duration::ZERO, 100_000);
         let round = schedule.predicted(1_000, 0.005);
         assert_eq!(round, schedule.overhead + Duration::from_secs(5));
         assert!((schedule.seconds_per_request_of(round, 1_000) - 0.005).abs() < 1e-9);

@@ -1,13 +1,13 @@
 //! The experiment with one server at a time: all configurations of it are up together, or take turns where their port
 //! is fixed.
 
-mod block;
+mod judge;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::cpus::{self, Cpus};
 use super::load_process::LoadProcess;
@@ -15,17 +15,15 @@ use super::manifest;
 use super::observer::Observer;
 use super::pace::Pace;
 use super::preflight::start_and_check;
-use super::runner::{self, Finished, Subject};
-use super::schedule::{
-    Piece, Schedule, Work, drop_too_long, pieces, requests_of_users, schedule_rounds, typical_users,
-};
-use super::testbed::Testbed;
-use super::verify::{Achieved, unsaturated_warning};
+use super::runner::{self, Finished, Plan, Subject};
+use super::schedule::{Work, drop_too_long, pieces, requests_of_users, schedule, typical_users};
+use super::testbed::{Testbed, log_tail};
+use super::verify::{Achieved, death, is_dead, unsaturated_warning};
 use crate::fault::{Fault, OrFault};
 use crate::model::Experiment;
-use crate::random::SplitMix64;
-use crate::servers::driver;
-use crate::store::{Block, Journal, Kind, Record, Warning};
+use crate::servers::cpu::at_rest;
+use crate::servers::{self, Instance, driver};
+use crate::store::{Block, Journal, Record, Warning};
 
 /// Where the details of a log's troubles are.
 const LOG_REMEDY: &str = "`tlsdyno trace show LOG` tells more";
@@ -35,6 +33,11 @@ const POOL_MAX: u32 = 16;
 const POOL_MAX_OF_MANY_PROCESSES: u32 = 4;
 /// The least piece of work of a warm-up: so many times the users that keep all connections busy.
 const WARM_UP_FACTOR: u32 = 2;
+
+/// Users for each worker process of a server that was just started: the first connections of each cost more.
+const WARM_UP_USERS: u32 = 4;
+/// So many connections for each are enough, where users make more than the above need.
+const WARM_UP_CONNECTIONS: u32 = 16;
 
 /// Runs the experiment. An error means that measuring did not begin.
 pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
@@ -52,8 +55,6 @@ struct SingleServer<'a> {
     /// The pace of every CPU that one of the servers has.
     pace: Pace,
     testbed: Testbed,
-    /// The pieces of the workload that rounds walk through.
-    pieces: Vec<Piece>,
     /// What the untouched server achieved of the declared reuse when it last ran.
     as_is: Achieved,
     /// It was said that the untouched server does not reuse as declared.
@@ -94,7 +95,6 @@ impl<'a> SingleServer<'a> {
             load,
             pace: Pace::start(&testbed.server_cpus()),
             testbed,
-            pieces: Vec::new(),
             as_is: Achieved::default(),
             reuse_told: false,
             unsaturated: BTreeSet::new(),
@@ -133,6 +133,32 @@ impl<'a> SingleServer<'a> {
         let width = if one_by_one { 1 } else { load.per_user };
         load.connections.div_ceil(width).max(8)
     }
+
+    /// Users that warm so many worker processes up. Prefork has one for each connection, which users with a connection
+    /// for each of their requests would warm for longer than a block takes.
+    fn warm_up_users(&self, workers: u32) -> u32 {
+        let workload = &self.testbed.site.workload;
+        let requests = (workload.requests.len() / workload.users.len().max(1)) as u32;
+        // Where nothing says that a connection ends, a user may have one only.
+        let connections = self.experiment.load.requests_per_connection.map_or(1, |each| requests / each.max(1)).max(1);
+        (WARM_UP_USERS * workers).min((WARM_UP_CONNECTIONS * workers).div_ceil(connections))
+    }
+
+    /// CPU time of the server, read when it has come to rest: the last closes are still its work.
+    fn server_cpu_ns(&mut self, index: usize) -> Result<u64> {
+        let server = &mut self.testbed.servers[index];
+        let name = server.model.name.clone();
+        let instance = server.instance().with_context(|| format!("the server of \"{name}\" does not run"))?;
+        let died = |_: &Instance, obituary: &str| format!("configuration \"{name}\": {obituary}");
+        at_rest(|| instance.living_cpu_ns(died))
+    }
+
+    /// CPU time of the servers that this one needs beside it.
+    fn companion_cpu_ns(&mut self, index: usize) -> Result<u64> {
+        let costs =
+            self.testbed.servers[index].instance().map_or(Ok(Vec::new()), |instance| instance.companions_cpu_ns())?;
+        Ok(costs.iter().map(|(_, ns)| ns).sum())
+    }
 }
 
 impl Subject for SingleServer<'_> {
@@ -141,53 +167,26 @@ impl Subject for SingleServer<'_> {
         typical_users(&requests_of_users(&self.testbed.site.workload), users).into()
     }
 
-    /// The server as is takes part in every comparison, so where there are several it is measured twice: that narrows
-    /// all intervals for the price of one block. An experiment that repeats it by name compares two single ones.
-    fn blocks_of_round(&self, valid: &[usize], record: &Record) -> Vec<usize> {
-        const COMPARISONS_WORTH_IT: usize = 3;
-        let mut blocks = valid.to_vec();
-        let as_is = |index: &&usize| record.configurations[**index].kind == Kind::AsIs;
-        let repeated = self.experiment.configurations.iter().any(|model| model.repeat_of.is_some());
-        if valid.len() > COMPARISONS_WORTH_IT && !repeated {
-            blocks.extend(valid.iter().find(as_is));
-        }
-        blocks
-    }
-
-    fn plan(
-        &mut self,
-        blocks: &[usize],
-        seconds_per_request: &BTreeMap<usize, f64>,
-        left: Duration,
-        journal: &mut Journal,
-    ) -> Schedule {
+    fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         // The short blocks of the warm-up saturate nothing.
         self.unsaturated.clear();
-        let (turns, rounds) = (self.experiment.measure.turns, self.experiment.measure.rounds);
-        let seconds =
-            (0..turns).flat_map(|_| blocks.iter().map(|index| seconds_per_request[index])).collect::<Vec<_>>();
+        let rounds = self.experiment.measure.rounds;
         // Nothing is started for a block where the servers that are there already last for all rounds.
         let starts = self.pool_size() < rounds.unwrap_or(u32::MAX);
         let start = if starts { self.time_to_start } else { Duration::ZERO };
-        let restart = (self.restarts.0 / self.restarts.1.max(1) + start) / turns;
+        let restart = (self.restarts.0 / self.restarts.1.max(1) + start) / self.experiment.measure.turns;
         let requests = self.load.requests;
-        let schedule = schedule_rounds(rounds, left, &seconds, restart, u64::from(requests));
+        let schedule = schedule(rounds, left, seconds_per_request, restart, u64::from(requests));
         let requests_of_users = requests_of_users(&self.testbed.site.workload);
-        self.pieces = pieces(&requests_of_users, schedule.requests_per_block, self.users_min());
-        let dropped = drop_too_long(&mut self.pieces, &schedule, left);
-        if dropped > 0 {
-            let what = format!(
-                "{dropped} of {requests} requests of the workload were left out: they and their neighbours would take \
-                 more than half of the measuring time at once"
-            );
-            let warning = Warning::Other { what, remedy: "Measure longer (--time)".to_owned() };
-            journal.change(|record| record.warnings.push(warning));
-        }
-        schedule
-    }
-
-    fn work(&self, round: u32, _random: &mut SplitMix64) -> Work {
-        self.pieces[round as usize % self.pieces.len()].clone().into()
+        let mut pieces = pieces(&requests_of_users, schedule.requests_per_block, self.users_min());
+        let dropped = drop_too_long(&mut pieces, &schedule, left);
+        let what = format!(
+            "{dropped} of {requests} requests of the workload were left out: they and their neighbours would take \
+             more than half of the measuring time at once"
+        );
+        let warning = Warning::Other { what, remedy: "Measure longer (--time)".to_owned() };
+        let warnings = (dropped > 0).then_some(warning).into_iter().collect();
+        Plan { schedule, works: pieces.into_iter().map(Work::from).collect(), warnings }
     }
 
     /// Nothing while the pools have a server for each block.
@@ -210,12 +209,60 @@ impl Subject for SingleServer<'_> {
         instance.map_or(Ok(()), |instance| instance.refuse_open_listeners()).or_fault(Fault::Server)
     }
 
+    /// Starts the server of this configuration where it does not run, or takes another for the first of a round's
+    /// blocks where the experiment wants that. One that was restarted is not measured cold: it is checked again and
+    /// does one piece of work untimed.
     fn ready(&mut self, index: usize, turn: Option<u32>) -> Result<()> {
-        self.activate(index, turn)
+        let began = Instant::now();
+        let fresh = self.experiment.measure.fresh_servers && turn.is_none_or(|turn| turn == 0);
+        let swapped = fresh && self.testbed.swap_in(index);
+        if turn.is_some() {
+            self.testbed.is_measured(index);
+        }
+        if !self.testbed.activate(index)? && !swapped {
+            return Ok(());
+        }
+        let server = &mut self.testbed.servers[index];
+        let workers = server.instance().map_or(Vec::new(), |instance| instance.worker_pids());
+        for (_, library) in server.libraries() {
+            servers::require_mapped(&workers, &library).or_fault(Fault::Server)?;
+        }
+        let users = self.users_min().max(self.warm_up_users(workers.len() as u32)).min(self.load.users);
+        let piece = typical_users(&requests_of_users(&self.testbed.site.workload), users);
+        self.load.run(index, self.testbed.servers[index].address(), &piece.into())?;
+        self.restarts = (self.restarts.0 + began.elapsed(), self.restarts.1 + 1);
+        Ok(())
     }
 
     fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block> {
-        self.measure(index, work, journal)
+        let cpu_before = self.server_cpu_ns(index)?;
+        let beside_before = self.companion_cpu_ns(index)?;
+        let pace_before = self.pace.read(&self.testbed.servers[index].placement.server);
+        let outcome = self.load.run(index, self.testbed.servers[index].address(), work);
+        let pace_after = self.pace.read(&self.testbed.servers[index].placement.server);
+        let cpu_after = self.server_cpu_ns(index);
+        let (outcome, cpu_after) = match (outcome, cpu_after) {
+            (Ok(outcome), Ok(cpu)) => (outcome, cpu),
+            (Err(error), _) | (_, Err(error)) => {
+                let name = self.testbed.servers[index].model.name.clone();
+                return Err(error.context(format!("measure \"{name}\"{}", self.log_tail(index))));
+            }
+        };
+        if is_dead(&outcome) {
+            return Err(death(&self.testbed.servers[index].model.name.clone(), &outcome, &self.log_tail(index)));
+        }
+        let server_cpu_ns = cpu_after.saturating_sub(cpu_before);
+        let companion_cpu_ns = self.companion_cpu_ns(index)?.saturating_sub(beside_before);
+        let verdict = self.judge(index, &outcome, work, (server_cpu_ns, companion_cpu_ns), journal)?;
+        Ok(Block {
+            server_cpu_ns,
+            companion_cpu_ns,
+            pace_ps: pace_after.since(&pace_before),
+            client_bound: verdict.client_bound,
+            valid: verdict.valid,
+            warnings: verdict.warnings,
+            ..Block::from(outcome)
+        })
     }
 
     fn leave_out(&mut self, index: usize) -> bool {
@@ -224,8 +271,7 @@ impl Subject for SingleServer<'_> {
     }
 
     fn log_tail(&mut self, index: usize) -> String {
-        let tail = self.testbed.servers[index].instance().map(|instance| instance.log_tail()).unwrap_or_default();
-        if tail.is_empty() { String::new() } else { format!("; the server's log ends with:\n{tail}") }
+        self.testbed.servers[index].instance().map(|instance| log_tail(instance)).unwrap_or_default()
     }
 
     fn warnings(&self) -> Vec<Warning> {

@@ -19,6 +19,7 @@ use super::recording::{self, Recording};
 use super::{exchange, hardware};
 use crate::fault::{Fault, OrFault};
 use crate::model::job::{ConnectionsSpec, Job, TargetLoad, TargetSpec};
+use crate::model::workload::WorkloadSpec;
 use crate::model::{ConfigurationModel, Experiment, Load, ServerName, Tls};
 use crate::native::{self, Handed, Injection, ShimInjection, ShimSettings};
 use crate::servers::{self, Instance, RunDirectory, ServerSpec};
@@ -53,13 +54,9 @@ impl Testbed {
     /// Makes the workload, its files, certificates and provider settings. Starts nothing yet. `say` is told what is
     /// being done.
     pub fn prepare(experiment: &Experiment, cpus: Cpus, say: &mut dyn FnMut(&str)) -> Result<Testbed> {
-        say("making the workload");
-        let site = trace::make(&experiment.workload).context("failed to make the workload")?;
         let is_command = experiment.server.kind == ServerName::Command;
         let directory = if is_command { RunDirectory::create_for_command() } else { RunDirectory::create() }?;
-        let docroot = directory.path().join("docroot");
-        say("writing the document root");
-        trace::write_docroot(&site, &docroot)?;
+        let site = make_site(&experiment.workload, directory.path(), say)?;
         say("making certificates");
         let mut credentials = BTreeMap::new();
         for model in &experiment.configurations {
@@ -79,20 +76,14 @@ impl Testbed {
             directory,
         };
         for (index, model) in experiment.configurations.iter().enumerate() {
-            let server = testbed.server(experiment, index, model, &docroot)?;
+            let server = testbed.server(experiment, index, model)?;
             testbed.take_turns |= server.spec.has_fixed_port();
             testbed.servers.push(server);
         }
         Ok(testbed)
     }
 
-    fn server(
-        &self,
-        experiment: &Experiment,
-        index: usize,
-        model: &ConfigurationModel,
-        docroot: &Path,
-    ) -> Result<ServerUnderTest> {
+    fn server(&self, experiment: &Experiment, index: usize, model: &ConfigurationModel) -> Result<ServerUnderTest> {
         let stages = model.stages_on_the_wire()?;
         let tls = model.tls.applied(&experiment.tls);
         let placement = cpus::place(self.cpus, &cpus::allowed(), model.processors)
@@ -117,22 +108,17 @@ impl Testbed {
         let plain = model.plain_http && experiment.server.kind != ServerName::Command;
         let companion = self.cpus.companion(&placement.server, &cpus::allowed());
         let spec = ServerSpec {
-            kind: experiment.server.kind,
             command: (experiment.server.kind == ServerName::Command).then(|| experiment.command_spec()),
             tls: if plain { None } else { Some(self.credentials(&tls).server_tls(&tls)?) },
-            docroot: docroot.to_owned(),
             cpus: placement.server.clone(),
             quota_cpus: placement.quota_cpus,
             handed,
-            under: Vec::new(),
-            log_sessions: false,
-            log_objects: false,
             allow_insecure_listen: experiment.server.allow_insecure_listen,
             workers,
             asynchronous: model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),
             companion_cpu: Some(companion),
             connections: experiment.load.connections,
-            session_server: None,
+            ..ServerSpec::new(experiment.server.kind, self.docroot())
         };
         let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)?) };
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -354,8 +340,23 @@ impl Testbed {
     }
 }
 
+/// Makes the workload, and writes its files into `docroot` of this directory.
+pub(super) fn make_site(workload: &WorkloadSpec, directory: &Path, say: &mut dyn FnMut(&str)) -> Result<Site> {
+    say("making the workload");
+    let site = trace::make(workload).context("failed to make the workload")?;
+    say("writing the document root");
+    trace::write_docroot(&site, &directory.join("docroot"))?;
+    Ok(site)
+}
+
+/// What the server's log says, as the end of an error message.
+pub(super) fn log_tail(instance: &Instance) -> String {
+    let tail = instance.log_tail();
+    if tail.is_empty() { String::new() } else { format!("; the server's log ends with:\n{tail}") }
+}
+
 /// Ends servers all at once: one after the other would take seconds.
-fn stop_all(servers: Vec<Instance>) {
+pub(super) fn stop_all(servers: Vec<Instance>) {
     std::thread::scope(|scope| {
         for server in servers {
             // One that does not stop in order is ended when it is dropped.

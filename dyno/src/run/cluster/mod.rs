@@ -10,18 +10,18 @@ mod record;
 mod testbed;
 mod verify;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 
 use self::place::Placement;
 use self::testbed::{ClusterTestbed, Usage};
 use super::load_process::LoadProcess;
 use super::observer::Observer;
-use super::runner::{self, Finished, Subject};
-use super::schedule::{Piece, Schedule, Work, pieces, requests_of_users, schedule_rounds, typical_users};
+use super::runner::{self, Finished, Plan, Subject};
+use super::schedule::{Piece, Schedule, Work, pieces, requests_of_users, schedule, typical_users};
+use super::verify::{death, is_dead};
 use super::{cpus, manifest};
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
@@ -59,8 +59,6 @@ struct Cluster<'a> {
     experiment: &'a ClusterExperiment,
     load: LoadProcess,
     testbed: ClusterTestbed,
-    /// The works that rounds walk through.
-    works: Vec<Work>,
 }
 
 impl<'a> Cluster<'a> {
@@ -94,7 +92,7 @@ impl<'a> Cluster<'a> {
         record::describe(record, experiment, &testbed);
         observer.step("starting the load process");
         let load = testbed.start_load(experiment)?;
-        Ok(Cluster { experiment, load, testbed, works: Vec::new() })
+        Ok(Cluster { experiment, load, testbed })
     }
 
     fn cells(&self) -> impl Iterator<Item = &Cell> {
@@ -106,36 +104,37 @@ impl<'a> Cluster<'a> {
     }
 
     /// Blocks of an open loop all last as long.
-    fn plan_open(&mut self, blocks: u32, left: Duration) -> Schedule {
+    fn plan_open(&self, left: Duration) -> (Schedule, Vec<Work>) {
+        let blocks = self.testbed.cells.len() as u32;
         let fits = left / (OPEN_ROUNDS * blocks).max(1);
         let open = fits.saturating_sub(BLOCK_OVERHEAD).clamp(OPEN_BLOCK_MIN, OPEN_BLOCK);
         let requests = self.requests_of_users();
         let piece = Piece { users: 0..requests.len() as u32, requests: requests.iter().copied().map(u64::from).sum() };
-        self.works = vec![Work { piece, timed: Some(lasting(open)) }];
         let round = (open + BLOCK_OVERHEAD) * blocks;
         let most = self.cells().filter_map(|cell| cell.rate_per_s).fold(0.0, f64::max);
-        Schedule {
+        let schedule = Schedule {
             requests_per_block: (open.as_secs_f64() * most) as u64,
             rounds_expected: (left.as_secs_f64() / round.as_secs_f64()).floor().max(1.0) as u32,
             round,
             overhead: round,
             seconds_per_request: 0.0,
-        }
+        };
+        (schedule, vec![Work { piece, timed: Some(lasting(open)) }])
     }
 
-    fn plan_closed(&mut self, seconds_per_request: &[f64], left: Duration) -> Schedule {
+    fn plan_closed(&self, seconds_per_request: &[f64], left: Duration) -> (Schedule, Vec<Work>) {
         let requests = self.requests_of_users();
         let total: u64 = requests.iter().copied().map(u64::from).sum();
         let clients = self.cells().map(|cell| cell.clients).max().unwrap_or(1);
         let rounds = self.experiment.measure.rounds;
-        let mut schedule = schedule_rounds(rounds, left, seconds_per_request, BLOCK_OVERHEAD, total);
+        let mut schedule = schedule(rounds, left, seconds_per_request, BLOCK_OVERHEAD, total);
         let each = self.experiment.traffic.requests_per_connection;
         let least = CONNECTIONS_OF_CLIENT_MIN * u64::from(clients) * u64::from(each);
         schedule.requests_per_block = schedule.requests_per_block.max(least).min(total);
         schedule.round = schedule.predicted(schedule.requests_per_block, schedule.seconds_per_request);
         schedule.rounds_expected = (left.as_secs_f64() / schedule.round.as_secs_f64()).floor().max(1.0) as u32;
-        self.works = pieces(&requests, schedule.requests_per_block, clients).into_iter().map(Work::from).collect();
-        schedule
+        let pieces = pieces(&requests, schedule.requests_per_block, clients);
+        (schedule, pieces.into_iter().map(Work::from).collect())
     }
 }
 
@@ -158,25 +157,17 @@ impl Subject for Cluster<'_> {
         block.valid
     }
 
-    fn plan(
-        &mut self,
-        blocks: &[usize],
-        seconds_per_request: &BTreeMap<usize, f64>,
-        left: Duration,
-        _journal: &mut Journal,
-    ) -> Schedule {
+    fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         let is_open = self.cells().any(|cell| cell.rate_per_s.is_some());
-        match is_open {
-            true => self.plan_open(blocks.len() as u32, left),
-            false => self.plan_closed(&seconds_per_request.values().copied().collect::<Vec<_>>(), left),
-        }
+        let (schedule, works) =
+            if is_open { self.plan_open(left) } else { self.plan_closed(seconds_per_request, left) };
+        Plan { schedule, works, warnings: Vec::new() }
     }
 
     /// The arrivals of open loops are the same for all blocks of a round.
-    fn work(&self, round: u32, random: &mut SplitMix64) -> Work {
+    fn draw(&self, work: Work, random: &mut SplitMix64) -> Work {
         let seed = random.next_u64();
-        let Work { piece, timed } = self.works[round as usize % self.works.len()].clone();
-        Work { piece, timed: timed.map(|timed| Timed { seed, ..timed }) }
+        Work { timed: work.timed.map(|timed| Timed { seed, ..timed }), ..work }
     }
 
     fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block> {
@@ -184,19 +175,14 @@ impl Subject for Cluster<'_> {
         let Work { piece, timed } = work;
         let before = self.testbed.usage(index, None)?;
         self.testbed.skip_logs(index)?;
-        let outcome = self.load.run_timed(index, address, piece.users.clone(), *timed);
+        let outcome = self.load.run(index, address, work);
         let connections = outcome.as_ref().map_or(0, |outcome| outcome.connections);
         let passed_before: u64 = before.connections.iter().sum();
         // A server that has died is the news, not what the load makes of it.
         let after = self.testbed.usage(index, Some(passed_before + connections))?;
         let outcome = outcome?;
-        if verify::is_dead(&outcome) {
-            let name = &journal.record().configurations[index].name;
-            let kinds: Vec<String> =
-                outcome.errors.iter().map(|(kind, count)| format!("{kind} {count} times")).collect();
-            let why = if kinds.is_empty() { "no request was answered".to_owned() } else { kinds.join(", ") };
-            let tail = self.log_tail(index);
-            return Err(anyhow!("\"{name}\" answers no more ({why}){tail}")).or_fault(Fault::Server);
+        if is_dead(&outcome) {
+            return Err(death(&journal.record().configurations[index].name, &outcome, &self.log_tail(index)));
         }
         let used = difference(&before, &after);
         let requests = timed.is_none().then_some(piece.requests);
@@ -218,7 +204,7 @@ impl Subject for Cluster<'_> {
             elapsed_ns: timed.map_or(0, |timed| timed.for_ns).max(outcome.elapsed_ns),
             server_cpu_ns: used.backends_ns.iter().sum(),
             companion_cpu_ns: used.companions_ns,
-            client_bound: verdict.load_bound,
+            client_bound: verdict.client_bound,
             valid: verdict.valid,
             warnings: verdict.warnings,
             cluster: Some(ClusterBlock {

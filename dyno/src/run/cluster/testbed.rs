@@ -18,11 +18,12 @@ use crate::run::credentials::{Credentials, HOST};
 use crate::run::exchange::{exchange, plain_get};
 use crate::run::hardware::quota_check;
 use crate::run::load_process::LoadProcess;
+use crate::run::testbed::{log_tail, make_site, stop_all};
 use crate::servers::cpu::at_rest;
 use crate::servers::dispatcher::{self, Dispatcher};
 use crate::servers::{self, Instance, RunDirectory, ServerSpec};
 use crate::store::Locality;
-use crate::trace::{self, Site};
+use crate::trace::Site;
 
 /// How long a dispatcher may take until it has counted the last connections of a block.
 const COUNTED_WITHIN: Duration = Duration::from_millis(500);
@@ -101,14 +102,7 @@ impl Drop for ClusterTestbed {
             session_servers.extend(group.session_server.take());
             backends.append(&mut group.backends);
         }
-        for instances in [dispatchers, backends, session_servers] {
-            std::thread::scope(|scope| {
-                for instance in instances {
-                    // One that does not stop in order is ended when it is dropped.
-                    scope.spawn(|| instance.stop().ok());
-                }
-            });
-        }
+        [dispatchers, backends, session_servers].into_iter().for_each(stop_all);
     }
 }
 
@@ -119,11 +113,8 @@ impl ClusterTestbed {
         placement: Placement,
         say: &mut dyn FnMut(&str),
     ) -> Result<ClusterTestbed> {
-        say("making the workload");
-        let site = trace::make(&experiment.workload).context("failed to make the workload")?;
         let directory = RunDirectory::create()?;
-        say("writing the document root");
-        trace::write_docroot(&site, &directory.path().join("docroot"))?;
+        let site = make_site(&experiment.workload, directory.path(), say)?;
         say("making certificates");
         let credentials = Credentials::create(&experiment.tls.certificate, directory.path())?;
         let backends = experiment.cluster.backends;
@@ -216,7 +207,7 @@ impl ClusterTestbed {
         let before: u64 = dispatcher.connections()?.iter().sum();
         let config = group.settings.clone().map(|settings| Config::new(settings).map(Arc::new)).transpose()?;
         let answer = exchange(dispatcher.instance.address(), config.as_ref(), None, &request);
-        let answer = answer.map_err(|failure| anyhow!("{failure}{}", tail(&dispatcher.instance)))?;
+        let answer = answer.map_err(|failure| anyhow!("{failure}{}", log_tail(&dispatcher.instance)))?;
         ensure!(answer.status == 200, "a server behind it answered with status {}", answer.status);
         ensure!(
             body_bytes.is_none_or(|bytes| bytes == answer.body_bytes),
@@ -312,12 +303,12 @@ impl ClusterTestbed {
     pub fn log_tail(&self, index: usize) -> String {
         let tested = &self.cells[index];
         let backends = &self.groups[tested.group].backends;
-        std::iter::once(&tested.dispatcher.instance).chain(backends).map(tail).collect()
+        std::iter::once(&tested.dispatcher.instance).chain(backends).map(log_tail).collect()
     }
 }
 
 fn living_cpu_ns(instance: &mut Instance, name: &str) -> Result<u64> {
-    instance.living_cpu_ns(|instance, obituary| format!("{name}: {obituary}{}", tail(instance)))
+    instance.living_cpu_ns(|instance, obituary| format!("{name}: {obituary}{}", log_tail(instance)))
 }
 
 /// The dispatcher's counts as soon as they add up to `wanted`, or as they are when it takes too long.
@@ -330,9 +321,4 @@ fn counted(dispatcher: &mut Dispatcher, wanted: u64) -> Result<Vec<u64>> {
         }
         std::thread::sleep(COUNTING_STEP);
     }
-}
-
-fn tail(instance: &Instance) -> String {
-    let tail = instance.log_tail();
-    if tail.is_empty() { String::new() } else { format!("; its log ends with:\n{tail}") }
 }
