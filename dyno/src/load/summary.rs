@@ -15,7 +15,7 @@ use crate::load::warning::{Warning, achieved_reuse_percent, busy_fraction};
 pub const FORMAT: u32 = 1;
 
 /// What one load run measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Version of this object: [`FORMAT`].
     pub format: u32,
@@ -79,7 +79,7 @@ pub struct Summary {
 }
 
 /// How the window over a replayed log was used.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Window {
     /// The distance from the oldest request not served to the newest presented stayed below this; `null`: no bound.
     pub limit: Option<u32>,
@@ -90,7 +90,7 @@ pub struct Window {
 }
 
 /// A slice of the run.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SliceSummary {
     /// Its length.
     pub elapsed_ns: u64,
@@ -115,7 +115,7 @@ impl SliceSummary {
 }
 
 /// Completed handshakes.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HandshakeCounts {
     /// Full ones.
     pub full: u64,

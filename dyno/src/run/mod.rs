@@ -22,4 +22,5 @@ pub mod runner;
 pub mod schedule;
 pub mod single;
 pub mod testbed;
+pub mod url;
 pub mod verify;

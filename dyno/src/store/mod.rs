@@ -3,6 +3,7 @@
 pub mod calibration;
 mod error;
 mod journal;
+mod load;
 pub mod record;
 mod sqlite;
 pub mod warning;
@@ -10,6 +11,7 @@ pub mod warning;
 pub use calibration::Calibration;
 pub use error::StoreError;
 pub use journal::{Journal, read_json, write_json};
+pub use load::LoadRecord;
 pub use record::{BackendUse, Block, ClusterBlock, Configuration, FORMAT, Kind, Locality, Manifest, Preflight, Record};
 pub use sqlite::{Listing, Store, default_path};
 pub use warning::Warning;

@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::calibration::Calibration;
+use super::load::LoadRecord;
 use super::warning::Warning;
 use crate::model::Experiment;
 use crate::model::cluster::ClusterExperiment;
@@ -47,6 +48,9 @@ pub struct Record {
     /// The cluster experiment, if it was one: its cells are the configurations, in this order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterExperiment>,
+    /// The load experiment, if it was one: its points are the configurations, in this order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<LoadRecord>,
 }
 
 impl Record {
@@ -65,6 +69,7 @@ impl Record {
             warnings: Vec::new(),
             experiment: None,
             cluster: None,
+            load: None,
         }
     }
 }

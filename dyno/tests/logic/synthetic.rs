@@ -75,6 +75,7 @@ impl Synthetic {
             warnings: Vec::new(),
             experiment: None,
             cluster: None,
+            load: None,
         }
     }
 

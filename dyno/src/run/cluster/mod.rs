@@ -20,7 +20,7 @@ use self::testbed::{ClusterTestbed, Usage};
 use super::load_process::LoadProcess;
 use super::observer::Observer;
 use super::runner::{self, Finished, Plan, Subject};
-use super::schedule::{Piece, Schedule, Work, pieces, requests_of_users, schedule, typical_users};
+use super::schedule::{Piece, Schedule, Work, pieces, requests_of_users, schedule, timed_blocks, typical_users};
 use super::verify::{death, is_dead};
 use super::{cpus, manifest};
 use crate::fault::{Fault, OrFault};
@@ -38,8 +38,6 @@ const WARM_UP_CONNECTIONS: u32 = 8;
 const CONNECTIONS_OF_CLIENT_MIN: u64 = 16;
 /// Length of a block of an open loop, where the time allows.
 const OPEN_BLOCK: Duration = Duration::from_millis(3_000);
-/// Rounds that an open loop shall have at least.
-const OPEN_ROUNDS: u32 = 6;
 /// Fixed cost of a block: command, settling, counting.
 const BLOCK_OVERHEAD: Duration = Duration::from_millis(30);
 
@@ -105,21 +103,12 @@ impl<'a> Cluster<'a> {
 
     /// Blocks of an open loop all last as long.
     fn plan_open(&self, left: Duration) -> (Schedule, Vec<Work>) {
+        let most = self.cells().filter_map(|cell| cell.rate_per_s).fold(0.0, f64::max);
         let blocks = self.testbed.cells.len() as u32;
-        let fits = left / (OPEN_ROUNDS * blocks).max(1);
-        let open = fits.saturating_sub(BLOCK_OVERHEAD).clamp(OPEN_BLOCK_MIN, OPEN_BLOCK);
+        let (timed, schedule) = timed_blocks(left, blocks, [OPEN_BLOCK_MIN, OPEN_BLOCK], BLOCK_OVERHEAD, most);
         let requests = self.requests_of_users();
         let piece = Piece { users: 0..requests.len() as u32, requests: requests.iter().copied().map(u64::from).sum() };
-        let round = (open + BLOCK_OVERHEAD) * blocks;
-        let most = self.cells().filter_map(|cell| cell.rate_per_s).fold(0.0, f64::max);
-        let schedule = Schedule {
-            requests_per_block: (open.as_secs_f64() * most) as u64,
-            rounds_expected: (left.as_secs_f64() / round.as_secs_f64()).floor().max(1.0) as u32,
-            round,
-            overhead: round,
-            seconds_per_request: 0.0,
-        };
-        (schedule, vec![Work { piece, timed: Some(lasting(open)) }])
+        (schedule, vec![Work { piece, timed: Some(timed) }])
     }
 
     fn plan_closed(&self, seconds_per_request: &[f64], left: Duration) -> (Schedule, Vec<Work>) {
@@ -138,10 +127,6 @@ impl<'a> Cluster<'a> {
     }
 }
 
-fn lasting(time: Duration) -> Timed {
-    Timed { for_ns: time.as_nanos() as u64, seed: 0 }
-}
-
 impl Subject for Cluster<'_> {
     fn warm_up(&self, index: usize, factor: u32) -> Work {
         let requests = self.requests_of_users();
@@ -150,7 +135,7 @@ impl Subject for Cluster<'_> {
         let connections = f64::from(cell.clients * WARM_UP_CONNECTIONS) * f64::from(factor);
         let users = connections * f64::from(self.experiment.traffic.requests_per_connection) / average;
         let piece = typical_users(&requests, (users.ceil() as u32).max(cell.clients));
-        Work { piece, timed: cell.rate_per_s.map(|_| lasting(OPEN_BLOCK_MIN)) }
+        Work { piece, timed: cell.rate_per_s.map(|_| Timed { for_ns: OPEN_BLOCK_MIN.as_nanos() as u64, seed: 0 }) }
     }
 
     fn is_warm(&self, block: &Block) -> bool {
