@@ -56,12 +56,13 @@ pub fn terminal(record: &Record, summary: &LoadSummary, style: Style) -> String 
     let question = painted(wrapped(&record.question, style.width, "").trim(), Paint::Bold, style);
     let mut parts = vec![format!("{question}\n\n{}", wrapped(&answer(summary), style.width, "  "))];
     parts.push(section_text(&points(record, summary), style));
-    if let [run] = &runs(record)[..] {
-        parts.push(run.trim_end().to_owned());
-    }
-    let said: Vec<String> = warnings(summary).iter().map(|warning| warning_line(warning, style)).collect();
-    if !said.is_empty() {
-        parts.push(said.join("\n"));
+    match &runs(record)[..] {
+        // It tells its warnings itself.
+        [run] => parts.push(run.trim_end().to_owned()),
+        _ => {
+            let said = warnings(summary).iter().map(|warning| warning_line(warning, style)).collect::<Vec<_>>();
+            parts.extend((!said.is_empty()).then(|| said.join("\n")));
+        }
     }
     if !record.id.is_empty() {
         parts.push(format!("Record {id}: `tlsdyno report {id}` writes report.html.", id = record.id));

@@ -33,7 +33,6 @@ const POOL_MAX: u32 = 16;
 const POOL_MAX_OF_MANY_PROCESSES: u32 = 4;
 /// The least piece of work of a warm-up: so many times the users that keep all connections busy.
 const WARM_UP_FACTOR: u32 = 2;
-
 /// Users for each worker process of a server that was just started: the first connections of each cost more.
 const WARM_UP_USERS: u32 = 4;
 /// So many connections for each are enough, where users make more than the above need.
