@@ -204,7 +204,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         None => args.experiment(),
         Some(which) => match files::find(which).or_fault(Fault::Input)? {
             AnyExperiment::Cluster(experiment) => experiment,
-            AnyExperiment::Server(_) => {
+            AnyExperiment::Server(_) | AnyExperiment::Load(_) => {
                 return refuse_server(which).or_fault(Fault::Input);
             }
         },

@@ -7,13 +7,15 @@ use anyhow::{Context, Result, ensure};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
-use crate::load::compare::{Comparison, Word, compare};
 use crate::load::report::{duration, grouped};
 use crate::load::summary::{FORMAT, Summary};
+use crate::stats::load::{Comparison, QUANTITIES, Sample, Word, compare, samples, samples_of_run};
+use crate::store::Store;
 
-/// Compare two results of `tlsdyno load --output FILE.json`: faster, slower or undecided
+/// Compare two load results, files of `tlsdyno load --output FILE.json` or records: faster, slower or undecided
 ///
-/// The slices of the runs are compared; the interval (95 %) is that of the second run by the first. Exit code 10: the
+/// The slices of the runs, or the blocks of each point, are compared; the interval (95 %) is that of the second by the
+/// first. Exit code 10: the
 /// second is slower in hits/s or in a latency; 0 otherwise, or with --strict 11 where nothing is decided.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
@@ -21,7 +23,7 @@ use crate::load::summary::{FORMAT, Summary};
   tlsdyno load https://localhost:8443/ -k --output after.json
   tlsdyno compare before.json after.json --tolerance 2")]
 pub struct Args {
-    /// The earlier result
+    /// The earlier result: a file, or the id of a record (`tlsdyno list`)
     first: PathBuf,
 
     /// The later result
@@ -44,8 +46,14 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Exit> {
     ensure!(args.tolerance >= 0.0, "--tolerance must not be negative");
     let (first, second) = (read(&args.first).or_fault(Fault::Input)?, read(&args.second).or_fault(Fault::Input)?);
-    let comparisons = compare(&first, &second, args.tolerance).or_fault(Fault::Input)?;
-    let remarks = differences(&first, &second);
+    let pairs = pairs(&first, &second).or_fault(Fault::Input)?;
+    let (mut comparisons, mut remarks) = (Vec::new(), Vec::new());
+    for (a, b) in &pairs {
+        let found = compare(&a.samples, &b.samples, [&a.name, &b.name], args.tolerance).or_fault(Fault::Input)?;
+        let point = (pairs.len() > 1).then(|| a.name.clone());
+        comparisons.extend(found.into_iter().map(|comparison| Comparison { point: point.clone(), ..comparison }));
+        remarks.extend(a.run.as_ref().zip(b.run.as_ref()).into_iter().flat_map(|(a, b)| differences(a, b)));
+    }
     let verdict = verdict(&comparisons);
     if args.json {
         let object =
@@ -53,7 +61,12 @@ pub fn run(args: &Args) -> Result<Exit> {
         println!("{object:#}");
     } else {
         println!("{:<14}{:>14}{:>14}{:>10}   {:<22}", "", "first", "second", "change", "95 % interval");
-        comparisons.iter().for_each(|comparison| println!("{}", line(comparison)));
+        for (number, comparison) in comparisons.iter().enumerate() {
+            if let Some(point) = comparison.point.as_ref().filter(|_| number % QUANTITIES == 0) {
+                println!("{}", visible(point));
+            }
+            println!("{}", line(comparison));
+        }
         remarks.iter().for_each(|remark| println!("\nwarning: {}", visible(remark)));
         println!("\nthe second is: {verdict}");
     }
@@ -64,12 +77,52 @@ pub fn run(args: &Args) -> Result<Exit> {
     })
 }
 
-fn read(path: &Path) -> Result<Summary> {
+/// What is compared with its like.
+struct Measured {
+    name: String,
+    samples: Vec<Sample>,
+    /// What the run printed, where it was one.
+    run: Option<Summary>,
+}
+
+/// A file that `tlsdyno load --output` wrote, or a record by its id.
+fn read(which: &Path) -> Result<Vec<Measured>> {
+    let text = which.to_string_lossy();
+    // Ids hold no dot and no slash, so a file cannot be mistaken for one.
+    if which.exists() || text.contains(['.', '/']) {
+        let run = read_file(which)?;
+        return Ok(vec![Measured { name: run.url.clone(), samples: samples_of_run(&run), run: Some(run) }]);
+    }
+    let record = Store::open_for_reading()?.load(&text)?;
+    let load = record.load.as_ref();
+    let load = load.with_context(|| format!("record {text} is not one of a load: `tlsdyno report {text}` shows it"))?;
+    let points = record.configurations.iter().enumerate();
+    Ok(points
+        .map(|(index, of)| Measured {
+            name: of.name.clone(),
+            samples: samples(&record, index),
+            run: load.runs.get(index).cloned(),
+        })
+        .collect())
+}
+
+fn read_file(path: &Path) -> Result<Summary> {
     let text = std::fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
     let summary: Summary = serde_json::from_str(&text)
         .with_context(|| format!("{} is no result of `tlsdyno load --output FILE.json`", path.display()))?;
     ensure!(summary.format == FORMAT, "{} has format {}, this tlsdyno reads {FORMAT}", path.display(), summary.format);
     Ok(summary)
+}
+
+/// The points of both: of two that have one each these, whatever they are called.
+fn pairs<'a>(first: &'a [Measured], second: &'a [Measured]) -> Result<Vec<(&'a Measured, &'a Measured)>> {
+    if let ([first], [second]) = (first, second) {
+        return Ok(vec![(first, second)]);
+    }
+    let partner = |point: &Measured| second.iter().find(|other| other.name == point.name);
+    let pairs: Vec<_> = first.iter().filter_map(|point| Some((point, partner(point)?))).collect();
+    ensure!(!pairs.is_empty(), "the two records have no point in common");
+    Ok(pairs)
 }
 
 /// Slower in anything is slower: a gate should not let a latency through for a gain in throughput.

@@ -10,7 +10,9 @@ use tlsdyno_engine::load::{ErrorKind, Outcome};
 
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
+use crate::foreign::visible;
 use crate::histogram::Percentiles;
+use crate::load::asked::Asked;
 use crate::load::options::{self, Options};
 use crate::load::screen::{self, Display};
 use crate::load::summary::Summary;
@@ -19,6 +21,7 @@ use crate::load::url::Url;
 use crate::load::warning::{Warning, warnings};
 use crate::load::{diagnosis, job, output, permission, report, sweep, window_search};
 use crate::run::cpus;
+use crate::run::url::Runs;
 use crate::{interrupt, open_files};
 
 /// Load a server and measure it: throughput, latency by phase, handshakes by kind
@@ -108,6 +111,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     if let Some(range) = args.sweep {
         return sweep(args, range, &url, address, &stop);
     }
+    let mut runs = Runs::begin(format!("What does {text} serve?"), text);
     let display = Display::new(args.progress, text);
     let outcome = match options.workload.searches_window() {
         true => window_search::smallest(plan, |plan| Ok(display.run(plan, &stop)?))?,
@@ -118,6 +122,8 @@ pub fn run(args: &Args) -> Result<Exit> {
     let effort = url.tls.then(|| options::effort(options).to_string());
     let summary = Summary::new(text.to_owned(), effort, &asked, &outcome, &warnings);
     print(&summary, args.json)?;
+    runs.add(text.to_owned(), &outcome, summary.clone())?;
+    keep(runs, !outcome.stopped, args.json);
     for path in &args.output {
         output::write(path, &summary).or_fault(Fault::Store)?;
     }
@@ -132,18 +138,26 @@ fn sweep(args: &Args, range: RateRange, url: &Url, address: SocketAddr, stop: &A
         writeln!(out, "latency from the intended send time; {}\n", sweep::RATE_RULE)?;
         writeln!(out, "{:>14}{:>14}{:>12}{:>12}{:>12}", "asked", "achieved", "p50", "p90", "p99")?;
     }
-    let display = Display::of_steps(args.progress, args.url.as_deref().unwrap_or_default());
+    let text = args.url.as_deref().unwrap_or_default();
+    let mut runs = Runs::begin(format!("How does the latency of {text} grow with its throughput?"), text);
+    let display = Display::of_steps(args.progress, text);
     let load = |plan: &_| display.run(plan, stop);
-    let points = sweep::by_rate(&args.options, url, address, range.rates(args.factor), load, |point| {
+    let points = sweep::by_rate(&args.options, url, address, range.rates(args.factor), load, |point, outcome| {
+        let rate_per_second = point.rate_per_second_asked;
+        let name = format!("{}/s", rate_per_second.unwrap_or(0.0));
+        let asked = Asked { rate_per_second, ..options::asked(&args.options, url) };
+        runs.add(name, outcome, summary_of(text, url, &args.options, &asked, outcome, address))?;
         if !args.json {
             // Nobody is helped by ending the sweep because its display went away; the last write tells.
             let _ = writeln!(out, "{}", sweep_line(point)).and_then(|()| out.flush());
         }
+        Ok(())
     })?;
     if args.json {
         let object = serde_json::json!({"format": 1, "rule": sweep::RATE_RULE, "points": points});
         writeln!(out, "{object:#}").context("failed to print")?;
     }
+    keep(runs, !stop.load(Ordering::Relaxed), args.json);
     if stop.load(Ordering::Relaxed) {
         return Ok(Exit::Interrupted);
     }
@@ -152,6 +166,32 @@ fn sweep(args: &Args, range: RateRange, url: &Url, address: SocketAddr, stop: &A
         "not one request succeeded; without --sweep the cause is named"
     );
     Ok(Exit::Done)
+}
+
+/// What a run of a sweep would have printed by itself.
+pub(super) fn summary_of(
+    text: &str,
+    url: &Url,
+    options: &Options,
+    asked: &Asked,
+    outcome: &Outcome,
+    address: SocketAddr,
+) -> Summary {
+    let effort = url.tls.then(|| options::effort(options).to_string());
+    Summary::new(text.to_owned(), effort, asked, outcome, &warnings(outcome, address, asked, false))
+}
+
+/// Ends the record and says where it is. That it could not be kept does not change how the program ends: the result
+/// was printed.
+pub(super) fn keep(runs: Runs, finished: bool, json: bool) {
+    match runs.keep(finished) {
+        Ok(id) if !json => {
+            let line = format!("\nRecord {id}: `tlsdyno report {id}` shows it again.\n");
+            let _ = std::io::stdout().write_all(line.as_bytes());
+        }
+        Ok(_) => {}
+        Err(error) => eprintln!("warning: no record was kept: {}", visible(&error.to_string())),
+    }
 }
 
 fn sweep_line(point: &Point) -> String {

@@ -6,14 +6,17 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
+use crate::cmd::load::{keep, summary_of};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
+use crate::load::asked::Asked;
 use crate::load::options::{self, Options};
 use crate::load::permission;
 use crate::load::report::{duration, grouped};
 use crate::load::screen::{self, Display};
 use crate::load::sweep::{self, Point};
 use crate::load::url::Url;
+use crate::run::url::Runs;
 use crate::{interrupt, open_files};
 
 /// Sweep the share of resumed connections: throughput at saturation for each
@@ -88,10 +91,13 @@ pub fn run(args: &Args) -> Result<Exit> {
     }
     let display = Display::of_steps(args.progress, &args.url);
     let load = |plan: &_| display.run(plan, &stop);
+    let mut runs = Runs::begin(format!("How sensitive is {} to its share of reuse?", args.url), &args.url);
     let mut points = Vec::new();
     for level in &args.levels {
         let share = Some(level / 100.0);
-        let point = sweep::saturated_at(options, &url, address, share, args.connections_max, load)?;
+        let (point, outcome) = sweep::saturated_at(options, &url, address, share, args.connections_max, load)?;
+        let asked = Asked { reuse_percent: Some(*level), ..options::asked(options, &url) };
+        runs.add(format!("{level} %"), &outcome, summary_of(&args.url, &url, options, &asked, &outcome, address))?;
         if !args.json {
             println!("{}", line(&format!("{level} %"), &point));
         }
@@ -106,11 +112,17 @@ pub fn run(args: &Args) -> Result<Exit> {
         Some((text, url, address)) => {
             let display = Display::of_steps(args.progress, text);
             let load = |plan: &_| display.run(plan, &stop);
-            Some(sweep::saturated_at(options, &url, address, None, args.connections_max, load)?)
+            let (point, outcome) = sweep::saturated_at(options, &url, address, None, args.connections_max, load)?;
+            let asked = Asked { reuse_percent: None, ..options::asked(options, &url) };
+            runs.add("plain HTTP".to_owned(), &outcome, summary_of(text, &url, options, &asked, &outcome, address))?;
+            Some(point)
         }
         None => None,
     };
-    finish(args, points, plain, stop.load(Ordering::Relaxed))
+    let stopped = stop.load(Ordering::Relaxed);
+    let result = finish(args, points, plain, stopped);
+    keep(runs, !stopped, args.json);
+    result
 }
 
 fn check(args: &Args) -> Result<()> {

@@ -13,15 +13,16 @@ use crate::exit::{self, Exit};
 use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
 use crate::model::cluster::ClusterExperiment;
+use crate::model::load_experiment::LoadExperiment;
 use crate::model::{CertificateKind, Experiment, Measure, ServerName, Tls};
 use crate::report::Style;
 use crate::run::cluster;
 use crate::run::files::AnyExperiment;
-use crate::run::journal::Finished;
 use crate::run::observer::Observer;
+use crate::run::runner::Finished;
 use crate::run::schedule::Schedule;
 use crate::run::single::run as run_experiment;
-use crate::run::{cpus, files};
+use crate::run::{cpus, files, url};
 use crate::store::Record;
 use crate::{interrupt, report};
 
@@ -78,6 +79,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     match files::find(file).or_fault(Fault::Input)? {
         AnyExperiment::Server(experiment) => run_server(experiment, file, args),
         AnyExperiment::Cluster(experiment) => run_cluster(experiment, args),
+        AnyExperiment::Load(experiment) => run_load(experiment, args),
     }
 }
 
@@ -100,6 +102,16 @@ fn run_cluster(mut experiment: ClusterExperiment, args: &Args) -> Result<Exit> {
     experiment.cluster.server = args.server.unwrap_or(experiment.cluster.server);
     change(&mut experiment.measure, &mut experiment.tls, args);
     perform_cluster(&experiment, &args.output)
+}
+
+fn run_load(mut experiment: LoadExperiment, args: &Args) -> Result<Exit> {
+    let foreign = args.server.is_none() && args.cert.is_none();
+    ensure!(foreign, "{} is loaded as it is; leave --server and --cert out", experiment.url);
+    experiment.measure.time_s = args.time.unwrap_or(experiment.measure.time_s);
+    experiment.measure.seed = args.seed.or(experiment.measure.seed);
+    url::check(&experiment).or_fault(Fault::Usage)?;
+    let run = |stop: &AtomicBool, progress: &mut Progress| url::run(&experiment, stop, progress);
+    perform_with(&args.output, &|| Ok(toml::to_string(&experiment)?), &run)
 }
 
 /// What flags say instead of the file.
@@ -132,7 +144,7 @@ pub fn perform(experiment: &Experiment, output: &OutputArgs) -> Result<Exit> {
 /// The same for a cluster.
 pub fn perform_cluster(experiment: &ClusterExperiment, output: &OutputArgs) -> Result<Exit> {
     experiment.check().or_fault(Fault::Usage)?;
-    let run = |stop: &AtomicBool, progress: &mut Progress| cluster::run::run(experiment, stop, progress);
+    let run = |stop: &AtomicBool, progress: &mut Progress| cluster::run(experiment, stop, progress);
     perform_with(output, &|| experiment.to_toml(), &run)
 }
 
@@ -264,7 +276,7 @@ impl Observer for Progress {
         }
     }
 
-    fn trouble(&mut self, text: &str) {
+    fn warn(&mut self, text: &str) {
         self.line(&format!("warning: {text}"));
     }
 

@@ -2,7 +2,6 @@
 //! JSON.
 
 pub mod asked;
-pub mod compare;
 pub mod diagnosis;
 pub mod job;
 pub mod options;

@@ -130,7 +130,7 @@ pub fn by_rate(
     address: SocketAddr,
     rates: impl Iterator<Item = f64>,
     load: impl Fn(&Plan) -> Result<Outcome, LoadError>,
-    mut each: impl FnMut(&Point),
+    mut each: impl FnMut(&Point, &Outcome) -> Result<()>,
 ) -> Result<Vec<Point>> {
     let base = options::plan(options, url, address)?;
     let mut points: Vec<Point> = Vec::new();
@@ -139,7 +139,7 @@ pub fn by_rate(
         let plan = Plan { pacing: Pacing::Open(rate), ..base.clone() };
         let outcome = load(&plan)?;
         let point = Point::new(&plan, &outcome);
-        each(&point);
+        each(&point, &outcome)?;
         let end = point.saturated || outcome.stopped || outcome.gave_up;
         points.push(point);
         if end {
@@ -162,9 +162,9 @@ pub fn saturated_at(
     share: Option<f64>,
     connections_max: u32,
     load: impl Fn(&Plan) -> Result<Outcome, LoadError>,
-) -> Result<Point> {
+) -> Result<(Point, Outcome)> {
     let mut options = Options { reuse: None, ..options.clone() };
-    let mut best: Option<Point> = None;
+    let mut best: Option<(Point, Outcome)> = None;
     loop {
         let mut plan = options::plan(&options, url, address)?;
         if let Some(share) = share {
@@ -173,11 +173,11 @@ pub fn saturated_at(
         plan.connections.requests_each = Some(options.requests_per_connection.unwrap_or(1));
         let outcome = load(&plan)?;
         let mut point = Point::new(&plan, &outcome);
-        if let Some(mut best) = best.take()
+        if let Some((mut best, outcome)) = best.take()
             && point.hits_per_second <= best.hits_per_second * (1.0 + GAIN_MIN)
         {
             best.saturated = true;
-            return Ok(best);
+            return Ok((best, outcome));
         }
         if outcome.stopped
             || outcome.gave_up
@@ -185,9 +185,9 @@ pub fn saturated_at(
             || options.connections.saturating_mul(2) > connections_max
         {
             point.saturated = false;
-            return Ok(point);
+            return Ok((point, outcome));
         }
-        best = Some(point);
+        best = Some((point, outcome));
         options.connections *= 2;
         options.users = None;
     }

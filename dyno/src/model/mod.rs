@@ -11,6 +11,7 @@ mod configuration;
 mod experiment;
 pub mod job;
 mod load;
+pub mod load_experiment;
 mod policy;
 mod questions;
 mod sentences;

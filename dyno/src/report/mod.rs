@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod csv;
 mod html;
 pub mod json;
+mod load;
 mod log_page;
 pub mod remedies;
 pub mod sections;
@@ -20,6 +21,7 @@ pub use terminal::Style;
 
 use crate::stats::Summary;
 use crate::stats::cluster::ClusterSummary;
+use crate::stats::load::LoadSummary;
 use crate::store::{Record, Warning};
 use visible::visible_record;
 
@@ -28,6 +30,9 @@ use visible::visible_record;
 /// # Errors
 /// A template cannot be filled, which no record can bring about.
 pub fn html(record: &Record) -> Result<String, askama::Error> {
+    if let Some(summary) = LoadSummary::of(record) {
+        return load::page(record, &summary);
+    }
     match ClusterSummary::of(record) {
         Some(summary) => cluster::page(record, &summary),
         None => html::page(record, &Summary::of(record)),
@@ -37,6 +42,9 @@ pub fn html(record: &Record) -> Result<String, askama::Error> {
 /// The results of a record as text for a terminal.
 pub fn terminal_text(record: &Record, style: Style) -> String {
     let record = visible_record(record);
+    if let Some(summary) = LoadSummary::of(&record) {
+        return load::terminal(&record, &summary, style);
+    }
     match ClusterSummary::of(&record) {
         Some(summary) => cluster::terminal::results(&record, &summary, style),
         None => terminal::results(&record, &Summary::of(&record), style),
@@ -45,6 +53,9 @@ pub fn terminal_text(record: &Record, style: Style) -> String {
 
 /// The results of a record as one JSON object (docs/FORMAT.md).
 pub fn json_text(record: &Record) -> String {
+    if let Some(summary) = LoadSummary::of(record) {
+        return load::json(record, &summary);
+    }
     match ClusterSummary::of(record) {
         Some(summary) => cluster::json::results(record, &summary),
         None => json::results(record, &Summary::of(record)),

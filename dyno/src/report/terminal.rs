@@ -71,7 +71,7 @@ pub fn results(record: &Record, summary: &Summary, style: Style) -> String {
 }
 
 /// A section: heading, introduction, table or list, notes.
-fn section_text(section: &Section, style: Style) -> String {
+pub(super) fn section_text(section: &Section, style: Style) -> String {
     let mut lines = vec![painted(section.title, Paint::Bold, style)];
     if !section.intro.is_empty() {
         lines.push(wrapped(&section.intro, style.width, "  "));

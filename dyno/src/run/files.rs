@@ -13,6 +13,7 @@ use toml::Spanned;
 use toml::de::{DeTable, Deserializer};
 
 use crate::model::cluster::ClusterExperiment;
+use crate::model::load_experiment::LoadExperiment;
 use crate::model::{Experiment, Measure};
 use source::Source;
 use texts::Texts;
@@ -23,18 +24,23 @@ pub const EMBEDDED: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/exper
 /// The same of what several of them extend and nobody runs.
 const BASES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/bases.rs"));
 
-/// An experiment of either kind.
+/// An experiment of any kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AnyExperiment {
     /// One server after the other: `tlsdyno ablate`.
     Server(Experiment),
     /// Several behind a dispatcher, which a table `cluster` distinguishes: `tlsdyno cluster`.
     Cluster(ClusterExperiment),
+    /// The load on a server by its `url`: `tlsdyno load`.
+    Load(LoadExperiment),
 }
 
 impl AnyExperiment {
     /// Reads what the table holds, and no other key.
     fn understood(table: &DeTable, texts: &Texts) -> Result<AnyExperiment> {
+        if table.contains_key("url") {
+            return deserialized(table, texts).map(AnyExperiment::Load);
+        }
         if table.contains_key("cluster") {
             return deserialized(table, texts).map(AnyExperiment::Cluster);
         }
@@ -45,6 +51,7 @@ impl AnyExperiment {
         match self {
             AnyExperiment::Server(experiment) => experiment.completed(directory).map(AnyExperiment::Server),
             AnyExperiment::Cluster(experiment) => experiment.completed(directory).map(AnyExperiment::Cluster),
+            AnyExperiment::Load(_) => Ok(self),
         }
     }
 
@@ -53,6 +60,7 @@ impl AnyExperiment {
         match self {
             AnyExperiment::Server(experiment) => &experiment.question,
             AnyExperiment::Cluster(experiment) => &experiment.question,
+            AnyExperiment::Load(experiment) => &experiment.question,
         }
     }
 
@@ -61,6 +69,7 @@ impl AnyExperiment {
         match self {
             AnyExperiment::Server(experiment) => &experiment.measure,
             AnyExperiment::Cluster(experiment) => &experiment.measure,
+            AnyExperiment::Load(experiment) => &experiment.measure,
         }
     }
 }
@@ -141,7 +150,7 @@ mod tests {
         }
         match find(&place.path().join(files[0].0))? {
             AnyExperiment::Server(experiment) => Ok(experiment),
-            AnyExperiment::Cluster(_) => panic!("not a cluster"),
+            _ => panic!("not a server"),
         }
     }
 

@@ -10,7 +10,7 @@ use openssl::sign::Signer;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::exchange::exchange;
-use super::preflight::{Check, Subject, compile};
+use super::preflight::{Check, Target, compile};
 use crate::model::{Accelerator, ConfigurationModel, Processors};
 use crate::native::{Engines, Hardware};
 use crate::servers::quota::Quota;
@@ -94,8 +94,8 @@ fn thread_cpu_ns() -> u64 {
 
 /// Whether one full handshake makes the provider do what this configuration declares: one operation of the accelerator
 /// or one burn.
-pub fn checks(model: &ConfigurationModel, subject: &Subject) -> Result<Vec<Check>> {
-    let (Some(settings), Some(injection)) = (subject.settings, subject.injection) else {
+pub fn checks(model: &ConfigurationModel, target: &Target) -> Result<Vec<Check>> {
+    let (Some(settings), Some(injection)) = (target.settings, target.injection) else {
         return Ok(Vec::new());
     };
     let wanted = [
@@ -111,7 +111,7 @@ pub fn checks(model: &ConfigurationModel, subject: &Subject) -> Result<Vec<Check
         return Ok(Vec::new());
     }
     let before = injection.counters()?;
-    let answer = exchange(subject.address, Some(&compile(settings)?), None, subject.request);
+    let answer = exchange(target.address, Some(&compile(settings)?), None, target.request);
     let counters = injection.counters()? - before;
     let seen = |counter: &str| match &answer {
         Ok(_) => format!("{} in one full handshake", counters.hardware(counter)),

@@ -8,8 +8,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use super::schedule::Work;
 use crate::model::job;
-use crate::model::job::{Job, OutcomeRecord, Reply, Timed};
+use crate::model::job::{Job, OutcomeRecord, Reply};
 use crate::servers::launch::own_executable;
 
 /// A running `tlsdyno load --job`.
@@ -52,19 +53,9 @@ impl LoadProcess {
     }
 
     /// Runs one block against a target that listens at `address`, and waits for its outcome.
-    pub fn run(&mut self, target: usize, address: SocketAddr, users: std::ops::Range<u32>) -> Result<OutcomeRecord> {
-        self.run_timed(target, address, users, None)
-    }
-
-    /// The same; where a time is given, the users over and over until it has passed.
-    pub fn run_timed(
-        &mut self,
-        target: usize,
-        address: SocketAddr,
-        users: std::ops::Range<u32>,
-        timed: Option<Timed>,
-    ) -> Result<OutcomeRecord> {
-        let (users_from, users_to) = (users.start, users.end);
+    pub fn run(&mut self, target: usize, address: SocketAddr, work: &Work) -> Result<OutcomeRecord> {
+        let Work { piece, timed } = work.clone();
+        let (users_from, users_to) = (piece.users.start, piece.users.end);
         let command = job::Command::Run { target, users_from, users_to, address: Some(address), timed };
         let commands = self.commands.as_mut().context("the load process was told to end")?;
         let mut line = serde_json::to_vec(&command)?;

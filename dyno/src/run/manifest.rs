@@ -5,36 +5,36 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::cpus::Cpus;
-use super::rig::Rig;
+use super::testbed::Testbed;
 use crate::model::workload::WorkloadSpec;
 use crate::model::{Experiment, ServerName};
 use crate::servers::Description;
-use crate::store::{Calibration, Manifest, Warning};
+use crate::store::{Manifest, Warning};
 use crate::trace::Summary;
 
 /// Fills in what can be known once the servers run. Unknown texts stay empty.
-pub fn describe(manifest: &mut Manifest, experiment: &Experiment, rig: &mut Rig, cpus: Cpus, seed: u64) {
-    describe_machine(manifest);
+pub fn describe(manifest: &mut Manifest, experiment: &Experiment, testbed: &mut Testbed, cpus: Cpus) {
     manifest.server_cpus = vec![cpus.server as u32];
     manifest.client_cpus = vec![cpus.load as u32];
     manifest.certificate = experiment.tls.certificate.to_string();
     manifest.effort = experiment.load.effort.to_string();
-    manifest.workload = workload_line(&rig.site.summary);
-    manifest.seeds.insert("order of blocks".to_owned(), seed);
+    manifest.workload = workload_line(&testbed.site.summary);
     describe_seed(manifest, &experiment.workload);
     if let Ok(toml) = experiment.to_toml() {
         manifest.server_config.insert("experiment.toml".to_owned(), toml);
     }
-    manifest.hardware =
-        rig.stands.iter().filter_map(|stand| Some((stand.model.name.clone(), stand.hardware.clone()?))).collect();
-    if let Some(instance) = rig.stands.first_mut().and_then(|stand| stand.instance()) {
+    manifest.hardware = testbed
+        .servers
+        .iter()
+        .filter_map(|server| Some((server.model.name.clone(), server.hardware.clone()?)))
+        .collect();
+    if let Some(instance) = testbed.servers.first_mut().and_then(|server| server.instance()) {
         describe_server(manifest, instance.description());
     }
     manifest.server_name = match experiment.server.kind {
         ServerName::Command => experiment.server.command.clone().unwrap_or_default(),
         kind => kind.name().to_owned(),
     };
-    manifest.calibration = Calibration::last(&manifest.server_name);
 }
 
 /// Tool, command line and machine.

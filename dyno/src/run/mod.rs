@@ -1,7 +1,6 @@
-//! Runs experiments: plans, starts servers, checks them, measures, verifies what was measured. `single.rs` runs the
-//! experiment with one server at a time, `cluster/` the one with several behind a dispatcher.
+//! Runs experiments: starts servers, checks them, measures, verifies what was measured. `runner.rs` measures any
+//! `Subject`: `single.rs` is the one with one server at a time, `cluster/` the one with several behind a dispatcher.
 
-pub mod admission;
 mod check;
 pub mod cluster;
 mod control_characters;
@@ -10,7 +9,6 @@ pub mod credentials;
 pub mod exchange;
 pub mod files;
 pub mod hardware;
-pub mod journal;
 pub(crate) mod lines;
 pub(crate) mod load_process;
 pub(crate) mod manifest;
@@ -20,8 +18,9 @@ mod own_command;
 mod pace;
 pub mod preflight;
 pub mod recording;
-pub mod rig;
+pub mod runner;
 pub mod schedule;
 pub mod single;
-mod stock;
+pub mod testbed;
+pub mod url;
 pub mod verify;

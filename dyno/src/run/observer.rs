@@ -11,7 +11,7 @@ pub trait Observer {
     /// The preflight of a configuration is done.
     fn preflight(&mut self, name: &str, passed: usize, failed: &[String]);
     /// Something went wrong that does not stop the experiment.
-    fn trouble(&mut self, text: &str);
+    fn warn(&mut self, text: &str);
     /// Measuring began.
     fn measuring(&mut self, schedule: &Schedule, configurations: usize);
     /// This part of the measuring time is over, 0 to 1, with the time left.

@@ -7,6 +7,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use tlsdyno_engine::load::Workload;
+
+use crate::model::job::Timed;
 use crate::random::SplitMix64;
 
 /// Rounds below this give intervals that mean little; the report flags them.
@@ -50,14 +53,25 @@ pub struct Piece {
     pub requests: u64,
 }
 
-/// Chooses the block size. `seconds_per_request` holds the calibrated wall time of one request for each block of a
-/// round; `restart` is what each block costs beyond its work where servers take turns.
-pub fn schedule(budget: Duration, seconds_per_request: &[f64], restart: Duration, requests_total: u64) -> Schedule {
-    schedule_rounds(None, budget, seconds_per_request, restart, requests_total)
+/// What the blocks of a round do, alike for every configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// The users, once; those that a timed block begins with.
+    pub piece: Piece,
+    /// The block lasts for a given time in place.
+    pub timed: Option<Timed>,
 }
 
-/// The same, where the number of rounds may be given.
-pub fn schedule_rounds(
+impl From<Piece> for Work {
+    fn from(piece: Piece) -> Work {
+        Work { piece, timed: None }
+    }
+}
+
+/// Chooses the block size. `seconds_per_request` holds the calibrated wall time of one request for each block of a
+/// round; `restart` is what each block costs beyond its work where servers take turns. The number of rounds may be
+/// given.
+pub fn schedule(
     rounds_wanted: Option<u32>,
     budget: Duration,
     seconds_per_request: &[f64],
@@ -86,6 +100,28 @@ pub fn schedule_rounds(
     }
 }
 
+/// Sizes blocks that last as long as each other, so that as many rounds as an interval needs fit into `budget`.
+/// `shortest_and_longest`: of a block; `overhead`: what it costs besides; `rate`: requests a second that it is to make.
+pub fn timed_blocks(
+    budget: Duration,
+    blocks: u32,
+    [shortest, longest]: [Duration; 2],
+    overhead: Duration,
+    rate: f64,
+) -> (Timed, Schedule) {
+    let fits = budget / (ROUNDS_MIN * blocks).max(1);
+    let time = fits.saturating_sub(overhead).clamp(shortest, longest);
+    let round = (time + overhead) * blocks;
+    let schedule = Schedule {
+        requests_per_block: (time.as_secs_f64() * rate) as u64,
+        rounds_expected: (budget.as_secs_f64() / round.as_secs_f64()).floor().max(1.0) as u32,
+        round,
+        overhead: round,
+        seconds_per_request: 0.0,
+    };
+    (Timed { for_ns: time.as_nanos() as u64, seed: 0 }, schedule)
+}
+
 impl Schedule {
     /// How long a round of so many requests is expected to take, from the slowest rate seen so far (seconds per request
     /// of a round).
@@ -102,6 +138,11 @@ impl Schedule {
 /// The blocks of one round, each with the number of its turn: in every turn all blocks, in random order.
 pub fn order_of_round(blocks: &[usize], turns: u32, random: &mut SplitMix64) -> Vec<(u32, usize)> {
     (0..turns).flat_map(|turn| random.shuffled(blocks).into_iter().map(move |block| (turn, block))).collect()
+}
+
+/// The number of requests of each user.
+pub fn requests_of_users(workload: &Workload) -> Vec<u32> {
+    workload.users.iter().map(|user| user.requests.end - user.requests.start).collect()
 }
 
 /// Cuts the workload into pieces of consecutive users that hold at least `wanted` requests and `users_min` users each.
@@ -160,8 +201,8 @@ mod tests {
     #[test]
     fn a_longer_budget_buys_rounds_first() {
         let per_request = [0.0004; 10];
-        let short = schedule(Duration::from_secs(18), &per_request, Duration::ZERO, 200_000);
-        let long = schedule(Duration::from_secs(170), &per_request, Duration::ZERO, 200_000);
+        let short = schedule(None, Duration::from_secs(18), &per_request, Duration::ZERO, 200_000);
+        let long = schedule(None, Duration::from_secs(170), &per_request, Duration::ZERO, 200_000);
         assert_eq!(short.rounds_expected, ROUNDS_MIN);
         assert!(long.rounds_expected > 20, "{long:?}");
         assert!(long.requests_per_block > short.requests_per_block);
@@ -184,7 +225,8 @@ mod tests {
 
     #[test]
     fn restarts_are_paid_for() {
-        let turns = |restart| schedule(Duration::from_secs(60), &[0.001; 4], Duration::from_millis(restart), 200_000);
+        let turns =
+            |restart| schedule(None, Duration::from_secs(60), &[0.001; 4], Duration::from_millis(restart), 200_000);
         assert!(turns(500).rounds_expected < turns(0).rounds_expected);
         let turns = turns(500);
         assert!(turns.overhead >= Duration::from_secs(2), "{turns:?}");
@@ -193,7 +235,7 @@ mod tests {
 
     #[test]
     fn however_many_rounds_are_wanted_blocks_are_worth_their_overhead() {
-        let schedule = schedule_rounds(
+        let schedule = schedule(
             Some(200),
             Duration::from_secs(30),
             &[0.0004; 2],
@@ -206,8 +248,9 @@ mod tests {
 
     #[test]
     fn blocks_never_hold_more_than_there_is() {
-        let per_block =
-            |seconds: u64, cost: f64, total| schedule(Duration::from_secs(seconds), &[cost], Duration::ZERO, total);
+        let per_block = |seconds: u64, cost: f64, total| {
+            schedule(None, Duration::from_secs(seconds), &[cost], Duration::ZERO, total)
+        };
         assert_eq!(per_block(100, 1e-6, 1_000).requests_per_block, 1_000);
         assert_eq!(per_block(1, 10.0, 1_000).requests_per_block, 1);
     }
@@ -228,7 +271,7 @@ mod tests {
         let typical = typical_users(&users, 32);
         assert_eq!(typical.requests, 320, "{typical:?}");
         let budget = Duration::from_secs(20);
-        let schedule = schedule(budget, &[0.001], Duration::ZERO, 1_010_000);
+        let schedule = schedule(None, budget, &[0.001], Duration::ZERO, 1_010_000);
         let mut pieces = pieces(&users, schedule.requests_per_block, 16);
         let dropped = drop_too_long(&mut pieces, &schedule, budget);
         assert!(dropped >= 1_000_000, "{dropped}");
@@ -238,7 +281,7 @@ mod tests {
 
     #[test]
     fn the_shortest_piece_stays_whatever_it_takes() {
-        let schedule = schedule(Duration::from_secs(1), &[1.0], Duration::ZERO, 500);
+        let schedule = schedule(None, Duration::from_secs(1), &[1.0], Duration::ZERO, 500);
         let mut pieces = vec![Piece { users: 0..1, requests: 300 }, Piece { users: 1..2, requests: 200 }];
         assert_eq!(drop_too_long(&mut pieces, &schedule, Duration::from_secs(1)), 300);
         assert_eq!(pieces, [Piece { users: 1..2, requests: 200 }]);
@@ -246,7 +289,7 @@ mod tests {
 
     #[test]
     fn predictions_follow_the_slowest_rate_seen() {
-        let schedule = schedule(Duration::from_secs(100), &[0.001; 2], Duration::ZERO, 100_000);
+        let schedule = schedule(None, Duration::from_secs(100), &[0.001; 2], Duration::ZERO, 100_000);
         let round = schedule.predicted(1_000, 0.005);
         assert_eq!(round, schedule.overhead + Duration::from_secs(5));
         assert!((schedule.seconds_per_request_of(round, 1_000) - 0.005).abs() < 1e-9);

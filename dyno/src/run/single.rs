@@ -1,112 +1,59 @@
-//! The runner: starts everything, checks everything, then measures block after block in random order until the time is
-//! up.
-//!
-//! What was measured is handed to the record block by block, so that nothing is lost when something breaks later.
+//! The experiment with one server at a time: all configurations of it are up together, or take turns where their port
+//! is fixed.
 
-mod block;
-mod calibration;
+mod judge;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use super::admission::start_and_check;
 use super::cpus::{self, Cpus};
-use super::journal::{self, Finished};
 use super::load_process::LoadProcess;
 use super::manifest;
 use super::observer::Observer;
 use super::pace::Pace;
-use super::rig::Rig;
-use super::schedule::{Piece, Schedule, drop_too_long, order_of_round, pieces, schedule_rounds};
-use super::verify::{Achieved, unsaturated_warning};
-use crate::fault::{Fault, OrFault, fault_of};
-use crate::interrupt;
+use super::preflight::start_and_check;
+use super::runner::{self, Finished, Plan, Subject};
+use super::schedule::{Work, drop_too_long, pieces, requests_of_users, schedule, typical_users};
+use super::testbed::{Testbed, log_tail};
+use super::verify::{Achieved, death, is_dead, unsaturated_warning};
+use crate::fault::{Fault, OrFault};
 use crate::model::Experiment;
-use crate::random::SplitMix64;
-use crate::servers::driver_of;
-use crate::store::{Journal, Kind, Record, Warning};
+use crate::servers::cpu::at_rest;
+use crate::servers::{self, Instance, driver_of};
+use crate::store::{Block, Journal, Record, Warning};
 
 /// Where the details of a log's troubles are.
 const LOG_REMEDY: &str = "`tlsdyno trace show LOG` tells more";
 /// Most servers of one configuration that are started at a time where blocks want fresh ones.
-const STOCK_MAX: u32 = 16;
+const POOL_MAX: u32 = 16;
 /// The same of servers with a process for each connection: every look at who runs walks over all of them.
-const STOCK_MAX_OF_MANY_PROCESSES: u32 = 4;
-/// Where a number of rounds is asked for, so many are measured whatever time they take.
-const ROUNDS_LEAST: u32 = 3;
+const POOL_MAX_OF_MANY_PROCESSES: u32 = 4;
+/// The least piece of work of a warm-up: so many times the users that keep all connections busy.
+const WARM_UP_FACTOR: u32 = 2;
+/// Users for each worker process of a server that was just started: the first connections of each cost more.
+const WARM_UP_USERS: u32 = 4;
+/// So many connections for each are enough, where users make more than the above need.
+const WARM_UP_CONNECTIONS: u32 = 16;
 
 /// Runs the experiment. An error means that measuring did not begin.
 pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
     experiment.check()?;
     let cpus = cpus::choose(&cpus::allowed(), experiment.measure.server_cpu, experiment.measure.load_cpu)?;
-    let mut rig = Rig::prepare(experiment, cpus, &mut |text| observer.step(text))?;
-    let seed = experiment
-        .measure
-        .seed
-        .unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64));
-    let mut record = empty_record(experiment, cpus, seed);
-    let log_warnings = rig.site.summary.log.iter().flat_map(|log| log.warnings());
-    record.warnings.extend(log_warnings.map(|what| Warning::Other { what, remedy: LOG_REMEDY.to_owned() }));
-    start_and_check(experiment, &mut rig, &mut record, stop, observer)?;
-    manifest::describe(&mut record.manifest, experiment, &mut rig, cpus, seed);
-    record.warnings.extend(manifest::governor_warning(&record.manifest));
-    observer.step("starting the load process");
-    let valid: Vec<usize> = (0..rig.stands.len()).filter(|index| record.configurations[*index].valid).collect();
-    let stocking = if experiment.measure.fresh_servers {
-        observer.step("starting more servers of each configuration");
-        restock(&mut rig, &valid, experiment)?
-    } else {
-        Duration::ZERO
-    };
-    let load = rig.start_load(experiment, |index| record.configurations[index].valid)?;
-    let journal = journal::begin(record, observer);
-    let mut session = Session {
-        experiment,
-        pace: Pace::start(&rig.server_cpus()),
-        rig,
-        load,
-        journal,
-        stop,
-        started: Instant::now(),
-        as_is: Achieved::default(),
-        reuse_told: false,
-        unsaturated: BTreeSet::new(),
-        restarts: (Duration::ZERO, 0),
-        stocking,
-    };
-    let outcome = session.measure(seed, observer);
-    session.say_unsaturated();
-    let Session { journal, rig, load, .. } = session;
-    observer.finished();
-    drop((load, rig));
-    Ok(journal::end(journal, outcome))
+    runner::run(&experiment.question, &experiment.measure, stop, observer, |record, observer| {
+        SingleServer::start(experiment, cpus, record, stop, observer)
+    })
 }
 
-/// A record without configurations and blocks, with what is known to be wrong already.
-fn empty_record(experiment: &Experiment, cpus: Cpus, seed: u64) -> Record {
-    let mut warnings = Vec::new();
-    if cpus.shared() {
-        warnings.push(Warning::SharedCpus { cause: format!("only CPU {} may be used", cpus.server) });
-    }
-    if !experiment.has_plain_http() {
-        warnings.push(Warning::NoPlainHttp);
-    }
-    Record { warnings, experiment: Some(experiment.clone()), ..Record::begun_now(&experiment.question, seed) }
-}
-
-/// The measuring itself.
-struct Session<'a> {
+/// The configurations of one server.
+struct SingleServer<'a> {
     experiment: &'a Experiment,
-    rig: Rig,
     load: LoadProcess,
-    journal: Journal,
     /// The pace of every CPU that one of the servers has.
     pace: Pace,
-    stop: &'a AtomicBool,
-    started: Instant,
+    testbed: Testbed,
     /// What the untouched server achieved of the declared reuse when it last ran.
     as_is: Achieved,
     /// It was said that the untouched server does not reuse as declared.
@@ -116,224 +63,220 @@ struct Session<'a> {
     /// Time of restarts of servers, with their warm-up, where servers take turns or are started anew for each block,
     /// and how many there were.
     restarts: (Duration, u32),
-    /// Time to start one server of the stock.
-    stocking: Duration,
+    /// Time to start one server of the pools.
+    time_to_start: Duration,
 }
 
-impl Session<'_> {
-    fn measure(&mut self, seed: u64, observer: &mut dyn Observer) -> Result<()> {
-        let budget = Duration::from_secs_f64(self.experiment.measure.time_s);
-        let valid: Vec<usize> =
-            (0..self.rig.stands.len()).filter(|index| self.journal.record().configurations[*index].valid).collect();
-        observer.step("warming up and calibrating");
-        let seconds_per_request = self.calibrate(&valid, budget, observer)?;
-        // The short blocks of the calibration saturate nothing.
-        self.unsaturated.clear();
-        let valid: Vec<usize> = seconds_per_request.keys().copied().collect();
-        let blocks = self.blocks_of_round(&valid);
-        let turns = self.experiment.measure.turns;
-        let seconds: Vec<f64> =
-            (0..turns).flat_map(|_| blocks.iter().map(|index| seconds_per_request[index])).collect();
-        let left = budget.saturating_sub(self.started.elapsed());
-        let schedule = schedule_rounds(
-            self.experiment.measure.rounds,
-            left,
-            &seconds,
-            (self.restarts.0 / self.restarts.1.max(1) + self.stocking_of_block()) / turns,
-            u64::from(self.load.requests),
-        );
-        let pieces = self.pieces(&schedule, left);
-        observer.measuring(&schedule, valid.len());
-        let mut order = SplitMix64::new(seed);
-        let mut slowest: Option<f64> = None;
-        // Whoever asks for rounds wants their spread, which fewer do not have.
-        let least = self.experiment.measure.rounds.map_or(1, |_| ROUNDS_LEAST);
-        for (round, piece) in (0..).zip(pieces.iter().cycle()) {
-            let stocking = self.stocking_before_round(&valid, blocks.len());
-            // A round that would not fit is not begun: --time is a bound.
-            if let Some(slowest) = slowest
-                && round >= least
-                && self.started.elapsed() + stocking + schedule.predicted(piece.requests, slowest) > budget
-            {
-                break;
-            }
-            if !stocking.is_zero() {
-                let valid = self.still_valid(&valid);
-                self.stocking = restock(&mut self.rig, &valid, self.experiment)?.max(self.stocking);
-            }
-            let began = Instant::now();
-            if !self.round(round, piece, &blocks, &mut order, budget, observer)? {
-                // A round with time-outs in it says nothing about the next.
-                continue;
-            }
-            let seconds = schedule.seconds_per_request_of(began.elapsed(), piece.requests);
-            slowest = Some(slowest.map_or(seconds, |slowest| slowest.max(seconds)));
+impl<'a> SingleServer<'a> {
+    fn start(
+        experiment: &'a Experiment,
+        cpus: Cpus,
+        record: &mut Record,
+        stop: &AtomicBool,
+        observer: &mut dyn Observer,
+    ) -> Result<SingleServer<'a>> {
+        let mut testbed = Testbed::prepare(experiment, cpus, &mut |text| observer.step(text))?;
+        record.experiment = Some(experiment.clone());
+        if cpus.shared() {
+            record.warnings.push(Warning::SharedCpus { cause: format!("only CPU {} may be used", cpus.server) });
         }
+        if !experiment.has_plain_http() {
+            record.warnings.push(Warning::NoPlainHttp);
+        }
+        let log_warnings = testbed.site.summary.log.iter().flat_map(|log| log.warnings());
+        record.warnings.extend(log_warnings.map(|what| Warning::Other { what, remedy: LOG_REMEDY.to_owned() }));
+        start_and_check(experiment, &mut testbed, record, stop, observer)?;
+        manifest::describe(&mut record.manifest, experiment, &mut testbed, cpus);
+        observer.step("starting the load process");
+        let load = testbed.start_load(experiment, |index| record.configurations[index].valid)?;
+        let mut subject = SingleServer {
+            experiment,
+            load,
+            pace: Pace::start(&testbed.server_cpus()),
+            testbed,
+            as_is: Achieved::default(),
+            reuse_told: false,
+            unsaturated: BTreeSet::new(),
+            restarts: (Duration::ZERO, 0),
+            time_to_start: Duration::ZERO,
+        };
+        if experiment.measure.fresh_servers {
+            observer.step("starting more servers of each configuration");
+            let valid = (0..record.configurations.len()).filter(|index| record.configurations[*index].valid);
+            subject.fill_pools(&valid.collect())?;
+        }
+        Ok(subject)
+    }
+
+    /// Servers of one configuration that are started at a time.
+    fn pool_size(&self) -> u32 {
+        let capabilities = driver_of(self.experiment.server.kind).capabilities();
+        let many_processes = capabilities.is_some_and(|capabilities| capabilities.process_per_connection);
+        let most = if many_processes { POOL_MAX_OF_MANY_PROCESSES } else { POOL_MAX };
+        self.experiment.measure.rounds.unwrap_or(most).min(most)
+    }
+
+    /// Fills the pools of these configurations with new servers.
+    fn fill_pools(&mut self, indices: &BTreeSet<usize>) -> Result<()> {
+        let began = Instant::now();
+        let count = self.pool_size();
+        self.testbed.fill_pools(indices, count)?;
+        self.time_to_start = self.time_to_start.max(began.elapsed() / (count * indices.len().max(1) as u32));
         Ok(())
-    }
-
-    fn still_valid(&self, indices: &[usize]) -> Vec<usize> {
-        let configurations = &self.journal.record().configurations;
-        indices.iter().copied().filter(|&index| configurations[index].valid).collect()
-    }
-
-    /// What starting a new server for each block costs, where the rounds wanted need more servers than those that are
-    /// there already.
-    fn stocking_of_block(&self) -> Duration {
-        let rounds = self.experiment.measure.rounds.unwrap_or(u32::MAX);
-        if stock_size(self.experiment) < rounds { self.stocking } else { Duration::ZERO }
-    }
-
-    /// The same for a round of so many blocks, as it comes now: nothing while there are servers left that were not
-    /// measured.
-    fn stocking_before_round(&self, valid: &[usize], blocks: usize) -> Duration {
-        // The untouched server may have more blocks than one.
-        let needed = blocks - valid.len() + 1;
-        let valid = self.still_valid(valid);
-        match self.experiment.measure.fresh_servers && self.rig.is_short(&valid, needed) {
-            true => self.stocking * stock_size(self.experiment) * valid.len() as u32,
-            false => Duration::ZERO,
-        }
-    }
-
-    /// The pieces of the workload that rounds walk through.
-    fn pieces(&mut self, schedule: &Schedule, left: Duration) -> Vec<Piece> {
-        let mut pieces = pieces(&self.requests_of_users(), schedule.requests_per_block, self.users_min());
-        let dropped = drop_too_long(&mut pieces, schedule, left);
-        if dropped > 0 {
-            let what = format!(
-                "{dropped} of {} requests of the workload were left out: they and their neighbours would take more \
-                 than half of the measuring time at once",
-                self.load.requests
-            );
-            let warning = Warning::Other { what, remedy: "Measure longer (--time)".to_owned() };
-            self.journal.change(|record| record.warnings.push(warning));
-        }
-        pieces
-    }
-
-    fn requests_of_users(&self) -> Vec<u32> {
-        self.rig.site.workload.users.iter().map(|user| user.requests.end - user.requests.start).collect()
-    }
-
-    /// The configurations of one round. The server as is takes part in every comparison, so where there are several it
-    /// is measured twice: that narrows all intervals for the price of one block. An experiment that repeats it by
-    /// name compares two single ones.
-    fn blocks_of_round(&self, valid: &[usize]) -> Vec<usize> {
-        const COMPARISONS_WORTH_IT: usize = 3;
-        let mut blocks = valid.to_vec();
-        let as_is = |index: &&usize| self.journal.record().configurations[**index].kind == Kind::AsIs;
-        let repeated = self.experiment.configurations.iter().any(|model| model.repeat_of.is_some());
-        if valid.len() > COMPARISONS_WORTH_IT && !repeated {
-            blocks.extend(valid.iter().find(as_is));
-        }
-        blocks
     }
 
     /// Users that keep all connections busy: each uses as many as its pages are wide.
     fn users_min(&self) -> u32 {
         let load = &self.experiment.load;
-        let one_by_one = self.rig.site.workload.requests.iter().all(|request| request.page_end);
+        let one_by_one = self.testbed.site.workload.requests.iter().all(|request| request.page_end);
         let width = if one_by_one { 1 } else { load.per_user };
         load.connections.div_ceil(width).max(8)
     }
 
-    /// A configuration whose server has died or hangs is left out from now on, with what was measured of it: the
-    /// others' results stay. Without the untouched server there is nothing to compare with, and what is not the
-    /// server's fault ends everything.
-    fn leave_out(&mut self, index: usize, error: anyhow::Error, observer: &mut dyn Observer) -> Result<()> {
-        interrupt::check(self.stop)?;
-        let is_server = fault_of(&error).is_some_and(Fault::is_of_server);
-        if !is_server || self.journal.record().configurations[index].kind == Kind::AsIs {
-            return Err(error);
-        }
-        let what = format!("\"{}\" was left out: {error:#}", self.rig.stands[index].model.name);
-        observer.trouble(&what);
-        self.rig.stop(index);
-        let remedy = "The other results stand; read its server's error log".to_owned();
-        self.journal.change(|record| {
-            record.configurations[index].valid = false;
-            record.configurations[index].warnings.push(Warning::Other { what, remedy });
-        });
-        Ok(())
+    /// Users that warm so many worker processes up. Prefork has one for each connection, which users with a connection
+    /// for each of their requests would warm for longer than a block takes.
+    fn warm_up_users(&self, workers: u32) -> u32 {
+        let workload = &self.testbed.site.workload;
+        let requests = (workload.requests.len() / workload.users.len().max(1)) as u32;
+        // Where nothing says that a connection ends, a user may have one only.
+        let connections = self.experiment.load.requests_per_connection.map_or(1, |each| requests / each.max(1)).max(1);
+        (WARM_UP_USERS * workers).min((WARM_UP_CONNECTIONS * workers).div_ceil(connections))
     }
 
-    /// Measures every configuration once in each turn, all turns with the same servers and the same work. Whether none
-    /// had to be left out.
-    fn round(
-        &mut self,
-        round: u32,
-        piece: &Piece,
-        blocks: &[usize],
-        order: &mut SplitMix64,
-        budget: Duration,
-        observer: &mut dyn Observer,
-    ) -> Result<bool> {
-        let valid = |index: &usize| self.journal.record().configurations[*index].valid;
-        let turns = order_of_round(blocks, self.experiment.measure.turns, order);
-        let order_of_round: Vec<(u32, usize)> = turns.into_iter().filter(|(_, index)| valid(index)).collect();
-        self.refuse_open_listeners(order_of_round[0].1)?;
-        let mut complete = true;
-        for (position, (turn, index)) in order_of_round.into_iter().enumerate() {
-            interrupt::check(self.stop)?;
-            if !self.journal.record().configurations[index].valid {
-                continue;
-            }
-            let mut block = match self.block(index, piece.users.clone(), turn == 0) {
-                Ok(block) => block,
-                Err(error) => {
-                    self.leave_out(index, error, observer)?;
-                    complete = false;
-                    continue;
-                }
-            };
-            self.rig.is_measured(index);
-            block.round = round;
-            block.position_in_round = position as u32;
-            journal::add(&mut self.journal, block, observer);
-            let done = self.started.elapsed().as_secs_f64() / budget.as_secs_f64();
-            let left = budget.saturating_sub(self.started.elapsed());
-            observer.progress(
-                done.min(1.0),
-                left,
-                &format!("round {}: {}", round + 1, self.rig.stands[index].model.name),
-            );
+    /// CPU time of the server, read when it has come to rest: the last closes are still its work.
+    fn server_cpu_ns(&mut self, index: usize) -> Result<u64> {
+        let server = &mut self.testbed.servers[index];
+        let name = server.model.name.clone();
+        let instance = server.instance().with_context(|| format!("the server of \"{name}\" does not run"))?;
+        let died = |_: &Instance, obituary: &str| format!("configuration \"{name}\": {obituary}");
+        at_rest(|| instance.living_cpu_ns(died))
+    }
+
+    /// CPU time of the servers that this one needs beside it.
+    fn companion_cpu_ns(&mut self, index: usize) -> Result<u64> {
+        let costs =
+            self.testbed.servers[index].instance().map_or(Ok(Vec::new()), |instance| instance.companions_cpu_ns())?;
+        Ok(costs.iter().map(|(_, ns)| ns).sum())
+    }
+}
+
+impl Subject for SingleServer<'_> {
+    fn warm_up(&self, _index: usize, factor: u32) -> Work {
+        let users = (self.users_min() * WARM_UP_FACTOR).saturating_mul(factor).min(self.load.users);
+        typical_users(&requests_of_users(&self.testbed.site.workload), users).into()
+    }
+
+    fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
+        // The short blocks of the warm-up saturate nothing.
+        self.unsaturated.clear();
+        let rounds = self.experiment.measure.rounds;
+        // Nothing is started for a block where the servers that are there already last for all rounds.
+        let starts = self.pool_size() < rounds.unwrap_or(u32::MAX);
+        let start = if starts { self.time_to_start } else { Duration::ZERO };
+        let restart = (self.restarts.0 / self.restarts.1.max(1) + start) / self.experiment.measure.turns;
+        let requests = self.load.requests;
+        let schedule = schedule(rounds, left, seconds_per_request, restart, u64::from(requests));
+        let requests_of_users = requests_of_users(&self.testbed.site.workload);
+        let mut pieces = pieces(&requests_of_users, schedule.requests_per_block, self.users_min());
+        let dropped = drop_too_long(&mut pieces, &schedule, left);
+        let what = format!(
+            "{dropped} of {requests} requests of the workload were left out: they and their neighbours would take \
+             more than half of the measuring time at once"
+        );
+        let warning = Warning::Other { what, remedy: "Measure longer (--time)".to_owned() };
+        let warnings = (dropped > 0).then_some(warning).into_iter().collect();
+        Plan { schedule, works: pieces.into_iter().map(Work::from).collect(), warnings }
+    }
+
+    /// Nothing while the pools have a server for each block.
+    fn time_to_begin_round(&self, blocks: &[usize]) -> Duration {
+        let blocks_of = |index: usize| blocks.iter().filter(|other| **other == index).count();
+        let is_short = blocks.iter().any(|&index| self.testbed.unmeasured_servers(index) < blocks_of(index));
+        match self.experiment.measure.fresh_servers && is_short {
+            true => self.time_to_start * self.pool_size() * blocks.len() as u32,
+            false => Duration::ZERO,
         }
-        Ok(complete)
     }
 
     /// A listener that a server opens after its start is found here. One server a round, drawn by the order of blocks:
     /// reading the kernel's tables takes long when many closed connections linger in them.
-    fn refuse_open_listeners(&mut self, index: usize) -> Result<()> {
-        match self.rig.stands[index].instance() {
-            Some(instance) => instance.refuse_open_listeners().or_fault(Fault::Server),
-            None => Ok(()),
+    fn begin_round(&mut self, blocks: &[usize], first: usize) -> Result<()> {
+        if !self.time_to_begin_round(blocks).is_zero() {
+            self.fill_pools(&blocks.iter().copied().collect())?;
         }
+        let instance = self.testbed.servers[first].instance();
+        instance.map_or(Ok(()), |instance| instance.refuse_open_listeners()).or_fault(Fault::Server)
     }
 
-    fn say_unsaturated(&mut self) {
-        if !self.unsaturated.is_empty() {
-            let names: Vec<&str> =
-                self.unsaturated.iter().map(|index| self.rig.stands[*index].model.name.as_str()).collect();
-            let warning = unsaturated_warning(&names, self.rig.stands.len());
-            self.journal.change(|record| record.warnings.push(warning));
+    /// Starts the server of this configuration where it does not run, or takes another for the first of a round's
+    /// blocks where the experiment wants that. One that was restarted is not measured cold: it is checked again and
+    /// does one piece of work untimed.
+    fn ready(&mut self, index: usize, turn: Option<u32>) -> Result<()> {
+        let began = Instant::now();
+        let fresh = self.experiment.measure.fresh_servers && turn.is_none_or(|turn| turn == 0);
+        let swapped = fresh && self.testbed.swap_in(index);
+        if turn.is_some() {
+            self.testbed.is_measured(index);
         }
+        if !self.testbed.activate(index)? && !swapped {
+            return Ok(());
+        }
+        let server = &mut self.testbed.servers[index];
+        let workers = server.instance().map_or(Vec::new(), |instance| instance.worker_pids());
+        for (_, library) in server.libraries() {
+            servers::require_mapped(&workers, &library).or_fault(Fault::Server)?;
+        }
+        let users = self.users_min().max(self.warm_up_users(workers.len() as u32)).min(self.load.users);
+        let piece = typical_users(&requests_of_users(&self.testbed.site.workload), users);
+        self.load.run(index, self.testbed.servers[index].address(), &piece.into())?;
+        self.restarts = (self.restarts.0 + began.elapsed(), self.restarts.1 + 1);
+        Ok(())
     }
-}
 
-/// Servers of one configuration in a stock.
-fn stock_size(experiment: &Experiment) -> u32 {
-    let able = driver_of(experiment.server.kind).capabilities();
-    let many_processes = able.is_some_and(|able| able.process_per_connection);
-    let most = if many_processes { STOCK_MAX_OF_MANY_PROCESSES } else { STOCK_MAX };
-    experiment.measure.rounds.unwrap_or(most).min(most)
-}
+    fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block> {
+        let cpu_before = self.server_cpu_ns(index)?;
+        let beside_before = self.companion_cpu_ns(index)?;
+        let pace_before = self.pace.read(&self.testbed.servers[index].placement.server);
+        let outcome = self.load.run(index, self.testbed.servers[index].address(), work);
+        let pace_after = self.pace.read(&self.testbed.servers[index].placement.server);
+        let cpu_after = self.server_cpu_ns(index);
+        let (outcome, cpu_after) = match (outcome, cpu_after) {
+            (Ok(outcome), Ok(cpu)) => (outcome, cpu),
+            (Err(error), _) | (_, Err(error)) => {
+                let name = self.testbed.servers[index].model.name.clone();
+                return Err(error.context(format!("measure \"{name}\"{}", self.log_tail(index))));
+            }
+        };
+        if is_dead(&outcome) {
+            return Err(death(&self.testbed.servers[index].model.name.clone(), &outcome, &self.log_tail(index)));
+        }
+        let server_cpu_ns = cpu_after.saturating_sub(cpu_before);
+        let companion_cpu_ns = self.companion_cpu_ns(index)?.saturating_sub(beside_before);
+        let verdict = self.judge(index, &outcome, work, (server_cpu_ns, companion_cpu_ns), journal)?;
+        Ok(Block {
+            server_cpu_ns,
+            companion_cpu_ns,
+            pace_ps: pace_after.since(&pace_before),
+            client_bound: verdict.client_bound,
+            valid: verdict.valid,
+            warnings: verdict.warnings,
+            ..Block::from(outcome)
+        })
+    }
 
-/// Starts a stock of servers of each configuration of `indices`, anew where there was one. Returns how long one server
-/// took.
-fn restock(rig: &mut Rig, indices: &[usize], experiment: &Experiment) -> Result<Duration> {
-    let began = Instant::now();
-    let count = stock_size(experiment);
-    rig.stock(indices, count)?;
-    Ok(began.elapsed() / (count * indices.len().max(1) as u32))
+    fn leave_out(&mut self, index: usize) -> bool {
+        self.testbed.stop(index);
+        true
+    }
+
+    fn log_tail(&mut self, index: usize) -> String {
+        self.testbed.servers[index].instance().map(|instance| log_tail(instance)).unwrap_or_default()
+    }
+
+    fn warnings(&self) -> Vec<Warning> {
+        let name = |index: &usize| self.testbed.servers[*index].model.name.as_str();
+        let names: Vec<&str> = self.unsaturated.iter().map(name).collect();
+        let warning = (!names.is_empty()).then(|| unsaturated_warning(&names, self.testbed.servers.len()));
+        warning.into_iter().collect()
+    }
 }

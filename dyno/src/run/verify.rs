@@ -3,8 +3,9 @@
 
 use tlsdyno_engine::load::{Resumption, Workload};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
+use crate::fault::Fault;
 use crate::model::Load;
 use crate::model::job::OutcomeRecord;
 use crate::store::Warning;
@@ -17,6 +18,8 @@ const CLIENT_BUSY_MAX: f64 = 0.95;
 const FULL_SHARE_TOLERANCE: f64 = 0.01;
 /// How much the untouched server's own departure from the declaration may vary from block to block, as a part of it.
 const DEPARTURE_VARIES: f64 = 0.25;
+/// What to do about a block that is not valid.
+pub const LEFT_OUT: &str = "This block is left out";
 /// The most TLS faults named in one text.
 const FAULTS_NAMED: usize = 3;
 
@@ -141,15 +144,7 @@ pub fn verify(
     as_is: Option<Achieved>,
     capacity: Capacity,
 ) -> Verdict {
-    let mut warnings = error_warnings(outcome, expected.requests);
-    let mut valid = warnings.is_empty() && !outcome.stopped;
-    if outcome.errors.is_empty() && !outcome.stopped && outcome.hits != expected.requests {
-        valid = false;
-        warnings.push(Warning::Other {
-            what: format!("{} of {} requests were answered as expected", outcome.hits, expected.requests),
-            remedy: "This block is left out".to_owned(),
-        });
-    }
+    let Verdict { mut valid, mut warnings, .. } = verify_requests(outcome, expected.requests);
     if let Some(as_is) = as_is
         && differs(outcome, expected, as_is)
     {
@@ -216,8 +211,33 @@ fn handshakes(outcome: &OutcomeRecord) -> u64 {
     outcome.handshakes_full + outcome.resumed_accepted
 }
 
+/// Checks that every request was answered as expected.
+pub fn verify_requests(outcome: &OutcomeRecord, requests: u64) -> Verdict {
+    let mut warnings = error_warnings(outcome, requests);
+    if outcome.errors.is_empty() && !outcome.stopped && outcome.hits != requests {
+        let what = format!("{} of {requests} requests were answered as expected", outcome.hits);
+        warnings.push(Warning::Other { what, remedy: LEFT_OUT.to_owned() });
+    }
+    let valid = warnings.is_empty() && !outcome.stopped && !outcome.gave_up;
+    Verdict { valid, warnings, ..Verdict::default() }
+}
+
+/// Nobody answers any more. That nothing was served is not enough: in a block of an open loop nobody may have come.
+pub fn is_dead(outcome: &OutcomeRecord) -> bool {
+    let tried = outcome.connections > 0 || outcome.errors.values().any(|count| *count > 0);
+    outcome.gave_up || (outcome.hits == 0 && tried && !outcome.stopped)
+}
+
+/// What is said of it. `log_tail`: what the server's log says, as the end of the message.
+pub fn death(name: &str, outcome: &OutcomeRecord, log_tail: &str) -> anyhow::Error {
+    let kinds = outcome.errors.iter().map(|(kind, count)| format!("{kind} {count} times"));
+    let seen = kinds.chain(tls_faults(outcome)).collect::<Vec<_>>().join(", ");
+    let seen = if seen.is_empty() { "no request was answered" } else { &seen };
+    Fault::Server.of(anyhow!("the server of \"{name}\" answers no more ({seen}){log_tail}"))
+}
+
 /// What to say of failed requests and TLS faults.
-pub fn error_warnings(outcome: &OutcomeRecord, requests: u64) -> Vec<Warning> {
+fn error_warnings(outcome: &OutcomeRecord, requests: u64) -> Vec<Warning> {
     let mut warnings: Vec<Warning> = outcome
         .errors
         .iter()
@@ -231,7 +251,7 @@ pub fn error_warnings(outcome: &OutcomeRecord, requests: u64) -> Vec<Warning> {
 }
 
 /// The TLS faults of a run with their counts, if there were any.
-pub fn tls_faults(outcome: &OutcomeRecord) -> Option<String> {
+fn tls_faults(outcome: &OutcomeRecord) -> Option<String> {
     let named = outcome.tls_faults.iter().take(FAULTS_NAMED);
     let texts: Vec<String> = named.map(|(fault, count)| format!("{fault} ({count} times)")).collect();
     (!texts.is_empty()).then(|| format!("TLS failed: {}", texts.join("; ")))
@@ -377,5 +397,15 @@ mod tests {
         let perfect = OutcomeRecord { handshakes_full: 80, resumed_accepted: 220, ..outcome };
         assert!(!differs(&perfect, expected, others));
         assert!(differs(&perfect, expected, Achieved::default()));
+    }
+
+    #[test]
+    fn a_block_in_which_nobody_came_is_not_the_end() {
+        assert!(!is_dead(&OutcomeRecord::default()) && !is_dead(&outcome()));
+        assert!(is_dead(&OutcomeRecord { connections: 3, ..OutcomeRecord::default() }), "they are accepted and hang");
+        let refused = BTreeMap::from([("refused".to_owned(), 3)]);
+        assert!(is_dead(&OutcomeRecord { errors: refused, ..OutcomeRecord::default() }));
+        assert!(is_dead(&OutcomeRecord { gave_up: true, ..outcome() }));
+        assert!(!is_dead(&OutcomeRecord { connections: 3, stopped: true, ..OutcomeRecord::default() }), "Ctrl-C");
     }
 }

@@ -344,6 +344,7 @@ pub(crate) mod samples {
             warnings: Vec::new(),
             experiment: None,
             cluster: Some(experiment),
+            load: None,
         }
     }
 

@@ -10,6 +10,7 @@ pub mod beside;
 pub mod bootstrap;
 pub mod calibration;
 pub mod cluster;
+pub mod load;
 mod loaded;
 pub mod locality;
 pub mod pace;

@@ -161,5 +161,7 @@ impl<'a> Rounds<'a> {
 fn usable(record: &Record, block: &Block) -> bool {
     let valid_configuration =
         record.configurations.get(block.configuration).is_some_and(|configuration| configuration.valid);
-    valid_configuration && block.valid && block.hits > 0 && block.elapsed_ns > 0 && block.server_cpu_ns > 0
+    // What a server behind a URL costs is not known.
+    let costs = block.server_cpu_ns > 0 || record.load.is_some();
+    valid_configuration && block.valid && block.hits > 0 && block.elapsed_ns > 0 && costs
 }

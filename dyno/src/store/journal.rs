@@ -166,6 +166,7 @@ mod tests {
             warnings: Vec::new(),
             experiment: None,
             cluster: None,
+            load: None,
         }
     }
 

@@ -3,6 +3,7 @@
 pub mod calibration;
 mod error;
 mod journal;
+mod load;
 mod location;
 pub mod record;
 mod sqlite;
@@ -11,6 +12,7 @@ pub mod warning;
 pub use calibration::Calibration;
 pub use error::StoreError;
 pub use journal::{Journal, read_json, write_json};
+pub use load::LoadRecord;
 pub use location::default_path;
 pub use record::{BackendUse, Block, ClusterBlock, Configuration, FORMAT, Kind, Locality, Manifest, Preflight, Record};
 pub use sqlite::{Listing, Store};

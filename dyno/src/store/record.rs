@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::calibration::Calibration;
+use super::load::LoadRecord;
 use super::warning::Warning;
 use crate::model::Experiment;
 use crate::model::cluster::ClusterExperiment;
@@ -48,6 +49,9 @@ pub struct Record {
     /// The cluster experiment, if it was one: its cells are the configurations, in this order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterExperiment>,
+    /// The load experiment, if it was one: its points are the configurations, in this order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<LoadRecord>,
 }
 
 impl Record {
@@ -66,6 +70,7 @@ impl Record {
             warnings: Vec::new(),
             experiment: None,
             cluster: None,
+            load: None,
         }
     }
 }

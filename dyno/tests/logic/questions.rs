@@ -230,5 +230,6 @@ fn made(text: &str, truths: &[Truth], rounds: u32, noise: f64) -> Record {
         warnings: Vec::new(),
         experiment: Some(experiment),
         cluster: None,
+        load: None,
     }
 }

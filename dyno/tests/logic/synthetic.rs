@@ -76,6 +76,7 @@ impl Synthetic {
             warnings: Vec::new(),
             experiment: None,
             cluster: None,
+            load: None,
         }
     }
 

@@ -10,7 +10,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tlsdyno::model::{CertificateKind, ServerName};
 use tlsdyno::native::Injection;
-use tlsdyno::run::preflight::{Check, Subject, preflight};
+use tlsdyno::run::preflight::{Check, Target, preflight};
 use tlsdyno::servers::{self, CertificateFiles, Instance, RunDirectory, ServerSpec, ServerTls};
 use tlsdyno_tls::{Effort, Group, Settings, Stage, StageSet, Suite, Version};
 
@@ -143,7 +143,7 @@ impl Bench {
             now_unix_s: 1_800_000_000,
             ..Settings::default()
         };
-        let subject = Subject {
+        let target = Target {
             address: instance.address(),
             settings: Some(&settings),
             injection: Some(injection),
@@ -153,7 +153,7 @@ impl Bench {
             body_bytes: Some(OBJECT_BYTES as u64),
             resumable: true,
         };
-        preflight(&subject).unwrap()
+        preflight(&target).unwrap()
     }
 }
 

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tlsdyno::model::workload::WorkloadSpec;
 use tlsdyno::model::{CertificateKind, ConfigurationModel, Experiment, Load, Server, ServerName, Tls};
-use tlsdyno::run::admission::checks_of;
 use tlsdyno::run::cpus;
 use tlsdyno::run::exchange::exchange;
+use tlsdyno::run::preflight::checks_of;
 use tlsdyno::run::preflight::compile;
-use tlsdyno::run::rig::{Rig, Stand};
+use tlsdyno::run::testbed::{ServerUnderTest, Testbed};
 use tlsdyno::servers::Instance;
 
 /// Connections before the first that counts: the first handshakes of each process fetch and allocate what later ones
@@ -94,17 +94,17 @@ pub fn count(server: ServerName, keep: Option<&Path>, say: &mut dyn FnMut(&str))
         "a worker that becomes another user is out of valgrind's reach; run this as a plain user"
     );
     let cpus = cpus::choose(&cpus::allowed(), None, None)?;
-    let mut rig = Rig::prepare(&experiment, cpus, &mut |_| ())?;
+    let mut testbed = Testbed::prepare(&experiment, cpus, &mut |_| ())?;
     let mut counts = Vec::new();
-    for index in 0..rig.stands.len() {
-        let configuration = rig.stands[index].model.name.clone();
+    for index in 0..testbed.servers.len() {
+        let configuration = testbed.servers[index].model.name.clone();
         say(&configuration);
         let folder = tempfile::tempdir().context("make a directory for callgrind's files")?;
         let callgrind = Callgrind { folder: folder.path().to_owned() };
-        rig.stands[index].run_under(callgrind.command());
-        let per_connection = count_stand(&mut rig, index, &callgrind)
+        testbed.servers[index].run_under(callgrind.command());
+        let per_connection = count_server(&mut testbed, index, &callgrind)
             .with_context(|| format!("{} under valgrind, configuration \"{configuration}\"", server.name()))?;
-        rig.stop(index);
+        testbed.stop(index);
         if let Some(keep) = keep {
             callgrind.keep(keep, &format!("{}-{index}", server.name()))?;
         }
@@ -113,30 +113,30 @@ pub fn count(server: ServerName, keep: Option<&Path>, say: &mut dyn FnMut(&str))
     Ok(counts)
 }
 
-fn count_stand(rig: &mut Rig, index: usize, callgrind: &Callgrind) -> Result<Vec<f64>> {
-    let (request, body_bytes) = rig.preflight_request();
-    rig.activate(index)?;
-    let checks = checks_of(rig, index, &request, body_bytes, false)?;
+fn count_server(testbed: &mut Testbed, index: usize, callgrind: &Callgrind) -> Result<Vec<f64>> {
+    let (request, body_bytes) = testbed.preflight_request();
+    testbed.activate(index)?;
+    let checks = checks_of(testbed, index, &request, body_bytes, false)?;
     let failed: Vec<String> =
         checks.iter().filter(|check| !check.passed).map(|check| format!("{} ({})", check.name, check.seen)).collect();
     ensure!(failed.is_empty(), "checks failed: {}", failed.join("; "));
-    let stand = &mut rig.stands[index];
-    connect(stand, &request, WARM_UP)?;
-    let settled = |stand: &mut Stand| callgrind.dump(stand.instance().context("the server does not run")?);
-    settled(stand)?;
+    let server = &mut testbed.servers[index];
+    connect(server, &request, WARM_UP)?;
+    let settled = |server: &mut ServerUnderTest| callgrind.dump(server.instance().context("the server does not run")?);
+    settled(server)?;
     let mut per_connection = Vec::new();
     for _ in 0..INTERVALS {
-        connect(stand, &request, CONNECTIONS)?;
-        per_connection.push(settled(stand)? as f64 / CONNECTIONS as f64);
+        connect(server, &request, CONNECTIONS)?;
+        per_connection.push(settled(server)? as f64 / CONNECTIONS as f64);
     }
     Ok(per_connection)
 }
 
 /// One connection after the other, each with a full handshake.
-fn connect(stand: &Stand, request: &[u8], connections: usize) -> Result<()> {
-    let config = compile(stand.settings.as_ref().context("there is no TLS")?)?;
+fn connect(server: &ServerUnderTest, request: &[u8], connections: usize) -> Result<()> {
+    let config = compile(server.settings.as_ref().context("there is no TLS")?)?;
     for _ in 0..connections {
-        let answer = exchange(stand.address(), Some(&config), None, request)?;
+        let answer = exchange(server.address(), Some(&config), None, request)?;
         ensure!(answer.status == 200 && answer.body_bytes == OBJECT_BYTES, "the server answered {}", answer.status);
         ensure!(!answer.is_resumed(), "a handshake without a session was not full");
     }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use tlsdyno::model::workload::WorkloadSpec;
 use tlsdyno::model::{CertificateKind, ConfigurationModel, Experiment, Server, ServerName, Tls, TlsChange};
-use tlsdyno::run::admission::checks_of;
 use tlsdyno::run::cpus;
 use tlsdyno::run::exchange::exchange;
+use tlsdyno::run::preflight::checks_of;
 use tlsdyno::run::preflight::{Check, compile};
-use tlsdyno::run::rig::Rig;
+use tlsdyno::run::testbed::Testbed;
 use tlsdyno_tls::{Config, Session, Settings, Stage, Suite, Version};
 
 /// Connections at once.
@@ -106,19 +106,19 @@ pub fn check(
     };
     experiment.check()?;
     let cpus = cpus::choose(&cpus::allowed(), None, None)?;
-    let mut rig = Rig::prepare(&experiment, cpus, &mut |_| ())?;
+    let mut testbed = Testbed::prepare(&experiment, cpus, &mut |_| ())?;
     let mut column = Column { version: String::new(), cells: Vec::new() };
-    for index in 0..rig.stands.len() {
-        let configuration = rig.stands[index].model.name.clone();
+    for index in 0..testbed.servers.len() {
+        let configuration = testbed.servers[index].model.name.clone();
         say(&configuration);
-        let checks = match checks_of_stand(&mut rig, index, tls.is_resumable()) {
+        let checks = match checks_of_server(&mut testbed, index, tls.is_resumable()) {
             Ok(checks) => checks,
             Err(error) => vec![Check::new("the server starts and answers", false, format!("{error:#}"))],
         };
-        if let Some(instance) = rig.stands[index].instance() {
+        if let Some(instance) = testbed.servers[index].instance() {
             column.version = instance.description().version;
         }
-        rig.stop(index);
+        testbed.stop(index);
         column.cells.push(Cell { configuration, checks, unable: None });
     }
     for (place, configuration) in names.into_iter().enumerate() {
@@ -129,31 +129,31 @@ pub fn check(
     Ok(column)
 }
 
-fn checks_of_stand(rig: &mut Rig, index: usize, resumable: bool) -> Result<Vec<Check>> {
-    let (request, body_bytes) = rig.preflight_request();
-    rig.activate(index)?;
-    rig.make_universal(index, &request, resumable)?;
-    let mut checks = checks_of(rig, index, &request, body_bytes, resumable)?;
+fn checks_of_server(testbed: &mut Testbed, index: usize, resumable: bool) -> Result<Vec<Check>> {
+    let (request, body_bytes) = testbed.preflight_request();
+    testbed.activate(index)?;
+    testbed.make_universal(index, &request, resumable)?;
+    let mut checks = checks_of(testbed, index, &request, body_bytes, resumable)?;
     // The clients that had to fail left their traces in the log; from here on nobody may.
-    let instance = rig.stands[index].instance().context("the server does not run")?;
+    let instance = testbed.servers[index].instance().context("the server does not run")?;
     instance.error_log_alarms();
-    let body = std::fs::read(rig.docroot().join("object")).context("failed to read the object")?;
-    checks.push(many(rig, index, &request, &body, "at once"));
-    checks.push(reload(rig, index)?);
-    checks.push(many(rig, index, &request, &body, "after that"));
-    let instance = rig.stands[index].instance().context("the server does not run")?;
+    let body = std::fs::read(testbed.docroot().join("object")).context("failed to read the object")?;
+    checks.push(many(testbed, index, &request, &body, "at once"));
+    checks.push(reload(testbed, index)?);
+    checks.push(many(testbed, index, &request, &body, "after that"));
+    let instance = testbed.servers[index].instance().context("the server does not run")?;
     let alarms = instance.error_log_alarms();
     checks.push(Check::new("the error log has no alarms of matching clients", alarms.is_empty(), alarms.join("; ")));
     Ok(checks)
 }
 
 /// Lets the server reload its configuration; the built-in one has none and is started anew.
-fn reload(rig: &mut Rig, index: usize) -> Result<Check> {
-    let (name, reloaded) = if rig.is_built_in(index) {
-        rig.stop(index);
-        ("the server is started anew", rig.activate(index).map(|_| ()))
+fn reload(testbed: &mut Testbed, index: usize) -> Result<Check> {
+    let (name, reloaded) = if testbed.is_built_in(index) {
+        testbed.stop(index);
+        ("the server is started anew", testbed.activate(index).map(|_| ()))
     } else {
-        let instance = rig.stands[index].instance().context("the server does not run")?;
+        let instance = testbed.servers[index].instance().context("the server does not run")?;
         ("the server reloads its configuration", instance.reload())
     };
     let seen = reloaded.as_ref().map_or_else(|error| format!("{error:#}"), |()| "done".to_owned());
@@ -161,13 +161,13 @@ fn reload(rig: &mut Rig, index: usize) -> Result<Check> {
 }
 
 /// Many users at once: each makes a full handshake and then, where there are sessions, a resumed one.
-fn many(rig: &Rig, index: usize, request: &[u8], body: &[u8], when: &str) -> Check {
-    let stand = &rig.stands[index];
+fn many(testbed: &Testbed, index: usize, request: &[u8], body: &[u8], when: &str) -> Check {
+    let server = &testbed.servers[index];
     let name = format!("{CONNECTIONS} connections {when}: every body is right, byte for byte");
-    let Some(settings) = &stand.settings else {
+    let Some(settings) = &server.settings else {
         return Check::new(name, false, "there is no TLS");
     };
-    let user = User { address: stand.address(), settings, request, body };
+    let user = User { address: server.address(), settings, request, body };
     let outcomes: Vec<Result<bool>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(|| user.visit())).collect();
         let joined = threads.into_iter().map(|thread| thread.join());

@@ -1,40 +1,35 @@
-//! The record of a cluster experiment before its first block.
+//! What the record of a cluster experiment says before its first block.
 
 use std::collections::BTreeMap;
 
 use tlsdyno_tls::StageSet;
 
 use super::place::Placement;
-use super::rig::{ClusterRig, Stand};
+use super::testbed::{CellUnderTest, ClusterTestbed};
 use crate::model::cell::Cell;
 use crate::model::cluster::ClusterExperiment;
 use crate::run::manifest;
-use crate::store::{Calibration, Configuration, Kind, Preflight, Record, Warning};
-
-/// A record without configurations and blocks.
-pub fn empty(experiment: &ClusterExperiment, seed: u64) -> Record {
-    Record { cluster: Some(experiment.clone()), ..Record::begun_now(&experiment.question, seed) }
-}
+use crate::store::{Configuration, Kind, Preflight, Record, Warning};
 
 /// A cell as a configuration of the record, with the checks that it passed.
-pub fn configuration(stand: &Stand, cells: &[Cell]) -> Configuration {
+pub fn configuration(tested: &CellUnderTest, cells: &[Cell]) -> Configuration {
     Configuration {
-        name: stand.cell.name(cells),
+        name: tested.cell.name(cells),
         noop: StageSet::NONE,
         kind: Kind::Setting,
-        tls: stand.has_tls,
-        preflight: Preflight { passed: stand.checks.clone(), failed: Vec::new() },
+        tls: tested.has_tls,
+        preflight: Preflight { passed: tested.checks.clone(), failed: Vec::new() },
         valid: true,
         warnings: Vec::new(),
     }
 }
 
 /// Fills in the circumstances, once everything runs, and what must be said of them.
-pub fn describe(record: &mut Record, experiment: &ClusterExperiment, rig: &ClusterRig) {
+pub fn describe(record: &mut Record, experiment: &ClusterExperiment, testbed: &ClusterTestbed) {
+    record.cluster = Some(experiment.clone());
     let manifest = &mut record.manifest;
-    manifest::describe_machine(manifest);
     manifest::describe_seed(manifest, &experiment.workload);
-    let placement = &rig.placement;
+    let placement = &testbed.placement;
     let mut cpus: Vec<u32> = placement.backends.iter().map(|cpu| *cpu as u32).collect();
     cpus.sort_unstable();
     cpus.dedup();
@@ -45,29 +40,27 @@ pub fn describe(record: &mut Record, experiment: &ClusterExperiment, rig: &Clust
         manifest.certificate = experiment.tls.certificate.to_string();
     }
     manifest.effort = experiment.traffic.effort.to_string();
-    manifest.workload = manifest::workload_line(&rig.site.summary);
+    manifest.workload = manifest::workload_line(&testbed.site.summary);
     manifest.server_name = experiment.cluster.server.name().to_owned();
-    manifest.calibration = Calibration::last(&manifest.server_name);
-    if let Some(backend) = rig.groups.first().and_then(|group| group.backends.first()) {
+    if let Some(backend) = testbed.groups.first().and_then(|group| group.backends.first()) {
         manifest::describe_server(manifest, backend.description());
     }
-    for group in &rig.groups {
+    for group in &testbed.groups {
         if let Some(server) = &group.session_server {
             let description = server.description();
             let name = format!("{} of all backends", group.sharing.name());
             manifest.server_config.insert(name, format!("# {}\n{}", description.version, description.config));
         }
     }
-    for stand in &rig.stands {
-        let description = stand.dispatcher.instance.description();
-        let name = format!("dispatcher {}, {} sessions", stand.cell.policy.name(), stand.cell.sharing.name());
+    for tested in &testbed.cells {
+        let description = tested.dispatcher.instance.description();
+        let name = format!("dispatcher {}, {} sessions", tested.cell.policy.name(), tested.cell.sharing.name());
         let text = format!("# {}\n{}", description.version, description.config);
         manifest.server_config.entry(name).or_insert(text);
     }
     if let Ok(toml) = experiment.to_toml() {
         manifest.server_config.insert("experiment.toml".to_owned(), toml);
     }
-    record.warnings.extend(manifest::governor_warning(&record.manifest));
     record.warnings.extend(sharing_warnings(placement));
 }
 

@@ -1,34 +1,16 @@
 //! What makes a block of a cluster valid: it did the work that it claims, everybody's counts agree, and it is known
 //! where the load side was the limit.
 
-use super::rig::Usage;
+use super::testbed::Usage;
 use crate::model::cell::Cell;
 use crate::model::job::OutcomeRecord;
-use crate::run::verify::{error_warnings, reuse_warning};
+use crate::run::verify::{LEFT_OUT, Verdict, reuse_warning, verify_requests};
 use crate::store::Warning;
 
 /// The load, or a dispatcher on a CPU of its own, counts as the bottleneck from here on, as a part of its CPU.
 const BUSY_MAX: f64 = 0.95;
 /// Offered resumptions may differ from what was asked for by this part of all connections, and one for each client.
 const OFFERED_TOLERANCE: f64 = 0.02;
-
-/// The verdict on one block.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Verdict {
-    /// The block may be used.
-    pub valid: bool,
-    /// The load or the dispatcher had no CPU time left: hits per second are a lower bound of what the backends can
-    /// serve.
-    pub load_bound: bool,
-    /// What the reader must know.
-    pub warnings: Vec<Warning>,
-}
-
-/// Nobody answers any more. That nothing was served is not enough: in a block of an open loop nobody may have come.
-pub fn is_dead(outcome: &OutcomeRecord) -> bool {
-    let tried = outcome.connections > 0 || outcome.errors.values().any(|count| *count > 0);
-    outcome.gave_up || (outcome.hits == 0 && tried && !outcome.stopped)
-}
 
 /// Checks one block. `requests`: of the block's users, `None` in an open loop; `used`: CPU times and counts of the
 /// block; `dispatcher_shares_load`: both run on one CPU.
@@ -39,18 +21,13 @@ pub fn verify(
     requests: Option<u64>,
     dispatcher_shares_load: bool,
 ) -> Verdict {
-    let mut warnings = error_warnings(outcome, requests.unwrap_or(outcome.hits));
-    let mut valid = warnings.is_empty() && !outcome.stopped && !outcome.gave_up;
-    let mut fault = |what: String| {
-        valid = false;
-        warnings.push(Warning::Other { what, remedy: "This block is left out".to_owned() });
-    };
-    if outcome.errors.is_empty() && requests.is_some_and(|requests| requests != outcome.hits) && !outcome.stopped {
-        fault(format!("{} of {} requests were answered as expected", outcome.hits, requests.unwrap_or(0)));
-    }
+    let Verdict { mut valid, mut warnings, .. } = verify_requests(outcome, requests.unwrap_or(outcome.hits));
     let passed: u64 = used.connections.iter().sum();
     if outcome.errors.is_empty() && passed != outcome.connections {
-        fault(format!("the clients made {} connections, but the dispatcher passed {passed} on", outcome.connections));
+        let what =
+            format!("the clients made {} connections, but the dispatcher passed {passed} on", outcome.connections);
+        valid = false;
+        warnings.push(Warning::Other { what, remedy: LEFT_OUT.to_owned() });
     }
     // The clients' part: what was asked for must have been offered, whatever the servers made of it.
     let connections = outcome.handshakes_full + outcome.resumed_accepted;
@@ -63,7 +40,7 @@ pub fn verify(
     let (load_ns, dispatcher_ns) = (outcome.client_cpu_ns, used.dispatcher_ns + used.companions_ns);
     let fullest_ns = if dispatcher_shares_load { load_ns + dispatcher_ns } else { load_ns.max(dispatcher_ns) };
     let busy = fullest_ns as f64 / outcome.elapsed_ns.max(1) as f64;
-    Verdict { valid, load_bound: busy >= BUSY_MAX, warnings }
+    Verdict { valid, client_bound: busy >= BUSY_MAX, warnings, ..Verdict::default() }
 }
 
 #[cfg(test)]
@@ -121,25 +98,15 @@ mod tests {
     #[test]
     fn a_full_cpu_of_the_load_is_named() {
         let busy = OutcomeRecord { client_cpu_ns: 870_000_000, ..outcome() };
-        assert!(check(&busy, &used()).load_bound, "together with the dispatcher");
+        assert!(check(&busy, &used()).client_bound, "together with the dispatcher");
         let cell = ClusterExperiment::default().cells().remove(2);
-        assert!(!verify(&cell, &busy, &used(), Some(1000), false).load_bound, "the dispatcher runs elsewhere");
+        assert!(!verify(&cell, &busy, &used(), Some(1000), false).client_bound, "the dispatcher runs elsewhere");
         let full = |dispatcher_ns, companions_ns| {
             let used = Usage { dispatcher_ns, companions_ns, ..used() };
-            verify(&cell, &outcome(), &used, Some(1000), false).load_bound
+            verify(&cell, &outcome(), &used, Some(1000), false).client_bound
         };
         assert!(full(960_000_000, 0), "the dispatcher's own CPU");
         assert!(full(500_000_000, 460_000_000), "a cache runs there too");
         assert!(!full(900_000_000, 0));
-    }
-
-    #[test]
-    fn a_block_in_which_nobody_came_is_not_the_end() {
-        assert!(!is_dead(&OutcomeRecord::default()) && !is_dead(&outcome()));
-        assert!(is_dead(&OutcomeRecord { connections: 3, ..OutcomeRecord::default() }), "they are accepted and hang");
-        let refused = BTreeMap::from([("refused".to_owned(), 3)]);
-        assert!(is_dead(&OutcomeRecord { errors: refused, ..OutcomeRecord::default() }));
-        assert!(is_dead(&OutcomeRecord { gave_up: true, ..outcome() }));
-        assert!(!is_dead(&OutcomeRecord { connections: 3, stopped: true, ..OutcomeRecord::default() }), "Ctrl-C");
     }
 }

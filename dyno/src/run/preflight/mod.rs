@@ -3,6 +3,7 @@
 //! They catch vacuous no-ops: a stage that was switched off on paper only. Where a stage shows on the wire, a client
 //! without the no-op must fail; where it does not, the provider's call counters must tell.
 
+mod configurations;
 mod provider;
 mod shim;
 
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+pub use configurations::{can_resume, checks_of, start_and_check};
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Config, EarlyData, Session, Settings, Stage, Suite};
 
@@ -52,7 +54,7 @@ pub fn explain(checks: &mut Vec<Check>, death: &str) {
 }
 
 /// What the preflight needs to know of one configuration.
-pub struct Subject<'a> {
+pub struct Target<'a> {
     /// Where the server listens.
     pub address: SocketAddr,
     /// The matching client's settings; `None` for plain HTTP.
@@ -72,31 +74,31 @@ pub struct Subject<'a> {
 }
 
 /// Runs every check that needs connections.
-pub fn preflight(subject: &Subject) -> Result<Vec<Check>> {
+pub fn preflight(target: &Target) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
-    let Some(settings) = subject.settings else {
-        let answer = exchange(subject.address, None, None, subject.request);
-        checks.push(response_check("plain request answered", &answer, subject.body_bytes));
+    let Some(settings) = target.settings else {
+        let answer = exchange(target.address, None, None, target.request);
+        checks.push(response_check("plain request answered", &answer, target.body_bytes));
         return Ok(checks);
     };
     let config = compile(settings)?;
-    let full = observed(subject, &config, None)?;
-    checks.push(response_check("full: matching client passes", &full.answer, subject.body_bytes));
+    let full = observed(target, &config, None)?;
+    checks.push(response_check("full: matching client passes", &full.answer, target.body_bytes));
     let Ok(answer) = &full.answer else {
         return Ok(checks);
     };
     // A minimal set-up negotiates none: it has the one that it was given.
     let suite = answer.handshake.as_ref().map_or(settings.suites[0], |handshake| handshake.suite);
     let has_handshakes = !settings.stages_off.contains(Stage::Setup);
-    let attempt = Attempt { subject, settings, config: &config, suite, session: None, observed: &full };
+    let attempt = Attempt { target, settings, config: &config, suite, session: None, observed: &full };
     attempt.stage_checks(&mut checks)?;
-    if subject.resumable && has_handshakes {
-        resumed_checks(subject, settings, &config, suite, answer.sessions.last().cloned(), &mut checks)?;
+    if target.resumable && has_handshakes {
+        resumed_checks(target, settings, &config, suite, answer.sessions.last().cloned(), &mut checks)?;
     }
     if !settings.stages_off.is_empty() {
         // A server that failed the unmatched clients because it went down would fail this one too.
-        let Observed { answer, .. } = observed(subject, &config, None)?;
-        checks.push(response_check("afterwards: matching client passes again", &answer, subject.body_bytes));
+        let Observed { answer, .. } = observed(target, &config, None)?;
+        checks.push(response_check("afterwards: matching client passes again", &answer, target.body_bytes));
     }
     Ok(checks)
 }
@@ -119,7 +121,7 @@ fn settled<C: PartialEq>(read: impl Fn() -> Result<C>) -> Result<C> {
 
 /// A matching exchange that passed, full or resumed, from which the stages are checked.
 struct Attempt<'a> {
-    subject: &'a Subject<'a>,
+    target: &'a Target<'a>,
     settings: &'a Settings,
     config: &'a Arc<Config>,
     suite: Suite,
@@ -144,8 +146,8 @@ impl Attempt<'_> {
         // Ends what a server with data in plain takes for the head of a request, so that it answers at once.
         const BLANK_LINES: &[u8] = b"\r\n\r\n\r\n";
         let config = compile(settings)?;
-        let (address, session) = (self.subject.address, self.session.cloned());
-        let answer = exchange_with(address, Some(&config), session, self.subject.request, BLANK_LINES);
+        let (address, session) = (self.target.address, self.session.cloned());
+        let answer = exchange_with(address, Some(&config), session, self.target.request, BLANK_LINES);
         Ok(match &answer {
             Err(failure) => (failure.is_tls(), failure.to_string()),
             Ok(answer) => (false, format!("completed with status {}", answer.status)),
@@ -154,7 +156,7 @@ impl Attempt<'_> {
 }
 
 fn resumed_checks(
-    subject: &Subject,
+    target: &Target,
     settings: &Settings,
     config: &Arc<Config>,
     suite: Suite,
@@ -166,8 +168,8 @@ fn resumed_checks(
         checks.push(Check::new("resumed: the server offers a session", false, seen));
         return Ok(());
     };
-    let resumed = observed(subject, config, Some(session.clone()))?;
-    checks.push(response_check("resumed: matching client passes", &resumed.answer, subject.body_bytes));
+    let resumed = observed(target, config, Some(session.clone()))?;
+    checks.push(response_check("resumed: matching client passes", &resumed.answer, target.body_bytes));
     let Ok(answer) = &resumed.answer else { return Ok(()) };
     let accepted = answer.is_resumed();
     let seen = if accepted { "accepted" } else { "a full handshake instead" };
@@ -177,7 +179,7 @@ fn resumed_checks(
         checks.push(Check::new("resumed: the server takes early data", taken, format!("{:?}", handshake.early_data)));
     }
     if accepted {
-        let attempt = Attempt { subject, settings, config, suite, session: Some(&session), observed: &resumed };
+        let attempt = Attempt { target, settings, config, suite, session: Some(&session), observed: &resumed };
         attempt.stage_checks(checks)?;
     }
     Ok(())
@@ -194,12 +196,12 @@ struct Observed {
 }
 
 /// One exchange with the counters before and after.
-fn observed(subject: &Subject, config: &Arc<Config>, session: Option<Session>) -> Result<Observed> {
-    let before = subject.injection.map(|injection| settled(|| injection.counters())).transpose()?;
-    let shim_before = subject.shim.map(|shim| settled(|| shim.counters())).transpose()?;
-    let answer = exchange(subject.address, Some(config), session, subject.request);
-    let after = subject.injection.map(Injection::counters).transpose()?;
-    let shim_after = subject.shim.map(ShimInjection::counters).transpose()?;
+fn observed(target: &Target, config: &Arc<Config>, session: Option<Session>) -> Result<Observed> {
+    let before = target.injection.map(|injection| settled(|| injection.counters())).transpose()?;
+    let shim_before = target.shim.map(|shim| settled(|| shim.counters())).transpose()?;
+    let answer = exchange(target.address, Some(config), session, target.request);
+    let after = target.injection.map(Injection::counters).transpose()?;
+    let shim_after = target.shim.map(ShimInjection::counters).transpose()?;
     let calls = match (before, after) {
         (Some(before), Some(after)) => {
             Stage::PROVIDER.into_iter().map(|stage| (stage, (after - before).of(stage))).collect()

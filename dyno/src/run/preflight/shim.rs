@@ -55,14 +55,14 @@ fn fails(attempt: &Attempt, stage: Stage, stages: StageSet) -> Result<Check> {
 }
 
 fn session_cache(attempt: &Attempt, checks: &mut Vec<Check>) {
-    let subject = attempt.subject;
+    let target = attempt.target;
     if attempt.settings.stages_off.contains(Stage::Handshake) {
         // A skeleton has no sessions, only users who would have one.
         return;
     }
-    let ask = |session| exchange(subject.address, Some(attempt.config), session, subject.request);
+    let ask = |session| exchange(target.address, Some(attempt.config), session, target.request);
     let Some(session) = attempt.session else {
-        if let Some(foreign) = subject.foreign_session
+        if let Some(foreign) = target.foreign_session
             && !attempt.settings.stages_off.contains(Stage::RoundTrip)
         {
             let answer = ask(Some(foreign.clone()));

@@ -56,6 +56,56 @@ fn results_are_kept_in_every_form_and_can_be_compared() {
     server.stop().unwrap();
 }
 
+/// The words of the first column of `tlsdyno list`, newest first.
+fn listed(store: &str) -> Vec<String> {
+    let output = tlsdyno().arg("list").env("TLSDYNO_STORE", store).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().skip(1).filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect()
+}
+
+#[test]
+fn loads_and_sweeps_are_records_that_can_be_shown_and_compared() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, _) = built_in(directory.path());
+    let url = format!("https://{}/x", server.address());
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let store = path("loads.sqlite");
+    let run = |arguments: &[&str]| {
+        let output = tlsdyno().args(arguments).env("TLSDYNO_STORE", &store).stdin(Stdio::null()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let kept = ["load", &url, "-k", "--connections", "4", "--duration", "1s", "--progress", "none"];
+    let (code, text, said) = run(&[&kept[..], &["-H", "X-Password: secret"]].concat());
+    assert!(code == Some(0) && text.contains("shows it again"), "{text}{said}");
+    assert_eq!(run(&[&kept[..], &["--close"]].concat()).0, Some(0));
+    let sweep = path("sweep.toml");
+    let experiment = format!(
+        "question = \"What does closing cost?\"\nurl = \"{url}\"\n[load]\ninsecure = true\nconnections = 4\n\
+         [sweep]\nclose = [false, true]\n[measure]\ntime_s = 11.0\nseed = 1\n"
+    );
+    std::fs::write(&sweep, experiment).unwrap();
+    let (code, text, said) = run(&["run", &sweep, "--no-report", "--json"]);
+    assert_eq!(code, Some(0), "{text}{said}");
+    let result: Value = serde_json::from_str(&text).unwrap();
+    let points = result["points"].as_array().unwrap();
+    assert_eq!((points.len(), &points[1]["name"]), (2, &"close true".into()), "{result}");
+    let hits = |point: &Value| point["hits_per_second"].as_f64().unwrap();
+    assert!(hits(&points[0]) > 2.0 * hits(&points[1]), "kept connections are many times faster: {result}");
+    assert!(result["rounds"].as_u64().unwrap() >= 2 && result["blocks"][0]["phases"].is_null(), "{result}");
+
+    let ids = listed(&store);
+    let [swept, close, kept] = &ids[..] else { panic!("{ids:?}") };
+    let (code, text, _) = run(&["report", kept, "-o", &path("load.html")]);
+    assert!(code == Some(0) && text.contains("Throughput and latency") && text.contains("whole response"), "{text}");
+    assert!(std::fs::read_to_string(path("load.html")).unwrap().contains("hits/s"));
+    let (_, text, _) = run(&["report", kept, "--json"]);
+    assert!(text.contains("X-Password: …") && !text.contains("secret"), "{text}");
+    assert_eq!(run(&["compare", kept, close]).0, Some(10), "slower");
+    assert_eq!(run(&["compare", kept, "nothing"]).0, Some(3));
+    assert_eq!(run(&["report", swept, "--csv", "-o", &path("swept.html")]).0, Some(0));
+    server.stop().unwrap();
+}
+
 #[test]
 fn a_rate_sweep_ends_where_the_server_is_saturated() {
     let directory = tempfile::tempdir().unwrap();

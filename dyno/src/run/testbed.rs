@@ -1,6 +1,7 @@
-//! The test stand: everything that is started and written before the first block, and taken down after the last.
+//! The testbed: everything that is started and written before the first block, and taken down after the last.
 
-mod stand;
+mod server_pool;
+mod server_under_test;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-pub use stand::Stand;
+pub use server_under_test::ServerUnderTest;
 use tlsdyno_engine::load::Connections;
 use tlsdyno_tls::{Settings, Stage, StageSet};
 
@@ -16,21 +17,22 @@ use super::cpus::{self, Cpus};
 use super::credentials::{Credentials, HOST};
 use super::load_process::LoadProcess;
 use super::recording::{self, Recording};
-use super::stock::Stock;
 use super::{exchange, hardware};
 use crate::fault::{Fault, OrFault};
 use crate::model::job::{Job, TargetLoad, TargetSpec};
+use crate::model::workload::WorkloadSpec;
 use crate::model::{CertificateKind, ConfigurationModel, Experiment, Load, ServerName, Tls};
 use crate::native::{Handed, Injection, ShimInjection, ShimSettings};
 use crate::servers::{self, Instance, RunDirectory, ServerSpec};
 use crate::trace::{self, Site};
+use server_pool::ServerPool;
 
 /// All configurations of an experiment, ready to be measured.
-pub struct Rig {
+pub struct Testbed {
     /// The workload and its files.
     pub site: Site,
     /// The configurations, in the order of the experiment.
-    pub stands: Vec<Stand>,
+    pub servers: Vec<ServerUnderTest>,
     /// CPUs in use.
     pub cpus: Cpus,
     /// Only one server can run at a time, because its port is fixed.
@@ -43,23 +45,19 @@ pub struct Rig {
     directory: RunDirectory,
 }
 
-impl Drop for Rig {
+impl Drop for Testbed {
     fn drop(&mut self) {
-        stop_all(self.stands.iter_mut().flat_map(|stand| stand.stock.take_all()).collect());
+        stop_all(self.servers.iter_mut().flat_map(|server| server.pool.take_all()).collect());
     }
 }
 
-impl Rig {
+impl Testbed {
     /// Makes the workload, its files, certificates and provider settings. Starts nothing yet. `say` is told what is
     /// being done.
-    pub fn prepare(experiment: &Experiment, cpus: Cpus, say: &mut dyn FnMut(&str)) -> Result<Rig> {
-        say("making the workload");
-        let site = trace::make(&experiment.workload).context("failed to make the workload")?;
+    pub fn prepare(experiment: &Experiment, cpus: Cpus, say: &mut dyn FnMut(&str)) -> Result<Testbed> {
         let is_command = experiment.server.kind == ServerName::Command;
         let directory = if is_command { RunDirectory::create_for_command() } else { RunDirectory::create() }?;
-        let docroot = directory.path().join("docroot");
-        say("writing the document root");
-        trace::write_docroot(&site, &docroot)?;
+        let site = make_site(&experiment.workload, directory.path(), say)?;
         say("making certificates");
         let mut credentials = BTreeMap::new();
         for model in &experiment.configurations {
@@ -69,23 +67,24 @@ impl Rig {
                 place.insert(made);
             }
         }
-        let mut rig =
-            Rig { site, stands: Vec::new(), cpus, take_turns: false, credentials, recordings: Vec::new(), directory };
+        let mut testbed = Testbed {
+            site,
+            servers: Vec::new(),
+            cpus,
+            take_turns: false,
+            credentials,
+            recordings: Vec::new(),
+            directory,
+        };
         for (index, model) in experiment.configurations.iter().enumerate() {
-            let stand = rig.stand(experiment, index, model, &docroot)?;
-            rig.take_turns |= stand.spec.has_fixed_port();
-            rig.stands.push(stand);
+            let server = testbed.server(experiment, index, model)?;
+            testbed.take_turns |= server.spec.has_fixed_port();
+            testbed.servers.push(server);
         }
-        Ok(rig)
+        Ok(testbed)
     }
 
-    fn stand(
-        &self,
-        experiment: &Experiment,
-        index: usize,
-        model: &ConfigurationModel,
-        docroot: &Path,
-    ) -> Result<Stand> {
+    fn server(&self, experiment: &Experiment, index: usize, model: &ConfigurationModel) -> Result<ServerUnderTest> {
         let stages = model.stages_on_the_wire();
         let tls = model.tls.applied(&experiment.tls);
         let placement = cpus::place(self.cpus, &cpus::allowed(), model.processors)
@@ -110,26 +109,21 @@ impl Rig {
         let plain = model.plain_http && experiment.server.kind != ServerName::Command;
         let companion = self.cpus.companion(&placement.server, &cpus::allowed());
         let spec = ServerSpec {
-            kind: experiment.server.kind,
             command: (experiment.server.kind == ServerName::Command).then(|| experiment.command_spec()),
             tls: if plain { None } else { Some(self.credentials(&tls).server_tls(&tls)) },
-            docroot: docroot.to_owned(),
             cpus: placement.server.clone(),
             quota_cpus: placement.quota_cpus,
             handed,
-            under: Vec::new(),
-            log_sessions: false,
-            log_objects: false,
             allow_insecure_listen: experiment.server.allow_insecure_listen,
             workers,
             asynchronous: model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),
             companion_cpu: Some(companion),
             connections: experiment.load.connections,
-            session_server: None,
+            ..ServerSpec::new(experiment.server.kind, self.docroot())
         };
         let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)) };
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        Ok(Stand {
+        Ok(ServerUnderTest {
             model: model.clone(),
             placement,
             companion_shares_load: companion == self.cpus.load,
@@ -141,7 +135,7 @@ impl Rig {
             settings,
             spec,
             instance: None,
-            stock: Stock::default(),
+            pool: ServerPool::default(),
             address,
         })
     }
@@ -180,67 +174,66 @@ impl Rig {
     /// Returns whether it was started.
     pub fn activate(&mut self, index: usize) -> Result<bool> {
         if self.take_turns {
-            for (other, stand) in self.stands.iter_mut().enumerate() {
+            for (other, server) in self.servers.iter_mut().enumerate() {
                 if other != index
-                    && let Some(instance) = stand.instance.take()
+                    && let Some(instance) = server.instance.take()
                 {
                     instance.stop()?;
                 }
             }
         }
-        if self.stands[index].needs_recording() {
+        if self.servers[index].needs_recording() {
             self.give_recording(index)?;
         }
-        let stand = &mut self.stands[index];
-        let start = stand.instance.is_none();
+        let server = &mut self.servers[index];
+        let start = server.instance.is_none();
         if start {
-            let instance = stand.start(self.directory.path())?;
-            stand.address = stand.address_of(&instance);
-            stand.instance = Some(instance);
+            let instance = server.start(self.directory.path())?;
+            server.address = server.address_of(&instance);
+            server.instance = Some(instance);
         }
         Ok(start)
     }
 
-    /// Whether a configuration of `indices` has fewer than `needed` servers that were not measured, beside the one that
-    /// runs.
-    pub fn is_short(&self, indices: &[usize], needed: usize) -> bool {
-        indices.iter().any(|&index| self.stands[index].stock.unmeasured() < needed)
+    /// Servers of a configuration, beside the one that runs, that were not measured.
+    pub fn unmeasured_servers(&self, index: usize) -> usize {
+        self.servers[index].pool.unmeasured()
     }
 
     /// Stops the servers beside the running ones that were measured, and starts `count` new ones of each configuration
-    /// of `indices`, which [`Rig::renew`] takes in turn; idle, they cost nothing.
+    /// of `indices`, which [`Testbed::swap_in`] takes in turn; idle, they cost nothing.
     ///
     /// # Errors
     /// One does not start.
-    pub fn stock(&mut self, indices: &[usize], count: u32) -> Result<()> {
-        stop_all(self.stands.iter_mut().flat_map(|stand| stand.stock.take_measured()).collect());
+    pub fn fill_pools(&mut self, indices: &BTreeSet<usize>, count: u32) -> Result<()> {
+        stop_all(self.servers.iter_mut().flat_map(|server| server.pool.take_measured()).collect());
         for &index in indices {
-            let stand = &self.stands[index];
-            let started: Result<Vec<Instance>> = (0..count).map(|_| stand.start(self.directory.path())).collect();
-            self.stands[index].stock.add(started?);
+            let server = &self.servers[index];
+            let started: Result<Vec<Instance>> = (0..count).map(|_| server.start(self.directory.path())).collect();
+            self.servers[index].pool.add(started?);
         }
         Ok(())
     }
 
-    /// Puts the next server of the stock into the place of the one that runs. Returns whether there was one.
-    pub fn renew(&mut self, index: usize) -> bool {
-        let stand = &mut self.stands[index];
-        if !stand.stock.renew(&mut stand.instance) {
+    /// Puts the next server of the pool into the place of the one that runs. Returns whether there was one.
+    pub fn swap_in(&mut self, index: usize) -> bool {
+        let server = &mut self.servers[index];
+        if !server.pool.swap_in(&mut server.instance) {
             return false;
         }
-        stand.address = stand.instance.as_ref().map_or(stand.address, |instance| stand.address_of(instance));
+        server.address = server.instance.as_ref().map_or(server.address, |instance| server.address_of(instance));
         true
     }
 
-    /// The running server of this configuration has been measured: [`Rig::renew`] will not bring it back.
+    /// The running server of this configuration is measured: [`Testbed::swap_in`] will not bring it back.
     pub fn is_measured(&mut self, index: usize) {
-        self.stands[index].stock.running_is_measured();
+        self.servers[index].pool.running_is_measured();
     }
 
     /// Gives a configuration what its stages need of real handshakes: recorded on an untouched server with the same TLS
     /// settings, which runs for this only.
     fn give_recording(&mut self, index: usize) -> Result<()> {
-        let tls = self.stands[index].tls.clone();
+        let tls = self.servers[index].tls.clone();
         let known = self.recordings.iter().find(|(of, _)| *of == tls).map(|(_, recording)| recording.clone());
         let recording = match known {
             Some(recording) => recording,
@@ -250,21 +243,21 @@ impl Rig {
                 recording
             }
         };
-        let stand = &mut self.stands[index];
-        if let Some(shim) = &stand.shim {
+        let server = &mut self.servers[index];
+        if let Some(shim) = &server.shim {
             shim.set_scripts(Some(&recording.scripts.full), recording.scripts.resumed.as_ref())?;
         }
-        stand.foreign_session = recording.session;
-        if let Some(settings) = &mut stand.settings {
+        server.foreign_session = recording.session;
+        if let Some(settings) = &mut server.settings {
             settings.scripts = Some(recording.scripts);
         }
         Ok(())
     }
 
     fn record(&self, index: usize) -> Result<Recording> {
-        let stand = &self.stands[index];
-        let settings = stand.settings.as_ref().context("plain HTTP has no handshakes to record")?;
-        let untouched = ServerSpec { handed: Handed::default(), ..stand.spec.clone() };
+        let server = &self.servers[index];
+        let settings = server.settings.as_ref().context("plain HTTP has no handshakes to record")?;
+        let untouched = ServerSpec { handed: Handed::default(), ..server.spec.clone() };
         let instance = servers::start(&untouched, self.directory.path())
             .context("failed to start an untouched server to record its handshakes")?;
         let (request, _) = self.preflight_request();
@@ -275,12 +268,12 @@ impl Rig {
 
     /// Makes the universal session of a perfect cache: the first connection that its server has in its life.
     pub fn make_universal(&mut self, index: usize, request: &[u8], resumable: bool) -> Result<()> {
-        let stand = &mut self.stands[index];
-        let stages = stand.shim.as_ref().map_or(StageSet::NONE, ShimInjection::stages);
+        let server = &mut self.servers[index];
+        let stages = server.shim.as_ref().map_or(StageSet::NONE, ShimInjection::stages);
         // A skeleton has none.
         let wanted = resumable && stages.contains(Stage::SessionCache) && !stages.contains(Stage::Handshake);
-        if let Some(settings) = stand.settings.as_mut().filter(|settings| wanted && settings.universal.is_none()) {
-            let session = recording::universal_session(stand.address, settings, request).or_fault(Fault::Server)?;
+        if let Some(settings) = server.settings.as_mut().filter(|settings| wanted && settings.universal.is_none()) {
+            let session = recording::universal_session(server.address, settings, request).or_fault(Fault::Server)?;
             settings.universal = Some(session);
         }
         Ok(())
@@ -288,7 +281,7 @@ impl Rig {
 
     /// Stops the server of one configuration, if it runs. One that does not stop is killed with its supervisor.
     pub fn stop(&mut self, index: usize) {
-        if let Some(instance) = self.stands[index].instance.take() {
+        if let Some(instance) = self.servers[index].instance.take() {
             // Dropping it ends what did not end.
             let _ = instance.stop();
         }
@@ -297,28 +290,28 @@ impl Rig {
     /// Every CPU that the server of some configuration has.
     pub fn server_cpus(&self) -> Vec<usize> {
         let cpus: BTreeSet<usize> =
-            self.stands.iter().flat_map(|stand| stand.placement.server.iter().copied()).collect();
+            self.servers.iter().flat_map(|server| server.placement.server.iter().copied()).collect();
         cpus.into_iter().collect()
     }
 
     /// Starts the load process for these servers (all of them must have been started once, so that their addresses are
     /// known). Configurations that are not `valid` keep their place, but nothing is prepared for them.
     pub fn start_load(&self, experiment: &Experiment, valid: impl Fn(usize) -> bool) -> Result<LoadProcess> {
-        let target = |(index, stand): (usize, &Stand)| {
-            let target = self.target(experiment, stand)?;
+        let target = |(index, server): (usize, &ServerUnderTest)| {
+            let target = self.target(experiment, server)?;
             Ok(if valid(index) { target } else { TargetSpec { tls: None, ..target } })
         };
-        let targets = self.stands.iter().enumerate().map(target).collect::<Result<_>>()?;
+        let targets = self.servers.iter().enumerate().map(target).collect::<Result<_>>()?;
         let job = Job { workload: self.site.spec.clone(), targets, connections: connections(&experiment.load) };
         LoadProcess::start(&job, self.directory.path(), Some(self.cpus.load))
     }
 
-    fn target(&self, experiment: &Experiment, stand: &Stand) -> Result<TargetSpec> {
-        let credentials = self.credentials(&stand.model.tls.applied(&experiment.tls));
-        let tls = stand.settings.as_ref().map(|settings| credentials.target_tls(settings));
+    fn target(&self, experiment: &Experiment, server: &ServerUnderTest) -> Result<TargetSpec> {
+        let credentials = self.credentials(&server.model.tls.applied(&experiment.tls));
+        let tls = server.settings.as_ref().map(|settings| credentials.target_tls(settings));
         Ok(TargetSpec {
-            name: stand.model.name.clone(),
-            address: stand.address,
+            name: server.model.name.clone(),
+            address: server.address,
             host: HOST.to_owned(),
             tls,
             reuse: experiment.load.reuse()?,
@@ -328,7 +321,7 @@ impl Rig {
 
     /// Whether the server of a configuration is the built-in one.
     pub fn is_built_in(&self, index: usize) -> bool {
-        self.stands[index].spec.kind == ServerName::Builtin
+        self.servers[index].spec.kind == ServerName::Builtin
     }
 
     /// The files of the workload.
@@ -342,8 +335,23 @@ impl Rig {
     }
 }
 
+/// Makes the workload, and writes its files into `docroot` of this directory.
+pub(super) fn make_site(workload: &WorkloadSpec, directory: &Path, say: &mut dyn FnMut(&str)) -> Result<Site> {
+    say("making the workload");
+    let site = trace::make(workload).context("failed to make the workload")?;
+    say("writing the document root");
+    trace::write_docroot(&site, &directory.join("docroot"))?;
+    Ok(site)
+}
+
+/// What the server's log says, as the end of an error message.
+pub(super) fn log_tail(instance: &Instance) -> String {
+    let tail = instance.log_tail();
+    if tail.is_empty() { String::new() } else { format!("; the server's log ends with:\n{tail}") }
+}
+
 /// Ends servers all at once: one after the other would take seconds.
-fn stop_all(servers: Vec<Instance>) {
+pub(super) fn stop_all(servers: Vec<Instance>) {
     std::thread::scope(|scope| {
         for server in servers {
             // One that does not stop in order is ended when it is dropped.

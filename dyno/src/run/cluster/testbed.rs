@@ -19,11 +19,12 @@ use crate::run::credentials::{Credentials, HOST};
 use crate::run::exchange::{exchange, plain_get};
 use crate::run::hardware::quota_check;
 use crate::run::load_process::LoadProcess;
+use crate::run::testbed::{log_tail, make_site, stop_all};
 use crate::servers::cpu::at_rest;
 use crate::servers::dispatcher::{self, Dispatcher};
 use crate::servers::{self, Instance, RunDirectory, ServerSpec};
 use crate::store::Locality;
-use crate::trace::{self, Site};
+use crate::trace::Site;
 
 /// How long a dispatcher may take until it has counted the last connections of a block.
 const COUNTED_WITHIN: Duration = Duration::from_millis(500);
@@ -48,12 +49,12 @@ pub struct Group {
 
 /// A cell with its dispatcher. Each cell has one of its own: a dispatcher evens out what it did before, so that with a
 /// common one the traffic of one block would decide where the next one's connections go.
-pub struct Stand {
+pub struct CellUnderTest {
     /// The cell.
     pub cell: Cell,
     /// What was checked of it before measuring, a sentence each.
     pub checks: Vec<String>,
-    /// Its servers, an index into [`ClusterRig::groups`].
+    /// Its servers, an index into [`ClusterTestbed::groups`].
     pub group: usize,
     /// Its dispatcher.
     pub dispatcher: Dispatcher,
@@ -77,13 +78,13 @@ pub struct Usage {
 }
 
 /// Everything that is started and written before the first block.
-pub struct ClusterRig {
+pub struct ClusterTestbed {
     /// The workload and its files.
     pub site: Site,
     /// The clusters, in the order of the experiment.
     pub groups: Vec<Group>,
     /// The cells, in the order of the experiment.
-    pub stands: Vec<Stand>,
+    pub cells: Vec<CellUnderTest>,
     /// Where everything runs.
     pub placement: Placement,
     /// Size of the cache that is computed for each backend that logs what it is asked for.
@@ -93,44 +94,42 @@ pub struct ClusterRig {
     directory: RunDirectory,
 }
 
-impl Drop for ClusterRig {
+impl Drop for ClusterTestbed {
     /// Ends dispatchers, then servers, then what these need, each all at once: one after the other would take seconds.
     fn drop(&mut self) {
-        let dispatchers = self.stands.drain(..).map(|stand| stand.dispatcher.instance).collect();
+        let dispatchers = self.cells.drain(..).map(|tested| tested.dispatcher.instance).collect();
         let (mut backends, mut session_servers) = (Vec::new(), Vec::new());
         for group in &mut self.groups {
             session_servers.extend(group.session_server.take());
             backends.append(&mut group.backends);
         }
-        for instances in [dispatchers, backends, session_servers] {
-            std::thread::scope(|scope| {
-                for instance in instances {
-                    // One that does not stop in order is ended when it is dropped.
-                    scope.spawn(|| instance.stop().ok());
-                }
-            });
-        }
+        [dispatchers, backends, session_servers].into_iter().for_each(stop_all);
     }
 }
 
-impl ClusterRig {
+impl ClusterTestbed {
     /// Makes workload, files and certificate. Starts nothing yet. `say` is told what is being done.
     pub fn prepare(
         experiment: &ClusterExperiment,
         placement: Placement,
         say: &mut dyn FnMut(&str),
-    ) -> Result<ClusterRig> {
-        say("making the workload");
-        let site = trace::make(&experiment.workload).context("failed to make the workload")?;
+    ) -> Result<ClusterTestbed> {
         let directory = RunDirectory::create()?;
-        say("writing the document root");
-        trace::write_docroot(&site, &directory.path().join("docroot"))?;
+        let site = make_site(&experiment.workload, directory.path(), say)?;
         say("making certificates");
         let credentials = Credentials::create(experiment.tls.certificate, directory.path())?;
         let backends = experiment.cluster.backends;
         let cache_bytes =
             experiment.cluster.cache_bytes.unwrap_or_else(|| locality::enough_for_all_together(&site, backends));
-        Ok(ClusterRig { site, groups: Vec::new(), stands: Vec::new(), placement, cache_bytes, credentials, directory })
+        Ok(ClusterTestbed {
+            site,
+            groups: Vec::new(),
+            cells: Vec::new(),
+            placement,
+            cache_bytes,
+            credentials,
+            directory,
+        })
     }
 
     /// Starts the servers that share their sessions in this way, and checks that quotas are in force.
@@ -200,7 +199,7 @@ impl ClusterRig {
         let caches = self.groups[group].logs.iter().flat_map(|_| vec![Cache::new(self.cache_bytes); addresses.len()]);
         let caches = caches.collect();
         let has_tls = self.groups[group].settings.is_some();
-        self.stands.push(Stand { cell: cell.clone(), checks, group, dispatcher, has_tls, caches });
+        self.cells.push(CellUnderTest { cell: cell.clone(), checks, group, dispatcher, has_tls, caches });
         Ok(())
     }
 
@@ -209,7 +208,7 @@ impl ClusterRig {
         let before: u64 = dispatcher.connections()?.iter().sum();
         let config = group.settings.clone().map(|settings| Config::new(settings).map(Arc::new)).transpose()?;
         let answer = exchange(dispatcher.instance.address(), config.as_ref(), None, &request);
-        let answer = answer.map_err(|failure| anyhow!("{failure}{}", tail(&dispatcher.instance)))?;
+        let answer = answer.map_err(|failure| anyhow!("{failure}{}", log_tail(&dispatcher.instance)))?;
         ensure!(answer.status == 200, "a server behind it answered with status {}", answer.status);
         ensure!(
             body_bytes.is_none_or(|bytes| bytes == answer.body_bytes),
@@ -233,16 +232,16 @@ impl ClusterRig {
     /// A process has died ([`Fault::Server`]), or cannot be accounted for.
     pub fn usage(&mut self, index: usize, connections: Option<u64>) -> Result<Usage> {
         let mut usage = at_rest(|| self.cpu(index))?;
-        usage.connections = counted(&mut self.stands[index].dispatcher, connections.unwrap_or(0))?;
+        usage.connections = counted(&mut self.cells[index].dispatcher, connections.unwrap_or(0))?;
         Ok(usage)
     }
 
     fn cpu(&mut self, index: usize) -> Result<Usage> {
-        let stand = &mut self.stands[index];
-        let name = format!("the dispatcher `{}`", stand.cell.policy.name());
+        let tested = &mut self.cells[index];
+        let name = format!("the dispatcher `{}`", tested.cell.policy.name());
         let mut usage =
-            Usage { dispatcher_ns: living_cpu_ns(&mut stand.dispatcher.instance, &name)?, ..Usage::default() };
-        let group = &mut self.groups[stand.group];
+            Usage { dispatcher_ns: living_cpu_ns(&mut tested.dispatcher.instance, &name)?, ..Usage::default() };
+        let group = &mut self.groups[tested.group];
         for (number, backend) in (1..).zip(&mut group.backends) {
             usage.backends_ns.push(living_cpu_ns(backend, &format!("backend {number}"))?);
             usage.companions_ns += backend.companions_cpu_ns()?.iter().map(|(_, ns)| ns).sum::<u64>();
@@ -258,7 +257,7 @@ impl ClusterRig {
     /// # Errors
     /// A log cannot be read.
     pub fn skip_logs(&mut self, index: usize) -> Result<()> {
-        let group = self.stands[index].group;
+        let group = self.cells[index].group;
         self.groups[group].logs.iter_mut().try_for_each(Logs::skip)
     }
 
@@ -268,27 +267,27 @@ impl ClusterRig {
     /// # Errors
     /// A log cannot be read.
     pub fn locality(&mut self, index: usize, requests: u64) -> Result<Option<Vec<Locality>>> {
-        let stand = &mut self.stands[index];
-        let Some(logs) = &mut self.groups[stand.group].logs else { return Ok(None) };
+        let tested = &mut self.cells[index];
+        let Some(logs) = &mut self.groups[tested.group].logs else { return Ok(None) };
         let Some(texts) = logs.lines_of(requests)? else { return Ok(None) };
-        stand.caches.iter_mut().zip(&texts).map(|(cache, lines)| cache.replay(lines)).collect::<Result<_>>().map(Some)
+        tested.caches.iter_mut().zip(&texts).map(|(cache, lines)| cache.replay(lines)).collect::<Result<_>>().map(Some)
     }
 
     /// Starts the load process for all cells.
     pub fn start_load(&self, experiment: &ClusterExperiment) -> Result<LoadProcess> {
         let traffic = &experiment.traffic;
-        let cells: Vec<Cell> = self.stands.iter().map(|stand| stand.cell.clone()).collect();
-        let target = |stand: &Stand| TargetSpec {
-            name: stand.cell.name(&cells),
-            address: stand.dispatcher.instance.address(),
+        let cells: Vec<Cell> = self.cells.iter().map(|tested| tested.cell.clone()).collect();
+        let target = |tested: &CellUnderTest| TargetSpec {
+            name: tested.cell.name(&cells),
+            address: tested.dispatcher.instance.address(),
             host: HOST.to_owned(),
-            tls: self.groups[stand.group].settings.as_ref().map(|settings| self.credentials.target_tls(settings)),
-            reuse: stand.cell.reuse(),
-            load: stand.cell.load(),
+            tls: self.groups[tested.group].settings.as_ref().map(|settings| self.credentials.target_tls(settings)),
+            reuse: tested.cell.reuse(),
+            load: tested.cell.load(),
         };
         let job = Job {
             workload: self.site.spec.clone(),
-            targets: self.stands.iter().map(target).collect(),
+            targets: self.cells.iter().map(target).collect(),
             connections: Connections {
                 total: 1,
                 per_user: 1,
@@ -303,14 +302,14 @@ impl ClusterRig {
 
     /// What the logs of a cell's dispatcher and servers end with, as the end of an error message.
     pub fn log_tail(&self, index: usize) -> String {
-        let stand = &self.stands[index];
-        let backends = &self.groups[stand.group].backends;
-        std::iter::once(&stand.dispatcher.instance).chain(backends).map(tail).collect()
+        let tested = &self.cells[index];
+        let backends = &self.groups[tested.group].backends;
+        std::iter::once(&tested.dispatcher.instance).chain(backends).map(log_tail).collect()
     }
 }
 
 fn living_cpu_ns(instance: &mut Instance, name: &str) -> Result<u64> {
-    instance.living_cpu_ns(|instance, obituary| format!("{name}: {obituary}{}", tail(instance)))
+    instance.living_cpu_ns(|instance, obituary| format!("{name}: {obituary}{}", log_tail(instance)))
 }
 
 /// The dispatcher's counts as soon as they add up to `wanted`, or as they are when it takes too long.
@@ -323,9 +322,4 @@ fn counted(dispatcher: &mut Dispatcher, wanted: u64) -> Result<Vec<u64>> {
         }
         std::thread::sleep(COUNTING_STEP);
     }
-}
-
-fn tail(instance: &Instance) -> String {
-    let tail = instance.log_tail();
-    if tail.is_empty() { String::new() } else { format!("; its log ends with:\n{tail}") }
 }

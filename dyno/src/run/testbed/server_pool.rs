@@ -4,20 +4,20 @@ use std::collections::VecDeque;
 
 /// The others like the running one.
 #[derive(Debug)]
-pub struct Stock<T> {
+pub struct ServerPool<T> {
     unmeasured: VecDeque<T>,
     measured: Vec<T>,
     /// The running one has been measured.
     running_is_measured: bool,
 }
 
-impl<T> Default for Stock<T> {
-    fn default() -> Stock<T> {
-        Stock { unmeasured: VecDeque::new(), measured: Vec::new(), running_is_measured: false }
+impl<T> Default for ServerPool<T> {
+    fn default() -> ServerPool<T> {
+        ServerPool { unmeasured: VecDeque::new(), measured: Vec::new(), running_is_measured: false }
     }
 }
 
-impl<T> Stock<T> {
+impl<T> ServerPool<T> {
     /// Adds new ones.
     pub fn add(&mut self, new: impl IntoIterator<Item = T>) {
         self.unmeasured.extend(new);
@@ -35,7 +35,7 @@ impl<T> Stock<T> {
 
     /// Puts one that was not measured into the place of the running one, which waits for its turn if it was not
     /// measured itself. Returns whether there was one.
-    pub fn renew(&mut self, running: &mut Option<T>) -> bool {
+    pub fn swap_in(&mut self, running: &mut Option<T>) -> bool {
         let Some(next) = self.unmeasured.pop_front() else { return false };
         let before = running.replace(next);
         match std::mem::take(&mut self.running_is_measured) {
@@ -62,22 +62,22 @@ mod tests {
 
     #[test]
     fn none_is_measured_twice() {
-        let mut stock = Stock::default();
+        let mut pool = ServerPool::default();
         let mut running = Some(0);
-        assert!(!stock.renew(&mut running));
-        stock.add([1, 2]);
+        assert!(!pool.swap_in(&mut running));
+        pool.add([1, 2]);
         // A warm-up.
-        assert!(stock.renew(&mut running));
-        assert_eq!((running, stock.unmeasured()), (Some(1), 2));
+        assert!(pool.swap_in(&mut running));
+        assert_eq!((running, pool.unmeasured()), (Some(1), 2));
         let mut measured = Vec::new();
-        while stock.renew(&mut running) {
-            stock.running_is_measured();
+        while pool.swap_in(&mut running) {
+            pool.running_is_measured();
             measured.extend(running);
         }
         assert_eq!(measured, [2, 0, 1]);
-        assert_eq!(stock.take_measured(), [2, 0], "the last one runs");
-        stock.add([3]);
-        assert!(stock.renew(&mut running));
-        assert_eq!((running, stock.take_all()), (Some(3), vec![1]));
+        assert_eq!(pool.take_measured(), [2, 0], "the last one runs");
+        pool.add([3]);
+        assert!(pool.swap_in(&mut running));
+        assert_eq!((running, pool.take_all()), (Some(3), vec![1]));
     }
 }

@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Result, anyhow};
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::hardware;
-use super::observer::Observer;
-use super::preflight::{Check, Subject, explain, preflight};
-use super::rig::{Rig, Stand};
+use super::{Check, Target, explain, preflight};
 use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
 use crate::model::{ConfigurationModel, Experiment};
+use crate::run::hardware;
+use crate::run::observer::Observer;
+use crate::run::testbed::{ServerUnderTest, Testbed};
 use crate::servers::{self, quota};
 use crate::store::{Configuration, Kind, Preflight, Record, Warning};
 
@@ -61,15 +61,15 @@ pub fn can_resume(experiment: &Experiment, model: &ConfigurationModel) -> bool {
 ///
 /// # Errors
 /// Every configuration beside the untouched server has a quota: there would be nothing to compare.
-fn quota_refused(rig: &Rig) -> Result<Option<String>> {
-    let limited = |stand: &&Stand| stand.placement.quota_cpus.is_some();
-    let asked_for = || rig.stands.iter().filter(|stand| !stand.model.is_untouched());
+fn quota_refused(testbed: &Testbed) -> Result<Option<String>> {
+    let limited = |server: &&ServerUnderTest| server.placement.quota_cpus.is_some();
+    let asked_for = || testbed.servers.iter().filter(|server| !server.model.is_untouched());
     if asked_for().find(limited).is_none() {
         return Ok(None);
     }
     match quota::require() {
         Ok(()) => Ok(None),
-        Err(error) if asked_for().all(|stand| limited(&stand)) => Err(error).or_fault(Fault::Environment),
+        Err(error) if asked_for().all(|server| limited(&server)) => Err(error).or_fault(Fault::Environment),
         Err(error) => Ok(Some(format!("{error:#}"))),
     }
 }
@@ -78,24 +78,24 @@ fn quota_refused(rig: &Rig) -> Result<Option<String>> {
 /// this machine cannot run, is kept, marked invalid.
 pub fn start_and_check(
     experiment: &Experiment,
-    rig: &mut Rig,
+    testbed: &mut Testbed,
     record: &mut Record,
     stop: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> Result<()> {
-    let (request, body_bytes) = rig.preflight_request();
+    let (request, body_bytes) = testbed.preflight_request();
     let singles = single_stages(experiment);
-    let quota_refused = quota_refused(rig)?;
-    for index in 0..rig.stands.len() {
+    let quota_refused = quota_refused(testbed)?;
+    for index in 0..testbed.servers.len() {
         interrupt::before_measuring(stop, interrupt::check(stop))?;
-        observer.step(&format!("starting and checking: {}", rig.stands[index].model.name));
-        let untouched = rig.stands[index].model.is_untouched();
-        let resumable = can_resume(experiment, &rig.stands[index].model);
-        let refused = quota_refused.as_ref().filter(|_| rig.stands[index].placement.quota_cpus.is_some());
+        observer.step(&format!("starting and checking: {}", testbed.servers[index].model.name));
+        let untouched = testbed.servers[index].model.is_untouched();
+        let resumable = can_resume(experiment, &testbed.servers[index].model);
+        let refused = quota_refused.as_ref().filter(|_| testbed.servers[index].placement.quota_cpus.is_some());
         let checks = match refused {
             Some(why) => vec![Check::new("its CPU time can be limited", false, why.clone())],
-            None => match rig.activate(index).and_then(|_| rig.make_universal(index, &request, resumable)) {
-                Ok(()) => checks_of(rig, index, &request, body_bytes, resumable)?,
+            None => match testbed.activate(index).and_then(|_| testbed.make_universal(index, &request, resumable)) {
+                Ok(()) => checks_of(testbed, index, &request, body_bytes, resumable)?,
                 // The others can do without it.
                 Err(error) if !untouched && fault_of(&error).is_some_and(Fault::is_of_server) => {
                     vec![Check::new("the server starts", false, format!("{error:#}"))]
@@ -105,7 +105,7 @@ pub fn start_and_check(
         };
         // Who is stopped while a server does not answer is not told that it does not.
         interrupt::before_measuring(stop, interrupt::check(stop))?;
-        let configuration = configuration(&rig.stands[index].model, singles, &checks);
+        let configuration = configuration(&testbed.servers[index].model, singles, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
         if configuration.kind == Kind::AsIs && !configuration.valid {
             let failed = configuration.preflight.failed.join("; ");
@@ -118,39 +118,39 @@ pub fn start_and_check(
 
 /// What must hold of a running server before it is measured.
 pub fn checks_of(
-    rig: &mut Rig,
+    testbed: &mut Testbed,
     index: usize,
     request: &[u8],
     body_bytes: Option<u64>,
     resumable: bool,
 ) -> Result<Vec<Check>> {
-    let stand = &mut rig.stands[index];
-    let address = stand.address();
+    let server = &mut testbed.servers[index];
+    let address = server.address();
     let mut checks = Vec::new();
-    let mut vigil = stand.instance().map(|instance| instance.watch());
-    for (what, library) in stand.libraries() {
-        let Some(instance) = stand.instance() else { break };
+    let mut vigil = server.instance().map(|instance| instance.watch());
+    for (what, library) in server.libraries() {
+        let Some(instance) = server.instance() else { break };
         let mapped = servers::require_mapped(&instance.worker_pids(), &library);
         let seen = mapped.as_ref().map_or_else(|error| format!("{error:#}"), |()| "mapped".to_owned());
         checks.push(Check::new(format!("{what} is mapped in every worker"), mapped.is_ok(), seen));
     }
-    if let Some(quota) = stand.instance().and_then(|instance| instance.quota()) {
+    if let Some(quota) = server.instance().and_then(|instance| instance.quota()) {
         checks.push(hardware::quota_check(quota));
     }
-    let stand = &rig.stands[index];
-    let subject = Subject {
+    let server = &testbed.servers[index];
+    let target = Target {
         address,
-        settings: stand.settings.as_ref(),
-        injection: stand.injection.as_ref(),
-        shim: stand.shim.as_ref(),
-        foreign_session: stand.foreign_session.as_ref(),
+        settings: server.settings.as_ref(),
+        injection: server.injection.as_ref(),
+        shim: server.shim.as_ref(),
+        foreign_session: server.foreign_session.as_ref(),
         request,
         body_bytes,
         resumable,
     };
-    checks.extend(preflight(&subject)?);
-    checks.extend(hardware::checks(&stand.model, &subject)?);
-    if let (Some(instance), Some(vigil)) = (rig.stands[index].instance(), &mut vigil) {
+    checks.extend(preflight(&target)?);
+    checks.extend(hardware::checks(&server.model, &target)?);
+    if let (Some(instance), Some(vigil)) = (testbed.servers[index].instance(), &mut vigil) {
         let failed = checks.iter().any(|check| !check.passed);
         let death = if failed { instance.awaited_death(vigil) } else { instance.death(vigil) };
         if let Some(death) = death {

@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tlsdyno_tls::{Session, Settings, Stage, StageSet};
 
+use super::server_pool::ServerPool;
 use crate::fault::{Fault, OrFault};
 use crate::model::{ConfigurationModel, Tls};
 use crate::native::{Injection, ShimInjection};
 use crate::run::cpus::Placement;
-use crate::run::stock::Stock;
 use crate::servers::{self, Instance, ServerSpec};
 
 /// One configuration with its server.
-pub struct Stand {
+pub struct ServerUnderTest {
     /// What it is.
     pub model: ConfigurationModel,
     /// Where its server runs.
@@ -37,11 +37,11 @@ pub struct Stand {
     pub(super) spec: ServerSpec,
     pub(super) instance: Option<Instance>,
     /// More servers like it.
-    pub(super) stock: Stock<Instance>,
+    pub(super) pool: ServerPool<Instance>,
     pub(super) address: SocketAddr,
 }
 
-impl Stand {
+impl ServerUnderTest {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -1,0 +1,107 @@
+//! The load on a server of which nothing but its URL is known, as data: what a file with a swept flag says, and what
+//! the record of a load run says that it was.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::Measure;
+
+/// A load experiment. Its points are the configurations of its record, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadExperiment {
+    /// What is asked, in one sentence ending in a question mark.
+    pub question: String,
+    /// What is requested.
+    pub url: String,
+    /// Flags of `tlsdyno load` by their long names: `reuse = "80%"`, `connections = 32`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub load: BTreeMap<String, FlagValue>,
+    /// Flags with all the values that they take: every combination is a point.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sweep: BTreeMap<String, Vec<FlagValue>>,
+    /// How long it is measured.
+    #[serde(default)]
+    pub measure: Measure,
+}
+
+/// The value of a flag.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum FlagValue {
+    /// A flag without a value is given, or not.
+    Switch(bool),
+    /// A whole number.
+    Whole(i64),
+    /// Any other number.
+    Number(f64),
+    /// A text.
+    Text(String),
+}
+
+impl fmt::Display for FlagValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FlagValue::Switch(value) => value.fmt(f),
+            FlagValue::Whole(value) => value.fmt(f),
+            FlagValue::Number(value) => value.fmt(f),
+            FlagValue::Text(value) => value.fmt(f),
+        }
+    }
+}
+
+/// A combination of the swept values.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LoadPoint {
+    /// The swept flags with their values; the URL where nothing is swept.
+    pub name: String,
+    /// All flags, as on a command line.
+    pub flags: Vec<String>,
+}
+
+impl LoadExperiment {
+    /// The points: the last flag of the sweep changes fastest.
+    pub fn points(&self) -> Vec<LoadPoint> {
+        let mut chosen: Vec<Vec<(&String, &FlagValue)>> = vec![Vec::new()];
+        for (name, values) in &self.sweep {
+            let with = |point: &Vec<_>| values.iter().map(|value| [&point[..], &[(name, value)]].concat()).collect();
+            chosen = chosen.iter().flat_map::<Vec<Vec<_>>, _>(with).collect();
+        }
+        chosen.iter().map(|swept| self.point(swept)).collect()
+    }
+
+    fn point(&self, swept: &[(&String, &FlagValue)]) -> LoadPoint {
+        let name = swept.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ");
+        let fixed = self.load.iter().filter(|(name, _)| !self.sweep.contains_key(*name));
+        let flag = |(name, value): (&String, &FlagValue)| match value {
+            FlagValue::Switch(false) => None,
+            FlagValue::Switch(true) => Some(format!("--{name}")),
+            value => Some(format!("--{name}={value}")),
+        };
+        LoadPoint {
+            name: if name.is_empty() { self.url.clone() } else { name },
+            flags: fixed.chain(swept.iter().copied()).filter_map(flag).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_combination_is_a_point_with_its_flags() {
+        let text = "question = \"q?\"\nurl = \"https://localhost/\"\n[load]\ninsecure = true\nconnections = 8\n\
+                    [sweep]\nconnections = [1, 2]\nreuse = [\"0%\", \"50%\"]\n";
+        let experiment: LoadExperiment = toml::from_str(text).unwrap();
+        let points = experiment.points();
+        let names: Vec<&str> = points.iter().map(|point| point.name.as_str()).collect();
+        assert_eq!(names[..2], ["connections 1, reuse 0%", "connections 1, reuse 50%"]);
+        assert_eq!(points.len(), 4);
+        assert_eq!(points[3].flags, ["--insecure", "--connections=2", "--reuse=50%"]);
+        let single = LoadExperiment { sweep: BTreeMap::new(), ..experiment };
+        assert_eq!(single.points()[0].name, "https://localhost/");
+    }
+}

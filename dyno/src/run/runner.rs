@@ -1,0 +1,334 @@
+//! The one runner of all experiments: measures the blocks of a [`Subject`] round after round in random order until the
+//! time is up, and adds each to the record at once, so that nothing is lost when something breaks later.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, anyhow};
+
+use super::manifest;
+use super::observer::Observer;
+use super::schedule::{Schedule, Work, order_of_round};
+use crate::fault::{Fault, OrFault, fault_of};
+use crate::interrupt;
+use crate::model::{Experiment, Measure};
+use crate::random::SplitMix64;
+use crate::store::{Block, Calibration, Journal, Kind, Record, Warning};
+
+/// Where a number of rounds is asked for, so many are measured whatever time they take: fewer have no spread.
+const ROUNDS_LEAST: u32 = 3;
+/// A warm-up shorter than this is repeated with more work.
+const WARM_UP_MIN: Duration = Duration::from_millis(120);
+/// Part of the time budget that the warm-ups may take.
+const WARM_UP_BUDGET: f64 = 0.2;
+
+/// What is measured: configurations that are up, each of which can carry out a block of work.
+///
+/// How a block is carried out is the subject's business alone: one process may hold several configurations and switch
+/// between them within milliseconds (a block is then a slice), and several processes may make the load.
+pub trait Subject {
+    /// The work of a configuration's warm-up: `factor` times the least, but no more than there is.
+    fn warm_up(&self, index: usize, factor: u32) -> Work;
+
+    /// A warm-up of which this came shows that the configuration can be measured.
+    fn is_warm(&self, block: &Block) -> bool {
+        block.errors.is_empty()
+    }
+
+    /// Chooses the size of blocks for the time left, from the seconds that a request took in each block of a round.
+    fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan;
+
+    /// Draws what is random in the work of a round.
+    fn draw(&self, work: Work, _random: &mut SplitMix64) -> Work {
+        work
+    }
+
+    /// Time that [`Subject::begin_round`] will take before a round of these blocks.
+    fn time_to_begin_round(&self, _blocks: &[usize]) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Gets ready for a round of these blocks, of which `first` comes first.
+    fn begin_round(&mut self, _blocks: &[usize], _first: usize) -> Result<()> {
+        Ok(())
+    }
+
+    /// Gets a configuration ready for a block. `turn`: it was measured so often in this round; `None`: it warms up.
+    fn ready(&mut self, _index: usize, _turn: Option<u32>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Carries out a block. The runner adds to it when it ran, and which one it is.
+    fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block>;
+
+    /// Ends a configuration whose server has failed. Whether the others can be measured without it.
+    fn leave_out(&mut self, _index: usize) -> bool {
+        false
+    }
+
+    /// What the logs of a configuration's servers end with, as the end of an error message.
+    fn log_tail(&mut self, index: usize) -> String;
+
+    /// What the reader must know after the last block.
+    fn warnings(&self) -> Vec<Warning> {
+        Vec::new()
+    }
+}
+
+/// What the rounds will do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The size of blocks and rounds.
+    pub schedule: Schedule,
+    /// The works that rounds walk through, over and over.
+    pub works: Vec<Work>,
+    /// What the reader must know about it.
+    pub warnings: Vec<Warning>,
+}
+
+/// A finished run. What was measured comes back even when measuring was cut short.
+#[derive(Debug)]
+pub struct Finished {
+    /// What was measured.
+    pub record: Record,
+    /// Why measuring ended before its time: Ctrl-C, a server that died.
+    pub cut_short: Option<anyhow::Error>,
+    /// The record is in the store.
+    pub stored: bool,
+}
+
+/// Measures the subject that `start` starts and checks; it also fills in configurations and circumstances. An error
+/// means that measuring did not begin.
+pub fn run<S: Subject>(
+    question: &str,
+    measure: &Measure,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+    start: impl FnOnce(&mut Record, &mut dyn Observer) -> Result<S>,
+) -> Result<Finished> {
+    let now_ns = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64);
+    let seed = measure.seed.unwrap_or_else(now_ns);
+    let mut record = Record::begun_now(question, seed);
+    manifest::describe_machine(&mut record.manifest);
+    let subject = start(&mut record, observer)?;
+    record.manifest.calibration = Calibration::last(&record.manifest.server_name);
+    record.warnings.extend(manifest::governor_warning(&record.manifest));
+    let journal = Journal::begin(record);
+    if let Some(failure) = journal.failure() {
+        observer.warn(&failure.to_string());
+    }
+    let budget = Duration::from_secs_f64(measure.time_s);
+    let mut run = Run { subject, measure, journal, stop, observer, started: Instant::now(), budget };
+    let outcome = run.measure(seed);
+    let Run { subject, mut journal, observer, .. } = run;
+    journal.change(|record| record.warnings.extend(subject.warnings()));
+    observer.finished();
+    drop(subject);
+    Ok(end(journal, outcome))
+}
+
+/// Ends the record with how measuring ended.
+fn end(mut journal: Journal, outcome: Result<()>) -> Finished {
+    let cut_short = outcome.err();
+    if let Some(error) = &cut_short {
+        let cause = match fault_of(error) {
+            // Whatever was waited for then is no news.
+            Some(Fault::Interrupted) => interrupt::CAUSE.to_owned(),
+            _ => format!("{error:#}"),
+        };
+        let warning = Warning::Stopped { rounds: journal.complete_rounds(), cause };
+        journal.change(|record| record.warnings.push(warning));
+    }
+    let (record, stored) = journal.finish(cut_short.is_none(), Path::new("."));
+    Finished { record, cut_short, stored }
+}
+
+/// A subject that is being measured.
+struct Run<'a, S> {
+    subject: S,
+    measure: &'a Measure,
+    journal: Journal,
+    stop: &'a AtomicBool,
+    observer: &'a mut dyn Observer,
+    started: Instant,
+    budget: Duration,
+}
+
+impl<S: Subject> Run<'_, S> {
+    fn measure(&mut self, seed: u64) -> Result<()> {
+        self.observer.step("warming up and calibrating");
+        let seconds_per_request = self.warm_up()?;
+        let blocks = self.blocks_of_round(seconds_per_request.keys().copied().collect());
+        let turns = (0..self.measure.turns).flat_map(|_| blocks.iter().map(|index| seconds_per_request[index]));
+        let left = self.budget.saturating_sub(self.started.elapsed());
+        let Plan { schedule, works, warnings } = self.subject.plan(&turns.collect::<Vec<_>>(), left);
+        self.journal.change(|record| record.warnings.extend(warnings));
+        self.observer.measuring(&schedule, seconds_per_request.len());
+        let mut random = SplitMix64::new(seed);
+        let mut slowest: Option<f64> = None;
+        let least = self.measure.rounds.map_or(1, |_| ROUNDS_LEAST);
+        for (round, work) in (0..).zip(works.iter().cycle()) {
+            let work = self.subject.draw(work.clone(), &mut random);
+            let order = order_of_round(&blocks, self.measure.turns, &mut random);
+            let order: Vec<(u32, usize)> = order.into_iter().filter(|(_, index)| self.is_valid(*index)).collect();
+            let blocks: Vec<usize> = blocks.iter().copied().filter(|index| self.is_valid(*index)).collect();
+            // A round that would not fit is not begun: --time is a bound.
+            if let Some(slowest) = slowest
+                && round >= least
+                && self.started.elapsed()
+                    + self.subject.time_to_begin_round(&blocks)
+                    + schedule.predicted(work.piece.requests, slowest)
+                    > self.budget
+            {
+                break;
+            }
+            self.subject.begin_round(&blocks, order[0].1)?;
+            let began = Instant::now();
+            if !self.round(round, &order, &work)? {
+                // A round with time-outs in it says nothing about the next.
+                continue;
+            }
+            let seconds = schedule.seconds_per_request_of(began.elapsed(), work.piece.requests);
+            slowest = Some(slowest.map_or(seconds, |slowest| slowest.max(seconds)));
+        }
+        Ok(())
+    }
+
+    /// The configurations of one round. The server as is takes part in every comparison, so where there are several it
+    /// is measured twice: that narrows all intervals for the price of one block. An experiment that repeats it by
+    /// name compares two single ones.
+    fn blocks_of_round(&self, mut blocks: Vec<usize>) -> Vec<usize> {
+        const COMPARISONS_WORTH_IT: usize = 3;
+        let experiment = self.journal.record().experiment.as_ref();
+        let repeats = |experiment: &Experiment| experiment.configurations.iter().any(|one| one.repeat_of.is_some());
+        if blocks.len() > COMPARISONS_WORTH_IT && !experiment.is_some_and(repeats) {
+            blocks.extend(blocks.iter().copied().find(|index| self.is_as_is(*index)));
+        }
+        blocks
+    }
+
+    /// Runs every configuration once: warm-up and timing. Returns seconds per request for each that passes.
+    fn warm_up(&mut self) -> Result<BTreeMap<usize, f64>> {
+        let configurations = &self.journal.record().configurations;
+        let valid: Vec<usize> = (0..configurations.len()).filter(|index| configurations[*index].valid).collect();
+        let share = self.budget.mul_f64(WARM_UP_BUDGET / valid.len().max(1) as f64);
+        let wanted = WARM_UP_MIN.min(share);
+        let mut factor = 1;
+        let mut seconds = BTreeMap::new();
+        // The untouched server first: what it achieves of the declared reuse is the measure of the others.
+        let (as_is, others): (Vec<usize>, Vec<usize>) = valid.iter().partition(|index| self.is_as_is(**index));
+        for (number, index) in (1..).zip(as_is.into_iter().chain(others)) {
+            self.progress(&format!("warm-up {number} of {}", valid.len()));
+            loop {
+                interrupt::check(self.stop)?;
+                let work = self.subject.warm_up(index, factor);
+                let block = match self.warm_up_block(index, &work) {
+                    Ok(block) => block,
+                    Err(error) => {
+                        self.leave_out(index, error)?;
+                        break;
+                    }
+                };
+                let elapsed = Duration::from_nanos(block.elapsed_ns);
+                let more = factor.saturating_mul(2);
+                if elapsed >= wanted || self.subject.warm_up(index, more) == work {
+                    seconds.insert(index, elapsed.as_secs_f64() / block.hits.max(1) as f64);
+                    break;
+                }
+                factor = more;
+            }
+        }
+        Ok(seconds)
+    }
+
+    fn warm_up_block(&mut self, index: usize, work: &Work) -> Result<Block> {
+        let block = self.block(index, None, work)?;
+        if self.subject.is_warm(&block) {
+            return Ok(block);
+        }
+        let failed = block.errors.iter().next();
+        let failed = failed.map(|(kind, count)| format!("{count} requests failed ({kind}): ")).unwrap_or_default();
+        let said = block.warnings.iter().map(Warning::to_string).collect::<Vec<_>>().join(" ");
+        let tail = self.subject.log_tail(index);
+        let error = anyhow!("warm-up of \"{}\": {failed}{}{tail}", self.name(index), said.trim_end_matches('.'));
+        Err(error).or_fault(Fault::Server)
+    }
+
+    /// Measures the configurations in this order. Whether none had to be left out.
+    fn round(&mut self, round: u32, order: &[(u32, usize)], work: &Work) -> Result<bool> {
+        let mut complete = true;
+        for (position, &(turn, index)) in (0..).zip(order) {
+            interrupt::check(self.stop)?;
+            if !self.is_valid(index) {
+                continue;
+            }
+            match self.block(index, Some(turn), work) {
+                Ok(block) => self.add(Block { round, position_in_round: position, ..block }),
+                Err(error) => {
+                    self.leave_out(index, error)?;
+                    complete = false;
+                    continue;
+                }
+            }
+            self.progress(&format!("round {}: {}", round + 1, self.name(index)));
+        }
+        Ok(complete)
+    }
+
+    fn block(&mut self, index: usize, turn: Option<u32>, work: &Work) -> Result<Block> {
+        self.subject.ready(index, turn)?;
+        let started_ns = self.started.elapsed().as_nanos() as u64;
+        let steal_before = manifest::steal_ns();
+        let block = self.subject.block(index, work, &mut self.journal)?;
+        let steal_ns = manifest::steal_ns().saturating_sub(steal_before);
+        Ok(Block { configuration: index, started_ns, steal_ns, ..block })
+    }
+
+    /// Adds a block. The first failure of the store is told.
+    fn add(&mut self, block: Block) {
+        let worked = self.journal.failure().is_none();
+        self.journal.add_block(block);
+        if worked && let Some(failure) = self.journal.failure() {
+            self.observer.warn(&failure.to_string());
+        }
+    }
+
+    /// A configuration whose server has died or hangs is left out from now on, with what was measured of it: the
+    /// others' results stay. Without the untouched server there is nothing to compare with, and what is not the
+    /// server's fault ends everything.
+    fn leave_out(&mut self, index: usize, error: anyhow::Error) -> Result<()> {
+        interrupt::check(self.stop)?;
+        let is_of_server = fault_of(&error).is_some_and(Fault::is_of_server);
+        if !is_of_server || self.is_as_is(index) || !self.subject.leave_out(index) {
+            return Err(error);
+        }
+        let what = format!("\"{}\" was left out: {error:#}", self.name(index));
+        self.observer.warn(&what);
+        let remedy = "The other results stand; read its server's error log".to_owned();
+        self.journal.change(|record| {
+            record.configurations[index].valid = false;
+            record.configurations[index].warnings.push(Warning::Other { what, remedy });
+        });
+        Ok(())
+    }
+
+    fn progress(&mut self, text: &str) {
+        let elapsed = self.started.elapsed();
+        let done = elapsed.as_secs_f64() / self.budget.as_secs_f64();
+        self.observer.progress(done.min(1.0), self.budget.saturating_sub(elapsed), text);
+    }
+
+    fn name(&self, index: usize) -> &str {
+        &self.journal.record().configurations[index].name
+    }
+
+    fn is_valid(&self, index: usize) -> bool {
+        self.journal.record().configurations[index].valid
+    }
+
+    fn is_as_is(&self, index: usize) -> bool {
+        self.journal.record().configurations[index].kind == Kind::AsIs
+    }
+}

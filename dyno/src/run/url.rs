@@ -1,0 +1,263 @@
+//! The load on a server of which nothing but its URL is known: runs one after the other as a record, and an experiment
+//! whose points (a swept rate, a swept share of reuse) are measured in rounds of random order.
+
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use tlsdyno_engine::load::{self, Outcome, Pacing, Plan as EnginePlan, Rate, Until};
+use tlsdyno_tls::StageSet;
+
+use super::manifest;
+use super::observer::Observer;
+use super::runner::{self, Finished, Plan, Subject};
+use super::schedule::{Piece, Work, timed_blocks};
+use super::verify::{death, is_dead, verify_requests};
+use crate::fault::{Fault, OrFault};
+use crate::load::options::{self, Options};
+use crate::load::summary::Summary;
+use crate::load::url::Url;
+use crate::load::warning::busy_fraction;
+use crate::load::{permission, record};
+use crate::model::job::Timed;
+use crate::model::load_experiment::{LoadExperiment, LoadPoint};
+use crate::random::SplitMix64;
+use crate::store::{Block, Configuration, Journal, Kind, LoadRecord, Preflight, Record, Store, StoreError, Warning};
+use crate::{interrupt, open_files};
+
+/// The client counts as the bottleneck from here on, as a part of its CPU.
+const CLIENT_BUSY_MAX: f64 = 0.95;
+/// Length of the warm-up of a point.
+const WARM_UP: Duration = Duration::from_millis(500);
+/// The shortest and the longest block.
+const BLOCK: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+/// Fixed cost of a block: connecting, the last responses.
+const BLOCK_OVERHEAD: Duration = Duration::from_millis(50);
+
+/// The record of runs that are made one after the other, each of which is a configuration with one block. It is kept
+/// when they are over.
+#[derive(Debug)]
+pub struct Runs(Record);
+
+impl Runs {
+    /// Begins a record.
+    pub fn begin(question: String, url: &str) -> Runs {
+        let mut record = Record::begun_now(&question, 0);
+        record.manifest.seeds.clear();
+        manifest::describe_machine(&mut record.manifest);
+        hide_headers(&mut record.manifest.command_line);
+        record.manifest.server_name = url.to_owned();
+        let experiment = LoadExperiment { question, url: url.to_owned(), ..LoadExperiment::default() };
+        record.load = Some(LoadRecord { experiment, runs: Vec::new() });
+        Runs(record)
+    }
+
+    /// Adds a run.
+    ///
+    /// # Errors
+    /// A histogram cannot be serialised, which none of the engine's can bring about.
+    pub fn add(&mut self, name: String, outcome: &Outcome, run: Summary) -> Result<()> {
+        let record = &mut self.0;
+        let valid = outcome.hits > 0;
+        record.blocks.push(Block { configuration: record.configurations.len(), valid, ..block_of(outcome)? });
+        record.configurations.push(Configuration { valid, ..configuration(name, run.effort.is_some()) });
+        if let Some(effort) = &run.effort {
+            record.manifest.effort = effort.clone();
+            record.manifest.negotiated = manifest::negotiated_text(&run.negotiated);
+        }
+        record.load.iter_mut().for_each(|load| load.runs.push(run.clone()));
+        Ok(())
+    }
+
+    /// Keeps the record in the user's store. Answers its id.
+    ///
+    /// # Errors
+    /// It could not be kept.
+    pub fn keep(mut self, finished: bool) -> Result<String, StoreError> {
+        self.0.finished = finished;
+        let mut store = Store::open()?;
+        let blocks = std::mem::take(&mut self.0.blocks);
+        let id = store.begin(&self.0)?;
+        blocks.iter().try_for_each(|block| store.add_block(&id, block))?;
+        Ok(id)
+    }
+}
+
+/// Takes the values of headers out of a command line: they may be passwords, and a record may be given to others.
+fn hide_headers(arguments: &mut [String]) {
+    let named = |text: &str| text.split_once(':').map_or_else(|| text.to_owned(), |(name, _)| format!("{name}: …"));
+    let mut is_header = false;
+    for argument in arguments {
+        if let Some(header) = argument.strip_prefix("--header=") {
+            *argument = format!("--header={}", named(header));
+        } else if is_header {
+            *argument = named(argument);
+        }
+        is_header = matches!(argument.as_str(), "--header" | "-H");
+    }
+}
+
+/// Flags of a point.
+#[derive(Debug, Parser)]
+struct Flags {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Runs the experiment. An error means that measuring did not begin.
+pub fn run(experiment: &LoadExperiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
+    check(experiment).or_fault(Fault::Usage)?;
+    runner::run(&experiment.question, &experiment.measure, stop, observer, |record, observer| {
+        LoadedUrl::start(experiment, record, stop, observer)
+    })
+}
+
+/// Whether the experiment can be carried out, apart from what only the server can tell.
+///
+/// # Errors
+/// It cannot; says why.
+pub fn check(experiment: &LoadExperiment) -> Result<()> {
+    let measure = &experiment.measure;
+    ensure!(measure.time_s > 0.0, "`measure.time_s` must be above 0");
+    ensure!(
+        !measure.fresh_servers && measure.turns == 1 && measure.server_cpu.is_none() && measure.load_cpu.is_none(),
+        "`fresh_servers`, `turns`, `server_cpu` and `load_cpu` are for servers that tlsdyno starts, not for a URL"
+    );
+    ensure!(experiment.sweep.values().all(|values| !values.is_empty()), "a flag of `[sweep]` has no value");
+    experiment.points().iter().try_for_each(|point| flags(point).map(drop))
+}
+
+fn flags(point: &LoadPoint) -> Result<Options> {
+    let arguments = std::iter::once("load").chain(point.flags.iter().map(String::as_str));
+    let flags = Flags::try_parse_from(arguments).map_err(|error| {
+        let text = error.to_string();
+        anyhow::anyhow!("{}", text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned())
+    });
+    let options = flags.with_context(|| format!("the flags of the point \"{}\"", point.name))?.options;
+    ensure!(
+        options.duration.is_none() && options.total_connections.is_none() && !options.workload.searches_window(),
+        "`duration`, `total-connections` and a search for the window go with `tlsdyno load` only; `measure.time_s` says \
+         how long an experiment lasts"
+    );
+    Ok(options)
+}
+
+/// The points of a URL.
+struct LoadedUrl<'a> {
+    plans: Vec<EnginePlan>,
+    names: Vec<String>,
+    stop: &'a AtomicBool,
+}
+
+impl<'a> LoadedUrl<'a> {
+    fn start(
+        experiment: &LoadExperiment,
+        record: &mut Record,
+        stop: &'a AtomicBool,
+        observer: &mut dyn Observer,
+    ) -> Result<LoadedUrl<'a>> {
+        let url = Url::parse(&experiment.url).or_fault(Fault::Usage)?;
+        let mut subject = LoadedUrl { plans: Vec::new(), names: Vec::new(), stop };
+        for point in experiment.points() {
+            observer.step(&format!("preparing: {}", point.name));
+            let options = flags(&point).or_fault(Fault::Usage)?;
+            let address: SocketAddr = options::address(&options, &url).or_fault(Fault::Unreachable)?;
+            permission::check(&url.host, address, &options.i_may_load_this).or_fault(Fault::Usage)?;
+            open_files::make_room_for(options.connections).or_fault(Fault::Environment)?;
+            subject.plans.push(options::plan(&options, &url, address).or_fault(Fault::Usage)?);
+            record.manifest.effort = if url.tls { options::effort(&options).to_string() } else { String::new() };
+            record.configurations.push(configuration(point.name.clone(), url.tls));
+            subject.names.push(point.name);
+        }
+        record.manifest.server_name = experiment.url.clone();
+        record.load = Some(LoadRecord { experiment: experiment.clone(), runs: Vec::new() });
+        Ok(subject)
+    }
+}
+
+impl Subject for LoadedUrl<'_> {
+    fn warm_up(&self, index: usize, _factor: u32) -> Work {
+        let users = self.plans[index].users.clone();
+        Work { piece: Piece { users, requests: 0 }, timed: Some(Timed { for_ns: WARM_UP.as_nanos() as u64, seed: 0 }) }
+    }
+
+    fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
+        let most = seconds_per_request.iter().map(|seconds| 1.0 / seconds.max(1e-9)).fold(0.0, f64::max);
+        let (timed, schedule) = timed_blocks(left, seconds_per_request.len() as u32, BLOCK, BLOCK_OVERHEAD, most);
+        let piece = Piece { users: 0..0, requests: schedule.requests_per_block };
+        Plan { schedule, works: vec![Work { piece, timed: Some(timed) }], warnings: Vec::new() }
+    }
+
+    /// Arrivals at random are the same for all points of a round.
+    fn draw(&self, work: Work, random: &mut SplitMix64) -> Work {
+        let seed = random.next_u64();
+        Work { timed: work.timed.map(|timed| Timed { seed, ..timed }), ..work }
+    }
+
+    fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block> {
+        let mut plan = self.plans[index].clone();
+        let timed = work.timed.context("the load of a URL lasts for a time")?;
+        plan.until = Until::Elapsed(timed.for_ns);
+        if let Pacing::Open(rate) = plan.pacing {
+            plan.pacing = Pacing::Open(Rate { seed: timed.seed, ..rate });
+        }
+        let outcome = load::run(&plan, self.stop)?;
+        interrupt::check(self.stop)?;
+        let counted = record::record(&outcome)?;
+        if is_dead(&counted) {
+            return Err(death(&self.names[index], &counted, ""));
+        }
+        if journal.record().manifest.negotiated.is_empty() {
+            let negotiated = manifest::negotiated_text(&counted.negotiated);
+            journal.change(|record| record.manifest.negotiated = negotiated);
+        }
+        let mut warnings = verify_requests(&counted, counted.hits).warnings;
+        if outcome.unserved > 0 {
+            let what = format!("{} requests that were due found no user free in time", outcome.unserved);
+            let remedy = "Give a lower rate or more connections; they are in no latency".to_owned();
+            warnings.push(Warning::Other { what, remedy });
+        }
+        Ok(Block { valid: true, warnings, ..block_of(&outcome)? })
+    }
+
+    fn log_tail(&mut self, _index: usize) -> String {
+        String::new()
+    }
+}
+
+fn configuration(name: String, tls: bool) -> Configuration {
+    let (noop, warnings, preflight) = (StageSet::NONE, Vec::new(), Preflight::default());
+    Configuration { name, noop, kind: Kind::Setting, tls, preflight, valid: true, warnings }
+}
+
+fn block_of(outcome: &Outcome) -> Result<Block> {
+    let client_bound = busy_fraction(outcome) >= CLIENT_BUSY_MAX;
+    Ok(Block { client_bound, ..Block::from(record::record(outcome)?) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_headers_are_not_kept() {
+        let mut line: Vec<String> =
+            ["load", "-H", "Authorization: secret", "--header=Cookie: secret", "https://x/"].map(str::to_owned).into();
+        hide_headers(&mut line);
+        assert_eq!(line, ["load", "-H", "Authorization: …", "--header=Cookie: …", "https://x/"]);
+    }
+
+    #[test]
+    fn flags_that_are_none_are_refused_with_the_point() {
+        let read = |text: &str| check(&toml::from_str(text).unwrap()).map_err(|error| format!("{error:#}"));
+        let head = "question = \"q?\"\nurl = \"https://localhost/\"\n";
+        read(&format!("{head}[sweep]\nrate = [100, \"200/s\"]\n")).unwrap();
+        let said = read(&format!("{head}[load]\nconection = 3\n")).unwrap_err();
+        assert!(said.contains("--conection"), "{said}");
+        let said = read(&format!("{head}[load]\nduration = \"3s\"\n")).unwrap_err();
+        assert!(said.contains("measure.time_s"), "{said}");
+        assert!(read(&format!("{head}[measure]\nturns = 2\n")).unwrap_err().contains("URL"));
+    }
+}
