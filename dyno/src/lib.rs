@@ -23,3 +23,4 @@ pub mod stats;
 pub mod store;
 pub mod time;
 pub mod trace;
+pub mod units;

@@ -8,8 +8,8 @@ use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
 use crate::load::compare::{Comparison, Word, compare};
-use crate::load::report::{duration, grouped};
 use crate::load::summary::{FORMAT, Summary};
+use crate::units::{format_duration, format_rate};
 
 /// Compare two results of `tlsdyno load --output FILE.json`: faster, slower or undecided
 ///
@@ -110,8 +110,8 @@ fn differences(first: &Summary, second: &Summary) -> Vec<String> {
 
 fn line(comparison: &Comparison) -> String {
     let value = |value: f64| match comparison.quantity {
-        "hits/s" => format!("{} /s", grouped(value.round() as u64)),
-        _ => duration(value),
+        "hits/s" => format_rate(value),
+        _ => format_duration(value),
     };
     let interval = format!("[{:+.1} %, {:+.1} %]", comparison.low_percent, comparison.high_percent);
     let change = format!("{:+.1} %", comparison.change_percent);

@@ -9,8 +9,8 @@ use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
 use crate::report::terminal::{Style, table};
-use crate::report::text;
 use crate::store::{Listing, Store, StoreError};
+use crate::units::format_date;
 
 /// List the records, newest first
 ///
@@ -54,7 +54,7 @@ fn as_table(records: &[Listing], style: Style) -> String {
         let state = if record.finished { "complete" } else { "stopped" };
         table.add_row([
             Cow::from(&record.id),
-            text::date(record.created_unix_s).into(),
+            format_date(record.created_unix_s as i64).into(),
             visible(&record.server),
             record.blocks.to_string().into(),
             state.into(),

@@ -19,6 +19,7 @@ use crate::load::url::Url;
 use crate::load::warning::{Warning, warnings};
 use crate::load::{diagnosis, job, output, permission, report, sweep, window_search};
 use crate::run::cpus;
+use crate::units::{format_duration, format_rate};
 use crate::{interrupt, open_files};
 
 /// Load a server and measure it: throughput, latency by phase, handshakes by kind
@@ -155,14 +156,13 @@ fn sweep(args: &Args, range: RateRange, url: &Url, address: SocketAddr, stop: &A
 }
 
 fn sweep_line(point: &Point) -> String {
-    let rate = |per_second: f64| format!("{} /s", report::grouped(per_second.round() as u64));
-    let asked = rate(point.rate_per_second_asked.unwrap_or(0.0));
+    let asked = format_rate(point.rate_per_second_asked.unwrap_or(0.0));
     let latency = |of: fn(&Percentiles) -> u64| {
-        point.latency_ns.as_ref().map_or("-".to_owned(), |latency| report::duration(of(latency) as f64))
+        point.latency_ns.as_ref().map_or("-".to_owned(), |latency| format_duration(of(latency) as f64))
     };
     let (p50, p90, p99) = (latency(|of| of.p50), latency(|of| of.p90), latency(|of| of.p99));
     let end = if point.saturated { "   saturated" } else { "" };
-    format!("{asked:>14}{:>14}{p50:>12}{p90:>12}{p99:>12}{end}", rate(point.hits_per_second))
+    format!("{asked:>14}{:>14}{p50:>12}{p90:>12}{p99:>12}{end}", format_rate(point.hits_per_second))
 }
 
 fn print(summary: &Summary, json: bool) -> Result<()> {

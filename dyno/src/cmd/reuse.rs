@@ -10,10 +10,10 @@ use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::load::options::{self, Options};
 use crate::load::permission;
-use crate::load::report::{duration, grouped};
 use crate::load::screen::{self, Display};
 use crate::load::sweep::{self, Point};
 use crate::load::url::Url;
+use crate::units::{format_duration, format_rate};
 use crate::{interrupt, open_files};
 
 /// Sweep the share of resumed connections: throughput at saturation for each
@@ -170,10 +170,10 @@ fn finish(args: &Args, points: Vec<Point>, plain: Option<Point>, stopped: bool) 
 /// A line of the table: units on every number.
 fn line(name: &str, point: &Point) -> String {
     let achieved = point.reuse_percent_achieved.map_or("-".to_owned(), |percent| format!("{percent:.1} %"));
-    let hits = format!("{} /s", grouped(point.hits_per_second.round() as u64));
+    let hits = format_rate(point.hits_per_second);
     let connections = format!("{}{}", if point.saturated { "" } else { "≥ " }, point.connections);
     let latency = |of: fn(&crate::histogram::Percentiles) -> u64| {
-        point.latency_ns.as_ref().map_or("-".to_owned(), |latency| duration(of(latency) as f64))
+        point.latency_ns.as_ref().map_or("-".to_owned(), |latency| format_duration(of(latency) as f64))
     };
     let (p50, p99) = (latency(|latency| latency.p50), latency(|latency| latency.p99));
     let client = if point.client_busy_fraction >= 0.95 { "   client-bound" } else { "" };

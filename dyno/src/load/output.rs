@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::histogram;
 use crate::load::report;
 use crate::load::summary::Summary;
+use crate::{histogram, units};
 
 /// Whether every file has an ending that says what to write.
 ///
@@ -141,17 +141,16 @@ fn html(summary: &Summary) -> String {
     let hits: Vec<f64> = slices.iter().map(|slice| slice.hits as f64 * 1e9 / slice.elapsed_ns.max(1) as f64).collect();
     let p50: Vec<f64> = slices.iter().map(|slice| slice.latency_ns_p50 as f64).collect();
     let p99: Vec<f64> = slices.iter().map(|slice| slice.latency_ns_p99 as f64).collect();
-    let rate = |value: f64| format!("{} /s", report::grouped(value as u64));
     let charts = [
-        chart("Hits per second over time", &[("hits/s", "#1f77b4", &hits)], rate),
-        chart("Latency over time", &[("p50", "#2ca02c", &p50), ("p99", "#d62728", &p99)], report::duration),
+        chart("Hits per second over time", &[("hits/s", "#1f77b4", &hits)], units::format_rate),
+        chart("Latency over time", &[("p50", "#2ca02c", &p50), ("p99", "#d62728", &p99)], units::format_duration),
     ];
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n\
          <title>tlsdyno load: {url}</title>\n<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}\
          svg{{width:100%;height:auto}}pre{{overflow-x:auto;font-size:13px}}</style>\n<h1>{} hits/s</h1>\n<p>{url}</p>\n{}{}\
          <pre>{}</pre>\n</html>\n",
-        report::grouped(summary.hits_per_second.round() as u64),
+        units::format_quantity(summary.hits_per_second),
         charts[0],
         charts[1],
         escape(&report::text(summary)),

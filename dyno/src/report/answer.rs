@@ -1,11 +1,10 @@
 //! The answer in one sentence or two.
 
 use super::sections;
-use super::text::{
-    capitalised, difference_with_interval, interval, percent, ratio_gain, share_with_interval, stage_label,
-};
+use super::text::{capitalised, difference_with_interval, ratio_gain, share_with_interval, stage_label};
 use crate::stats::shares::{Difference, MISSING, PLAIN_HTTP};
 use crate::stats::{Direction, Loaded, Metric, Share, Summary, Verdict};
+use crate::units::{format_interval, format_percent};
 
 /// Answers the record's question from its CPU shares, without claiming what the intervals do not support.
 pub fn answer(summary: &Summary) -> String {
@@ -98,8 +97,8 @@ fn without_tls(plain: &Share) -> String {
     };
     format!(
         " Without TLS the same hits would need {} {} of that CPU{times}.",
-        percent(plain.percent),
-        interval(plain.low, plain.high)
+        format_percent(plain.percent),
+        format_interval(plain.low, plain.high)
     )
 }
 

@@ -1,11 +1,12 @@
 //! A paper's numbers beside ours, and what changed since in a few sentences.
 
 use super::sections::{Column, Row, Section};
-use super::text::{capitalised, interval, percent, ratio_percent, stage_label};
+use super::text::{capitalised, ratio_percent, stage_label};
 use crate::stats::answers::Direction;
 use crate::stats::beside::BesideShare;
 use crate::stats::{Beside, Metric, Ratio, Share, Summary, Verdict};
 use crate::store::Kind;
+use crate::units::{format_interval, format_percent};
 
 /// The paper's throughputs and shares beside ours, then what changed since. Empty where the experiment names no paper.
 pub fn sections(summary: &Summary) -> Vec<Section> {
@@ -25,7 +26,7 @@ fn shares(summary: &Summary, beside: &Beside) -> Option<Section> {
     let named = |metric: Metric, row: &BesideShare| summary.shares.by(metric).find(|share| share.stage == row.share);
     let rows = beside.shares.iter().map(|row| {
         let cells = |share: Option<&Share>| match share {
-            Some(share) => [percent(share.percent), interval(share.low, share.high)],
+            Some(share) => [format_percent(share.percent), format_interval(share.low, share.high)],
             None => ["–".to_owned(), "not measured".to_owned()],
         };
         let [cpu, cpu_interval] = cells(named(Metric::Cpu, row));
@@ -216,10 +217,10 @@ fn setup_against_data(summary: &Summary, beside: &Beside) -> Option<String> {
     };
     Some(format!(
         "{word}: {} {} against {} {} of the cost of a hit (CPU); in the paper {} against {} %.",
-        percent(setup.percent),
-        interval(setup.low, setup.high),
-        percent(data.percent),
-        interval(data.low, data.high),
+        format_percent(setup.percent),
+        format_interval(setup.low, setup.high),
+        format_percent(data.percent),
+        format_interval(data.low, data.high),
         slashed(&theirs.setup),
         slashed(&theirs.data)
     ))

@@ -6,10 +6,11 @@ use std::f64::consts::LOG10_2;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::text::{count, duration, percent, share_with_interval, short_share_label, tenths};
+use super::text::{share_with_interval, short_share_label};
 use crate::stats::shares::{MISSING, OTHER_TLS, REST};
 use crate::stats::{Metric, Share, Summary, Verdict};
 use crate::store::Kind;
+use crate::units::{format_duration, format_percent, format_quantity, format_tenths};
 
 /// Colours of the stages, in the order of reports: ten-colour palette of Observable, distinguishable with colour-vision
 /// deficiencies.
@@ -196,8 +197,8 @@ pub fn throughput(summary: &Summary) -> Option<Chart> {
                 "high": finite_or(configuration.hits_per_second_high, configuration.hits_per_second),
                 "colour": configuration_colour(summary, &configuration.kind),
                 "opacity": if configuration.client_bound { 0.55 } else { 1.0 },
-                "label": format!("{bound}{}", count(configuration.hits_per_second)),
-                "cpu": duration(configuration.server_cpu_ns_per_hit),
+                "label": format!("{bound}{}", format_quantity(configuration.hits_per_second)),
+                "cpu": format_duration(configuration.server_cpu_ns_per_hit),
                 "limit": if configuration.client_bound { "the client (a lower bound)" } else { "the server" },
             })
         })
@@ -241,7 +242,7 @@ pub fn throughput(summary: &Summary) -> Option<Chart> {
         .iter()
         .map(|configuration| {
             let bound = if configuration.client_bound { "at least " } else { "" };
-            format!("{} {bound}{} hits per second", configuration.name, count(configuration.hits_per_second))
+            format!("{} {bound}{} hits per second", configuration.name, format_quantity(configuration.hits_per_second))
         })
         .collect();
     Some(Chart {
@@ -266,10 +267,10 @@ pub fn latency(summary: &Summary) -> Option<Chart> {
             rows.extend(curve(histogram).into_iter().map(|(nines, value)| {
                 json!({
                     "phase": label, "configuration": configuration.name, "nines": nines, "milliseconds": value as f64 / 1e6,
-                    "percentile": format!("{} %", trimmed(100.0 * (1.0 - 10f64.powf(-nines)))), "value": duration(value as f64),
+                    "percentile": format!("{} %", trimmed(100.0 * (1.0 - 10f64.powf(-nines)))), "value": format_duration(value as f64),
                 })
             }));
-            let at = |quantile| duration(histogram.value_at_quantile(quantile) as f64);
+            let at = |quantile| format_duration(histogram.value_at_quantile(quantile) as f64);
             spoken.push(format!("{label} ({}) median {}, 99th percentile {}", configuration.name, at(0.5), at(0.99)));
         }
     }
@@ -401,7 +402,7 @@ fn spoken_shares(what: &str, summary: &Summary) -> String {
     let shares: Vec<String> = summary
         .shares
         .by(Metric::Cpu)
-        .map(|share| format!("{} {}", short_share_label(share), percent(share.percent)))
+        .map(|share| format!("{} {}", short_share_label(share), format_percent(share.percent)))
         .collect();
     format!("{what}; of server CPU: {}. The table has every number.", shares.join(", "))
 }
@@ -413,7 +414,7 @@ fn finite_or(end: f64, value: f64) -> f64 {
 
 /// `99.9`, `50`.
 fn trimmed(value: f64) -> String {
-    let text = if value >= 99.0 { format!("{value:.2}") } else { tenths(value) };
+    let text = if value >= 99.0 { format!("{value:.2}") } else { format_tenths(value) };
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 

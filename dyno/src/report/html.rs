@@ -8,9 +8,10 @@ use askama::Template;
 use super::answer::answer;
 use super::charts::{self, Chart};
 use super::sections::{self, Section};
-use super::text::{self, count, duration, interval, share_label, tenths};
+use super::text::{self, share_label};
 use crate::stats::{ConfigurationSummary, Metric, Share, Summary, Verdict};
 use crate::store::Record;
+use crate::units::{self, format_duration, format_interval, format_quantity, format_tenths};
 
 /// The viewer, in the order in which a page must load it (versions and licences: `assets/vega/README.md`).
 const VIEWER: [&str; 3] = [
@@ -98,7 +99,7 @@ pub fn page(record: &Record, summary: &Summary) -> Result<String, askama::Error>
         version: &record.manifest.tool_version,
         question: &record.question,
         answer: unbroken(&answer(summary)),
-        date: text::date(record.created_unix_s),
+        date: units::format_date(record.created_unix_s as i64),
         record,
         rounds: summary.rounds,
         any_bound: shares.iter().any(|row| row.time_bound),
@@ -154,11 +155,11 @@ fn share_rows(summary: &Summary) -> Vec<ShareRow> {
         .map(|((cpu, time), (_, colour))| ShareRow {
             label: share_label(cpu),
             colour,
-            cpu: tenths(cpu.percent),
-            cpu_interval: interval(cpu.low, cpu.high),
+            cpu: format_tenths(cpu.percent),
+            cpu_interval: format_interval(cpu.low, cpu.high),
             resolved: cpu.verdict == Verdict::Resolved,
-            time: tenths(time.percent),
-            time_interval: interval(time.low, time.high),
+            time: format_tenths(time.percent),
+            time_interval: format_interval(time.low, time.high),
             time_bound: time.bound,
         })
         .collect()
@@ -179,20 +180,20 @@ pub(super) fn unbroken(text: &str) -> String {
 fn configuration_row(row: &ConfigurationSummary, of: &crate::store::Configuration) -> ConfigurationRow {
     let bound = if row.client_bound { "≥ " } else { "" };
     let rate_interval = if row.hits_per_second_low.is_finite() {
-        format!("[{}, {}]", count(row.hits_per_second_low), count(row.hits_per_second_high))
+        format!("[{}, {}]", format_quantity(row.hits_per_second_low), format_quantity(row.hits_per_second_high))
     } else {
-        interval(f64::NAN, f64::NAN)
+        format_interval(f64::NAN, f64::NAN)
     };
     let failed = of.preflight.failed.iter().map(|check| format!("failed: {check}"));
     ConfigurationRow {
         name: row.name.clone(),
-        rate: format!("{bound}{}", count(row.hits_per_second)),
+        rate: format!("{bound}{}", format_quantity(row.hits_per_second)),
         rate_interval,
-        server: tenths(row.server_cpu_ns_per_hit / 1e3),
-        server_interval: interval(row.server_cpu_ns_per_hit_low / 1e3, row.server_cpu_ns_per_hit_high / 1e3),
-        client: tenths(row.client_cpu_ns_per_hit / 1e3),
-        full: text::whole(row.handshakes_full),
-        resumed: text::whole(row.handshakes_resumed),
+        server: format_tenths(row.server_cpu_ns_per_hit / 1e3),
+        server_interval: format_interval(row.server_cpu_ns_per_hit_low / 1e3, row.server_cpu_ns_per_hit_high / 1e3),
+        client: format_tenths(row.client_cpu_ns_per_hit / 1e3),
+        full: units::format_count(row.handshakes_full),
+        resumed: units::format_count(row.handshakes_resumed),
         blocks: row.blocks,
         valid: row.valid,
         preflight: failed.chain(of.preflight.passed.iter().cloned()).collect(),
@@ -209,9 +210,9 @@ fn latency_rows(configuration: &ConfigurationSummary) -> Vec<LatencyRow> {
         .map(|(phase, latency)| LatencyRow {
             configuration: configuration.name.clone(),
             phase: phase.replace('_', " "),
-            count: text::whole(latency.count),
+            count: units::format_count(latency.count),
             values: [latency.p50, latency.p90, latency.p99, latency.p999, latency.max]
-                .map(|ns| duration(ns as f64))
+                .map(|ns| format_duration(ns as f64))
                 .to_vec(),
         })
         .collect()

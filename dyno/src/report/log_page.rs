@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::charts::{Chart, specification};
 use super::html::{ChartView, VIEWER_LICENCES, view, viewer};
-use crate::trace::{LogScan, lasting};
+use crate::trace::LogScan;
+use crate::units::format_seconds;
 
 /// Colours of the limits: the ten-colour palette of Observable, from few hits to many.
 const COLOURS: [&str; 6] = ["#ff725c", "#efb118", "#6cc5b0", "#4269d0", "#a463f2", "#97a3b6"];
@@ -64,7 +65,7 @@ fn chart(scan: &LogScan) -> Chart {
     for row in &scan.reuse.rows {
         let percents = row.percent_by_limit.iter().chain([&row.percent_renewed]);
         values.extend(names.iter().zip(percents).map(|(name, percent)| {
-            json!({"lifetime_s": row.lifetime_s, "lasts": lasting(row.lifetime_s), "limit": name, "percent": percent})
+            json!({"lifetime_s": row.lifetime_s, "lasts": format_seconds(row.lifetime_s), "limit": name, "percent": percent})
         }));
     }
     let ticks: Vec<u32> = scan.reuse.rows.iter().map(|row| row.lifetime_s).collect();

@@ -1,11 +1,12 @@
 //! Parts of a report that the terminal and the HTML page show alike: comparisons, connection setup against data
 //! exchange, a paper's numbers beside ours, remedies.
 
-use super::text::{difference_with_interval, interval, percent, ratio_times};
+use super::text::{difference_with_interval, ratio_times};
 use super::{accelerators, beside, remedies};
 use crate::stats::answers::{ComparisonAnswer, SetupAndData};
 use crate::stats::{Metric, Ratio, Summary, Verdict};
 use crate::store::Record;
+use crate::units::{format_interval, format_percent};
 
 /// A part of a report: an introduction, then a table or a list, then notes. Any of them may be empty.
 #[derive(Clone, Debug, Default)]
@@ -149,10 +150,10 @@ fn setup_and_data(summary: &Summary) -> Option<Section> {
         let (cpu, time) = (of(cpu), of(time));
         let mut cells = vec![
             name.to_owned(),
-            percent(cpu.percent),
-            interval(cpu.low, cpu.high),
-            percent(time.percent),
-            interval(time.low, time.high),
+            format_percent(cpu.percent),
+            format_interval(cpu.low, cpu.high),
+            format_percent(time.percent),
+            format_interval(time.low, time.high),
         ];
         cells.extend(published.map(|numbers| beside::slashed(numbers)));
         Row { cells, muted: cpu.verdict == Verdict::Undecided }

@@ -6,13 +6,12 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, presets};
 
 use super::answer::answer;
 use super::sections::{self, Section};
-use super::text::{
-    count, difference_with_interval, interval, percent, share_with_interval, short_share_label, tenths, whole,
-};
+use super::text::{difference_with_interval, share_with_interval, short_share_label};
 use crate::stats::pace::Pace;
 use crate::stats::shares::{Difference, MISSING};
 use crate::stats::{Loaded, Metric, Share, Summary, Verdict};
 use crate::store::Record;
+use crate::units::{format_count, format_interval, format_percent, format_quantity, format_tenths};
 
 /// Width when the output is not a terminal.
 const PLAIN_WIDTH: usize = 100;
@@ -138,16 +137,16 @@ fn shares_table(summary: &Summary, style: Style) -> String {
         };
         table.add_row(vec![
             colour(Cell::new(short_share_label(cpu))),
-            colour(right(percent(cpu.percent))),
-            colour(right(interval(cpu.low, cpu.high))),
+            colour(right(format_percent(cpu.percent))),
+            colour(right(format_interval(cpu.low, cpu.high))),
             Cell::new(bar(cpu.percent / largest, bar_width, style)).fg(if cpu.is_step() {
                 Color::Cyan
             } else {
                 Color::Grey
             }),
             colour(Cell::new(if undecided { "undecided" } else { "resolved" })),
-            right(format!("{}{}", percent(time.percent), if time.bound { "*" } else { "" })),
-            right(interval(time.low, time.high)),
+            right(format!("{}{}", format_percent(time.percent), if time.bound { "*" } else { "" })),
+            right(format_interval(time.low, time.high)),
         ]);
     }
     table.trim_fmt()
@@ -191,8 +190,8 @@ pub(super) fn comparisons(summary: &Summary) -> Vec<String> {
             }
             Verdict::Resolved => format!(
                 "Switched off together the stages save {} {} more than the sum of their shares.",
-                percent(-overlap.percent),
-                interval(-overlap.high, -overlap.low)
+                format_percent(-overlap.percent),
+                format_interval(-overlap.high, -overlap.low)
             ),
         });
     }
@@ -219,7 +218,7 @@ pub(super) fn comparisons(summary: &Summary) -> Vec<String> {
 /// The sum of named shares, and what is missing to 100 %.
 fn missing(summary: &Summary) -> Option<String> {
     let rest = summary.shares.by(Metric::Cpu).find(|share| share.stage == MISSING)?;
-    let sum = percent(100.0 - rest.percent);
+    let sum = format_percent(100.0 - rest.percent);
     let value = share_with_interval(rest);
     Some(match (rest.verdict, rest.percent > 0.0) {
         (Verdict::Undecided, _) => {
@@ -245,7 +244,7 @@ fn companions(summary: &Summary) -> Option<String> {
         .iter()
         .filter(|configuration| configuration.companion_cpu_ns_per_hit > 0.0)
         .map(|configuration| {
-            format!("{} {} µs/hit", configuration.name, tenths(configuration.companion_cpu_ns_per_hit / 1e3))
+            format!("{} {} µs/hit", configuration.name, format_tenths(configuration.companion_cpu_ns_per_hit / 1e3))
         })
         .collect();
     (!costs.is_empty()).then(|| {
@@ -275,15 +274,15 @@ fn configurations_table(summary: &Summary, style: Style) -> String {
         let blocks = if configuration.valid { blocks } else { right("INVALID".to_owned()).fg(Color::Red) };
         table.add_row(vec![
             Cell::new(&configuration.name),
-            right(format!("{bound}{}", count(configuration.hits_per_second))),
-            right(tenths(configuration.server_cpu_ns_per_hit / 1e3)),
-            right(interval(
+            right(format!("{bound}{}", format_quantity(configuration.hits_per_second))),
+            right(format_tenths(configuration.server_cpu_ns_per_hit / 1e3)),
+            right(format_interval(
                 configuration.server_cpu_ns_per_hit_low / 1e3,
                 configuration.server_cpu_ns_per_hit_high / 1e3,
             )),
-            right(tenths(configuration.client_cpu_ns_per_hit / 1e3)),
-            right(whole(configuration.handshakes_full)),
-            right(whole(configuration.handshakes_resumed)),
+            right(format_tenths(configuration.client_cpu_ns_per_hit / 1e3)),
+            right(format_count(configuration.handshakes_full)),
+            right(format_count(configuration.handshakes_resumed)),
             blocks,
         ]);
     }

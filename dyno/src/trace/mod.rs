@@ -118,11 +118,6 @@ pub fn scan_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::
     scan::scan(path, exclude, excluded, rules).or_fault(Fault::Input)
 }
 
-/// A session lifetime in words, in the largest unit that divides it.
-pub(crate) fn lasting(seconds: u32) -> String {
-    scan::lasting(seconds)
-}
-
 fn of_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::Result<Site> {
     let excluded = Exclude::new(exclude).or_fault(Fault::Usage)?;
     let made = replay::make(path, exclude, excluded, rules).or_fault(Fault::Input)?;

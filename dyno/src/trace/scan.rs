@@ -24,8 +24,6 @@ pub(super) mod sessions;
 mod text;
 mod users;
 
-pub(super) use text::lasting;
-
 /// Largest response that the distribution of sizes tells apart: 1 PiB.
 const MAX_BYTES: u64 = 1 << 50;
 

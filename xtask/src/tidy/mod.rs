@@ -20,7 +20,7 @@ use finding::Finding;
 
 /// The folders of dyno/src and the files in its root, each of which may import only what stands before it.
 /// docs/ARCHITECTURE.md says what each is for.
-const ORDER: [&str; 20] = [
+const ORDER: [&str; 21] = [
     "foreign",
     "fault",
     "interrupt",
@@ -29,6 +29,7 @@ const ORDER: [&str; 20] = [
     "distribution",
     "histogram",
     "open_files",
+    "units",
     "native",
     "model",
     "trace",

@@ -9,12 +9,12 @@ use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::model::workload::WorkloadSpec;
 use crate::model::{ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
-use crate::report::text::interval;
 use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
 use crate::run::single::run as run_experiment;
 use crate::stats::calibration::{Names, PaceEffect, evaluate};
 use crate::store::calibration::Recovered;
 use crate::store::{Calibration, Record};
+use crate::units::format_interval;
 
 /// CPU time injected into each handshake, microseconds.
 const INJECTED_US: [f64; 3] = [20.0, 50.0, 200.0];
@@ -184,7 +184,7 @@ fn table(calibration: &Calibration) -> String {
         text += &format!(
             "{injected:>14}  {:>10}  {:>16}  {:>9}  {:>10}\n",
             format!("{measured_us:.1} µs"),
-            interval(low_us, high_us),
+            format_interval(low_us, high_us),
             format!("{:+.1} µs", recovered.bias_us()),
             format!("{:.1} µs", recovered.half_width_us()),
         );

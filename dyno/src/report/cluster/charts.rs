@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::terminal::{by_traffic, latency_phase};
 use crate::report::charts::{Chart, specification};
-use crate::report::text::{count, duration, percent, tenths};
 use crate::stats::cluster::{CellSummary, ClusterSummary};
+use crate::units::{format_duration, format_percent, format_quantity, format_tenths};
 
 /// Colours of policies and backends: the ten-colour palette of Observable.
 const COLOURS: [&str; 9] =
@@ -60,7 +60,7 @@ fn over_reuse(
             json!({
                 "policy": cell.cell.policy.name(), "group": cell.besides_reuse, "reuse": cell.cell.reuse_percent,
                 "value": found.value, "low": end(found.low), "high": end(found.high), "name": cell.name,
-                "label": format!("{} [{}, {}]", count(found.value), count(found.low), count(found.high)),
+                "label": format!("{} [{}, {}]", format_quantity(found.value), format_quantity(found.low), format_quantity(found.high)),
             })
         })
         .collect();
@@ -122,7 +122,7 @@ fn latency_panels(summary: &ClusterSummary) -> Vec<(String, Chart)> {
                 Some(json!({
                     "reuse": format!("{} %", cell.cell.reuse_percent), "rate": cell.hits_per_second.value, "clients": cell.cell.clients,
                     "milliseconds": latency.mean as f64 / 1e6, "name": cell.name,
-                    "latency": format!("mean {}, median {}, 99 % {}", duration(latency.mean as f64), duration(latency.p50 as f64), duration(latency.p99 as f64)),
+                    "latency": format!("mean {}, median {}, 99 % {}", format_duration(latency.mean as f64), format_duration(latency.p50 as f64), format_duration(latency.p99 as f64)),
                     "order": cell.cell.rate_per_s.unwrap_or(f64::from(cell.cell.clients)),
                     "line": format!("{} {}", cell.cell.sharing.name(), cell.cell.behind_one_address_percent),
                 }))
@@ -134,7 +134,7 @@ fn latency_panels(summary: &ClusterSummary) -> Vec<(String, Chart)> {
                 format!(
                     "{} at {} hits per second {}",
                     row["reuse"],
-                    count(row["rate"].as_f64().unwrap_or(0.0)),
+                    format_quantity(row["rate"].as_f64().unwrap_or(0.0)),
                     row["latency"]
                 )
             })
@@ -173,7 +173,7 @@ fn balance(summary: &ClusterSummary) -> Option<Chart> {
             let part = 100.0 * backend.connections as f64 / all.max(1) as f64;
             rows.push(json!({
                 "name": cell.name, "backend": format!("backend {number}"), "percent": part,
-                "label": format!("{} of {} connections ({})", backend.connections, all, percent(part)),
+                "label": format!("{} of {} connections ({})", backend.connections, all, format_percent(part)),
             }));
         }
     }
@@ -181,7 +181,7 @@ fn balance(summary: &ClusterSummary) -> Option<Chart> {
         return None;
     }
     let spoken: Vec<String> =
-        cells.iter().map(|cell| format!("{} {} %", cell.name, tenths(cell.busiest_percent.value))).collect();
+        cells.iter().map(|cell| format!("{} {} %", cell.name, format_tenths(cell.busiest_percent.value))).collect();
     Some(Chart {
         id: "cluster-balance".to_owned(),
         alternative: format!("Strips of the connections of each backend; the busiest got: {}.", spoken.join(", ")),

@@ -4,14 +4,15 @@ use comfy_table::{Attribute, Cell as TableCell, CellAlignment};
 
 use super::terminal::by_traffic;
 use crate::report::terminal::{Style, table};
-use crate::report::text::{interval, percent, ratio_times, tenths, whole};
+use crate::report::text::ratio_times;
 use crate::stats::Direction;
 use crate::stats::cluster::{CellSummary, ClusterSummary};
 use crate::stats::locality::{BackendLocality, LocalitySummary};
+use crate::units::{format_count, format_interval, format_percent, format_tenths};
 
 /// The columns, without the name of the cell.
 pub(super) const HEADER: [&str; 6] =
-    ["objects", "KB", "% missed", "95 %", "objects at each backend", "% missed at each"];
+    ["objects", "kB", "% missed", "95 %", "objects at each backend", "% missed at each"];
 
 /// The answer of a plain cluster: which policy would let caches miss least, at the largest load of the first cell's
 /// traffic. `None` where there are no access logs.
@@ -26,12 +27,12 @@ pub(super) fn answer(summary: &ClusterSummary) -> Option<String> {
     let best = alike().filter(|cell| load(cell) == largest).min_by(|a, b| missed(a).total_cmp(&missed(b)))?;
     let found = best.locality.as_ref()?;
     let said = format!(
-        "{}: each backend is asked for {} objects in a block, and a cache of {} KB at each would miss {} of the \
+        "{}: each backend is asked for {} objects in a block, and a cache of {} kB at each would miss {} of the \
          requests",
         best.cell.policy.name(),
-        tenths(found.objects.value),
+        format_tenths(found.objects.value),
         kilobytes(found.cache_bytes as f64),
-        percent(missed(best)),
+        format_percent(missed(best)),
     );
     let Some(against) = &best.against else { return Some(said + "; no other policy would miss fewer.") };
     let baseline = summary.baseline_of(&best.cell);
@@ -42,15 +43,15 @@ pub(super) fn answer(summary: &ClusterSummary) -> Option<String> {
     };
     Some(format!(
         "{said} ({} objects and {} with {}){verdict}{} the hits/s.",
-        tenths(before),
-        percent(baseline.map_or(f64::NAN, missed)),
+        format_tenths(before),
+        format_percent(baseline.map_or(f64::NAN, missed)),
         against.baseline,
         ratio_times(&against.hits_per_second)
     ))
 }
 
 fn kilobytes(bytes: f64) -> String {
-    whole((bytes / 1000.0).round() as u64)
+    format_count((bytes / 1000.0).round() as u64)
 }
 
 fn columns(found: &LocalitySummary) -> [String; 6] {
@@ -58,12 +59,12 @@ fn columns(found: &LocalitySummary) -> [String; 6] {
         |text: &dyn Fn(&BackendLocality) -> String| found.backends.iter().map(text).collect::<Vec<_>>().join(" / ");
     let missed = found.miss_percent;
     [
-        tenths(found.objects.value),
+        format_tenths(found.objects.value),
         kilobytes(found.object_bytes.value),
-        tenths(missed.value),
-        interval(missed.low, missed.high),
-        each(&|backend| tenths(backend.objects)),
-        each(&|backend| tenths(backend.miss_percent())),
+        format_tenths(missed.value),
+        format_interval(missed.low, missed.high),
+        each(&|backend| format_tenths(backend.objects)),
+        each(&|backend| format_tenths(backend.miss_percent())),
     ]
 }
 
@@ -77,8 +78,8 @@ pub(super) fn rows(summary: &ClusterSummary) -> Vec<(String, [String; 6])> {
 pub(super) fn note(summary: &ClusterSummary) -> Option<String> {
     let found = summary.cells.iter().find_map(|cell| cell.locality.as_ref())?;
     Some(format!(
-        "objects, KB: the different objects that a backend is asked for in a block, and their size, mean of the \
-         backends. missed: of the requests, by an LRU cache of {} KB for each backend, computed from each backend's \
+        "objects, kB: the different objects that a backend is asked for in a block, and their size, mean of the \
+         backends. missed: of the requests, by an LRU cache of {} kB for each backend, computed from each backend's \
          own access log; it stays warm from block to block.",
         kilobytes(found.cache_bytes as f64)
     ))

@@ -9,10 +9,11 @@ pub mod terminal;
 pub use page::page;
 
 use self::terminal::latency_phase;
-use super::text::{duration, percent, ratio_times, tenths};
+use super::text::ratio_times;
 use crate::histogram::Percentiles;
 use crate::stats::Direction;
 use crate::stats::cluster::{Beside, CellSummary, ClusterSummary};
+use crate::units::{format_duration, format_percent};
 
 /// The answer in a sentence or two: what the policy that keeps most sessions makes of the cluster. The traffic is that
 /// of the first cell with the largest load, which saturates most, and the highest reuse below 100 % (at 100 % nobody
@@ -41,7 +42,7 @@ pub fn answer(summary: &ClusterSummary) -> String {
     // Of several that keep as many the first named.
     let best = at.rev().max_by(|a, b| kept(a).round().total_cmp(&kept(b).round()));
     let Some(best) = best else { return "Nothing was measured.".to_owned() };
-    let said = format!("{}: {} of the sessions offered again were accepted", best.name, percent(kept(best)));
+    let said = format!("{}: {} of the sessions offered again were accepted", best.name, format_percent(kept(best)));
     let Some(against) = &best.against else { return said + &without_ratio(summary, best) };
     let baseline = summary.baseline_of(&best.cell).map_or(f64::NAN, kept);
     let verdict = match against.hits_per_second.direction {
@@ -50,7 +51,7 @@ pub fn answer(summary: &ClusterSummary) -> String {
     };
     format!(
         "{said} ({} with {}){verdict}{} the hits/s, from {} of its CPU per hit.",
-        percent(baseline),
+        format_percent(baseline),
         against.baseline,
         ratio_times(&against.hits_per_second),
         share_of(against.by_cpu.times)
@@ -81,16 +82,12 @@ pub(super) fn beside_paper(summary: &ClusterSummary) -> Vec<String> {
 
 /// What dividing by `times` leaves, in per cent.
 fn share_of(times: f64) -> String {
-    percent(100.0 / times)
+    format_percent(100.0 / times)
 }
 
 /// What the busiest backend got of the connections: `33.4 %`, or a dash where there were none.
 pub(super) fn busiest(cell: &CellSummary) -> String {
-    if cell.busiest_percent.value.is_finite() {
-        format!("{} %", tenths(cell.busiest_percent.value))
-    } else {
-        "–".to_owned()
-    }
+    format_percent(cell.busiest_percent.value)
 }
 
 /// A percentile of the latency that is shown, `≥` where unserved requests, which would be later than all, are not in
@@ -98,7 +95,7 @@ pub(super) fn busiest(cell: &CellSummary) -> String {
 pub(super) fn latency(cell: &CellSummary, percentile: fn(&Percentiles) -> u64) -> String {
     let bound = if cell.fell_behind() { "≥ " } else { "" };
     let found = cell.latency_ns.get(latency_phase(cell));
-    found.map_or("–".to_owned(), |found| format!("{bound}{}", duration(percentile(found) as f64)))
+    found.map_or("–".to_owned(), |found| format!("{bound}{}", format_duration(percentile(found) as f64)))
 }
 
 #[cfg(test)]

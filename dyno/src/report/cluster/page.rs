@@ -5,10 +5,11 @@ use askama::Template;
 use super::terminal::by_traffic;
 use super::{answer, beside_paper, busiest, charts, latency, locality};
 use crate::report::html::{ChartView, VIEWER_LICENCES, manifest, shell_command, unbroken, view, viewer};
-use crate::report::text::{self, count, interval, ratio_times, tenths, whole};
+use crate::report::text::{self, ratio_times};
 use crate::stats::Direction;
 use crate::stats::cluster::{CellSummary, ClusterSummary};
 use crate::store::Record;
+use crate::units::{self, format_count, format_interval, format_quantity, format_tenths};
 
 #[derive(Template)]
 #[template(path = "cluster.html")]
@@ -72,7 +73,7 @@ pub fn page(record: &Record, summary: &ClusterSummary) -> Result<String, askama:
         version: &record.manifest.tool_version,
         question: &record.question,
         answer: unbroken(&answer(summary)),
-        date: text::date(record.created_unix_s),
+        date: units::format_date(record.created_unix_s as i64),
         record,
         rounds: summary.rounds,
         alike: if is_open_loop(summary) { "of equal time" } else { "of equal work" },
@@ -110,18 +111,18 @@ fn row(cell: &CellSummary) -> Row {
         (cell.hits_per_second, cell.backend_cpu_ns_per_hit, cell.dispatcher_cpu_ns_per_connection);
     let accepted = cell.accepted_percent_of_offered;
     let micro = |value: crate::stats::cluster::Value| {
-        format!("{} {}", tenths(value.value / 1e3), interval(value.low / 1e3, value.high / 1e3))
+        format!("{} {}", format_tenths(value.value / 1e3), format_interval(value.low / 1e3, value.high / 1e3))
     };
     let against = cell.against.as_ref();
     let times = against.map_or_else(String::new, |against| ratio_times(&against.hits_per_second).replace(" times", ""));
     let by_cpu = against.map_or_else(String::new, |against| ratio_times(&against.by_cpu).replace(" times", ""));
     let ends = if rate.low.is_finite() {
-        format!("[{}, {}]", count(rate.low), count(rate.high))
+        format!("[{}, {}]", format_quantity(rate.low), format_quantity(rate.high))
     } else {
-        interval(rate.low, rate.high)
+        format_interval(rate.low, rate.high)
     };
     let accepted = if accepted.value.is_finite() {
-        format!("{} {}", tenths(accepted.value), interval(accepted.low, accepted.high))
+        format!("{} {}", format_tenths(accepted.value), format_interval(accepted.low, accepted.high))
     } else {
         "–".to_owned()
     };
@@ -130,9 +131,9 @@ fn row(cell: &CellSummary) -> Row {
         undecided: against.is_some_and(|against| against.hits_per_second.direction == Direction::Undecided),
         valid: cell.valid,
         cells: vec![
-            whole(cell.resumed_offered),
+            format_count(cell.resumed_offered),
             accepted,
-            format!("{bound}{} {ends}", count(rate.value)),
+            format!("{bound}{} {ends}", format_quantity(rate.value)),
             times,
             micro(cpu),
             by_cpu,

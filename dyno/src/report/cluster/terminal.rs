@@ -4,10 +4,11 @@ use comfy_table::{Attribute, Cell as TableCell, CellAlignment, Color};
 
 use super::{answer, beside_paper, busiest, latency, locality};
 use crate::report::terminal::{Paint, Style, painted, table, warning_line, wrapped};
-use crate::report::text::{count, interval, percent, ratio_times, tenths};
+use crate::report::text::ratio_times;
 use crate::stats::Direction;
 use crate::stats::cluster::{CellSummary, ClusterSummary};
 use crate::store::Record;
+use crate::units::{format_interval, format_percent, format_quantity, format_tenths};
 
 /// The phase whose latency is shown.
 pub(super) fn latency_phase(cell: &CellSummary) -> &'static str {
@@ -69,7 +70,7 @@ fn notes(summary: &ClusterSummary) -> Vec<String> {
 
 fn even(summary: &ClusterSummary) -> String {
     let backends = summary.cells.iter().map(|cell| cell.backends.len()).max().unwrap_or(1).max(1);
-    format!("{} %", tenths(100.0 / backends as f64))
+    format!("{} %", format_tenths(100.0 / backends as f64))
 }
 
 fn cells_table(summary: &ClusterSummary, style: Style) -> String {
@@ -114,13 +115,13 @@ fn row(cell: &CellSummary) -> Vec<TableCell> {
     let name = TableCell::new(format!("  {}", cell.cell.policy.name()));
     vec![
         if cell.valid { name } else { name.fg(Color::Red) },
-        right(if accepted.is_finite() { percent(accepted) } else { "–".to_owned() }),
-        right(format!("{bound}{}", count(cell.hits_per_second.value))),
+        right(if accepted.is_finite() { format_percent(accepted) } else { "–".to_owned() }),
+        right(format!("{bound}{}", format_quantity(cell.hits_per_second.value))),
         shade(right(times)),
         shade(right(ends)),
-        right(tenths(cpu.value / 1e3)),
-        right(interval(cpu.low / 1e3, cpu.high / 1e3)),
-        right(tenths(cell.dispatcher_cpu_ns_per_connection.value / 1e3)),
+        right(format_tenths(cpu.value / 1e3)),
+        right(format_interval(cpu.low / 1e3, cpu.high / 1e3)),
+        right(format_tenths(cell.dispatcher_cpu_ns_per_connection.value / 1e3)),
         right(latency(cell, |found| found.p50)),
         right(latency(cell, |found| found.p99)),
         right(busiest(cell)),

@@ -2,43 +2,44 @@
 
 use std::fmt;
 
-use super::super::summary_text::{Lines, bytes, count, date, listed, sizes};
+use super::super::summary_text::{Lines, listed, sizes};
 use super::LogScan;
 use super::sessions::Reuse;
+use crate::units::{format_binary_bytes, format_count, format_date, format_seconds};
 
 impl fmt::Display for LogScan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = Lines(formatter);
         lines.add("workload", &self.workload)?;
-        lines.add("hits", &count(self.hits))?;
+        lines.add("hits", &format_count(self.hits))?;
         let estimated = if self.users_exact { "" } else { " (estimated to 0.8 %)" };
-        lines.add("users", &format!("{}{estimated}", count(self.users)))?;
+        lines.add("users", &format!("{}{estimated}", format_count(self.users)))?;
         let percent = self.full_handshakes_per_hit_percent;
         let lifetime = match self.session_lifetime_s {
-            Some(seconds) => format!("a session ends after {} without a request", lasting(seconds)),
+            Some(seconds) => format!("a session ends after {} without a request", format_seconds(seconds)),
             None => "only the first request of each user needs one".to_owned(),
         };
         lines.add(
             "TLS sessions",
-            &format!("{}: {percent:.1} % of the hits need a full handshake", count(self.sessions)),
+            &format!("{}: {percent:.1} % of the hits need a full handshake", format_count(self.sessions)),
         )?;
         lines.add("", &format!("({lifetime})"))?;
         let sizes = sizes(&self.response_size_bytes);
-        lines.add("responses", &format!("{} as logged: {sizes}", bytes(self.logged_bytes)))?;
+        lines.add("responses", &format!("{} as logged: {sizes}", format_binary_bytes(self.logged_bytes as f64)))?;
         let range = self
             .time_range_s
-            .map_or_else(String::new, |(first, last)| format!(", {} to {} UTC", date(first), date(last)));
-        lines.add("log", &format!("{} lines{range}", count(self.lines)))?;
+            .map_or_else(String::new, |(first, last)| format!(", {} to {}", format_date(first), format_date(last)));
+        lines.add("log", &format!("{} lines{range}", format_count(self.lines)))?;
         lines.add("methods", &listed(self.methods.iter()))?;
         lines.add("statuses", &listed(self.statuses.iter()))?;
         let malformed: u64 = self.malformed.iter().map(|malformed| malformed.lines).sum();
-        lines.add("malformed", &format!("{} lines", count(malformed)))?;
+        lines.add("malformed", &format!("{} lines", format_count(malformed)))?;
         for excluded in &self.excluded {
-            lines.add("excluded", &format!("{} lines by {}", count(excluded.lines), excluded.by))?;
+            lines.add("excluded", &format!("{} lines by {}", format_count(excluded.lines), excluded.by))?;
         }
         lines.add("busiest", &listed(self.busiest_clients.iter().map(|busy| (&busy.client, &busy.hits))))?;
         if self.backward_time_stamps > 0 {
-            let number = count(self.backward_time_stamps);
+            let number = format_count(self.backward_time_stamps);
             lines.add("note", &format!("{number} lines are stamped earlier than the line before"))?;
         }
         self.warnings().iter().try_for_each(|warning| lines.add("WARNING", warning))?;
@@ -55,21 +56,12 @@ impl fmt::Display for Reuse {
         }
         writeln!(formatter, "{:>22}", "is renewed by each hit")?;
         for row in &self.rows {
-            write!(formatter, "  {:<13}{:9}", lasting(row.lifetime_s), "")?;
+            write!(formatter, "  {:<13}{:9}", format_seconds(row.lifetime_s), "")?;
             for percent in &row.percent_by_limit {
                 write!(formatter, "{percent:>7.1} %")?;
             }
             writeln!(formatter, "{:>20.1} %", row.percent_renewed)?;
         }
         Ok(())
-    }
-}
-
-/// A time in the largest unit that divides it.
-pub fn lasting(seconds: u32) -> String {
-    match seconds {
-        seconds if seconds >= 3600 && seconds.is_multiple_of(3600) => format!("{} h", seconds / 3600),
-        seconds if seconds >= 600 && seconds.is_multiple_of(60) => format!("{} min", seconds / 60),
-        seconds => format!("{seconds} s"),
     }
 }
