@@ -7,7 +7,7 @@ use crate::stats::{Direction, Metric, Ratio, Summary};
 
 /// The predictions. `None` where the record allows none.
 pub(super) fn section(summary: &Summary) -> Option<Section> {
-    let predictions = &summary.answers.accelerators;
+    let predictions = &summary.findings.accelerators;
     let ratios = || {
         let of = |of: &Prediction| {
             of.by

@@ -6,7 +6,7 @@ use crate::stats::shares::{Difference, MISSING, PLAIN_HTTP};
 use crate::stats::{Direction, Loaded, Metric, Share, Summary, Verdict};
 use crate::units::{format_interval, format_percent};
 
-/// Answers the record's question from its CPU shares, without claiming what the intervals do not support.
+/// Findings the record's question from its CPU shares, without claiming what the intervals do not support.
 pub fn answer(summary: &Summary) -> String {
     let shares: Vec<&Share> = summary.shares.by(Metric::Cpu).collect();
     if let (true, Some(instrument)) = (shares.is_empty(), instrument(summary)) {
@@ -48,7 +48,7 @@ const COMPARISONS_TOLD: usize = 3;
 
 /// The first comparisons that were decided.
 fn from_comparisons(summary: &Summary) -> Option<String> {
-    let comparisons = &summary.answers.comparisons;
+    let comparisons = &summary.findings.comparisons;
     let told: Vec<String> = comparisons.iter().filter_map(sections::decided).take(COMPARISONS_TOLD).collect();
     match (comparisons.is_empty(), told.is_empty()) {
         (true, _) => None,
@@ -62,7 +62,7 @@ fn from_comparisons(summary: &Summary) -> Option<String> {
 
 /// The remedy that gains most.
 fn from_remedies(summary: &Summary) -> Option<String> {
-    let best = summary.answers.remedies.iter().find(|remedy| !remedy.bound)?;
+    let best = summary.findings.remedies.iter().find(|remedy| !remedy.bound)?;
     let ratio = best.ratio.filter(|ratio| ratio.direction == Direction::Bigger);
     Some(match ratio {
         Some(ratio) => format!("{} gains most: {} hits/s.", capitalised(&best.name), ratio_gain(&ratio)),
@@ -105,7 +105,7 @@ fn without_tls(plain: &Share) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::{Answers, Shares};
+    use crate::stats::{Findings, Shares};
 
     /// A summary with these CPU shares: stage, per cent, half the width of the interval.
     fn of(shares: &[(&str, f64, f64)]) -> String {
@@ -123,8 +123,8 @@ mod tests {
         let shares = Shares { shares: shares.iter().map(share).collect(), ..Shares::default() };
         answer(&Summary {
             shares,
-            answers: Answers::default(),
-            beside: None,
+            findings: Findings::default(),
+            published: None,
             configurations: vec![],
             phases: vec![],
             rounds: 9,

@@ -4,12 +4,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::answer::answer;
-use super::{beside, remedies};
+use super::{published, remedies};
 use crate::stats::accelerators::Prediction;
-use crate::stats::answers::{ComparisonAnswer, Relative, RemedyAnswer, SetupAndData};
+use crate::stats::findings::{ComparisonFinding, Relative, RemedyFinding, SetupAndData};
 use crate::stats::pace::Pace;
 use crate::stats::shares::{Difference, Share};
-use crate::stats::{Beside, ConfigurationSummary, Summary};
+use crate::stats::{ConfigurationSummary, Published, Summary};
 use crate::store::{Block, Manifest, Record, Warning};
 
 /// What `--json` prints of every kind of record: `results` are those of the kind.
@@ -63,11 +63,11 @@ struct Results<'a> {
     pace: Option<&'a Pace>,
     detection_limit_percent: Option<f64>,
     relative_to_plain_http: &'a [Relative],
-    comparisons: &'a [ComparisonAnswer],
+    comparisons: &'a [ComparisonFinding],
     accelerators: &'a [Prediction],
     setup_and_data: &'a [SetupAndData],
     remedies: Vec<Remedy<'a>>,
-    paper: Option<&'a Beside>,
+    paper: Option<&'a Published>,
     what_changed: Vec<String>,
     configurations: &'a [ConfigurationSummary],
 }
@@ -80,13 +80,13 @@ pub fn results(record: &Record, summary: &Summary) -> String {
         instrument: &summary.shares.instrument,
         pace: summary.pace.as_ref(),
         detection_limit_percent: summary.detection.limit_percent,
-        relative_to_plain_http: &summary.answers.relative,
-        comparisons: &summary.answers.comparisons,
-        accelerators: &summary.answers.accelerators,
-        setup_and_data: &summary.answers.setup_and_data,
-        remedies: summary.answers.remedies.iter().map(|answer| remedy(answer, record)).collect(),
-        paper: summary.beside.as_ref(),
-        what_changed: beside::what_changed(summary),
+        relative_to_plain_http: &summary.findings.relative,
+        comparisons: &summary.findings.comparisons,
+        accelerators: &summary.findings.accelerators,
+        setup_and_data: &summary.findings.setup_and_data,
+        remedies: summary.findings.remedies.iter().map(|answer| remedy(answer, record)).collect(),
+        paper: summary.published.as_ref(),
+        what_changed: published::what_changed(summary),
         configurations: &summary.configurations,
     };
     print(record, answer(summary), summary.rounds, results, &summary.warnings)
@@ -96,11 +96,11 @@ pub fn results(record: &Record, summary: &Summary) -> String {
 #[derive(Serialize)]
 struct Remedy<'a> {
     #[serde(flatten)]
-    answer: &'a RemedyAnswer,
+    answer: &'a RemedyFinding,
     configuration_lines: Vec<String>,
 }
 
-fn remedy<'a>(answer: &'a RemedyAnswer, record: &Record) -> Remedy<'a> {
+fn remedy<'a>(answer: &'a RemedyFinding, record: &Record) -> Remedy<'a> {
     Remedy { answer, configuration_lines: remedies::configuration_lines(answer, record) }
 }
 

@@ -2,13 +2,13 @@
 
 mod accelerators;
 pub mod answer;
-pub mod beside;
 pub mod charts;
 pub mod cluster;
 pub mod csv;
 mod html;
 pub mod json;
 mod log_page;
+pub mod published;
 pub mod remedies;
 pub mod sections;
 pub mod terminal;

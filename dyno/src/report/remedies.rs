@@ -5,12 +5,12 @@ use super::sections::{self, Item, Section};
 use super::text::{capitalised, ratio_gain, ratio_times};
 use crate::model::{ConfigurationModel, Experiment};
 use crate::servers::directives::{self, Setting};
-use crate::stats::answers::{Direction, RemedyAnswer};
+use crate::stats::findings::{Direction, RemedyFinding};
 use crate::stats::{Ratio, Summary};
 use crate::store::Record;
 
 /// What the server needs to have what this remedy changes, as lines of its configuration. Empty where no line does it.
-pub fn configuration_lines(remedy: &RemedyAnswer, record: &Record) -> Vec<String> {
+pub fn configuration_lines(remedy: &RemedyFinding, record: &Record) -> Vec<String> {
     let Some(experiment) = &record.experiment else {
         return Vec::new();
     };
@@ -50,7 +50,7 @@ fn changed_lines(experiment: &Experiment, before: &ConfigurationModel, after: &C
 
 /// The list. `None` where the experiment names no remedy.
 pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
-    let remedies = &summary.answers.remedies;
+    let remedies = &summary.findings.remedies;
     if remedies.is_empty() {
         return None;
     }
@@ -74,7 +74,7 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
     })
 }
 
-fn item(remedy: &RemedyAnswer, ratio: Ratio, place: usize, server: &str, record: &Record) -> Item {
+fn item(remedy: &RemedyFinding, ratio: Ratio, place: usize, server: &str, record: &Record) -> Item {
     let word = match ratio.direction {
         Direction::Bigger => "",
         Direction::Smaller => " – a loss",

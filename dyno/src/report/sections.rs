@@ -2,8 +2,8 @@
 //! exchange, a paper's numbers beside ours, remedies.
 
 use super::text::{difference_with_interval, ratio_times};
-use super::{accelerators, beside, remedies};
-use crate::stats::answers::{ComparisonAnswer, SetupAndData};
+use super::{accelerators, published, remedies};
+use crate::stats::findings::{ComparisonFinding, SetupAndData};
 use crate::stats::{Metric, Ratio, Summary, Verdict};
 use crate::store::Record;
 use crate::units::{format_interval, format_percent};
@@ -75,7 +75,7 @@ pub struct Item {
 /// The sections between shares and throughput, in the order of a report.
 pub fn answers(summary: &Summary) -> Vec<Section> {
     let all = [comparisons(summary), accelerators::section(summary), setup_and_data(summary)];
-    all.into_iter().flatten().chain(beside::sections(summary)).collect()
+    all.into_iter().flatten().chain(published::sections(summary)).collect()
 }
 
 /// The list of remedies, for the end of a report.
@@ -84,7 +84,7 @@ pub fn remedies(record: &Record, summary: &Summary) -> Option<Section> {
 }
 
 fn comparisons(summary: &Summary) -> Option<Section> {
-    let comparisons = &summary.answers.comparisons;
+    let comparisons = &summary.findings.comparisons;
     (!comparisons.is_empty()).then(|| Section {
         id: "comparisons",
         title: "Comparisons",
@@ -104,7 +104,7 @@ pub(super) fn signs(mut ratios: impl Iterator<Item = Ratio>) -> Option<String> {
     })
 }
 
-fn comparison(answer: &ComparisonAnswer) -> Item {
+fn comparison(answer: &ComparisonFinding) -> Item {
     let said = match answer.ratio.zip(answer.by_cpu) {
         None => "not measured: see what is said of these configurations".to_owned(),
         Some((ratio, cpu)) => match answer.decided_by {
@@ -126,26 +126,26 @@ fn comparison(answer: &ComparisonAnswer) -> Item {
 }
 
 /// What was decided, in short.
-pub(super) fn decided(answer: &ComparisonAnswer) -> Option<String> {
+pub(super) fn decided(answer: &ComparisonFinding) -> Option<String> {
     Some(match answer.decided_by? {
         Metric::Throughput => by_hits(answer, &answer.ratio?),
         Metric::Cpu => by_cpu(answer, &answer.by_cpu?),
     })
 }
 
-fn by_hits(answer: &ComparisonAnswer, ratio: &Ratio) -> String {
+fn by_hits(answer: &ComparisonFinding, ratio: &Ratio) -> String {
     format!("\"{}\" serves {} the hits/s of \"{}\"", answer.b, ratio_times(ratio), answer.a)
 }
 
-fn by_cpu(answer: &ComparisonAnswer, ratio: &Ratio) -> String {
+fn by_cpu(answer: &ComparisonFinding, ratio: &Ratio) -> String {
     format!("by CPU per hit \"{}\" serves {} what \"{}\" serves", answer.b, ratio_times(ratio), answer.a)
 }
 
 fn setup_and_data(summary: &Summary) -> Option<Section> {
-    let parts = &summary.answers.setup_and_data;
+    let parts = &summary.findings.setup_and_data;
     let cpu = parts.iter().find(|part| part.metric == Metric::Cpu)?;
     let time = parts.iter().find(|part| part.metric == Metric::Throughput)?;
-    let paper = summary.beside.as_ref().and_then(|beside| beside.setup_and_data.as_ref());
+    let paper = summary.published.as_ref().and_then(|published| published.setup_and_data.as_ref());
     let row = |name: &str, of: fn(&SetupAndData) -> &crate::stats::shares::Difference, published: Option<&Vec<f64>>| {
         let (cpu, time) = (of(cpu), of(time));
         let mut cells = vec![
@@ -155,7 +155,7 @@ fn setup_and_data(summary: &Summary) -> Option<Section> {
             format_percent(time.percent),
             format_interval(time.low, time.high),
         ];
-        cells.extend(published.map(|numbers| beside::slashed(numbers)));
+        cells.extend(published.map(|numbers| published::slashed(numbers)));
         Row { cells, muted: cpu.verdict == Verdict::Undecided }
     };
     let mut columns = vec![

@@ -7,8 +7,8 @@
 
 use serde::Serialize;
 
-use super::answers::{Ratio, times};
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::findings::{Ratio, times};
 use super::papers::{gain_at_finite_speed, share_saved};
 use super::rounds::Rounds;
 use super::shares::{Difference, Metric, Verdict};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::answers::{Ratio, times};
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::findings::{Ratio, times};
 use super::locality::LocalitySummary;
 use super::rounds::Rounds;
 use super::shares::Metric;
@@ -145,7 +145,7 @@ impl CellSummary {
 
 /// A statement of a paper with what was measured here.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Beside {
+pub struct PublishedStatement {
     /// The statement.
     pub text: String,
     /// The least and the most that the paper's numbers allow.
@@ -161,7 +161,7 @@ pub struct ClusterSummary {
     /// In the order of the record.
     pub cells: Vec<CellSummary>,
     /// The paper's statements beside ours, in the order of the experiment.
-    pub published: Vec<Beside>,
+    pub published: Vec<PublishedStatement>,
     /// Rounds measured.
     pub rounds: u32,
     /// The record's own warnings and those that follow from its numbers.
@@ -188,7 +188,7 @@ impl ClusterSummary {
         warnings.extend(stolen(record));
         warnings.extend(failures(record));
         let statements = experiment.paper.iter().flat_map(|paper| &paper.statements);
-        let published = statements.map(|statement| beside(statement, &rounds, &all)).collect();
+        let published = statements.map(|statement| published(statement, &rounds, &all)).collect();
         Some(ClusterSummary { cells, published, rounds: rounds.measured(), warnings })
     }
 
@@ -200,11 +200,11 @@ impl ClusterSummary {
 }
 
 /// The ratio at the largest load.
-fn beside(statement: &Statement, rounds: &Rounds, all: &[Cell]) -> Beside {
+fn published(statement: &Statement, rounds: &Rounds, all: &[Cell]) -> PublishedStatement {
     let numerator = at_largest_load(all, statement.policy, statement.reuse_percent);
     let denominator = at_largest_load(all, statement.over_policy, statement.over_reuse_percent);
     let ours = denominator.zip(numerator).and_then(|(over, of)| times(rounds, over, of, Metric::Throughput));
-    Beside { text: statement.text.clone(), published_times: statement.times, ours }
+    PublishedStatement { text: statement.text.clone(), published_times: statement.times, ours }
 }
 
 /// The cell of a policy and reuse at the largest load, which saturates the cluster, under the first cell's sessions and

@@ -4,14 +4,14 @@ use serde::Serialize;
 
 use super::answer;
 use crate::report::json::print;
-use crate::stats::cluster::{Beside, CellSummary, ClusterSummary};
+use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
 use crate::store::Record;
 
 /// What only a cluster has.
 #[derive(Serialize)]
 struct Results<'a> {
     cells: &'a [CellSummary],
-    published: &'a [Beside],
+    published: &'a [PublishedStatement],
 }
 
 /// The results of a record.

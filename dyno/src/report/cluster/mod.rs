@@ -12,7 +12,7 @@ use self::terminal::latency_phase;
 use super::text::ratio_times;
 use crate::histogram::Percentiles;
 use crate::stats::Direction;
-use crate::stats::cluster::{Beside, CellSummary, ClusterSummary};
+use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
 use crate::units::{format_duration, format_percent};
 
 /// The answer in a sentence or two: what the policy that keeps most sessions makes of the cluster. The traffic is that
@@ -71,7 +71,7 @@ fn without_ratio(summary: &ClusterSummary, best: &CellSummary) -> String {
 
 /// The paper's statements with ours, one text each; empty without a paper.
 pub(super) fn beside_paper(summary: &ClusterSummary) -> Vec<String> {
-    let line = |beside: &Beside| {
+    let line = |beside: &PublishedStatement| {
         let [least, most] = beside.published_times;
         let published = if least == most { format!("{least:.2}") } else { format!("{least:.2} to {most:.2}") };
         let ours = beside.ours.map_or("not measured".to_owned(), |ratio| ratio_times(&ratio));

@@ -2,18 +2,18 @@
 
 use super::sections::{Column, Row, Section};
 use super::text::{capitalised, ratio_percent, stage_label};
-use crate::stats::answers::Direction;
-use crate::stats::beside::BesideShare;
-use crate::stats::{Beside, Metric, Ratio, Share, Summary, Verdict};
+use crate::stats::findings::Direction;
+use crate::stats::published::PublishedShare;
+use crate::stats::{Metric, Published, Ratio, Share, Summary, Verdict};
 use crate::store::Kind;
 use crate::units::{format_interval, format_percent};
 
 /// The paper's throughputs and shares beside ours, then what changed since. Empty where the experiment names no paper.
 pub fn sections(summary: &Summary) -> Vec<Section> {
-    let Some(beside) = &summary.beside else {
+    let Some(paper) = &summary.published else {
         return Vec::new();
     };
-    [shares(summary, beside), throughput(beside), changes(summary, beside)].into_iter().flatten().collect()
+    [shares(summary, paper), throughput(paper), changes(summary, paper)].into_iter().flatten().collect()
 }
 
 /// `21 / – / 37`: published numbers, one for each machine.
@@ -22,9 +22,9 @@ pub fn slashed(numbers: &[f64]) -> String {
     texts.collect::<Vec<_>>().join(" / ")
 }
 
-fn shares(summary: &Summary, beside: &Beside) -> Option<Section> {
-    let named = |metric: Metric, row: &BesideShare| summary.shares.by(metric).find(|share| share.stage == row.share);
-    let rows = beside.shares.iter().map(|row| {
+fn shares(summary: &Summary, paper: &Published) -> Option<Section> {
+    let named = |metric: Metric, row: &PublishedShare| summary.shares.by(metric).find(|share| share.stage == row.share);
+    let rows = paper.shares.iter().map(|row| {
         let cells = |share: Option<&Share>| match share {
             Some(share) => [format_percent(share.percent), format_interval(share.low, share.high)],
             None => ["–".to_owned(), "not measured".to_owned()],
@@ -44,15 +44,15 @@ fn shares(summary: &Summary, beside: &Beside) -> Option<Section> {
         Row { cells, muted: direction == Direction::Undecided }
     });
     let rows: Vec<Row> = rows.collect();
-    let computed = beside.shares.iter().any(|row| row.computed.contains(&true));
-    let mut notes = vec![machines(beside)];
+    let computed = paper.shares.iter().any(|row| row.computed.contains(&true));
+    let mut notes = vec![machines(paper)];
     if computed {
         notes.push("Where the paper prints no share, it is computed from the throughputs that it prints.".to_owned());
     }
     (!rows.is_empty()).then(|| Section {
         id: "paper-shares",
         title: "Shares beside the paper's",
-        intro: beside.source.clone() + ".",
+        intro: paper.source.clone() + ".",
         columns: vec![
             Column::words("cost of"),
             Column::number("CPU"),
@@ -68,12 +68,12 @@ fn shares(summary: &Summary, beside: &Beside) -> Option<Section> {
     })
 }
 
-fn throughput(beside: &Beside) -> Option<Section> {
-    let by_cpu = beside.configurations.iter().any(|row| row.by_cpu.is_some());
-    let rows = beside.configurations.iter().map(|row| {
+fn throughput(paper: &Published) -> Option<Section> {
+    let by_cpu = paper.configurations.iter().any(|row| row.by_cpu.is_some());
+    let rows = paper.configurations.iter().map(|row| {
         let ours = |ratio: &Option<Ratio>| match ratio {
             Some(ratio) => ratio_percent(ratio),
-            None if row.configuration == beside.reference => "100".to_owned(),
+            None if row.configuration == paper.reference => "100".to_owned(),
             None => "–".to_owned(),
         };
         let mut cells = vec![row.configuration.clone(), row.label.clone().unwrap_or_default(), ours(&row.ratio)];
@@ -93,29 +93,29 @@ fn throughput(beside: &Beside) -> Option<Section> {
         title: "Throughput beside the paper's",
         intro: format!(
             "Per cent of the hits per second of \"{}\" on the same machine, with 95 % intervals{from_cpu}.",
-            beside.reference
+            paper.reference
         ),
         columns,
         rows,
-        notes: vec![machines(beside)],
+        notes: vec![machines(paper)],
         ..Section::default()
     })
 }
 
-fn machines(beside: &Beside) -> String {
+fn machines(paper: &Published) -> String {
     format!(
         "The paper's machines: {}. A dash stands where nothing was published or it is illegible.",
-        beside.machines.join(" / ")
+        paper.machines.join(" / ")
     )
 }
 
-fn changes(summary: &Summary, beside: &Beside) -> Option<Section> {
+fn changes(summary: &Summary, paper: &Published) -> Option<Section> {
     let sentences = what_changed(summary);
-    if sentences.is_empty() && beside.differences.is_empty() {
+    if sentences.is_empty() && paper.differences.is_empty() {
         return None;
     }
     let differences =
-        (!beside.differences.is_empty()).then(|| format!("Not as in the paper: {}", beside.differences.join(" ")));
+        (!paper.differences.is_empty()).then(|| format!("Not as in the paper: {}", paper.differences.join(" ")));
     Some(Section {
         id: "what-changed",
         title: "What changed since",
@@ -126,20 +126,20 @@ fn changes(summary: &Summary, beside: &Beside) -> Option<Section> {
 
 /// What changed since the paper, as far as the intervals support it. Empty without a paper.
 pub fn what_changed(summary: &Summary) -> Vec<String> {
-    let Some(beside) = &summary.beside else {
+    let Some(paper) = &summary.published else {
         return Vec::new();
     };
-    [tls_factor(summary, beside), against_shares(beside), order(summary, beside), setup_against_data(summary, beside)]
+    [tls_factor(summary, paper), against_shares(paper), order(summary, paper), setup_against_data(summary, paper)]
         .into_iter()
         .flatten()
         .collect()
 }
 
 /// By which factor TLS divides throughput, from CPU: plain HTTP is seldom limited by the server.
-fn tls_factor(summary: &Summary, beside: &Beside) -> Option<String> {
+fn tls_factor(summary: &Summary, paper: &Published) -> Option<String> {
     let as_is = summary.configuration(&Kind::AsIs)?;
-    let ours = summary.answers.relative.iter().find(|relative| relative.configuration == as_is.name)?;
-    let theirs = beside.tls_factors(&as_is.name, &summary.configuration(&Kind::PlainHttp)?.name);
+    let ours = summary.findings.relative.iter().find(|relative| relative.configuration == as_is.name)?;
+    let theirs = paper.tls_factors(&as_is.name, &summary.configuration(&Kind::PlainHttp)?.name);
     let (low, high) = theirs.iter().fold((f64::INFINITY, 0.0f64), |(low, high), &x| (low.min(x), high.max(x)));
     let factor = |share: f64| 1.0 / share;
     let cpu = ours.by_cpu;
@@ -161,9 +161,9 @@ fn tls_factor(summary: &Summary, beside: &Beside) -> Option<String> {
     ))
 }
 
-fn against_shares(beside: &Beside) -> Option<String> {
+fn against_shares(paper: &Published) -> Option<String> {
     let named = |wanted: Direction| -> Vec<String> {
-        let rows = beside.shares.iter().filter(|row| row.by_cpu == Some(wanted));
+        let rows = paper.shares.iter().filter(|row| row.by_cpu == Some(wanted));
         rows.map(|row| stage_label(&row.share)).collect()
     };
     let lists =
@@ -179,14 +179,14 @@ fn against_shares(beside: &Beside) -> Option<String> {
 }
 
 /// The order of the components here and in the paper, largest first.
-fn order(summary: &Summary, beside: &Beside) -> Option<String> {
-    let published = |name: &str| beside.shares.iter().find(|row| row.share == name);
+fn order(summary: &Summary, paper: &Published) -> Option<String> {
+    let published = |name: &str| paper.shares.iter().find(|row| row.share == name);
     let steps = || summary.shares.by(Metric::Cpu).filter(|share| share.is_step() && published(&share.stage).is_some());
     let mut ours: Vec<&Share> = steps().filter(|share| share.verdict == Verdict::Resolved).collect();
     ours.sort_by(|a, b| b.percent.total_cmp(&a.percent));
     let undecided: Vec<String> =
         steps().filter(|share| share.verdict == Verdict::Undecided).map(|share| stage_label(&share.stage)).collect();
-    let mean = |row: &BesideShare| {
+    let mean = |row: &PublishedShare| {
         let numbers: Vec<f64> = row.percent.iter().copied().filter(|number| number.is_finite()).collect();
         numbers.iter().sum::<f64>() / numbers.len().max(1) as f64
     };
@@ -206,9 +206,9 @@ fn order(summary: &Summary, beside: &Beside) -> Option<String> {
     ))
 }
 
-fn setup_against_data(summary: &Summary, beside: &Beside) -> Option<String> {
-    let ours = summary.answers.setup_and_data.iter().find(|part| part.metric == Metric::Cpu)?;
-    let theirs = beside.setup_and_data.as_ref()?;
+fn setup_against_data(summary: &Summary, paper: &Published) -> Option<String> {
+    let ours = summary.findings.setup_and_data.iter().find(|part| part.metric == Metric::Cpu)?;
+    let theirs = paper.setup_and_data.as_ref()?;
     let (setup, data) = (&ours.setup, &ours.data);
     let word = match () {
         () if setup.low > data.high => "Connection setup costs more than data exchange",
