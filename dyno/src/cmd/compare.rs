@@ -9,7 +9,10 @@ use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
 use crate::load::compare::{Comparison, Word, compare};
 use crate::load::summary::{FORMAT, Summary};
-use crate::units::{format_duration, format_rate};
+use crate::report::circumstances;
+use crate::report::document::{Column, Document, Section, row};
+use crate::report::terminal::{self, Style};
+use crate::units::{format_duration, format_interval_with, format_rate};
 
 /// Compare two results of `tlsdyno load --output FILE.json`: faster, slower or undecided
 ///
@@ -52,10 +55,13 @@ pub fn run(args: &Args) -> Result<Exit> {
             serde_json::json!({"format": 1, "verdict": verdict, "comparisons": comparisons, "warnings": remarks});
         println!("{object:#}");
     } else {
-        println!("{:<14}{:>14}{:>14}{:>10}   {:<22}", "", "first", "second", "change", "95 % interval");
-        comparisons.iter().for_each(|comparison| println!("{}", line(comparison)));
-        remarks.iter().for_each(|remark| println!("\nwarning: {}", visible(remark)));
-        println!("\nthe second is: {verdict}");
+        let warnings = remarks.iter().map(|remark| visible(remark).into_owned()).collect();
+        let sections = [
+            table(&comparisons),
+            circumstances::warnings(warnings),
+            Section::default().text(format!("the second is: {verdict}")),
+        ];
+        print!("{}", terminal::text(&Document::of(sections), Style::of_stdout()));
     }
     Ok(match verdict {
         Word::Slower => Exit::Slower,
@@ -108,13 +114,19 @@ fn differences(first: &Summary, second: &Summary) -> Vec<String> {
     remarks
 }
 
-fn line(comparison: &Comparison) -> String {
-    let value = |value: f64| match comparison.quantity {
-        "hits/s" => format_rate(value),
-        _ => format_duration(value),
+fn table(comparisons: &[Comparison]) -> Section {
+    let mut columns = vec![Column::words("")];
+    columns.extend(["first", "second", "change"].map(Column::number));
+    columns.extend([Column::interval(), Column::words("")]);
+    let line = |of: &Comparison| {
+        let value = |value: f64| match of.quantity {
+            "hits/s" => format_rate(value),
+            _ => format_duration(value),
+        };
+        let signed = |percent: f64| format!("{percent:+.1} %");
+        let interval = format_interval_with(of.low_percent, of.high_percent, signed);
+        let numbers = [value(of.first), value(of.second), signed(of.change_percent), interval];
+        row([of.quantity.to_owned()].into_iter().chain(numbers).chain([of.word.to_string()]), false)
     };
-    let interval = format!("[{:+.1} %, {:+.1} %]", comparison.low_percent, comparison.high_percent);
-    let change = format!("{:+.1} %", comparison.change_percent);
-    let (first, second) = (value(comparison.first), value(comparison.second));
-    format!("{:<14}{first:>14}{second:>14}{change:>10}   {interval:<22}{}", comparison.quantity, comparison.word)
+    Section::default().table(columns, comparisons.iter().map(line).collect())
 }

@@ -1,6 +1,5 @@
 //! `tlsdyno list`: the records in the store.
 
-use std::borrow::Cow;
 use std::io::Write;
 
 use anyhow::Context;
@@ -8,7 +7,8 @@ use anyhow::Context;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
-use crate::report::terminal::{Style, table};
+use crate::report::document::{Column, Table, row};
+use crate::report::terminal::{Style, table_text};
 use crate::store::{Listing, Store, StoreError};
 use crate::units::format_date;
 
@@ -39,29 +39,22 @@ fn as_table(records: &[Listing], style: Style) -> String {
     if records.is_empty() {
         return "No records yet. `tlsdyno ablate --quick` makes one.\n".to_owned();
     }
-    let mut table = table(
-        style,
-        &[
-            ("record", false),
-            ("began", false),
-            ("server", false),
-            ("blocks", true),
-            ("state", false),
-            ("question", false),
-        ],
-    );
-    for record in records {
+    let mut columns: Vec<Column> =
+        ["record", "began", "server", "blocks", "state", "question"].map(Column::words).into();
+    columns[3] = Column::number("blocks");
+    let line = |record: &Listing| {
         let state = if record.finished { "complete" } else { "stopped" };
-        table.add_row([
-            Cow::from(&record.id),
-            format_date(record.created_unix_s as i64).into(),
-            visible(&record.server),
-            record.blocks.to_string().into(),
-            state.into(),
-            visible(&record.question),
-        ]);
-    }
-    table.trim_fmt() + "\n"
+        let texts = [
+            record.id.clone(),
+            format_date(record.created_unix_s as i64),
+            visible(&record.server).into_owned(),
+            record.blocks.to_string(),
+            state.to_owned(),
+            visible(&record.question).into_owned(),
+        ];
+        row(texts, false)
+    };
+    table_text(&Table { columns, rows: records.iter().map(line).collect() }, style) + "\n"
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The answer in one sentence or two.
 
-use super::sections;
+use super::findings;
 use super::text::{capitalised, difference_with_interval, ratio_gain, share_with_interval, stage_label};
 use crate::stats::shares::{Difference, MISSING, PLAIN_HTTP};
 use crate::stats::{Direction, Loaded, Metric, Share, Summary, Verdict};
@@ -49,7 +49,7 @@ const COMPARISONS_TOLD: usize = 3;
 /// The first comparisons that were decided.
 fn from_comparisons(summary: &Summary) -> Option<String> {
     let comparisons = &summary.findings.comparisons;
-    let told: Vec<String> = comparisons.iter().filter_map(sections::decided).take(COMPARISONS_TOLD).collect();
+    let told: Vec<String> = comparisons.iter().filter_map(findings::decided).take(COMPARISONS_TOLD).collect();
     match (comparisons.is_empty(), told.is_empty()) {
         (true, _) => None,
         (false, true) => Some(

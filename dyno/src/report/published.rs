@@ -1,12 +1,12 @@
 //! A paper's numbers beside ours, and what changed since in a few sentences.
 
-use super::sections::{Column, Row, Section};
+use super::document::{Column, Place, Section, row};
 use super::text::{capitalised, ratio_percent, stage_label};
 use crate::stats::findings::Direction;
 use crate::stats::published::PublishedShare;
 use crate::stats::{Metric, Published, Ratio, Share, Summary, Verdict};
 use crate::store::Kind;
-use crate::units::{format_interval, format_percent};
+use crate::units::{NONE, format_interval, format_percent};
 
 /// The paper's throughputs and shares beside ours, then what changed since. Empty where the experiment names no paper.
 pub fn sections(summary: &Summary) -> Vec<Section> {
@@ -18,88 +18,60 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
 
 /// `21 / – / 37`: published numbers, one for each machine.
 pub fn slashed(numbers: &[f64]) -> String {
-    let texts = numbers.iter().map(|number| if number.is_finite() { format!("{number:.0}") } else { "–".to_owned() });
+    let texts = numbers.iter().map(|number| if number.is_finite() { format!("{number:.0}") } else { NONE.to_owned() });
     texts.collect::<Vec<_>>().join(" / ")
 }
 
 fn shares(summary: &Summary, paper: &Published) -> Option<Section> {
-    let named = |metric: Metric, row: &PublishedShare| summary.shares.by(metric).find(|share| share.stage == row.share);
-    let rows = paper.shares.iter().map(|row| {
-        let cells = |share: Option<&Share>| match share {
-            Some(share) => [format_percent(share.percent), format_interval(share.low, share.high)],
-            None => ["–".to_owned(), "not measured".to_owned()],
-        };
-        let [cpu, cpu_interval] = cells(named(Metric::Cpu, row));
-        let [time, time_interval] = cells(named(Metric::Throughput, row));
-        let direction = row.by_cpu.unwrap_or(Direction::Undecided);
-        let cells = vec![
-            capitalised(&row.share),
-            cpu,
-            cpu_interval,
-            time,
-            time_interval,
-            slashed(&row.percent),
-            direction_word(direction).to_owned(),
-        ];
-        Row { cells, muted: direction == Direction::Undecided }
-    });
-    let rows: Vec<Row> = rows.collect();
-    let computed = paper.shares.iter().any(|row| row.computed.contains(&true));
-    let mut notes = vec![machines(paper)];
-    if computed {
-        notes.push("Where the paper prints no share, it is computed from the throughputs that it prints.".to_owned());
-    }
-    (!rows.is_empty()).then(|| Section {
-        id: "paper-shares",
-        title: "Shares beside the paper's",
-        intro: paper.source.clone() + ".",
-        columns: vec![
-            Column::words("cost of"),
-            Column::number("CPU"),
-            Column::number("95 %"),
-            Column::number("time"),
-            Column::number("95 %"),
-            Column::number("paper, %"),
-            Column::words("ours (CPU) is"),
-        ],
-        rows,
-        notes,
-        ..Section::default()
-    })
+    let ours = |metric: Metric, of: &PublishedShare| {
+        let share = summary.shares.by(metric).find(|share| share.stage == of.share);
+        share.map_or([NONE.to_owned(), "not measured".to_owned()], |share| {
+            [format_percent(share.percent), format_interval(share.low, share.high)]
+        })
+    };
+    let line = |of: &PublishedShare| {
+        let direction = of.by_cpu.unwrap_or(Direction::Undecided);
+        let numbers = Metric::ALL.into_iter().flat_map(|metric| ours(metric, of));
+        let published = [slashed(&of.percent), direction_word(direction).to_owned()];
+        row([capitalised(&of.share)].into_iter().chain(numbers).chain(published), direction == Direction::Undecided)
+    };
+    let mut columns = vec![Column::words("cost of")];
+    columns.extend(["CPU", "time"].into_iter().flat_map(|name| [Column::number(name), Column::interval()]));
+    columns.extend([Column::number("paper, %"), Column::words("ours (CPU) is")]);
+    let computed = paper
+        .shares
+        .iter()
+        .any(|row| row.computed.contains(&true))
+        .then(|| "Where the paper prints no share, it is computed from the throughputs that it prints.".to_owned());
+    let section = Section::titled("paper-shares", "Shares beside the paper's").text(paper.source.clone() + ".");
+    let section = section.table(columns, paper.shares.iter().map(line).collect());
+    (!paper.shares.is_empty()).then(|| section.notes([machines(paper)].into_iter().chain(computed)))
 }
 
 fn throughput(paper: &Published) -> Option<Section> {
     let by_cpu = paper.configurations.iter().any(|row| row.by_cpu.is_some());
-    let rows = paper.configurations.iter().map(|row| {
+    let rows = paper.configurations.iter().map(|of| {
         let ours = |ratio: &Option<Ratio>| match ratio {
             Some(ratio) => ratio_percent(ratio),
-            None if row.configuration == paper.reference => "100".to_owned(),
-            None => "–".to_owned(),
+            None if of.configuration == paper.reference => "100".to_owned(),
+            None => NONE.to_owned(),
         };
-        let mut cells = vec![row.configuration.clone(), row.label.clone().unwrap_or_default(), ours(&row.ratio)];
-        cells.extend(by_cpu.then(|| ours(&row.by_cpu)));
-        cells.extend([slashed(&row.percent_of_reference), slashed(&row.hits_per_s)]);
-        Row { cells, muted: false }
+        let names = [of.configuration.clone(), of.label.clone().unwrap_or_default(), ours(&of.ratio)];
+        let published = [slashed(&of.percent_of_reference), slashed(&of.hits_per_s)];
+        row(names.into_iter().chain(by_cpu.then(|| ours(&of.by_cpu))).chain(published), false)
     });
-    let rows: Vec<Row> = rows.collect();
-    let page_only = |column: Column| Column { page_only: true, ..column };
-    let mut columns =
-        vec![Column::words("configuration"), page_only(Column::words("in the paper")), Column::number("hits/s, %")];
+    let mut columns = vec![Column::words("configuration"), Column::words("in the paper").on(Place::Page)];
+    columns.push(Column::number("hits/s, %"));
     columns.extend(by_cpu.then(|| Column::number("from CPU, %")));
-    columns.extend([Column::number("paper, %"), page_only(Column::number("paper, hits/s"))]);
+    columns.extend([Column::number("paper, %"), Column::number("paper, hits/s").on(Place::Page)]);
     let from_cpu = if by_cpu { "; from CPU per hit beside it" } else { "" };
-    (!rows.is_empty()).then(|| Section {
-        id: "paper-throughput",
-        title: "Throughput beside the paper's",
-        intro: format!(
-            "Per cent of the hits per second of \"{}\" on the same machine, with 95 % intervals{from_cpu}.",
-            paper.reference
-        ),
-        columns,
-        rows,
-        notes: vec![machines(paper)],
-        ..Section::default()
-    })
+    let intro = format!(
+        "Per cent of the hits per second of \"{}\" on the same machine, with 95 % intervals{from_cpu}.",
+        paper.reference
+    );
+    let section = Section::titled("paper-throughput", "Throughput beside the paper's").text(intro);
+    let section = section.table(columns, rows.collect()).notes([machines(paper)]);
+    (!paper.configurations.is_empty()).then_some(section)
 }
 
 fn machines(paper: &Published) -> String {
@@ -114,14 +86,13 @@ fn changes(summary: &Summary, paper: &Published) -> Option<Section> {
     if sentences.is_empty() && paper.differences.is_empty() {
         return None;
     }
-    let differences =
-        (!paper.differences.is_empty()).then(|| format!("Not as in the paper: {}", paper.differences.join(" ")));
-    Some(Section {
-        id: "what-changed",
-        title: "What changed since",
-        notes: sentences.into_iter().chain(differences).collect(),
-        ..Section::default()
-    })
+    let section = Section::titled("what-changed", "What changed since");
+    Some(sentences.into_iter().chain(not_as_in(&paper.differences)).fold(section, Section::text))
+}
+
+/// What is not as in the paper, where anything is.
+pub(super) fn not_as_in(differences: &[String]) -> Option<String> {
+    (!differences.is_empty()).then(|| format!("Not as in the paper: {}", differences.join(" ")))
 }
 
 /// What changed since the paper, as far as the intervals support it. Empty without a paper.

@@ -1,7 +1,8 @@
 //! The ranked list of remedies at the end of a report: what was measured to help, by how much, and what the server
 //! needs for it.
 
-use super::sections::{self, Item, Section};
+use super::document::{Content, Item, Section};
+use super::findings::signs;
 use super::text::{capitalised, ratio_gain, ratio_times};
 use crate::model::{ConfigurationModel, Experiment};
 use crate::servers::directives::{self, Setting};
@@ -58,20 +59,14 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
     let measured = || remedies.iter().filter_map(|remedy| remedy.ratio.map(|ratio| (remedy, ratio)));
     let items = measured().zip(1..).map(|((remedy, ratio), place)| item(remedy, ratio, place, server, record));
     let missing: Vec<&str> = remedies.iter().filter(|of| of.ratio.is_none()).map(|of| of.name.as_str()).collect();
-    let mut notes: Vec<String> = sections::signs(remedies.iter().filter_map(|of| of.ratio)).into_iter().collect();
+    let mut notes: Vec<String> = signs(remedies.iter().filter_map(|of| of.ratio)).into_iter().collect();
     if !missing.is_empty() {
         notes.push(format!("Not measured here, so not recommended: {}.", missing.join(", ")));
     }
-    Some(Section {
-        id: "remedies",
-        title: "What to do about it",
-        intro: "By what each gains in hits per second, the largest first. Nothing is recommended that was not \
-                measured in this record."
-            .to_owned(),
-        items: items.collect(),
-        notes,
-        ..Section::default()
-    })
+    let intro = "By what each gains in hits per second, the largest first. Nothing is recommended that was not \
+                 measured in this record.";
+    let section = Section::titled("remedies", "What to do about it").text(intro);
+    Some(section.with(Content::Items(items.collect())).notes(notes))
 }
 
 fn item(remedy: &RemedyFinding, ratio: Ratio, place: usize, server: &str, record: &Record) -> Item {

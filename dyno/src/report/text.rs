@@ -41,10 +41,15 @@ pub fn difference_with_interval(difference: &Difference) -> String {
     format!("{} {}", format_percent(difference.percent), format_interval(difference.low, difference.high))
 }
 
-/// `1.44 [1.40, 1.48] times`, with the sign of a bound where the client was the limit.
-pub fn ratio_times(ratio: &Ratio) -> String {
+/// `1.44` and `[1.40, 1.48]`, with the sign of a bound where the client was the limit.
+pub fn ratio_columns(ratio: &Ratio) -> [String; 2] {
     let ends = format_interval_with(ratio.low, ratio.high, |end| format!("{end:.2}"));
-    format!("{}{:.2} {ends} times", bound_sign(ratio), ratio.times)
+    [format!("{}{:.2}", bound_sign(ratio), ratio.times), ends]
+}
+
+/// `1.44 [1.40, 1.48] times`.
+pub fn ratio_times(ratio: &Ratio) -> String {
+    ratio_columns(ratio).join(" ") + " times"
 }
 
 /// `+44 % [+40, +48]`, what the ratio adds.

@@ -23,7 +23,6 @@ mod scan;
 mod sessions;
 mod specweb96;
 mod summary;
-mod summary_text;
 mod synth;
 mod url;
 

@@ -21,7 +21,6 @@ use users::{Seen, Users};
 
 pub(super) mod distinct;
 pub(super) mod sessions;
-mod text;
 mod users;
 
 /// Largest response that the distribution of sizes tells apart: 1 PiB.

@@ -5,7 +5,7 @@ use crate::questions;
 
 use serde_json::Value;
 use tlsdyno::model::Processors;
-use tlsdyno::report::{self, Style, json, terminal};
+use tlsdyno::report::{self, Style, json};
 use tlsdyno::stats::shares::MISSING;
 use tlsdyno::stats::{Direction, Metric, Share, Summary, Verdict};
 use tlsdyno::store::Record;
@@ -53,7 +53,7 @@ fn a_share_whose_configuration_failed_is_missing_to_100_percent() {
     let missing = share(&summary, MISSING, Metric::Cpu);
     assert_eq!(missing.without, ["RSA", "session cache"]);
     assert!((missing.percent - 70.0).abs() < 2.0, "the session cache is a step from \"no RSA\": {missing:?}");
-    let text = terminal::results(&record, &summary, Style::PLAIN);
+    let text = report::terminal_text(&record, Style::PLAIN);
     assert!(
         text.contains("missing to 100 % (with RSA, session cache)")
             && text.contains("no share of its own for RSA, session cache"),
@@ -98,7 +98,7 @@ fn a_bound_decides_only_what_it_can() {
     let ratio = answer.ratio.expect("measured");
     assert!(ratio.at_most && ratio.direction == Direction::Undecided, "{ratio:?}");
     assert_eq!(answer.decided_by, Some(Metric::Cpu));
-    let text = terminal::results(&record, &summary, Style::PLAIN);
+    let text = report::terminal_text(&record, Style::PLAIN);
     assert!(text.contains("by CPU per hit \"no RSA\" serves"), "{text}");
     // Not where one has more processors than the other.
     let models = &mut record.experiment.as_mut().expect("kept").configurations;
@@ -121,7 +121,7 @@ fn remedies_are_ranked_by_what_they_gain_and_nothing_unmeasured_is_recommended()
     let summary = Summary::of(&record);
     let names: Vec<&str> = summary.findings.remedies.iter().map(|of| of.name.as_str()).collect();
     assert_eq!(names, ["a perfect accelerator", "a session cache", "the same again", "more memory", "a tenth server"]);
-    let text = terminal::results(&record, &summary, Style::PLAIN);
+    let text = report::terminal_text(&record, Style::PLAIN);
     let place = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is not in\n{text}"));
     assert!(place("1. A perfect accelerator (a bound: it cannot be had itself): +") < place("2. A session cache: +2"));
     assert!(place("ssl_session_cache shared:SSL:10m;") > place("2. A session cache"));
@@ -153,7 +153,7 @@ fn what_amdahl_predicts_of_an_accelerator_stands_beside_what_was_measured() {
     near(two.by[1].predicted.times, 1.0 / 0.75);
     assert!(two.by.iter().all(|by| by.measured_by_predicted.direction == Direction::Undecided), "{two:#?}");
 
-    let text = terminal::results(&record, &summary, Style::PLAIN).replace("\n    ", " ").replace("\n  ", " ");
+    let text = report::terminal_text(&record, Style::PLAIN).replace("\n    ", " ").replace("\n  ", " ");
     assert!(text.contains("\"accelerator\", 4 times as fast as the server's CPU"), "{text}");
     assert!(text.contains("the measured gain is larger (1.1"), "{text}");
     assert!(text.contains("larger or smaller is undecided"), "{text}");
@@ -217,7 +217,7 @@ fn the_papers_numbers_stand_beside_ours() {
             .contains("Largest first, here: RSA, session cache; in the paper, over its machines: RSA, session cache"),
         "{changed}"
     );
-    let text = terminal::results(&record, &summary, Style::PLAIN);
+    let text = report::terminal_text(&record, Style::PLAIN);
     assert!(text.contains("58 / 56") || text.contains("58 / 57"), "{text}");
     assert!(text.contains("Not as in the paper: Another server."), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= Style::PLAIN.width), "{text}");
@@ -235,7 +235,7 @@ fn without_plain_http_throughputs_are_parts_of_the_first_that_was_published() {
     assert_eq!((row("as is").percent_of_reference[0], row("as is").ratio), (100.0, None));
     let ours = row("no RSA").ratio.expect("measured");
     assert!((ours.times - 2.0).abs() < 0.05 && row("no RSA").by_cpu.is_none(), "{ours:?}");
-    let text = terminal::results(&record, &summary, Style::PLAIN);
+    let text = report::terminal_text(&record, Style::PLAIN);
     assert!(text.contains("Per cent of the hits per second of \"as is\"") && !text.contains("from CPU, %"), "{text}");
 }
 

@@ -1,19 +1,178 @@
-//! Reports of cluster experiments: on the terminal, as JSON, and as a page.
+//! A cluster experiment as a document: its policies, cell by cell.
 
 mod charts;
-pub mod json;
 mod locality;
-mod page;
-pub mod terminal;
 
-pub use page::page;
-
-use self::terminal::latency_phase;
-use super::text::ratio_times;
+use super::circumstances::{self, closing, record_line};
+use super::document::{Cell, Column, Document, Method, Place, Section, Tone, row};
+use super::published::not_as_in;
+use super::text::{ratio_columns, ratio_times};
 use crate::histogram::Percentiles;
 use crate::stats::Direction;
-use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
-use crate::units::{format_duration, format_percent};
+use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement, Value};
+use crate::store::Record;
+use crate::units::{
+    NONE, format_count, format_duration, format_interval_with, format_micros, format_percent, format_quantity,
+    format_tenths,
+};
+
+/// The document of a record.
+pub fn document(record: &Record, summary: &ClusterSummary) -> Document {
+    let of_cells =
+        summary.cells.iter().flat_map(|cell| cell.warnings.iter().map(move |text| format!("{}: {text}", cell.name)));
+    let warnings = summary.warnings.iter().map(ToString::to_string).chain(of_cells).collect();
+    let open_loop = summary.cells.iter().any(|cell| cell.cell.rate_per_s.is_some());
+    let charts = Section::default().on(Place::Page).charts(charts::all(summary));
+    let mut sections: Vec<Section> = setting(record).into_iter().chain([charts, cells(summary)]).collect();
+    sections.extend(locality::section(summary));
+    sections.push(circumstances::warnings(warnings));
+    sections.extend(paper(record, summary));
+    sections.extend(record_line(record));
+    sections.extend(closing(record, Method::Cluster { open_loop }));
+    Document {
+        title: record.question.clone(),
+        meta: circumstances::meta(record, summary.rounds),
+        answer: answer(summary),
+        see_also: None,
+        sections,
+    }
+}
+
+/// Servers, protocol and dispatchers in a sentence.
+fn setting(record: &Record) -> Option<Section> {
+    let manifest = &record.manifest;
+    let cluster = manifest.hardware.get("cluster")?;
+    let protocol = match record.cluster.as_ref().is_some_and(|experiment| experiment.cluster.plain) {
+        true => "plain HTTP".to_owned(),
+        false => format!("TLS {}", manifest.negotiated),
+    };
+    let said = format!("{} ({}), {protocol}: {cluster}.", manifest.server_name, manifest.server_version);
+    Some(Section::default().text(said))
+}
+
+/// What the paper says beside ours. `None` without a paper.
+fn paper(record: &Record, summary: &ClusterSummary) -> Option<Section> {
+    let paper = record.cluster.as_ref()?.paper.as_ref()?;
+    let line = |published: &PublishedStatement| {
+        let [least, most] = published.published_times;
+        let times = if least == most { format!("{least:.2}") } else { format!("{least:.2} to {most:.2}") };
+        let ours = published.ours.map_or("not measured".to_owned(), |ratio| ratio_times(&ratio));
+        format!("{} Published: {times} times; here: {ours}.", published.text)
+    };
+    let lines = summary.published.iter().map(line).chain(not_as_in(&paper.differences));
+    Some(lines.fold(Section::titled("", paper.source.clone()), Section::text))
+}
+
+/// The table of all cells, those of one traffic below each other.
+fn cells(summary: &ClusterSummary) -> Section {
+    let page = |column: Column| column.on(Place::Page);
+    let columns = vec![
+        Column::words(""),
+        page(Column::number("offered")),
+        Column::number("accepted"),
+        page(Column::interval()),
+        Column::number("hits/s"),
+        page(Column::interval()),
+        Column::number("times"),
+        Column::interval(),
+        Column::number("µs/hit"),
+        Column::interval(),
+        page(Column::number("CPU times")),
+        page(Column::interval()),
+        Column::number("µs/conn"),
+        page(Column::interval()),
+        Column::number("p50"),
+        Column::number("p99"),
+        Column::number("busiest"),
+        page(Column::number("blocks")),
+    ];
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    let mut traffic = "";
+    for cell in by_traffic(summary) {
+        if cell.traffic != traffic {
+            traffic = &cell.traffic;
+            rows.push(vec![Cell::from(traffic).toned(Tone::Strong)]);
+        }
+        rows.push(cell_row(cell));
+    }
+    let baseline = summary.cells.first().map_or("", |cell| cell.cell.policy.name());
+    let backends = summary.cells.iter().map(|cell| cell.backends.len()).max().unwrap_or(1).max(1);
+    let meaning = format!(
+        "accepted: of the sessions offered again. times: hits/s by those of {baseline} in the same round. µs/hit: CPU \
+         of all backends; µs/conn: CPU of the dispatcher. busiest: connections that the busiest backend got ({} is \
+         even). 95 %: confidence interval, from {} rounds.",
+        format_percent(100.0 / backends as f64),
+        summary.rounds
+    );
+    let behind = summary
+        .cells
+        .iter()
+        .any(CellSummary::fell_behind)
+        .then(|| "≥ before a latency: not all were served that were due, and these are in no latency.".to_owned());
+    let bound = summary
+        .cells
+        .iter()
+        .any(|cell| cell.load_bound)
+        .then(|| "≥ before hits/s: the CPU of the load or of the dispatcher was full.".to_owned());
+    Section::default().table(columns, rows).notes([meaning].into_iter().chain(behind).chain(bound))
+}
+
+fn cell_row(cell: &CellSummary) -> Vec<Cell> {
+    let with_interval =
+        |of: Value, format: fn(f64) -> String| [format(of.value), format_interval_with(of.low, of.high, format)];
+    let [accepted, accepted_interval] = with_interval(cell.accepted_percent_of_offered, format_tenths);
+    let [rate, rate_interval] = with_interval(cell.hits_per_second, format_quantity);
+    let [cpu, cpu_interval] = with_interval(cell.backend_cpu_ns_per_hit, format_micros);
+    let [dispatcher, dispatcher_interval] = with_interval(cell.dispatcher_cpu_ns_per_connection, format_micros);
+    let against = cell.against.as_ref();
+    let [times, times_interval] = against.map_or_else(Default::default, |of| ratio_columns(&of.hits_per_second));
+    let [by_cpu, by_cpu_interval] = against.map_or_else(Default::default, |of| ratio_columns(&of.by_cpu));
+    let texts = [
+        format!("  {}", cell.cell.policy.name()),
+        format_count(cell.resumed_offered),
+        if accepted == NONE { accepted } else { accepted + " %" },
+        accepted_interval,
+        if cell.load_bound { format!("≥ {rate}") } else { rate },
+        rate_interval,
+        times,
+        times_interval,
+        cpu,
+        cpu_interval,
+        by_cpu,
+        by_cpu_interval,
+        dispatcher,
+        dispatcher_interval,
+        latency(cell, |found| found.p50),
+        latency(cell, |found| found.p99),
+        format_percent(cell.busiest_percent.value),
+        if cell.valid { cell.blocks.to_string() } else { "INVALID".to_owned() },
+    ];
+    let mut cells = row(texts, false);
+    if against.is_some_and(|against| against.hits_per_second.direction == Direction::Undecided) {
+        cells[6..8].iter_mut().for_each(|cell| cell.tone = Tone::Muted);
+    }
+    if !cell.valid {
+        cells[0].tone = Tone::Bad;
+    }
+    cells
+}
+
+/// The cells with those of one traffic behind each other, so that policies are compared line by line.
+fn by_traffic(summary: &ClusterSummary) -> Vec<&CellSummary> {
+    let mut cells: Vec<&CellSummary> = Vec::new();
+    for first in &summary.cells {
+        if cells.iter().all(|cell| cell.cell != first.cell) {
+            let alike = summary.cells.iter().filter(|other| other.cell.has_traffic_of(&first.cell));
+            cells.extend(alike);
+        }
+    }
+    cells
+}
+
+/// The phase whose latency is shown.
+fn latency_phase(cell: &CellSummary) -> &'static str {
+    if cell.cell.rate_per_s.is_some() { "scheduled_response" } else { "whole_response" }
+}
 
 /// The answer in a sentence or two: what the policy that keeps most sessions makes of the cluster. The traffic is that
 /// of the first cell with the largest load, which saturates most, and the highest reuse below 100 % (at 100 % nobody
@@ -69,39 +228,23 @@ fn without_ratio(summary: &ClusterSummary, best: &CellSummary) -> String {
     }
 }
 
-/// The paper's statements with ours, one text each; empty without a paper.
-pub(super) fn beside_paper(summary: &ClusterSummary) -> Vec<String> {
-    let line = |beside: &PublishedStatement| {
-        let [least, most] = beside.published_times;
-        let published = if least == most { format!("{least:.2}") } else { format!("{least:.2} to {most:.2}") };
-        let ours = beside.ours.map_or("not measured".to_owned(), |ratio| ratio_times(&ratio));
-        format!("{} Published: {published} times; here: {ours}.", beside.text)
-    };
-    summary.published.iter().map(line).collect()
-}
-
 /// What dividing by `times` leaves, in per cent.
 fn share_of(times: f64) -> String {
     format_percent(100.0 / times)
 }
 
-/// What the busiest backend got of the connections: `33.4 %`, or a dash where there were none.
-pub(super) fn busiest(cell: &CellSummary) -> String {
-    format_percent(cell.busiest_percent.value)
-}
-
 /// A percentile of the latency that is shown, `≥` where unserved requests, which would be later than all, are not in
 /// it.
-pub(super) fn latency(cell: &CellSummary, percentile: fn(&Percentiles) -> u64) -> String {
+fn latency(cell: &CellSummary, percentile: fn(&Percentiles) -> u64) -> String {
     let bound = if cell.fell_behind() { "≥ " } else { "" };
     let found = cell.latency_ns.get(latency_phase(cell));
-    found.map_or("–".to_owned(), |found| format!("{bound}{}", format_duration(percentile(found) as f64)))
+    found.map_or(NONE.to_owned(), |found| format!("{bound}{}", format_duration(percentile(found) as f64)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::terminal::Style;
+    use crate::report::render::terminal;
     use crate::stats::cluster::samples::{block, experiment, record};
 
     #[test]
@@ -132,7 +275,7 @@ mod tests {
         }
         let [served, unserved] = [0_usize, 1].map(|index| latency(&summary.cells[index], |found| found.p50));
         assert_eq!(unserved, format!("≥ {served}"));
-        let shown = terminal::results(&record, &summary, Style::PLAIN);
+        let shown = terminal::text(&document(&record, &summary), terminal::Style::PLAIN);
         let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(shown.contains("500 of 1500 requests that were due"), "{shown}");
         assert!(shown.contains("≥ before a latency") && shown.contains(&unserved), "{shown}");

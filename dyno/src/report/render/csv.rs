@@ -1,6 +1,7 @@
 //! The raw blocks as comma-separated values (RFC 4180), one line per block, for spreadsheets and data frames.
 
-use super::visible::visible_record;
+use crate::load::summary::Summary;
+use crate::report::visible::visible_record;
 use crate::store::{Block, Kind, Record};
 
 /// A number or mark of a block, with the name of its column.
@@ -64,6 +65,19 @@ fn cluster_numbers(block: &Block) -> Vec<String> {
     let Some(parts) = &block.cluster else { return Vec::new() };
     let backends = parts.backends.iter().flat_map(|backend| [backend.cpu_ns, backend.connections]);
     [parts.dispatcher_cpu_ns, parts.unserved].into_iter().chain(backends).map(|number| number.to_string()).collect()
+}
+
+/// The slices of a load run, one line for each.
+pub fn slices(summary: &Summary) -> String {
+    let mut text = "ends_ns,elapsed_ns,hits,errors,latency_ns_p50,latency_ns_p99,redirects\n".to_owned();
+    let mut ends_ns = 0;
+    for slice in &summary.slices {
+        ends_ns += slice.elapsed_ns;
+        let times = [ends_ns, slice.elapsed_ns, slice.hits, slice.errors];
+        let numbers = times.into_iter().chain([slice.latency_ns_p50, slice.latency_ns_p99, slice.redirects]);
+        text += &(numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(",") + "\n");
+    }
+    text
 }
 
 fn quoted(text: &str) -> String {

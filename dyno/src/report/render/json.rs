@@ -3,9 +3,10 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::answer::answer;
-use super::{published, remedies};
+use crate::report::answer::answer;
+use crate::report::{cluster, published, remedies};
 use crate::stats::accelerators::Prediction;
+use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
 use crate::stats::findings::{ComparisonFinding, Relative, RemedyFinding, SetupAndData};
 use crate::stats::pace::Pace;
 use crate::stats::shares::{Difference, Share};
@@ -31,13 +32,7 @@ struct Printed<'a, T> {
 
 /// The results of a record, with what stands around them whatever they are. The blocks are given without their
 /// histograms, whose percentiles are among the results.
-pub(super) fn print<T: Serialize>(
-    record: &Record,
-    answer: String,
-    rounds: u32,
-    results: T,
-    warnings: &[Warning],
-) -> String {
+fn print<T: Serialize>(record: &Record, answer: String, rounds: u32, results: T, warnings: &[Warning]) -> String {
     let printed = Printed {
         format: record.format,
         id: &record.id,
@@ -111,4 +106,25 @@ fn without_histograms(block: &Block) -> Value {
         fields.remove("phases");
     }
     value
+}
+
+/// The results of a cluster experiment.
+#[derive(Serialize)]
+struct ClusterResults<'a> {
+    cells: &'a [CellSummary],
+    published: &'a [PublishedStatement],
+}
+
+/// The results of a cluster's record.
+pub fn cluster_results(record: &Record, summary: &ClusterSummary) -> String {
+    let results = ClusterResults { cells: &summary.cells, published: &summary.published };
+    print(record, cluster::answer(summary), summary.rounds, results, &summary.warnings)
+}
+
+/// A load run, ending in a line feed.
+///
+/// # Errors
+/// It cannot be encoded, which no run can bring about.
+pub fn load(summary: &crate::load::summary::Summary) -> serde_json::Result<String> {
+    Ok(serde_json::to_string_pretty(summary)? + "\n")
 }
