@@ -60,9 +60,9 @@ pub(super) fn palette(field: &str, names: &[impl AsRef<str>], colours: &[&str]) 
 }
 
 /// A legend above the chart, of coloured lines.
-pub(super) fn line_legend(columns: usize) -> Value {
-    let symbol = json!({"symbolType": "stroke", "symbolStrokeWidth": 3});
-    json!({"legend": with(json!({"title": null, "orient": "top", "columns": columns}), symbol)})
+pub(super) fn line_legend(title: Option<&str>, columns: usize) -> Value {
+    let lines = json!({"symbolType": "stroke", "symbolStrokeWidth": 3, "labelLimit": 0});
+    json!({"legend": with(json!({"title": title, "orient": "top", "columns": columns}), lines)})
 }
 
 /// A line with points.
@@ -254,7 +254,7 @@ pub fn latency(summary: &Summary) -> Option<Chart> {
         "encoding": {
             "x": with(quantity("nines", "percentile"), nines),
             "y": with(quantity("milliseconds", "milliseconds (log scale)"), logarithmic),
-            "color": with(palette("phase", &labels, &colours), line_legend(3)),
+            "color": with(palette("phase", &labels, &colours), line_legend(None, 3)),
             "strokeDash": with(dash, json!({"legend": null})),
             "tooltip": tooltip(fields),
         },

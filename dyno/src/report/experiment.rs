@@ -1,4 +1,5 @@
-//! An experiment with one server as a document: the shares of the cost of a hit, what else it asked, its configurations.
+//! An experiment with one server as a document: the shares of the cost of a hit, what else it asked, and what each
+//! configuration did.
 
 use super::answer::answer;
 use super::charts::{self, PHASES};

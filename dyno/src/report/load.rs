@@ -6,6 +6,7 @@ use tlsdyno_engine::load::Phase;
 use super::charts::{COLOURS, line_legend, palette, quantity, tooltip, with};
 use super::circumstances;
 use super::document::{Cell, Chart, Column, Document, Place, Section, row};
+use super::text::capitalised;
 use crate::load::summary::{SliceSummary, Summary};
 use crate::units::{
     NONE, format_bytes, format_count, format_duration, format_percent, format_quantity, format_rate, format_tenths,
@@ -116,7 +117,7 @@ fn charts(slices: &[SliceSummary]) -> Vec<Chart> {
     let hits = over_time("hits", "hits per second", slices, [("hits/s", rate)]);
     let [p50, p99]: [fn(&SliceSummary) -> f64; 2] =
         [|slice| slice.latency_ns_p50 as f64 / 1e6, |slice| slice.latency_ns_p99 as f64 / 1e6];
-    let latency = over_time("latency", "latency, milliseconds", slices, [("p50", p50), ("p99", p99)]);
+    let latency = over_time("latency", "latency in milliseconds", slices, [("p50", p50), ("p99", p99)]);
     [hits, latency].into_iter().flatten().collect()
 }
 
@@ -147,10 +148,10 @@ fn over_time<const N: usize>(
         "encoding": {
             "x": quantity("seconds", "seconds"),
             "y": with(quantity("value", title), json!({"scale": {"zero": true}})),
-            "color": with(palette("line", &names, &COLOURS), line_legend(N)),
+            "color": with(palette("line", &names, &COLOURS), line_legend(None, N)),
             "tooltip": tooltip([("at", "seconds"), ("line", "line"), ("label", title)]),
         },
     });
     let words = format!("{title} over time, at most {}.", format_quantity(most));
-    Some(Chart::new(id, 220, rows, body)?.told(format!("{title} over time."), words))
+    Some(Chart::new(id, 220, rows, body)?.told(capitalised(&format!("{title}, over time.")), words))
 }

@@ -190,7 +190,7 @@ fn chart(reuse: &Reuse, answer: &str) -> Option<Chart> {
         "encoding": {
             "x": with(quantity("lifetime_s", "a session lasts (seconds)"), x),
             "y": with(quantity("percent", "percent reuse (of hits)"), json!({"scale": {"zero": false}})),
-            "color": with(palette("limit", &names, &COLOURS), line_legend(3)),
+            "color": with(palette("limit", &names, &COLOURS), line_legend(Some("and carries"), 3)),
             "strokeDash": {"condition": {"test": test, "value": [4, 3]}, "value": [1, 0]},
             "tooltip": tooltip([("lasts", "lasts"), ("limit", "carries"), ("label", "percent reuse")]),
         }

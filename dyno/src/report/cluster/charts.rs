@@ -69,7 +69,7 @@ fn over_reuse(
     let body = json!({
         "encoding": {
             "x": quantity("reuse", "reuse, % of connections that offer a session again"),
-            "color": with(palette("policy", &policies(summary), &policy_colours()), line_legend(4)),
+            "color": with(palette("policy", &policies(summary), &policy_colours()), line_legend(None, 4)),
             "strokeDash": {"field": "group", "type": "nominal", "sort": null, "legend": legend},
             "tooltip": tooltip([("name", "cell"), ("label", title)]),
         },
@@ -124,7 +124,6 @@ fn latency_panel(summary: &ClusterSummary, policy: &str) -> Option<Chart> {
     let rows: Vec<Value> = used(summary).filter(|cell| cell.cell.policy.name() == policy).filter_map(point).collect();
     let in_words = |row: &Value| format!("{} at {} hits per second {}", row["reuse"], row["hits"], row["latency"]);
     let words = rows.iter().map(in_words).collect::<Vec<_>>().join("; ").replace('"', "");
-    let legend = json!({"legend": with(line_legend(8)["legend"].clone(), json!({"title": "reuse"}))});
     let colours = json!({"field": "reuse", "type": "nominal", "sort": null, "scale": {"range": COLOURS}});
     let body = json!({
         "mark": line_mark(),
@@ -133,7 +132,7 @@ fn latency_panel(summary: &ClusterSummary, policy: &str) -> Option<Chart> {
             "y": with(quantity("milliseconds", "mean latency, ms"), json!({"scale": {"type": "log"}})),
             "order": {"field": "order"},
             "detail": {"field": "line"},
-            "color": with(colours, legend),
+            "color": with(colours, line_legend(Some("reuse"), 8)),
             "tooltip": tooltip([("name", "cell"), ("latency", "latency"), ("hits", "hits/s")]),
         },
     });
