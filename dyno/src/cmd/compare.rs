@@ -10,7 +10,7 @@ use crate::foreign::visible;
 use crate::load::compare::{Comparison, Word, compare};
 use crate::load::summary::{FORMAT, Summary};
 use crate::report::circumstances;
-use crate::report::document::{Column, Document, Section, row};
+use crate::report::document::{Column, Content, Document, Field, Section, Table};
 use crate::report::terminal::{self, Style};
 use crate::units::{format_duration, format_interval_with, format_rate};
 
@@ -115,18 +115,21 @@ fn differences(first: &Summary, second: &Summary) -> Vec<String> {
 }
 
 fn table(comparisons: &[Comparison]) -> Section {
-    let mut columns = vec![Column::words("")];
-    columns.extend(["first", "second", "change"].map(Column::number));
-    columns.extend([Column::interval(), Column::words("")]);
-    let line = |of: &Comparison| {
-        let value = |value: f64| match of.quantity {
-            "hits/s" => format_rate(value),
-            _ => format_duration(value),
-        };
-        let signed = |percent: f64| format!("{percent:+.1} %");
-        let interval = format_interval_with(of.low_percent, of.high_percent, signed);
-        let numbers = [value(of.first), value(of.second), signed(of.change_percent), interval];
-        row([of.quantity.to_owned()].into_iter().chain(numbers).chain([of.word.to_string()]), false)
-    };
-    Section::default().table(columns, comparisons.iter().map(line).collect())
+    let fields: [Field<Comparison>; 6] = [
+        (Column::words(""), |of| of.quantity.to_owned()),
+        (Column::number("first"), |of| value(of, of.first)),
+        (Column::number("second"), |of| value(of, of.second)),
+        (Column::number("change"), |of| signed(of.change_percent)),
+        (Column::interval(), |of| format_interval_with(of.low_percent, of.high_percent, signed)),
+        (Column::words(""), |of| of.word.to_string()),
+    ];
+    Section::default().with(Content::Table(Table::of(fields, comparisons)))
+}
+
+fn value(of: &Comparison, value: f64) -> String {
+    if of.quantity == "hits/s" { format_rate(value) } else { format_duration(value) }
+}
+
+fn signed(percent: f64) -> String {
+    format!("{percent:+.1} %")
 }

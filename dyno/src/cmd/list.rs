@@ -7,7 +7,7 @@ use anyhow::Context;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
-use crate::report::document::{Column, Table, row};
+use crate::report::document::{Column, Field, Table};
 use crate::report::terminal::{Style, table_text};
 use crate::store::{Listing, Store, StoreError};
 use crate::units::format_date;
@@ -39,22 +39,15 @@ fn as_table(records: &[Listing], style: Style) -> String {
     if records.is_empty() {
         return "No records yet. `tlsdyno ablate --quick` makes one.\n".to_owned();
     }
-    let mut columns: Vec<Column> =
-        ["record", "began", "server", "blocks", "state", "question"].map(Column::words).into();
-    columns[3] = Column::number("blocks");
-    let line = |record: &Listing| {
-        let state = if record.finished { "complete" } else { "stopped" };
-        let texts = [
-            record.id.clone(),
-            format_date(record.created_unix_s as i64),
-            visible(&record.server).into_owned(),
-            record.blocks.to_string(),
-            state.to_owned(),
-            visible(&record.question).into_owned(),
-        ];
-        row(texts, false)
-    };
-    table_text(&Table { columns, rows: records.iter().map(line).collect() }, style) + "\n"
+    let fields: [Field<Listing>; 6] = [
+        (Column::words("record"), |record| record.id.clone()),
+        (Column::words("began"), |record| format_date(record.created_unix_s as i64)),
+        (Column::words("server"), |record| visible(&record.server).into_owned()),
+        (Column::number("blocks"), |record| record.blocks.to_string()),
+        (Column::words("state"), |record| if record.finished { "complete" } else { "stopped" }.to_owned()),
+        (Column::words("question"), |record| visible(&record.question).into_owned()),
+    ];
+    table_text(&Table::of(fields, records), style) + "\n"
 }
 
 #[cfg(test)]

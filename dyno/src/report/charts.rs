@@ -46,6 +46,26 @@ pub(super) fn quantity(field: &str, title: &str) -> Value {
     json!({"field": field, "type": "quantitative", "title": title})
 }
 
+/// The same channel where another layer has the title.
+pub(super) fn axis(field: &str) -> Value {
+    json!({"field": field, "type": "quantitative"})
+}
+
+/// A channel of colours that the data name themselves.
+fn as_given(field: &str) -> Value {
+    json!({"field": field, "type": "nominal", "scale": null})
+}
+
+/// A layer of a chart.
+pub(super) fn layer(mark: Value, encoding: Value) -> Value {
+    json!({"mark": mark, "encoding": encoding})
+}
+
+/// An interval.
+pub(super) fn rule_mark() -> Value {
+    json!({"type": "rule", "strokeWidth": 1.5})
+}
+
 /// Names down the left side, in the order of the data.
 pub(super) fn names(field: &str, width: usize) -> Value {
     let axis = json!({"ticks": false, "domain": false, "labelPadding": 8, "labelLimit": width});
@@ -83,31 +103,24 @@ pub fn cost_strip(summary: &Summary) -> Option<Chart> {
         for (share, (_, colour)) in summary.shares.by(metric).zip(stage_colours(summary)) {
             // A share below zero has no width; its number is in the table and in the chart of intervals.
             let end = start + share.percent.max(0.0);
-            rows.push(json!({
-                "metric": metric_label(metric), "stage": short_share_label(share), "start": start, "end": end,
-                "middle": (start + end) / 2.0, "width": end - start, "share": share_with_interval(share),
-                "label": format!("{:.0}", share.percent), "ink": ink(colour),
-            }));
+            let row = json!({"start": start, "end": end, "middle": (start + end) / 2.0, "width": end - start});
+            rows.push(with(row, with(share_row(share), json!({"ink": ink(colour)}))));
             start = end;
         }
     }
     let x = with(quantity("start", "% of the cost of a hit"), json!({"axis": {"grid": false, "tickCount": 5}}));
-    let strips = json!({
-        "mark": {"type": "bar", "cornerRadius": 2, "height": 34},
-        "encoding": {
-            "x": x, "x2": {"field": "end"}, "color": colours(summary), "stroke": {"value": "rgba(255,255,255,0.55)"},
-            "tooltip": tooltip([("stage", "cost of"), ("metric", "by"), ("share", "share")]),
-        },
-    });
-    let labels = json!({
-        // Narrower segments have no room for a number.
-        "transform": [{"filter": "datum.width >= 4"}],
-        "mark": {"type": "text", "fontWeight": 600, "fontSize": 12, "aria": false},
-        "encoding": {
-            "x": {"field": "middle", "type": "quantitative"}, "text": {"field": "label"},
-            "color": {"field": "ink", "type": "nominal", "scale": null},
-        },
-    });
+    let fields = [("stage", "cost of"), ("metric", "by"), ("share", "share")];
+    let stroke = json!({"value": "rgba(255,255,255,0.55)"});
+    let strips = layer(
+        json!({"type": "bar", "cornerRadius": 2, "height": 34}),
+        json!({"x": x, "x2": {"field": "end"}, "color": colours(summary), "stroke": stroke, "tooltip": tooltip(fields)}),
+    );
+    let labels = layer(
+        json!({"type": "text", "fontWeight": 600, "fontSize": 12, "aria": false}),
+        json!({"x": axis("middle"), "text": {"field": "label"}, "color": as_given("ink")}),
+    );
+    // Narrower segments have no room for a number.
+    let labels = with(labels, json!({"transform": [{"filter": "datum.width >= 4"}]}));
     let body = json!({"encoding": {"y": names("metric", 180)}, "layer": [strips, labels]});
     let caption =
         "What a hit costs, by what it is spent on. Server CPU leads; time is from hits per second at saturation.";
@@ -115,45 +128,38 @@ pub fn cost_strip(summary: &Summary) -> Option<Chart> {
     Some(Chart::new("cost-strip", 46 * Metric::ALL.len(), rows, body)?.told(caption, words))
 }
 
+fn share_row(share: &Share) -> Value {
+    json!({
+        "metric": metric_label(share.metric), "stage": short_share_label(share), "percent": share.percent,
+        "low": finite_or(share.low, share.percent), "high": finite_or(share.high, share.percent),
+        "share": share_with_interval(share), "label": format!("{:.0}", share.percent), "verdict": verdict(share),
+    })
+}
+
 /// Each share with its interval, by both metrics.
 pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
-    let point = |share: &Share| {
-        json!({
-            "metric": metric_label(share.metric), "stage": short_share_label(share), "percent": share.percent,
-            "low": finite_or(share.low, share.percent), "high": finite_or(share.high, share.percent),
-            "share": share_with_interval(share), "verdict": verdict(share),
-        })
-    };
-    let rows: Vec<Value> = summary.shares.shares.iter().map(point).collect();
-    let zero = json!({
-        "data": {"values": [{"zero": 0}]},
-        "mark": {"type": "rule", "strokeDash": [2, 3], "opacity": 0.6, "aria": false},
-        "encoding": {"x": {"field": "zero", "type": "quantitative"}, "y": null, "yOffset": null, "tooltip": null},
-    });
+    let rows: Vec<Value> = summary.shares.shares.iter().map(share_row).collect();
+    let zero = layer(
+        json!({"type": "rule", "strokeDash": [2, 3], "opacity": 0.6, "aria": false}),
+        json!({"x": axis("zero"), "y": null, "yOffset": null, "tooltip": null}),
+    );
+    let zero = with(zero, json!({"data": {"values": [{"zero": 0}]}}));
     let x = quantity("low", "share of the cost of a hit, % (95 % interval)");
     let x = with(x, json!({"scale": {"domain": interval_domain(summary), "nice": true}}));
-    let intervals = json!({
-        "mark": {"type": "rule", "strokeWidth": 2.5, "strokeCap": "round", "clip": true},
-        "encoding": {"x": x, "x2": {"field": "high"}, "color": colours(summary)},
-    });
-    let points = json!({
-        "mark": {"type": "point", "size": 60, "strokeWidth": 2, "filled": false},
-        "encoding": {
-            "x": {"field": "percent", "type": "quantitative"},
-            "color": colours(summary),
-            "shape": {
-                "field": "metric", "sort": null, "scale": {"range": ["circle", "diamond"]},
-                "legend": {"title": null, "orient": "top", "direction": "horizontal", "columns": 2},
-            },
-        },
-    });
+    let intervals = layer(
+        json!({"type": "rule", "strokeWidth": 2.5, "strokeCap": "round", "clip": true}),
+        json!({"x": x, "x2": {"field": "high"}, "color": colours(summary)}),
+    );
+    let legend = json!({"title": null, "orient": "top", "direction": "horizontal", "columns": 2});
+    let shape = json!({"field": "metric", "sort": null, "scale": {"range": ["circle", "diamond"]}, "legend": legend});
+    let points = layer(
+        json!({"type": "point", "size": 60, "strokeWidth": 2, "filled": false}),
+        json!({"x": axis("percent"), "color": colours(summary), "shape": shape}),
+    );
     let fields = [("stage", "cost of"), ("metric", "by"), ("share", "share"), ("verdict", "verdict")];
-    let body = json!({
-        "encoding": {
-            "y": names("stage", 180), "yOffset": {"field": "metric", "sort": null}, "tooltip": tooltip(fields),
-        },
-        "layer": [zero, intervals, points],
-    });
+    let common =
+        json!({"y": names("stage", 180), "yOffset": {"field": "metric", "sort": null}, "tooltip": tooltip(fields)});
+    let body = json!({"encoding": common, "layer": [zero, intervals, points]});
     let caption = "Each share with its 95 % interval: what crosses 0 is undecided. Very wide intervals by time are \
                    cut at the edge.";
     let words = shares_in_words("Points with 95 % intervals", summary);
@@ -189,28 +195,20 @@ pub fn throughput(summary: &Summary) -> Option<Chart> {
     };
     let rows: Vec<Value> = used().map(bar).collect();
     let x = with(quantity("rate", "hits per second (95 % interval)"), json!({"axis": {"tickCount": 6}}));
+    let bars = layer(
+        json!({"type": "bar", "cornerRadiusEnd": 2, "height": 17}),
+        json!({"x": x, "color": as_given("colour"), "opacity": with(axis("opacity"), json!({"scale": null}))}),
+    );
+    let intervals = layer(rule_mark(), json!({"x": axis("low"), "x2": {"field": "high"}}));
+    let labels = layer(
+        json!({"type": "text", "align": "left", "dx": 7, "fontSize": 11, "aria": false}),
+        json!({"x": axis("high"), "text": {"field": "label"}}),
+    );
     let fields =
         [("name", "configuration"), ("label", "hits/s"), ("cpu", "server CPU per hit"), ("limit", "limited by")];
     let body = json!({
         "encoding": {"y": names("name", 180), "tooltip": tooltip(fields)},
-        "layer": [
-            {
-                "mark": {"type": "bar", "cornerRadiusEnd": 2, "height": 17},
-                "encoding": {
-                    "x": x,
-                    "color": {"field": "colour", "type": "nominal", "scale": null},
-                    "opacity": {"field": "opacity", "type": "quantitative", "scale": null},
-                },
-            },
-            {
-                "mark": {"type": "rule", "strokeWidth": 1.5},
-                "encoding": {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}},
-            },
-            {
-                "mark": {"type": "text", "align": "left", "dx": 7, "fontSize": 11, "aria": false},
-                "encoding": {"x": {"field": "high", "type": "quantitative"}, "text": {"field": "label"}},
-            },
-        ],
+        "layer": [bars, intervals, labels],
     });
     let in_words = |of: &ConfigurationSummary| {
         let bound = if of.client_bound { "at least " } else { "" };

@@ -97,6 +97,9 @@ pub struct Table {
     pub rows: Vec<Vec<Cell>>,
 }
 
+/// A column with what it says of the subject of a row.
+pub type Field<T> = (Column, fn(&T) -> String);
+
 /// A column of a table.
 #[derive(Clone, Debug)]
 pub struct Column {
@@ -232,6 +235,13 @@ impl Content {
 }
 
 impl Table {
+    /// A table with a row for each subject.
+    pub fn of<'a, T: 'a, const N: usize>(fields: [Field<T>; N], subjects: impl IntoIterator<Item = &'a T>) -> Table {
+        let line = |subject| fields.iter().map(|(_, text)| text(subject).into()).collect();
+        let rows = subjects.into_iter().map(line).collect();
+        Table { columns: fields.into_iter().map(|(column, _)| column).collect(), rows }
+    }
+
     /// The table with the columns that are shown there.
     pub fn on(&self, target: Place) -> Table {
         let is_shown = |index: usize| self.columns.get(index).is_some_and(|column| column.place.is_on(target));

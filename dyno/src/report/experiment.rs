@@ -4,7 +4,7 @@
 use super::answer::answer;
 use super::charts::{self, PHASES};
 use super::circumstances::{self, closing, record_line};
-use super::document::{Cell, Column, Content, Document, Method, Place, Section, Tone, row};
+use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
 use super::text::{difference_with_interval, share_label, share_with_interval, short_share_label};
 use super::{accelerators, findings, published, remedies};
 use crate::stats::pace::Pace;
@@ -54,35 +54,29 @@ fn shares(summary: &Summary) -> Section {
     if summary.shares.shares.is_empty() {
         return Section::default().notes(remarks(summary));
     }
-    let columns = vec![
-        Column::words("cost of").on(Place::Terminal),
-        Column::words("cost of").on(Place::Page),
-        Column::number("CPU/hit"),
-        Column::interval(),
-        Column::words("").on(Place::Terminal),
-        Column::words("verdict"),
-        Column::number("time/hit"),
-        Column::interval(),
+    // By CPU, then by time.
+    let fields: [Field<[&Share; 2]>; 8] = [
+        (Column::words("cost of").on(Place::Terminal), |[cpu, _]| short_share_label(cpu)),
+        (Column::words("cost of").on(Place::Page), |[cpu, _]| share_label(cpu)),
+        (Column::number("CPU/hit"), |[cpu, _]| format_percent(cpu.percent)),
+        (Column::interval(), |[cpu, _]| format_interval(cpu.low, cpu.high)),
+        (Column::words("").on(Place::Terminal), |_| String::new()),
+        (Column::words("verdict"), |[cpu, _]| charts::verdict(cpu).to_owned()),
+        (Column::number("time/hit"), |[_, time]| format_percent(time.percent) + if time.bound { "*" } else { "" }),
+        (Column::interval(), |[_, time]| format_interval(time.low, time.high)),
     ];
-    let largest = summary.shares.by(Metric::Cpu).map(|share| share.percent).fold(1.0, f64::max);
     let of_both = summary.shares.by(Metric::Cpu).zip(summary.shares.by(Metric::Throughput));
-    let rows = of_both.zip(charts::stage_colours(summary)).map(|((cpu, time), (_, colour))| {
-        let texts = [
-            short_share_label(cpu),
-            share_label(cpu),
-            format_percent(cpu.percent),
-            format_interval(cpu.low, cpu.high),
-            String::new(),
-            charts::verdict(cpu).to_owned(),
-            format_percent(time.percent) + if time.bound { "*" } else { "" },
-            format_interval(time.low, time.high),
-        ];
-        let mut cells = row(texts, cpu.verdict == Verdict::Undecided);
-        cells[1].colour = Some(colour);
-        let tone = if cpu.is_step() { Tone::Plain } else { Tone::Muted };
-        cells[4] = Cell { bar: Some(cpu.percent / largest), tone, ..Cell::default() };
-        cells
-    });
+    let both: Vec<[&Share; 2]> = of_both.map(|(cpu, time)| [cpu, time]).collect();
+    let mut table = Table::of(fields, &both);
+    let largest = both.iter().map(|[cpu, _]| cpu.percent).fold(1.0, f64::max);
+    for ((row, [cpu, _]), (_, colour)) in table.rows.iter_mut().zip(&both).zip(charts::stage_colours(summary)) {
+        if cpu.verdict == Verdict::Undecided {
+            row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
+        }
+        row[1].colour = Some(colour);
+        row[4].bar = Some(cpu.percent / largest);
+        row[4].tone = if cpu.is_step() { Tone::Plain } else { Tone::Muted };
+    }
     let rounds = if summary.rounds == 1 { "round" } else { "rounds" };
     let meaning = format!(
         "CPU/hit: share of the server's CPU time per hit. time/hit: share of the time per hit at saturation (1 / hits \
@@ -95,7 +89,7 @@ fn shares(summary: &Summary) -> Section {
         });
     let section = Section::default()
         .charts([charts::cost_strip(summary), charts::cost_intervals(summary)].into_iter().flatten())
-        .table(columns, rows.collect())
+        .with(Content::Table(table))
         .notes([meaning].into_iter().chain(bound).chain(remarks(summary)));
     Section { two_columns: true, ..section }
 }
@@ -173,40 +167,29 @@ fn throughput(summary: &Summary) -> Section {
 }
 
 fn configurations(summary: &Summary) -> Section {
-    let columns = vec![
-        Column::words("configuration"),
-        Column::number("hits/s"),
-        Column::interval().on(Place::Page),
-        Column::number("server µs/hit"),
-        Column::interval(),
-        Column::number("client µs/hit"),
-        Column::number("full"),
-        Column::number("resumed"),
-        Column::number("blocks"),
-    ];
-    let row = |of: &ConfigurationSummary| {
-        let bound = if of.client_bound { "≥ " } else { "" };
-        let cpu = |ns: f64| ns / 1e3;
-        let texts = [
-            of.name.clone(),
-            format!("{bound}{}", format_quantity(of.hits_per_second)),
-            format_interval_with(of.hits_per_second_low, of.hits_per_second_high, format_quantity),
-            format_micros(of.server_cpu_ns_per_hit),
-            format_interval(cpu(of.server_cpu_ns_per_hit_low), cpu(of.server_cpu_ns_per_hit_high)),
-            format_micros(of.client_cpu_ns_per_hit),
-            format_count(of.handshakes_full),
-            format_count(of.handshakes_resumed),
-            of.blocks.to_string(),
-        ];
-        let mut cells = row(texts, false);
+    let fields: [Field<ConfigurationSummary>; 9] = [
+        (Column::words("configuration"), |of| of.name.clone()),
+        (Column::number("hits/s"), |of| {
+            format!("{}{}", if of.client_bound { "≥ " } else { "" }, format_quantity(of.hits_per_second))
+        }),
+        (Column::interval().on(Place::Page), |of| {
+            format_interval_with(of.hits_per_second_low, of.hits_per_second_high, format_quantity)
+        }),
+        (Column::number("server µs/hit"), |of| format_micros(of.server_cpu_ns_per_hit)),
+        (Column::interval(), |of| {
+            format_interval_with(of.server_cpu_ns_per_hit_low, of.server_cpu_ns_per_hit_high, format_micros)
+        }),
+        (Column::number("client µs/hit"), |of| format_micros(of.client_cpu_ns_per_hit)),
+        (Column::number("full"), |of| format_count(of.handshakes_full)),
+        (Column::number("resumed"), |of| format_count(of.handshakes_resumed)),
         // One that is not valid has no usable block.
-        if !of.valid {
-            cells[8] = Cell::from("INVALID").toned(Tone::Bad);
-        }
-        cells
-    };
-    let rows = summary.configurations.iter().map(row).collect();
-    Section::default().table(columns, rows).notes(companions(summary))
+        (Column::number("blocks"), |of| if of.valid { of.blocks.to_string() } else { "INVALID".to_owned() }),
+    ];
+    let mut table = Table::of(fields, &summary.configurations);
+    for (row, _) in table.rows.iter_mut().zip(&summary.configurations).filter(|(_, of)| !of.valid) {
+        row[8].tone = Tone::Bad;
+    }
+    Section::default().with(Content::Table(table)).notes(companions(summary))
 }
 
 /// What servers beside the server under test cost, where there are any.

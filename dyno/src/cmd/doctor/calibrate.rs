@@ -9,7 +9,7 @@ use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::model::workload::WorkloadSpec;
 use crate::model::{ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
-use crate::report::document::{Column, Document, Section, row};
+use crate::report::document::{Column, Content, Document, Field, Section, Table, row};
 use crate::report::terminal::{self, Style};
 use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
 use crate::run::single::run as run_experiment;
@@ -178,21 +178,17 @@ fn document(calibration: &Calibration, pace: Option<&PaceEffect>) -> Document {
          CPU.",
         calibration.server, calibration.certificate, calibration.machine, calibration.rounds, calibration.hit_us
     );
-    let mut columns: Vec<Column> = ["injected", "measured"].map(Column::number).into();
-    columns.push(Column::interval());
-    columns.extend(["bias", "half-width"].map(Column::number));
-    let recovered = calibration.recovered.iter().map(|recovered| {
-        let Recovered { injected_us, measured_us, low_us, high_us } = *recovered;
-        let injected = if injected_us == 0.0 { "nothing (A/A)".to_owned() } else { format!("{injected_us} µs") };
-        let texts = [
-            injected,
-            format!("{measured_us:.1} µs"),
-            format_interval(low_us, high_us),
-            format!("{:+.1} µs", recovered.bias_us()),
-            format!("{:.1} µs", recovered.half_width_us()),
-        ];
-        row(texts, false)
-    });
+    let fields: [Field<Recovered>; 5] = [
+        (Column::number("injected"), |of| match of.injected_us {
+            0.0 => "nothing (A/A)".to_owned(),
+            us => format!("{us} µs"),
+        }),
+        (Column::number("measured"), |of| format!("{:.1} µs", of.measured_us)),
+        (Column::interval(), |of| format_interval(of.low_us, of.high_us)),
+        (Column::number("bias"), |of| format!("{:+.1} µs", of.bias_us())),
+        (Column::number("half-width"), |of| format!("{:.1} µs", of.half_width_us())),
+    ];
+    let recovered = Content::Table(Table::of(fields, &calibration.recovered));
     let limits = limits(calibration);
     let found = TIMES_S
         .iter()
@@ -209,7 +205,7 @@ fn document(calibration: &Calibration, pace: Option<&PaceEffect>) -> Document {
     );
     let pace = pace.map(|pace| pace_sentence(pace, calibration));
     Document::of([
-        Section::default().text(what).table(columns, recovered.collect()),
+        Section::default().text(what).with(recovered),
         Section::titled("", limits).table(times, found.collect()),
         Section::default().notes([formula].into_iter().chain(pace)),
     ])

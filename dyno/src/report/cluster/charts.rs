@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{by_traffic, latency_phase};
-use crate::report::charts::{COLOURS, line_legend, line_mark, names, palette, quantity, tooltip, with};
+use crate::report::charts::{
+    COLOURS, axis, layer, line_legend, line_mark, names, palette, quantity, rule_mark, tooltip, with,
+};
 use crate::report::document::Chart;
 use crate::stats::cluster::{CellSummary, ClusterSummary, Value as Estimate};
 use crate::units::{format_duration, format_interval_with, format_percent, format_quantity};
@@ -74,17 +76,8 @@ fn over_reuse(
             "tooltip": tooltip([("name", "cell"), ("label", title)]),
         },
         "layer": [
-            {
-                "mark": {"type": "rule", "strokeWidth": 1.5},
-                "encoding": {
-                    "y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"},
-                    "strokeDash": {"value": [1, 0]},
-                },
-            },
-            {
-                "mark": line_mark(),
-                "encoding": {"y": with(quantity("value", title), json!({"scale": {"zero": true}}))},
-            },
+            layer(rule_mark(), json!({"y": axis("low"), "y2": {"field": "high"}, "strokeDash": {"value": [1, 0]}})),
+            layer(line_mark(), json!({"y": with(quantity("value", title), json!({"scale": {"zero": true}}))})),
         ],
     });
     let words = format!("Lines of {title} over reuse: {}.", words.join("; "));

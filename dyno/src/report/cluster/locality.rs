@@ -1,11 +1,11 @@
 //! How locality is told: in the answer, and in a section.
 
 use super::by_traffic;
-use crate::report::document::{Column, Section, row};
+use crate::report::document::{Column, Content, Field, Section, Table};
 use crate::report::text::ratio_times;
 use crate::stats::Direction;
 use crate::stats::cluster::{CellSummary, ClusterSummary};
-use crate::stats::locality::BackendLocality;
+use crate::stats::locality::{BackendLocality, LocalitySummary};
 use crate::units::{format_bytes, format_interval, format_percent, format_tenths};
 
 /// The answer of a plain cluster: which policy would let caches miss least, at the largest load of the first cell's
@@ -47,32 +47,28 @@ pub(super) fn answer(summary: &ClusterSummary) -> Option<String> {
 /// The table of the cells whose backends log what they are asked for. `None` where none does.
 pub(super) fn section(summary: &ClusterSummary) -> Option<Section> {
     let cache_bytes = summary.cells.iter().find_map(|cell| cell.locality.as_ref())?.cache_bytes;
-    let line = |cell: &CellSummary| {
-        let found = cell.locality.as_ref()?;
-        let each =
-            |text: &dyn Fn(&BackendLocality) -> String| found.backends.iter().map(text).collect::<Vec<_>>().join(" / ");
-        let missed = found.miss_percent;
-        let texts = [
-            cell.name.clone(),
-            format_tenths(found.objects.value),
-            format_bytes(found.object_bytes.value),
-            format_tenths(missed.value),
-            format_interval(missed.low, missed.high),
-            each(&|backend| format_tenths(backend.objects)),
-            each(&|backend| format_tenths(backend.miss_percent())),
-        ];
-        Some(row(texts, false))
-    };
-    let mut columns = vec![Column::words("")];
-    columns.extend(["objects", "size", "% missed"].map(Column::number));
-    columns.push(Column::interval());
-    columns.extend(["objects at each backend", "% missed at each"].map(Column::number));
+    type Of<'a> = (&'a str, &'a LocalitySummary);
+    let fields: [Field<Of<'_>>; 7] = [
+        (Column::words(""), |(name, _)| (*name).to_owned()),
+        (Column::number("objects"), |(_, found)| format_tenths(found.objects.value)),
+        (Column::number("size"), |(_, found)| format_bytes(found.object_bytes.value)),
+        (Column::number("% missed"), |(_, found)| format_tenths(found.miss_percent.value)),
+        (Column::interval(), |(_, found)| format_interval(found.miss_percent.low, found.miss_percent.high)),
+        (Column::number("objects at each backend"), |(_, found)| each(found, |backend| backend.objects)),
+        (Column::number("% missed at each"), |(_, found)| each(found, BackendLocality::miss_percent)),
+    ];
+    let cells: Vec<Of<'_>> =
+        by_traffic(summary).into_iter().filter_map(|cell| Some((&*cell.name, cell.locality.as_ref()?))).collect();
     let note = format!(
         "objects, size: the different objects that a backend is asked for in a block, and their size, mean of the \
          backends. missed: of the requests, by an LRU cache of {} for each backend, computed from each backend's own \
          access log; it stays warm from block to block.",
         format_bytes(cache_bytes as f64)
     );
-    let rows = by_traffic(summary).into_iter().filter_map(line).collect();
-    Some(Section::titled("", "Locality").table(columns, rows).notes([note]))
+    Some(Section::titled("", "Locality").with(Content::Table(Table::of(fields, &cells))).notes([note]))
+}
+
+/// `12.0 / 24.1`: a number of each backend.
+fn each(found: &LocalitySummary, number: fn(&BackendLocality) -> f64) -> String {
+    found.backends.iter().map(|backend| format_tenths(number(backend))).collect::<Vec<_>>().join(" / ")
 }

@@ -4,7 +4,7 @@ mod charts;
 mod locality;
 
 use super::circumstances::{self, closing, record_line};
-use super::document::{Cell, Column, Document, Method, Place, Section, Tone, row};
+use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone};
 use super::published::not_as_in;
 use super::text::{ratio_columns, ratio_times};
 use crate::histogram::Percentiles;
@@ -66,34 +66,49 @@ fn paper(record: &Record, summary: &ClusterSummary) -> Option<Section> {
 /// The table of all cells, those of one traffic below each other.
 fn cells(summary: &ClusterSummary) -> Section {
     let page = |column: Column| column.on(Place::Page);
-    let columns = vec![
-        Column::words(""),
-        page(Column::number("offered")),
-        Column::number("accepted"),
-        page(Column::interval()),
-        Column::number("hits/s"),
-        page(Column::interval()),
-        Column::number("times"),
-        Column::interval(),
-        Column::number("µs/hit"),
-        Column::interval(),
-        page(Column::number("CPU times")),
-        page(Column::interval()),
-        Column::number("µs/conn"),
-        page(Column::interval()),
-        Column::number("p50"),
-        Column::number("p99"),
-        Column::number("busiest"),
-        page(Column::number("blocks")),
+    let fields: [Field<CellSummary>; 18] = [
+        (Column::words(""), |cell| format!("  {}", cell.cell.policy.name())),
+        (page(Column::number("offered")), |cell| format_count(cell.resumed_offered)),
+        (Column::number("accepted"), |cell| format_percent(cell.accepted_percent_of_offered.value)),
+        (page(Column::interval()), |cell| interval(cell.accepted_percent_of_offered, format_tenths)),
+        (Column::number("hits/s"), |cell| {
+            format!("{}{}", if cell.load_bound { "≥ " } else { "" }, format_quantity(cell.hits_per_second.value))
+        }),
+        (page(Column::interval()), |cell| interval(cell.hits_per_second, format_quantity)),
+        (Column::number("times"), |cell| ratios(cell)[0].clone()),
+        (Column::interval(), |cell| ratios(cell)[1].clone()),
+        (Column::number("µs/hit"), |cell| format_micros(cell.backend_cpu_ns_per_hit.value)),
+        (Column::interval(), |cell| interval(cell.backend_cpu_ns_per_hit, format_micros)),
+        (page(Column::number("CPU times")), |cell| ratios(cell)[2].clone()),
+        (page(Column::interval()), |cell| ratios(cell)[3].clone()),
+        (Column::number("µs/conn"), |cell| format_micros(cell.dispatcher_cpu_ns_per_connection.value)),
+        (page(Column::interval()), |cell| interval(cell.dispatcher_cpu_ns_per_connection, format_micros)),
+        (Column::number("p50"), |cell| latency(cell, |found| found.p50)),
+        (Column::number("p99"), |cell| latency(cell, |found| found.p99)),
+        (Column::number("busiest"), |cell| format_percent(cell.busiest_percent.value)),
+        (
+            page(Column::number("blocks")),
+            |cell| {
+                if cell.valid { cell.blocks.to_string() } else { "INVALID".to_owned() }
+            },
+        ),
     ];
-    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    let cells = by_traffic(summary);
+    let mut table = Table::of(fields, cells.iter().copied());
     let mut traffic = "";
-    for cell in by_traffic(summary) {
+    for (mut row, cell) in std::mem::take(&mut table.rows).into_iter().zip(cells) {
+        let against = cell.against.as_ref().map(|against| against.hits_per_second.direction);
+        if against == Some(Direction::Undecided) {
+            row[6..8].iter_mut().for_each(|cell| cell.tone = Tone::Muted);
+        }
+        if !cell.valid {
+            row[0].tone = Tone::Bad;
+        }
         if cell.traffic != traffic {
             traffic = &cell.traffic;
-            rows.push(vec![Cell::from(traffic).toned(Tone::Strong)]);
+            table.rows.push(vec![Cell::from(traffic).toned(Tone::Strong)]);
         }
-        rows.push(cell_row(cell));
+        table.rows.push(row);
     }
     let baseline = summary.cells.first().map_or("", |cell| cell.cell.policy.name());
     let backends = summary.cells.iter().map(|cell| cell.backends.len()).max().unwrap_or(1).max(1);
@@ -114,47 +129,19 @@ fn cells(summary: &ClusterSummary) -> Section {
         .iter()
         .any(|cell| cell.load_bound)
         .then(|| "≥ before hits/s: the CPU of the load or of the dispatcher was full.".to_owned());
-    Section::default().table(columns, rows).notes([meaning].into_iter().chain(behind).chain(bound))
+    Section::default().with(Content::Table(table)).notes([meaning].into_iter().chain(behind).chain(bound))
 }
 
-fn cell_row(cell: &CellSummary) -> Vec<Cell> {
-    let with_interval =
-        |of: Value, format: fn(f64) -> String| [format(of.value), format_interval_with(of.low, of.high, format)];
-    let [accepted, accepted_interval] = with_interval(cell.accepted_percent_of_offered, format_tenths);
-    let [rate, rate_interval] = with_interval(cell.hits_per_second, format_quantity);
-    let [cpu, cpu_interval] = with_interval(cell.backend_cpu_ns_per_hit, format_micros);
-    let [dispatcher, dispatcher_interval] = with_interval(cell.dispatcher_cpu_ns_per_connection, format_micros);
-    let against = cell.against.as_ref();
-    let [times, times_interval] = against.map_or_else(Default::default, |of| ratio_columns(&of.hits_per_second));
-    let [by_cpu, by_cpu_interval] = against.map_or_else(Default::default, |of| ratio_columns(&of.by_cpu));
-    let texts = [
-        format!("  {}", cell.cell.policy.name()),
-        format_count(cell.resumed_offered),
-        if accepted == NONE { accepted } else { accepted + " %" },
-        accepted_interval,
-        if cell.load_bound { format!("≥ {rate}") } else { rate },
-        rate_interval,
-        times,
-        times_interval,
-        cpu,
-        cpu_interval,
-        by_cpu,
-        by_cpu_interval,
-        dispatcher,
-        dispatcher_interval,
-        latency(cell, |found| found.p50),
-        latency(cell, |found| found.p99),
-        format_percent(cell.busiest_percent.value),
-        if cell.valid { cell.blocks.to_string() } else { "INVALID".to_owned() },
-    ];
-    let mut cells = row(texts, false);
-    if against.is_some_and(|against| against.hits_per_second.direction == Direction::Undecided) {
-        cells[6..8].iter_mut().for_each(|cell| cell.tone = Tone::Muted);
-    }
-    if !cell.valid {
-        cells[0].tone = Tone::Bad;
-    }
-    cells
+fn interval(of: Value, format: fn(f64) -> String) -> String {
+    format_interval_with(of.low, of.high, format)
+}
+
+/// Hits per second, then CPU per hit, by those of the first policy, each with its interval; empty for that one itself.
+fn ratios(cell: &CellSummary) -> [String; 4] {
+    let Some(against) = &cell.against else { return Default::default() };
+    let ([times, ends], [by_cpu, by_cpu_ends]) =
+        (ratio_columns(&against.hits_per_second), ratio_columns(&against.by_cpu));
+    [times, ends, by_cpu, by_cpu_ends]
 }
 
 /// The cells with those of one traffic behind each other, so that policies are compared line by line.
