@@ -6,7 +6,6 @@ use anyhow::{Context, Result, ensure};
 
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
-use crate::foreign::visible;
 use crate::load::compare::{Comparison, Word, compare};
 use crate::load::summary::{FORMAT, Summary};
 use crate::report::circumstances;
@@ -55,10 +54,9 @@ pub fn run(args: &Args) -> Result<Exit> {
             serde_json::json!({"format": 1, "verdict": verdict, "comparisons": comparisons, "warnings": remarks});
         println!("{object:#}");
     } else {
-        let warnings = remarks.iter().map(|remark| visible(remark).into_owned()).collect();
         let sections = [
             table(&comparisons),
-            circumstances::warnings(warnings),
+            circumstances::warnings(remarks),
             Section::default().text(format!("the second is: {verdict}")),
         ];
         print!("{}", terminal::text(&Document::of(sections), Style::of_stdout()));

@@ -6,7 +6,6 @@ use anyhow::Context;
 
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
-use crate::foreign::visible;
 use crate::report::document::{Column, Field, Table};
 use crate::report::terminal::{Style, table_text};
 use crate::store::{Listing, Store, StoreError};
@@ -42,10 +41,10 @@ fn as_table(records: &[Listing], style: Style) -> String {
     let fields: [Field<Listing>; 6] = [
         (Column::words("record"), |record| record.id.clone()),
         (Column::words("began"), |record| format_date(record.created_unix_s as i64)),
-        (Column::words("server"), |record| visible(&record.server).into_owned()),
+        (Column::words("server"), |record| record.server.clone()),
         (Column::number("blocks"), |record| record.blocks.to_string()),
         (Column::words("state"), |record| if record.finished { "complete" } else { "stopped" }.to_owned()),
-        (Column::words("question"), |record| visible(&record.question).into_owned()),
+        (Column::words("question"), |record| record.question.clone()),
     ];
     table_text(&Table::of(fields, records), style) + "\n"
 }

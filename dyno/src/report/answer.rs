@@ -1,7 +1,7 @@
 //! The answer in one sentence or two.
 
 use super::findings;
-use super::text::{capitalised, difference_with_interval, ratio_gain, share_with_interval, stage_label};
+use super::text::{capitalised, difference_with_interval, loaded_label, ratio_gain, share_with_interval, stage_label};
 use crate::stats::shares::{Difference, MISSING, PLAIN_HTTP};
 use crate::stats::{Direction, Loaded, Metric, Share, Summary, Verdict};
 use crate::units::{format_interval, format_percent};
@@ -11,12 +11,9 @@ pub fn answer(summary: &Summary) -> String {
     let shares: Vec<&Share> = summary.shares.by(Metric::Cpu).collect();
     if let (true, Some(instrument)) = (shares.is_empty(), instrument(summary)) {
         return format!(
-            "The idle {} {} of this server's CPU per hit.",
-            match summary.loaded {
-                Loaded::Provider => "provider costs",
-                Loaded::Shim => "shim costs",
-                Loaded::Both => "provider and shim cost",
-            },
+            "The idle {} {} {} of this server's CPU per hit.",
+            loaded_label(summary.loaded),
+            if summary.loaded == Loaded::Both { "cost" } else { "costs" },
             difference_with_interval(instrument)
         );
     }

@@ -5,11 +5,11 @@ use super::answer::answer;
 use super::charts::{self, PHASES};
 use super::circumstances::{self, closing, record_line};
 use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
-use super::text::{difference_with_interval, share_label, share_with_interval, short_share_label};
+use super::text::{difference_with_interval, loaded_label, share_label, share_with_interval, short_share_label};
 use super::{accelerators, findings, published, remedies};
 use crate::stats::pace::Pace;
 use crate::stats::shares::{Difference, MISSING};
-use crate::stats::{ConfigurationSummary, Loaded, Metric, Share, Summary, Verdict};
+use crate::stats::{ConfigurationSummary, Metric, Share, Summary, Verdict};
 use crate::store::{Record, Warning};
 use crate::units::{
     format_count, format_duration, format_interval, format_interval_with, format_micros, format_percent,
@@ -129,13 +129,9 @@ fn instrument(summary: &Summary) -> Option<String> {
     let by_cpu = by(&summary.shares.instrument, Metric::Cpu)?;
     let by_time = by(&summary.shares.instrument, Metric::Throughput);
     let by_time = by_time.map(|time| format!(", {} of the time per hit", difference_with_interval(time)));
-    let loaded = match summary.loaded {
-        Loaded::Provider => "provider",
-        Loaded::Shim => "shim",
-        Loaded::Both => "provider and shim",
-    };
     Some(format!(
-        "The instrument itself ({loaded} loaded, nothing off) costs {} of the server's CPU per hit{}.",
+        "The instrument itself ({} loaded, nothing off) costs {} of the server's CPU per hit{}.",
+        loaded_label(summary.loaded),
         difference_with_interval(by_cpu),
         by_time.unwrap_or_default()
     ))

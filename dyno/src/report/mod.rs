@@ -15,7 +15,6 @@ pub mod published;
 pub mod remedies;
 pub mod render;
 pub mod text;
-mod visible;
 pub mod workload;
 
 pub use load_files::{check_endings, write_load};
@@ -26,7 +25,6 @@ use crate::stats::Summary;
 use crate::stats::cluster::ClusterSummary;
 use crate::store::Record;
 use document::Document;
-use visible::visible_record;
 
 fn document_of(record: &Record) -> Document {
     match ClusterSummary::of(record) {
@@ -45,7 +43,7 @@ pub fn html(record: &Record) -> Result<String, askama::Error> {
 
 /// The results of a record as text for a terminal.
 pub fn terminal_text(record: &Record, style: Style) -> String {
-    terminal::text(&document_of(&visible_record(record)), style)
+    terminal::text(&document_of(record), style)
 }
 
 /// The results of a record as one JSON object (docs/FORMAT.md).

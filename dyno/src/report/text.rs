@@ -1,7 +1,7 @@
 //! Stages, shares and ratios in words. Records never hold these, only reports do.
 
 use crate::stats::shares::{Difference, MISSING, OTHER_TLS, PLAIN_HTTP};
-use crate::stats::{Ratio, Share};
+use crate::stats::{Loaded, Ratio, Share};
 use crate::units::{format_interval, format_interval_with, format_percent, format_tenths};
 
 /// A stage or remainder as words.
@@ -28,6 +28,15 @@ pub fn short_share_label(share: &Share) -> String {
     match share.without.len() {
         0..=2 => share_label(share),
         stages => format!("{} (with {stages} stages)", stage_label(&share.stage)),
+    }
+}
+
+/// What of the instrument was loaded.
+pub fn loaded_label(loaded: Loaded) -> &'static str {
+    match loaded {
+        Loaded::Provider => "provider",
+        Loaded::Shim => "shim",
+        Loaded::Both => "provider and shim",
     }
 }
 

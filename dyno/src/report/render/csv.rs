@@ -1,7 +1,7 @@
 //! The raw blocks as comma-separated values (RFC 4180), one line per block, for spreadsheets and data frames.
 
+use crate::foreign::visible;
 use crate::load::summary::Summary;
-use crate::report::visible::visible_record;
 use crate::store::{Block, Kind, Record};
 
 /// A number or mark of a block, with the name of its column.
@@ -31,7 +31,6 @@ const FIELDS: [Field; 18] = [
 /// All blocks of a record; `client_bound` and `valid` are 0 or 1, `stage_off` is empty unless one stage is switched
 /// off.
 pub fn blocks(record: &Record) -> String {
-    let record = &visible_record(record);
     let mut names: Vec<String> = FIELDS.iter().map(|(name, _)| (*name).to_owned()).collect();
     names.extend(cluster_names(record));
     let mut text = format!("record,round,configuration,stage_off,{}\r\n", names.join(","));
@@ -42,7 +41,7 @@ pub fn blocks(record: &Record) -> String {
         numbers.extend(cluster_numbers(block));
         text.push_str(&format!(
             "{},{},{},{},{}\r\n",
-            record.id,
+            visible(&record.id),
             block.round,
             quoted(&configuration.name),
             quoted(stage),
@@ -80,8 +79,10 @@ pub fn slices(summary: &Summary) -> String {
     text
 }
 
+/// A field; control characters are shown, as a terminal would obey them.
 fn quoted(text: &str) -> String {
-    if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+    let text = visible(text).into_owned();
+    if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
 #[cfg(test)]

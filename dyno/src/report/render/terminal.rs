@@ -1,9 +1,10 @@
-//! A document as text for a terminal.
+//! A document as text for a terminal. Control characters are shown, whoever wrote them: the terminal would obey them.
 
 use std::io::IsTerminal;
 
 use comfy_table::{Attribute, Cell as Painted, CellAlignment, Color, presets};
 
+use crate::foreign::visible;
 use crate::report::document::{Cell, Column, Content, Document, Item, Place, Section, Table, Tone};
 
 /// Width when the output is not a terminal.
@@ -56,7 +57,7 @@ fn section_text(section: &Section, style: Style) -> String {
     if section.title.is_empty() {
         return parts.collect::<Vec<_>>().join("\n\n");
     }
-    [painted(&section.title, "1", style)].into_iter().chain(parts).collect::<Vec<_>>().join("\n")
+    [painted(&visible(&section.title), "1", style)].into_iter().chain(parts).collect::<Vec<_>>().join("\n")
 }
 
 fn content_text(content: &Content, style: Style) -> Option<String> {
@@ -80,7 +81,7 @@ fn content_text(content: &Content, style: Style) -> Option<String> {
 fn item_text(item: &Item, style: Style) -> String {
     let mut lines = vec![wrapped(&item.head, style.width, INDENT)];
     lines.extend(item.text.iter().map(|text| wrapped(text, style.width, "     ")));
-    lines.extend(item.code.iter().map(|line| format!("       {line}")));
+    lines.extend(item.code.iter().map(|line| format!("       {}", visible(line))));
     lines.join("\n")
 }
 
@@ -105,12 +106,13 @@ pub fn table_text(table: &Table, style: Style) -> String {
         cell.set_alignment(alignment)
     };
     if table.has_header() {
-        let name = |column: &Column| aligned(Painted::new(&column.name).add_attribute(Attribute::Underlined), column);
+        let name =
+            |column: &Column| aligned(Painted::new(visible(&column.name)).add_attribute(Attribute::Underlined), column);
         painted.set_header(table.columns.iter().map(name));
     }
     for row in &table.rows {
         let cell = |(cell, column): (&Cell, &Column)| {
-            let text = cell.bar.map_or_else(|| cell.text.clone(), |share| bar(share, bar_width, style));
+            let text = cell.bar.map_or_else(|| visible(&cell.text).into_owned(), |share| bar(share, bar_width, style));
             let shown = aligned(Painted::new(text), column);
             match (cell.tone, cell.bar) {
                 (Tone::Plain, None) => shown,
@@ -159,7 +161,7 @@ fn painted(text: &str, code: &str, style: Style) -> String {
 /// Breaks lines at spaces; every line begins with `indent`.
 fn wrapped(text: &str, width: usize, indent: &str) -> String {
     let mut lines = vec![indent.to_owned()];
-    for word in text.split_whitespace() {
+    for word in visible(text).split_whitespace() {
         let line = lines.last_mut().expect("one line at least");
         if line.len() > indent.len() && line.chars().count() + 1 + word.chars().count() > width {
             lines.push(format!("{indent}{word}"));
