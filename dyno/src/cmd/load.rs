@@ -174,7 +174,8 @@ fn print(summary: &Summary, json: bool) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let text = match json {
         true => json::load(summary).context("failed to encode the result")?,
-        false => text(&report::document(summary), Style::of_stdout()),
+        // The screen has gone by now; its terminal gets what a file would get.
+        false => text(&report::document(summary), Style { rich: false, ..Style::of_stdout() }),
     };
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("failed to print")
 }
