@@ -19,7 +19,7 @@ use crate::load::url::Url;
 use crate::load::warning::{Warning, warnings};
 use crate::load::{diagnosis, job, permission, sweep, window_search};
 use crate::report::terminal::{Style, streamed_line, text};
-use crate::report::{check_endings, json, load as report, write_load};
+use crate::report::{check_endings, json, load_run, write_load};
 use crate::run::cpus;
 use crate::units::{NONE, format_duration, format_rate};
 use crate::{interrupt, open_files};
@@ -175,7 +175,7 @@ fn print(summary: &Summary, json: bool) -> Result<()> {
     let text = match json {
         true => json::load(summary).context("failed to encode the result")?,
         // The screen has gone by now; its terminal gets what a file would get.
-        false => text(&report::document(summary), Style { rich: false, ..Style::of_stdout() }),
+        false => text(&load_run::document(summary), Style { rich: false, ..Style::of_stdout() }),
     };
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("failed to print")
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::load;
+use super::load_run;
 use super::render::{csv, html, json};
 use crate::histogram;
 use crate::load::summary::Summary;
@@ -35,7 +35,7 @@ fn form(path: &Path) -> Result<Form> {
         Some("csv") => |summary| Ok(csv::slices(summary)),
         Some("prom") => |summary| Ok(prometheus(summary)),
         Some("hdr") => percentiles,
-        Some("html") => |summary| Ok(html::page(&load::document(summary))?),
+        Some("html") => |summary| Ok(html::page(&load_run::document(summary))?),
         _ => bail!("{}: the ending must be .json, .csv, .prom, .hdr or .html", path.display()),
     })
 }
