@@ -25,3 +25,4 @@ pub mod stats;
 pub mod store;
 pub mod time;
 pub mod trace;
+pub mod units;

@@ -6,11 +6,13 @@ use anyhow::{Context, Result, ensure};
 
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
-use crate::foreign::visible;
-use crate::load::report::{duration, grouped};
 use crate::load::summary::{FORMAT, Summary};
+use crate::report::circumstances;
+use crate::report::document::{Cell, Column, Content, Document, Field, Section, Table, Tone};
+use crate::report::terminal::{self, Style};
 use crate::stats::load::{Comparison, QUANTITIES, Sample, Word, compare, samples, samples_of_run};
 use crate::store::Store;
+use crate::units::{format_duration, format_interval_with, format_rate};
 
 /// Compare two load results, files of `tlsdyno load --output FILE.json` or records: faster, slower or undecided
 ///
@@ -60,15 +62,12 @@ pub fn run(args: &Args) -> Result<Exit> {
             serde_json::json!({"format": 1, "verdict": verdict, "comparisons": comparisons, "warnings": remarks});
         println!("{object:#}");
     } else {
-        println!("{:<14}{:>14}{:>14}{:>10}   {:<22}", "", "first", "second", "change", "95 % interval");
-        for (number, comparison) in comparisons.iter().enumerate() {
-            if let Some(point) = comparison.point.as_ref().filter(|_| number % QUANTITIES == 0) {
-                println!("{}", visible(point));
-            }
-            println!("{}", line(comparison));
-        }
-        remarks.iter().for_each(|remark| println!("\nwarning: {}", visible(remark)));
-        println!("\nthe second is: {verdict}");
+        let sections = [
+            table(&comparisons),
+            circumstances::warnings(remarks),
+            Section::default().text(format!("the second is: {verdict}")),
+        ];
+        print!("{}", terminal::text(&Document::of(sections), Style::of_stdout()));
     }
     Ok(match verdict {
         Word::Slower => Exit::Slower,
@@ -161,13 +160,31 @@ fn differences(first: &Summary, second: &Summary) -> Vec<String> {
     remarks
 }
 
-fn line(comparison: &Comparison) -> String {
-    let value = |value: f64| match comparison.quantity {
-        "hits/s" => format!("{} /s", grouped(value.round() as u64)),
-        _ => duration(value),
-    };
-    let interval = format!("[{:+.1} %, {:+.1} %]", comparison.low_percent, comparison.high_percent);
-    let change = format!("{:+.1} %", comparison.change_percent);
-    let (first, second) = (value(comparison.first), value(comparison.second));
-    format!("{:<14}{first:>14}{second:>14}{change:>10}   {interval:<22}{}", comparison.quantity, comparison.word)
+fn table(comparisons: &[Comparison]) -> Section {
+    let fields: [Field<Comparison>; 6] = [
+        (Column::words(""), |of| of.quantity.to_owned()),
+        (Column::number("first"), |of| value(of, of.first)),
+        (Column::number("second"), |of| value(of, of.second)),
+        (Column::number("change"), |of| signed(of.change_percent)),
+        (Column::interval(), |of| format_interval_with(of.low_percent, of.high_percent, signed)),
+        (Column::words(""), |of| of.word.to_string()),
+    ];
+    let mut table = Table::of(fields, comparisons);
+    for (number, comparison) in comparisons.iter().enumerate().rev().filter(|(number, _)| number % QUANTITIES == 0) {
+        // A sweep's points stand above what is said of them.
+        table.rows.splice(number..number, comparison.point.iter().map(|point| vec![point_cell(point)]));
+    }
+    Section::default().with(Content::Table(table))
+}
+
+fn point_cell(name: &str) -> Cell {
+    Cell::from(name).toned(Tone::Strong)
+}
+
+fn value(of: &Comparison, value: f64) -> String {
+    if of.quantity == "hits/s" { format_rate(value) } else { format_duration(value) }
+}
+
+fn signed(percent: f64) -> String {
+    format!("{percent:+.1} %")
 }

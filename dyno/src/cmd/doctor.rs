@@ -11,6 +11,8 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::exit::Exit;
+use crate::report::document::{Column, Document, Section, row};
+use crate::report::terminal::{self, Style};
 
 /// Check this machine: OpenSSL and the no-op provider, servers, CPUs, limits, what disturbs measuring
 ///
@@ -86,27 +88,28 @@ pub fn run(args: &Args) -> Result<Exit> {
 }
 
 fn table(findings: &Findings) -> String {
-    let width = findings.checks.iter().map(|check| check.name.len()).max().unwrap_or_default();
-    let mut text = String::new();
+    let mut rows = Vec::new();
     for check in &findings.checks {
         let mark = match check.verdict {
-            Verdict::Ok => "  ok",
+            Verdict::Ok => "ok",
             Verdict::Note => "note",
             Verdict::Warn => "warn",
             Verdict::Fail => "FAIL",
         };
-        text += &format!("{mark}  {:width$}  {}\n", check.name, check.finding);
+        rows.push(row([mark.to_owned(), check.name.to_owned(), check.finding.clone()], false));
         if !check.remedy.is_empty() {
-            text += &format!("      {:width$}  → {}\n", "", check.remedy);
+            rows.push(row([String::new(), String::new(), format!("→ {}", check.remedy)], false));
         }
     }
     let warnings = findings.checks.iter().filter(|check| check.verdict == Verdict::Warn).count();
-    text += &match (findings.able, warnings) {
-        (false, _) => "\nThis machine cannot measure until what is marked FAIL is mended.\n".to_owned(),
-        (true, 0) => "\nThis machine can measure.\n".to_owned(),
-        (true, _) => format!("\nThis machine can measure; the {warnings} marked warn would make the numbers better.\n"),
+    let conclusion = match (findings.able, warnings) {
+        (false, _) => "This machine cannot measure until what is marked FAIL is mended.".to_owned(),
+        (true, 0) => "This machine can measure.".to_owned(),
+        (true, _) => format!("This machine can measure; the {warnings} marked warn would make the numbers better."),
     };
-    text
+    let columns = vec![Column::number(""), Column::words(""), Column::words("")];
+    let section = Section::default().table(columns, rows).text(conclusion);
+    terminal::text(&Document::of([section]), Style::PLAIN)
 }
 
 #[cfg(test)]

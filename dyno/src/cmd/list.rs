@@ -1,16 +1,15 @@
 //! `tlsdyno list`: the records in the store.
 
-use std::borrow::Cow;
 use std::io::Write;
 
 use anyhow::Context;
 
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
-use crate::foreign::visible;
-use crate::report::terminal::{Style, table};
-use crate::report::text;
+use crate::report::document::{Column, Field, Table};
+use crate::report::terminal::{Style, table_text};
 use crate::store::{Listing, Store, StoreError};
+use crate::units::format_date;
 
 /// List the records, newest first
 ///
@@ -39,29 +38,15 @@ fn as_table(records: &[Listing], style: Style) -> String {
     if records.is_empty() {
         return "No records yet. `tlsdyno ablate --quick` makes one.\n".to_owned();
     }
-    let mut table = table(
-        style,
-        &[
-            ("record", false),
-            ("began", false),
-            ("server", false),
-            ("blocks", true),
-            ("state", false),
-            ("question", false),
-        ],
-    );
-    for record in records {
-        let state = if record.finished { "complete" } else { "stopped" };
-        table.add_row([
-            Cow::from(&record.id),
-            text::date(record.created_unix_s).into(),
-            visible(&record.server),
-            record.blocks.to_string().into(),
-            state.into(),
-            visible(&record.question),
-        ]);
-    }
-    table.trim_fmt() + "\n"
+    let fields: [Field<Listing>; 6] = [
+        (Column::words("record"), |record| record.id.clone()),
+        (Column::words("began"), |record| format_date(record.created_unix_s as i64)),
+        (Column::words("server"), |record| record.server.clone()),
+        (Column::number("blocks"), |record| record.blocks.to_string()),
+        (Column::words("state"), |record| if record.finished { "complete" } else { "stopped" }.to_owned()),
+        (Column::words("question"), |record| record.question.clone()),
+    ];
+    table_text(&Table::of(fields, records), style) + "\n"
 }
 
 #[cfg(test)]

@@ -19,9 +19,12 @@ use crate::load::summary::Summary;
 use crate::load::sweep::{Point, RateRange};
 use crate::load::url::Url;
 use crate::load::warning::{Warning, warnings};
-use crate::load::{diagnosis, job, output, permission, report, sweep, window_search};
+use crate::load::{diagnosis, job, permission, sweep, window_search};
+use crate::report::terminal::{Style, streamed_line, text};
+use crate::report::{check_endings, json, load_run, write_load};
 use crate::run::cpus;
 use crate::run::url::Runs;
+use crate::units::{NONE, format_duration, format_rate};
 use crate::{interrupt, open_files};
 
 /// Load a server and measure it: throughput, latency by phase, handshakes by kind
@@ -105,7 +108,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let options = &args.options;
     let address = options::address(options, &url).or_fault(Fault::Unreachable)?;
     let plan = options::plan(options, &url, address).or_fault(Fault::Usage)?;
-    output::check(&args.output).or_fault(Fault::Usage)?;
+    check_endings(&args.output).or_fault(Fault::Usage)?;
     permission::check(&url.host, address, &options.i_may_load_this).or_fault(Fault::Usage)?;
     open_files::make_room_for(options.connections).or_fault(Fault::Environment)?;
     if let Some(range) = args.sweep {
@@ -125,7 +128,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     runs.add(text.to_owned(), &outcome, summary.clone())?;
     keep(runs, !outcome.stopped, args.json);
     for path in &args.output {
-        output::write(path, &summary).or_fault(Fault::Store)?;
+        write_load(path, &summary).or_fault(Fault::Store)?;
     }
     exit(&outcome, &warnings, address, args.strict)
 }
@@ -136,7 +139,7 @@ fn sweep(args: &Args, range: RateRange, url: &Url, address: SocketAddr, stop: &A
     let mut out = std::io::stdout().lock();
     if !args.json {
         writeln!(out, "latency from the intended send time; {}\n", sweep::RATE_RULE)?;
-        writeln!(out, "{:>14}{:>14}{:>12}{:>12}{:>12}", "asked", "achieved", "p50", "p90", "p99")?;
+        writeln!(out, "{}", streamed_line(SWEEP_WIDTHS, ["asked", "achieved", "p50", "p90", "p99"]))?;
     }
     let text = args.url.as_deref().unwrap_or_default();
     let mut runs = Runs::begin(format!("How does the latency of {text} grow with its throughput?"), text);
@@ -194,27 +197,27 @@ pub(super) fn keep(runs: Runs, finished: bool, json: bool) {
     }
 }
 
+/// Widths of the columns of --sweep.
+const SWEEP_WIDTHS: [usize; 5] = [14, 14, 12, 12, 12];
+
 fn sweep_line(point: &Point) -> String {
-    let rate = |per_second: f64| format!("{} /s", report::grouped(per_second.round() as u64));
-    let asked = rate(point.rate_per_second_asked.unwrap_or(0.0));
+    let asked = format_rate(point.rate_per_second_asked.unwrap_or(0.0));
     let latency = |of: fn(&Percentiles) -> u64| {
-        point.latency_ns.as_ref().map_or("-".to_owned(), |latency| report::duration(of(latency) as f64))
+        point.latency_ns.as_ref().map_or(NONE.to_owned(), |latency| format_duration(of(latency) as f64))
     };
-    let (p50, p90, p99) = (latency(|of| of.p50), latency(|of| of.p90), latency(|of| of.p99));
+    let [p50, p90, p99] = [latency(|of| of.p50), latency(|of| of.p90), latency(|of| of.p99)];
     let end = if point.saturated { "   saturated" } else { "" };
-    format!("{asked:>14}{:>14}{p50:>12}{p90:>12}{p99:>12}{end}", rate(point.hits_per_second))
+    streamed_line(SWEEP_WIDTHS, [&asked, &format_rate(point.hits_per_second), &p50, &p90, &p99]) + end
 }
 
 fn print(summary: &Summary, json: bool) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    if json {
-        let mut text = serde_json::to_vec_pretty(summary).context("failed to encode the result")?;
-        text.push(b'\n');
-        out.write_all(&text)?;
-    } else {
-        out.write_all(report::text(summary).as_bytes())?;
-    }
-    out.flush().context("failed to print")
+    let text = match json {
+        true => json::load(summary).context("failed to encode the result")?,
+        // The screen has gone by now; its terminal gets what a file would get.
+        false => text(&load_run::document(summary), Style { rich: false, ..Style::of_stdout() }),
+    };
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("failed to print")
 }
 
 /// How the program ends after a run that was printed.

@@ -9,14 +9,16 @@ use serde::Serialize;
 use crate::cmd::load::{keep, summary_of};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
+use crate::histogram::Percentiles;
 use crate::load::asked::Asked;
 use crate::load::options::{self, Options};
 use crate::load::permission;
-use crate::load::report::{duration, grouped};
 use crate::load::screen::{self, Display};
 use crate::load::sweep::{self, Point};
 use crate::load::url::Url;
+use crate::report::terminal::streamed_line;
 use crate::run::url::Runs;
+use crate::units::{NONE, format_duration, format_percent, format_rate};
 use crate::{interrupt, open_files};
 
 /// Sweep the share of resumed connections: throughput at saturation for each
@@ -87,7 +89,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     open_files::make_room_for(args.connections_max.max(options.connections)).or_fault(Fault::Environment)?;
     if !args.json {
         println!("{}\n{}\n", args.url, sweep::REUSE_RULE);
-        println!("{:>12}{:>12}{:>14}{:>14}{:>12}{:>12}", "reuse", "achieved", "hits", "connections", "p50", "p99");
+        println!("{}", streamed_line(WIDTHS, ["reuse", "achieved", "hits", "connections", "p50", "p99"]));
     }
     let display = Display::of_steps(args.progress, &args.url);
     let load = |plan: &_| display.run(plan, &stop);
@@ -159,7 +161,7 @@ fn finish(args: &Args, points: Vec<Point>, plain: Option<Point>, stopped: bool) 
     } else if let Some(plain) = &plain {
         println!("{}", line("plain HTTP", plain));
         match half {
-            Some(percent) => println!("\nhalf serving point: {percent:.1} % reuse"),
+            Some(percent) => println!("\nhalf serving point: {} reuse", format_percent(percent)),
             None if plain.hits_per_second == 0.0 => {
                 println!("\nhalf serving point: none, nothing was served in plain HTTP")
             }
@@ -179,15 +181,18 @@ fn finish(args: &Args, points: Vec<Point>, plain: Option<Point>, stopped: bool) 
     })
 }
 
+/// Widths of the columns.
+const WIDTHS: [usize; 6] = [12, 12, 14, 14, 12, 12];
+
 /// A line of the table: units on every number.
 fn line(name: &str, point: &Point) -> String {
-    let achieved = point.reuse_percent_achieved.map_or("-".to_owned(), |percent| format!("{percent:.1} %"));
-    let hits = format!("{} /s", grouped(point.hits_per_second.round() as u64));
+    let achieved = point.reuse_percent_achieved.map_or(NONE.to_owned(), format_percent);
+    let hits = format_rate(point.hits_per_second);
     let connections = format!("{}{}", if point.saturated { "" } else { "≥ " }, point.connections);
-    let latency = |of: fn(&crate::histogram::Percentiles) -> u64| {
-        point.latency_ns.as_ref().map_or("-".to_owned(), |latency| duration(of(latency) as f64))
+    let latency = |of: fn(&Percentiles) -> u64| {
+        point.latency_ns.as_ref().map_or(NONE.to_owned(), |latency| format_duration(of(latency) as f64))
     };
     let (p50, p99) = (latency(|latency| latency.p50), latency(|latency| latency.p99));
     let client = if point.client_busy_fraction >= 0.95 { "   client-bound" } else { "" };
-    format!("{name:>12}{achieved:>12}{hits:>14}{connections:>14}{p50:>12}{p99:>12}{client}")
+    streamed_line(WIDTHS, [name, &achieved, &hits, &connections, &p50, &p99]) + client
 }

@@ -10,9 +10,11 @@ use clap::Subcommand;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
-use crate::report;
+use crate::report::document::Document;
+use crate::report::terminal::{self, Style};
+use crate::report::{html, workload};
 use crate::trace::flags::{ReplayArgs, WorkloadChoice};
-use crate::trace::{make, scan_log, write_docroot, write_log};
+use crate::trace::{Summary, make, scan_log, write_docroot, write_log};
 
 /// Look at, import and make workloads
 ///
@@ -161,13 +163,13 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn show(workload: &WorkloadArgs, as_replayed: bool, json: bool, html: Option<&Path>) -> anyhow::Result<()> {
-    let spec = workload.spec()?;
-    let needs_replay = as_replayed || workload.replay.pages || workload.replay.keep_alive.is_some();
+fn show(args: &WorkloadArgs, as_replayed: bool, json: bool, html: Option<&Path>) -> anyhow::Result<()> {
+    let spec = args.spec()?;
+    let needs_replay = as_replayed || args.replay.pages || args.replay.keep_alive.is_some();
     let WorkloadSpec::Trace { path, exclude, replay } = &spec else {
         ensure_log(!as_replayed, "--replay")?;
         ensure_log(html.is_none(), "--html")?;
-        return print(&make(&spec)?.summary, json);
+        return print_workload(&make(&spec)?.summary, json);
     };
     if needs_replay {
         if html.is_some() {
@@ -175,16 +177,16 @@ fn show(workload: &WorkloadArgs, as_replayed: bool, json: bool, html: Option<&Pa
                 anyhow::anyhow!("--html is about the log, --pages and --keep-alive about its replay; leave one out");
             return Err(error).or_fault(Fault::Usage);
         }
-        return print(&make(&spec)?.summary, json);
+        return print_workload(&make(&spec)?.summary, json);
     }
     let scan = scan_log(path, exclude, replay)?;
     if let Some(path) = html {
-        let page = report::log_page(&scan).context("failed to make the page")?;
+        let page = html::page(&workload::log(&scan)).context("failed to make the page")?;
         fs::write(path, page)
             .with_context(|| format!("failed to write {}", path.display()))
             .or_fault(Fault::Environment)?;
     }
-    print(&scan, json)
+    print(&scan, json, || workload::log(&scan))
 }
 
 fn ensure_log(fits: bool, flag: &str) -> anyhow::Result<()> {
@@ -192,8 +194,15 @@ fn ensure_log(fits: bool, flag: &str) -> anyhow::Result<()> {
     if fits { Ok(()) } else { Err(error()).or_fault(Fault::Usage) }
 }
 
-fn print(summary: &(impl serde::Serialize + ToString), json: bool) -> anyhow::Result<()> {
-    let text = if json { serde_json::to_string_pretty(summary)? + "\n" } else { summary.to_string() };
+fn print_workload(summary: &Summary, json: bool) -> anyhow::Result<()> {
+    print(summary, json, || workload::workload(summary))
+}
+
+fn print(numbers: &impl serde::Serialize, json: bool, document: impl FnOnce() -> Document) -> anyhow::Result<()> {
+    let text = match json {
+        true => serde_json::to_string_pretty(numbers)? + "\n",
+        false => terminal::text(&document(), Style::of_stdout()),
+    };
     std::io::stdout().write_all(text.as_bytes()).context("failed to print")
 }
 
@@ -208,7 +217,7 @@ fn import(workload: &WorkloadArgs, output: &Path, json: bool) -> anyhow::Result<
     let summary = output.join("summary.json");
     fs::write(&summary, serde_json::to_string_pretty(&site.summary)? + "\n")
         .with_context(|| format!("failed to write {}", summary.display()))?;
-    print(&site.summary, json)
+    print_workload(&site.summary, json)
 }
 
 fn synth(workload: &WorkloadArgs, output: Option<&Path>) -> anyhow::Result<()> {

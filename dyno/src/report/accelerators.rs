@@ -1,13 +1,14 @@
 //! Accelerators in a report: the gain that Amdahl's law predicts for their speed, beside the measured one.
 
-use super::sections::{Item, Section, signs};
+use super::document::{Content, Item, Section};
+use super::findings::signs;
 use super::text::{difference_with_interval, ratio_gain, ratio_times};
 use crate::stats::accelerators::{PredictedGain, Prediction};
 use crate::stats::{Direction, Metric, Ratio, Summary};
 
 /// The predictions. `None` where the record allows none.
 pub(super) fn section(summary: &Summary) -> Option<Section> {
-    let predictions = &summary.answers.accelerators;
+    let predictions = &summary.findings.accelerators;
     let ratios = || {
         let of = |of: &Prediction| {
             of.by
@@ -21,15 +22,13 @@ pub(super) fn section(summary: &Summary) -> Option<Section> {
     let explained = "Amdahl's law counts the time of an operation in the accelerator as the server's. A server that \
                      does other work meanwhile gains more, up to what unlimited speed gains; one that waits, or an \
                      accelerator that is busy, makes it less.";
-    (!predictions.is_empty()).then(|| Section {
-        id: "accelerators",
-        title: "Accelerators: Amdahl's law and what was measured",
-        intro: "What an accelerator of finite speed should gain in hits per second, from the share of private-key \
-                operations in the cost of a hit, with 95 % intervals (Coarfa et al. 2006, section 3.4)."
-            .to_owned(),
-        items: predictions.iter().map(item).collect(),
-        notes: [explained.to_owned()].into_iter().chain(signs(ratios())).collect(),
-        ..Section::default()
+    let intro = "What an accelerator of finite speed should gain in hits per second, from the share of private-key \
+                 operations in the cost of a hit, with 95 % intervals (Coarfa et al. 2006, section 3.4).";
+    (!predictions.is_empty()).then(|| {
+        Section::titled("accelerators", "Accelerators: Amdahl's law and what was measured")
+            .text(intro)
+            .with(Content::Items(predictions.iter().map(item).collect()))
+            .notes([explained.to_owned()].into_iter().chain(signs(ratios())))
     })
 }
 

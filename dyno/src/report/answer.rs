@@ -1,23 +1,19 @@
 //! The answer in one sentence or two.
 
-use super::sections;
-use super::text::{
-    capitalised, difference_with_interval, interval, percent, ratio_gain, share_with_interval, stage_label,
-};
+use super::findings;
+use super::text::{capitalised, difference_with_interval, loaded_label, ratio_gain, share_with_interval, stage_label};
 use crate::stats::shares::{Difference, MISSING, PLAIN_HTTP};
 use crate::stats::{Direction, Loaded, Metric, Share, Summary, Verdict};
+use crate::units::{format_interval, format_percent};
 
-/// Answers the record's question from its CPU shares, without claiming what the intervals do not support.
+/// Findings the record's question from its CPU shares, without claiming what the intervals do not support.
 pub fn answer(summary: &Summary) -> String {
     let shares: Vec<&Share> = summary.shares.by(Metric::Cpu).collect();
     if let (true, Some(instrument)) = (shares.is_empty(), instrument(summary)) {
         return format!(
-            "The idle {} {} of this server's CPU per hit.",
-            match summary.loaded {
-                Loaded::Provider => "provider costs",
-                Loaded::Shim => "shim costs",
-                Loaded::Both => "provider and shim cost",
-            },
+            "The idle {} {} {} of this server's CPU per hit.",
+            loaded_label(summary.loaded),
+            if summary.loaded == Loaded::Both { "cost" } else { "costs" },
             difference_with_interval(instrument)
         );
     }
@@ -49,8 +45,8 @@ const COMPARISONS_TOLD: usize = 3;
 
 /// The first comparisons that were decided.
 fn from_comparisons(summary: &Summary) -> Option<String> {
-    let comparisons = &summary.answers.comparisons;
-    let told: Vec<String> = comparisons.iter().filter_map(sections::decided).take(COMPARISONS_TOLD).collect();
+    let comparisons = &summary.findings.comparisons;
+    let told: Vec<String> = comparisons.iter().filter_map(findings::decided).take(COMPARISONS_TOLD).collect();
     match (comparisons.is_empty(), told.is_empty()) {
         (true, _) => None,
         (false, true) => Some(
@@ -63,7 +59,7 @@ fn from_comparisons(summary: &Summary) -> Option<String> {
 
 /// The remedy that gains most.
 fn from_remedies(summary: &Summary) -> Option<String> {
-    let best = summary.answers.remedies.iter().find(|remedy| !remedy.bound)?;
+    let best = summary.findings.remedies.iter().find(|remedy| !remedy.bound)?;
     let ratio = best.ratio.filter(|ratio| ratio.direction == Direction::Bigger);
     Some(match ratio {
         Some(ratio) => format!("{} gains most: {} hits/s.", capitalised(&best.name), ratio_gain(&ratio)),
@@ -98,15 +94,15 @@ fn without_tls(plain: &Share) -> String {
     };
     format!(
         " Without TLS the same hits would need {} {} of that CPU{times}.",
-        percent(plain.percent),
-        interval(plain.low, plain.high)
+        format_percent(plain.percent),
+        format_interval(plain.low, plain.high)
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::{Answers, Shares};
+    use crate::stats::{Findings, Shares};
 
     /// A summary with these CPU shares: stage, per cent, half the width of the interval.
     fn of(shares: &[(&str, f64, f64)]) -> String {
@@ -124,8 +120,8 @@ mod tests {
         let shares = Shares { shares: shares.iter().map(share).collect(), ..Shares::default() };
         answer(&Summary {
             shares,
-            answers: Answers::default(),
-            beside: None,
+            findings: Findings::default(),
+            published: None,
             configurations: vec![],
             phases: vec![],
             rounds: 9,

@@ -1,20 +1,22 @@
-//! The charts of the HTML report as Vega-Lite 6 specifications. Colours of text and grid come from the page, which
-//! knows light from dark.
+//! The charts of an experiment, and the parts of Vega-Lite that charts have in common.
 
 use std::f64::consts::LOG10_2;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::text::{count, duration, percent, share_with_interval, short_share_label, tenths};
+use super::document::Chart;
+use super::text::{share_with_interval, short_share_label};
 use crate::stats::shares::{MISSING, OTHER_TLS, REST};
-use crate::stats::{Metric, Share, Summary, Verdict};
+use crate::stats::{ConfigurationSummary, Metric, Share, Summary, Verdict};
 use crate::store::Kind;
+use crate::units::{format_duration, format_percent, format_quantity, format_tenths};
 
-/// Colours of the stages, in the order of reports: ten-colour palette of Observable, distinguishable with colour-vision
-/// deficiencies.
-const STAGE_COLOURS: [&str; 8] =
-    ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#a463f2", "#ff8ab7", "#3ca951", "#9c6b4e"];
+/// Colours that are told apart with colour-vision deficiencies: the ten-colour palette of Observable.
+pub(super) const COLOURS: [&str; 9] =
+    ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#a463f2", "#ff8ab7", "#3ca951", "#9c6b4e", OTHER_COLOUR];
+/// Of these, the colours of stages.
+const STAGE_COLOURS: usize = 8;
 const OTHER_COLOUR: &str = "#97a3b6";
 const PLAIN_COLOUR: &str = "#5f6b7c";
 
@@ -31,21 +33,66 @@ pub(super) const PHASES: [(&str, &str, &str); 5] = [
 const PERCENTILE_LABEL: &str = "datum.value == 0 ? '0' : datum.value < 0.5 ? '50' : datum.value == 1 ? '90' \
     : datum.value == 2 ? '99' : datum.value == 3 ? '99.9' : '99.99'";
 
-/// A chart with what somebody who cannot see it needs to know.
-#[derive(Clone, Debug)]
-pub struct Chart {
-    /// Identifies it in the page.
-    pub id: String,
-    /// What it shows, in words and main numbers.
-    pub alternative: String,
-    /// The Vega-Lite specification.
-    pub specification: Value,
+/// A value with all fields of both, those of `more` last.
+pub(super) fn with(mut base: Value, more: Value) -> Value {
+    if let (Some(fields), Value::Object(more)) = (base.as_object_mut(), more) {
+        fields.extend(more);
+    }
+    base
+}
+
+/// A channel of numbers under the title of its axis.
+pub(super) fn quantity(field: &str, title: &str) -> Value {
+    json!({"field": field, "type": "quantitative", "title": title})
+}
+
+/// The same channel where another layer has the title.
+pub(super) fn axis(field: &str) -> Value {
+    json!({"field": field, "type": "quantitative"})
+}
+
+/// A channel of colours that the data name themselves.
+fn as_given(field: &str) -> Value {
+    json!({"field": field, "type": "nominal", "scale": null})
+}
+
+/// A layer of a chart.
+pub(super) fn layer(mark: Value, encoding: Value) -> Value {
+    json!({"mark": mark, "encoding": encoding})
+}
+
+/// An interval.
+pub(super) fn rule_mark() -> Value {
+    json!({"type": "rule", "strokeWidth": 1.5})
 }
 
 /// Names down the left side, in the order of the data.
-fn names(field: &str) -> Value {
-    let axis = json!({"ticks": false, "domain": false, "labelPadding": 8, "labelLimit": 180});
+pub(super) fn names(field: &str, width: usize) -> Value {
+    let axis = json!({"ticks": false, "domain": false, "labelPadding": 8, "labelLimit": width});
     json!({"field": field, "type": "nominal", "sort": null, "title": null, "axis": axis})
+}
+
+/// A channel of colours without a legend, each for one name.
+pub(super) fn palette(field: &str, names: &[impl AsRef<str>], colours: &[&str]) -> Value {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    let scale = json!({"domain": names, "range": &colours[..colours.len().min(names.len())]});
+    json!({"field": field, "type": "nominal", "sort": null, "scale": scale, "legend": null})
+}
+
+/// A legend above the chart, of coloured lines.
+pub(super) fn line_legend(title: Option<&str>, columns: usize) -> Value {
+    let lines = json!({"symbolType": "stroke", "symbolStrokeWidth": 3, "labelLimit": 0});
+    json!({"legend": with(json!({"title": title, "orient": "top", "columns": columns}), lines)})
+}
+
+/// A line with points.
+pub(super) fn line_mark() -> Value {
+    json!({"type": "line", "strokeWidth": 2, "point": {"size": 40, "filled": true}})
+}
+
+/// What a reader sees who points at a mark: fields with their names.
+pub(super) fn tooltip<const N: usize>(fields: [(&str, &str); N]) -> Value {
+    fields.map(|(field, title)| json!({"field": field, "title": title})).into_iter().collect()
 }
 
 /// Where 100 % of the cost of a hit goes: one strip per metric.
@@ -56,120 +103,67 @@ pub fn cost_strip(summary: &Summary) -> Option<Chart> {
         for (share, (_, colour)) in summary.shares.by(metric).zip(stage_colours(summary)) {
             // A share below zero has no width; its number is in the table and in the chart of intervals.
             let end = start + share.percent.max(0.0);
-            rows.push(json!({
-                "metric": metric_label(metric), "stage": short_share_label(share), "start": start, "end": end,
-                "middle": (start + end) / 2.0, "width": end - start, "share": share_with_interval(share),
-                "label": format!("{:.0}", share.percent), "ink": ink(colour),
-            }));
+            let row = json!({"start": start, "end": end, "middle": (start + end) / 2.0, "width": end - start});
+            rows.push(with(row, with(share_row(share), json!({"ink": ink(colour)}))));
             start = end;
         }
     }
-    if rows.is_empty() {
-        return None;
-    }
-    let specification = specification(json!({
-        "height": 46 * Metric::ALL.len(),
-        "data": {"values": rows},
-        "encoding": {"y": names("metric")},
-        "layer": [
-            {
-                "mark": {"type": "bar", "cornerRadius": 2, "height": 34},
-                "encoding": {
-                    "x": {
-                        "field": "start", "type": "quantitative", "title": "% of the cost of a hit",
-                        "axis": {"grid": false, "tickCount": 5},
-                    },
-                    "x2": {"field": "end"},
-                    "color": colours(summary),
-                    "stroke": {"value": "rgba(255,255,255,0.55)"},
-                    "tooltip": [
-                        {"field": "stage", "title": "cost of"}, {"field": "metric", "title": "by"},
-                        {"field": "share", "title": "share"}
-                    ],
-                },
-            },
-            {
-                // Narrower segments have no room for a number.
-                "transform": [{"filter": "datum.width >= 4"}],
-                "mark": {"type": "text", "fontWeight": 600, "fontSize": 12, "aria": false},
-                "encoding": {
-                    "x": {"field": "middle", "type": "quantitative"}, "text": {"field": "label"},
-                    "color": {"field": "ink", "type": "nominal", "scale": null},
-                },
-            },
-        ],
-    }));
-    Some(Chart {
-        id: "cost-strip".to_owned(),
-        alternative: spoken_shares("Stacked strips of the shares of the cost of a hit", summary),
-        specification,
+    let x = with(quantity("start", "% of the cost of a hit"), json!({"axis": {"grid": false, "tickCount": 5}}));
+    let fields = [("stage", "cost of"), ("metric", "by"), ("share", "share")];
+    let stroke = json!({"value": "rgba(255,255,255,0.55)"});
+    let strips = layer(
+        json!({"type": "bar", "cornerRadius": 2, "height": 34}),
+        json!({"x": x, "x2": {"field": "end"}, "color": colours(summary), "stroke": stroke, "tooltip": tooltip(fields)}),
+    );
+    let labels = layer(
+        json!({"type": "text", "fontWeight": 600, "fontSize": 12, "aria": false}),
+        json!({"x": axis("middle"), "text": {"field": "label"}, "color": as_given("ink")}),
+    );
+    // Narrower segments have no room for a number.
+    let labels = with(labels, json!({"transform": [{"filter": "datum.width >= 4"}]}));
+    let body = json!({"encoding": {"y": names("metric", 180)}, "layer": [strips, labels]});
+    let caption =
+        "What a hit costs, by what it is spent on. Server CPU leads; time is from hits per second at saturation.";
+    let words = shares_in_words("Stacked strips of the shares of the cost of a hit", summary);
+    Some(Chart::new("cost-strip", 46 * Metric::ALL.len(), rows, body)?.told(caption, words))
+}
+
+fn share_row(share: &Share) -> Value {
+    json!({
+        "metric": metric_label(share.metric), "stage": short_share_label(share), "percent": share.percent,
+        "low": finite_or(share.low, share.percent), "high": finite_or(share.high, share.percent),
+        "share": share_with_interval(share), "label": format!("{:.0}", share.percent), "verdict": verdict(share),
     })
 }
 
 /// Each share with its interval, by both metrics.
 pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
-    let rows: Vec<Value> = summary
-        .shares
-        .shares
-        .iter()
-        .map(|share| {
-            json!({
-                "metric": metric_label(share.metric), "stage": short_share_label(share), "percent": share.percent,
-                "low": finite_or(share.low, share.percent), "high": finite_or(share.high, share.percent),
-                "share": share_with_interval(share), "verdict": verdict(share),
-            })
-        })
-        .collect();
-    if rows.is_empty() {
-        return None;
-    }
-    let domain = interval_domain(summary);
-    let specification = specification(json!({
-        "height": 37 * summary.shares.by(Metric::Cpu).count(),
-        "data": {"values": rows},
-        "encoding": {
-            "y": names("stage"),
-            "yOffset": {"field": "metric", "sort": null},
-            "tooltip": [
-                {"field": "stage", "title": "cost of"}, {"field": "metric", "title": "by"},
-                {"field": "share", "title": "share"}, {"field": "verdict"}
-            ],
-        },
-        "layer": [
-            {
-                "data": {"values": [{"zero": 0}]},
-                "mark": {"type": "rule", "strokeDash": [2, 3], "opacity": 0.6, "aria": false},
-                "encoding": {"x": {"field": "zero", "type": "quantitative"}, "y": null, "yOffset": null, "tooltip": null},
-            },
-            {
-                "mark": {"type": "rule", "strokeWidth": 2.5, "strokeCap": "round", "clip": true},
-                "encoding": {
-                    "x": {
-                        "field": "low", "type": "quantitative", "title": "share of the cost of a hit, % (95 % interval)",
-                        "scale": {"domain": domain, "nice": true},
-                    },
-                    "x2": {"field": "high"},
-                    "color": colours(summary),
-                },
-            },
-            {
-                "mark": {"type": "point", "size": 60, "strokeWidth": 2, "filled": false},
-                "encoding": {
-                    "x": {"field": "percent", "type": "quantitative"},
-                    "color": colours(summary),
-                    "shape": {
-                        "field": "metric", "sort": null, "scale": {"range": ["circle", "diamond"]},
-                        "legend": {"title": null, "orient": "top", "direction": "horizontal", "columns": 2},
-                    },
-                },
-            },
-        ],
-    }));
-    Some(Chart {
-        id: "cost-intervals".to_owned(),
-        alternative: spoken_shares("Points with 95 % intervals", summary),
-        specification,
-    })
+    let rows: Vec<Value> = summary.shares.shares.iter().map(share_row).collect();
+    let zero = layer(
+        json!({"type": "rule", "strokeDash": [2, 3], "opacity": 0.6, "aria": false}),
+        json!({"x": axis("zero"), "y": null, "yOffset": null, "tooltip": null}),
+    );
+    let zero = with(zero, json!({"data": {"values": [{"zero": 0}]}}));
+    let x = quantity("low", "share of the cost of a hit, % (95 % interval)");
+    let x = with(x, json!({"scale": {"domain": interval_domain(summary), "nice": true}}));
+    let intervals = layer(
+        json!({"type": "rule", "strokeWidth": 2.5, "strokeCap": "round", "clip": true}),
+        json!({"x": x, "x2": {"field": "high"}, "color": colours(summary)}),
+    );
+    let legend = json!({"title": null, "orient": "top", "direction": "horizontal", "columns": 2});
+    let shape = json!({"field": "metric", "sort": null, "scale": {"range": ["circle", "diamond"]}, "legend": legend});
+    let points = layer(
+        json!({"type": "point", "size": 60, "strokeWidth": 2, "filled": false}),
+        json!({"x": axis("percent"), "color": colours(summary), "shape": shape}),
+    );
+    let fields = [("stage", "cost of"), ("metric", "by"), ("share", "share"), ("verdict", "verdict")];
+    let common =
+        json!({"y": names("stage", 180), "yOffset": {"field": "metric", "sort": null}, "tooltip": tooltip(fields)});
+    let body = json!({"encoding": common, "layer": [zero, intervals, points]});
+    let caption = "Each share with its 95 % interval: what crosses 0 is undecided. Very wide intervals by time are \
+                   cut at the edge.";
+    let words = shares_in_words("Points with 95 % intervals", summary);
+    Some(Chart::new("cost-intervals", 37 * rows.len() / Metric::ALL.len(), rows, body)?.told(caption, words))
 }
 
 /// What the chart of intervals must show: CPU, which leads, whole, and the points by time. Intervals by time can be
@@ -185,129 +179,87 @@ fn interval_domain(summary: &Summary) -> [f64; 2] {
 
 /// Hits per second of all configurations, with intervals.
 pub fn throughput(summary: &Summary) -> Option<Chart> {
-    let used: Vec<_> = summary.configurations.iter().filter(|configuration| configuration.blocks > 0).collect();
-    let rows: Vec<Value> = used
-        .iter()
-        .map(|configuration| {
-            let bound = if configuration.client_bound { "≥ " } else { "" };
-            json!({
-                "name": configuration.name, "rate": configuration.hits_per_second,
-                "low": finite_or(configuration.hits_per_second_low, configuration.hits_per_second),
-                "high": finite_or(configuration.hits_per_second_high, configuration.hits_per_second),
-                "colour": configuration_colour(summary, &configuration.kind),
-                "opacity": if configuration.client_bound { 0.55 } else { 1.0 },
-                "label": format!("{bound}{}", count(configuration.hits_per_second)),
-                "cpu": duration(configuration.server_cpu_ns_per_hit),
-                "limit": if configuration.client_bound { "the client (a lower bound)" } else { "the server" },
-            })
+    let used = || summary.configurations.iter().filter(|configuration| configuration.blocks > 0);
+    let bar = |of: &ConfigurationSummary| {
+        let bound = if of.client_bound { "≥ " } else { "" };
+        json!({
+            "name": of.name, "rate": of.hits_per_second,
+            "low": finite_or(of.hits_per_second_low, of.hits_per_second),
+            "high": finite_or(of.hits_per_second_high, of.hits_per_second),
+            "colour": configuration_colour(summary, &of.kind),
+            "opacity": if of.client_bound { 0.55 } else { 1.0 },
+            "label": format!("{bound}{}", format_quantity(of.hits_per_second)),
+            "cpu": format_duration(of.server_cpu_ns_per_hit),
+            "limit": if of.client_bound { "the client (a lower bound)" } else { "the server" },
         })
-        .collect();
-    if rows.is_empty() {
-        return None;
-    }
-    let specification = specification(json!({
-        "height": 27 * used.len(),
-        "data": {"values": rows},
-        "encoding": {
-            "y": names("name"),
-            "tooltip": [
-                {"field": "name", "title": "configuration"}, {"field": "label", "title": "hits/s"},
-                {"field": "cpu", "title": "server CPU per hit"}, {"field": "limit", "title": "limited by"}
-            ],
-        },
-        "layer": [
-            {
-                "mark": {"type": "bar", "cornerRadiusEnd": 2, "height": 17},
-                "encoding": {
-                    "x": {
-                        "field": "rate", "type": "quantitative", "title": "hits per second (95 % interval)",
-                        "axis": {"tickCount": 6},
-                    },
-                    "color": {"field": "colour", "type": "nominal", "scale": null},
-                    "opacity": {"field": "opacity", "type": "quantitative", "scale": null},
-                },
-            },
-            {
-                "mark": {"type": "rule", "strokeWidth": 1.5},
-                "encoding": {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}},
-            },
-            {
-                "mark": {"type": "text", "align": "left", "dx": 7, "fontSize": 11, "aria": false},
-                "encoding": {"x": {"field": "high", "type": "quantitative"}, "text": {"field": "label"}},
-            },
-        ],
-    }));
-    let spoken: Vec<String> = used
-        .iter()
-        .map(|configuration| {
-            let bound = if configuration.client_bound { "at least " } else { "" };
-            format!("{} {bound}{} hits per second", configuration.name, count(configuration.hits_per_second))
-        })
-        .collect();
-    Some(Chart {
-        id: "throughput".to_owned(),
-        alternative: format!("Bars of hits per second: {}.", spoken.join(", ")),
-        specification,
-    })
+    };
+    let rows: Vec<Value> = used().map(bar).collect();
+    let x = with(quantity("rate", "hits per second (95 % interval)"), json!({"axis": {"tickCount": 6}}));
+    let bars = layer(
+        json!({"type": "bar", "cornerRadiusEnd": 2, "height": 17}),
+        json!({"x": x, "color": as_given("colour"), "opacity": with(axis("opacity"), json!({"scale": null}))}),
+    );
+    let intervals = layer(rule_mark(), json!({"x": axis("low"), "x2": {"field": "high"}}));
+    let labels = layer(
+        json!({"type": "text", "align": "left", "dx": 7, "fontSize": 11, "aria": false}),
+        json!({"x": axis("high"), "text": {"field": "label"}}),
+    );
+    let fields =
+        [("name", "configuration"), ("label", "hits/s"), ("cpu", "server CPU per hit"), ("limit", "limited by")];
+    let body = json!({
+        "encoding": {"y": names("name", 180), "tooltip": tooltip(fields)},
+        "layer": [bars, intervals, labels],
+    });
+    let in_words = |of: &ConfigurationSummary| {
+        let bound = if of.client_bound { "at least " } else { "" };
+        format!("{} {bound}{} hits per second", of.name, format_quantity(of.hits_per_second))
+    };
+    let words = used().map(in_words).collect::<Vec<_>>().join(", ");
+    let caption = "Hits per second with 95 % intervals. Faint bars are lower bounds: there the client was the limit.";
+    let height = 27 * rows.len();
+    Some(Chart::new("throughput", height, rows, body)?.told(caption, format!("Bars of hits per second: {words}.")))
 }
 
 /// Percentile curves of the phases, the server as is beside plain HTTP.
 pub fn latency(summary: &Summary) -> Option<Chart> {
-    let mut rows = Vec::new();
-    let mut spoken = Vec::new();
-    for (configuration, phases) in summary.configurations.iter().zip(&summary.phases) {
-        if !matches!(configuration.kind, Kind::AsIs | Kind::PlainHttp) {
-            continue;
-        }
+    let (mut rows, mut words) = (Vec::new(), Vec::new());
+    let both = summary.configurations.iter().zip(&summary.phases);
+    for (of, phases) in both.filter(|(of, _)| matches!(of.kind, Kind::AsIs | Kind::PlainHttp)) {
         for (name, label, _) in PHASES {
             let Some(histogram) = phases.get(name).filter(|histogram| !histogram.is_empty()) else {
                 continue;
             };
             rows.extend(curve(histogram).into_iter().map(|(nines, value)| {
                 json!({
-                    "phase": label, "configuration": configuration.name, "nines": nines, "milliseconds": value as f64 / 1e6,
-                    "percentile": format!("{} %", trimmed(100.0 * (1.0 - 10f64.powf(-nines)))), "value": duration(value as f64),
+                    "phase": label, "configuration": of.name, "nines": nines, "milliseconds": value as f64 / 1e6,
+                    "percentile": format!("{} %", trimmed(100.0 * (1.0 - 10f64.powf(-nines)))),
+                    "value": format_duration(value as f64),
                 })
             }));
-            let at = |quantile| duration(histogram.value_at_quantile(quantile) as f64);
-            spoken.push(format!("{label} ({}) median {}, 99th percentile {}", configuration.name, at(0.5), at(0.99)));
+            let at = |quantile| format_duration(histogram.value_at_quantile(quantile) as f64);
+            words.push(format!("{label} ({}) median {}, 99th percentile {}", of.name, at(0.5), at(0.99)));
         }
-    }
-    if rows.is_empty() {
-        return None;
     }
     let ticks = log_ticks(rows.iter().filter_map(|row| row["milliseconds"].as_f64()));
     let (labels, colours): (Vec<&str>, Vec<&str>) = PHASES.iter().map(|(_, label, colour)| (*label, *colour)).unzip();
-    let specification = specification(json!({
-        "height": 300,
-        "data": {"values": rows},
+    let nines = json!({"axis": {"values": [0.0, LOG10_2, 1.0, 2.0, 3.0, 4.0], "labelExpr": PERCENTILE_LABEL}});
+    let logarithmic = json!({"scale": {"type": "log", "nice": true}, "axis": {"values": ticks, "format": "~g"}});
+    let dash = json!({"field": "configuration", "type": "nominal", "sort": null, "scale": {"range": [[1, 0], [4, 4]]}});
+    let fields =
+        [("phase", "phase"), ("configuration", "configuration"), ("percentile", "percentile"), ("value", "latency")];
+    let body = json!({
         "mark": {"type": "line", "interpolate": "monotone", "strokeWidth": 2, "point": {"size": 14, "filled": true}},
         "encoding": {
-            "x": {
-                "field": "nines", "type": "quantitative", "title": "percentile",
-                "axis": {"values": [0.0, LOG10_2, 1.0, 2.0, 3.0, 4.0], "labelExpr": PERCENTILE_LABEL},
-            },
-            "y": {
-                "field": "milliseconds", "type": "quantitative", "title": "milliseconds (log scale)",
-                "scale": {"type": "log", "nice": true}, "axis": {"values": ticks, "format": "~g"},
-            },
-            "color": {
-                "field": "phase", "type": "nominal", "sort": null, "scale": {"domain": labels, "range": colours},
-                "legend": {"title": null, "orient": "top", "columns": 3, "symbolType": "stroke", "symbolStrokeWidth": 3},
-            },
-            "strokeDash": {
-                "field": "configuration", "type": "nominal", "sort": null, "scale": {"range": [[1, 0], [4, 4]]}, "legend": null,
-            },
-            "tooltip": [
-                {"field": "phase"}, {"field": "configuration"}, {"field": "percentile"}, {"field": "value", "title": "latency"}
-            ],
+            "x": with(quantity("nines", "percentile"), nines),
+            "y": with(quantity("milliseconds", "milliseconds (log scale)"), logarithmic),
+            "color": with(palette("phase", &labels, &colours), line_legend(None, 3)),
+            "strokeDash": with(dash, json!({"legend": null})),
+            "tooltip": tooltip(fields),
         },
-    }));
-    Some(Chart {
-        id: "latency".to_owned(),
-        alternative: format!("Percentile curves of latency: {}.", spoken.join("; ")),
-        specification,
-    })
+    });
+    let caption = "Percentile curves, the server as is (solid) beside plain HTTP (dashed).";
+    let words = format!("Percentile curves of latency: {}.", words.join("; "));
+    Some(Chart::new("latency", 300, rows, body)?.told(caption, words))
 }
 
 /// Points of a percentile curve as (nines, value): the percentile p is drawn at `-log10(1 - p)`, so that 90, 99 and
@@ -335,23 +287,16 @@ fn log_ticks(values: impl Iterator<Item = f64>) -> Vec<f64> {
     powers.flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power))).collect()
 }
 
-pub(super) fn specification(mut body: Value) -> Value {
-    body["$schema"] = json!("https://vega.github.io/schema/vega-lite/v6.json");
-    body["width"] = json!("container");
-    body["autosize"] = json!({"type": "fit-x", "contains": "padding"});
-    body
-}
-
 /// The colour of each stage of this record, as a Vega-Lite channel. The table beside the chart is its legend.
 fn colours(summary: &Summary) -> Value {
     let labels: Vec<String> = summary.shares.by(Metric::Cpu).map(short_share_label).collect();
     let colours: Vec<&str> = stage_colours(summary).into_iter().map(|(_, colour)| colour).collect();
-    json!({"field": "stage", "type": "nominal", "sort": null, "scale": {"domain": labels, "range": colours}, "legend": null})
+    palette("stage", &labels, &colours)
 }
 
 /// The colour of each share, in their order.
 pub(super) fn stage_colours(summary: &Summary) -> Vec<(String, &'static str)> {
-    let mut next = STAGE_COLOURS.iter().cycle();
+    let mut next = COLOURS.iter().take(STAGE_COLOURS).cycle();
     let colour = |share: &Share| match share.stage.as_str() {
         OTHER_TLS | REST | MISSING => OTHER_COLOUR,
         _ if share.left => PLAIN_COLOUR,
@@ -390,18 +335,18 @@ fn metric_label(metric: Metric) -> &'static str {
     }
 }
 
-fn verdict(share: &Share) -> &'static str {
+pub(super) fn verdict(share: &Share) -> &'static str {
     match share.verdict {
         Verdict::Resolved => "resolved",
         Verdict::Undecided => "undecided",
     }
 }
 
-fn spoken_shares(what: &str, summary: &Summary) -> String {
+fn shares_in_words(what: &str, summary: &Summary) -> String {
     let shares: Vec<String> = summary
         .shares
         .by(Metric::Cpu)
-        .map(|share| format!("{} {}", short_share_label(share), percent(share.percent)))
+        .map(|share| format!("{} {}", short_share_label(share), format_percent(share.percent)))
         .collect();
     format!("{what}; of server CPU: {}. The table has every number.", shares.join(", "))
 }
@@ -413,7 +358,7 @@ fn finite_or(end: f64, value: f64) -> f64 {
 
 /// `99.9`, `50`.
 fn trimmed(value: f64) -> String {
-    let text = if value >= 99.0 { format!("{value:.2}") } else { tenths(value) };
+    let text = if value >= 99.0 { format!("{value:.2}") } else { format_tenths(value) };
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
@@ -442,7 +387,7 @@ mod tests {
         );
         assert!(log_ticks(std::iter::empty()).is_empty());
         assert_eq!((ink("#efb118"), ink("#4269d0")), ("#14191f", "#ffffff"));
-        assert!(STAGE_COLOURS.iter().chain([&OTHER_COLOUR, &PLAIN_COLOUR]).all(|colour| !ink(colour).is_empty()));
+        assert!(COLOURS.iter().chain([&PLAIN_COLOUR]).all(|colour| !ink(colour).is_empty()));
     }
 
     #[test]

@@ -1,73 +1,63 @@
-//! Showing records: on the terminal, as JSON and CSV, and as one self-contained HTML file.
+//! Showing what was measured: each kind of record becomes a [`document::Document`], which is rendered for the terminal
+//! or as one self-contained page; JSON and CSV are made of the record itself.
 
 mod accelerators;
 pub mod answer;
-pub mod beside;
-pub mod charts;
+mod charts;
+pub mod circumstances;
 pub mod cluster;
-pub mod csv;
-mod html;
-pub mod json;
+pub mod document;
+pub mod experiment;
+mod findings;
 mod load;
-mod log_page;
+mod load_files;
+pub mod load_run;
+pub mod published;
 pub mod remedies;
-pub mod sections;
-pub mod terminal;
+pub mod render;
 pub mod text;
-mod visible;
+pub mod workload;
 
-pub use log_page::log_page;
-pub use terminal::Style;
+pub use load_files::{check_endings, write_load};
+pub use render::terminal::Style;
+pub use render::{csv, html, json, terminal};
 
 use crate::stats::Summary;
 use crate::stats::cluster::ClusterSummary;
 use crate::stats::load::LoadSummary;
-use crate::store::{Record, Warning};
-use visible::visible_record;
+use crate::store::Record;
+use document::Document;
+
+fn document_of(record: &Record) -> Document {
+    if let Some(summary) = LoadSummary::of(record) {
+        return load::document(record, &summary);
+    }
+    match ClusterSummary::of(record) {
+        Some(summary) => cluster::document(record, &summary),
+        None => experiment::document(record, &Summary::of(record)),
+    }
+}
 
 /// The results of a record as one self-contained HTML file.
 ///
 /// # Errors
 /// A template cannot be filled, which no record can bring about.
 pub fn html(record: &Record) -> Result<String, askama::Error> {
-    if let Some(summary) = LoadSummary::of(record) {
-        return load::page(record, &summary);
-    }
-    match ClusterSummary::of(record) {
-        Some(summary) => cluster::page(record, &summary),
-        None => html::page(record, &Summary::of(record)),
-    }
+    html::page(&document_of(record))
 }
 
 /// The results of a record as text for a terminal.
 pub fn terminal_text(record: &Record, style: Style) -> String {
-    let record = visible_record(record);
-    if let Some(summary) = LoadSummary::of(&record) {
-        return load::terminal(&record, &summary, style);
-    }
-    match ClusterSummary::of(&record) {
-        Some(summary) => cluster::terminal::results(&record, &summary, style),
-        None => terminal::results(&record, &Summary::of(&record), style),
-    }
+    terminal::text(&document_of(record), style)
 }
 
 /// The results of a record as one JSON object (docs/FORMAT.md).
 pub fn json_text(record: &Record) -> String {
     if let Some(summary) = LoadSummary::of(record) {
-        return load::json(record, &summary);
+        return json::load_results(record, &summary);
     }
     match ClusterSummary::of(record) {
-        Some(summary) => cluster::json::results(record, &summary),
+        Some(summary) => json::cluster_results(record, &summary),
         None => json::results(record, &Summary::of(record)),
     }
-}
-
-/// The texts of all warnings: of the experiment, then of each configuration under its name.
-fn warnings(summary: &Summary) -> Vec<String> {
-    let own = summary.warnings.iter().map(Warning::to_string);
-    let of_configurations = summary
-        .configurations
-        .iter()
-        .flat_map(|of| of.warnings.iter().map(move |warning| format!("{}: {warning}", of.name)));
-    own.chain(of_configurations).collect()
 }

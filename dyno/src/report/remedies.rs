@@ -3,16 +3,17 @@
 
 use tlsdyno_tls::Stage;
 
-use super::sections::{self, Item, Section};
+use super::document::{Content, Item, Section};
+use super::findings::signs;
 use super::text::{capitalised, ratio_gain, ratio_times};
 use crate::model::{ConfigurationModel, Experiment};
 use crate::servers::directives::{self, Setting};
-use crate::stats::answers::{Direction, RemedyAnswer};
+use crate::stats::findings::{Direction, RemedyFinding};
 use crate::stats::{Ratio, Summary};
 use crate::store::Record;
 
 /// What the server needs to have what this remedy changes, as lines of its configuration. Empty where no line does it.
-pub fn configuration_lines(remedy: &RemedyAnswer, record: &Record) -> Vec<String> {
+pub fn configuration_lines(remedy: &RemedyFinding, record: &Record) -> Vec<String> {
     let Some(experiment) = &record.experiment else {
         return Vec::new();
     };
@@ -50,7 +51,7 @@ fn changed_lines(experiment: &Experiment, before: &ConfigurationModel, after: &C
 
 /// The list. `None` where the experiment names no remedy.
 pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
-    let remedies = &summary.answers.remedies;
+    let remedies = &summary.findings.remedies;
     if remedies.is_empty() {
         return None;
     }
@@ -58,23 +59,17 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
     let measured = || remedies.iter().filter_map(|remedy| remedy.ratio.map(|ratio| (remedy, ratio)));
     let items = measured().zip(1..).map(|((remedy, ratio), place)| item(remedy, ratio, place, server, record));
     let missing: Vec<&str> = remedies.iter().filter(|of| of.ratio.is_none()).map(|of| of.name.as_str()).collect();
-    let mut notes: Vec<String> = sections::signs(remedies.iter().filter_map(|of| of.ratio)).into_iter().collect();
+    let mut notes: Vec<String> = signs(remedies.iter().filter_map(|of| of.ratio)).into_iter().collect();
     if !missing.is_empty() {
         notes.push(format!("Not measured here, so not recommended: {}.", missing.join(", ")));
     }
-    Some(Section {
-        id: "remedies",
-        title: "What to do about it",
-        intro: "By what each gains in hits per second, the largest first. Nothing is recommended that was not \
-                measured in this record."
-            .to_owned(),
-        items: items.collect(),
-        notes,
-        ..Section::default()
-    })
+    let intro = "By what each gains in hits per second, the largest first. Nothing is recommended that was not \
+                 measured in this record.";
+    let section = Section::titled("remedies", "What to do about it").text(intro);
+    Some(section.with(Content::Items(items.collect())).notes(notes))
 }
 
-fn item(remedy: &RemedyAnswer, ratio: Ratio, place: usize, server: &str, record: &Record) -> Item {
+fn item(remedy: &RemedyFinding, ratio: Ratio, place: usize, server: &str, record: &Record) -> Item {
     let word = match ratio.direction {
         Direction::Bigger => "",
         Direction::Smaller => " – a loss",

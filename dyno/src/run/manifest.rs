@@ -11,6 +11,7 @@ use crate::model::{Experiment, ServerName};
 use crate::servers::Description;
 use crate::store::{Manifest, Warning};
 use crate::trace::Summary;
+use crate::units::format_binary_bytes;
 
 /// Fills in what can be known once the servers run. Unknown texts stay empty.
 pub fn describe(manifest: &mut Manifest, experiment: &Experiment, testbed: &mut Testbed, cpus: Cpus) {
@@ -99,14 +100,14 @@ fn openssl_of(libraries: &[PathBuf]) -> String {
 /// A workload in one line.
 pub fn workload_line(summary: &Summary) -> String {
     format!(
-        "{}: {} hits by {} users in {} sessions, {} objects, mean response {:.1} KB, files {:.1} MB",
+        "{}: {} hits by {} users in {} sessions, {} objects, mean response {}, files {}",
         summary.workload,
         summary.hits,
         summary.users,
         summary.sessions,
         summary.objects,
-        summary.response_size_bytes.mean / 1e3,
-        summary.corpus_bytes as f64 / 1e6
+        format_binary_bytes(summary.response_size_bytes.mean),
+        format_binary_bytes(summary.corpus_bytes as f64)
     )
 }
 

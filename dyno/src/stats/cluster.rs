@@ -126,7 +126,7 @@ impl CellSummary {
 
 /// A statement of a paper with what was measured here.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Beside {
+pub struct PublishedStatement {
     /// The statement.
     pub text: String,
     /// The least and the most that the paper's numbers allow.
@@ -142,7 +142,7 @@ pub struct ClusterSummary {
     /// In the order of the record.
     pub cells: Vec<CellSummary>,
     /// The paper's statements beside ours, in the order of the experiment.
-    pub published: Vec<Beside>,
+    pub published: Vec<PublishedStatement>,
     /// Rounds measured.
     pub rounds: u32,
     /// The record's own warnings and those that follow from its numbers.
@@ -169,7 +169,7 @@ impl ClusterSummary {
         warnings.extend(stolen(record));
         warnings.extend(failures(record));
         let statements = experiment.paper.iter().flat_map(|paper| &paper.statements);
-        let published = statements.map(|statement| beside(statement, &rounds, &all)).collect();
+        let published = statements.map(|statement| published(statement, &rounds, &all)).collect();
         Some(ClusterSummary { cells, published, rounds: rounds.measured(), warnings })
     }
 
@@ -181,11 +181,11 @@ impl ClusterSummary {
 }
 
 /// The ratio at the largest load.
-fn beside(statement: &Statement, rounds: &Rounds, all: &[Cell]) -> Beside {
+fn published(statement: &Statement, rounds: &Rounds, all: &[Cell]) -> PublishedStatement {
     let numerator = at_largest_load(all, statement.policy, statement.reuse_percent);
     let denominator = at_largest_load(all, statement.over_policy, statement.over_reuse_percent);
     let ours = denominator.zip(numerator).and_then(|(over, of)| rounds.times(over, of, Metric::Throughput));
-    Beside { text: statement.text.clone(), published_times: statement.times, ours }
+    PublishedStatement { text: statement.text.clone(), published_times: statement.times, ours }
 }
 
 /// The cell of a policy and reuse at the largest load, which saturates the cluster, under the first cell's sessions and

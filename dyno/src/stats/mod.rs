@@ -5,26 +5,26 @@
 //! resample, so that what is left over ("other TLS") has an interval of its own and the sum is 100 % by construction.
 
 pub mod accelerators;
-pub mod answers;
-pub mod beside;
 pub mod bootstrap;
 pub mod calibration;
 pub mod cluster;
+pub mod findings;
 pub mod load;
 mod loaded;
 pub mod locality;
 pub mod pace;
 pub mod papers;
+pub mod published;
 pub mod robust;
 mod rounds;
 pub mod shares;
 pub mod statement;
 pub mod summary;
 
-pub use answers::Answers;
-pub use beside::Beside;
 pub use bootstrap::Estimate;
+pub use findings::Findings;
 pub use loaded::Loaded;
+pub use published::Published;
 pub use shares::{Share, Shares};
 pub use statement::{Direction, Metric, Ratio, Verdict};
 pub use summary::{ConfigurationSummary, Summary};

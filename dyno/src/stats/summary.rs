@@ -6,12 +6,12 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use tlsdyno_tls::StageSet;
 
-use super::answers::Answers;
-use super::beside::Beside;
 use super::bootstrap::{Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::calibration::Detection;
+use super::findings::Findings;
 use super::loaded::Loaded;
 use super::pace::Pace;
+use super::published::Published;
 use super::rounds::Rounds;
 use super::shares::Shares;
 use super::statement::{FEW_ROUNDS, Metric};
@@ -79,9 +79,9 @@ pub struct Summary {
     /// Relative costs.
     pub shares: Shares,
     /// Comparisons, remedies, and setup against data.
-    pub answers: Answers,
+    pub findings: Findings,
     /// The paper's numbers beside ours, where the experiment has some.
-    pub beside: Option<Beside>,
+    pub published: Option<Published>,
     /// The configurations, in the order of the record.
     pub configurations: Vec<ConfigurationSummary>,
     /// Merged phase histograms per configuration, for curves.
@@ -118,15 +118,15 @@ impl Summary {
             configurations.push(summarise(record, &rounds, index, &merged));
             phases.push(merged);
         }
-        let answers = Answers::of(record);
-        let beside = Beside::of(record, &shares, &answers);
+        let findings = Findings::of(record);
+        let published = Published::of(record, &shares, &findings);
         let detection = Detection::of(record);
         warnings.extend(detection.below(&shares));
         let pace = rounds.pace().cloned();
         Summary {
             shares,
-            answers,
-            beside,
+            findings,
+            published,
             configurations,
             phases,
             rounds: rounds.measured(),

@@ -12,6 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{DocrootFile, Site};
 use crate::fault::{Fault, OrFault};
 use crate::random::SplitMix64;
+use crate::units::format_binary_bytes;
 
 /// When every file was last modified, seconds since 1970: fixed, so that conditional requests can name it.
 pub const MODIFIED_UNIX_S: u64 = 1_000_000_000;
@@ -74,11 +75,11 @@ fn check_space(root: &Path, bytes: u64, files: u64) -> Result<()> {
     let free = system.f_bavail * unit;
     ensure!(
         needed <= free,
-        "the document root needs {} MB, but the file system of {} has {} MB free; free some, set TMPDIR to another \
+        "the document root needs {}, but the file system of {} has {} free; free some, set TMPDIR to another \
          file system, or take a smaller workload (--scale, or a part of the log)",
-        needed.div_ceil(1 << 20),
+        format_binary_bytes(needed as f64),
         root.display(),
-        free >> 20
+        format_binary_bytes(free as f64)
     );
     // File systems without fixed inodes report none at all.
     ensure!(
@@ -214,7 +215,7 @@ mod tests {
     fn too_little_space_is_an_error_before_anything_is_written() {
         let directory = tempfile::tempdir().unwrap();
         let error = write(&small_site(vec![file("/x", 1 << 60)]), directory.path()).unwrap_err().to_string();
-        assert!(error.contains("MB free") && error.contains("TMPDIR"), "{error}");
+        assert!(error.contains("iB free") && error.contains("TMPDIR"), "{error}");
         assert!(!directory.path().join("x").exists());
     }
 

@@ -24,7 +24,6 @@ mod scan;
 mod sessions;
 mod specweb96;
 mod summary;
-mod summary_text;
 mod synth;
 mod url;
 
@@ -36,7 +35,6 @@ use tlsdyno_engine::load::{Expect, Object, Workload};
 pub use docroot::{MODIFIED, MODIFIED_UNIX_S, write as write_docroot};
 pub use log_summary::{Busy, Example, Excluded, LogSummary, Malformed};
 pub use scan::LogScan;
-pub(crate) use scan::lasting;
 pub use scan::sessions::{Reuse, Row};
 pub use summary::{HarSummary, Sizes, Summary};
 pub use synth::write_log;

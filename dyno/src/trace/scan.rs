@@ -21,10 +21,7 @@ use users::{Seen, Users};
 
 pub(super) mod distinct;
 pub(super) mod sessions;
-mod text;
 mod users;
-
-pub(crate) use text::lasting;
 
 /// Largest response that the distribution of sizes tells apart: 1 PiB.
 const MAX_BYTES: u64 = 1 << 50;

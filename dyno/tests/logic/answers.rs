@@ -5,7 +5,7 @@ use crate::questions;
 
 use serde_json::Value;
 use tlsdyno::model::Processors;
-use tlsdyno::report::{self, Style, json, terminal};
+use tlsdyno::report::{self, Style, json};
 use tlsdyno::stats::shares::MISSING;
 use tlsdyno::stats::{Direction, Metric, Share, Summary, Verdict};
 use tlsdyno::store::Record;
@@ -53,7 +53,7 @@ fn a_share_whose_configuration_failed_is_missing_to_100_percent() {
     let missing = share(&summary, MISSING, Metric::Cpu);
     assert_eq!(missing.without, ["RSA", "session cache"]);
     assert!((missing.percent - 70.0).abs() < 2.0, "the session cache is a step from \"no RSA\": {missing:?}");
-    let text = terminal::results(&record, &summary, Style::PLAIN);
+    let text = report::terminal_text(&record, Style::PLAIN);
     assert!(
         text.contains("missing to 100 % (with RSA, session cache)")
             && text.contains("no share of its own for RSA, session cache"),
@@ -64,14 +64,14 @@ fn a_share_whose_configuration_failed_is_missing_to_100_percent() {
 #[test]
 fn comparisons_say_which_serves_more_or_that_it_is_undecided() {
     let summary = Summary::of(&record());
-    let [rsa, same, gone] = &summary.answers.comparisons[..] else { panic!("three comparisons") };
+    let [rsa, same, gone] = &summary.findings.comparisons[..] else { panic!("three comparisons") };
     let ratio = rsa.ratio.expect("measured");
     assert_eq!(ratio.direction, Direction::Bigger);
     assert!(ratio.low < ratio.times && ratio.times < ratio.high && (ratio.times - 2.0).abs() < 0.05, "{ratio:?}");
     assert_eq!(same.ratio.expect("measured").direction, Direction::Undecided);
     assert_eq!(gone.ratio, None, "a configuration without a block is not compared");
     let exchanged = turned(&record());
-    let turned = Summary::of(&exchanged).answers.comparisons[0].ratio.expect("measured");
+    let turned = Summary::of(&exchanged).findings.comparisons[0].ratio.expect("measured");
     assert_eq!(turned.direction, Direction::Smaller);
     assert!((turned.times * ratio.times - 1.0).abs() < 1e-9, "a/b and b/a say the same");
 }
@@ -89,29 +89,29 @@ fn a_bound_decides_only_what_it_can() {
             .for_each(|block| block.client_bound = true);
     };
     limit(&mut record, index);
-    let ratio = Summary::of(&record).answers.comparisons[0].ratio.expect("measured");
+    let ratio = Summary::of(&record).findings.comparisons[0].ratio.expect("measured");
     assert!(ratio.at_least && !ratio.at_most && ratio.direction == Direction::Bigger, "{ratio:?}");
     // The client limited "as is" too: then hits per second say nothing, and CPU per hit decides.
     limit(&mut record, 0);
     let summary = Summary::of(&record);
-    let answer = &summary.answers.comparisons[0];
+    let answer = &summary.findings.comparisons[0];
     let ratio = answer.ratio.expect("measured");
     assert!(ratio.at_most && ratio.direction == Direction::Undecided, "{ratio:?}");
     assert_eq!(answer.decided_by, Some(Metric::Cpu));
-    let text = terminal::results(&record, &summary, Style::PLAIN);
+    let text = report::terminal_text(&record, Style::PLAIN);
     assert!(text.contains("by CPU per hit \"no RSA\" serves"), "{text}");
     // Not where one has more processors than the other.
     let models = &mut record.experiment.as_mut().expect("kept").configurations;
     let model = models.iter_mut().find(|model| model.name == "no RSA").expect("there");
     model.processors = Some(Processors { count: 2, ..Processors::default() });
-    assert_eq!(Summary::of(&record).answers.comparisons[0].decided_by, None);
+    assert_eq!(Summary::of(&record).findings.comparisons[0].decided_by, None);
 }
 
 #[test]
 fn few_rounds_decide_nothing() {
     let summary = Summary::of(&questions::record(4, 0.001));
     assert!(
-        summary.answers.comparisons.iter().filter_map(|of| of.ratio).all(|of| of.direction == Direction::Undecided)
+        summary.findings.comparisons.iter().filter_map(|of| of.ratio).all(|of| of.direction == Direction::Undecided)
     );
 }
 
@@ -119,9 +119,9 @@ fn few_rounds_decide_nothing() {
 fn remedies_are_ranked_by_what_they_gain_and_nothing_unmeasured_is_recommended() {
     let record = record();
     let summary = Summary::of(&record);
-    let names: Vec<&str> = summary.answers.remedies.iter().map(|of| of.name.as_str()).collect();
+    let names: Vec<&str> = summary.findings.remedies.iter().map(|of| of.name.as_str()).collect();
     assert_eq!(names, ["a perfect accelerator", "a session cache", "the same again", "more memory", "a tenth server"]);
-    let text = terminal::results(&record, &summary, Style::PLAIN);
+    let text = report::terminal_text(&record, Style::PLAIN);
     let place = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is not in\n{text}"));
     assert!(place("1. A perfect accelerator (a bound: it cannot be had itself): +") < place("2. A session cache: +2"));
     assert!(place("ssl_session_cache shared:SSL:10m;") > place("2. A session cache"));
@@ -136,7 +136,7 @@ fn remedies_are_ranked_by_what_they_gain_and_nothing_unmeasured_is_recommended()
 fn what_amdahl_predicts_of_an_accelerator_stands_beside_what_was_measured() {
     let record = questions::accelerators(12, 0.005);
     let summary = Summary::of(&record);
-    let [one, two] = &summary.answers.accelerators[..] else { panic!("{:#?}", summary.answers.accelerators) };
+    let [one, two] = &summary.findings.accelerators[..] else { panic!("{:#?}", summary.findings.accelerators) };
     assert_eq!((&*one.over, &*one.ideal, one.speed), ("as is", "no RSA", 4.0));
     assert_eq!((&*two.over, &*two.ideal, two.speed), ("two CPUs", "two CPUs, no RSA", 2.0));
     let near = |got: f64, truth: f64| assert!((got / truth - 1.0).abs() < 0.01, "{got} is not {truth}");
@@ -153,7 +153,7 @@ fn what_amdahl_predicts_of_an_accelerator_stands_beside_what_was_measured() {
     near(two.by[1].predicted.times, 1.0 / 0.75);
     assert!(two.by.iter().all(|by| by.measured_by_predicted.direction == Direction::Undecided), "{two:#?}");
 
-    let text = terminal::results(&record, &summary, Style::PLAIN).replace("\n    ", " ").replace("\n  ", " ");
+    let text = report::terminal_text(&record, Style::PLAIN).replace("\n    ", " ").replace("\n  ", " ");
     assert!(text.contains("\"accelerator\", 4 times as fast as the server's CPU"), "{text}");
     assert!(text.contains("the measured gain is larger (1.1"), "{text}");
     assert!(text.contains("larger or smaller is undecided"), "{text}");
@@ -167,7 +167,7 @@ fn a_prediction_from_a_limited_configuration_is_a_bound() {
     let mut record = questions::accelerators(12, 0.005);
     // The client limited "no RSA": the share by time, and with it the prediction, may be larger.
     record.blocks.iter_mut().filter(|block| block.configuration == 1).for_each(|block| block.client_bound = true);
-    let predictions = Summary::of(&record).answers.accelerators;
+    let predictions = Summary::of(&record).findings.accelerators;
     let [cpu, time] = &predictions[0].by[..] else { panic!("two shares") };
     assert!(time.predicted.at_least && time.measured_by_predicted.at_most, "{time:?}");
     assert_eq!(time.measured_by_predicted.direction, Direction::Undecided);
@@ -177,7 +177,7 @@ fn a_prediction_from_a_limited_configuration_is_a_bound() {
 #[test]
 fn setup_and_data_add_up_with_the_discrepancy() {
     let summary = Summary::of(&questions::setup_and_data(12, 0.005));
-    let cpu = summary.answers.setup_and_data.iter().find(|part| part.metric == Metric::Cpu).expect("measured");
+    let cpu = summary.findings.setup_and_data.iter().find(|part| part.metric == Metric::Cpu).expect("measured");
     for (got, truth) in [(&cpu.whole, 80.0), (&cpu.setup, 55.0), (&cpu.data, 20.0), (&cpu.discrepancy, 5.0)] {
         assert!((got.percent - truth).abs() < 1.0, "{got:?} is not {truth}");
         assert_eq!(got.verdict, Verdict::Resolved);
@@ -185,13 +185,13 @@ fn setup_and_data_add_up_with_the_discrepancy() {
     let sum = cpu.setup.percent + cpu.data.percent + cpu.discrepancy.percent;
     assert!((sum - cpu.whole.percent).abs() < 1e-9);
     // The paper's arithmetic over its own throughputs (reference_pairs.csv, s310_CS_setup_500).
-    let beside = summary.beside.as_ref().and_then(|of| of.setup_and_data.as_ref()).expect("published");
+    let beside = summary.published.as_ref().and_then(|of| of.setup_and_data.as_ref()).expect("published");
     assert!((beside.setup[0] - 62.808).abs() < 1e-3 && (beside.data[0] - 33.772).abs() < 1e-3, "{beside:?}");
     assert!(
         (beside.discrepancy[0] - (79.028 - 62.808 - 33.772)).abs() < 1e-2 && beside.whole[1].is_nan(),
         "{beside:?}"
     );
-    let changed = report::beside::what_changed(&summary).join("\n");
+    let changed = report::published::what_changed(&summary).join("\n");
     assert!(changed.contains("Connection setup costs more than data exchange"), "{changed}");
 }
 
@@ -199,7 +199,7 @@ fn setup_and_data_add_up_with_the_discrepancy() {
 fn the_papers_numbers_stand_beside_ours() {
     let record = record();
     let summary = Summary::of(&record);
-    let beside = summary.beside.as_ref().expect("the experiment names a paper");
+    let beside = summary.published.as_ref().expect("the experiment names a paper");
     let rsa = beside.shares.iter().find(|row| row.share == "RSA").expect("published");
     assert_eq!((rsa.percent[0], rsa.computed[0]), (58.0, false), "what the paper prints");
     assert!(rsa.computed[1] && (rsa.percent[1] - 56.5).abs() < 1e-9, "computed from its throughputs: {rsa:?}");
@@ -208,7 +208,7 @@ fn the_papers_numbers_stand_beside_ours() {
     assert!(
         (as_is.percent_of_reference[0] - 100.0 * 147.0 / 1370.0).abs() < 1e-9 && as_is.percent_of_reference[1].is_nan()
     );
-    let changed = report::beside::what_changed(&summary).join("\n");
+    let changed = report::published::what_changed(&summary).join("\n");
     assert!(changed.contains("TLS divides what this server can do by 5.0"), "{changed}");
     assert!(changed.contains("what the paper's could do by 9.3: that is smaller"), "{changed}");
     assert!(changed.contains("smaller: RSA") && changed.contains("bigger: session cache"), "{changed}");
@@ -217,7 +217,7 @@ fn the_papers_numbers_stand_beside_ours() {
             .contains("Largest first, here: RSA, session cache; in the paper, over its machines: RSA, session cache"),
         "{changed}"
     );
-    let text = terminal::results(&record, &summary, Style::PLAIN);
+    let text = report::terminal_text(&record, Style::PLAIN);
     assert!(text.contains("58 / 56") || text.contains("58 / 57"), "{text}");
     assert!(text.contains("Not as in the paper: Another server."), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= Style::PLAIN.width), "{text}");
@@ -229,13 +229,13 @@ fn without_plain_http_throughputs_are_parts_of_the_first_that_was_published() {
     let paper = record.experiment.as_mut().and_then(|experiment| experiment.paper.as_mut()).expect("there");
     paper.hits_per_s.remove("plain HTTP").expect("published");
     let summary = Summary::of(&record);
-    let beside = summary.beside.as_ref().expect("the experiment names a paper");
+    let beside = summary.published.as_ref().expect("the experiment names a paper");
     assert_eq!(beside.reference, "as is");
     let row = |name: &str| beside.configurations.iter().find(|row| row.configuration == name).expect("published");
     assert_eq!((row("as is").percent_of_reference[0], row("as is").ratio), (100.0, None));
     let ours = row("no RSA").ratio.expect("measured");
     assert!((ours.times - 2.0).abs() < 0.05 && row("no RSA").by_cpu.is_none(), "{ours:?}");
-    let text = terminal::results(&record, &summary, Style::PLAIN);
+    let text = report::terminal_text(&record, Style::PLAIN);
     assert!(text.contains("Per cent of the hits per second of \"as is\"") && !text.contains("from CPU, %"), "{text}");
 }
 

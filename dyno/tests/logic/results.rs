@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use synthetic::Synthetic;
-use tlsdyno::report::{Style, csv, json, terminal};
+use tlsdyno::report::{self, Style, csv, json};
 use tlsdyno::stats::Summary;
 use tlsdyno::store::Record;
 
@@ -18,8 +18,7 @@ fn record() -> Record {
 #[test]
 fn the_terminal_answers_first() {
     let record = record();
-    let summary = Summary::of(&record);
-    let plain = terminal::results(&record, &summary, Style::PLAIN);
+    let plain = report::terminal_text(&record, Style::PLAIN);
     let answer = plain.lines().find(|line| line.starts_with("  Authentication costs most: ")).expect("the answer");
     assert!(answer.contains(" % [") && answer.contains("of this server's CPU per hit."), "{answer}");
     assert!(plain.find("Authentication costs most") < plain.find("cost of"));
@@ -31,7 +30,7 @@ fn the_terminal_answers_first() {
     assert!(!plain.contains('\x1b'), "no escape sequences outside a terminal");
     assert!(plain.lines().all(|line| line.chars().count() <= Style::PLAIN.width), "{plain}");
     assert!(plain.contains("`tlsdyno report 3fd1c07a92e4`"));
-    let rich = terminal::results(&record, &summary, Style { rich: true, width: 100 });
+    let rich = report::terminal_text(&record, Style { rich: true, width: 100 });
     assert!(rich.contains('\x1b') && rich.contains('█'));
 }
 
@@ -39,7 +38,7 @@ fn the_terminal_answers_first() {
 fn close_calls_are_not_called() {
     let mut record = Synthetic { noise: 0.25, ..Synthetic::default() }.record();
     record.blocks.retain(|block| block.round < 5);
-    let text = terminal::results(&record, &Summary::of(&record), Style::PLAIN);
+    let text = report::terminal_text(&record, Style::PLAIN);
     assert!(text.contains("undecided"), "{text}");
 }
 

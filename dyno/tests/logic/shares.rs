@@ -4,7 +4,7 @@ use crate::synthetic;
 
 use synthetic::{ALL_OFF, PLAIN_HTTP, STAGES, Synthetic};
 use tlsdyno::report::answer::answer;
-use tlsdyno::report::{self, Style, terminal};
+use tlsdyno::report::{self, Style};
 use tlsdyno::stats::{Metric, Share, Summary, Verdict};
 use tlsdyno::store::{Kind, Record, Warning};
 use tlsdyno_tls::{Stage, StageSet};
@@ -187,7 +187,7 @@ fn a_stage_that_was_not_measured_is_named_where_its_cost_is() {
     }
     let stages = vec!["mac".to_owned(), "digest".to_owned()];
     assert!(summary.warnings.contains(&Warning::Unmeasured { stages, share: "other_tls".to_owned() }));
-    let text = terminal::results(&record, &summary, Style::PLAIN);
+    let text = report::terminal_text(&record, Style::PLAIN);
     assert!(text.contains("other TLS (with MAC, digest)"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= Style::PLAIN.width), "{text}");
     assert!(report::html(&record).expect("page").contains("other TLS (with MAC, digest)"));
@@ -219,7 +219,7 @@ fn without_stages_the_answer_is_the_cost_of_the_instrument() {
     let answer = answer(&summary);
     assert!(answer.starts_with("The idle provider costs ") && answer.contains(" % ["), "{answer}");
     assert!(answer.ends_with("] of this server's CPU per hit."), "{answer}");
-    let text = terminal::results(&record, &summary, Style::PLAIN);
+    let text = report::terminal_text(&record, Style::PLAIN);
     assert!(text.contains("The idle provider costs") && text.contains("of the time per hit"), "{text}");
     assert!(report::html(&record).expect("page").contains("The idle provider costs"));
     let json: serde_json::Value = serde_json::from_str(&report::json::results(&record, &summary)).expect("JSON");
@@ -235,7 +235,7 @@ fn several_stages_off_together_are_in_no_share() {
     let summary = Summary::of(&record);
     assert_eq!(summary.shares.shares, expected);
     assert!(summary.shares.interaction.is_empty());
-    assert!(terminal::results(&record, &summary, Style::PLAIN).contains("all off"), "it is in the table");
+    assert!(report::terminal_text(&record, Style::PLAIN).contains("all off"), "it is in the table");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use tlsdyno::report::remedies::configuration_lines;
 use tlsdyno::run::files::{AnyExperiment, find};
 use tlsdyno::servers::directives::{self, Setting};
 use tlsdyno::servers::{certificates, programs};
-use tlsdyno::stats::answers::RemedyAnswer;
+use tlsdyno::stats::findings::RemedyFinding;
 use tlsdyno::store::Record;
 use tlsdyno_tls::{Suite, Version};
 
@@ -242,7 +242,7 @@ fn each_server_accepts_the_lines_of_every_remedy() {
         experiment.server.kind = server;
         let record = Record { experiment: Some(experiment.clone()), ..Record::begun_now("", 1) };
         for remedy in experiment.remedies {
-            let answer = RemedyAnswer {
+            let answer = RemedyFinding {
                 name: remedy.name,
                 configuration: remedy.configuration,
                 over: remedy.over.unwrap_or_else(|| "as is".to_owned()),

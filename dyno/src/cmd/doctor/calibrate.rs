@@ -10,12 +10,14 @@ use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::model::workload::WorkloadSpec;
 use crate::model::{CertificateKind, ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
-use crate::report::text::interval;
+use crate::report::document::{Column, Content, Document, Field, Section, Table, row};
+use crate::report::terminal::{self, Style};
 use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
 use crate::run::single::run as run_experiment;
 use crate::stats::calibration::{Names, PaceEffect, evaluate};
 use crate::store::calibration::Recovered;
 use crate::store::{Calibration, Record};
+use crate::units::format_interval;
 
 /// CPU time injected into each handshake, microseconds.
 const INJECTED_US: [f64; 3] = [20.0, 50.0, 200.0];
@@ -99,11 +101,10 @@ pub fn run(args: &Args, json: bool) -> Result<String> {
         let limits = limits(&calibration);
         return Ok(serde_json::to_string_pretty(&Outcome { calibration: &calibration, limits, pace })? + "\n");
     }
-    let mut text = table(&calibration) + &pace.map_or(String::new(), |pace| pace_sentence(&pace, &calibration));
-    if let Some(path) = kept {
-        text += &format!("\nKept in {}: later reports of this machine carry it.\n", path.display());
-    }
-    Ok(text)
+    let mut document = document(&calibration, pace.as_ref());
+    let kept = kept.map(|path| format!("Kept in {}: later reports of this machine carry it.", path.display()));
+    document.sections.push(Section::default().notes(kept));
+    Ok(terminal::text(&document, Style::of_stdout()))
 }
 
 /// Why there is nothing to evaluate.
@@ -166,44 +167,50 @@ fn limits(calibration: &Calibration) -> Vec<Limit> {
     TIMES_S.iter().flat_map(|time| SHARERS.iter().map(move |(_, sharers)| of(*time, *sharers))).collect()
 }
 
-fn table(calibration: &Calibration) -> String {
-    let mut text = format!(
+fn document(calibration: &Calibration, pace: Option<&PaceEffect>) -> Document {
+    let what = format!(
         "Calibration of {} (certificate {}) on {}: {} rounds; a hit with its full handshake costs {:.1} µs of server \
-         CPU.\n\n",
+         CPU.",
         calibration.server, calibration.certificate, calibration.machine, calibration.rounds, calibration.hit_us
     );
-    text += &format!("{:>14}  {:>10}  {:>16}  {:>9}  {:>10}\n", "injected", "measured", "95 %", "bias", "half-width");
-    for recovered in &calibration.recovered {
-        let Recovered { injected_us, measured_us, low_us, high_us } = *recovered;
-        let injected = if injected_us == 0.0 { "nothing (A/A)".to_owned() } else { format!("{injected_us} µs") };
-        text += &format!(
-            "{injected:>14}  {:>10}  {:>16}  {:>9}  {:>10}\n",
-            format!("{measured_us:.1} µs"),
-            interval(low_us, high_us),
-            format!("{:+.1} µs", recovered.bias_us()),
-            format!("{:.1} µs", recovered.half_width_us()),
-        );
-    }
-    text += "\nSmallest difference that is found 19 times in 20, by measuring time and configurations that share it:\n";
-    text += &format!("{:>14}  {:>20}  {:>20}\n", "", SHARERS[0].0, SHARERS[1].0);
-    for (time, pair) in TIMES_S.iter().zip(limits(calibration).chunks(SHARERS.len())) {
-        let cells: Vec<String> = pair.iter().map(|limit| format!("{:>20}", words(limit))).collect();
-        text += &format!("{:>14}  {}\n", format!("{time:.0} s"), cells.join("  "));
-    }
-    text += &format!(
-        "\n(t₀.₉₇₅ + t₀.₉₅) · spread / √n, where n rounds of {:.0} ms for each configuration fit into the time, and \
-         the paired differences of rounds spread by {:.1} µs.\n",
+    let fields: [Field<Recovered>; 5] = [
+        (Column::number("injected"), |of| match of.injected_us {
+            0.0 => "nothing (A/A)".to_owned(),
+            us => format!("{us} µs"),
+        }),
+        (Column::number("measured"), |of| format!("{:.1} µs", of.measured_us)),
+        (Column::interval(), |of| format_interval(of.low_us, of.high_us)),
+        (Column::number("bias"), |of| format!("{:+.1} µs", of.bias_us())),
+        (Column::number("half-width"), |of| format!("{:.1} µs", of.half_width_us())),
+    ];
+    let recovered = Content::Table(Table::of(fields, &calibration.recovered));
+    let limits = limits(calibration);
+    let found = TIMES_S
+        .iter()
+        .zip(limits.chunks(SHARERS.len()))
+        .map(|(time, pair)| row([format!("{time:.0} s")].into_iter().chain(pair.iter().map(words)), false));
+    let times = [""].into_iter().chain(SHARERS.map(|(name, _)| name)).map(Column::number).collect();
+    let limits =
+        "Smallest difference that is found 19 times in 20, by measuring time and configurations that share it:";
+    let formula = format!(
+        "(t₀.₉₇₅ + t₀.₉₅) · spread / √n, where n rounds of {:.0} ms for each configuration fit into the time, and \
+         the paired differences of rounds spread by {:.1} µs.",
         calibration.block_s * 1e3,
         calibration.spread_us
     );
-    text
+    let pace = pace.map(|pace| pace_sentence(pace, calibration));
+    Document::of([
+        Section::default().text(what).with(recovered),
+        Section::titled("", limits).table(times, found.collect()),
+        Section::default().notes([formula].into_iter().chain(pace)),
+    ])
 }
 
 fn pace_sentence(pace: &PaceEffect, calibration: &Calibration) -> String {
     format!(
         "The machine's pace varied by {:.1} % (standard deviation) between blocks, and explains {:.0} % of what \
          blocks of one configuration differed by; without it the differences would spread by {:.1} instead of {:.1} \
-         µs.\n",
+         µs.",
         pace.pace_spread_percent, pace.explained_percent, pace.spread_uncorrected_us, calibration.spread_us
     )
 }

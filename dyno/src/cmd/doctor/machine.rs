@@ -8,6 +8,7 @@ use rustix::process::{Resource, getrlimit};
 use super::{Check, Verdict};
 use crate::servers::cgroup::Cgroup;
 use crate::servers::quota;
+use crate::units::format_binary_bytes;
 
 /// Connections of a usual run, with room to spare.
 const OPEN_FILES_WANTED: u64 = 4096;
@@ -189,7 +190,7 @@ fn temporary_space() -> Check {
         ),
         Ok(system) => {
             let free = system.f_bavail * system.f_frsize;
-            let words = format!("{} MB free", free >> 20);
+            let words = format!("{} free", format_binary_bytes(free as f64));
             if free < WANTED_BYTES {
                 let remedy = "large workloads write their files there; free some, or set TMPDIR";
                 return Check::but("temporary files", Verdict::Note, finding(&words), remedy);

@@ -10,7 +10,7 @@ use ratatui::widgets::{Block, BorderType, LineGauge, Padding, Sparkline, Widget}
 use super::heading::short;
 use super::latencies;
 use super::view::{BUSY, View};
-use crate::load::report::{bytes, grouped};
+use crate::units::{format_bytes, format_count};
 
 /// Wider than this it is not easier to read.
 const COLUMNS_MAX: u16 = 110;
@@ -116,7 +116,7 @@ fn throughput(view: &View, area: Rect, buffer: &mut Buffer) {
     let of = view.rate.map_or(String::new(), |rate| format!(" of {} asked", count_per_second(rate)));
     let hits = Line::from_iter([count_per_second(view.pace.hits).bold(), " hits/s".into(), of.dim()]);
     hits.render(now, buffer);
-    Line::from(format!("{}/s", bytes(view.pace.bytes)).dim()).right_aligned().render(now, buffer);
+    Line::from(format!("{}/s", format_bytes(view.pace.bytes)).dim()).right_aligned().render(now, buffer);
     let columns = view.curve(usize::from(curve.width));
     Sparkline::default()
         .data(columns.into_iter().map(|value| value.map(|value| value.round() as u64)))
@@ -134,10 +134,11 @@ fn resumption(view: &View, area: Rect, buffer: &mut Buffer) {
     let percent = view.resumed_percent();
     let label = percent.map_or("no handshake yet".to_owned(), |percent| format!("{percent:5.1} % resumed"));
     let counts = view.now.map_or_else(Default::default, |now| now.handshakes);
-    let mut offered = format!("offered {}", grouped(counts.resumed_offered));
-    offered += &format!(", refused {}", grouped(counts.resumed_offered - counts.resumed_accepted));
+    let mut offered = format!("offered {}", format_count(counts.resumed_offered));
+    offered += &format!(", refused {}", format_count(counts.resumed_offered - counts.resumed_accepted));
     if counts.early_offered > 0 {
-        offered += &format!(", early data {} of {}", grouped(counts.early_accepted), grouped(counts.early_offered));
+        offered +=
+            &format!(", early data {} of {}", format_count(counts.early_accepted), format_count(counts.early_offered));
     }
     let negotiated = view.now.and_then(|now| now.negotiated).map_or(String::new(), |(version, suite, group)| {
         let suite = suite.to_string();
@@ -148,7 +149,7 @@ fn resumption(view: &View, area: Rect, buffer: &mut Buffer) {
         Line::from_iter([
             format!("{name:<8}").fg(colour),
             format!("{:>10} /s", count_per_second(per_second)).bold(),
-            format!("{:>13}", grouped(count)).into(),
+            format!("{:>13}", format_count(count)).into(),
         ])
     };
     let mut rows = inner.rows();
@@ -182,11 +183,12 @@ fn client(view: &View) -> Line<'static> {
 /// How a replayed trace keeps to its window.
 fn order(view: &View) -> Option<Line<'static>> {
     let window = view.now?.window?;
-    let limit = window.limit.map_or("no bound".to_owned(), |limit| format!("window {}", grouped(limit)));
+    let limit =
+        window.limit.map_or("no bound".to_owned(), |limit| format!("window {}", format_count(u64::from(limit))));
     let text = format!(
         "order: {} requests apart at most ({limit}), {} stalls",
-        grouped(window.largest_distance),
-        grouped(window.stalls)
+        format_count(window.largest_distance),
+        format_count(window.stalls)
     );
     Some(Line::from(text))
 }
@@ -198,20 +200,20 @@ fn errors(view: &View) -> Line<'static> {
     }
     let all: u64 = errors.iter().map(|(_, count)| count).sum();
     let noun = if all == 1 { "error" } else { "errors" };
-    let kinds: Vec<String> = errors.iter().map(|(kind, count)| format!("{} {kind}", grouped(*count))).collect();
+    let kinds: Vec<String> = errors.iter().map(|(kind, count)| format!("{} {kind}", format_count(*count))).collect();
     Line::from_iter([
-        Span::from(format!("{} {noun}", grouped(all))).red().bold(),
+        Span::from(format!("{} {noun}", format_count(all))).red().bold(),
         format!(": {}", kinds.join(", ")).red(),
     ])
 }
 
 fn so_far(view: &View) -> String {
-    grouped(view.now.map_or(0, |now| now.hits))
+    format_count(view.now.map_or(0, |now| now.hits))
 }
 
 /// How many there are in a second; few of them with a digit more.
 pub fn count_per_second(count: f64) -> String {
-    if count > 0.0 && count < 9.95 { format!("{count:.1}") } else { grouped(count.round() as u64) }
+    if count > 0.0 && count < 9.95 { format!("{count:.1}") } else { format_count(count.round() as u64) }
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ https://localhost:8443/1k.bin                                         q ends it
 closed loop, 64 connections of one request each, 50 % resumed, effort lean
 1.5 s of 10.0 s, 8.5 s left ━━━━━━━────────────────────────────────────────────
 ╭ throughput ──────────────────────────╮╭ TLS handshakes, 50 % to resume ─────╮
-│ 2,000 hits/s                2.0 MB/s ││  50.0 % resumed ━━━━━━━━━────────── │
+│ 2,000 hits/s               2.05 MB/s ││  50.0 % resumed ━━━━━━━━━────────── │
 │ ██                                   ││ resumed      1,000 /s          500  │
 │ ██                                   ││ full         1,002 /s          501  │
 │ ██                                   ││ offered 501, refused 1              │
@@ -74,9 +74,9 @@ closed loop, 64 connections of one request each, 50 % resumed, effort lean
 │                                   p50 ●      p99 ○  10µs   100µs   1ms 10ms │
 │ TCP connect         2,004 /s    21.0 µs    90.0 µs    ●━━━━○                │
 │ full handshake      1,002 /s    1.20 ms    3.40 ms                 ●━━━○    │
-│ resumed handshake   1,000 /s   400.0 µs    1.00 ms              ●━━○        │
-│ first byte          2,000 /s   210.0 µs   800.0 µs            ●━━━○         │
-│ whole hit           2,000 /s   220.0 µs   820.0 µs            ●━━━○         │
+│ resumed handshake   1,000 /s     400 µs    1.00 ms              ●━━○        │
+│ first byte          2,000 /s     210 µs     800 µs            ●━━━○         │
+│ whole hit           2,000 /s     220 µs     820 µs            ●━━━○         │
 ╰─────────────────────────────────────────────────────────────────────────────╯
 client CPU 12 % of a core
 no errors
@@ -98,9 +98,9 @@ fn a_narrow_terminal_gets_lines_the_most_important_first() {
 2,000 hits/s   2,000 so far
 12 errors: 12 reset
 50.0 % of 2,002 handshakes/s resumed
-whole hit          220.0 µs …  820.0 µs
-first byte         210.0 µs …  800.0 µs
-resumed handshake  400.0 µs …   1.00 ms
+whole hit            220 µs …    820 µs
+first byte           210 µs …    800 µs
+resumed handshake    400 µs …   1.00 ms
 full handshake      1.20 ms …   3.40 ms
 TCP connect         21.0 µs …   90.0 µs
 ";

@@ -2,7 +2,7 @@
 
 use tlsdyno_engine::load::{Arrivals, Pacing, Plan, Resumption};
 
-use crate::load::report::grouped;
+use crate::units::format_count;
 
 /// The plan in words.
 pub fn asked(plan: &Plan) -> String {
@@ -31,10 +31,10 @@ fn connections(plan: &Plan) -> String {
     let noun = if total == 1 { "connection" } else { "connections" };
     let each = match plan.connections.requests_each {
         Some(1) => " of one request each".to_owned(),
-        Some(requests) => format!(" of {} requests each", grouped(u64::from(requests))),
+        Some(requests) => format!(" of {} requests each", format_count(u64::from(requests))),
         None => " kept".to_owned(),
     };
-    format!("{} {noun}{each}", grouped(u64::from(total)))
+    format!("{} {noun}{each}", format_count(u64::from(total)))
 }
 
 fn resumption(resumption: Resumption) -> Option<String> {

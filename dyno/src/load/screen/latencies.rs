@@ -12,7 +12,7 @@ use tlsdyno_engine::load::Phase;
 
 use super::draw::{count_per_second, framed};
 use super::view::{Latency, View};
-use crate::load::report::duration;
+use crate::units::format_duration;
 
 /// Columns before the scale: name, rate, median, 99th percentile.
 const COLUMNS_OF_NUMBERS: u16 = 17 + 11 + 11 + 11 + 2;
@@ -50,7 +50,7 @@ pub fn lines(view: &View) -> Vec<Line<'static>> {
     let measured = view.phases.iter().filter(|phase| view.latency(**phase).recent.count > 0);
     let line = |phase: &Phase| {
         let recent = view.latency(*phase).recent;
-        let (p50, p99) = (duration(recent.p50_ns as f64), duration(recent.p99_ns as f64));
+        let (p50, p99) = (format_duration(recent.p50_ns as f64), format_duration(recent.p99_ns as f64));
         Line::from_iter([
             Span::from(format!("{:<18}", name(*phase))).fg(colour(*phase)),
             format!("{p50:>9} … {p99:>9}").into(),
@@ -65,7 +65,7 @@ fn numbers(phase: Phase, latency: Latency) -> Line<'static> {
     if latency.recent.count == 0 {
         return Line::from_iter([name, Span::from(format!("{:>11}{:>11}{:>11}  ", "-", "-", "-")).dim()]);
     }
-    let [p50, p99] = [latency.recent.p50_ns, latency.recent.p99_ns].map(|value| duration(value as f64));
+    let [p50, p99] = [latency.recent.p50_ns, latency.recent.p99_ns].map(|value| format_duration(value as f64));
     let numbers = Span::from(format!("{:>8} /s{p50:>11}{p99:>11}  ", count_per_second(latency.per_second)));
     // Nothing new: what there is to see is older.
     Line::from_iter([name, if latency.per_second > 0.0 { numbers } else { numbers.dim() }])

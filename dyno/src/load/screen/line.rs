@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tlsdyno_engine::load::{Snapshot, Watcher};
 
 use super::{LOOKED, RENEWED};
-use crate::load::report::{duration, grouped};
+use crate::units::{format_count, format_duration};
 
 /// How often a plain line is written elsewhere: a log should not fill with them.
 const LOGGED: Duration = Duration::from_secs(10);
@@ -41,21 +41,21 @@ fn line(snapshot: &Snapshot, elapsed: Duration) -> String {
         None => snapshot.hits as f64 / elapsed.as_secs_f64(),
         Some(slice) => slice.hits as f64 * 1e9 / slice.elapsed_ns as f64,
     };
-    let hits = grouped(snapshot.hits);
-    let mut line = format!("{:6.1} s   {hits} hits   {} /s", elapsed.as_secs_f64(), grouped(rate as u64));
+    let hits = format_count(snapshot.hits);
+    let mut line = format!("{:6.1} s   {hits} hits   {} /s", elapsed.as_secs_f64(), format_count(rate as u64));
     let (full, resumed) = (snapshot.handshakes.full, snapshot.handshakes.resumed_accepted);
     if full + resumed > 0 {
         line += &format!(
             "   {:.1} % of {} handshakes resumed",
             100.0 * resumed as f64 / (full + resumed) as f64,
-            grouped(full + resumed)
+            format_count(full + resumed)
         );
     }
     if let Some(slice) = snapshot.slice {
         let (p50, p99) = (slice.latency_ns_p50, slice.latency_ns_p99);
-        line += &format!("   p50 {}   p99 {}", duration(p50 as f64), duration(p99 as f64));
+        line += &format!("   p50 {}   p99 {}", format_duration(p50 as f64), format_duration(p99 as f64));
     }
-    line + &format!("   {} errors", grouped(snapshot.errors.iter().sum()))
+    line + &format!("   {} errors", format_count(snapshot.errors.iter().sum()))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tlsdyno_engine::load::{ErrorKind, Pacing, Phase, Plan, Recent, Resumption, Snapshot, Until};
 
 use super::{RENEWED, heading};
-use crate::load::report::grouped;
+use crate::units::format_count;
 
 /// How much of the past the curve of throughput shows.
 const PAST: Duration = Duration::from_secs(60);
@@ -175,7 +175,7 @@ impl View {
     pub fn done_text(&self) -> String {
         let elapsed = self.elapsed.as_secs_f64();
         let counted = |count: u64, all: u64, noun: &str| {
-            format!("{} of {} {noun}, {elapsed:.1} s{}", grouped(count), grouped(all), self.left())
+            format!("{} of {} {noun}, {elapsed:.1} s{}", format_count(count), format_count(all), self.left())
         };
         let now = self.now.as_ref();
         match self.goal {

@@ -1,17 +1,12 @@
-//! How locality is shown: in the answer, on the terminal and on the page.
+//! How locality is told: in the answer, and in a section.
 
-use comfy_table::{Attribute, Cell as TableCell, CellAlignment};
-
-use super::terminal::by_traffic;
-use crate::report::terminal::{Style, table};
-use crate::report::text::{interval, percent, ratio_times, tenths, whole};
+use super::by_traffic;
+use crate::report::document::{Column, Content, Field, Section, Table};
+use crate::report::text::ratio_times;
 use crate::stats::Direction;
 use crate::stats::cluster::{CellSummary, ClusterSummary};
 use crate::stats::locality::{BackendLocality, LocalitySummary};
-
-/// The columns, without the name of the cell.
-pub(super) const HEADER: [&str; 6] =
-    ["objects", "KB", "% missed", "95 %", "objects at each backend", "% missed at each"];
+use crate::units::{format_bytes, format_interval, format_percent, format_tenths};
 
 /// The answer of a plain cluster: which policy would let caches miss least, at the largest load of the first cell's
 /// traffic. `None` where there are no access logs.
@@ -26,12 +21,12 @@ pub(super) fn answer(summary: &ClusterSummary) -> Option<String> {
     let best = alike().filter(|cell| load(cell) == largest).min_by(|a, b| missed(a).total_cmp(&missed(b)))?;
     let found = best.locality.as_ref()?;
     let said = format!(
-        "{}: each backend is asked for {} objects in a block, and a cache of {} KB at each would miss {} of the \
+        "{}: each backend is asked for {} objects in a block, and a cache of {} at each would miss {} of the \
          requests",
         best.cell.policy.name(),
-        tenths(found.objects.value),
-        kilobytes(found.cache_bytes as f64),
-        percent(missed(best)),
+        format_tenths(found.objects.value),
+        format_bytes(found.cache_bytes as f64),
+        format_percent(missed(best)),
     );
     let Some(against) = &best.against else { return Some(said + "; no other policy would miss fewer.") };
     let baseline = summary.baseline_of(&best.cell);
@@ -42,57 +37,38 @@ pub(super) fn answer(summary: &ClusterSummary) -> Option<String> {
     };
     Some(format!(
         "{said} ({} objects and {} with {}){verdict}{} the hits/s.",
-        tenths(before),
-        percent(baseline.map_or(f64::NAN, missed)),
+        format_tenths(before),
+        format_percent(baseline.map_or(f64::NAN, missed)),
         against.baseline,
         ratio_times(&against.hits_per_second)
     ))
 }
 
-fn kilobytes(bytes: f64) -> String {
-    whole((bytes / 1000.0).round() as u64)
+/// The table of the cells whose backends log what they are asked for. `None` where none does.
+pub(super) fn section(summary: &ClusterSummary) -> Option<Section> {
+    let cache_bytes = summary.cells.iter().find_map(|cell| cell.locality.as_ref())?.cache_bytes;
+    type Of<'a> = (&'a str, &'a LocalitySummary);
+    let fields: [Field<Of<'_>>; 7] = [
+        (Column::words(""), |(name, _)| (*name).to_owned()),
+        (Column::number("objects"), |(_, found)| format_tenths(found.objects.value)),
+        (Column::number("size"), |(_, found)| format_bytes(found.object_bytes.value)),
+        (Column::number("% missed"), |(_, found)| format_tenths(found.miss_percent.value)),
+        (Column::interval(), |(_, found)| format_interval(found.miss_percent.low, found.miss_percent.high)),
+        (Column::number("objects at each backend"), |(_, found)| each(found, |backend| backend.objects)),
+        (Column::number("% missed at each"), |(_, found)| each(found, BackendLocality::miss_percent)),
+    ];
+    let cells: Vec<Of<'_>> =
+        by_traffic(summary).into_iter().filter_map(|cell| Some((&*cell.name, cell.locality.as_ref()?))).collect();
+    let note = format!(
+        "objects, size: the different objects that a backend is asked for in a block, and their size, mean of the \
+         backends. missed: of the requests, by an LRU cache of {} for each backend, computed from each backend's own \
+         access log; it stays warm from block to block.",
+        format_bytes(cache_bytes as f64)
+    );
+    Some(Section::titled("", "Locality").with(Content::Table(Table::of(fields, &cells))).notes([note]))
 }
 
-fn columns(found: &LocalitySummary) -> [String; 6] {
-    let each =
-        |text: &dyn Fn(&BackendLocality) -> String| found.backends.iter().map(text).collect::<Vec<_>>().join(" / ");
-    let missed = found.miss_percent;
-    [
-        tenths(found.objects.value),
-        kilobytes(found.object_bytes.value),
-        tenths(missed.value),
-        interval(missed.low, missed.high),
-        each(&|backend| tenths(backend.objects)),
-        each(&|backend| tenths(backend.miss_percent())),
-    ]
-}
-
-/// Names and columns of the cells that have locality, in the order of the tables.
-pub(super) fn rows(summary: &ClusterSummary) -> Vec<(String, [String; 6])> {
-    let row = |cell: &CellSummary| Some((cell.name.clone(), columns(cell.locality.as_ref()?)));
-    by_traffic(summary).into_iter().filter_map(row).collect()
-}
-
-/// What the columns mean.
-pub(super) fn note(summary: &ClusterSummary) -> Option<String> {
-    let found = summary.cells.iter().find_map(|cell| cell.locality.as_ref())?;
-    Some(format!(
-        "objects, KB: the different objects that a backend is asked for in a block, and their size, mean of the \
-         backends. missed: of the requests, by an LRU cache of {} KB for each backend, computed from each backend's \
-         own access log; it stays warm from block to block.",
-        kilobytes(found.cache_bytes as f64)
-    ))
-}
-
-/// The table on the terminal, and its note.
-pub(super) fn terminal_table(summary: &ClusterSummary, style: Style) -> Option<(String, String)> {
-    let note = note(summary)?;
-    let header: Vec<(&str, bool)> = std::iter::once(("", false)).chain(HEADER.map(|name| (name, true))).collect();
-    let mut table = table(style, &header);
-    for (name, columns) in rows(summary) {
-        let right = |text: &String| TableCell::new(text).set_alignment(CellAlignment::Right);
-        let name = TableCell::new(name).add_attribute(Attribute::Bold);
-        table.add_row(std::iter::once(name).chain(columns.iter().map(right)).collect::<Vec<_>>());
-    }
-    Some((table.trim_fmt(), note))
+/// `12.0 / 24.1`: a number of each backend.
+fn each(found: &LocalitySummary, number: fn(&BackendLocality) -> f64) -> String {
+    found.backends.iter().map(|backend| format_tenths(number(backend))).collect::<Vec<_>>().join(" / ")
 }

@@ -1,18 +1,166 @@
-//! Reports of cluster experiments: on the terminal, as JSON, and as a page.
+//! A cluster experiment as a document: its policies, cell by cell.
 
 mod charts;
-pub mod json;
 mod locality;
-mod page;
-pub mod terminal;
 
-pub use page::page;
-
-use self::terminal::latency_phase;
-use super::text::{duration, percent, ratio_times, tenths};
+use super::circumstances::{self, closing, record_line};
+use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone};
+use super::published::not_as_in;
+use super::text::{ratio_columns, ratio_times};
 use crate::histogram::Percentiles;
 use crate::stats::Direction;
-use crate::stats::cluster::{Beside, CellSummary, ClusterSummary};
+use crate::stats::Estimate;
+use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
+use crate::store::Record;
+use crate::units::{
+    NONE, format_count, format_duration, format_interval_with, format_micros, format_percent, format_quantity,
+    format_tenths,
+};
+
+/// The document of a record.
+pub fn document(record: &Record, summary: &ClusterSummary) -> Document {
+    let of_cells =
+        summary.cells.iter().flat_map(|cell| cell.warnings.iter().map(move |text| format!("{}: {text}", cell.name)));
+    let warnings = summary.warnings.iter().map(ToString::to_string).chain(of_cells).collect();
+    let open_loop = summary.cells.iter().any(|cell| cell.cell.rate_per_s.is_some());
+    let charts = Section::default().on(Place::Page).charts(charts::all(summary));
+    let mut sections: Vec<Section> = setting(record).into_iter().chain([charts, cells(summary)]).collect();
+    sections.extend(locality::section(summary));
+    sections.push(circumstances::warnings(warnings));
+    sections.extend(paper(record, summary));
+    sections.extend(record_line(record));
+    sections.extend(closing(record, Method::Cluster { open_loop }));
+    Document {
+        title: record.question.clone(),
+        meta: circumstances::meta(record, summary.rounds),
+        answer: answer(summary),
+        see_also: None,
+        sections,
+    }
+}
+
+/// Servers, protocol and dispatchers in a sentence.
+fn setting(record: &Record) -> Option<Section> {
+    let manifest = &record.manifest;
+    let cluster = manifest.hardware.get("cluster")?;
+    let protocol = match record.cluster.as_ref().is_some_and(|experiment| experiment.cluster.plain) {
+        true => "plain HTTP".to_owned(),
+        false => format!("TLS {}", manifest.negotiated),
+    };
+    let said = format!("{} ({}), {protocol}: {cluster}.", manifest.server_name, manifest.server_version);
+    Some(Section::default().text(said))
+}
+
+/// What the paper says beside ours. `None` without a paper.
+fn paper(record: &Record, summary: &ClusterSummary) -> Option<Section> {
+    let paper = record.cluster.as_ref()?.paper.as_ref()?;
+    let line = |published: &PublishedStatement| {
+        let [least, most] = published.published_times;
+        let times = if least == most { format!("{least:.2}") } else { format!("{least:.2} to {most:.2}") };
+        let ours = published.ours.map_or("not measured".to_owned(), |ratio| ratio_times(&ratio));
+        format!("{} Published: {times} times; here: {ours}.", published.text)
+    };
+    let lines = summary.published.iter().map(line).chain(not_as_in(&paper.differences));
+    Some(lines.fold(Section::titled("", paper.source.clone()), Section::text))
+}
+
+/// The table of all cells, those of one traffic below each other.
+fn cells(summary: &ClusterSummary) -> Section {
+    let page = |column: Column| column.on(Place::Page);
+    let fields: [Field<CellSummary>; 18] = [
+        (Column::words(""), |cell| format!("  {}", cell.cell.policy.name())),
+        (page(Column::number("offered")), |cell| format_count(cell.resumed_offered)),
+        (Column::number("accepted"), |cell| format_percent(cell.accepted_percent_of_offered.value)),
+        (page(Column::interval()), |cell| interval(cell.accepted_percent_of_offered, format_tenths)),
+        (Column::number("hits/s"), |cell| {
+            format!("{}{}", if cell.load_bound { "≥ " } else { "" }, format_quantity(cell.hits_per_second.value))
+        }),
+        (page(Column::interval()), |cell| interval(cell.hits_per_second, format_quantity)),
+        (Column::number("times"), |cell| ratios(cell)[0].clone()),
+        (Column::interval(), |cell| ratios(cell)[1].clone()),
+        (Column::number("µs/hit"), |cell| format_micros(cell.backend_cpu_ns_per_hit.value)),
+        (Column::interval(), |cell| interval(cell.backend_cpu_ns_per_hit, format_micros)),
+        (page(Column::number("CPU times")), |cell| ratios(cell)[2].clone()),
+        (page(Column::interval()), |cell| ratios(cell)[3].clone()),
+        (Column::number("µs/conn"), |cell| format_micros(cell.dispatcher_cpu_ns_per_connection.value)),
+        (page(Column::interval()), |cell| interval(cell.dispatcher_cpu_ns_per_connection, format_micros)),
+        (Column::number("p50"), |cell| latency(cell, |found| found.p50)),
+        (Column::number("p99"), |cell| latency(cell, |found| found.p99)),
+        (Column::number("busiest"), |cell| format_percent(cell.busiest_percent.value)),
+        (
+            page(Column::number("blocks")),
+            |cell| {
+                if cell.valid { cell.blocks.to_string() } else { "INVALID".to_owned() }
+            },
+        ),
+    ];
+    let cells = by_traffic(summary);
+    let mut table = Table::of(fields, cells.iter().copied());
+    let mut traffic = "";
+    for (mut row, cell) in std::mem::take(&mut table.rows).into_iter().zip(cells) {
+        let against = cell.against.as_ref().map(|against| against.hits_per_second.direction);
+        if against == Some(Direction::Undecided) {
+            row[6..8].iter_mut().for_each(|cell| cell.tone = Tone::Muted);
+        }
+        if !cell.valid {
+            row[0].tone = Tone::Bad;
+        }
+        if cell.traffic != traffic {
+            traffic = &cell.traffic;
+            table.rows.push(vec![Cell::from(traffic).toned(Tone::Strong)]);
+        }
+        table.rows.push(row);
+    }
+    let baseline = summary.cells.first().map_or("", |cell| cell.cell.policy.name());
+    let backends = summary.cells.iter().map(|cell| cell.backends.len()).max().unwrap_or(1).max(1);
+    let meaning = format!(
+        "accepted: of the sessions offered again. times: hits/s by those of {baseline} in the same round. µs/hit: CPU \
+         of all backends; µs/conn: CPU of the dispatcher. busiest: connections that the busiest backend got ({} is \
+         even). 95 %: confidence interval, from {} rounds.",
+        format_percent(100.0 / backends as f64),
+        summary.rounds
+    );
+    let behind = summary
+        .cells
+        .iter()
+        .any(CellSummary::fell_behind)
+        .then(|| "≥ before a latency: not all were served that were due, and these are in no latency.".to_owned());
+    let bound = summary
+        .cells
+        .iter()
+        .any(|cell| cell.load_bound)
+        .then(|| "≥ before hits/s: the CPU of the load or of the dispatcher was full.".to_owned());
+    Section::default().with(Content::Table(table)).notes([meaning].into_iter().chain(behind).chain(bound))
+}
+
+fn interval(of: Estimate, format: fn(f64) -> String) -> String {
+    format_interval_with(of.low, of.high, format)
+}
+
+/// Hits per second, then CPU per hit, by those of the first policy, each with its interval; empty for that one itself.
+fn ratios(cell: &CellSummary) -> [String; 4] {
+    let Some(against) = &cell.against else { return Default::default() };
+    let ([times, ends], [by_cpu, by_cpu_ends]) =
+        (ratio_columns(&against.hits_per_second), ratio_columns(&against.by_cpu));
+    [times, ends, by_cpu, by_cpu_ends]
+}
+
+/// The cells with those of one traffic behind each other, so that policies are compared line by line.
+fn by_traffic(summary: &ClusterSummary) -> Vec<&CellSummary> {
+    let mut cells: Vec<&CellSummary> = Vec::new();
+    for first in &summary.cells {
+        if cells.iter().all(|cell| cell.cell != first.cell) {
+            let alike = summary.cells.iter().filter(|other| other.cell.has_traffic_of(&first.cell));
+            cells.extend(alike);
+        }
+    }
+    cells
+}
+
+/// The phase whose latency is shown.
+fn latency_phase(cell: &CellSummary) -> &'static str {
+    if cell.cell.rate_per_s.is_some() { "scheduled_response" } else { "whole_response" }
+}
 
 /// The answer in a sentence or two: what the policy that keeps most sessions makes of the cluster. The traffic is that
 /// of the first cell with the largest load, which saturates most, and the highest reuse below 100 % (at 100 % nobody
@@ -41,7 +189,7 @@ pub fn answer(summary: &ClusterSummary) -> String {
     // Of several that keep as many the first named.
     let best = at.rev().max_by(|a, b| kept(a).round().total_cmp(&kept(b).round()));
     let Some(best) = best else { return "Nothing was measured.".to_owned() };
-    let said = format!("{}: {} of the sessions offered again were accepted", best.name, percent(kept(best)));
+    let said = format!("{}: {} of the sessions offered again were accepted", best.name, format_percent(kept(best)));
     let Some(against) = &best.against else { return said + &without_ratio(summary, best) };
     let baseline = summary.baseline_of(&best.cell).map_or(f64::NAN, kept);
     let verdict = match against.hits_per_second.direction {
@@ -50,7 +198,7 @@ pub fn answer(summary: &ClusterSummary) -> String {
     };
     format!(
         "{said} ({} with {}){verdict}{} the hits/s, from {} of its CPU per hit.",
-        percent(baseline),
+        format_percent(baseline),
         against.baseline,
         ratio_times(&against.hits_per_second),
         share_of(against.by_cpu.times)
@@ -68,43 +216,23 @@ fn without_ratio(summary: &ClusterSummary, best: &CellSummary) -> String {
     }
 }
 
-/// The paper's statements with ours, one text each; empty without a paper.
-pub(super) fn beside_paper(summary: &ClusterSummary) -> Vec<String> {
-    let line = |beside: &Beside| {
-        let [least, most] = beside.published_times;
-        let published = if least == most { format!("{least:.2}") } else { format!("{least:.2} to {most:.2}") };
-        let ours = beside.ours.map_or("not measured".to_owned(), |ratio| ratio_times(&ratio));
-        format!("{} Published: {published} times; here: {ours}.", beside.text)
-    };
-    summary.published.iter().map(line).collect()
-}
-
 /// What dividing by `times` leaves, in per cent.
 fn share_of(times: f64) -> String {
-    percent(100.0 / times)
-}
-
-/// What the busiest backend got of the connections: `33.4 %`, or a dash where there were none.
-pub(super) fn busiest(cell: &CellSummary) -> String {
-    if cell.busiest_percent.value.is_finite() {
-        format!("{} %", tenths(cell.busiest_percent.value))
-    } else {
-        "–".to_owned()
-    }
+    format_percent(100.0 / times)
 }
 
 /// A percentile of the latency that is shown, `≥` where unserved requests, which would be later than all, are not in
 /// it.
-pub(super) fn latency(cell: &CellSummary, percentile: fn(&Percentiles) -> u64) -> String {
+fn latency(cell: &CellSummary, percentile: fn(&Percentiles) -> u64) -> String {
     let bound = if cell.fell_behind() { "≥ " } else { "" };
     let found = cell.latency_ns.get(latency_phase(cell));
-    found.map_or("–".to_owned(), |found| format!("{bound}{}", duration(percentile(found) as f64)))
+    found.map_or(NONE.to_owned(), |found| format!("{bound}{}", format_duration(percentile(found) as f64)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::terminal::Style;
+    use crate::report::render::terminal;
     use crate::stats::cluster::samples::{block, experiment, record};
 
     #[test]
@@ -135,7 +263,7 @@ mod tests {
         }
         let [served, unserved] = [0_usize, 1].map(|index| latency(&summary.cells[index], |found| found.p50));
         assert_eq!(unserved, format!("≥ {served}"));
-        let shown = terminal::results(&record, &summary, Style::PLAIN);
+        let shown = terminal::text(&document(&record, &summary), terminal::Style::PLAIN);
         let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(shown.contains("500 of 1500 requests that were due"), "{shown}");
         assert!(shown.contains("≥ before a latency") && shown.contains(&unserved), "{shown}");

@@ -30,7 +30,7 @@ pub struct Relative {
 
 /// The answer to a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ComparisonAnswer {
+pub struct ComparisonFinding {
     /// The question.
     pub question: String,
     /// One configuration.
@@ -50,7 +50,7 @@ pub struct ComparisonAnswer {
 
 /// What a remedy gains.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct RemedyAnswer {
+pub struct RemedyFinding {
     /// What to do.
     pub name: String,
     /// The configuration that has it.
@@ -83,36 +83,36 @@ pub struct SetupAndData {
 
 /// Everything that a record answers beside shares.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Answers {
+pub struct Findings {
     /// Configurations against plain HTTP, in the order of the record. Empty without plain HTTP.
     pub relative: Vec<Relative>,
     /// In the order of the experiment.
-    pub comparisons: Vec<ComparisonAnswer>,
+    pub comparisons: Vec<ComparisonFinding>,
     /// Amdahl's law for accelerators, beside what was measured, in the order of the experiment.
     pub accelerators: Vec<Prediction>,
     /// Largest proven gain first, then those undecided, then losses, then those that were not measured.
-    pub remedies: Vec<RemedyAnswer>,
+    pub remedies: Vec<RemedyFinding>,
     /// Per metric; empty unless minimal set-up, plain data and plain HTTP were measured.
     pub setup_and_data: Vec<SetupAndData>,
 }
 
-impl Answers {
-    /// Computes the answers of a record.
-    pub fn of(record: &Record) -> Answers {
+impl Findings {
+    /// Computes the findings of a record.
+    pub fn of(record: &Record) -> Findings {
         let rounds = Rounds::of(record);
         let Some(experiment) = &record.experiment else {
-            return Answers {
+            return Findings {
                 relative: relative(record, &rounds),
                 setup_and_data: setup_and_data(&rounds),
-                ..Answers::default()
+                ..Findings::default()
             };
         };
         let as_is = record.configurations.iter().find(|configuration| configuration.kind == Kind::AsIs);
         let as_is = as_is.map_or("", |configuration| configuration.name.as_str());
-        let mut remedies: Vec<RemedyAnswer> =
+        let mut remedies: Vec<RemedyFinding> =
             experiment.remedies.iter().map(|remedy| remedy_answer(remedy, as_is, &rounds)).collect();
         remedies.sort_by(|a, b| rank(b).partial_cmp(&rank(a)).unwrap_or(std::cmp::Ordering::Equal));
-        Answers {
+        Findings {
             relative: relative(record, &rounds),
             comparisons: experiment
                 .comparisons
@@ -140,11 +140,11 @@ fn relative(record: &Record, rounds: &Rounds) -> Vec<Relative> {
         .collect()
 }
 
-fn comparison_answer(experiment: &Experiment, model: &ComparisonModel, rounds: &Rounds) -> ComparisonAnswer {
+fn comparison_answer(experiment: &Experiment, model: &ComparisonModel, rounds: &Rounds) -> ComparisonFinding {
     let [ratio, by_cpu] = named_times(rounds, &model.a, &model.b);
     let limited = ratio.is_some_and(|ratio| ratio.at_most || ratio.at_least);
     let decides = |ratio: &Option<Ratio>| ratio.is_some_and(|ratio| ratio.direction != Direction::Undecided);
-    ComparisonAnswer {
+    ComparisonFinding {
         question: model.question.clone(),
         a: model.a.clone(),
         b: model.b.clone(),
@@ -170,10 +170,10 @@ fn cpu_is_capacity(experiment: &Experiment, comparison: &ComparisonModel) -> boo
     of(&comparison.a).zip(of(&comparison.b)).is_some_and(|(a, b)| a.processors == b.processors && alone(a) && alone(b))
 }
 
-fn remedy_answer(model: &RemedyModel, as_is: &str, rounds: &Rounds) -> RemedyAnswer {
+fn remedy_answer(model: &RemedyModel, as_is: &str, rounds: &Rounds) -> RemedyFinding {
     let over = model.over.clone().unwrap_or_else(|| as_is.to_owned());
     let [ratio, by_cpu] = named_times(rounds, &over, &model.configuration);
-    RemedyAnswer {
+    RemedyFinding {
         name: model.name.clone(),
         configuration: model.configuration.clone(),
         over,
@@ -184,7 +184,7 @@ fn remedy_answer(model: &RemedyModel, as_is: &str, rounds: &Rounds) -> RemedyAns
 }
 
 /// Sorts remedies: proven gains, undecided, losses, not measured; within each by size.
-fn rank(remedy: &RemedyAnswer) -> (u8, f64) {
+fn rank(remedy: &RemedyFinding) -> (u8, f64) {
     match remedy.ratio {
         None => (0, 0.0),
         Some(ratio) => match ratio.direction {

@@ -1,6 +1,7 @@
 //! The raw blocks as comma-separated values (RFC 4180), one line per block, for spreadsheets and data frames.
 
-use super::visible::visible_record;
+use crate::foreign::visible;
+use crate::load::summary::Summary;
 use crate::store::{Block, Kind, Record};
 
 /// A number or mark of a block, with the name of its column.
@@ -30,7 +31,6 @@ const FIELDS: [Field; 18] = [
 /// All blocks of a record; `client_bound` and `valid` are 0 or 1, `stage_off` is empty unless one stage is switched
 /// off.
 pub fn blocks(record: &Record) -> String {
-    let record = &visible_record(record);
     let mut names: Vec<String> = FIELDS.iter().map(|(name, _)| (*name).to_owned()).collect();
     names.extend(cluster_names(record));
     let mut text = format!("record,round,configuration,stage_off,{}\r\n", names.join(","));
@@ -41,7 +41,7 @@ pub fn blocks(record: &Record) -> String {
         numbers.extend(cluster_numbers(block));
         text.push_str(&format!(
             "{},{},{},{},{}\r\n",
-            record.id,
+            visible(&record.id),
             block.round,
             quoted(&configuration.name),
             quoted(stage),
@@ -66,8 +66,23 @@ fn cluster_numbers(block: &Block) -> Vec<String> {
     [parts.dispatcher_cpu_ns, parts.unserved].into_iter().chain(backends).map(|number| number.to_string()).collect()
 }
 
+/// The slices of a load run, one line for each.
+pub fn slices(summary: &Summary) -> String {
+    let mut text = "ends_ns,elapsed_ns,hits,errors,latency_ns_p50,latency_ns_p99,redirects\n".to_owned();
+    let mut ends_ns = 0;
+    for slice in &summary.slices {
+        ends_ns += slice.elapsed_ns;
+        let times = [ends_ns, slice.elapsed_ns, slice.hits, slice.errors];
+        let numbers = times.into_iter().chain([slice.latency_ns_p50, slice.latency_ns_p99, slice.redirects]);
+        text += &(numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(",") + "\n");
+    }
+    text
+}
+
+/// A field; control characters are shown, as a terminal would obey them.
 fn quoted(text: &str) -> String {
-    if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+    let text = visible(text).into_owned();
+    if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use serde::Serialize;
 use tlsdyno_tls::Stage;
 
-use super::answers::Answers;
+use super::findings::Findings;
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
 use super::shares::{MISSING, Share, Shares};
@@ -18,14 +18,14 @@ const HALF_A_DIGIT: f64 = 0.5;
 
 /// What the paper published of one configuration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct BesideConfiguration {
+pub struct PublishedConfiguration {
     /// Our name.
     pub configuration: String,
     /// The paper's name, where it is another.
     pub label: Option<String>,
     /// Hits per second for each machine; NaN (JSON: null) where not published.
     pub hits_per_s: Vec<f64>,
-    /// Per cent of the throughput of [`Beside::reference`] on that machine; NaN (JSON: null) where not published.
+    /// Per cent of the throughput of [`Published::reference`] on that machine; NaN (JSON: null) where not published.
     pub percent_of_reference: Vec<f64>,
     /// Our hits per second by those of the reference; `None` for itself, and where one of them was not measured.
     pub ratio: Option<Ratio>,
@@ -35,7 +35,7 @@ pub struct BesideConfiguration {
 
 /// A share of the paper beside ours, which is in the record's shares under the same name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct BesideShare {
+pub struct PublishedShare {
     /// The share.
     pub share: String,
     /// The paper's, per cent for each machine; NaN (JSON: null) where not published.
@@ -50,7 +50,7 @@ pub struct BesideShare {
 
 /// Section 3.10's sum from the paper's throughputs, per cent for each machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct BesideSetupAndData {
+pub struct PublishedSetupAndData {
     /// What TLS costs in all; NaN (JSON: null) where plain HTTP's throughput was not published.
     pub whole: Vec<f64>,
     /// Connection setup.
@@ -63,7 +63,7 @@ pub struct BesideSetupAndData {
 
 /// A paper's numbers beside ours.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Beside {
+pub struct Published {
     /// Authors, year, figures.
     pub source: String,
     /// The machines, in the order of all numbers.
@@ -72,36 +72,36 @@ pub struct Beside {
     /// configuration that the paper has numbers of; empty where it has none.
     pub reference: String,
     /// In the order of the experiment: configurations that the paper has numbers of.
-    pub configurations: Vec<BesideConfiguration>,
+    pub configurations: Vec<PublishedConfiguration>,
     /// In the order of the experiment: shares that the paper has numbers of.
-    pub shares: Vec<BesideShare>,
+    pub shares: Vec<PublishedShare>,
     /// Where the experiment has minimal set-up, plain data and plain HTTP.
-    pub setup_and_data: Option<BesideSetupAndData>,
+    pub setup_and_data: Option<PublishedSetupAndData>,
     /// What is not as in the paper.
     pub differences: Vec<String>,
 }
 
-impl Beside {
+impl Published {
     /// The paper of a record's experiment. `None` where it names none.
-    pub fn of(record: &Record, shares: &Shares, answers: &Answers) -> Option<Beside> {
+    pub fn of(record: &Record, shares: &Shares, findings: &Findings) -> Option<Published> {
         let experiment = record.experiment.as_ref()?;
         let paper = experiment.paper.as_ref()?;
-        let published = Published { experiment, paper };
+        let published = Paper { experiment, paper };
         let reference = published.reference().unwrap_or_default();
         let rounds = Rounds::of(record);
         let configurations = experiment.configurations.iter().filter_map(|model| {
             let (hits_per_s, percent_of_reference) = published.throughput(model, reference)?;
-            let [ratio, by_cpu] = ratios(&rounds, answers, reference, &model.name);
+            let [ratio, by_cpu] = ratios(&rounds, findings, reference, &model.name);
             let (configuration, label) = (model.name.clone(), model.label.clone());
-            Some(BesideConfiguration { configuration, label, hits_per_s, percent_of_reference, ratio, by_cpu })
+            Some(PublishedConfiguration { configuration, label, hits_per_s, percent_of_reference, ratio, by_cpu })
         });
-        Some(Beside {
+        Some(Published {
             source: paper.source.clone(),
             machines: paper.machines.clone(),
             reference: reference.to_owned(),
             configurations: configurations.collect(),
             shares: experiment.shares.iter().filter_map(|model| published.share(model, shares)).collect(),
-            setup_and_data: (!answers.setup_and_data.is_empty()).then(|| published.setup_and_data(record)).flatten(),
+            setup_and_data: (!findings.setup_and_data.is_empty()).then(|| published.setup_and_data(record)).flatten(),
             differences: paper.differences.clone(),
         })
     }
@@ -118,21 +118,21 @@ impl Beside {
 }
 
 /// Hits per second and CPU per hit of a configuration by those of the reference.
-fn ratios(rounds: &Rounds, answers: &Answers, reference: &str, name: &str) -> [Option<Ratio>; 2] {
+fn ratios(rounds: &Rounds, findings: &Findings, reference: &str, name: &str) -> [Option<Ratio>; 2] {
     if rounds.find(&Kind::PlainHttp).is_some_and(|plain| rounds.named(reference) == Some(plain)) {
-        let relative = answers.relative.iter().find(|relative| relative.configuration == name);
+        let relative = findings.relative.iter().find(|relative| relative.configuration == name);
         return [relative.map(|relative| relative.ratio), relative.map(|relative| relative.by_cpu)];
     }
     let pair = rounds.named(reference).zip(rounds.named(name)).filter(|(reference, other)| reference != other);
     [pair.and_then(|(reference, other)| rounds.times(reference, other, Metric::Throughput)), None]
 }
 
-struct Published<'a> {
+struct Paper<'a> {
     experiment: &'a Experiment,
     paper: &'a PaperModel,
 }
 
-impl Published<'_> {
+impl Paper<'_> {
     fn hits(&self, name: &str, machine: usize) -> f64 {
         self.paper.hits_per_s.get(name).map_or(f64::NAN, |numbers| numbers[machine])
     }
@@ -170,7 +170,7 @@ impl Published<'_> {
         Some((hits, percent))
     }
 
-    fn share(&self, model: &ShareModel, ours: &Shares) -> Option<BesideShare> {
+    fn share(&self, model: &ShareModel, ours: &Shares) -> Option<PublishedShare> {
         let printed = self.paper.shares_percent.get(&model.name);
         let printed: Vec<f64> = self.machines().map(|machine| printed.map_or(f64::NAN, |of| of[machine])).collect();
         let computed = self.machines().map(|machine| 100.0 * self.computed_share(model, machine));
@@ -188,7 +188,7 @@ impl Published<'_> {
         }
         let of = |metric| ours.by(metric).find(|share| share.stage == model.name && share.stage != MISSING);
         let against = |metric| of(metric).map(|share| against_range(share, &percent));
-        Some(BesideShare {
+        Some(PublishedShare {
             share: model.name.clone(),
             by_time: against(Metric::Throughput),
             by_cpu: against(Metric::Cpu),
@@ -206,7 +206,7 @@ impl Published<'_> {
         }
     }
 
-    fn setup_and_data(&self, record: &Record) -> Option<BesideSetupAndData> {
+    fn setup_and_data(&self, record: &Record) -> Option<PublishedSetupAndData> {
         let off = |stage| {
             let kind = Kind::StageOff(stage);
             record.configurations.iter().find(|configuration| configuration.kind == kind)
@@ -221,7 +221,7 @@ impl Published<'_> {
             return None;
         }
         let discrepancy = self.machines().map(|machine| whole[machine] - setup[machine] - data[machine]).collect();
-        Some(BesideSetupAndData { whole, setup, data, discrepancy })
+        Some(PublishedSetupAndData { whole, setup, data, discrepancy })
     }
 }
 

@@ -3,13 +3,15 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::answer::answer;
-use super::{beside, remedies};
+use crate::report::answer::answer;
+use crate::report::{cluster, load, published, remedies};
 use crate::stats::accelerators::Prediction;
-use crate::stats::answers::{ComparisonAnswer, Relative, RemedyAnswer, SetupAndData};
+use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
+use crate::stats::findings::{ComparisonFinding, Relative, RemedyFinding, SetupAndData};
+use crate::stats::load::{LoadSummary, PointSummary};
 use crate::stats::pace::Pace;
 use crate::stats::shares::{Difference, Share};
-use crate::stats::{Beside, ConfigurationSummary, Summary};
+use crate::stats::{ConfigurationSummary, Published, Summary};
 use crate::store::{Block, Manifest, Record, Warning};
 
 /// What `--json` prints of every kind of record: `results` are those of the kind.
@@ -31,13 +33,7 @@ struct Printed<'a, T> {
 
 /// The results of a record, with what stands around them whatever they are. The blocks are given without their
 /// histograms, whose percentiles are among the results.
-pub(super) fn print<T: Serialize>(
-    record: &Record,
-    answer: String,
-    rounds: u32,
-    results: T,
-    warnings: &[Warning],
-) -> String {
+fn print<T: Serialize>(record: &Record, answer: String, rounds: u32, results: T, warnings: &[Warning]) -> String {
     let printed = Printed {
         format: record.format,
         id: &record.id,
@@ -63,11 +59,11 @@ struct Results<'a> {
     pace: Option<&'a Pace>,
     detection_limit_percent: Option<f64>,
     relative_to_plain_http: &'a [Relative],
-    comparisons: &'a [ComparisonAnswer],
+    comparisons: &'a [ComparisonFinding],
     accelerators: &'a [Prediction],
     setup_and_data: &'a [SetupAndData],
     remedies: Vec<Remedy<'a>>,
-    paper: Option<&'a Beside>,
+    paper: Option<&'a Published>,
     what_changed: Vec<String>,
     configurations: &'a [ConfigurationSummary],
 }
@@ -80,13 +76,13 @@ pub fn results(record: &Record, summary: &Summary) -> String {
         instrument: &summary.shares.instrument,
         pace: summary.pace.as_ref(),
         detection_limit_percent: summary.detection.limit_percent,
-        relative_to_plain_http: &summary.answers.relative,
-        comparisons: &summary.answers.comparisons,
-        accelerators: &summary.answers.accelerators,
-        setup_and_data: &summary.answers.setup_and_data,
-        remedies: summary.answers.remedies.iter().map(|answer| remedy(answer, record)).collect(),
-        paper: summary.beside.as_ref(),
-        what_changed: beside::what_changed(summary),
+        relative_to_plain_http: &summary.findings.relative,
+        comparisons: &summary.findings.comparisons,
+        accelerators: &summary.findings.accelerators,
+        setup_and_data: &summary.findings.setup_and_data,
+        remedies: summary.findings.remedies.iter().map(|answer| remedy(answer, record)).collect(),
+        paper: summary.published.as_ref(),
+        what_changed: published::what_changed(summary),
         configurations: &summary.configurations,
     };
     print(record, answer(summary), summary.rounds, results, &summary.warnings)
@@ -96,11 +92,11 @@ pub fn results(record: &Record, summary: &Summary) -> String {
 #[derive(Serialize)]
 struct Remedy<'a> {
     #[serde(flatten)]
-    answer: &'a RemedyAnswer,
+    answer: &'a RemedyFinding,
     configuration_lines: Vec<String>,
 }
 
-fn remedy<'a>(answer: &'a RemedyAnswer, record: &Record) -> Remedy<'a> {
+fn remedy<'a>(answer: &'a RemedyFinding, record: &Record) -> Remedy<'a> {
     Remedy { answer, configuration_lines: remedies::configuration_lines(answer, record) }
 }
 
@@ -111,4 +107,39 @@ fn without_histograms(block: &Block) -> Value {
         fields.remove("phases");
     }
     value
+}
+
+/// The results of a cluster experiment.
+#[derive(Serialize)]
+struct ClusterResults<'a> {
+    cells: &'a [CellSummary],
+    published: &'a [PublishedStatement],
+}
+
+/// The results of a cluster's record.
+pub fn cluster_results(record: &Record, summary: &ClusterSummary) -> String {
+    let results = ClusterResults { cells: &summary.cells, published: &summary.published };
+    print(record, cluster::answer(summary), summary.rounds, results, &summary.warnings)
+}
+
+/// The results of a load experiment.
+#[derive(Serialize)]
+struct LoadResults<'a> {
+    points: &'a [PointSummary],
+    runs: &'a [crate::load::summary::Summary],
+}
+
+/// The results of a load experiment's record.
+pub fn load_results(record: &Record, summary: &LoadSummary) -> String {
+    let runs = record.load.as_ref().map_or(&[][..], |load| &load.runs);
+    let results = LoadResults { points: &summary.points, runs };
+    print(record, load::answer(summary), summary.rounds, results, &summary.warnings)
+}
+
+/// A load run, ending in a line feed.
+///
+/// # Errors
+/// It cannot be encoded, which no run can bring about.
+pub fn load(summary: &crate::load::summary::Summary) -> serde_json::Result<String> {
+    Ok(serde_json::to_string_pretty(summary)? + "\n")
 }

@@ -1,0 +1,102 @@
+//! What every report of a record ends with: the circumstances, how it was measured, how to do it again.
+
+use super::document::{Content, Method, Place, Section};
+use crate::store::Record;
+use crate::units::format_date;
+
+/// When it was measured, and how much of it.
+pub fn meta(record: &Record, rounds: u32) -> String {
+    let id = if record.id.is_empty() { String::new() } else { format!(" · record {}", record.id) };
+    let stopped = if record.finished { "" } else { " · stopped early" };
+    format!("tlsdyno · {} · {rounds} rounds{id}{stopped}", format_date(record.created_unix_s as i64))
+}
+
+/// What a reader must know, where there is anything.
+pub fn warnings(texts: Vec<String>) -> Section {
+    let section = Section::default();
+    if texts.is_empty() { section } else { section.with(Content::Warnings(texts)) }
+}
+
+/// Where a terminal's reader finds the page; `None` of a record that is in no store.
+pub fn record_line(record: &Record) -> Option<Section> {
+    let text = format!("Record {id}: `tlsdyno report {id}` writes report.html.", id = record.id);
+    let section = Section::default().text(text).on(Place::Terminal);
+    (!record.id.is_empty()).then_some(section)
+}
+
+/// The end of a page.
+pub fn closing(record: &Record, method: Method) -> [Section; 3] {
+    let mut circumstances = Section::titled("", "Circumstances").on(Place::Page).with(Content::Facts(manifest(record)));
+    for (name, text) in &record.manifest.server_config {
+        circumstances = circumstances.with(Content::Folded(name.clone(), vec![Content::Code(text.clone())]));
+    }
+    let checks = record.configurations.iter().map(|of| {
+        let failed = of.preflight.failed.iter().map(|check| format!("failed: {check}"));
+        let all: Vec<String> = failed.chain(of.preflight.passed.iter().cloned()).collect();
+        (of.name.clone(), if all.is_empty() { "–".to_owned() } else { all.join("\n") })
+    });
+    let checked = Content::Facts(checks.collect());
+    let circumstances = circumstances.with(Content::Folded("What the preflight checked".to_owned(), vec![checked]));
+    let again = Section::titled("", "Do it again")
+        .on(Place::Page)
+        .with(Content::Code(shell_command(&record.manifest.command_line)));
+    let again = if record.id.is_empty() {
+        again
+    } else {
+        let id = &record.id;
+        again
+            .text(format!("Raw blocks: `tlsdyno report {id} --csv`; everything as JSON: `tlsdyno report {id} --json`."))
+    };
+    let method = Section::titled("", "How it was measured").on(Place::Page).with(Content::Method(method));
+    [circumstances, method, again]
+}
+
+/// What is known of the circumstances; what is not known is left out.
+fn manifest(record: &Record) -> Vec<(String, String)> {
+    let manifest = &record.manifest;
+    let cpus = |cpus: &[u32]| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    let seeds: Vec<String> = manifest.seeds.iter().map(|(purpose, seed)| format!("{purpose} {seed}")).collect();
+    let all = [
+        ("server", format!("{} {}", manifest.server_name, manifest.server_version)),
+        ("OpenSSL", manifest.openssl_version.clone()),
+        ("certificate", manifest.certificate.clone()),
+        ("negotiated", manifest.negotiated.clone()),
+        ("workload", manifest.workload.clone()),
+        ("client effort", manifest.effort.clone()),
+        ("CPU", manifest.cpu_model.clone()),
+        ("CPUs of the machine", manifest.cpus.to_string()),
+        ("CPUs of the server", cpus(&manifest.server_cpus)),
+        ("CPUs of the client", cpus(&manifest.client_cpus)),
+        ("frequency governor", manifest.governor.clone().unwrap_or_default()),
+        ("CPU accounting", manifest.cpu_accounting.clone()),
+        ("system", manifest.kernel.clone()),
+        ("seeds", seeds.join("; ")),
+        ("tlsdyno", manifest.tool_version.clone()),
+    ];
+    let known = all.into_iter().map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
+    known.filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// The command line as a shell reads it.
+fn shell_command(arguments: &[String]) -> String {
+    let quoted = |argument: &String| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+        if !argument.is_empty() && argument.chars().all(plain) {
+            argument.clone()
+        } else {
+            format!("'{}'", argument.replace('\'', "'\\''"))
+        }
+    };
+    arguments.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_survive_the_shell() {
+        let arguments = ["tlsdyno", "ablate", "--server-command", "nginx -c it's.conf", ""].map(str::to_owned);
+        assert_eq!(shell_command(&arguments), r"tlsdyno ablate --server-command 'nginx -c it'\''s.conf' ''");
+    }
+}

@@ -1,0 +1,354 @@
+//! What a report says, before it is text for a terminal or a page: headings, sentences, tables, lists and charts. Each
+//! kind of record becomes a [`Document`]; the renderers know nothing of records.
+
+use serde_json::{Value, json};
+
+/// A report.
+#[derive(Clone, Debug, Default)]
+pub struct Document {
+    /// The question. Empty: the terminal shows the sections alone.
+    pub title: String,
+    /// Where and when it was measured: above the question of a page.
+    pub meta: String,
+    /// The answer, in a sentence or two.
+    pub answer: String,
+    /// The section that a page points to from its top, and what it says.
+    pub see_also: Option<(&'static str, String)>,
+    /// Everything else.
+    pub sections: Vec<Section>,
+}
+
+/// Where a section or a column is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// On terminals and pages.
+    #[default]
+    Everywhere,
+    /// On pages only, as it is too wide or too long for a terminal.
+    Page,
+    /// On terminals only, as a page has better.
+    Terminal,
+}
+
+impl Place {
+    fn is_on(self, target: Place) -> bool {
+        self == Place::Everywhere || self == target
+    }
+}
+
+/// A part of a report under one heading.
+#[derive(Clone, Debug, Default)]
+pub struct Section {
+    /// Identifies it in a page; may be empty.
+    pub id: &'static str,
+    /// Its heading; may be empty.
+    pub title: String,
+    /// Where it is shown.
+    pub place: Place,
+    /// Wide pages show its charts on the left of the rest.
+    pub two_columns: bool,
+    /// What it says, in this order.
+    pub parts: Vec<Content>,
+}
+
+/// A part of a section.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// A paragraph.
+    Text(String),
+    /// Remarks about what stands above them.
+    Notes(Vec<String>),
+    /// A table.
+    Table(Table),
+    /// A list.
+    Items(Vec<Item>),
+    /// Names with their values.
+    Facts(Vec<(String, String)>),
+    /// Doubts that a reader must know of.
+    Warnings(Vec<String>),
+    /// A chart; terminals have none.
+    Chart(Chart),
+    /// Text as it is, on pages only.
+    Code(String),
+    /// What a page shows on request, under this name.
+    Folded(String, Vec<Content>),
+    /// How it was measured, on pages only; the words are in the template.
+    Method(Method),
+}
+
+/// What was done to get the numbers.
+#[derive(Clone, Copy, Debug)]
+pub enum Method {
+    /// Stages were replaced by no-ops, in so many rounds.
+    Stages(u32),
+    /// A server was loaded, in one run for each point or in rounds.
+    Load,
+    /// Policies dispatched the same traffic: requests at given times, or a given amount of them.
+    Cluster {
+        /// Requests at given times.
+        open_loop: bool,
+    },
+}
+
+/// A table.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// The first column names the row.
+    pub columns: Vec<Column>,
+    /// Cells of each row; a row of one cell heads those below it.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// A column with what it says of the subject of a row.
+pub type Field<T> = (Column, fn(&T) -> String);
+
+/// A column of a table.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// Its heading.
+    pub name: String,
+    /// Classes in a page.
+    pub class: &'static str,
+    /// Where it is shown.
+    pub place: Place,
+}
+
+/// A cell of a table.
+#[derive(Clone, Debug, Default)]
+pub struct Cell {
+    /// What it says.
+    pub text: String,
+    /// How it looks.
+    pub tone: Tone,
+    /// A bar of this part of the longest, instead of a text.
+    pub bar: Option<f64>,
+    /// The colour that stands for it in the charts of the page.
+    pub colour: Option<&'static str>,
+}
+
+/// How a cell looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// As usual.
+    #[default]
+    Plain,
+    /// Nothing was decided here.
+    Muted,
+    /// A heading of rows.
+    Strong,
+    /// It must not be used.
+    Bad,
+}
+
+impl Tone {
+    /// Its class in a page.
+    pub fn class(self) -> &'static str {
+        match self {
+            Tone::Plain | Tone::Strong => "",
+            Tone::Muted => "muted",
+            Tone::Bad => "bad",
+        }
+    }
+}
+
+/// An entry of a list.
+#[derive(Clone, Debug, Default)]
+pub struct Item {
+    /// Its headline.
+    pub head: String,
+    /// Sentences below it.
+    pub text: Vec<String>,
+    /// Lines of a configuration.
+    pub code: Vec<String>,
+    /// Nothing was decided here.
+    pub muted: bool,
+}
+
+/// A chart with what somebody who cannot see it needs to know.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    /// Identifies it in the page.
+    pub id: String,
+    /// Stands above it.
+    pub caption: String,
+    /// What it shows, in words and main numbers.
+    pub alternative: String,
+    /// Data and form as a Vega-Lite 6 specification. Colours of text and grid come from the page.
+    pub specification: Value,
+}
+
+impl Document {
+    /// A report without question and answer.
+    pub fn of(sections: impl IntoIterator<Item = Section>) -> Document {
+        Document { sections: sections.into_iter().collect(), ..Document::default() }
+    }
+
+    /// The sections that are shown there.
+    pub fn sections_on(&self, target: Place) -> impl Iterator<Item = &Section> {
+        self.sections.iter().filter(move |section| section.place.is_on(target) && !section.parts.is_empty())
+    }
+}
+
+impl Section {
+    /// An empty section under a heading.
+    pub fn titled(id: &'static str, title: impl Into<String>) -> Section {
+        Section { id, title: title.into(), ..Section::default() }
+    }
+
+    /// The same, shown there only.
+    pub fn on(self, place: Place) -> Section {
+        Section { place, ..self }
+    }
+
+    /// With this at its end.
+    pub fn with(mut self, content: Content) -> Section {
+        self.parts.push(content);
+        self
+    }
+
+    /// With a paragraph.
+    pub fn text(self, text: impl Into<String>) -> Section {
+        self.with(Content::Text(text.into()))
+    }
+
+    /// With remarks, where there are any.
+    pub fn notes(self, notes: impl IntoIterator<Item = String>) -> Section {
+        let notes: Vec<String> = notes.into_iter().collect();
+        if notes.is_empty() { self } else { self.with(Content::Notes(notes)) }
+    }
+
+    /// With a table, where it has rows.
+    pub fn table(self, columns: Vec<Column>, rows: Vec<Vec<Cell>>) -> Section {
+        if rows.is_empty() { self } else { self.with(Content::Table(Table { columns, rows })) }
+    }
+
+    /// With charts, where there are any.
+    pub fn charts(mut self, charts: impl IntoIterator<Item = Chart>) -> Section {
+        self.parts.extend(charts.into_iter().map(Content::Chart));
+        self
+    }
+}
+
+impl Content {
+    /// Whether it is a chart.
+    pub fn is_chart(&self) -> bool {
+        matches!(self, Content::Chart(_))
+    }
+}
+
+impl Table {
+    /// A table with a row for each subject.
+    pub fn of<'a, T: 'a, const N: usize>(fields: [Field<T>; N], subjects: impl IntoIterator<Item = &'a T>) -> Table {
+        let line = |subject| fields.iter().map(|(_, text)| text(subject).into()).collect();
+        let rows = subjects.into_iter().map(line).collect();
+        Table { columns: fields.into_iter().map(|(column, _)| column).collect(), rows }
+    }
+
+    /// The table with the columns that are shown there.
+    pub fn on(&self, target: Place) -> Table {
+        let is_shown = |index: usize| self.columns.get(index).is_some_and(|column| column.place.is_on(target));
+        let row = |row: &Vec<Cell>| -> Vec<Cell> {
+            let shown = row.iter().enumerate().filter(|(index, _)| row.len() == 1 || is_shown(*index));
+            shown.map(|(_, cell)| cell.clone()).collect()
+        };
+        let columns = self.columns.iter().filter(|column| column.place.is_on(target)).cloned().collect();
+        Table { columns, rows: self.rows.iter().map(row).collect() }
+    }
+
+    /// Whether any column has a heading.
+    pub fn has_header(&self) -> bool {
+        self.columns.iter().any(|column| !column.name.is_empty())
+    }
+}
+
+impl Column {
+    /// A column of words.
+    pub fn words(name: impl Into<String>) -> Column {
+        Column { name: name.into(), class: "", place: Place::Everywhere }
+    }
+
+    /// A column of numbers, set flush right.
+    pub fn number(name: impl Into<String>) -> Column {
+        Column { class: "number", ..Column::words(name) }
+    }
+
+    /// The 95 % interval of the number before it.
+    pub fn interval() -> Column {
+        Column { class: "number interval", ..Column::words("95 %") }
+    }
+
+    /// The same column, shown there only.
+    pub fn on(self, place: Place) -> Column {
+        Column { place, ..self }
+    }
+
+    /// Whether it is set flush right.
+    pub fn is_number(&self) -> bool {
+        !self.class.is_empty()
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Cell {
+        Cell { text: text.into(), ..Cell::default() }
+    }
+}
+
+impl Cell {
+    /// The same cell in this tone.
+    pub fn toned(self, tone: Tone) -> Cell {
+        Cell { tone, ..self }
+    }
+}
+
+/// A row of texts, muted where nothing was decided.
+pub fn row(texts: impl IntoIterator<Item = String>, muted: bool) -> Vec<Cell> {
+    let tone = if muted { Tone::Muted } else { Tone::Plain };
+    texts.into_iter().map(|text| Cell::from(text).toned(tone)).collect()
+}
+
+impl Chart {
+    /// A chart of `rows`, of that many pixels' height; `None` without rows. `body` is the rest of the specification.
+    pub fn new(id: impl Into<String>, height: usize, rows: Vec<Value>, mut body: Value) -> Option<Chart> {
+        if rows.is_empty() {
+            return None;
+        }
+        body["$schema"] = json!("https://vega.github.io/schema/vega-lite/v6.json");
+        body["width"] = json!("container");
+        body["autosize"] = json!({"type": "fit-x", "contains": "padding"});
+        body["height"] = json!(height);
+        body["data"] = json!({"values": rows});
+        Some(Chart { id: id.into(), caption: String::new(), alternative: String::new(), specification: body })
+    }
+
+    /// The same with the words about it.
+    pub fn told(self, caption: impl Into<String>, alternative: impl Into<String>) -> Chart {
+        Chart { caption: caption.into(), alternative: alternative.into(), ..self }
+    }
+
+    /// The specification for a script element. In JSON a `<` may be written as an escape, so that no text in a chart
+    /// can end the element.
+    pub fn script(&self) -> String {
+        self.specification.to_string().replace('<', "\\u003c")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_chart_can_end_its_script_element() {
+        let chart = Chart::new("x", 1, vec![json!({"name": "</script><b>"})], json!({})).expect("a row");
+        assert!(!chart.script().contains('<'));
+        assert_eq!(serde_json::from_str::<Value>(&chart.script()).expect("JSON"), chart.specification);
+    }
+
+    #[test]
+    fn tables_show_the_columns_of_a_place() {
+        let columns = vec![Column::words("a"), Column::number("b").on(Place::Page)];
+        let rows = vec![row(["1".to_owned(), "2".to_owned()], false), vec!["head".into()]];
+        let shown = Table { columns, rows }.on(Place::Terminal);
+        assert_eq!((shown.columns.len(), shown.rows[0].len(), shown.rows[1].len()), (1, 1, 1));
+    }
+}

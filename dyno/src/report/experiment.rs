@@ -1,0 +1,228 @@
+//! An experiment with one server as a document: the shares of the cost of a hit, what else it asked, and what each
+//! configuration did.
+
+use super::answer::answer;
+use super::charts::{self, PHASES};
+use super::circumstances::{self, closing, record_line};
+use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
+use super::text::{difference_with_interval, loaded_label, share_label, share_with_interval, short_share_label};
+use super::{accelerators, findings, published, remedies};
+use crate::stats::pace::Pace;
+use crate::stats::shares::{Difference, MISSING};
+use crate::stats::{ConfigurationSummary, Metric, Share, Summary, Verdict};
+use crate::store::{Record, Warning};
+use crate::units::{
+    format_count, format_duration, format_interval, format_interval_with, format_micros, format_percent,
+    format_quantity,
+};
+
+/// The document of a record.
+pub fn document(record: &Record, summary: &Summary) -> Document {
+    let remedies = remedies::section(record, summary);
+    let best = remedies.as_ref().and_then(|section| match section.parts.get(1) {
+        Some(Content::Items(items)) => items.first().filter(|item| !item.muted),
+        _ => None,
+    });
+    let see_also = best.map(|item| ("remedies", format!("What to do about it: {}", item.head)));
+    let warnings = circumstances::warnings(warnings(summary));
+    let findings = [findings::comparisons(summary), accelerators::section(summary), findings::setup_and_data(summary)];
+    let mut sections = vec![shares(summary), warnings.clone().on(Place::Page)];
+    sections.extend(findings.into_iter().flatten().chain(published::sections(summary)));
+    sections.extend([throughput(summary), configurations(summary), latency(summary), warnings.on(Place::Terminal)]);
+    sections.extend(remedies);
+    sections.extend(record_line(record));
+    sections.extend(closing(record, Method::Stages(summary.rounds)));
+    Document {
+        title: record.question.clone(),
+        meta: circumstances::meta(record, summary.rounds),
+        answer: answer(summary),
+        see_also,
+        sections,
+    }
+}
+
+/// The texts of all warnings: of the experiment, then of each configuration under its name.
+fn warnings(summary: &Summary) -> Vec<String> {
+    let of_configurations = summary
+        .configurations
+        .iter()
+        .flat_map(|of| of.warnings.iter().map(move |warning| format!("{}: {warning}", of.name)));
+    summary.warnings.iter().map(Warning::to_string).chain(of_configurations).collect()
+}
+
+fn shares(summary: &Summary) -> Section {
+    if summary.shares.shares.is_empty() {
+        return Section::default().notes(remarks(summary));
+    }
+    // By CPU, then by time.
+    let fields: [Field<[&Share; 2]>; 8] = [
+        (Column::words("cost of").on(Place::Terminal), |[cpu, _]| short_share_label(cpu)),
+        (Column::words("cost of").on(Place::Page), |[cpu, _]| share_label(cpu)),
+        (Column::number("CPU/hit"), |[cpu, _]| format_percent(cpu.percent)),
+        (Column::interval(), |[cpu, _]| format_interval(cpu.low, cpu.high)),
+        (Column::words("").on(Place::Terminal), |_| String::new()),
+        (Column::words("verdict"), |[cpu, _]| charts::verdict(cpu).to_owned()),
+        (Column::number("time/hit"), |[_, time]| format_percent(time.percent) + if time.bound { "*" } else { "" }),
+        (Column::interval(), |[_, time]| format_interval(time.low, time.high)),
+    ];
+    let of_both = summary.shares.by(Metric::Cpu).zip(summary.shares.by(Metric::Throughput));
+    let both: Vec<[&Share; 2]> = of_both.map(|(cpu, time)| [cpu, time]).collect();
+    let mut table = Table::of(fields, &both);
+    let largest = both.iter().map(|[cpu, _]| cpu.percent).fold(1.0, f64::max);
+    for ((row, [cpu, _]), (_, colour)) in table.rows.iter_mut().zip(&both).zip(charts::stage_colours(summary)) {
+        if cpu.verdict == Verdict::Undecided {
+            row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
+        }
+        row[1].colour = Some(colour);
+        row[4].bar = Some(cpu.percent / largest);
+        row[4].tone = if cpu.is_step() { Tone::Plain } else { Tone::Muted };
+    }
+    let rounds = if summary.rounds == 1 { "round" } else { "rounds" };
+    let meaning = format!(
+        "CPU/hit: share of the server's CPU time per hit. time/hit: share of the time per hit at saturation (1 / hits \
+         per second). 95 %: confidence interval, from {} {rounds}.",
+        summary.rounds
+    );
+    let bound =
+        summary.shares.shares.iter().any(|share| share.bound).then(|| {
+            "* a bound, not an estimate: something else than the server limited the blocks behind it.".to_owned()
+        });
+    let section = Section::default()
+        .charts([charts::cost_strip(summary), charts::cost_intervals(summary)].into_iter().flatten())
+        .with(Content::Table(table))
+        .notes([meaning].into_iter().chain(bound).chain(remarks(summary)));
+    Section { two_columns: true, ..section }
+}
+
+/// What the configurations beside the single stages say, in sentences.
+fn remarks(summary: &Summary) -> Vec<String> {
+    let sentences = [interaction(summary), instrument(summary), missing(summary)].into_iter().flatten();
+    let pace = summary.pace.as_ref().map(Pace::sentence);
+    sentences.chain(pace).chain([summary.detection.sentence.clone()]).collect()
+}
+
+fn by(differences: &[Difference], metric: Metric) -> Option<&Difference> {
+    differences.iter().find(|difference| difference.metric == metric)
+}
+
+fn interaction(summary: &Summary) -> Option<String> {
+    let overlap = by(&summary.shares.interaction, Metric::Cpu)?;
+    let value = difference_with_interval(overlap);
+    Some(match overlap.verdict {
+        Verdict::Undecided => format!(
+            "Whether the stages overlap is undecided: the sum of their shares and what all off saves differ by \
+             {value}."
+        ),
+        Verdict::Resolved if overlap.percent > 0.0 => {
+            format!("The stages overlap: switched off together they save {value} less than the sum of their shares.")
+        }
+        Verdict::Resolved => format!(
+            "Switched off together the stages save {} {} more than the sum of their shares.",
+            format_percent(-overlap.percent),
+            format_interval(-overlap.high, -overlap.low)
+        ),
+    })
+}
+
+/// What provider and shim cost with nothing off.
+fn instrument(summary: &Summary) -> Option<String> {
+    let by_cpu = by(&summary.shares.instrument, Metric::Cpu)?;
+    let by_time = by(&summary.shares.instrument, Metric::Throughput);
+    let by_time = by_time.map(|time| format!(", {} of the time per hit", difference_with_interval(time)));
+    Some(format!(
+        "The instrument itself ({} loaded, nothing off) costs {} of the server's CPU per hit{}.",
+        loaded_label(summary.loaded),
+        difference_with_interval(by_cpu),
+        by_time.unwrap_or_default()
+    ))
+}
+
+/// The sum of named shares, and what is missing to 100 %.
+fn missing(summary: &Summary) -> Option<String> {
+    let rest: &Share = summary.shares.by(Metric::Cpu).find(|share| share.stage == MISSING)?;
+    let sum = format!("The named shares add up to {} by CPU", format_percent(100.0 - rest.percent));
+    let value = share_with_interval(rest);
+    Some(match (rest.verdict, rest.percent > 0.0) {
+        (Verdict::Undecided, _) => {
+            format!("{sum}; whether anything is missing to 100 % is undecided ({value}).")
+        }
+        (Verdict::Resolved, true) => {
+            format!("{sum}; {value} is missing: costs between the steps that no pair of configurations shows.")
+        }
+        (Verdict::Resolved, false) => format!(
+            "{sum}, which is too much ({value} is missing): the steps overlap, so that together they promise more \
+             than they give."
+        ),
+    })
+}
+
+fn throughput(summary: &Summary) -> Section {
+    let text = "Hits per second of each configuration at saturation. A configuration with a stage off shows what the \
+                server would do if that stage were free.";
+    Section::titled("", "Throughput").on(Place::Page).text(text).charts(charts::throughput(summary))
+}
+
+fn configurations(summary: &Summary) -> Section {
+    let fields: [Field<ConfigurationSummary>; 9] = [
+        (Column::words("configuration"), |of| of.name.clone()),
+        (Column::number("hits/s"), |of| {
+            format!("{}{}", if of.client_bound { "≥ " } else { "" }, format_quantity(of.hits_per_second))
+        }),
+        (Column::interval().on(Place::Page), |of| {
+            format_interval_with(of.hits_per_second_low, of.hits_per_second_high, format_quantity)
+        }),
+        (Column::number("server µs/hit"), |of| format_micros(of.server_cpu_ns_per_hit)),
+        (Column::interval(), |of| {
+            format_interval_with(of.server_cpu_ns_per_hit_low, of.server_cpu_ns_per_hit_high, format_micros)
+        }),
+        (Column::number("client µs/hit"), |of| format_micros(of.client_cpu_ns_per_hit)),
+        (Column::number("full"), |of| format_count(of.handshakes_full)),
+        (Column::number("resumed"), |of| format_count(of.handshakes_resumed)),
+        // One that is not valid has no usable block.
+        (Column::number("blocks"), |of| if of.valid { of.blocks.to_string() } else { "INVALID".to_owned() }),
+    ];
+    let mut table = Table::of(fields, &summary.configurations);
+    for (row, _) in table.rows.iter_mut().zip(&summary.configurations).filter(|(_, of)| !of.valid) {
+        row[8].tone = Tone::Bad;
+    }
+    Section::default().with(Content::Table(table)).notes(companions(summary))
+}
+
+/// What servers beside the server under test cost, where there are any.
+fn companions(summary: &Summary) -> Option<String> {
+    let used = summary.configurations.iter().filter(|of| of.companion_cpu_ns_per_hit > 0.0);
+    let cost = |of: &ConfigurationSummary| format!("{} {} µs/hit", of.name, format_micros(of.companion_cpu_ns_per_hit));
+    let costs: Vec<String> = used.map(cost).collect();
+    (!costs.is_empty()).then(|| {
+        format!(
+            "CPU time of the servers beside it (backend, memcached, redis), which is no part of server µs/hit: {}.",
+            costs.join(", ")
+        )
+    })
+}
+
+fn latency(summary: &Summary) -> Section {
+    let text = "At saturation, so these hold waiting for a busy server; they compare configurations, they do not say \
+                what a visitor of a quiet site feels.";
+    let names = ["count", "median", "90 %", "99 %", "99.9 %", "largest"];
+    let columns = ["configuration", "phase"].map(Column::words).into_iter().chain(names.map(Column::number)).collect();
+    let rows = summary.configurations.iter().flat_map(latency_rows).collect();
+    let table = Section::default().table(columns, rows).parts;
+    Section::titled("", "Latency by phase")
+        .on(Place::Page)
+        .text(text)
+        .charts(charts::latency(summary))
+        .with(Content::Folded("Table of latencies".to_owned(), table))
+}
+
+fn latency_rows(configuration: &ConfigurationSummary) -> Vec<Vec<Cell>> {
+    let order = |phase: &str| PHASES.iter().position(|(name, ..)| *name == phase).unwrap_or(PHASES.len());
+    let mut phases: Vec<_> = configuration.latency_ns.iter().collect();
+    phases.sort_by_key(|(phase, _)| order(phase));
+    let line = |(phase, found): (&String, &crate::histogram::Percentiles)| {
+        let texts = [configuration.name.clone(), phase.replace('_', " "), format_count(found.count)];
+        let times = [found.p50, found.p90, found.p99, found.p999, found.max].map(|ns| format_duration(ns as f64));
+        row(texts.into_iter().chain(times), false)
+    };
+    phases.into_iter().map(line).collect()
+}

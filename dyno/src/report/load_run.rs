@@ -1,0 +1,161 @@
+//! A load run as a document: the counts, the latencies, and both over time.
+
+use serde_json::{Value, json};
+use tlsdyno_engine::load::{Phase, Slice};
+
+use super::charts::{COLOURS, line_legend, palette, quantity, tooltip, with};
+use super::circumstances;
+use super::document::{Cell, Chart, Column, Document, Place, Section, row};
+use super::text::capitalised;
+use crate::load::summary::Summary;
+use crate::units::{
+    NONE, format_bytes, format_count, format_duration, format_percent, format_quantity, format_rate, format_tenths,
+};
+
+/// The document of a run.
+pub fn document(summary: &Summary) -> Document {
+    let effort = summary.effort.as_ref().map_or("plain HTTP".to_owned(), |effort| format!("effort {effort}"));
+    let negotiated = summary.negotiated.iter();
+    let negotiated = negotiated.map(|(tls, count)| format!("TLS {tls}: {} handshakes.", format_count(*count)));
+    let faults = summary.tls_faults.iter().map(|(fault, count)| format!("{} × {fault}", format_count(*count)));
+    let counts = ["", "", ""].map(Column::words).into_iter().zip(["", "number", ""]);
+    let columns = counts.map(|(column, class)| Column { class, ..column }).collect();
+    let over_time = Section::titled("", "Over time").on(Place::Page).charts(charts(&summary.slices));
+    Document {
+        title: format!("{}: {effort}, {}", summary.url, format_duration(summary.elapsed_ns as f64)),
+        meta: String::new(),
+        answer: answer(summary),
+        see_also: None,
+        sections: vec![
+            Section::default().notes(negotiated),
+            circumstances::warnings(summary.warnings.clone()).on(Place::Page),
+            if over_time.parts.is_empty() { Section::default() } else { over_time },
+            Section::default().table(columns, counts_rows(summary)).notes(faults),
+            latencies(summary),
+            circumstances::warnings(summary.warnings.clone()).on(Place::Terminal),
+        ],
+    }
+}
+
+fn answer(summary: &Summary) -> String {
+    let latency = Phase::ALL.iter().rev().find_map(|phase| Some((phase, summary.latency_ns.get(phase.name())?)));
+    let latency = latency.map_or(String::new(), |(phase, found)| {
+        let (p50, p99) = (format_duration(found.p50 as f64), format_duration(found.p99 as f64));
+        format!("; {} {p50} in the median, {p99} at the 99th percentile", phase.name().replace('_', " "))
+    });
+    format!("{} hits/s{latency}.", format_quantity(summary.hits_per_second))
+}
+
+/// Name, number, and what belongs to it.
+fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
+    let mut rows = Vec::new();
+    let mut line = |name: &str, value: String, more: String| rows.push(row([name.to_owned(), value, more], false));
+    line("hits", format_count(summary.hits), format_rate(summary.hits_per_second));
+    match summary.rate_per_second_asked {
+        Some(rate) => line("unserved", format_count(summary.unserved), format!("of the open loop at {rate} /s")),
+        None if summary.unserved > 0 => {
+            line("unserved", format_count(summary.unserved), "by the times of the trace".to_owned());
+        }
+        None => {}
+    }
+    let seconds = summary.elapsed_ns as f64 / 1e9;
+    let rate = if seconds > 0.0 { summary.body_bytes as f64 / seconds } else { 0.0 };
+    line("body", format_bytes(summary.body_bytes as f64), format!("{}/s", format_bytes(rate)));
+    let (followed, unfinished) = (summary.redirects_followed, summary.redirects_unfinished);
+    if followed + unfinished > 0 {
+        let more = format!("followed, {} more came as the run ended", format_count(unfinished));
+        line("redirects", format_count(followed), more);
+    }
+    line("connections", format_count(summary.connections), String::new());
+    let counts = summary.handshakes;
+    if let Some(achieved) = summary.reuse_percent_achieved {
+        line("full", format_count(counts.full), "handshakes".to_owned());
+        let asked = summary.reuse_percent_asked;
+        let asked = asked.map_or(String::new(), |asked| format!(", asked for {}", format_percent(asked)));
+        let more = format!(
+            "handshakes, {}{asked} (intended {}, offered {})",
+            format_percent(achieved),
+            format_count(counts.resumed_intended),
+            format_count(counts.resumed_offered)
+        );
+        line("resumed", format_count(counts.resumed_accepted), more);
+        if counts.early_offered > 0 {
+            let more = format!("requests with the hello were taken (offered {})", format_count(counts.early_offered));
+            line("early data", format_count(counts.early_accepted), more);
+        }
+    }
+    if counts.retried > 0 {
+        let more = "handshakes, a round trip more each: the server asked for another group's key share (--group)";
+        line("retried", format_count(counts.retried), more.to_owned());
+    }
+    if let Some(window) = summary.window {
+        let limit = window.limit.map(u64::from).map(format_count);
+        let limit = limit.map_or("no bound".to_owned(), |limit| format!("window {limit}"));
+        let more = format!("requests apart at most ({limit}), {} stalls", format_count(window.stalls));
+        line("order", format_count(window.largest_distance), more);
+    }
+    let per_hit = summary.client_cpu_ns_per_hit.map_or(NONE.to_owned(), |ns| format!("{}/hit", format_duration(ns)));
+    line("client CPU", per_hit, format!("{:.0} % of a core", summary.client_busy_fraction * 100.0));
+    let errors: Vec<String> =
+        summary.errors.iter().map(|(kind, count)| format!("{} {kind}", format_count(*count))).collect();
+    let none = if errors.is_empty() { "none" } else { "" };
+    line("errors", none.to_owned(), errors.join(", "));
+    rows
+}
+
+fn latencies(summary: &Summary) -> Section {
+    let names = ["count", "mean", "p50", "p90", "p99", "p99.9", "max"];
+    let columns = [Column::words("latency")].into_iter().chain(names.map(Column::number)).collect();
+    let line = |phase: &Phase| {
+        let found = summary.latency_ns.get(phase.name())?;
+        let texts = [phase.name().replace('_', " "), format_count(found.count)];
+        let times = [found.mean, found.p50, found.p90, found.p99, found.p999, found.max];
+        Some(row(texts.into_iter().chain(times.map(|ns| format_duration(ns as f64))), false))
+    };
+    Section::default().table(columns, Phase::ALL.iter().filter_map(line).collect())
+}
+
+/// Throughput and latency over time, where there are slices enough to show any.
+fn charts(slices: &[Slice]) -> Vec<Chart> {
+    let rate = |slice: &Slice| slice.hits as f64 * 1e9 / slice.elapsed_ns.max(1) as f64;
+    let hits = over_time("hits", "hits per second", slices, [("hits/s", rate)]);
+    let [p50, p99]: [fn(&Slice) -> f64; 2] =
+        [|slice| slice.latency_ns_p50 as f64 / 1e6, |slice| slice.latency_ns_p99 as f64 / 1e6];
+    let latency = over_time("latency", "latency in milliseconds", slices, [("p50", p50), ("p99", p99)]);
+    [hits, latency].into_iter().flatten().collect()
+}
+
+fn over_time<const N: usize>(
+    id: &str,
+    title: &str,
+    slices: &[Slice],
+    lines: [(&str, impl Fn(&Slice) -> f64); N],
+) -> Option<Chart> {
+    let mut ends_ns = 0;
+    let points = slices.iter().flat_map(|slice| {
+        ends_ns += slice.elapsed_ns;
+        let seconds = ends_ns as f64 / 1e9;
+        lines.each_ref().map(|(name, value)| {
+            let value = value(slice);
+            json!({"seconds": seconds, "at": format_tenths(seconds), "line": name, "value": value,
+                   "label": format_quantity(value)})
+        })
+    });
+    let rows: Vec<Value> = points.collect();
+    let most = rows.iter().filter_map(|row| row["value"].as_f64()).fold(0.0, f64::max);
+    if slices.len() < 2 || most <= 0.0 {
+        return None;
+    }
+    let names = lines.map(|(name, _)| name);
+    let body = json!({
+        "mark": {"type": "line", "strokeWidth": 2},
+        "encoding": {
+            "x": quantity("seconds", "seconds"),
+            "y": with(quantity("value", title), json!({"scale": {"zero": true}})),
+            "color": with(palette("line", &names, &COLOURS), line_legend(None, N)),
+            "tooltip": tooltip([("at", "seconds"), ("line", "line"), ("label", title)]),
+        },
+    });
+    let words = format!("{title} over time, at most {}.", format_quantity(most));
+    Some(Chart::new(id, 220, rows, body)?.told(capitalised(&format!("{title}, over time.")), words))
+}

@@ -1,0 +1,74 @@
+//! A document as one self-contained page: it works offline, without any request, and under a policy without `eval`.
+
+use askama::Template;
+
+use crate::report::document::{Content, Document, Method, Place};
+
+/// The viewer, in the order in which a page must load it (versions and licences: `assets/vega/README.md`).
+const VIEWER: [&str; 3] = [
+    include_str!("../../../assets/vega/vega.min.js"),
+    include_str!("../../../assets/vega/vega-lite.min.js"),
+    include_str!("../../../assets/vega/vega-embed.min.js"),
+];
+
+#[derive(Template)]
+#[template(path = "document.html")]
+struct Page<'a> {
+    document: &'a Document,
+    answer: String,
+    version: &'static str,
+    viewer: String,
+    licences: &'static str,
+}
+
+/// The page of a document.
+///
+/// # Errors
+/// The template cannot be filled, which no document can bring about.
+pub fn page(document: &Document) -> Result<String, askama::Error> {
+    Page {
+        document,
+        answer: unbroken(&document.answer),
+        version: env!("CARGO_PKG_VERSION"),
+        viewer: viewer(),
+        licences: include_str!("../../../assets/vega/LICENCES.txt"),
+    }
+    .render()
+}
+
+/// The scripts without their references to source maps, which a browser's developer tools would try to fetch.
+fn viewer() -> String {
+    let lines = VIEWER.iter().flat_map(|script| script.lines());
+    lines.filter(|line| !line.starts_with("//# sourceMappingURL")).flat_map(|line| [line, "\n"]).collect()
+}
+
+/// The same text with spaces that do not break before `%` and inside brackets.
+fn unbroken(text: &str) -> String {
+    let mut bracket = false;
+    let text = text.replace(" %", "\u{a0}%").replace("% [", "%\u{a0}[");
+    text.chars()
+        .map(|character| {
+            bracket = (bracket || character == '[') && character != ']';
+            if bracket && character == ' ' { '\u{a0}' } else { character }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stay_on_one_line() {
+        assert_eq!(unbroken("A (1.2 % [1.0, 1.4]) b"), "A (1.2\u{a0}%\u{a0}[1.0,\u{a0}1.4]) b");
+    }
+
+    #[test]
+    fn the_viewer_fits_into_a_script_element() {
+        let viewer = viewer();
+        assert!(
+            !viewer.contains("</script") && !viewer.contains("<!--") && !viewer.contains("sourceMappingURL="),
+            "it would end the element"
+        );
+    }
+}

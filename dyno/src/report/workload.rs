@@ -1,0 +1,222 @@
+//! Workloads and access logs in numbers, as documents.
+
+use std::fmt::Display;
+
+use serde_json::{Value, json};
+
+use super::charts::{COLOURS, line_legend, palette, quantity, tooltip, with};
+use super::circumstances;
+use super::document::{Chart, Column, Content, Document, Place, Section, row};
+use crate::foreign::quoted;
+use crate::trace::{Busy, Excluded, LogScan, LogSummary, Malformed, Reuse, Row, Sizes, Summary};
+use crate::units::{format_binary_bytes, format_count, format_date, format_percent, format_seconds, format_tenths};
+
+/// The curve of sessions that each request renews.
+const RENEWED: &str = "renewed by each hit (TLS 1.3 tickets)";
+
+/// Names with their values; a value without a name goes on with the one before.
+type Facts = Vec<(String, String)>;
+
+fn fact(name: &str, value: impl Into<String>) -> (String, String) {
+    (name.to_owned(), value.into())
+}
+
+/// The document of a workload.
+pub fn workload(summary: &Summary) -> Document {
+    let hits = summary.hits.max(1) as f64;
+    let bytes = |bytes: u64, each: &Sizes| format!("{}: {}", format_binary_bytes(bytes as f64), sizes(each));
+    let mut facts = vec![
+        fact("workload", &summary.workload),
+        fact("hits", format_count(summary.hits)),
+        fact("users", format_count(summary.users)),
+        fact("TLS sessions", sessions(summary.sessions, summary.full_handshakes_per_hit_percent)),
+    ];
+    if summary.sessions != summary.users {
+        let percent = format_percent(100.0 * summary.users as f64 / hits);
+        facts.push(fact("", format!("({percent} if only the first request of each user did)")));
+    }
+    let each = format_tenths(summary.hits as f64 / summary.pages.max(1) as f64);
+    facts.extend([
+        fact("pages", format!("{}, {each} hits each", format_count(summary.pages))),
+        fact("connections", format!("closed {} times by the users", format_count(summary.closes))),
+        fact("objects", format!("{}, from {} files", format_count(summary.objects), format_count(summary.files))),
+        fact("responses", bytes(summary.response_bytes, &summary.response_size_bytes)),
+        fact("files", bytes(summary.corpus_bytes, &summary.file_size_bytes)),
+    ]);
+    if let Some(har) = &summary.har {
+        let pages = format!("{} pages of {}", format_count(har.pages), quoted(&har.origin));
+        facts.push(fact("recording", pages));
+        facts.push(fact("left out", format!("{} requests to other sites", format_count(har.other_origins))));
+        facts.push(fact("", format!("{} entries that no server answered", format_count(har.not_requested))));
+    }
+    let mut warnings = Vec::new();
+    if let Some(log) = &summary.log {
+        facts.extend(replayed_log(log));
+        warnings = log.warnings();
+    }
+    Document::of([Section::default().with(Content::Facts(facts)), circumstances::warnings(warnings)])
+}
+
+/// What was found in a log that is replayed.
+fn replayed_log(log: &LogSummary) -> Facts {
+    let mut facts = vec![fact("log", lines_and_range(log.lines, log.time_range_s))];
+    facts.push(fact("methods", listed(&log.methods)));
+    facts.push(fact("statuses", listed(&log.statuses)));
+    facts.push(fact("replayed as", listed(&log.replayed_as)));
+    facts.extend(left_out(&log.malformed, &log.excluded, &log.busiest_clients));
+    let notes = [
+        (log.backward_time_stamps, "lines are stamped earlier than the line before; the order of the log was kept"),
+        (log.renamed_files, "files are requested under another path, since the log's cannot name a file"),
+        (log.files_of_varying_size, "files had several sizes; the most usual was taken"),
+        (log.files_of_unknown_size, "files are empty, since the log never shows their size"),
+    ];
+    let told = notes.into_iter().filter(|(number, _)| *number > 0);
+    facts.extend(told.map(|(number, text)| fact("note", format!("{} {text}", format_count(number)))));
+    facts
+}
+
+/// The document of a log: what it says about session reuse.
+pub fn log(scan: &LogScan) -> Document {
+    let estimated = if scan.users_exact { "" } else { " (estimated to 0.8 %)" };
+    let lifetime = match scan.session_lifetime_s {
+        Some(seconds) => format!("a session ends after {} without a request", format_seconds(seconds)),
+        None => "only the first request of each user needs one".to_owned(),
+    };
+    let responses =
+        format!("{} as logged: {}", format_binary_bytes(scan.logged_bytes as f64), sizes(&scan.response_size_bytes));
+    let mut facts = vec![
+        fact("workload", &scan.workload),
+        fact("hits", format_count(scan.hits)),
+        fact("users", format_count(scan.users) + estimated),
+        fact("TLS sessions", sessions(scan.sessions, scan.full_handshakes_per_hit_percent)),
+        fact("", format!("({lifetime})")),
+        fact("responses", responses),
+        fact("log", lines_and_range(scan.lines, scan.time_range_s)),
+        fact("methods", listed(&scan.methods)),
+        fact("statuses", listed(&scan.statuses)),
+    ];
+    facts.extend(left_out(&scan.malformed, &scan.excluded, &scan.busiest_clients));
+    if scan.backward_time_stamps > 0 {
+        let number = format_count(scan.backward_time_stamps);
+        facts.push(fact("note", format!("{number} lines are stamped earlier than the line before")));
+    }
+    let answer = answer(&scan.reuse);
+    let sections = vec![
+        circumstances::warnings(scan.warnings()).on(Place::Page),
+        Section::default().on(Place::Page).charts(chart(&scan.reuse, &answer)),
+        Section::default().with(Content::Facts(facts)),
+        circumstances::warnings(scan.warnings()).on(Place::Terminal),
+        reuse_table(&scan.reuse),
+    ];
+    let title = format!("What does session reuse look like in {}?", scan.workload);
+    Document { title, answer, sections, ..Document::default() }
+}
+
+fn lines_and_range(lines: u64, range_s: Option<(i64, i64)>) -> String {
+    let range =
+        range_s.map_or_else(String::new, |(first, last)| format!(", {} to {}", format_date(first), format_date(last)));
+    format!("{} lines{range}", format_count(lines))
+}
+
+fn left_out(malformed: &[Malformed], excluded: &[Excluded], busiest: &[Busy]) -> Facts {
+    let malformed: u64 = malformed.iter().map(|malformed| malformed.lines).sum();
+    let mut facts = vec![fact("malformed", format!("{} lines", format_count(malformed)))];
+    let line = |excluded: &Excluded| format!("{} lines by {}", format_count(excluded.lines), excluded.by);
+    facts.extend(excluded.iter().map(|excluded| fact("excluded", line(excluded))));
+    facts.push(fact("busiest", listed(busiest.iter().map(|busy| (&busy.client, &busy.hits)))));
+    facts
+}
+
+fn sessions(sessions: u64, full_percent: f64) -> String {
+    format!("{}: {} of the hits need a full handshake", format_count(sessions), format_percent(full_percent))
+}
+
+/// `name number` of each, separated by commas.
+fn listed<'items, Name: Display + 'items>(items: impl IntoIterator<Item = (&'items Name, &'items u64)>) -> String {
+    let texts = items.into_iter().map(|(name, number)| format!("{name} {}", format_count(*number)));
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+fn sizes(sizes: &Sizes) -> String {
+    let [p50, p90, p99, max] =
+        [sizes.p50, sizes.p90, sizes.p99, sizes.max].map(|bytes| format_binary_bytes(bytes as f64));
+    let mean = format_binary_bytes(sizes.mean);
+    format!("mean {mean}, half up to {p50}, 90 % up to {p90}, 99 % up to {p99}, largest {max}")
+}
+
+/// The reuse at the lifetime that servers have by default, in a sentence.
+fn answer(reuse: &Reuse) -> String {
+    let at_300_s = reuse.rows.iter().find(|row| row.lifetime_s == 300);
+    let percent = at_300_s.and_then(|row| row.percent_by_limit.last()).copied().unwrap_or_default();
+    let percent = format_percent(percent);
+    format!("With sessions of 300 s, the default of nginx and Apache, {percent} of the hits reuse one.")
+}
+
+fn limits(reuse: &Reuse, any: &str) -> Vec<String> {
+    reuse.limits.iter().map(|limit| limit.map_or(any.to_owned(), |limit| format!("{limit} hits"))).collect()
+}
+
+/// Percents of a lifetime, with the name of each.
+fn percents(row: &Row) -> impl Iterator<Item = f64> {
+    row.percent_by_limit.iter().copied().chain([row.percent_renewed])
+}
+
+fn reuse_table(reuse: &Reuse) -> Section {
+    let mut columns = vec![Column::words("lasts"), Column::words("carries")];
+    columns.extend(limits(reuse, "any hits").into_iter().map(Column::number));
+    columns.push(Column::number("is renewed by each hit"));
+    let line = |of: &Row| {
+        let names = [format_seconds(of.lifetime_s), String::new()];
+        row(names.into_iter().chain(percents(of).map(format_percent)), false)
+    };
+    Section::titled("", "percent reuse (1 - full handshakes / hits), if a session")
+        .table(columns, reuse.rows.iter().map(line).collect())
+}
+
+fn chart(reuse: &Reuse, answer: &str) -> Option<Chart> {
+    let mut names = limits(reuse, "any number of hits");
+    names.push(RENEWED.to_owned());
+    let point = |row: &Row, name: &String, percent: f64| {
+        json!({"lifetime_s": row.lifetime_s, "lasts": format_seconds(row.lifetime_s), "limit": name,
+               "percent": percent, "label": format_percent(percent)})
+    };
+    let points = |row| names.iter().zip(percents(row)).map(move |(name, percent)| point(row, name, percent));
+    let rows: Vec<Value> = reuse.rows.iter().flat_map(points).collect();
+    let ticks: Vec<u32> = reuse.rows.iter().map(|row| row.lifetime_s).collect();
+    let x = json!({"scale": {"type": "log"}, "axis": {"values": ticks, "format": "d"}});
+    let test = json!({"field": "limit", "equal": RENEWED});
+    let body = json!({
+        "mark": {"type": "line", "point": true},
+        "encoding": {
+            "x": with(quantity("lifetime_s", "a session lasts (seconds)"), x),
+            "y": with(quantity("percent", "percent reuse (of hits)"), json!({"scale": {"zero": false}})),
+            "color": with(palette("limit", &names, &COLOURS), line_legend(Some("and carries"), 3)),
+            "strokeDash": {"condition": {"test": test, "value": [4, 3]}, "value": [1, 0]},
+            "tooltip": tooltip([("lasts", "lasts"), ("limit", "carries"), ("label", "percent reuse")]),
+        }
+    });
+    let caption = "Percent reuse is 1 − full handshakes / hits. A session ends when it is older than the time or has \
+                   carried that many hits; where each hit renews it, only a pause of that length ends it.";
+    Some(Chart::new("reuse", 320, rows, body)?.told(caption, answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::workload::WorkloadSpec;
+    use crate::report::render::terminal::{Style, text};
+
+    #[test]
+    fn ecommerce_reads_like_the_paper() {
+        let site = crate::trace::make(&WorkloadSpec::Ecommerce { users: 100, seed: 1 }).unwrap();
+        let text = text(&workload(&site.summary), Style::PLAIN);
+        for line in [
+            "hits          1,200",
+            "8.3 % of the hits need a full handshake",
+            "pages         300, 4.0 hits each",
+            "279 KiB: mean 6.97 KiB",
+        ] {
+            assert!(text.contains(line), "{line:?} is not in\n{text}");
+        }
+    }
+}
