@@ -4,6 +4,7 @@
 //! written anew at each evaluation and may say the same better. Their figures are compared. JSON may have more fields
 //! than it had. HTML is left out: it shows what JSON holds (`report_html.rs`).
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -54,10 +55,11 @@ fn figures(text: &str) -> Vec<String> {
     words.filter(|word| word.contains(|one: char| one.is_ascii_digit())).map(str::to_owned).collect()
 }
 
-/// The lines of tables that hold figures, as words.
+/// The lines of tables that hold figures, as words. Bars are longer than they were, as the line has room.
 fn rows(text: &str) -> Vec<Vec<&str>> {
     let rows = text.lines().filter(|line| line.trim().contains("  ") && !figures(line).is_empty());
-    rows.map(|line| line.split_whitespace().collect()).collect()
+    let is_bar = |word: &&str| word.chars().all(|one| one == '#');
+    rows.map(|line| line.split_whitespace().filter(|word| !is_bar(word)).collect()).collect()
 }
 
 /// Fails for a figure of the old text that the new one has less often.
@@ -83,6 +85,11 @@ fn assert_kept(new: &Value, old: &Value, at: &str) {
                 }
             }
         }
+        // A set of stages, which is written in the order of reports today.
+        (Value::Array(new), Value::Array(old)) if at.ends_with(".several") || at.ends_with(".noop") => {
+            let set = |names: &[Value]| names.iter().map(Value::to_string).collect::<BTreeSet<_>>();
+            assert_eq!(set(new), set(old), "{at}");
+        }
         (Value::Array(new), Value::Array(old)) => {
             assert_eq!(new.len(), old.len(), "{at}");
             new.iter().zip(old).enumerate().for_each(|(index, (new, old))| {
@@ -96,7 +103,7 @@ fn assert_kept(new: &Value, old: &Value, at: &str) {
 #[test]
 fn old_records_are_listed_as_they_were() {
     let store = store();
-    assert_eq!(printed(&store, &["list"]), text_of("list.txt"));
+    assert_eq!(rows(&printed(&store, &["list"])), rows(&text_of("list.txt")));
     let json = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
     assert_kept(&json(&printed(&store, &["list", "--json"])), &json(&text_of("list.json")), "list");
 }
