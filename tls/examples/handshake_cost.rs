@@ -6,8 +6,8 @@
 //! ```
 //!
 //! At floor effort the client's key share is constant, and here its randomness is too: a conversation with OpenSSL,
-//! recorded once, can be replayed, so that only the client's own work is timed. At lean effort the client makes keys, so
-//! that rustls answers each handshake anew, and the clock stands while it does. The groups take turns.
+//! recorded once, can be replayed, so that only the client's own work is timed. At lean effort the client makes keys,
+//! so that rustls answers each handshake anew, and the clock stands while it does. The groups take turns.
 
 use std::hint::black_box;
 use std::io::{self, Read, Write};

@@ -179,8 +179,13 @@ mod tests {
 
     const JOB: &str = r#"{
         "workload": {"kind": "url", "path": "/1", "bytes": 1, "users": 3, "requests_per_user": 2},
-        "targets": [{"name": "as is", "address": "127.0.0.1:1", "host": "localhost", "tls": null, "reuse": {"share": 0.5}}],
-        "connections": {"total": 2, "per_user": 1, "first_alone": true, "requests_each": null, "timeout_ns": 1000000000, "batch_ns": 0}
+        "targets": [
+            {"name": "as is", "address": "127.0.0.1:1", "host": "localhost", "tls": null, "reuse": {"share": 0.5}}
+        ],
+        "connections": {
+            "total": 2, "per_user": 1, "first_alone": true, "requests_each": null, "timeout_ns": 1000000000,
+            "batch_ns": 0
+        }
     }"#;
 
     #[test]
@@ -215,7 +220,8 @@ mod tests {
         };
         refuse("\"share\"", "\"portion\"", "portion");
         refuse("\"total\": 2", "\"total\": 2, \"more\": 1", "more");
-        let tls = r#"{"versions": [], "suites": ["RC4"], "groups": [], "effort": "lean", "noop": [], "encrypt_then_mac": true, "tickets": true, "ca_file": null}"#;
+        let tls = r#"{"versions": [], "suites": ["RC4"], "groups": [], "effort": "lean", "noop": [],
+            "encrypt_then_mac": true, "tickets": true, "ca_file": null}"#;
         refuse("\"tls\": null", &format!("\"tls\": {tls}"), "unknown cipher suite `RC4`");
         refuse(
             "\"tls\": null",

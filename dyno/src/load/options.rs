@@ -1,4 +1,5 @@
 //! What load is made: the flags that `tlsdyno load` and its sweeps share, and the plan of the engine that they mean.
+//! Circle: load/redirects judges whether the whole of the flags allows redirects, as part of making the plan.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -38,7 +39,8 @@ pub struct Options {
     pub total_connections: Option<u64>,
 
     /// Connections open at once
-    #[arg(short, long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(short, long, default_value_t = 64, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub connections: u32,
 
     /// Open loop: so many requests a second, for example 500/s, each at its intended time however the server does;
@@ -75,7 +77,8 @@ pub struct Options {
 
     /// Requests for each full handshake, on a kept connection: 10 is a percent reuse of 90 (Mraz et al. 2002, equation
     /// 1)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["session_limit", "reuse", "profile"])]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(conflicts_with_all = ["session_limit", "reuse", "profile"])]
     pub hits_per_handshake: Option<u32>,
 
     /// Requests on each connection [default: no limit; 1 with --reuse]
@@ -154,7 +157,8 @@ pub struct Options {
     pub header: Vec<Header>,
 
     /// Request method
-    #[arg(short = 'X', long, default_value = "GET", conflicts_with = "what", value_name = "METHOD", value_parser = parse_method)]
+    #[arg(short = 'X', long, default_value = "GET", conflicts_with = "what", value_name = "METHOD")]
+    #[arg(value_parser = parse_method)]
     pub method: String,
 
     /// More URLs of the same server, each requested as often as its weight says (see --weights)
@@ -162,7 +166,8 @@ pub struct Options {
     pub also: Vec<String>,
 
     /// Weights of the URL and those of --also, in this order, for example 3,1 [default: all 1]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1000), requires = "also")]
+    #[arg(long, value_name = "N", value_delimiter = ',', requires = "also")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub weights: Vec<u32>,
 
     /// Connect there, whatever the URL says; Host and server name stay those of the URL
@@ -199,7 +204,8 @@ pub struct Options {
 
     /// Follow redirects on the same server, at most so many one after another (5 if no number is given); the request
     /// is a hit when its last answer is, and its latency counts to there [default: they are answers like others]
-    #[arg(long, value_name = "MAX", num_args = 0..=1, require_equals = true, default_missing_value = "5", conflicts_with = "what", value_parser = clap::value_parser!(u32).range(1..=50))]
+    #[arg(long, value_name = "MAX", num_args = 0..=1, require_equals = true, default_missing_value = "5")]
+    #[arg(conflicts_with = "what", value_parser = clap::value_parser!(u32).range(1..=50))]
     pub follow_redirects: Option<u32>,
 
     /// How long a connection may go without progress, and how long what is under way may go on, progress or not, when

@@ -1,4 +1,5 @@
 //! One cell of a cluster experiment: a policy under one traffic.
+//! Circle: a cluster experiment lists its cells, and a cell holds one of the cluster's settings.
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -113,7 +113,9 @@ pub fn cost_strip(summary: &Summary) -> Option<Chart> {
     let stroke = json!({"value": "rgba(255,255,255,0.55)"});
     let strips = layer(
         json!({"type": "bar", "cornerRadius": 2, "height": 34}),
-        json!({"x": x, "x2": {"field": "end"}, "color": colours(summary), "stroke": stroke, "tooltip": tooltip(fields)}),
+        json!({
+            "x": x, "x2": {"field": "end"}, "color": colours(summary), "stroke": stroke, "tooltip": tooltip(fields),
+        }),
     );
     let labels = layer(
         json!({"type": "text", "fontWeight": 600, "fontSize": 12, "aria": false}),

@@ -71,7 +71,7 @@ fn prometheus(summary: &Summary) -> String {
         ("resumed_accepted", counts.resumed_accepted),
         ("early_offered", counts.early_offered),
         ("early_accepted", counts.early_accepted),
-        ("retried", counts.retried),
+        ("retried", counts.retried_count),
     ];
     let kinds = kinds.map(|(kind, count)| (format!(",kind=\"{kind}\""), count as f64));
     metric("handshakes", "gauge", "Completed handshakes.", &kinds);

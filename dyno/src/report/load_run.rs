@@ -84,12 +84,12 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
             line("early data", format_count(counts.early_accepted), more);
         }
     }
-    if counts.retried > 0 {
+    if counts.retried_count > 0 {
         let more = "handshakes, a round trip more each: the server asked for another group's key share (--group)";
-        line("retried", format_count(counts.retried), more.to_owned());
+        line("retried", format_count(counts.retried_count), more.to_owned());
     }
     if let Some(window) = summary.window {
-        let limit = window.limit.map(u64::from).map(format_count);
+        let limit = window.limit.map(format_count);
         let limit = limit.map_or("no bound".to_owned(), |limit| format!("window {limit}"));
         let more = format!("requests apart at most ({limit}), {} stalls", format_count(window.stalls));
         line("order", format_count(window.largest_distance), more);

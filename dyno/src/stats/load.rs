@@ -177,8 +177,8 @@ pub struct Comparison {
 /// Compares throughput and latencies of two runs; changes within `tolerance_percent` are no difference.
 ///
 /// The means of logarithms are compared, so that the interval is one of the ratio: by the bootstrap of all reports,
-/// over the samples of both runs. Slices of one run are not independent of each other where the server drifts: repeat runs,
-/// or measure rounds, to see that.
+/// over the samples of both runs. Slices of one run are not independent of each other where the server drifts: repeat
+/// runs, or measure rounds, to see that.
 ///
 /// # Errors
 /// A run has too few samples; `names` says which run that is.

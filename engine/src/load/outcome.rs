@@ -101,8 +101,8 @@ pub struct Handshakes {
     #[cfg_attr(feature = "serde", serde(default))]
     pub early_accepted: u64,
     /// Handshakes with a HelloRetryRequest: the server wanted a key share that was not sent (TLS 1.3).
-    #[cfg_attr(feature = "serde", serde(default, rename = "retried_count"))]
-    pub retried: u64,
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub retried_count: u64,
 }
 
 /// How the window of a replayed trace was used.

@@ -11,7 +11,7 @@ mod source;
 mod undone;
 mod units;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 
 use files::File;
 use finding::Finding;
@@ -44,9 +44,6 @@ const ORDER: [&str; 23] = [
     "cmd",
 ];
 
-/// Folders that still have lines that are too long, or circles of files. No line is added here.
-const UNFINISHED: [&str; 5] = ["dyno/src/load/", "dyno/src/model/", "dyno/src/report/", "dyno/src/run/", "native/"];
-
 /// What is looked at.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -55,14 +52,8 @@ pub struct Arguments {
     /// A line of code is one that is neither blank, comment nor test. Comment: nothing but a comment stands on it.
     /// Test: files below a folder `tests`, files `tests.rs`, `*_tests.rs`, items under `#[cfg(test)]`, and files that
     /// only such items reach. Lines in brackets are parts of the number above them.
-    #[arg(long, conflicts_with_all = ["strict", "list"])]
+    #[arg(long)]
     count: bool,
-    /// Fail for lines that are too long and for circles of files, too, where a folder has none any more
-    #[arg(long)]
-    strict: bool,
-    /// Print each of these lines and circles, instead of their number
-    #[arg(long)]
-    list: bool,
 }
 
 /// Looks at all files of the workspace.
@@ -75,40 +66,27 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         print!("{}", count::table(&files));
         return Ok(());
     }
-    let (text, faults) = report(&files, arguments);
-    print!("{text}");
-    if faults > 0 {
-        bail!("the source is not tidy; what is above must go");
+    let faults = faults(&files);
+    for fault in &faults {
+        println!("{fault}");
     }
+    println!("{} lines of prose are longer than {}, which is no fault", length::long_prose(&files), length::COLUMNS);
+    ensure!(faults.is_empty(), "the source is not tidy; what is above must go");
     Ok(())
 }
 
-/// What was found, and how much of it must not be.
-fn report(files: &[File], arguments: &Arguments) -> (String, usize) {
-    let mut faults = [
+/// What must not be.
+fn faults(files: &[File]) -> Vec<Finding> {
+    [
         length::long_files(files),
+        length::long_lines(files),
         undone::marks(files),
         reach::unreached(files),
         imports::against_order(files, &ORDER),
+        imports::circles(files),
         units::unitless(files),
     ]
-    .concat();
-    let (long, circles) = (length::long_lines(files), imports::circles(files));
-    let counts = format!(
-        "{} lines of source are longer than {} columns, {} circles of files\n{} lines of prose are longer, which is no \
-         fault\n",
-        long.len(),
-        length::COLUMNS,
-        circles.len(),
-        length::long_prose(files)
-    );
-    let is_unfinished = |finding: &Finding| UNFINISHED.iter().any(|folder| finding.path.starts_with(folder));
-    let (new, left): (Vec<_>, Vec<_>) =
-        [long, circles].concat().into_iter().partition(|finding| arguments.strict && !is_unfinished(finding));
-    faults.extend(new);
-    let listed = left.iter().filter(|_| arguments.list);
-    let text = faults.iter().chain(listed).map(|finding| format!("{finding}\n")).collect::<String>() + &counts;
-    (text, faults.len())
+    .concat()
 }
 
 #[cfg(test)]
@@ -130,13 +108,10 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_faults_where_a_folder_has_none_any_more() {
-        let long = format!("#![allow({})]\n", "x".repeat(length::COLUMNS));
-        let files = ["wire/src/lib.rs", "dyno/src/report/main.rs"].map(|path| File::new(path, &long));
-        let faults = |strict| report(&files[..1], &Arguments { count: false, strict, list: false }).1;
-        assert_eq!(faults(true), faults(false) + 1);
-        let (text, _) = report(&files, &Arguments { count: false, strict: true, list: false });
-        assert!(text.contains("wire/src/lib.rs:1: 1") && !text.contains("dyno/src/report/main.rs:1: 1"), "{text}");
+    fn long_lines_are_faults() {
+        let of_length = |length| format!("#![allow({})]\n", "x".repeat(length - "#![allow()]".len()));
+        let found = |length| faults(&[File::new("wire/src/lib.rs", &of_length(length))]).len();
+        assert_eq!(found(length::COLUMNS + 1), found(length::COLUMNS) + 1);
     }
 
     #[test]

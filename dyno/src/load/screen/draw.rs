@@ -1,4 +1,5 @@
 //! The screen: what there is to see, drawn for a terminal of any size.
+//! Circle: the frame of latencies is drawn like all others.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect, Size};
@@ -183,8 +184,7 @@ fn client(view: &View) -> Line<'static> {
 /// How a replayed trace keeps to its window.
 fn order(view: &View) -> Option<Line<'static>> {
     let window = view.now?.window?;
-    let limit =
-        window.limit.map_or("no bound".to_owned(), |limit| format!("window {}", format_count(u64::from(limit))));
+    let limit = window.limit.map_or("no bound".to_owned(), |limit| format!("window {}", format_count(limit)));
     let text = format!(
         "order: {} requests apart at most ({limit}), {} stalls",
         format_count(window.largest_distance),

@@ -183,7 +183,7 @@ impl Run<'_> {
         counts.full += u64::from(!resumed);
         counts.early_offered += u64::from(handshake.early_data != EarlyData::NotOffered);
         counts.early_accepted += u64::from(handshake.early_data == EarlyData::Accepted);
-        counts.retried += u64::from(handshake.hello_retry);
+        counts.retried_count += u64::from(handshake.hello_retry);
         let phase = if resumed { Phase::ResumedHandshake } else { Phase::FullHandshake };
         self.recorder.latency(phase, now_ns - connection.hello_ns);
         self.recorder.negotiated(handshake);
