@@ -26,8 +26,8 @@ use crate::{interrupt, open_files};
 /// For each percentage the connections are doubled from --connections until twice as many bring less than 5 % more
 /// hits/s: that is saturation. Each step takes --duration; one request for each connection unless
 /// --requests-per-connection says otherwise. With --plain also the half serving point: the smallest percent reuse at
-/// which half of the plain-text hits/s are reached. Reuse is that of connections; that of Mraz et al. 2002 is by hits on
-/// kept connections, so that their point is another one.
+/// which half of the plain-text hits/s are reached. Reuse is that of connections; that of Mraz et al. 2002 is by hits
+/// on kept connections, so that their point is another one.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tlsdyno reuse https://localhost:8443/1k.bin --insecure --duration 3s
