@@ -90,12 +90,20 @@ fn hide_headers(arguments: &mut [String]) {
     let named = |text: &str| text.split_once(':').map_or_else(|| text.to_owned(), |(name, _)| format!("{name}: …"));
     let mut is_header = false;
     for argument in arguments {
-        if let Some(header) = argument.strip_prefix("--header=") {
-            *argument = format!("--header={}", named(header));
-        } else if is_header {
+        if is_header {
             *argument = named(argument);
+            is_header = false;
+            continue;
         }
-        is_header = matches!(argument.as_str(), "--header" | "-H");
+        // Short flags may stand together, and the value may follow at once.
+        let short = argument.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
+        let header = short.and_then(|rest| rest.split_once('H'));
+        is_header = argument == "--header" || header.is_some_and(|(_, value)| value.is_empty());
+        if let Some(value) = argument.strip_prefix("--header=") {
+            *argument = format!("--header={}", named(value));
+        } else if let Some((flags, value)) = header {
+            *argument = format!("-{flags}H{}", named(value));
+        }
     }
 }
 
@@ -243,10 +251,13 @@ mod tests {
 
     #[test]
     fn values_of_headers_are_not_kept() {
-        let mut line: Vec<String> =
-            ["load", "-H", "Authorization: secret", "--header=Cookie: secret", "https://x/"].map(str::to_owned).into();
-        hide_headers(&mut line);
-        assert_eq!(line, ["load", "-H", "Authorization: …", "--header=Cookie: …", "https://x/"]);
+        let hidden = |line: &str| {
+            let mut line: Vec<String> = line.split('|').map(str::to_owned).collect();
+            hide_headers(&mut line);
+            line.join("|")
+        };
+        let kept = "load|-kH|A: …|-HB: …|-H=C: …|--header=D: …|--header|E: …|-k|https://x/H:1";
+        assert_eq!(hidden(&kept.replace('…', "secret")), kept);
     }
 
     #[test]
