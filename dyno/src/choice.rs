@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command};
-use tlsdyno_tls::names::Named;
+use tlsdyno_tls::names::{Named, UnknownName};
 
 /// The parser of a flag whose value is one of `values`.
 pub fn choice<T: Named>(values: impl IntoIterator<Item = T>) -> Choice<T> {
@@ -21,8 +21,9 @@ impl<T: Named> TypedValueParser for Choice<T> {
     fn parse_ref(&self, command: &Command, flag: Option<&Arg>, text: &OsStr) -> Result<T, clap::Error> {
         let values = self.0.clone();
         let parse = move |text: &str| {
-            let value = text.parse::<T>().map_err(|error| error.to_string())?;
             let names = || values.iter().map(|value| value.name()).collect::<Vec<_>>().join(", ");
+            // Of all names those are told that are a choice of this flag.
+            let value = text.parse::<T>().map_err(|error| UnknownName { known: names(), ..error }.to_string())?;
             if values.contains(&value) { Ok(value) } else { Err(format!("no choice here; choose from {}", names())) }
         };
         parse.parse_ref(command, flag, text)
@@ -119,6 +120,7 @@ mod tests {
         for name in ["command", "iis"] {
             let said = parse(name).unwrap_err().to_string();
             assert!(said.contains(&format!("'{name}' for '--server")) && said.contains("haproxy"), "{said}");
+            assert!(!said.contains(", command"), "{said}");
         }
         let help = <Flags as clap::CommandFactory>::command().render_long_help().to_string();
         assert!(help.contains("- apache-prefork:") && !help.contains("- command"), "{help}");

@@ -2,7 +2,8 @@
 
 use super::findings;
 use super::text::{capitalised, difference_with_interval, loaded_label, ratio_gain, share_with_interval, stage_label};
-use crate::stats::shares::{Difference, MISSING, PLAIN_HTTP};
+use crate::stats::shares::{MISSING, PLAIN_HTTP};
+use crate::stats::statement::Difference;
 use crate::stats::{Direction, Loaded, Metric, Share, Summary, Verdict};
 use crate::units::{format_interval, format_percent};
 

@@ -8,7 +8,8 @@ use super::document::{Cell, Column, Content, Document, Field, Method, Place, Sec
 use super::text::{difference_with_interval, loaded_label, share_label, share_with_interval, short_share_label};
 use super::{accelerators, findings, published, remedies};
 use crate::stats::pace::Pace;
-use crate::stats::shares::{Difference, MISSING};
+use crate::stats::shares::MISSING;
+use crate::stats::statement::Difference;
 use crate::stats::{ConfigurationSummary, Metric, Share, Summary, Verdict};
 use crate::store::{Record, Warning};
 use crate::units::{

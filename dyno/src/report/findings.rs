@@ -4,7 +4,7 @@ use super::document::{Column, Content, Item, Section, row};
 use super::published;
 use super::text::{difference_with_interval, ratio_times};
 use crate::stats::findings::{ComparisonFinding, SetupAndData};
-use crate::stats::shares::Difference;
+use crate::stats::statement::Difference;
 use crate::stats::{Metric, Ratio, Summary, Verdict};
 use crate::units::{format_interval, format_percent};
 

@@ -1,9 +1,10 @@
 //! A load experiment as a document: a table of its points, and what each run printed.
 
 use super::circumstances::{self, closing, record_line};
-use super::document::{Column, Content, Document, Field, Method, Section, Table, Tone};
+use super::document::{Column, Content, Document, Field, Method, Place, Section, Table, Tone};
 use super::load_run;
 use crate::histogram::Percentiles;
+use crate::load::summary::Summary;
 use crate::stats::load::{LoadSummary, PointSummary};
 use crate::store::{Record, Warning};
 use crate::units::{NONE, format_count, format_duration, format_interval_with, format_percent, format_quantity};
@@ -16,13 +17,8 @@ pub fn document(record: &Record, summary: &LoadSummary) -> Document {
         // It tells its warnings itself.
         [run] => sections.extend(load_run::document(run).sections),
         runs => {
-            let of_run = |run| {
-                let document = load_run::document(run);
-                let title = Section::titled("", document.title.clone()).text(document.answer);
-                [title].into_iter().chain(document.sections)
-            };
-            sections.extend(runs.iter().flat_map(of_run));
             sections.push(circumstances::warnings(warnings(summary)));
+            sections.extend(summary.points.iter().zip(runs).flat_map(run_of_several));
         }
     }
     sections.extend(record_line(record));
@@ -34,6 +30,16 @@ pub fn document(record: &Record, summary: &LoadSummary) -> Document {
         see_also: None,
         sections,
     }
+}
+
+/// What a page tells of one of several runs: its tables. The warnings of all stand together, and charts over time of
+/// each would hide how the points differ.
+fn run_of_several((point, run): (&PointSummary, &Summary)) -> impl Iterator<Item = Section> {
+    let document = load_run::document(run);
+    let is_table = |part: &Content| !part.is_chart() && !matches!(part, Content::Warnings(_));
+    let tables = document.sections.into_iter().filter(move |section| section.parts.iter().all(is_table));
+    let title = Section::titled("", &point.name).text(document.answer);
+    [title].into_iter().chain(tables).map(|section| section.on(Place::Page))
 }
 
 /// The point of the most throughput, in a sentence.

@@ -2,7 +2,7 @@
 
 use super::document::{Column, Place, Section, row};
 use super::text::{capitalised, ratio_percent, stage_label};
-use crate::stats::findings::Direction;
+use crate::stats::Direction;
 use crate::stats::published::PublishedShare;
 use crate::stats::{Metric, Published, Ratio, Share, Summary, Verdict};
 use crate::store::Kind;

@@ -8,7 +8,8 @@ use super::findings::signs;
 use super::text::{capitalised, ratio_gain, ratio_times};
 use crate::model::{ConfigurationModel, Experiment};
 use crate::servers::directives::{self, Setting};
-use crate::stats::findings::{Direction, RemedyFinding};
+use crate::stats::Direction;
+use crate::stats::findings::RemedyFinding;
 use crate::stats::{Ratio, Summary};
 use crate::store::Record;
 

@@ -1,6 +1,7 @@
 //! Stages, shares and ratios in words. Records never hold these, only reports do.
 
-use crate::stats::shares::{Difference, MISSING, OTHER_TLS, PLAIN_HTTP};
+use crate::stats::shares::{MISSING, OTHER_TLS, PLAIN_HTTP};
+use crate::stats::statement::Difference;
 use crate::stats::{Loaded, Ratio, Share};
 use crate::units::{format_interval, format_interval_with, format_percent, format_tenths};
 

@@ -11,11 +11,9 @@ use super::accelerators::{Prediction, predictions};
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::papers::share_saved;
 use super::rounds::Rounds;
-use super::statement::{Difference, Metric, Ratio};
+use super::statement::{Difference, Direction, Metric, Ratio};
 use crate::model::{ComparisonModel, ConfigurationModel, Experiment, RemedyModel, SessionCache};
 use crate::store::{Kind, Record};
-
-pub use super::statement::Direction;
 
 /// Throughput of a configuration as a part of plain HTTP's (Coarfa et al. 2006 figure 10).
 #[derive(Clone, Debug, PartialEq, Serialize)]

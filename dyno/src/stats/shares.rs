@@ -6,11 +6,9 @@ use tlsdyno_tls::Stage;
 use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
-use super::statement::{Metric, Verdict};
+use super::statement::{Difference, Metric, Verdict};
 use crate::model::ShareModel;
 use crate::store::{Kind, Record};
-
-pub use super::statement::Difference;
 
 /// Name of the share that is left between the stages and plain HTTP.
 pub const OTHER_TLS: &str = "other_tls";

@@ -10,7 +10,8 @@ use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
 use crate::stats::findings::{ComparisonFinding, Relative, RemedyFinding, SetupAndData};
 use crate::stats::load::{LoadSummary, PointSummary};
 use crate::stats::pace::Pace;
-use crate::stats::shares::{Difference, Share};
+use crate::stats::shares::Share;
+use crate::stats::statement::Difference;
 use crate::stats::{ConfigurationSummary, Published, Summary};
 use crate::store::{Block, Manifest, Record, Warning};
 
