@@ -47,6 +47,18 @@ pub fn stat(pid: u32) -> Option<ProcessStat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// Whether the calling thread is the only one of the machine that runs or waits for a CPU, as /proc/loadavg says.
+pub fn nobody_else_runs() -> bool {
+    fs::read_to_string("/proc/loadavg").is_ok_and(|text| text.split(' ').nth(3).is_some_and(|of| of.starts_with("1/")))
+}
+
+/// Whether a thread of this process runs or waits for a CPU.
+pub fn has_thread_to_run(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let stats = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
+    stats.filter_map(|text| parse_stat(&text)).any(|thread| thread.state == 'R')
+}
+
 /// The command name is in parentheses and may itself hold blanks and parentheses, so fields are counted from the last
 /// `)`.
 fn parse_stat(text: &str) -> Option<ProcessStat> {

@@ -37,7 +37,7 @@ impl SplitMix64 {
     }
 
     /// The same items in random order.
-    pub fn shuffled(&mut self, items: &[usize]) -> Vec<usize> {
+    pub fn shuffled<T: Clone>(&mut self, items: &[T]) -> Vec<T> {
         let mut items = items.to_vec();
         self.shuffle(&mut items);
         items

@@ -91,6 +91,11 @@ impl StageSet {
         StageSet(self.0 | (1 << stage as u16))
     }
 
+    /// The stages of either set.
+    pub const fn union(self, other: StageSet) -> StageSet {
+        StageSet(self.0 | other.0)
+    }
+
     /// This set without `stage`.
     #[must_use]
     pub const fn without(self, stage: Stage) -> StageSet {

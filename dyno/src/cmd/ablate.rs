@@ -10,6 +10,7 @@ use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
 use crate::model::{CertificateKind, Experiment, Load, Measure, Server, ServerName, SessionCache, TicketKeys, Tls};
+use crate::time::Time;
 use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
 /// The main job: what each TLS component costs a real server, each with its confidence interval
@@ -129,6 +130,12 @@ pub struct Args {
     #[arg(long, value_name = "STAGES", value_delimiter = ',')]
     #[arg(value_parser = choice(Stage::ALL), help_heading = "Measuring")]
     stages: Vec<Stage>,
+    /// Stop when every share of CPU time is known this well, in percentage points to either side; 0: use all of --time
+    #[arg(long, value_name = "POINTS", default_value_t = 1.0, value_parser = points, help_heading = "Measuring")]
+    until: f64,
+    /// Length of the slices by which CPU time is compared, for example 5ms; 0: in blocks of tenths of a second only
+    #[arg(long, value_name = "TIME", help_heading = "Measuring")]
+    slice: Option<Time>,
     /// Seed of the order of blocks
     #[arg(long, value_name = "N", help_heading = "Measuring")]
     seed: Option<u64>,
@@ -148,6 +155,14 @@ fn factor(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value > 0.0 && value <= 100.0 => Ok(value),
         _ => Err(format!("`{text}` is not a factor above 0 and up to 100")),
+    }
+}
+
+/// Parses the width of intervals.
+fn points(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..100.0).contains(&value) => Ok(value),
+        _ => Err(format!("`{text}` is not a number of percentage points from 0 to 100")),
     }
 }
 
@@ -230,6 +245,8 @@ impl Args {
         Measure {
             time_s: if self.quick { 20.0 } else { self.time },
             seed: self.seed,
+            until_percent: (self.until > 0.0).then_some(self.until),
+            slice_us: self.slice.map(|slice| slice.0.as_micros() as u64),
             server_cpu: self.server_cpu,
             load_cpu: self.load_cpu,
             ..Measure::default()

@@ -36,12 +36,17 @@ use crate::{interrupt, open_files};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tlsdyno load https://localhost:8443/1k.bin --insecure
-  tlsdyno load https://localhost:8443/ --reuse 80% --tls 1.3 --duration 30s --json
-  tlsdyno load https://localhost:8443/ --rate 500/s --arrivals poisson
-  tlsdyno load https://localhost:8443/ --profile continuous --session-limit 500
+  tlsdyno load https://localhost:8443/ \
+                        --reuse 80% --tls 1.3 --duration 30s --json
+  tlsdyno load https://localhost:8443/ --rate 500/s \
+                        --arrivals poisson
+  tlsdyno load https://localhost:8443/ --profile continuous --session-limit \
+                        500
   tlsdyno load http://[::1]:8080/ --connections 16 --requests-per-connection 100
-  tlsdyno load https://shop.example/ --har shop.har --users 500 --duration 1m
-  tlsdyno load https://localhost:8443/ --trace access.log
+  tlsdyno load \
+                        https://shop.example/ --har shop.har --users 500 --duration 1m
+  tlsdyno load https://localhost:8443/ \
+                        --trace access.log
 
 Phases: tcp_connect (connect called until the first bytes leave), full_handshake and resumed_handshake (ClientHello
 sent until complete), first_byte and whole_response (request sent until then); with --rate also scheduled_response
@@ -99,8 +104,8 @@ pub fn run(args: &Args) -> Result<Exit> {
         // blocks.
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
             .context("failed to tie the load process to its runner")?;
-        let job = job::Prepared::read(path).or_fault(Fault::Input)?;
-        job::serve(&job, std::io::stdin().lock(), std::io::stdout().lock(), &stop)?;
+        let mut job = job::Prepared::read(path).or_fault(Fault::Input)?;
+        job::serve(&mut job, std::io::stdin().lock(), std::io::stdout().lock(), &stop)?;
         return Ok(Exit::Done);
     }
     let text = args.url.as_deref().expect("clap requires the URL where there is no job");

@@ -1,5 +1,6 @@
 //! `tlsdyno load --job FILE`: blocks on command, for the runner of experiments (contract: `model::job`).
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +8,8 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{
-    Arrivals, Connections, Pacing, Plan, Rate, Resumption, Route, SessionLimits, Target, Timeouts, Until, Workload, run,
+    Arrivals, Connections, HeldSessions, Outcome, Pacing, Plan, Rate, Resumption, Route, SessionLimits, Target,
+    Timeouts, Until, Workload, run_holding,
 };
 
 use crate::load::{record, tls};
@@ -21,6 +23,8 @@ pub struct Prepared {
     window: Option<u32>,
     connections: Connections,
     targets: Vec<Loaded>,
+    /// What runs have left to later ones, by target and number.
+    stores: BTreeMap<(usize, u32), HeldSessions>,
 }
 
 /// A target with how it is loaded.
@@ -65,7 +69,8 @@ impl Prepared {
         let site = trace::make(&job.workload).context("failed to make the workload")?;
         let targets = job.targets.iter().map(loaded).collect::<Result<_>>()?;
         let window = job.workload.window();
-        Ok(Prepared { workload: site.workload, window, connections: job.connections, targets })
+        let workload = if job.requests_alone { Arc::new(trace::requests_alone(&site.workload)) } else { site.workload };
+        Ok(Prepared { workload, window, connections: job.connections, targets, stores: BTreeMap::new() })
     }
 
     /// What is written before the first command.
@@ -74,17 +79,17 @@ impl Prepared {
     }
 
     /// Carries out one command line.
-    pub fn answer(&self, line: &str, stop: &AtomicBool) -> Reply {
+    pub fn answer(&mut self, line: &str, stop: &AtomicBool) -> Reply {
         match self.carry_out(line, stop) {
             Ok(reply) => reply,
             Err(error) => Reply::Error { message: format!("{error:#}") },
         }
     }
 
-    fn carry_out(&self, line: &str, stop: &AtomicBool) -> Result<Reply> {
+    fn carry_out(&mut self, line: &str, stop: &AtomicBool) -> Result<Reply> {
         let command: Command =
             serde_json::from_str(line).with_context(|| format!("`{}` is no command", line.trim_end()))?;
-        let Command::Run { target, users_from, users_to, address, timed } = command;
+        let Command::Run { target, users_from, users_to, address, timed, store } = command;
         let loaded = self.targets.get(target).with_context(|| format!("the job has no target {target}"))?;
         ensure!(users_from < users_to, "the block has no users");
         let total = loaded.connections.unwrap_or(self.connections.total);
@@ -105,7 +110,14 @@ impl Prepared {
             numbered: false,
             slice_ns: None,
         };
-        let outcome = run(&plan, stop)?;
+        let new = || HeldSessions::new(plan.resumption);
+        let outcome = match store {
+            Some(number) => {
+                let outcome = run_holding(&plan, stop, self.stores.entry((target, number)).or_insert_with(new))?;
+                Outcome { phases: Default::default(), ..outcome }
+            }
+            None => run_holding(&plan, stop, &mut new())?,
+        };
         Ok(Reply::Outcome(Box::new(record::record(&outcome)?)))
     }
 }
@@ -114,7 +126,7 @@ impl Prepared {
 ///
 /// # Errors
 /// Input or output fails: the runner is gone.
-pub fn serve(job: &Prepared, input: impl BufRead, mut output: impl Write, stop: &AtomicBool) -> Result<()> {
+pub fn serve(job: &mut Prepared, input: impl BufRead, mut output: impl Write, stop: &AtomicBool) -> Result<()> {
     say(&mut output, &job.ready())?;
     for line in input.lines() {
         let line = line.context("failed to read a command")?;
@@ -190,7 +202,7 @@ mod tests {
 
     #[test]
     fn commands_are_answered_line_by_line_and_mistakes_do_not_end_it() {
-        let job = job(JOB).unwrap();
+        let mut job = job(JOB).unwrap();
         let commands = concat!(
             r#"{"run": {"target": 0, "users_from": 0, "users_to": 2}}"#,
             "\n\nnonsense\n",
@@ -200,7 +212,7 @@ mod tests {
             "\n",
         );
         let mut output = Vec::new();
-        serve(&job, commands.as_bytes(), &mut output, &AtomicBool::new(false)).unwrap();
+        serve(&mut job, commands.as_bytes(), &mut output, &AtomicBool::new(false)).unwrap();
         let replies: Vec<Reply> =
             String::from_utf8(output).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(matches!(replies[0], Reply::Ready { users: 3, requests: 6 }));

@@ -15,6 +15,10 @@ pub struct Processors {
     pub speed: f64,
 }
 
+fn is_nothing(stages: &StageSet) -> bool {
+    stages.is_empty()
+}
+
 fn one() -> u32 {
     1
 }
@@ -63,6 +67,10 @@ pub struct ConfigurationModel {
     /// Preload the shim although no stage is off: what the instrument itself costs.
     #[serde(default)]
     pub idle_shim: bool,
+    /// Stages whose operations pass through provider and shim, whether they are off or not: its server can switch them
+    /// while it runs, so that other configurations are modes of it. With no stage off it tells what that costs.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub wrapped: StageSet,
     /// What the paper calls it, where that is another name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
@@ -133,13 +141,14 @@ impl ConfigurationModel {
 
     /// Whether the provider is loaded into the server.
     pub fn needs_provider(&self) -> bool {
-        self.idle_provider || self.accelerator.is_some() || self.burn_us.is_some() || !self.noop.provider().is_empty()
+        let idle = self.idle_provider || !self.wrapped.provider().is_empty();
+        idle || self.accelerator.is_some() || self.burn_us.is_some() || !self.noop.provider().is_empty()
     }
 
     /// Whether the shim is preloaded into the server: wherever a stage is off, for it is what refuses connections from
     /// elsewhere.
     pub fn needs_shim(&self) -> bool {
-        self.idle_shim || !self.stages_on_the_wire().is_empty()
+        self.idle_shim || !self.wrapped.is_empty() || !self.stages_on_the_wire().is_empty()
     }
 
     /// Whether it is the server exactly as the experiment's other tables describe it.

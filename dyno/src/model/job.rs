@@ -20,6 +20,9 @@ use super::workload::WorkloadSpec;
 pub struct Job {
     /// The workload; both processes make it from this description.
     pub workload: WorkloadSpec,
+    /// Each request of the workload is a user by itself.
+    #[serde(default)]
+    pub requests_alone: bool,
     /// The targets, one for each configuration.
     pub targets: Vec<TargetSpec>,
     /// How connections are used.
@@ -106,6 +109,10 @@ pub enum Command {
         /// The users over and over for so long, with these arrivals where the loop is open; `None`: once.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timed: Option<Timed>,
+        /// The number of the store that this run takes its sessions from and leaves them in, of this target's; such a
+        /// run is one of thousands, and its outcome is without histograms. `None`: a store of its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        store: Option<u32>,
     },
 }
 

@@ -54,6 +54,12 @@ impl Load {
             }
         })
     }
+
+    /// Whether no request has to do with another: each has a connection of its own, and the share of reuse is that of
+    /// all connections, whoever makes them.
+    pub fn requests_are_alone(&self) -> bool {
+        self.requests_per_connection == Some(1) && self.reuse_percent.is_some()
+    }
 }
 
 /// How long and where it is measured.
@@ -77,6 +83,15 @@ pub struct Measure {
     /// twice. Two starts of one server differ a little (addresses in memory, for example) as long as they live,
     /// and only so does that become part of the intervals.
     pub fresh_servers: bool,
+    /// Length of a slice, microseconds: where configurations are modes of one server, CPU time is compared between
+    /// slices of equal work of about this length, and only hits per second between blocks. `None`: 5 ms; 0: there are
+    /// no slices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slice_us: Option<u64>,
+    /// Measuring ends before its time when the interval of every share of CPU time is no wider than this to either
+    /// side, in percentage points. Looked at after each round (docs/METHODOLOGY.md, "Stopping by precision").
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_percent: Option<f64>,
     /// CPU of the server; `None`: chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_cpu: Option<usize>,
@@ -93,6 +108,8 @@ impl Default for Measure {
             rounds: None,
             turns: 1,
             fresh_servers: false,
+            slice_us: None,
+            until_percent: None,
             server_cpu: None,
             load_cpu: None,
         }

@@ -209,7 +209,8 @@ impl ShimInjection {
     /// # Errors
     /// The area cannot be read.
     pub fn counters(&self) -> Result<ShimCounters> {
-        let mut slots = vec![0; layout::STAMPS_AT - layout::SLOTS_AT];
+        let used = layout::SLOTS.min(self.area.read_u32(layout::SLOTS_CLAIMED_AT)? as usize);
+        let mut slots = vec![0; used * layout::SLOT_COUNTERS * 8];
         self.area.read(layout::SLOTS_AT, &mut slots)?;
         let mut counters = ShimCounters::default();
         for slot in slots.chunks_exact(layout::SLOT_COUNTERS * 8) {
@@ -305,6 +306,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let settings = ShimSettings::new(StageSet::NONE, Version::Tls13);
         let injection = ShimInjection::prepare(dir.path(), &settings).unwrap();
+        injection.area.write(layout::SLOTS_CLAIMED_AT, &(layout::SLOTS as u32).to_ne_bytes()).unwrap();
         for slot in [0, layout::SLOTS - 1] {
             let at = layout::SLOTS_AT + slot * layout::SLOT_COUNTERS * 8;
             injection.area.write(at, &3u64.to_ne_bytes()).unwrap();

@@ -25,8 +25,8 @@ pub fn answer(summary: &Summary) -> String {
         return answer;
     }
     if shares.is_empty() {
-        return "There is no answer: no round was measured in which the server as is and another configuration \
-            could be compared."
+        return "There is no answer: no round was measured in which the server as is and another configuration could \
+                be compared."
             .to_owned();
     }
     let mut stages: Vec<&Share> = shares.iter().copied().filter(|share| share.is_step()).collect();
@@ -126,6 +126,7 @@ mod tests {
             configurations: vec![],
             phases: vec![],
             rounds: 9,
+            sweeps: 0,
             warnings: vec![],
             detection: crate::stats::calibration::Detection { limit_percent: None, sentence: String::new() },
             pace: None,

@@ -78,11 +78,16 @@ fn shares(summary: &Summary) -> Section {
         row[4].bar = Some(cpu.percent / largest);
         row[4].tone = if cpu.is_step() { Tone::Plain } else { Tone::Muted };
     }
-    let rounds = if summary.rounds == 1 { "round" } else { "rounds" };
+    let rounds = format!("{} {}", summary.rounds, if summary.rounds == 1 { "round" } else { "rounds" });
+    let from = match summary.sweeps {
+        0 => rounds,
+        sweeps => {
+            format!("{} sweeps of slices (CPU/hit) and {rounds} of blocks (time/hit)", format_count(sweeps.into()))
+        }
+    };
     let meaning = format!(
         "CPU/hit: share of the server's CPU time per hit. time/hit: share of the time per hit at saturation (1 / hits \
-         per second). 95 %: confidence interval, from {} {rounds}.",
-        summary.rounds
+         per second). 95 %: confidence interval, from {from}.",
     );
     let bound =
         summary.shares.shares.iter().any(|share| share.bound).then(|| {

@@ -54,9 +54,24 @@ impl LoadProcess {
 
     /// Runs one block against a target that listens at `address`, and waits for its outcome.
     pub fn run(&mut self, target: usize, address: SocketAddr, work: &Work) -> Result<OutcomeRecord> {
+        self.run_with(target, address, work, None)
+    }
+
+    /// Runs one slice, with the sessions that earlier slices of this target have left in `store`.
+    pub fn run_slice(&mut self, target: usize, address: SocketAddr, work: &Work, store: u32) -> Result<OutcomeRecord> {
+        self.run_with(target, address, work, Some(store))
+    }
+
+    fn run_with(
+        &mut self,
+        target: usize,
+        address: SocketAddr,
+        work: &Work,
+        store: Option<u32>,
+    ) -> Result<OutcomeRecord> {
         let Work { piece, timed } = work.clone();
         let (users_from, users_to) = (piece.users.start, piece.users.end);
-        let command = job::Command::Run { target, users_from, users_to, address: Some(address), timed };
+        let command = job::Command::Run { target, users_from, users_to, address: Some(address), timed, store };
         let commands = self.commands.as_mut().context("the load process was told to end")?;
         let mut line = serde_json::to_vec(&command)?;
         line.push(b'\n');

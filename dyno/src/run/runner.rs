@@ -15,10 +15,16 @@ use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
 use crate::model::{Experiment, Measure};
 use crate::random::SplitMix64;
+use crate::stats::Shares;
 use crate::store::{Block, Calibration, Journal, Kind, Record, Warning};
 
 /// Where a number of rounds is asked for, so many are measured whatever time they take: fewer have no spread.
 const ROUNDS_LEAST: u32 = 3;
+/// What was measured in slices is kept in the store after so long.
+const SLICES_KEPT_AFTER: Duration = Duration::from_secs(2);
+/// The first look at how wide intervals are comes after so many rounds: an interval from few values is itself
+/// uncertain, and who stops at the first narrow one stops at those that are too narrow by chance.
+const ROUNDS_BEFORE_LOOK: u32 = 3;
 /// A warm-up shorter than this is repeated with more work.
 const WARM_UP_MIN: Duration = Duration::from_millis(120);
 /// Part of the time budget that the warm-ups may take.
@@ -63,6 +69,18 @@ pub trait Subject {
     /// Carries out a block. The runner adds to it when it ran, and which one it is.
     fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block>;
 
+    /// Carries out slices of these configurations for about so long, where [`Plan::slices`] has time for them: a block
+    /// of them for each configuration. An error is that of one configuration. `since`: the start of the experiment.
+    fn slices(
+        &mut self,
+        _configurations: &[usize],
+        _length: Duration,
+        _since: Instant,
+        _random: &mut SplitMix64,
+    ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
+        Ok(Vec::new())
+    }
+
     /// Ends a configuration whose server has failed. Whether the others can be measured without it.
     fn leave_out(&mut self, _index: usize) -> bool {
         false
@@ -84,6 +102,8 @@ pub struct Plan {
     pub schedule: Schedule,
     /// The works that rounds walk through, over and over.
     pub works: Vec<Work>,
+    /// Time for slices in each round; `None`: there are none.
+    pub slices: Option<Duration>,
     /// What the reader must know about it.
     pub warnings: Vec<Warning>,
 }
@@ -163,7 +183,7 @@ impl<S: Subject> Run<'_, S> {
         let blocks = self.blocks_of_round(seconds_per_request.keys().copied().collect());
         let turns = (0..self.measure.turns).flat_map(|_| blocks.iter().map(|index| seconds_per_request[index]));
         let left = self.budget.saturating_sub(self.started.elapsed());
-        let Plan { schedule, works, warnings } = self.subject.plan(&turns.collect::<Vec<_>>(), left);
+        let Plan { schedule, works, slices, warnings } = self.subject.plan(&turns.collect::<Vec<_>>(), left);
         self.journal.change(|record| record.warnings.extend(warnings));
         self.observer.measuring(&schedule, seconds_per_request.len());
         let mut random = SplitMix64::new(seed);
@@ -179,10 +199,14 @@ impl<S: Subject> Run<'_, S> {
                 && round >= least
                 && self.started.elapsed()
                     + self.subject.time_to_begin_round(&blocks)
+                    + slices.unwrap_or_default()
                     + schedule.predicted(work.piece.requests, slowest)
                     > self.budget
             {
-                break;
+                // Slices fit into any time.
+                return slices.map_or(Ok(()), |_| {
+                    self.slices(round, self.budget.saturating_sub(self.started.elapsed()), &mut random)
+                });
             }
             self.subject.begin_round(&blocks, order[0].1)?;
             let began = Instant::now();
@@ -192,8 +216,47 @@ impl<S: Subject> Run<'_, S> {
             }
             let seconds = schedule.seconds_per_request_of(began.elapsed(), work.piece.requests);
             slowest = Some(slowest.map_or(seconds, |slowest| slowest.max(seconds)));
+            if let Some(length) = slices {
+                self.slices(round, length, &mut random)?;
+            }
+            if self.is_precise(round + 1) {
+                break;
+            }
         }
         Ok(())
+    }
+
+    /// Whether every share is known as well as was asked for, after so many rounds.
+    fn is_precise(&self, rounds: u32) -> bool {
+        let reached = || Shares::of(self.journal.record()).widest_points();
+        let wanted = self.measure.until_percent.filter(|_| rounds >= ROUNDS_BEFORE_LOOK);
+        wanted.is_some_and(|wanted| reached().is_some_and(|reached| reached <= wanted))
+    }
+
+    /// Measures slices of all configurations for so long. What was measured is kept every now and then.
+    fn slices(&mut self, round: u32, length: Duration, random: &mut SplitMix64) -> Result<()> {
+        let until = Instant::now() + length;
+        loop {
+            interrupt::check(self.stop)?;
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            let valid: Vec<usize> =
+                (0..self.journal.record().configurations.len()).filter(|index| self.is_valid(*index)).collect();
+            let steal_before = manifest::steal_ns();
+            match self.subject.slices(&valid, left.min(SLICES_KEPT_AFTER), self.started, random) {
+                Ok(blocks) => {
+                    let mut steal_ns = manifest::steal_ns().saturating_sub(steal_before);
+                    for (position_in_round, block) in (0..).zip(blocks) {
+                        // It is the machine's; one of them has it.
+                        self.add(Block { round, position_in_round, steal_ns: std::mem::take(&mut steal_ns), ..block });
+                    }
+                }
+                Err((index, error)) => self.leave_out(index, error)?,
+            }
+            self.progress(&format!("round {}: slices", round + 1));
+        }
     }
 
     /// The configurations of one round. The server as is takes part in every comparison, so where there are several it

@@ -2,6 +2,8 @@
 //! is fixed.
 
 mod judge;
+mod sliced;
+mod sweep;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -11,19 +13,21 @@ use anyhow::{Context, Result};
 
 use super::cpus::{self, Cpus};
 use super::load_process::LoadProcess;
-use super::manifest;
 use super::observer::Observer;
 use super::pace::Pace;
 use super::preflight::start_and_check;
 use super::runner::{self, Finished, Plan, Subject};
-use super::schedule::{Work, drop_too_long, pieces, requests_of_users, schedule, typical_users};
+use super::schedule::{ROUNDS_MIN, Work, drop_too_long, pieces, requests_of_users, schedule, typical_users};
 use super::testbed::{Testbed, log_tail};
 use super::verify::{Achieved, death, is_dead, unsaturated_warning};
+use super::{manifest, modes};
 use crate::fault::{Fault, OrFault};
 use crate::model::Experiment;
+use crate::random::SplitMix64;
 use crate::servers::cpu::at_rest;
 use crate::servers::{self, Instance, driver_of};
 use crate::store::{Block, Journal, Record, Warning};
+use sliced::Sweeps;
 
 /// Where the details of a log's troubles are.
 const LOG_REMEDY: &str = "`tlsdyno trace show LOG` tells more";
@@ -31,6 +35,15 @@ const LOG_REMEDY: &str = "`tlsdyno trace show LOG` tells more";
 const POOL_MAX: u32 = 16;
 /// The same of servers with a process for each connection: every look at who runs walks over all of them.
 const POOL_MAX_OF_MANY_PROCESSES: u32 = 4;
+/// Length of a slice, microseconds: long enough that the server is not woken up for a few connections only, and short
+/// enough that the machine has not changed when the next one comes.
+const SLICE_US: u64 = 5_000;
+/// Fewest requests of a slice.
+const SLICE_REQUESTS_MIN: u64 = 4;
+/// Part of the time that blocks have, which tell hits per second at saturation, where slices tell CPU per hit.
+const BLOCKS_SHARE: f64 = 0.2;
+/// Wanted length of a round with slices: after each it is looked whether intervals are narrow enough.
+const SLICED_ROUND: Duration = Duration::from_secs(10);
 /// The least piece of work of a warm-up: so many times the users that keep all connections busy.
 const WARM_UP_FACTOR: u32 = 2;
 /// Users for each worker process of a server that was just started: the first connections of each cost more.
@@ -41,6 +54,9 @@ const WARM_UP_CONNECTIONS: u32 = 16;
 /// Runs the experiment. An error means that measuring did not begin.
 pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
     experiment.check()?;
+    // Where there can be no slices, blocks tell CPU per hit too.
+    let sliced = modes::with_host(experiment).ok();
+    let experiment = sliced.as_ref().unwrap_or(experiment);
     let cpus = cpus::choose(&cpus::allowed(), experiment.measure.server_cpu, experiment.measure.load_cpu)?;
     runner::run(&experiment.question, &experiment.measure, stop, observer, |record, observer| {
         SingleServer::start(experiment, cpus, record, stop, observer)
@@ -58,6 +74,11 @@ struct SingleServer<'a> {
     as_is: Achieved,
     /// It was said that the untouched server does not reuse as declared.
     reuse_told: bool,
+    /// Slices of configurations that are modes of one server.
+    sweeps: Sweeps,
+    is_sliced: bool,
+    /// Configurations that were left out.
+    failed: BTreeSet<usize>,
     /// Configurations with a block in which neither side was saturated.
     unsaturated: BTreeSet<usize>,
     /// Time of restarts of servers, with their warm-up, where servers take turns or are started anew for each block,
@@ -89,13 +110,19 @@ impl<'a> SingleServer<'a> {
         manifest::describe(&mut record.manifest, experiment, &mut testbed, cpus);
         observer.step("starting the load process");
         let load = testbed.start_load(experiment, |index| record.configurations[index].valid)?;
+        let is_sliced = testbed.servers.iter().any(|server| server.host.is_some());
+        let server_cpus = testbed.server_cpus();
         let mut subject = SingleServer {
             experiment,
             load,
-            pace: Pace::start(&testbed.server_cpus()),
+            // Between slices of milliseconds there is no pace to be told, and sampling it would cool the caches.
+            pace: Pace::start(if is_sliced { &[] } else { &server_cpus }),
             testbed,
             as_is: Achieved::default(),
             reuse_told: false,
+            sweeps: Sweeps::default(),
+            is_sliced,
+            failed: BTreeSet::new(),
             unsaturated: BTreeSet::new(),
             restarts: (Duration::ZERO, 0),
             time_to_start: Duration::ZERO,
@@ -145,17 +172,20 @@ impl<'a> SingleServer<'a> {
 
     /// CPU time of the server, read when it has come to rest: the last closes are still its work.
     fn server_cpu_ns(&mut self, index: usize) -> Result<u64> {
-        let server = &mut self.testbed.servers[index];
-        let name = server.model.name.clone();
-        let instance = server.instance().with_context(|| format!("the server of \"{name}\" does not run"))?;
+        let name = self.testbed.servers[index].model.name.clone();
+        let instance =
+            self.testbed.instance(index).with_context(|| format!("the server of \"{name}\" does not run"))?;
         let died = |_: &Instance, obituary: &str| format!("configuration \"{name}\": {obituary}");
         at_rest(|| instance.living_cpu_ns(died))
     }
 
+    fn log_of(&mut self, index: usize) -> String {
+        self.testbed.instance(index).map(|instance| log_tail(instance)).unwrap_or_default()
+    }
+
     /// CPU time of the servers that this one needs beside it.
     fn companion_cpu_ns(&mut self, index: usize) -> Result<u64> {
-        let costs =
-            self.testbed.servers[index].instance().map_or(Ok(Vec::new()), |instance| instance.companions_cpu_ns())?;
+        let costs = self.testbed.instance(index).map_or(Ok(Vec::new()), |instance| instance.companions_cpu_ns())?;
         Ok(costs.iter().map(|(_, ns)| ns).sum())
     }
 }
@@ -169,14 +199,23 @@ impl Subject for SingleServer<'_> {
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         // The short blocks of the warm-up saturate nothing.
         self.unsaturated.clear();
-        let rounds = self.experiment.measure.rounds;
+        let looks = (left.as_secs_f64() / SLICED_ROUND.as_secs_f64()) as u32;
+        let rounds = self.experiment.measure.rounds.or(self.is_sliced.then(|| looks.max(ROUNDS_MIN)));
         // Nothing is started for a block where the servers that are there already last for all rounds.
         let starts = self.pool_size() < rounds.unwrap_or(u32::MAX);
         let start = if starts { self.time_to_start } else { Duration::ZERO };
         let restart = (self.restarts.0 / self.restarts.1.max(1) + start) / self.experiment.measure.turns;
         let requests = self.load.requests;
-        let schedule = schedule(rounds, left, seconds_per_request, restart, u64::from(requests));
+        let for_blocks = if self.is_sliced { left.mul_f64(BLOCKS_SHARE) } else { left };
+        let schedule = schedule(rounds, for_blocks, seconds_per_request, restart, u64::from(requests));
         let requests_of_users = requests_of_users(&self.testbed.site.workload);
+        if self.is_sliced {
+            let slice = Duration::from_micros(self.experiment.measure.slice_us.unwrap_or(SLICE_US));
+            let slowest = seconds_per_request.iter().copied().fold(1e-9, f64::max);
+            let requests = ((slice.as_secs_f64() / slowest) as u64).max(SLICE_REQUESTS_MIN);
+            let pieces = pieces(&requests_of_users, requests, 1);
+            self.sweeps.works = pieces.into_iter().map(Work::from).collect();
+        }
         let mut pieces = pieces(&requests_of_users, schedule.requests_per_block, self.users_min());
         let dropped = drop_too_long(&mut pieces, &schedule, left);
         let what = format!(
@@ -185,7 +224,8 @@ impl Subject for SingleServer<'_> {
         );
         let warning = Warning::Other { what, remedy: "Measure longer (--time)".to_owned() };
         let warnings = (dropped > 0).then_some(warning).into_iter().collect();
-        Plan { schedule, works: pieces.into_iter().map(Work::from).collect(), warnings }
+        let slices = self.is_sliced.then(|| (left.saturating_sub(for_blocks)) / schedule.rounds_expected);
+        Plan { schedule, works: pieces.into_iter().map(Work::from).collect(), slices, warnings }
     }
 
     /// Nothing while the pools have a server for each block.
@@ -204,7 +244,7 @@ impl Subject for SingleServer<'_> {
         if !self.time_to_begin_round(blocks).is_zero() {
             self.fill_pools(&blocks.iter().copied().collect())?;
         }
-        let instance = self.testbed.servers[first].instance();
+        let instance = self.testbed.instance(first);
         instance.map_or(Ok(()), |instance| instance.refuse_open_listeners()).or_fault(Fault::Server)
     }
 
@@ -212,6 +252,7 @@ impl Subject for SingleServer<'_> {
     /// blocks where the experiment wants that. One that was restarted is not measured cold: it is checked again and
     /// does one piece of work untimed.
     fn ready(&mut self, index: usize, turn: Option<u32>) -> Result<()> {
+        self.require_host(index)?;
         let began = Instant::now();
         let fresh = self.experiment.measure.fresh_servers && turn.is_none_or(|turn| turn == 0);
         let swapped = fresh && self.testbed.swap_in(index);
@@ -221,14 +262,13 @@ impl Subject for SingleServer<'_> {
         if !self.testbed.activate(index)? && !swapped {
             return Ok(());
         }
-        let server = &mut self.testbed.servers[index];
-        let workers = server.instance().map_or(Vec::new(), |instance| instance.worker_pids());
-        for (_, library) in server.libraries() {
+        let workers = self.testbed.instance(index).map_or(Vec::new(), |instance| instance.worker_pids());
+        for (_, library) in self.testbed.servers[self.testbed.host(index)].libraries() {
             servers::require_mapped(&workers, &library).or_fault(Fault::Server)?;
         }
         let users = self.users_min().max(self.warm_up_users(workers.len() as u32)).min(self.load.users);
         let piece = typical_users(&requests_of_users(&self.testbed.site.workload), users);
-        self.load.run(index, self.testbed.servers[index].address(), &piece.into())?;
+        self.load.run(index, self.testbed.address(index), &piece.into())?;
         self.restarts = (self.restarts.0 + began.elapsed(), self.restarts.1 + 1);
         Ok(())
     }
@@ -237,18 +277,18 @@ impl Subject for SingleServer<'_> {
         let cpu_before = self.server_cpu_ns(index)?;
         let beside_before = self.companion_cpu_ns(index)?;
         let pace_before = self.pace.read(&self.testbed.servers[index].placement.server);
-        let outcome = self.load.run(index, self.testbed.servers[index].address(), work);
+        let outcome = self.load.run(index, self.testbed.address(index), work);
         let pace_after = self.pace.read(&self.testbed.servers[index].placement.server);
         let cpu_after = self.server_cpu_ns(index);
         let (outcome, cpu_after) = match (outcome, cpu_after) {
             (Ok(outcome), Ok(cpu)) => (outcome, cpu),
             (Err(error), _) | (_, Err(error)) => {
                 let name = self.testbed.servers[index].model.name.clone();
-                return Err(error.context(format!("measure \"{name}\"{}", self.log_tail(index))));
+                return Err(error.context(format!("measure \"{name}\"{}", self.log_of(index))));
             }
         };
         if is_dead(&outcome) {
-            return Err(death(&self.testbed.servers[index].model.name.clone(), &outcome, &self.log_tail(index)));
+            return Err(death(&self.testbed.servers[index].model.name.clone(), &outcome, &self.log_of(index)));
         }
         let server_cpu_ns = cpu_after.saturating_sub(cpu_before);
         let companion_cpu_ns = self.companion_cpu_ns(index)?.saturating_sub(beside_before);
@@ -264,19 +304,31 @@ impl Subject for SingleServer<'_> {
         })
     }
 
+    fn slices(
+        &mut self,
+        configurations: &[usize],
+        length: Duration,
+        since: Instant,
+        random: &mut SplitMix64,
+    ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
+        self.sweeps(configurations, length, since, random)
+    }
+
     fn leave_out(&mut self, index: usize) -> bool {
+        self.failed.insert(index);
+        // Where it is a mode its server goes on with the others.
         self.testbed.stop(index);
         true
     }
 
     fn log_tail(&mut self, index: usize) -> String {
-        self.testbed.servers[index].instance().map(|instance| log_tail(instance)).unwrap_or_default()
+        self.log_of(index)
     }
 
     fn warnings(&self) -> Vec<Warning> {
         let name = |index: &usize| self.testbed.servers[*index].model.name.as_str();
         let names: Vec<&str> = self.unsaturated.iter().map(name).collect();
         let warning = (!names.is_empty()).then(|| unsaturated_warning(&names, self.testbed.servers.len()));
-        warning.into_iter().collect()
+        warning.into_iter().chain(self.late_work()).collect()
     }
 }

@@ -7,6 +7,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 pub use server_under_test::ServerUnderTest;
@@ -17,7 +18,7 @@ use super::cpus::{self, Cpus};
 use super::credentials::{Credentials, HOST};
 use super::load_process::LoadProcess;
 use super::recording::{self, Recording};
-use super::{exchange, hardware};
+use super::{exchange, hardware, modes};
 use crate::fault::{Fault, OrFault};
 use crate::model::job::{Job, TargetLoad, TargetSpec};
 use crate::model::workload::WorkloadSpec;
@@ -31,6 +32,8 @@ use server_pool::ServerPool;
 pub struct Testbed {
     /// The workload and its files.
     pub site: Site,
+    /// Each request of it is a user by itself.
+    requests_alone: bool,
     /// The configurations, in the order of the experiment.
     pub servers: Vec<ServerUnderTest>,
     /// CPUs in use.
@@ -57,7 +60,13 @@ impl Testbed {
     pub fn prepare(experiment: &Experiment, cpus: Cpus, say: &mut dyn FnMut(&str)) -> Result<Testbed> {
         let is_command = experiment.server.kind == ServerName::Command;
         let directory = if is_command { RunDirectory::create_for_command() } else { RunDirectory::create() }?;
-        let site = make_site(&experiment.workload, directory.path(), say)?;
+        let mut site = make_site(&experiment.workload, directory.path(), say)?;
+        let hosts = modes::hosts(experiment);
+        // Slices are shorter than what a user of many requests takes.
+        let requests_alone = experiment.load.requests_are_alone() && hosts.iter().any(Option::is_some);
+        if requests_alone {
+            site.workload = Arc::new(trace::requests_alone(&site.workload));
+        }
         say("making certificates");
         let mut credentials = BTreeMap::new();
         for model in &experiment.configurations {
@@ -69,6 +78,7 @@ impl Testbed {
         }
         let mut testbed = Testbed {
             site,
+            requests_alone,
             servers: Vec::new(),
             cpus,
             take_turns: false,
@@ -76,31 +86,39 @@ impl Testbed {
             recordings: Vec::new(),
             directory,
         };
-        for (index, model) in experiment.configurations.iter().enumerate() {
-            let server = testbed.server(experiment, index, model)?;
+        for (index, (model, host)) in experiment.configurations.iter().zip(hosts).enumerate() {
+            let server = testbed.server(experiment, index, model, host)?;
             testbed.take_turns |= server.spec.has_fixed_port();
             testbed.servers.push(server);
         }
         Ok(testbed)
     }
 
-    fn server(&self, experiment: &Experiment, index: usize, model: &ConfigurationModel) -> Result<ServerUnderTest> {
+    fn server(
+        &self,
+        experiment: &Experiment,
+        index: usize,
+        model: &ConfigurationModel,
+        host: Option<usize>,
+    ) -> Result<ServerUnderTest> {
         let stages = model.stages_on_the_wire();
+        // A mode is no server: its host has the libraries.
+        let loads = host.is_none();
         let tls = model.tls.applied(&experiment.tls);
         let placement = cpus::place(self.cpus, &cpus::allowed(), model.processors)
             .with_context(|| format!("configuration \"{}\"", model.name))
             .or_fault(Fault::Environment)?;
         let mut emulated = None;
-        let injection = if model.needs_provider() {
+        let injection = if loads && model.needs_provider() {
             let provider = self.directory.path().join(format!("provider-{index}"));
             servers::run_directory::make_private(&provider)?;
             let hardware = hardware::hardware(model, &self.credentials(&tls).files.key, self.cpus.server)?;
             emulated = Some(hardware);
-            Some(Injection::with_hardware(&provider, stages.provider(), hardware)?)
+            Some(Injection::with_hardware(&provider, stages.union(model.wrapped).provider(), hardware)?)
         } else {
             None
         };
-        let shim = self.shim(experiment, index, model, &tls)?;
+        let shim = if loads { self.shim(experiment, index, model, &tls)? } else { None };
         let handed = injection.as_ref().map(Injection::handed).unwrap_or_default();
         let handed = handed.and(shim.as_ref().map(ShimInjection::handed).unwrap_or_default());
         let workers = hardware::workers(model);
@@ -125,6 +143,7 @@ impl Testbed {
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         Ok(ServerUnderTest {
             model: model.clone(),
+            host,
             placement,
             companion_shares_load: companion == self.cpus.load,
             hardware: emulated,
@@ -157,7 +176,7 @@ impl Testbed {
             encrypt_then_mac: tls.encrypt_then_mac,
             tickets: tls.tickets,
             allow_insecure_listen: experiment.server.allow_insecure_listen,
-            ..ShimSettings::new(model.noop, tls.version)
+            ..ShimSettings::new(model.noop.union(model.wrapped), tls.version)
         };
         ShimInjection::prepare(&directory, &settings).map(Some)
     }
@@ -170,9 +189,44 @@ impl Testbed {
         Settings { stages_off: stages, ..self.credentials(tls).client_settings(tls, experiment.load.effort) }
     }
 
+    /// The configuration whose server serves this one: its own, unless it is a mode of another.
+    pub fn host(&self, index: usize) -> usize {
+        self.servers[index].host.unwrap_or(index)
+    }
+
+    /// Where this configuration is served.
+    pub fn address(&self, index: usize) -> SocketAddr {
+        self.servers[self.host(index)].address
+    }
+
+    /// The running server of this configuration, if it runs.
+    pub fn instance(&mut self, index: usize) -> Option<&mut Instance> {
+        let host = self.host(index);
+        self.servers[host].instance.as_mut()
+    }
+
+    /// Switches the server of this configuration to its stages, where it has several modes: for connections from now
+    /// on.
+    ///
+    /// # Errors
+    /// The memory shared with the server cannot be written.
+    pub fn enter_mode(&self, index: usize) -> Result<()> {
+        let host = &self.servers[self.host(index)];
+        if host.model.wrapped.is_empty() { Ok(()) } else { host.set_mode(self.servers[index].model.noop) }
+    }
+
     /// Starts the server of one configuration if it does not run, and where servers take turns stops the others first.
-    /// Returns whether it was started.
+    /// Then it has the stages of this configuration off. Returns whether it was started.
     pub fn activate(&mut self, index: usize) -> Result<bool> {
+        if self.servers[index].needs_recording() {
+            self.give_recording(index)?;
+        }
+        let started = self.start_host(self.host(index))?;
+        self.enter_mode(index)?;
+        Ok(started)
+    }
+
+    fn start_host(&mut self, index: usize) -> Result<bool> {
         if self.take_turns {
             for (other, server) in self.servers.iter_mut().enumerate() {
                 if other != index
@@ -181,9 +235,6 @@ impl Testbed {
                     instance.stop()?;
                 }
             }
-        }
-        if self.servers[index].needs_recording() {
-            self.give_recording(index)?;
         }
         let server = &mut self.servers[index];
         let start = server.instance.is_none();
@@ -243,10 +294,12 @@ impl Testbed {
                 recording
             }
         };
-        let server = &mut self.servers[index];
-        if let Some(shim) = &server.shim {
+        let host = self.host(index);
+        let is_first = !self.servers.iter().any(|other| other.host == Some(host) && other.has_scripts());
+        if let Some(shim) = self.servers[host].shim.as_ref().filter(|_| is_first) {
             shim.set_scripts(Some(&recording.scripts.full), recording.scripts.resumed.as_ref())?;
         }
+        let server = &mut self.servers[index];
         server.foreign_session = recording.session;
         if let Some(settings) = &mut server.settings {
             settings.scripts = Some(recording.scripts);
@@ -302,7 +355,12 @@ impl Testbed {
             Ok(if valid(index) { target } else { TargetSpec { tls: None, ..target } })
         };
         let targets = self.servers.iter().enumerate().map(target).collect::<Result<_>>()?;
-        let job = Job { workload: self.site.spec.clone(), targets, connections: connections(&experiment.load) };
+        let job = Job {
+            workload: self.site.spec.clone(),
+            requests_alone: self.requests_alone,
+            targets,
+            connections: connections(&experiment.load),
+        };
         LoadProcess::start(&job, self.directory.path(), Some(self.cpus.load))
     }
 
@@ -311,7 +369,7 @@ impl Testbed {
         let tls = server.settings.as_ref().map(|settings| credentials.target_tls(settings));
         Ok(TargetSpec {
             name: server.model.name.clone(),
-            address: server.address,
+            address: server.host.map_or(server.address, |host| self.servers[host].address),
             host: HOST.to_owned(),
             tls,
             reuse: experiment.load.reuse()?,

@@ -7,9 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use tlsdyno_engine::sys::process_cpu_ns;
 
 use super::cgroup::Cgroup;
-use crate::process_tree::ProcessStat;
+use crate::process_tree::{self, ProcessStat};
 
 /// Nanoseconds per clock tick of `/proc/PID/stat`: USER_HZ is 100 on every Linux platform that Rust supports.
 const TICK_NS: u64 = 10_000_000;
@@ -35,6 +36,48 @@ pub fn at_rest<T: PartialEq>(mut read: impl FnMut() -> Result<T>) -> Result<T> {
         last = now;
     }
     Ok(last)
+}
+
+/// The clocks of a server's processes: exact at every moment, also while they run, which accounts are not. What
+/// processes that begin or end use is not in them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessClocks(Vec<u32>);
+
+impl ProcessClocks {
+    /// Time between two looks at clocks that may still go: more than a process that was woken up takes to begin.
+    const LOOK: Duration = Duration::from_micros(30);
+    /// Most looks: a process that never rests is read for about 40 ms.
+    const LOOKS_MAX: u32 = 400;
+
+    /// Of these processes.
+    pub fn of(mut pids: Vec<u32>) -> ProcessClocks {
+        pids.sort_unstable();
+        ProcessClocks(pids)
+    }
+
+    /// CPU time of all of them so far, nanoseconds; `None`: one has ended.
+    pub fn read_ns(&self) -> Option<u64> {
+        self.0.iter().map(|pid| process_cpu_ns(*pid)).sum()
+    }
+
+    /// The same once they stand still, so that the last closes are in it.
+    pub fn at_rest_ns(&self) -> Option<u64> {
+        let mut last = self.read_ns()?;
+        for _ in 0..ProcessClocks::LOOKS_MAX {
+            thread::sleep(ProcessClocks::LOOK);
+            let now = self.read_ns()?;
+            if now == last && !self.is_ready_to_run() {
+                break;
+            }
+            last = now;
+        }
+        Some(last)
+    }
+
+    /// Whether a thread of theirs has work and waits for a CPU, so that its clock stands still all the same.
+    fn is_ready_to_run(&self) -> bool {
+        !process_tree::nobody_else_runs() && self.0.iter().any(|pid| process_tree::has_thread_to_run(*pid))
+    }
 }
 
 /// Where a server's CPU time is read.
@@ -137,7 +180,6 @@ fn thread_times(pid: u32) -> Vec<(u32, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process_tree;
 
     /// Uses about `ms` milliseconds of CPU.
     fn burn(ms: u64) {
@@ -147,6 +189,21 @@ mod tests {
         while ns(own()) - start < ms * 1_000_000 {
             std::hint::black_box(0);
         }
+    }
+
+    #[test]
+    fn clocks_count_what_a_process_uses_and_end_with_it() {
+        let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let clocks = ProcessClocks::of(vec![child.id()]);
+        let used = |ns: u64| clocks.read_ns().unwrap() > ns;
+        while !used(20_000_000) {
+            std::thread::yield_now();
+        }
+        let own = std::process::id();
+        assert!(ProcessClocks::of(vec![own]).read_ns() > Some(0));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((clocks.read_ns(), clocks.at_rest_ns()), (None, None));
     }
 
     #[test]

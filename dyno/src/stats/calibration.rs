@@ -49,7 +49,7 @@ pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
         machine: this_machine(),
         server: record.manifest.server_name.clone(),
         certificate: record.manifest.certificate.clone(),
-        rounds: rounds.pairs(as_is, pairs[0].2),
+        rounds: rounds.pairs(as_is, pairs[0].2, Metric::Cpu),
         block_s: elapsed_s / blocks.len().max(1) as f64,
         hit_us: trimmed_mean(&hits)?,
         spread_us: common_spread(&columns)?,

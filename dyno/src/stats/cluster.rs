@@ -328,6 +328,7 @@ pub(crate) mod samples {
             noop: StageSet::NONE,
             kind: Kind::Setting,
             tls: true,
+            host_number: None,
             preflight: Preflight::default(),
             valid: true,
             warnings: Vec::new(),

@@ -214,7 +214,7 @@ fn parts(rounds: &Rounds, as_is: usize, without: [usize; 3], metric: Metric) -> 
         .into();
     let discrepancy = Combination { constant: 0.0, terms: vec![(0, 1.0), (1, -1.0), (2, -1.0)] };
     let combinations = [Combination::column(0), Combination::column(1), Combination::column(2), discrepancy];
-    let pairs = without.map(|index| rounds.pairs(as_is, index)).into_iter().min().unwrap_or(0);
+    let pairs = without.map(|index| rounds.pairs(as_is, index, metric)).into_iter().min().unwrap_or(0);
     let difference = |estimate: Estimate| Difference::of(estimate, metric, pairs);
     let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);
     let [whole, setup, data, discrepancy]: [Estimate; 4] = estimates.try_into().expect("one estimate per combination");

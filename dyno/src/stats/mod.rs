@@ -20,6 +20,7 @@ mod rounds;
 pub mod shares;
 pub mod statement;
 pub mod summary;
+mod sweeps;
 
 pub use bootstrap::Estimate;
 pub use findings::Findings;

@@ -44,7 +44,7 @@ impl Pace {
     /// From usable blocks. `None` where too few were sampled. Configurations differ in cost for good reasons, so that
     /// only deviations from the means of each count.
     pub(super) fn of<'a>(blocks: impl Iterator<Item = &'a Block>) -> Option<Pace> {
-        let sampled: Vec<&Block> = blocks.filter(|block| block.pace_ps > 0).collect();
+        let sampled: Vec<&Block> = blocks.filter(|block| block.pace_ps > 0 && block.slices.is_empty()).collect();
         if sampled.len() < BLOCKS_MIN {
             return None;
         }

@@ -6,6 +6,7 @@ use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
 use super::pace::{self, Pace};
 use super::robust::TRIM;
 use super::statement::{Metric, Ratio};
+use super::sweeps::SweepCosts;
 use crate::store::{Block, Kind, Record};
 
 /// The usable blocks of a record, by configuration and round.
@@ -15,8 +16,12 @@ pub(super) struct Rounds<'a> {
     /// server as is takes part in every comparison, so that measuring it more than once per round narrows all
     /// intervals. They count as one longer block.
     blocks: Vec<Vec<Vec<&'a Block>>>,
+    /// The number of each round in the record.
+    numbers: Vec<u32>,
     /// How costs go with the machine's pace, where it was sampled.
     pace: Option<Pace>,
+    /// CPU per hit by sweep instead of by round, where there are slices.
+    sweeps: Option<SweepCosts>,
 }
 
 impl<'a> Rounds<'a> {
@@ -37,6 +42,7 @@ impl<'a> Rounds<'a> {
         if !record.finished && cut_short {
             by_round.pop_last();
         }
+        let numbers = by_round.keys().copied().collect();
         let mut table = vec![vec![Vec::new(); by_round.len()]; record.configurations.len()];
         for (column, blocks) in by_round.into_values().enumerate() {
             for block in blocks.into_iter().filter(|block| usable(record, block)) {
@@ -44,12 +50,19 @@ impl<'a> Rounds<'a> {
             }
         }
         let pace = Pace::of(table.iter().flatten().flatten().copied());
-        Rounds { record, blocks: table, pace }
+        let sweeps = SweepCosts::of(record, table.iter().flatten().flatten().copied());
+        Rounds { record, blocks: table, numbers, pace, sweeps }
     }
 
     /// The same with costs as they were measured, whatever the machine's pace was.
     pub(super) fn uncorrected(&self) -> Rounds<'a> {
-        Rounds { pace: None, blocks: self.blocks.clone(), ..*self }
+        Rounds {
+            record: self.record,
+            blocks: self.blocks.clone(),
+            numbers: self.numbers.clone(),
+            pace: None,
+            sweeps: self.sweeps.clone(),
+        }
     }
 
     /// How costs go with the machine's pace, where it was sampled.
@@ -80,9 +93,13 @@ impl<'a> Rounds<'a> {
         self.blocks[index].iter().flatten().copied()
     }
 
-    /// The cost per hit of a configuration in each round, nanoseconds at the machine's mean pace.
+    /// The cost per hit of a configuration in each round, nanoseconds at the machine's mean pace; of CPU in each sweep,
+    /// where there are slices.
     pub(super) fn cost(&self, index: usize, metric: Metric) -> Column {
-        self.blocks[index].iter().map(|blocks| self.cost_per_hit(blocks, metric)).collect()
+        match (metric, &self.sweeps) {
+            (Metric::Cpu, Some(sweeps)) => sweeps.of_configuration(index).clone(),
+            _ => self.blocks[index].iter().map(|blocks| self.cost_per_hit(blocks, metric)).collect(),
+        }
     }
 
     /// CPU time of the load per hit in each round, nanoseconds.
@@ -104,7 +121,7 @@ impl<'a> Rounds<'a> {
     /// round.
     pub(super) fn times(&self, a: usize, b: usize, metric: Metric) -> Option<Ratio> {
         let column = self.paired(a, b, metric, |a, b| (a / b).ln());
-        let pairs = self.pairs(a, b);
+        let pairs = self.pairs(a, b, metric);
         if pairs == 0 {
             return None;
         }
@@ -115,19 +132,20 @@ impl<'a> Rounds<'a> {
 
     /// One value per round from a configuration and the server as is, each by its cost per hit.
     pub(super) fn paired(&self, as_is: usize, other: usize, metric: Metric, value: impl Fn(f64, f64) -> f64) -> Column {
-        let pairs = self.blocks[as_is].iter().zip(&self.blocks[other]);
-        pairs.map(|(a, b)| Some(value(self.cost_per_hit(a, metric)?, self.cost_per_hit(b, metric)?))).collect()
+        let (a, b) = (self.cost(as_is, metric), self.cost(other, metric));
+        a.into_iter().zip(b).map(|(a, b)| Some(value(a?, b?))).collect()
     }
 
     /// The costs per hit of several configurations in each round in which all of them have a usable block.
     pub(super) fn costs(&self, configurations: &[usize], metric: Metric) -> Vec<Option<Vec<f64>>> {
-        let cost = |round: usize, index: usize| self.cost_per_hit(&self.blocks[index][round], metric);
-        let rounds = self.measured() as usize;
-        (0..rounds).map(|round| configurations.iter().map(|&index| cost(round, index)).collect()).collect()
+        let columns: Vec<Column> = configurations.iter().map(|&index| self.cost(index, metric)).collect();
+        let rounds = columns.first().map_or(0, Vec::len);
+        (0..rounds).map(|round| columns.iter().map(|column| column[round]).collect()).collect()
     }
 
     /// Cost per hit of the blocks of one configuration in one round, which count as one longer block.
     fn cost_per_hit(&self, blocks: &[&Block], metric: Metric) -> Option<f64> {
+        let blocks: Vec<&Block> = blocks.iter().copied().filter(|block| block.slices.is_empty()).collect();
         let cost = |block: &&Block| {
             let excess_ns = self.pace.as_ref().map_or(0.0, |pace| pace.excess_ns(block, metric));
             (pace::per_hit(block, metric) - excess_ns) * block.hits as f64
@@ -142,19 +160,29 @@ impl<'a> Rounds<'a> {
         configurations.iter().any(|&index| {
             let (bound, all) = self
                 .of_configuration(index)
+                .filter(|block| block.slices.is_empty())
                 .fold((0, 0), |(bound, all), block| (bound + usize::from(block.client_bound), all + 1));
             bound as f64 > TRIM * all as f64
         })
     }
 
-    /// Rounds in which both configurations have a usable block.
-    pub(super) fn pairs(&self, a: usize, b: usize) -> u32 {
-        self.blocks[a].iter().zip(&self.blocks[b]).filter(|(a, b)| !a.is_empty() && !b.is_empty()).count() as u32
+    /// Rounds or sweeps in which both configurations have a cost.
+    pub(super) fn pairs(&self, a: usize, b: usize, metric: Metric) -> u32 {
+        self.paired(a, b, metric, |_, _| 0.0).iter().flatten().count() as u32
     }
 
-    /// Rounds that were measured whole (an unusable block counts as measured).
+    /// Sweeps of slices; 0: there are none.
+    pub(super) fn sweeps(&self) -> u32 {
+        self.sweeps.as_ref().map_or(0, |sweeps| sweeps.of_configuration(0).len() as u32)
+    }
+
+    /// Rounds that were measured whole (an unusable block counts as measured), beside what they had of slices.
     pub(super) fn measured(&self) -> u32 {
-        self.blocks.first().map_or(0, Vec::len) as u32
+        let has_blocks = |round: &usize| {
+            let of_round = self.record.blocks.iter().filter(|block| block.round == self.numbers[*round]);
+            of_round.into_iter().any(|block| block.slices.is_empty())
+        };
+        (0..self.numbers.len()).filter(has_blocks).count() as u32
     }
 }
 

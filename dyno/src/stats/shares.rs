@@ -83,7 +83,8 @@ impl Shares {
             comparison.quantities.iter().map(|quantity| quantity.combination.clone()).collect();
         let estimates = estimate(&comparison.columns, &combinations, RESAMPLES, SEED);
         for (quantity, estimate) in comparison.quantities.iter().zip(estimates) {
-            let pairs = quantity.configurations.iter().map(|&other| rounds.pairs(as_is, other)).min().unwrap_or(0);
+            let pairs =
+                quantity.configurations.iter().map(|&other| rounds.pairs(as_is, other, metric)).min().unwrap_or(0);
             let difference = Difference::of(estimate, metric, pairs);
             match &quantity.place {
                 Place::Share { name: stage, left } => {
@@ -99,6 +100,13 @@ impl Shares {
                 Place::Instrument => self.instrument.push(difference),
             }
         }
+    }
+
+    /// The widest interval of what single steps save by CPU, to one side, in percentage points. `None`: there are none,
+    /// or one of them has no end. What is left is known less well than any of them, for it has the errors of all.
+    pub fn widest_points(&self) -> Option<f64> {
+        let widths = self.by(Metric::Cpu).filter(|share| share.is_step()).map(|share| (share.high - share.low) / 2.0);
+        widths.reduce(f64::max).filter(|widest| widest.is_finite())
     }
 
     /// The shares by one metric.
@@ -142,7 +150,7 @@ impl Comparison {
 
     /// The stages that the record replaces one by one, what is left, and plain HTTP.
     fn of_stages(record: &Record, rounds: &Rounds, as_is: usize, metric: Metric) -> Comparison {
-        let comparable = |kind: &Kind| rounds.find(kind).filter(|&index| rounds.pairs(as_is, index) > 0);
+        let comparable = |kind: &Kind| rounds.find(kind).filter(|&index| rounds.pairs(as_is, index, metric) > 0);
         // With T = 1/c the saved share is the papers' T_as_is · (1/T_on − 1/T_off), for CPU and for time alike.
         let saved = |index| rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after));
         let relative =
@@ -221,7 +229,7 @@ impl Comparison {
     }
 
     fn instrument(&mut self, rounds: &Rounds, as_is: usize, metric: Metric) {
-        if let Some(index) = rounds.find(&Kind::Loaded).filter(|&index| rounds.pairs(as_is, index) > 0) {
+        if let Some(index) = rounds.find(&Kind::Loaded).filter(|&index| rounds.pairs(as_is, index, metric) > 0) {
             let saved = rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after));
             let column = self.column(saved);
             self.quantity(Place::Instrument, Combination { constant: 0.0, terms: vec![(column, -1.0)] }, vec![index]);

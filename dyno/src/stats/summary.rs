@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use tlsdyno_tls::StageSet;
 
-use super::bootstrap::{Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::calibration::Detection;
 use super::findings::Findings;
 use super::loaded::Loaded;
@@ -88,6 +88,8 @@ pub struct Summary {
     pub phases: Vec<BTreeMap<String, Histogram<u64>>>,
     /// Rounds measured.
     pub rounds: u32,
+    /// Sweeps of slices, by which CPU per hit is told; 0: it is told by rounds.
+    pub sweeps: u32,
     /// The record's own warnings and those that follow from its numbers.
     pub warnings: Vec<Warning>,
     /// What differences could be found.
@@ -130,6 +132,7 @@ impl Summary {
             configurations,
             phases,
             rounds: rounds.measured(),
+            sweeps: rounds.sweeps(),
             warnings,
             detection,
             pace,
@@ -152,14 +155,9 @@ fn summarise(
     phases: &BTreeMap<String, Histogram<u64>>,
 ) -> ConfigurationSummary {
     let configuration = &record.configurations[index];
-    let columns = [
-        rounds.cost(index, Metric::Throughput).into_iter().map(|ns| ns.map(f64::recip)).collect(),
-        rounds.cost(index, Metric::Cpu),
-        rounds.client_cost(index),
-    ];
-    let combinations: Vec<Combination> = (0..columns.len()).map(Combination::column).collect();
-    let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);
-    let [rate, server, client]: [Estimate; 3] = estimates.try_into().expect("one estimate per column");
+    let rates: Column = rounds.cost(index, Metric::Throughput).into_iter().map(|ns| ns.map(f64::recip)).collect();
+    let [rate, server, client]: [Estimate; 3] = [rates, rounds.cost(index, Metric::Cpu), rounds.client_cost(index)]
+        .map(|column| estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0]);
     let rate = rate.scaled(1e9);
     let sum = |field: fn(&crate::store::Block) -> u64| rounds.of_configuration(index).map(field).sum::<u64>();
     let mut errors = BTreeMap::new();
@@ -290,7 +288,7 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
         for (index, configuration) in
             record.configurations.iter().enumerate().filter(|(_, configuration)| configuration.valid)
         {
-            let dropped = measured.saturating_sub(rounds.pairs(as_is, index));
+            let dropped = measured.saturating_sub(rounds.pairs(as_is, index, Metric::Throughput));
             if dropped > 0 {
                 warnings.push(Warning::RoundsDropped {
                     configuration: configuration.name.clone(),

@@ -14,6 +14,8 @@ pub use error::StoreError;
 pub use journal::{Journal, read_json, write_json};
 pub use load::LoadRecord;
 pub use location::default_path;
-pub use record::{BackendUse, Block, ClusterBlock, Configuration, FORMAT, Kind, Locality, Manifest, Preflight, Record};
+pub use record::{
+    BackendUse, Block, ClusterBlock, Configuration, FORMAT, Kind, Locality, Manifest, Preflight, Record, Slice,
+};
 pub use sqlite::{Listing, Store};
 pub use warning::Warning;

@@ -156,6 +156,9 @@ pub struct Configuration {
     pub kind: Kind,
     /// Whether it speaks TLS.
     pub tls: bool,
+    /// The configuration in whose server process it is a mode; `None`: it has a server of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_number: Option<usize>,
     /// What the preflight checked.
     pub preflight: Preflight,
     /// Whether its blocks may be used: the preflight passed.
@@ -228,6 +231,44 @@ pub struct Block {
     /// In a cluster: who did how much of the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterBlock>,
+    /// Where the block is made of slices: these, in the order that they ran, all of equal work within a sweep. The
+    /// block's times and counts are their sums.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<Slice>,
+}
+
+/// Some milliseconds of one configuration's work, between two moments at which its server had nothing to do. On disk an
+/// array of its fields in this order: a record holds thousands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "[u64; 6]", into = "[u64; 6]")]
+pub struct Slice {
+    /// Number of the sweep; in one sweep each configuration has at least one slice, all of the same users.
+    pub sweep_number: u32,
+    /// Start, microseconds after the start of the experiment.
+    pub started_us: u64,
+    /// Duration, microseconds.
+    pub elapsed_us: u32,
+    /// CPU time of all server processes, nanoseconds.
+    pub server_cpu_ns: u64,
+    /// Completed requests.
+    pub hits: u32,
+    /// Full handshakes.
+    pub handshakes_full: u32,
+}
+
+impl From<Slice> for [u64; 6] {
+    fn from(slice: Slice) -> [u64; 6] {
+        let Slice { sweep_number, started_us, elapsed_us, server_cpu_ns, hits, handshakes_full } = slice;
+        [sweep_number.into(), started_us, elapsed_us.into(), server_cpu_ns, hits.into(), handshakes_full.into()]
+    }
+}
+
+impl From<[u64; 6]> for Slice {
+    fn from([sweep_number, started_us, elapsed_us, server_cpu_ns, hits, full]: [u64; 6]) -> Slice {
+        let [sweep_number, elapsed_us, hits, handshakes_full] =
+            [sweep_number, elapsed_us, hits, full].map(|value| value as u32);
+        Slice { sweep_number, started_us, elapsed_us, server_cpu_ns, hits, handshakes_full }
+    }
 }
 
 impl From<OutcomeRecord> for Block {

@@ -16,7 +16,7 @@ use super::location::default_path;
 use super::record::{Block, Record};
 
 /// Version of the tables below; kept in SQLite's `user_version`.
-const SCHEMA_VERSION: i64 = 4;
+const SCHEMA_VERSION: i64 = 5;
 /// Marks the file as ours: `tlsd` in ASCII; kept in SQLite's `application_id`.
 const APPLICATION_ID: i64 = 0x746c_7364;
 /// How long to wait for another process that is writing.
@@ -57,6 +57,7 @@ const SCHEMA: &str = "
         companion_cpu_ns INTEGER NOT NULL DEFAULT 0,
         pace_ps INTEGER NOT NULL DEFAULT 0,
         cluster TEXT,
+        slices TEXT,
         PRIMARY KEY (record, sequence)
     );
     CREATE TABLE phases (
@@ -70,11 +71,13 @@ const SCHEMA: &str = "
 ";
 
 /// What brings the tables of version 1, 2, … to the next: servers beside the server under test were not counted before
-/// version 2, nor the pace of the machine before version 3, nor who did how much in a cluster before version 4.
+/// version 2, nor the pace of the machine before version 3, nor who did how much in a cluster before version 4; there
+/// were no slices before version 5.
 const UPGRADES: [&str; SCHEMA_VERSION as usize - 1] = [
     "ALTER TABLE blocks ADD COLUMN companion_cpu_ns INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE blocks ADD COLUMN pace_ps INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE blocks ADD COLUMN cluster TEXT",
+    "ALTER TABLE blocks ADD COLUMN slices TEXT",
 ];
 
 /// The store of records.
@@ -353,7 +356,7 @@ fn insert_block(transaction: &Transaction, id: &str, sequence: usize, block: &Bl
         "INSERT INTO blocks VALUES (:record, :sequence, :round, :configuration, :position_in_round, :started_ns,
          :elapsed_ns, :hits, :body_bytes, :server_cpu_ns, :client_cpu_ns, :connections, :handshakes_full,
          :resumed_intended, :resumed_offered, :resumed_accepted, :steal_ns, :client_bound, :valid, :errors, :warnings,
-         :companion_cpu_ns, :pace_ps, :cluster)",
+         :companion_cpu_ns, :pace_ps, :cluster, :slices)",
         rusqlite::named_params! {
             ":record": id, ":sequence": sequence, ":round": block.round, ":configuration": block.configuration,
             ":position_in_round": block.position_in_round, ":started_ns": block.started_ns,
@@ -365,6 +368,7 @@ fn insert_block(transaction: &Transaction, id: &str, sequence: usize, block: &Bl
             ":client_bound": block.client_bound, ":valid": block.valid, ":errors": json(&block.errors),
             ":warnings": json(&block.warnings), ":companion_cpu_ns": block.companion_cpu_ns,
             ":pace_ps": block.pace_ps, ":cluster": block.cluster.as_ref().map(json),
+            ":slices": (!block.slices.is_empty()).then(|| json(&block.slices)),
         },
     )?;
     let mut statement = transaction.prepare_cached("INSERT INTO phases VALUES (?1, ?2, ?3, ?4)")?;
@@ -398,10 +402,8 @@ fn block_from_row(row: &Row) -> rusqlite::Result<(u64, Block)> {
         valid: row.get("valid")?,
         warnings: json_column(row, "warnings")?,
         phases: BTreeMap::new(),
-        cluster: match later_column::<String>(row, "cluster")? {
-            Some(_) => Some(json_column(row, "cluster")?),
-            None => None,
-        },
+        cluster: later_json(row, "cluster")?,
+        slices: later_json(row, "slices")?.unwrap_or_default(),
     };
     Ok((row.get("sequence")?, block))
 }
@@ -412,6 +414,11 @@ fn later_column<T: rusqlite::types::FromSql>(row: &Row, name: &str) -> rusqlite:
         Err(rusqlite::Error::InvalidColumnName(_)) => Ok(None),
         other => other,
     }
+}
+
+/// The same of JSON, which is not in every row.
+fn later_json<T: DeserializeOwned>(row: &Row, name: &str) -> rusqlite::Result<Option<T>> {
+    later_column::<String>(row, name)?.map(|_| json_column(row, name)).transpose()
 }
 
 fn json_column<T: DeserializeOwned>(row: &Row, name: &str) -> rusqlite::Result<T> {

@@ -30,7 +30,7 @@ mod url;
 use std::path::Path;
 use std::sync::Arc;
 
-use tlsdyno_engine::load::{Expect, Object, Workload};
+use tlsdyno_engine::load::{Expect, Object, Request, User, Workload};
 
 pub use docroot::{MODIFIED, MODIFIED_UNIX_S, write as write_docroot};
 pub use log_summary::{Busy, Example, Excluded, LogSummary, Malformed};
@@ -106,6 +106,17 @@ pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
         WorkloadSpec::Trace { path, exclude, replay } => return of_log(path, exclude, replay),
     };
     Ok(site(name, spec.clone(), made.or_fault(Fault::Usage)?))
+}
+
+/// The workload with each request a user by itself, so that any number of them is a piece of work.
+pub fn requests_alone(workload: &Workload) -> Workload {
+    let alone = |request: &Request| Request { page_end: true, close_after: false, forget_session: false, ..*request };
+    let user = |index: u32| User { requests: index..index + 1 };
+    Workload {
+        requests: workload.requests.iter().map(alone).collect(),
+        users: (0..workload.requests.len() as u32).map(user).collect(),
+        ..workload.clone()
+    }
 }
 
 /// Reads the log at `path` once, in memory that does not grow with it. `rules` gives the session lifetime that is

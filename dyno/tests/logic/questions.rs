@@ -213,6 +213,7 @@ fn made(text: &str, truths: &[Truth], rounds: u32, noise: f64) -> Record {
         name: (*name).to_owned(),
         noop: noop.iter().map(|stage| stage.parse::<Stage>().unwrap()).collect(),
         tls: *kind != Kind::PlainHttp,
+        host_number: None,
         kind: kind.clone(),
         preflight: Preflight::default(),
         valid: percent.is_finite(),

@@ -161,6 +161,7 @@ fn configuration(name: &str, noop: &[&str], kind: Kind) -> Configuration {
         name: name.to_owned(),
         noop: noop.iter().map(|stage| stage.parse::<Stage>().unwrap()).collect(),
         tls: kind != Kind::PlainHttp,
+        host_number: None,
         kind,
         preflight: Preflight {
             passed: vec!["the matching client completes a handshake".to_owned()],

@@ -216,7 +216,8 @@ fn a_server_that_dies_in_mid_run_loses_nothing_measured() {
 fn an_altered_server_that_fails_in_mid_run_costs_only_its_own_row() {
     for signal in [Signal::KILL, Signal::STOP] {
         let place = Place::new();
-        let experiment = "question = \"q\"\nload = { timeout_ms = 500 }\nmeasure = { time_s = 12 }\n\
+        // Without slices each has a server of its own.
+        let experiment = "question = \"q\"\nload = { timeout_ms = 500 }\nmeasure = { time_s = 12, slice_us = 0 }\n\
              configuration = [{ name = \"as is\" }, { name = \"no authentication\", noop = [\"authentication\"] }, \
              { name = \"no kdf\", noop = [\"kdf\"] }, { name = \"all off\", noop = [\"authentication\", \"kdf\"] }, \
              { name = \"plain HTTP\", plain_http = true }]\n";
@@ -235,6 +236,33 @@ fn an_altered_server_that_fails_in_mid_run_costs_only_its_own_row() {
         assert_eq!(valid, expected, "{said}");
         assert!(result.to_string().contains("\"no kdf\\\" was left out"), "{result}");
         assert!(result["shares"].to_string().contains("authentication"), "{result}");
+    }
+}
+
+/// With slices the stage sets share a server: when it fails they are left out, and the untouched server and plain HTTP
+/// are measured to the end.
+#[test]
+fn a_server_of_several_modes_that_fails_takes_only_these_with_it() {
+    for signal in [Signal::KILL, Signal::STOP] {
+        let place = Place::new();
+        let experiment = "question = \"q\"\nload = { timeout_ms = 500 }\nmeasure = { time_s = 12 }\n\
+             configuration = [{ name = \"as is\" }, { name = \"no kdf\", noop = [\"kdf\"] }, \
+             { name = \"plain HTTP\", plain_http = true }]\n";
+        let file = place.file("experiment.toml", experiment.as_bytes());
+        let running = place.measure(&["run", text(&file), "--json", "--no-report"]);
+        // In the order of their start: as is, the one of the modes, plain HTTP.
+        let servers = place.servers();
+        assert_eq!(servers.len(), 3, "{servers:?}");
+        kill_process(Pid::from_raw(servers[1]).unwrap(), signal).unwrap();
+        let (code, result, said) = running.end();
+        assert_eq!(code, Some(8), "{signal:?}: {said}");
+        let rows = result["configurations"].as_array().unwrap();
+        let valid: Vec<_> = rows.iter().map(|row| (row["name"].as_str().unwrap(), row["valid"] == true)).collect();
+        let expected = [("as is", true), ("no kdf", false), ("plain HTTP", true), ("nothing off", false)];
+        assert_eq!(valid, expected, "{said}");
+        for name in ["no kdf", "nothing off"] {
+            assert!(result.to_string().contains(&format!("\"{name}\\\" was left out")), "{signal:?}: {result}");
+        }
     }
 }
 

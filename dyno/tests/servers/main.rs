@@ -15,3 +15,4 @@ mod safety;
 mod server_drivers;
 mod session_caches;
 mod shim_client;
+mod slices;

@@ -28,5 +28,5 @@ pub use plan::{
 pub use progress::{Recent, Snapshot, Watched, Watcher, watch};
 pub use redirect::Redirects;
 pub use route::Route;
-pub use run::{LoadError, run, run_watched};
+pub use run::{HeldSessions, LoadError, run, run_holding, run_watched};
 pub use slices::Slice;

@@ -18,7 +18,7 @@ use super::connection::{Connection, Stage};
 use super::limits::*;
 use super::outcome::Outcome;
 use super::pacing::Pacer;
-use super::plan::{Pacing, Plan, Until};
+use super::plan::{Pacing, Plan, Resumption, Until};
 use super::progress::{Snapshot, Watched};
 use super::recorder::Recorder;
 use super::requests::Requests;
@@ -49,7 +49,29 @@ pub enum LoadError {
 /// # Errors
 /// [`LoadError`]; failures of connections and requests are no errors, but counted in the [`Outcome`].
 pub fn run(plan: &Plan, stop: &AtomicBool) -> Result<Outcome, LoadError> {
-    run_with(plan, stop, None)
+    run_with(plan, stop, None, &mut HeldSessions::new(plan.resumption))
+}
+
+/// The TLS sessions of a client that outlives a run, and its count of those that it reused.
+///
+/// One belongs to one server in one state: sessions that were made under a no-op have known secrets, and may be offered
+/// to nobody else.
+#[derive(Debug)]
+pub struct HeldSessions(Sessions<Session>);
+
+impl HeldSessions {
+    /// No sessions yet, and the rule by which connections will resume; a plan that uses them must have the same.
+    pub fn new(resumption: Resumption) -> HeldSessions {
+        HeldSessions(Sessions::new(resumption))
+    }
+}
+
+/// As [`run`], with sessions that earlier runs have left, and leaves its own to later ones.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_holding(plan: &Plan, stop: &AtomicBool, sessions: &mut HeldSessions) -> Result<Outcome, LoadError> {
+    run_with(plan, stop, None, sessions)
 }
 
 /// As [`run`], and answers a display that asks ([`watch`](super::watch)).
@@ -57,12 +79,17 @@ pub fn run(plan: &Plan, stop: &AtomicBool) -> Result<Outcome, LoadError> {
 /// # Errors
 /// As [`run`].
 pub fn run_watched(plan: &Plan, stop: &AtomicBool, watched: &Watched) -> Result<Outcome, LoadError> {
-    run_with(plan, stop, Some(watched))
+    run_with(plan, stop, Some(watched), &mut HeldSessions::new(plan.resumption))
 }
 
-fn run_with(plan: &Plan, stop: &AtomicBool, watched: Option<&Watched>) -> Result<Outcome, LoadError> {
+fn run_with(
+    plan: &Plan,
+    stop: &AtomicBool,
+    watched: Option<&Watched>,
+    sessions: &mut HeldSessions,
+) -> Result<Outcome, LoadError> {
     plan.check().map_err(LoadError::Plan)?;
-    Run::new(plan, watched)?.run(stop)
+    Run::new(plan, watched, &mut sessions.0)?.run(stop)
 }
 
 /// The schedule of an open loop: it ends with the run.
@@ -99,7 +126,7 @@ struct Run<'p> {
     watched: Option<&'p Watched>,
     requests: Requests,
     users: Users<'p>,
-    sessions: Sessions<Session>,
+    sessions: &'p mut Sessions<Session>,
     recorder: Recorder,
     reactor: Reactor,
     places: Vec<Place>,
@@ -135,11 +162,14 @@ struct Run<'p> {
 }
 
 impl<'p> Run<'p> {
-    fn new(plan: &'p Plan, watched: Option<&'p Watched>) -> Result<Run<'p>, LoadError> {
+    fn new(
+        plan: &'p Plan,
+        watched: Option<&'p Watched>,
+        sessions: &'p mut Sessions<Session>,
+    ) -> Result<Run<'p>, LoadError> {
         let system = |what| move |error| LoadError::System { what, error };
         let requests = Requests::new(&plan.workload, &plan.target.host)
             .ok_or(LoadError::Plan("its requests take more than 4 GiB"))?;
-        let sessions = Sessions::new(plan.resumption);
         let connections_max = match plan.until {
             Until::ConnectionsMade(count) => Some(count),
             Until::UsersDone | Until::Elapsed(_) => None,

@@ -166,7 +166,7 @@ impl<S: Clone> Sessions<S> {
     /// Whether a share is asked for that the run's first connections would miss if they all opened before the first
     /// session arrived.
     pub fn want_first_alone(&self) -> bool {
-        matches!(&self.rule, Rule::Share { counter, .. } if counter.share > 0.0)
+        matches!(&self.rule, Rule::Share { counter, stock } if counter.share > 0.0 && stock.is_empty())
     }
 }
 

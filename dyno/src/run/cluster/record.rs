@@ -18,6 +18,7 @@ pub fn configuration(tested: &CellUnderTest, cells: &[Cell]) -> Configuration {
         noop: StageSet::NONE,
         kind: Kind::Setting,
         tls: tested.has_tls,
+        host_number: None,
         preflight: Preflight { passed: tested.checks.clone(), failed: Vec::new() },
         valid: true,
         warnings: Vec::new(),
@@ -68,8 +69,8 @@ pub fn describe(record: &mut Record, experiment: &ClusterExperiment, testbed: &C
 pub fn unlimited_warning(placement: &Placement) -> Option<Warning> {
     let why = placement.limit_refused.as_ref()?;
     let what = format!("the backends share CPUs and were to have a limit of CPU time each, but they have none: {why}");
-    let remedy = "With control groups, or a CPU for each backend, the cluster has a defined capacity; \
-                  --backend-cpus 0 asks for no limit and is silent about it";
+    let remedy = "With control groups, or a CPU for each backend, the cluster has a defined capacity; --backend-cpus \
+                  0 asks for no limit and is silent about it";
     Some(Warning::Other { what, remedy: remedy.to_owned() })
 }
 

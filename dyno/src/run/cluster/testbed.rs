@@ -286,6 +286,7 @@ impl ClusterTestbed {
             load: tested.cell.load(),
         };
         let job = Job {
+            requests_alone: false,
             workload: self.site.spec.clone(),
             targets: self.cells.iter().map(target).collect(),
             connections: Connections {

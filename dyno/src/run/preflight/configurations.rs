@@ -30,6 +30,7 @@ fn changes_settings(model: &ConfigurationModel) -> bool {
         plain_http: model.plain_http,
         idle_provider: model.idle_provider,
         idle_shim: model.idle_shim,
+        wrapped: model.wrapped,
         name: model.name.clone(),
         label: model.label.clone(),
         ..ConfigurationModel::as_is()
@@ -105,7 +106,7 @@ pub fn start_and_check(
         };
         // Who is stopped while a server does not answer is not told that it does not.
         interrupt::before_measuring(stop, interrupt::check(stop))?;
-        let configuration = configuration(&testbed.servers[index].model, singles, &checks);
+        let configuration = configuration(&testbed.servers[index], singles, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
         if configuration.kind == Kind::AsIs && !configuration.valid {
             let failed = configuration.preflight.failed.join("; ");
@@ -124,25 +125,24 @@ pub fn checks_of(
     body_bytes: Option<u64>,
     resumable: bool,
 ) -> Result<Vec<Check>> {
-    let server = &mut testbed.servers[index];
-    let address = server.address();
+    let (host, address) = (testbed.host(index), testbed.address(index));
     let mut checks = Vec::new();
-    let mut vigil = server.instance().map(|instance| instance.watch());
-    for (what, library) in server.libraries() {
-        let Some(instance) = server.instance() else { break };
+    let mut vigil = testbed.instance(index).map(|instance| instance.watch());
+    for (what, library) in testbed.servers[host].libraries() {
+        let Some(instance) = testbed.instance(index) else { break };
         let mapped = servers::require_mapped(&instance.worker_pids(), &library);
         let seen = mapped.as_ref().map_or_else(|error| format!("{error:#}"), |()| "mapped".to_owned());
         checks.push(Check::new(format!("{what} is mapped in every worker"), mapped.is_ok(), seen));
     }
-    if let Some(quota) = server.instance().and_then(|instance| instance.quota()) {
+    if let Some(quota) = testbed.instance(index).and_then(|instance| instance.quota()) {
         checks.push(hardware::quota_check(quota));
     }
     let server = &testbed.servers[index];
     let target = Target {
         address,
         settings: server.settings.as_ref(),
-        injection: server.injection.as_ref(),
-        shim: server.shim.as_ref(),
+        injection: testbed.servers[host].injection.as_ref(),
+        shim: testbed.servers[host].shim.as_ref(),
         foreign_session: server.foreign_session.as_ref(),
         request,
         body_bytes,
@@ -150,7 +150,7 @@ pub fn checks_of(
     };
     checks.extend(preflight(&target)?);
     checks.extend(hardware::checks(&server.model, &target)?);
-    if let (Some(instance), Some(vigil)) = (testbed.servers[index].instance(), &mut vigil) {
+    if let (Some(instance), Some(vigil)) = (testbed.instance(index), &mut vigil) {
         let failed = checks.iter().any(|check| !check.passed);
         let death = if failed { instance.awaited_death(vigil) } else { instance.death(vigil) };
         if let Some(death) = death {
@@ -160,7 +160,8 @@ pub fn checks_of(
     Ok(checks)
 }
 
-fn configuration(model: &ConfigurationModel, singles: StageSet, checks: &[Check]) -> Configuration {
+fn configuration(server: &ServerUnderTest, singles: StageSet, checks: &[Check]) -> Configuration {
+    let model = &server.model;
     let text = |check: &Check| format!("{} ({})", check.name, check.seen);
     let texts = |passed: bool| checks.iter().filter(|check| check.passed == passed).map(text).collect::<Vec<_>>();
     let preflight = Preflight { passed: texts(true), failed: texts(false) };
@@ -175,6 +176,7 @@ fn configuration(model: &ConfigurationModel, singles: StageSet, checks: &[Check]
         noop: model.noop,
         kind: kind_of(model, singles),
         tls: !model.plain_http,
+        host_number: server.host,
         preflight,
         valid,
         warnings,

@@ -5,7 +5,7 @@
 
 mod configurations;
 mod provider;
-mod shim;
+pub(in crate::run) mod shim;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ pub(super) fn checks(attempt: &Attempt, checks: &mut Vec<Check>) -> Result<()> {
 }
 
 /// How the shim counts a connection of this kind.
-fn counter(off: StageSet, resumed: bool) -> &'static str {
+pub(in crate::run) fn counter(off: StageSet, resumed: bool) -> &'static str {
     match (off.contains(Stage::Handshake), off.contains(Stage::RoundTrip), resumed) {
         _ if off.contains(Stage::Setup) => "minimal",
         (true, _, false) => "skeleton_full",

@@ -18,6 +18,9 @@ use crate::servers::{self, Instance, ServerSpec};
 pub struct ServerUnderTest {
     /// What it is.
     pub model: ConfigurationModel,
+    /// The configuration in whose server it is a mode; `None`: it has a server of its own. A mode has neither
+    /// provider nor shim nor instance itself.
+    pub host: Option<usize>,
     /// Where its server runs.
     pub placement: Placement,
     /// Servers that its server needs beside it run on the load's CPU.
@@ -42,9 +45,17 @@ pub struct ServerUnderTest {
 }
 
 impl ServerUnderTest {
-    /// Where it listens.
+    /// Where its own server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Lets its server have these stages off and no others, from its next connection on.
+    pub(super) fn set_mode(&self, off: StageSet) -> Result<()> {
+        if let Some(shim) = &self.shim {
+            shim.set_mode(off)?;
+        }
+        self.injection.as_ref().map_or(Ok(()), |injection| injection.set_mode(off))
     }
 
     /// What must be mapped in every worker: what it is, and its library.
@@ -54,11 +65,17 @@ impl ServerUnderTest {
         provider.chain(shim).collect()
     }
 
-    /// Whether something of real handshakes must be known before it starts.
+    /// Whether its client knows the sizes of flights.
+    pub(super) fn has_scripts(&self) -> bool {
+        self.settings.as_ref().is_some_and(|settings| settings.scripts.is_some())
+    }
+
+    /// Whether something of real handshakes must be known before it is measured.
     pub(super) fn needs_recording(&self) -> bool {
-        let stages = self.shim.as_ref().map_or(StageSet::NONE, ShimInjection::stages);
+        let stages = self.model.noop;
         [Stage::SessionCache, Stage::Handshake, Stage::RoundTrip].into_iter().any(|stage| stages.contains(stage))
-            && self.settings.as_ref().is_some_and(|settings| settings.scripts.is_none())
+            && self.settings.is_some()
+            && !self.has_scripts()
     }
 
     pub(super) fn start(&self, directory: &Path) -> Result<Instance> {

@@ -359,6 +359,47 @@ fn a_job_answers_blocks_on_command() {
     job.end();
 }
 
+/// Two targets stand for two modes of one server. Sessions of one are never offered in the other, nor under another
+/// number: first connections there are full handshakes again.
+#[test]
+fn slices_keep_their_sessions_to_themselves() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, _) = built_in(directory.path());
+    for (version, tickets) in [("1.3", true), ("1.2", true), ("1.2", false)] {
+        let target = |name: &str| {
+            json!({"name": name, "address": server.address(), "host": "localhost", "reuse": {"share": 0.9},
+                   "tls": {"versions": [version], "suites": [], "groups": [], "effort": "lean", "noop": [],
+                           "encrypt_then_mac": true, "tickets": tickets, "ca_file": null}})
+        };
+        let description = json!({
+            "workload": {"kind": "url", "path": "/x", "bytes": 1, "users": 40, "requests_per_user": 1},
+            "targets": [target("one mode"), target("another")],
+            "connections": {"total": 2, "per_user": 1, "first_alone": true, "requests_each": 1,
+                            "timeout_ns": 20_000_000_000u64, "batch_ns": 0},
+        });
+        let mut job = Job::start(&description, directory.path());
+        job.reply();
+        let mut full = |target: usize, store: u32| {
+            let command = json!({"run": {"target": target, "users_from": 0, "users_to": 8, "store": store}});
+            writeln!(job.commands.as_mut().unwrap(), "{command}").unwrap();
+            let outcome = job.reply()["outcome"].clone();
+            assert_eq!(outcome["hits"], 8, "{outcome}");
+            assert_eq!(outcome["resumed_offered"], outcome["resumed_accepted"]);
+            assert_eq!(outcome["phases"], json!({}));
+            outcome["handshakes_full"].as_u64().unwrap()
+        };
+        let turns = [(0, 0), (0, 0), (1, 0), (0, 1), (0, 0), (1, 0), (0, 0), (0, 0), (0, 0)];
+        let seen = turns.map(|(target, store)| full(target, store));
+        // A full handshake begins each store; then one connection in ten is full, counted over all runs of a store.
+        assert_eq!(seen[0], 1);
+        assert_eq!((seen[2], seen[3]), (1, 1), "TLS {version}: no session of another store was there to offer");
+        let of_first: u64 = turns.iter().zip(seen).filter(|(turn, _)| **turn == (0, 0)).map(|(_, full)| full).sum();
+        assert_eq!(of_first, 5, "TLS {version}: 48 connections of one store, a tenth of them full");
+        job.end();
+    }
+    server.stop().unwrap();
+}
+
 /// Ten thousand users, each with TLS sessions of its own, in one block; what they need must not add up.
 #[test]
 fn ten_thousand_users_need_no_more_memory_than_five_hundred() {

@@ -1,0 +1,147 @@
+//! Which configurations are modes of one server: its stage sets, between which a word in shared memory switches while
+//! it runs. What is decided once in the life of a process cannot be a mode.
+
+use tlsdyno_tls::suite::Protection;
+use tlsdyno_tls::{Stage, StageSet};
+
+use crate::model::{ConfigurationModel, Experiment, ServerName, Tls};
+
+/// Name of the mode with nothing off, which the others are compared with.
+const REFERENCE: &str = "nothing off";
+
+/// The experiment with a configuration that hosts the others as its modes, where slices can compare them.
+///
+/// # Errors
+/// Why there cannot be slices, in words.
+pub fn with_host(experiment: &Experiment) -> Result<Experiment, &'static str> {
+    if experiment.measure.slice_us == Some(0) {
+        return Err("the experiment wants blocks only");
+    }
+    if experiment.measure.fresh_servers {
+        return Err("each block is to have a server of its own");
+    }
+    if experiment.server.kind == ServerName::Command && experiment.command_spec().has_fixed_port() {
+        return Err("its port is fixed, so that the untouched server and the one with no-ops cannot run side by side");
+    }
+    let limited = |model: &ConfigurationModel| model.processors.is_some_and(|processors| processors.speed < 1.0);
+    if experiment.configurations.iter().any(limited) {
+        return Err("a quota of CPU time lasts for tenths of a second");
+    }
+    let mut experiment = experiment.clone();
+    let host = position_of_host(&experiment);
+    let modes = experiment.configurations.iter().filter(|model| is_mode(model, &experiment.tls, None));
+    let stages = modes.fold(StageSet::NONE, |stages, model| stages.union(model.noop));
+    match host {
+        Some(host) => experiment.configurations[host].wrapped = experiment.configurations[host].wrapped.union(stages),
+        None if stages.is_empty() => return Err("no two of its configurations can be modes of one server"),
+        None => {
+            let reference = ConfigurationModel { wrapped: stages, ..ConfigurationModel::without(REFERENCE, []) };
+            experiment.configurations.push(reference);
+        }
+    }
+    Ok(experiment)
+}
+
+/// For each configuration, the one in whose server it is a mode; `None`: it has a server of its own.
+pub fn hosts(experiment: &Experiment) -> Vec<Option<usize>> {
+    let host = position_of_host(experiment);
+    let name = host.map(|host| experiment.configurations[host].name.as_str());
+    let host_of = |model| host.filter(|_| is_mode(model, &experiment.tls, name));
+    experiment.configurations.iter().map(host_of).collect()
+}
+
+/// The configuration whose stages can be switched while its server runs.
+fn position_of_host(experiment: &Experiment) -> Option<usize> {
+    experiment.configurations.iter().position(|model| !model.wrapped.is_empty() && model.repeat_of.is_none())
+}
+
+/// Whether a configuration differs from the untouched server by nothing but stages that are switched while it runs, or
+/// repeats the host of that name.
+fn is_mode(model: &ConfigurationModel, tls: &Tls, host: Option<&str>) -> bool {
+    if model.repeat_of.is_some() {
+        return model.repeat_of.as_deref() == host;
+    }
+    let only_stages = ConfigurationModel { noop: StageSet::NONE, ..model.clone() }.is_untouched();
+    // The perfect cache rewrites the cache of the server's own context for good.
+    only_stages && !model.noop.is_empty() && !model.noop.contains(Stage::SessionCache) && !splits_cbc(model.noop, tls)
+}
+
+/// Whether it has one half of CBC with MAC-then-encrypt off: libssl asks once for the code that does both.
+fn splits_cbc(off: StageSet, tls: &Tls) -> bool {
+    use Protection::{Aes128CbcSha, Aes128CbcSha256, Aes256CbcSha, Aes256CbcSha256};
+    let is_cbc = |protection| [Aes128CbcSha, Aes256CbcSha, Aes128CbcSha256, Aes256CbcSha256].contains(&protection);
+    let may_be_cbc = tls.suites().iter().any(|suite| is_cbc(suite.protection()));
+    may_be_cbc && !tls.encrypt_then_mac && off.contains(Stage::Cipher) != off.contains(Stage::Mac)
+}
+
+#[cfg(test)]
+mod tests {
+    use tlsdyno_tls::Version;
+
+    use super::*;
+    use crate::model::{Processors, Server};
+
+    fn ablation(change: impl FnOnce(&mut Experiment)) -> Experiment {
+        let mut experiment = Experiment::default();
+        change(&mut experiment);
+        experiment.fill();
+        experiment
+    }
+
+    #[test]
+    fn stage_sets_share_a_server_whose_cache_is_its_own() {
+        let with = with_host(&ablation(|_| ())).unwrap();
+        let host = with.configurations.len() - 1;
+        assert_eq!(with.configurations[host].name, REFERENCE);
+        let hosts = hosts(&with);
+        for (model, host_of) in with.configurations.iter().zip(&hosts) {
+            let own = ["as is", "plain HTTP", "no session cache", REFERENCE].contains(&model.name.as_str());
+            assert_eq!(host_of.is_none(), own, "{}", model.name);
+            assert!(host_of.is_none_or(|of| of == host));
+        }
+        assert!(!with.configurations[host].wrapped.contains(Stage::SessionCache));
+        assert!(with.configurations[host].wrapped.contains(Stage::Marshalling));
+        assert_eq!(with_host(&with).unwrap(), with, "a record's experiment can be run again");
+    }
+
+    #[test]
+    fn halves_of_stitched_code_have_servers_of_their_own() {
+        let cbc = |encrypt_then_mac| {
+            ablation(|experiment| {
+                experiment.tls.version = Version::Tls12;
+                experiment.tls.suite = Some("AES128-SHA".parse().unwrap());
+                experiment.tls.encrypt_then_mac = encrypt_then_mac;
+            })
+        };
+        for (encrypt_then_mac, alone) in [(true, false), (false, true)] {
+            let with = with_host(&cbc(encrypt_then_mac)).unwrap();
+            let hosts = hosts(&with);
+            for name in ["no cipher", "no mac"] {
+                let index = with.configurations.iter().position(|model| model.name == name).unwrap();
+                assert_eq!(hosts[index].is_none(), alone, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_sliced_says_why() {
+        let why = |change: fn(&mut Experiment)| with_host(&ablation(change)).unwrap_err();
+        assert!(why(|experiment| experiment.measure.slice_us = Some(0)).contains("blocks only"));
+        assert!(why(|experiment| experiment.measure.fresh_servers = true).contains("of its own"));
+        let fixed = |experiment: &mut Experiment| {
+            let address = Some("127.0.0.1:8443".to_owned());
+            experiment.server = Server { kind: ServerName::Command, address, ..Server::default() };
+        };
+        assert!(why(fixed).contains("fixed"));
+        let alone = |experiment: &mut Experiment| {
+            experiment.configurations = vec![ConfigurationModel::as_is(), ConfigurationModel::plain_http()];
+        };
+        assert!(why(alone).contains("modes"));
+        let slow = |experiment: &mut Experiment| {
+            let slow = Processors { count: 1, speed: 0.5 };
+            let half = ConfigurationModel { name: "half".to_owned(), processors: Some(slow), ..Default::default() };
+            experiment.configurations = vec![ConfigurationModel::as_is(), half];
+        };
+        assert!(why(slow).contains("quota"));
+    }
+}

@@ -1,0 +1,292 @@
+//! Sweeps of slices: how the CPU time of a hit is compared. In a sweep every configuration has slices of the same
+//! users, so short that the machine has not changed from one to the next (docs/METHODOLOGY.md, "Slices").
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use tlsdyno_tls::StageSet;
+
+use super::SingleServer;
+use super::sweep::{Position, Stop, order};
+use crate::fault::Fault;
+use crate::model::job::OutcomeRecord;
+use crate::native::{Counters, ShimCounters};
+use crate::random::SplitMix64;
+use crate::run::preflight::shim::counter;
+use crate::run::schedule::Work;
+use crate::run::verify::{death, is_dead, verify_requests};
+use crate::servers::cpu::ProcessClocks;
+use crate::store::{Block, Slice, Warning};
+
+/// Late work of more than this part of what was measured is told.
+const LATE_TOLD: f64 = 0.01;
+
+/// What goes on over all sweeps.
+#[derive(Debug, Default)]
+pub(super) struct Sweeps {
+    /// The works that sweeps walk through, over and over.
+    pub(super) works: Vec<Work>,
+    /// Number of the next sweep.
+    next: u32,
+    /// The last order; every other sweep is the mirror image of the one before, so that linear drift cancels out.
+    last_order: Vec<Stop>,
+    /// Stages of each configuration whose calls were counted in slices with full handshakes.
+    calls: BTreeMap<usize, StageSet>,
+    /// CPU time within slices, and of the same servers between them, nanoseconds.
+    within_ns: u64,
+    late_ns: u64,
+}
+
+/// What a server had done up to some moment at which it rested.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    cpu_ns: u64,
+    provider: Option<Counters>,
+    shim: Option<ShimCounters>,
+}
+
+/// The servers of a row of sweeps.
+struct Servers {
+    clocks: BTreeMap<usize, ProcessClocks>,
+    accounts: BTreeMap<usize, Account>,
+}
+
+/// A failure, and of which configuration.
+type Failed = (usize, anyhow::Error);
+
+impl SingleServer<'_> {
+    /// Measures whole sweeps of these configurations for about so long. A block for each: its slices and their sums.
+    pub(super) fn sweeps(
+        &mut self,
+        configurations: &[usize],
+        length: Duration,
+        since: Instant,
+        random: &mut SplitMix64,
+    ) -> Result<Vec<Block>, Failed> {
+        for &index in configurations {
+            self.require_host(index).map_err(|error| (index, error))?;
+        }
+        let began = Instant::now();
+        let mut blocks: BTreeMap<usize, Block> = configurations
+            .iter()
+            .map(|&configuration| (configuration, Block { configuration, ..Block::default() }))
+            .collect();
+        let stops = self.stops(configurations);
+        let mut servers = self.servers(&stops)?;
+        while began.elapsed() < length {
+            let number = self.sweeps.next;
+            let mirrored = number % 2 == 1 && self.sweeps.last_order.len() == stops.len();
+            let order = order(&stops, mirrored.then_some(&*self.sweeps.last_order), random);
+            let work = self.sweeps.works[number as usize / 2 % self.sweeps.works.len()].clone();
+            for position in order.iter().flat_map(Stop::positions) {
+                let failed = |error| (position.configuration, error);
+                let slice = self.slice(position, &work, number, since, &mut servers).map_err(failed)?;
+                let block = blocks.entry(position.configuration).or_default();
+                // The first sweep fills the stores of sessions.
+                add(block, slice, position.counts && number > 0);
+            }
+            self.sweeps.last_order = order;
+            self.sweeps.next += 1;
+        }
+        self.drop_if_workers_changed(&servers, &mut blocks);
+        let says_something =
+            |block: &Block| !(block.slices.is_empty() && block.errors.is_empty() && block.warnings.is_empty());
+        Ok(blocks.into_values().filter(says_something).collect())
+    }
+
+    /// A mode ends with the server that it is one of.
+    pub(super) fn require_host(&self, index: usize) -> Result<()> {
+        let host = self.testbed.host(index);
+        if host == index || !self.failed.contains(&host) {
+            return Ok(());
+        }
+        let name = &self.testbed.servers[host].model.name;
+        Err(Fault::Server.of(anyhow!("its server, which it shares with \"{name}\", has failed")))
+    }
+
+    /// The servers with their configurations.
+    fn stops(&self, configurations: &[usize]) -> Vec<Stop> {
+        let mut by_host: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for &index in configurations {
+            let modes = by_host.entry(self.testbed.host(index)).or_default();
+            if self.testbed.host(index) != index {
+                modes.push(index);
+            }
+        }
+        by_host.into_iter().map(|(host, modes)| Stop { host, modes }).collect()
+    }
+
+    fn servers(&mut self, stops: &[Stop]) -> Result<Servers, Failed> {
+        let mut servers = Servers { clocks: BTreeMap::new(), accounts: BTreeMap::new() };
+        for host in stops.iter().map(|stop| stop.host) {
+            let clocks = self.clocks(host).map_err(|error| (host, error))?;
+            let account = self.account(host, &clocks).map_err(|error| (host, error))?;
+            servers.accounts.insert(host, account);
+            servers.clocks.insert(host, clocks);
+        }
+        Ok(servers)
+    }
+
+    /// The clocks of all processes of a server.
+    fn clocks(&mut self, host: usize) -> Result<ProcessClocks> {
+        let name = self.testbed.servers[host].model.name.clone();
+        let instance = self.testbed.instance(host).with_context(|| format!("the server of \"{name}\" does not run"));
+        Ok(ProcessClocks::of(instance.map_err(|error| Fault::Server.of(error))?.pids()))
+    }
+
+    /// What a server has done, once it rests.
+    fn account(&mut self, host: usize, clocks: &ProcessClocks) -> Result<Account> {
+        let Some(cpu_ns) = clocks.at_rest_ns() else {
+            // If all of it has died, that is the news.
+            self.server_cpu_ns(host)?;
+            let (log, name) = (self.log_of(host), &self.testbed.servers[host].model.name);
+            return Err(Fault::Server.of(anyhow!("a process of the server of \"{name}\" has ended{log}")));
+        };
+        let server = &self.testbed.servers[host];
+        let provider = server.injection.as_ref().map(|injection| injection.counters()).transpose()?;
+        let shim = server.shim.as_ref().map(|shim| shim.counters()).transpose()?;
+        Ok(Account { cpu_ns, provider, shim })
+    }
+
+    /// One slice: from rest to rest.
+    fn slice(
+        &mut self,
+        position: Position,
+        work: &Work,
+        sweep: u32,
+        since: Instant,
+        servers: &mut Servers,
+    ) -> Result<(Slice, OutcomeRecord, Option<String>)> {
+        let index = position.configuration;
+        let host = self.testbed.host(index);
+        self.testbed.enter_mode(index)?;
+        let clocks = &servers.clocks[&host];
+        let before = self.account_now(host, clocks, &servers.accounts[&host])?;
+        let began = since.elapsed();
+        let outcome = self.load.run_slice(index, self.testbed.address(index), work, position.store)?;
+        let elapsed = since.elapsed() - began;
+        if is_dead(&outcome) {
+            // If its process has died, that is the news.
+            self.server_cpu_ns(host)?;
+            let name = self.testbed.servers[index].model.name.clone();
+            return Err(death(&name, &outcome, &self.log_of(host)));
+        }
+        let after = self.account(host, clocks)?;
+        let server_cpu_ns = after.cpu_ns - before.cpu_ns;
+        self.sweeps.within_ns += server_cpu_ns;
+        let fault = self.unlike_its_mode(index, &outcome, &before, &after);
+        servers.accounts.insert(host, after);
+        let slice = Slice {
+            sweep_number: sweep,
+            started_us: began.as_micros() as u64,
+            elapsed_us: elapsed.as_micros() as u32,
+            server_cpu_ns,
+            hits: outcome.hits as u32,
+            handshakes_full: outcome.handshakes_full as u32,
+        };
+        let asked = verify_requests(&outcome, work.piece.requests);
+        let fault = fault.or_else(|| asked.warnings.first().map(Warning::to_string));
+        Ok((slice, outcome, fault))
+    }
+
+    /// The account of a server that has rested since the last slice; what its clocks have gone on is late work.
+    fn account_now(&mut self, host: usize, clocks: &ProcessClocks, last: &Account) -> Result<Account> {
+        let Some(cpu_ns) = clocks.read_ns() else { return self.account(host, clocks) };
+        self.sweeps.late_ns += cpu_ns - last.cpu_ns;
+        Ok(Account { cpu_ns, ..*last })
+    }
+
+    /// Why the counters do not show that exactly the stages of this configuration were off, for exactly the slice's
+    /// connections; `None`: they do, or there are none.
+    fn unlike_its_mode(
+        &mut self,
+        index: usize,
+        outcome: &OutcomeRecord,
+        before: &Account,
+        after: &Account,
+    ) -> Option<String> {
+        let off = self.testbed.servers[index].model.noop;
+        if let (Some(after), Some(before)) = (after.shim, before.shim) {
+            let counted = after - before;
+            let [full, resumed] = [false, true].map(|resumed| counted.get(counter(off, resumed)).unwrap_or_default());
+            // A minimal set-up is neither, and so counted under one name for both.
+            let of_mode = if counter(off, false) == counter(off, true) { full } else { full + resumed };
+            if of_mode != outcome.connections || counted.connections() != outcome.connections {
+                return Some(format!("of {} connections the shim counted {counted}", outcome.connections));
+            }
+        }
+        let counted = after.provider? - before.provider?;
+        let wrong = counted.iter().find(|(stage, _, calls)| *calls > 0 && !off.contains(*stage));
+        if let Some((stage, name, calls)) = wrong {
+            return Some(format!("{stage} was on, and yet {name} was called {calls} times as a no-op"));
+        }
+        // What resumed handshakes do without cannot be told from one that was left on.
+        if outcome.handshakes_full == 0 {
+            return None;
+        }
+        let seen: StageSet = off.provider().iter().filter(|stage| counted.of(*stage) > 0).collect();
+        let usual = self.sweeps.calls.entry(index).or_insert(seen);
+        let silent = usual.iter().find(|stage| !seen.contains(*stage));
+        *usual = usual.union(seen);
+        silent.map(|stage| format!("{stage} was off, and yet no call of it was counted"))
+    }
+
+    /// Slices of a server whose processes came or went do not count: what these did is not in its clocks.
+    fn drop_if_workers_changed(&mut self, servers: &Servers, blocks: &mut BTreeMap<usize, Block>) {
+        for (host, clocks) in &servers.clocks {
+            if self.clocks(*host).is_ok_and(|now| now == *clocks) {
+                continue;
+            }
+            let of_host: Vec<usize> =
+                blocks.keys().copied().filter(|index| self.testbed.host(*index) == *host).collect();
+            for index in of_host {
+                let block = blocks.entry(index).or_default();
+                block.valid = false;
+                let what = "processes of the server began or ended within a row of slices".to_owned();
+                block.warnings.push(Warning::Other { what, remedy: LEFT_OUT_SLICES.to_owned() });
+            }
+        }
+    }
+
+    /// What the reader must know of slices after the last one.
+    pub(super) fn late_work(&self) -> Option<Warning> {
+        let part = self.sweeps.late_ns as f64 / self.sweeps.within_ns.max(1) as f64;
+        (part > LATE_TOLD).then(|| Warning::Other {
+            what: format!("{:.1} % of the servers' CPU time fell between slices", part * 100.0),
+            remedy: "It is in no configuration's cost; longer slices have less of it (--slice 50ms)".to_owned(),
+        })
+    }
+}
+
+/// What to do about slices that are not counted.
+const LEFT_OUT_SLICES: &str = "These slices are left out";
+
+/// Adds a slice to the block of its configuration.
+fn add(block: &mut Block, (slice, outcome, fault): (Slice, OutcomeRecord, Option<String>), counts: bool) {
+    for (kind, count) in &outcome.errors {
+        *block.errors.entry(kind.clone()).or_default() += count;
+    }
+    if !counts {
+        return;
+    }
+    if let Some(what) = fault {
+        block.warnings.push(Warning::Other { what, remedy: LEFT_OUT_SLICES.to_owned() });
+        return;
+    }
+    if block.slices.is_empty() {
+        block.started_ns = slice.started_us * 1_000;
+    }
+    block.valid = true;
+    block.elapsed_ns += u64::from(slice.elapsed_us) * 1_000;
+    block.server_cpu_ns += slice.server_cpu_ns;
+    block.client_cpu_ns += outcome.client_cpu_ns;
+    block.hits += outcome.hits;
+    block.body_bytes += outcome.body_bytes;
+    block.connections += outcome.connections;
+    block.handshakes_full += outcome.handshakes_full;
+    block.resumed_intended += outcome.resumed_intended;
+    block.resumed_offered += outcome.resumed_offered;
+    block.resumed_accepted += outcome.resumed_accepted;
+    block.slices.push(slice);
+}

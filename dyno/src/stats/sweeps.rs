@@ -1,0 +1,139 @@
+//! CPU per hit from slices: one value for each configuration and sweep.
+//!
+//! A mode is compared with the slices of its host that stand nearest to its own, before and after, at the moment
+//! between them: what the machine did to all of them drops out. What it saves is then taken from the untouched server,
+//! so that what provider and shim cost themselves is in no comparison but their own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::bootstrap::Column;
+use crate::store::{Block, Kind, Record, Slice};
+
+/// The costs of each configuration by sweep, nanoseconds per hit.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SweepCosts(Vec<Column>);
+
+/// The slices of one configuration in one sweep: the middle of each, microseconds after the start, and its cost.
+type Points = Vec<(f64, f64)>;
+
+impl SweepCosts {
+    /// From usable blocks. `None`: there are no slices.
+    pub(super) fn of<'a>(record: &Record, blocks: impl Iterator<Item = &'a Block>) -> Option<SweepCosts> {
+        let mut points: Vec<BTreeMap<u32, Points>> = vec![BTreeMap::new(); record.configurations.len()];
+        for block in blocks {
+            for slice in block.slices.iter().filter(|slice| slice.hits > 0) {
+                points[block.configuration].entry(slice.sweep_number).or_default().push(point(slice));
+            }
+        }
+        let sweeps: BTreeSet<u32> = points.iter().flat_map(BTreeMap::keys).copied().collect();
+        let as_is = record.configurations.iter().position(|configuration| configuration.kind == Kind::AsIs)?;
+        if sweeps.is_empty() {
+            return None;
+        }
+        let cost = |index: usize, sweep: u32| {
+            let own = points[index].get(&sweep)?;
+            match record.configurations[index].host_number {
+                None => mean_cost(own),
+                Some(host) => {
+                    let saved = mean_saving(points.get(host)?.get(&sweep)?, own)?;
+                    Some(mean_cost(points[as_is].get(&sweep)?)? - saved)
+                }
+            }
+        };
+        let column = |index| sweeps.iter().map(|sweep| cost(index, *sweep)).collect();
+        Some(SweepCosts((0..record.configurations.len()).map(column).collect()))
+    }
+
+    /// Those of one configuration.
+    pub(super) fn of_configuration(&self, index: usize) -> &Column {
+        &self.0[index]
+    }
+}
+
+fn point(slice: &Slice) -> (f64, f64) {
+    let middle = slice.started_us as f64 + f64::from(slice.elapsed_us) / 2.0;
+    (middle, slice.server_cpu_ns as f64 / f64::from(slice.hits))
+}
+
+fn mean_cost(points: &Points) -> Option<f64> {
+    (!points.is_empty()).then(|| points.iter().map(|(_, cost)| cost).sum::<f64>() / points.len() as f64)
+}
+
+/// What a mode saves against its host, on average over its slices.
+fn mean_saving(host: &Points, own: &Points) -> Option<f64> {
+    let savings: Option<Vec<f64>> = own.iter().map(|(at, cost)| Some(cost_at(host, *at)? - cost)).collect();
+    let savings = savings.filter(|savings| !savings.is_empty())?;
+    Some(savings.iter().sum::<f64>() / savings.len() as f64)
+}
+
+/// The cost at a moment, on the line between the points before and after it; beyond the ends that of the nearest.
+fn cost_at(points: &Points, at: f64) -> Option<f64> {
+    let before = points.iter().filter(|point| point.0 <= at).max_by(|a, b| a.0.total_cmp(&b.0));
+    let after = points.iter().filter(|point| point.0 > at).min_by(|a, b| a.0.total_cmp(&b.0));
+    match (before, after) {
+        (Some(before), Some(after)) => Some(before.1 + (after.1 - before.1) * (at - before.0) / (after.0 - before.0)),
+        (one, other) => one.or(other).map(|point| point.1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Configuration, Preflight};
+    use tlsdyno_tls::{Stage, StageSet};
+
+    fn record() -> Record {
+        let configuration = |name: &str, kind, host| Configuration {
+            name: name.to_owned(),
+            noop: StageSet::NONE,
+            kind,
+            tls: true,
+            host_number: host,
+            preflight: Preflight::default(),
+            valid: true,
+            warnings: Vec::new(),
+        };
+        let mut record = Record::begun_now("?", 1);
+        record.configurations = vec![
+            configuration("as is", Kind::AsIs, None),
+            configuration("no kdf", Kind::StageOff(Stage::Kdf), Some(2)),
+            configuration("nothing off", Kind::Loaded, None),
+        ];
+        record
+    }
+
+    fn block(configuration: usize, slices: &[(u32, u64, u64)]) -> Block {
+        let slice = |&(sweep, started_us, cost_us): &(u32, u64, u64)| Slice {
+            sweep_number: sweep,
+            started_us,
+            elapsed_us: 10_000,
+            server_cpu_ns: cost_us * 10_000,
+            hits: 10,
+            handshakes_full: 10,
+        };
+        Block { configuration, slices: slices.iter().map(slice).collect(), ..Block::default() }
+    }
+
+    #[test]
+    fn a_mode_is_compared_with_its_neighbours() {
+        let blocks = [
+            block(0, &[(1, 0, 100), (2, 200_000, 110)]),
+            // The machine slows down by 10 µs per 20 ms.
+            block(2, &[(1, 20_000, 104), (1, 60_000, 124), (2, 220_000, 114)]),
+            block(1, &[(1, 40_000, 84), (2, 240_000, 94)]),
+        ];
+        let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
+        assert_eq!(*costs.of_configuration(0), [Some(100e3), Some(110e3)]);
+        assert_eq!(*costs.of_configuration(2), [Some(114e3), Some(114e3)]);
+        // 114 at the time of the slice, 84 in it: 30 saved of 100. Without a point behind it, the nearest counts.
+        assert_eq!(*costs.of_configuration(1), [Some(70e3), Some(90e3)]);
+    }
+
+    #[test]
+    fn a_sweep_that_lacks_one_side_says_nothing_of_the_other() {
+        let blocks = [block(0, &[(1, 0, 100)]), block(2, &[(2, 0, 100)]), block(1, &[(1, 0, 80), (2, 0, 80)])];
+        let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
+        assert_eq!(*costs.of_configuration(1), [None, None]);
+        assert_eq!(SweepCosts::of(&record(), [Block::default()].iter()), None);
+    }
+}

@@ -1,0 +1,73 @@
+//! Slices on every server: all stage sets in one process, the same work in each, and nothing lost.
+
+use crate::place;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use place::Place;
+use tlsdyno::store::{Record, Store};
+
+/// Runs a short ablation with slices and gives its record.
+fn measured(server: &str, time: &str, more: &[&str]) -> Record {
+    let place = Place::new();
+    let mut arguments =
+        vec!["ablate", "--server", server, "--time", time, "--until", "0", "--seed", "7", "--no-report"];
+    arguments.extend(more);
+    let output = place.tlsdyno(&arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{server}: {said}");
+    Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap()
+}
+
+/// In every sweep all configurations did the same, and the counters were as they had to be.
+fn check(record: &Record, what: &str) {
+    let host = record.configurations.iter().position(|one| one.name == "nothing off");
+    let host = host.unwrap_or_else(|| panic!("{what}: no reference"));
+    for configuration in &record.configurations {
+        let alone = ["as is", "plain HTTP", "nothing off", "no session cache"].contains(&configuration.name.as_str());
+        assert_eq!(configuration.host_number.is_none(), alone, "{what}: {}", configuration.name);
+        assert!(configuration.valid && configuration.host_number.is_none_or(|number| number == host), "{what}");
+    }
+    let mut work: BTreeMap<u32, BTreeMap<usize, BTreeSet<(u32, u32)>>> = BTreeMap::new();
+    for block in record.blocks.iter().filter(|block| block.valid) {
+        assert!(block.errors.is_empty(), "{what}: {:?}", block.errors);
+        let told: Vec<String> = block.warnings.iter().map(ToString::to_string).collect();
+        assert!(block.slices.is_empty() || told.is_empty(), "{what}: {told:?}");
+        for slice in &block.slices {
+            let full = if record.configurations[block.configuration].tls { slice.handshakes_full } else { 0 };
+            let of_sweep = work.entry(slice.sweep_number).or_default();
+            of_sweep.entry(block.configuration).or_default().insert((slice.hits, full));
+            assert!(slice.server_cpu_ns > 0 && slice.hits > 0, "{what}: {slice:?}");
+            assert!(serde_json::to_string(slice).unwrap().len() <= 64);
+        }
+    }
+    assert!(work.len() >= 2, "{what}: {} sweeps", work.len());
+    for (sweep, of_sweep) in &work {
+        assert_eq!(of_sweep.len(), record.configurations.len(), "{what}: sweep {sweep}");
+        let tls = of_sweep.iter().filter(|(index, _)| record.configurations[**index].tls);
+        // A minimal set-up has no handshakes.
+        let tls = tls.filter(|(index, _)| record.configurations[**index].name != "no setup");
+        let different: BTreeSet<(u32, u32)> = tls.flat_map(|(_, done)| done).copied().collect();
+        assert_eq!(different.len(), 1, "{what}: sweep {sweep}: hits and full handshakes {different:?}");
+    }
+}
+
+#[test]
+fn stage_sets_take_turns_in_one_process_of_every_server() {
+    let stages = ["--stages", "authentication,cipher,kdf,marshalling,setup", "--reuse", "50%", "--cert", "p-256"];
+    for server in ["nginx", "apache", "apache-prefork", "haproxy", "lighttpd", "builtin"] {
+        check(&measured(server, "8", &stages), server);
+    }
+}
+
+#[test]
+fn the_papers_suite_and_users_with_sessions_are_sliced_too() {
+    check(&measured("nginx", "8", &["--tls", "1.2", "--suite", "AES128-SHA"]), "classic");
+}
+
+#[test]
+fn whoever_wants_blocks_only_gets_them() {
+    let record = measured("nginx", "4", &["--slice", "0", "--stages", "kdf"]);
+    assert!(record.blocks.iter().all(|block| block.slices.is_empty()));
+    assert!(record.configurations.iter().all(|one| one.host_number.is_none() && one.name != "nothing off"));
+}
