@@ -38,6 +38,10 @@ const POOL_MAX_OF_MANY_PROCESSES: u32 = 4;
 /// Length of a slice, microseconds: long enough that the server is not woken up for a few connections only, and short
 /// enough that the machine has not changed when the next one comes.
 const SLICE_US: u64 = 5_000;
+/// So long a server's hits are dearer after another server had the CPU (docs/METHODOLOGY.md, "Slices").
+const COLD: Duration = Duration::from_millis(15);
+/// Most slices that do not count for that.
+const LEAD_IN_MAX: u128 = 8;
 /// Fewest requests of a slice.
 const SLICE_REQUESTS_MIN: u64 = 4;
 /// Part of the time that blocks have, which tell hits per second at saturation, where slices tell CPU per hit.
@@ -110,7 +114,7 @@ impl<'a> SingleServer<'a> {
         manifest::describe(&mut record.manifest, experiment, &mut testbed, cpus);
         observer.step("starting the load process");
         let load = testbed.start_load(experiment, |index| record.configurations[index].valid)?;
-        let is_sliced = testbed.servers.iter().any(|server| server.host.is_some());
+        let is_sliced = testbed.servers.iter().any(|server| !server.model.wrapped.is_empty());
         let server_cpus = testbed.server_cpus();
         let mut subject = SingleServer {
             experiment,
@@ -215,6 +219,7 @@ impl Subject for SingleServer<'_> {
             let requests = ((slice.as_secs_f64() / slowest) as u64).max(SLICE_REQUESTS_MIN);
             let pieces = pieces(&requests_of_users, requests, 1);
             self.sweeps.works = pieces.into_iter().map(Work::from).collect();
+            self.sweeps.lead_in = (COLD.as_nanos() / slice.as_nanos().max(1)).clamp(1, LEAD_IN_MAX) as usize;
         }
         let mut pieces = pieces(&requests_of_users, schedule.requests_per_block, self.users_min());
         let dropped = drop_too_long(&mut pieces, &schedule, left);

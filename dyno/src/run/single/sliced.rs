@@ -29,8 +29,8 @@ pub(super) struct Sweeps {
     pub(super) works: Vec<Work>,
     /// Number of the next sweep.
     next: u32,
-    /// The last order; every other sweep is the mirror image of the one before, so that linear drift cancels out.
-    last_order: Vec<Stop>,
+    /// Slices at the beginning of each visit to a server that do not count.
+    pub(super) lead_in: usize,
     /// Stages of each configuration whose calls were counted in slices with full handshakes.
     calls: BTreeMap<usize, StageSet>,
     /// CPU time within slices, and of the same servers between them, nanoseconds.
@@ -76,17 +76,15 @@ impl SingleServer<'_> {
         let mut servers = self.servers(&stops)?;
         while began.elapsed() < length {
             let number = self.sweeps.next;
-            let mirrored = number % 2 == 1 && self.sweeps.last_order.len() == stops.len();
-            let order = order(&stops, mirrored.then_some(&*self.sweeps.last_order), random);
-            let work = self.sweeps.works[number as usize / 2 % self.sweeps.works.len()].clone();
-            for position in order.iter().flat_map(Stop::positions) {
+            let work = self.sweeps.works[number as usize % self.sweeps.works.len()].clone();
+            let lead_in = self.sweeps.lead_in;
+            for position in order(&stops, random).iter().flat_map(|stop| stop.positions(lead_in)) {
                 let failed = |error| (position.configuration, error);
                 let slice = self.slice(position, &work, number, since, &mut servers).map_err(failed)?;
                 let block = blocks.entry(position.configuration).or_default();
                 // The first sweep fills the stores of sessions.
                 add(block, slice, position.counts && number > 0);
             }
-            self.sweeps.last_order = order;
             self.sweeps.next += 1;
         }
         self.drop_if_workers_changed(&servers, &mut blocks);

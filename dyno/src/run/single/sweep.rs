@@ -1,9 +1,11 @@
 //! The order of a sweep: which configuration's slice comes when. Knows neither servers nor clocks.
 
+use std::collections::BTreeMap;
+
 use crate::random::SplitMix64;
 
 /// Slices that count of a server with one mode.
-const TURNS_ALONE: usize = 2;
+const TURNS_ALONE: usize = 3;
 
 /// One visit of a sweep to a server: what it has, in the order of their slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +21,7 @@ pub(super) struct Stop {
 pub(super) struct Position {
     /// Whose slice.
     pub(super) configuration: usize,
-    /// The first slice of a visit does not count: caches are still full of another server.
+    /// The first slices of a visit do not count: caches are still full of another server.
     pub(super) counts: bool,
     /// Whose sessions: each of the configuration's slices of a sweep has a store of its own, so that all of them do
     /// as many full handshakes.
@@ -27,33 +29,33 @@ pub(super) struct Position {
 }
 
 impl Stop {
-    /// The slices of this visit. Those of the host stand at both ends and between groups of modes, about √k for k
-    /// modes: each takes part in all comparisons (Dunnett 1955).
-    pub(super) fn positions(&self) -> Vec<Position> {
-        let host = |counts, store| Position { configuration: self.host, counts, store };
-        let mut positions = vec![host(false, 0)];
-        if self.modes.is_empty() {
-            positions.extend((1..).take(TURNS_ALONE).map(|store| host(true, store)));
-            return positions;
-        }
+    /// The slices of this visit, of which the first `lead_in` do not count. Modes come twice, the second time in
+    /// mirrored order, so that linear drift cancels out. Slices of the host stand at both ends and between groups of
+    /// modes, about √k for k modes: each takes part in all comparisons (Dunnett 1955).
+    pub(super) fn positions(&self, lead_in: usize) -> Vec<Position> {
+        let mut configurations =
+            if self.modes.is_empty() { vec![self.host; TURNS_ALONE] } else { self.there_and_back() };
+        configurations.splice(..0, vec![self.host; lead_in]);
+        let mut stores: BTreeMap<usize, u32> = BTreeMap::new();
+        let position = |(place, configuration): (usize, usize)| {
+            let counts = place >= lead_in;
+            let store = stores.entry(configuration).or_default();
+            *store += u32::from(counts);
+            Position { configuration, counts, store: *store }
+        };
+        configurations.into_iter().enumerate().map(position).collect()
+    }
+
+    fn there_and_back(&self) -> Vec<usize> {
         let groups = (self.modes.len() as f64).sqrt().round().max(1.0) as usize;
-        for (store, modes) in (1..).zip(self.modes.chunks(self.modes.len().div_ceil(groups))) {
-            positions.push(host(true, store));
-            positions.extend(modes.iter().map(|&configuration| Position { configuration, counts: true, store: 0 }));
-        }
-        // As many as there were before, and the lead-in.
-        let store = positions.iter().filter(|position| position.configuration == self.host).count() as u32;
-        positions.push(host(true, store));
-        positions
+        let groups = self.modes.chunks(self.modes.len().div_ceil(groups));
+        let there: Vec<usize> = groups.flat_map(|modes| [&[self.host], modes].concat()).collect();
+        there.iter().copied().chain([self.host]).chain(there.iter().rev().copied()).collect()
     }
 }
 
-/// The order of the next sweep: random, or the mirror image of the last.
-pub(super) fn order(stops: &[Stop], last: Option<&[Stop]>, random: &mut SplitMix64) -> Vec<Stop> {
-    if let Some(last) = last {
-        let mirrored = |stop: &Stop| Stop { modes: stop.modes.iter().rev().copied().collect(), ..*stop };
-        return last.iter().rev().map(mirrored).collect();
-    }
+/// The random order of a sweep.
+pub(super) fn order(stops: &[Stop], random: &mut SplitMix64) -> Vec<Stop> {
     let shuffled = |stop: &Stop| Stop { modes: random.shuffled(&stop.modes), ..*stop };
     let stops: Vec<Stop> = stops.iter().map(shuffled).collect();
     random.shuffled(&stops)
@@ -74,38 +76,34 @@ mod tests {
     }
 
     #[test]
-    fn every_mode_stands_near_the_reference() {
-        let positions = Stop { host: 11, modes: (1..10).collect() }.positions();
+    fn every_mode_stands_near_the_reference_and_comes_back_in_mirrored_order() {
+        let positions = Stop { host: 11, modes: (1..10).collect() }.positions(2);
         let configurations: Vec<usize> = positions.iter().map(|position| position.configuration).collect();
-        assert_eq!(configurations, [11, 11, 1, 2, 3, 11, 4, 5, 6, 11, 7, 8, 9, 11]);
-        assert!(positions.iter().filter(|position| !position.counts).eq([&positions[0]]));
+        let there = [11, 1, 2, 3, 11, 4, 5, 6, 11, 7, 8, 9];
+        assert_eq!(configurations[..2], [11, 11]);
+        assert_eq!(configurations[2..14], there);
+        assert_eq!(configurations[14], 11);
+        assert!(configurations[15..].iter().rev().eq(&there));
+        assert!(positions.iter().position(|position| position.counts) == Some(2));
         for modes in 1..12 {
-            let positions = Stop { host: 99, modes: (0..modes).collect() }.positions();
-            assert_eq!(positions.last().unwrap().configuration, 99);
+            let positions = Stop { host: 99, modes: (0..modes).collect() }.positions(3);
+            let counted = positions.iter().filter(|position| position.counts);
             let stores: BTreeSet<(usize, u32)> =
-                positions.iter().map(|position| (position.configuration, position.store)).collect();
-            assert_eq!(stores.len(), positions.len(), "no store is used twice in a sweep");
+                counted.clone().map(|position| (position.configuration, position.store)).collect();
+            assert_eq!(stores.len(), counted.count(), "no store is used twice in a sweep");
         }
     }
 
     #[test]
-    fn a_server_with_one_mode_warms_up_first() {
-        let counts: Vec<bool> = stops()[0].positions().iter().map(|position| position.counts).collect();
-        assert_eq!(counts, [false, true, true]);
+    fn a_server_with_one_mode_warms_up_too() {
+        let counts: Vec<bool> = stops()[0].positions(2).iter().map(|position| position.counts).collect();
+        assert_eq!(counts, [false, false, true, true, true]);
     }
 
     #[test]
-    fn every_other_sweep_is_the_mirror_image_of_the_one_before() {
+    fn sweeps_differ_in_their_order() {
         let mut random = SplitMix64::new(3);
-        let first = order(&stops(), None, &mut random);
-        let second = order(&stops(), Some(&first), &mut random);
-        let flat = |stops: &[Stop]| {
-            let positions = stops.iter().flat_map(Stop::positions).filter(|position| position.counts);
-            positions.map(|position| position.configuration).collect::<Vec<usize>>()
-        };
-        let mut mirrored = flat(&first);
-        mirrored.reverse();
-        assert_eq!(flat(&second), mirrored);
-        assert_ne!(order(&stops(), None, &mut random), first);
+        let first = order(&stops(), &mut random);
+        assert_ne!(order(&stops(), &mut random), first);
     }
 }
