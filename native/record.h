@@ -13,7 +13,7 @@
 #include "owner.h"
 
 #define TLSDYNO_MAGIC "TLSDYNO" /* with its NUL: 8 bytes */
-#define TLSDYNO_ABI_VERSION 4u
+#define TLSDYNO_ABI_VERSION 5u
 #define TLSDYNO_SLOTS 512u
 #define TLSDYNO_SLOT_COUNTERS 32u
 #define TLSDYNO_ENGINES_MAX 64u
@@ -77,7 +77,7 @@ struct tlsdyno_record {
     struct tlsdyno_head head;
     _Atomic uint32_t slots_claimed; /* only ever grows; a thread takes this number modulo slot_count */
     _Atomic uint32_t modes_ignored; /* readings of a mode with bits of other stages than may be off */
-    unsigned char reserved_1[128 - 120];
+    _Atomic uint64_t burn_ns;        /* CPU time that each private-key operation burns by now; at most the setting */
     /* Until when each engine of the emulated accelerator is taken: nanoseconds of CLOCK_MONOTONIC; 0: never used. */
     _Atomic uint64_t engine_busy_until_ns[TLSDYNO_ENGINES_MAX];
     unsigned char reserved_2[4096 - 128 - 8 * TLSDYNO_ENGINES_MAX];
@@ -88,6 +88,7 @@ static_assert(TLSDYNO_COUNTER_TOTAL <= TLSDYNO_RANDOM_WORDS, "a slot is too smal
 static_assert(sizeof(struct tlsdyno_slot) == 256, "slots are multiples of a cache line");
 static_assert(offsetof(struct tlsdyno_record, slots_claimed) == 112, "layout");
 static_assert(offsetof(struct tlsdyno_record, modes_ignored) == 116, "layout");
+static_assert(offsetof(struct tlsdyno_record, burn_ns) == 120, "layout");
 static_assert(offsetof(struct tlsdyno_record, engine_busy_until_ns) == 128, "layout");
 static_assert(offsetof(struct tlsdyno_record, slots) == 4096, "layout");
 static_assert(sizeof(struct tlsdyno_record) == 4096 + 512 * 256, "layout");

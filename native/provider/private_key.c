@@ -7,9 +7,10 @@
 void private_key_operation(bool authentication_off)
 {
     const struct configuration *configuration = settings();
+    uint64_t burn_ns = burn_ns_now(configuration->burn_ns);
 
     if (authentication_off && configuration->accelerator_engines != 0)
         accelerator_operate(configuration->accelerator_engines, configuration->accelerator_operation_ns);
-    if (configuration->burn_ns != 0)
-        burn_cpu(configuration->burn_ns);
+    if (burn_ns != 0)
+        burn_cpu(burn_ns);
 }

@@ -161,6 +161,9 @@ size_t digest_size(const char *name);
 /* private_key.c: what a private-key operation costs besides its computation. */
 void private_key_operation(bool authentication_off);
 
+/* record.c: what each private-key operation burns by now; the owner changes it, but never beyond `most_ns`. */
+uint64_t burn_ns_now(uint64_t most_ns);
+
 /* accelerator.c, burn.c */
 void accelerator_operate(uint32_t engines, uint64_t operation_ns);
 void burn_cpu(uint64_t wanted_ns);

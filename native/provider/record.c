@@ -67,6 +67,13 @@ uint32_t mode_now(void)
     return mode_of(&area->head, settings()->may_be_off, &area->modes_ignored);
 }
 
+uint64_t burn_ns_now(uint64_t most_ns)
+{
+    uint64_t wanted_ns = atomic_load_explicit(&area->burn_ns, memory_order_relaxed);
+
+    return wanted_ns < most_ns ? wanted_ns : most_ns;
+}
+
 static struct tlsdyno_slot *slot(void)
 {
     if (own_slot == NULL)

@@ -139,6 +139,11 @@ impl ConfigurationModel {
         if self.accelerator.is_some() { self.noop.with(Stage::Authentication) } else { self.noop }
     }
 
+    /// CPU time burnt in addition by each private-key operation, nanoseconds.
+    pub fn burn_ns(&self) -> u64 {
+        (self.burn_us.unwrap_or(0.0) * 1e3).round() as u64
+    }
+
     /// Whether the provider is loaded into the server.
     pub fn needs_provider(&self) -> bool {
         let idle = self.idle_provider || !self.wrapped.provider().is_empty();

@@ -30,11 +30,13 @@ pub mod layout {
     /// First bytes of a record area.
     pub const MAGIC: [u8; 8] = *b"TLSDYNO\0";
     /// Raised with every change of the layout.
-    pub const ABI_VERSION: u32 = 4;
+    pub const ABI_VERSION: u32 = 5;
     /// Offset of the number of slots claimed so far, `u32`.
     pub const SLOTS_CLAIMED_AT: usize = 112;
     /// Offset of the number of times that a mode was read with bits that were ignored, `u32`.
     pub const MODES_IGNORED_AT: usize = 116;
+    /// Offset of the CPU time that each private-key operation burns by now, `u64`.
+    pub const BURN_NS_AT: usize = 120;
     /// Offset of the times until when the engines of the emulated accelerator are taken, `u64` each.
     pub const ENGINE_BUSY_UNTIL_NS_AT: usize = 128;
     /// Most engines of an emulated accelerator.
@@ -81,7 +83,7 @@ pub mod layout {
 pub struct Hardware {
     /// They run in an accelerator; the stage `authentication` must be off.
     pub accelerator: Option<Engines>,
-    /// CPU time that each burns in addition, nanoseconds; 0: none.
+    /// CPU time that each burns in addition, nanoseconds, until [`Injection::set_burn_ns`] says less; 0: none.
     pub burn_ns: u64,
 }
 
@@ -132,6 +134,7 @@ impl Injection {
         let mode = mode_bits(Stage::PROVIDER, stages);
         let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS, mode };
         let record = Area::create("tlsdyno-record", &head, layout::SIZE)?;
+        record.write(layout::BURN_NS_AT, &hardware.burn_ns.to_ne_bytes())?;
         let configuration = configuration(&library, record.descriptor(), record.run_id(), stages, hardware)?;
         write_file(&openssl_cnf, configuration.as_bytes(), 0o640)?;
         Ok(Injection { library, openssl_cnf, record, stages })
@@ -178,6 +181,14 @@ impl Injection {
     /// A stage that is not one of [`Injection::stages`].
     pub fn set_mode(&self, off: StageSet) -> Result<()> {
         self.record.set_mode(Stage::PROVIDER, self.stages, off.provider())
+    }
+
+    /// Lets each private-key operation burn so much CPU time from now on; never more than [`Hardware::burn_ns`].
+    ///
+    /// # Errors
+    /// The area cannot be written.
+    pub fn set_burn_ns(&self, burn_ns: u64) -> Result<()> {
+        self.record.write(layout::BURN_NS_AT, &burn_ns.to_ne_bytes())
     }
 
     /// How often the servers read a mode with stages that they may not switch, and ignored those: 0, unless something

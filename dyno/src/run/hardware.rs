@@ -33,7 +33,7 @@ pub fn hardware(model: &ConfigurationModel, key: &Path, cpu: usize) -> Result<Ha
             Some(engines(accelerator, model.processors.unwrap_or_default(), own_ns))
         }
     };
-    Ok(Hardware { accelerator, burn_ns: (model.burn_us.unwrap_or(0.0) * 1e3).round() as u64 })
+    Ok(Hardware { accelerator, burn_ns: model.burn_ns() })
 }
 
 /// The engines of an accelerator. `own_ns`: CPU time of one private-key operation on a whole processor; a slower

@@ -50,20 +50,27 @@ pub fn hosts(experiment: &Experiment) -> Vec<Option<usize>> {
     experiment.configurations.iter().map(host_of).collect()
 }
 
+/// The most CPU time that a mode of this configuration's server burns in each private-key operation, nanoseconds.
+pub fn burn_ns(experiment: &Experiment, host: usize) -> u64 {
+    let modes = experiment.configurations.iter().zip(hosts(experiment)).filter(|(_, of)| *of == Some(host));
+    modes.map(|(model, _)| model.burn_ns()).max().unwrap_or(0)
+}
+
 /// The configuration whose stages can be switched while its server runs.
 fn position_of_host(experiment: &Experiment) -> Option<usize> {
     experiment.configurations.iter().position(|model| !model.wrapped.is_empty() && model.repeat_of.is_none())
 }
 
-/// Whether a configuration differs from the untouched server by nothing but stages that are switched while it runs, or
-/// repeats the host of that name.
+/// Whether a configuration differs from the untouched server by nothing but what is switched while it runs (stages, CPU
+/// time burnt), or repeats the host of that name.
 fn is_mode(model: &ConfigurationModel, tls: &Tls, host: Option<&str>) -> bool {
     if model.repeat_of.is_some() {
         return model.repeat_of.as_deref() == host;
     }
-    let only_stages = ConfigurationModel { noop: StageSet::NONE, ..model.clone() }.is_untouched();
+    let only_stages = ConfigurationModel { noop: StageSet::NONE, burn_us: None, ..model.clone() }.is_untouched();
+    let changes = !model.noop.is_empty() || model.burn_us.is_some();
     // The perfect cache rewrites the cache of the server's own context for good.
-    only_stages && !model.noop.is_empty() && !model.noop.contains(Stage::SessionCache) && !splits_cbc(model.noop, tls)
+    only_stages && changes && !model.noop.contains(Stage::SessionCache) && !splits_cbc(model.noop, tls)
 }
 
 /// Whether it has one half of CBC with MAC-then-encrypt off: libssl asks once for the code that does both.

@@ -112,7 +112,8 @@ impl Testbed {
         let injection = if loads && model.needs_provider() {
             let provider = self.directory.path().join(format!("provider-{index}"));
             servers::run_directory::make_private(&provider)?;
-            let hardware = hardware::hardware(model, &self.credentials(&tls).files.key, self.cpus.server)?;
+            let mut hardware = hardware::hardware(model, &self.credentials(&tls).files.key, self.cpus.server)?;
+            hardware.burn_ns = hardware.burn_ns.max(modes::burn_ns(experiment, index));
             emulated = Some(hardware);
             Some(Injection::with_hardware(&provider, stages.union(model.wrapped).provider(), hardware)?)
         } else {
@@ -212,7 +213,7 @@ impl Testbed {
     /// The memory shared with the server cannot be written.
     pub fn enter_mode(&self, index: usize) -> Result<()> {
         let host = &self.servers[self.host(index)];
-        if host.model.wrapped.is_empty() { Ok(()) } else { host.set_mode(self.servers[index].model.noop) }
+        if host.model.wrapped.is_empty() { Ok(()) } else { host.set_mode(&self.servers[index].model) }
     }
 
     /// Starts the server of one configuration if it does not run, and where servers take turns stops the others first.

@@ -10,7 +10,7 @@ use super::rounds::Rounds;
 use super::shares::{Share, Shares};
 use super::statement::{Metric, Verdict};
 use crate::store::calibration::{Calibration, Recovered, this_machine};
-use crate::store::{Kind, Record, Warning};
+use crate::store::{Block, Kind, Record, Warning};
 
 /// The configurations of a calibration by name: the repetition of the untouched server and, with what they inject, the
 /// burning ones.
@@ -27,11 +27,13 @@ pub struct Names {
 pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
     let rounds = Rounds::of(record);
     let as_is = rounds.find(&Kind::AsIs)?;
-    let loaded = rounds.find(&Kind::Loaded)?;
+    let sweeps = rounds.sweeps();
+    // The cost of a mode is that of the untouched server, changed by what it differs from its host by.
+    let before = if sweeps > 0 { as_is } else { rounds.find(&Kind::Loaded)? };
     let index = |name: &str| record.configurations.iter().position(|one| one.name == name && one.valid);
     let mut pairs = vec![(0.0, as_is, index(&names.again)?)];
     for (us, name) in &names.burning {
-        pairs.push((*us, loaded, index(name)?));
+        pairs.push((*us, before, index(name)?));
     }
     let columns: Vec<Column> = pairs.iter().map(|(_, before, after)| difference_us(&rounds, *before, *after)).collect();
     let combinations: Vec<Combination> = (0..columns.len()).map(Combination::column).collect();
@@ -40,9 +42,14 @@ pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
         let Estimate { value, low, high } = *estimate;
         Recovered { injected_us: *injected_us, measured_us: value, low_us: low, high_us: high }
     });
-    let elapsed_s: f64 = record.blocks.iter().map(|block| block.elapsed_ns as f64 / 1e9).sum();
-    // The blocks of a configuration in one round count as one.
-    let blocks: BTreeSet<(usize, u32)> = record.blocks.iter().map(|block| (block.configuration, block.round)).collect();
+    let elapsed_s: f64 = compared(record).map(|block| block.elapsed_ns as f64 / 1e9).sum();
+    // The blocks of a configuration in one round count as one, and so do its slices in one sweep.
+    let rounds_each: BTreeSet<(usize, u32)> =
+        compared(record).map(|block| (block.configuration, block.round)).collect();
+    let blocks = match sweeps {
+        0 => rounds_each.len(),
+        sweeps => sweeps as usize * record.configurations.len(),
+    };
     let hits: Vec<f64> = cost_us(&rounds, as_is).into_iter().flatten().collect();
     Some(Calibration {
         created_unix_s: record.created_unix_s,
@@ -50,11 +57,17 @@ pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
         server: record.manifest.server_name.clone(),
         certificate: record.manifest.certificate.clone(),
         rounds: rounds.pairs(as_is, pairs[0].2, Metric::Cpu),
-        block_s: elapsed_s / blocks.len().max(1) as f64,
+        block_s: elapsed_s / blocks.max(1) as f64,
         hit_us: trimmed_mean(&hits)?,
         spread_us: common_spread(&columns)?,
         recovered: recovered.collect(),
     })
+}
+
+/// The blocks by which CPU per hit is compared: those of slices, where there are any.
+fn compared(record: &Record) -> impl Iterator<Item = &Block> {
+    let sliced = record.blocks.iter().any(|block| !block.slices.is_empty());
+    record.blocks.iter().filter(move |block| block.slices.is_empty() != sliced)
 }
 
 /// What telling costs at the machine's mean pace made of a calibration.
@@ -171,7 +184,7 @@ impl Detection {
 /// Median time that a configuration was measured, seconds.
 fn seconds_each(record: &Record) -> f64 {
     let mut seconds: Vec<f64> = (0..record.configurations.len())
-        .map(|index| record.blocks.iter().filter(move |block| block.configuration == index && block.valid))
+        .map(|index| compared(record).filter(move |block| block.configuration == index && block.valid))
         .map(|blocks| blocks.map(|block| block.elapsed_ns as f64 / 1e9).sum())
         .filter(|seconds| *seconds > 0.0)
         .collect();

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
+use tlsdyno_tls::StageSet;
 
 use crate::choice::choice;
 use crate::cmd::run::Progress;
@@ -12,7 +13,6 @@ use crate::model::workload::WorkloadSpec;
 use crate::model::{CertificateKind, ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
 use crate::report::document::{Column, Content, Document, Field, Section, Table, row};
 use crate::report::terminal::{self, Style};
-use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
 use crate::run::single::run as run_experiment;
 use crate::stats::calibration::{Names, PaceEffect, evaluate};
 use crate::store::calibration::Recovered;
@@ -21,21 +21,12 @@ use crate::units::format_interval;
 
 /// CPU time injected into each handshake, microseconds.
 const INJECTED_US: [f64; 3] = [20.0, 50.0, 200.0];
-/// The untouched server once more.
-const AGAIN: &str = "as is, again";
+/// The server with nothing off once more.
+const AGAIN: &str = "nothing off, again";
 /// Measuring times for which the limit is told, seconds.
 const TIMES_S: [f64; 3] = [10.0, 60.0, 180.0];
 /// Configurations that share the measuring time: of one comparison, and of a whole `ablate`.
 const SHARERS: [(&str, f64); 2] = [("two configurations", 2.0), ("ten (ablate)", 10.0)];
-/// Wanted length of one turn of all six configurations, seconds: a tenth of a second each. Shorter ones are hardly
-/// longer than their ends; in longer ones a neighbour comes or goes.
-const TURN_S: f64 = 0.65;
-/// What warming up the servers of a round takes, seconds.
-const WARM_UP_S: f64 = 0.6;
-/// More rounds than servers of each configuration would count what two starts differ by more than once; more turns are
-/// better then.
-const ROUNDS_MAX: u32 = 16;
-
 /// What to calibrate, and for how long.
 #[derive(Clone, Debug, clap::Args)]
 #[group(id = "calibration")]
@@ -124,15 +115,11 @@ fn burn_name(us: f64) -> String {
 /// One connection with a full handshake for each request, so that what is injected into a handshake is injected into a
 /// hit.
 fn experiment(args: &Args) -> Result<Experiment> {
-    let rounds = ((args.time / (WARM_UP_S + TURN_S)) as u32).clamp(ROUNDS_MIN, ROUNDS_MAX);
-    let turns = (args.time / f64::from(rounds) - WARM_UP_S) / TURN_S;
     let as_is = ConfigurationModel::as_is();
     let named = |name: &str| ConfigurationModel { name: name.to_owned(), ..as_is.clone() };
-    let mut configurations = vec![
-        as_is.clone(),
-        ConfigurationModel { repeat_of: Some(as_is.name.clone()), ..named(AGAIN) },
-        ConfigurationModel { idle_provider: true, ..named("idle provider") },
-    ];
+    let reference = ConfigurationModel { wrapped: StageSet::PROVIDER, ..named("nothing off") };
+    let again = ConfigurationModel { repeat_of: Some(reference.name.clone()), ..reference.clone() };
+    let mut configurations = vec![as_is.clone(), reference, ConfigurationModel { name: AGAIN.to_owned(), ..again }];
     configurations
         .extend(INJECTED_US.iter().map(|us| ConfigurationModel { burn_us: Some(*us), ..named(&burn_name(*us)) }));
     Ok(Experiment {
@@ -146,13 +133,7 @@ fn experiment(args: &Args) -> Result<Experiment> {
             requests_per_user: 1,
         },
         load: Load { reuse_percent: Some(0.0), requests_per_connection: Some(1), ..Load::default() },
-        measure: Measure {
-            time_s: args.time,
-            rounds: Some(rounds),
-            turns: turns.clamp(1.0, f64::from(TURNS_MAX)) as u32,
-            fresh_servers: true,
-            ..Measure::default()
-        },
+        measure: Measure { time_s: args.time, ..Measure::default() },
         configurations,
         ..Experiment::default()
     })

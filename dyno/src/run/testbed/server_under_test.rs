@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use tlsdyno_tls::{Session, Settings, Stage, StageSet};
+use tlsdyno_tls::{Session, Settings, Stage};
 
 use super::server_pool::ServerPool;
 use crate::fault::{Fault, OrFault};
@@ -50,12 +50,14 @@ impl ServerUnderTest {
         self.address
     }
 
-    /// Lets its server have these stages off and no others, from its next connection on.
-    pub(super) fn set_mode(&self, off: StageSet) -> Result<()> {
+    /// Lets its server be as this configuration says, from its next connection on.
+    pub(super) fn set_mode(&self, mode: &ConfigurationModel) -> Result<()> {
         if let Some(shim) = &self.shim {
-            shim.set_mode(off)?;
+            shim.set_mode(mode.noop)?;
         }
-        self.injection.as_ref().map_or(Ok(()), |injection| injection.set_mode(off))
+        let Some(injection) = &self.injection else { return Ok(()) };
+        injection.set_burn_ns(mode.burn_ns())?;
+        injection.set_mode(mode.noop)
     }
 
     /// What must be mapped in every worker: what it is, and its library.
