@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use tlsdyno_engine::dispatch::{CheckKind, Policy, ProxyHeader};
+use tlsdyno_engine::dispatch::{Check, CheckKind, Policy};
 
 use super::super::Prepared;
 use super::super::launch::own_executable;
-use crate::dispatch::config::{Backend, Check, Config, Limits};
+use crate::dispatch::config::{Backend, Config};
+use crate::dispatch::control;
 use crate::dispatch::status::Status;
-use crate::dispatch::{config, control};
 use crate::time::Time;
 
 const CONFIG_FILE: &str = "dispatch.toml";
@@ -44,16 +44,14 @@ pub(super) fn prepare(
     let config = Config {
         listen: vec![listen],
         policy,
-        proxy_protocol: ProxyHeader::None,
         loops: 1,
         session_timeout: SESSION_TIMEOUT,
-        table_size: config::default_table_size(),
         drain_time: Time::seconds(1),
         control: Some(control.clone()),
-        limits: Limits::default(),
         // Checks would cost the backends CPU time that belongs to no request.
         check: Check { kind: CheckKind::None, ..Check::default() },
         backends: backends.iter().map(|&address| Backend { name: None, address }).collect(),
+        ..Config::default()
     };
     let text = toml::to_string(&config).context("write the dispatcher's configuration")?;
     let path = directory.join(CONFIG_FILE);
