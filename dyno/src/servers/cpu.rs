@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::cgroup::Cgroup;
-use crate::process_tree::ProcessStat;
+use crate::process_tree::{self, ProcessStat};
 
 /// Nanoseconds per clock tick of `/proc/PID/stat`: USER_HZ is 100 on every Linux platform that Rust supports.
 const TICK_NS: u64 = 10_000_000;
@@ -122,11 +122,9 @@ impl ThreadAccount {
 
 /// Thread ids of a process with their nanoseconds on CPU.
 fn thread_times(pid: u32) -> Vec<(u32, u64)> {
-    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return Vec::new();
-    };
-    let threads = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let threads = process_tree::numbers_in(&format!("/proc/{pid}/task"));
     threads
+        .into_iter()
         .filter_map(|thread| {
             let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).ok()?;
             Some((thread, text.split(' ').next()?.parse().ok()?))

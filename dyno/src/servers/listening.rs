@@ -151,12 +151,7 @@ pub fn refuse_open_listeners(addresses: &[SocketAddr]) -> Result<()> {
 
 /// Loopback, also when mapped into IPv6.
 pub fn is_loopback(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_loopback(),
-        IpAddr::V6(address) => {
-            address.is_loopback() || address.to_ipv4_mapped().is_some_and(|mapped| mapped.is_loopback())
-        }
-    }
+    address.to_canonical().is_loopback()
 }
 
 /// Whether programs in our network namespace can listen there: only then it is an address of this host, or the
@@ -185,11 +180,8 @@ pub fn owners(wanted: &SocketAddr) -> Vec<String> {
     if wanted_inodes.is_empty() {
         return Vec::new();
     }
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let found: Vec<String> = pids
+    let found: Vec<String> = process_tree::numbers_in("/proc")
+        .into_iter()
         .filter(|&pid| !socket_inodes(pid).is_disjoint(&wanted_inodes))
         .map(|pid| format!("{pid} ({})", process_tree::command_line(pid)))
         .collect();

@@ -9,6 +9,7 @@ use tlsdyno_engine::dispatch::{Check, CheckKind, Policy};
 
 use super::super::Prepared;
 use super::super::launch::own_executable;
+use super::Made;
 use crate::dispatch::config::{Backend, Config};
 use crate::dispatch::control;
 use crate::dispatch::status::Status;
@@ -22,11 +23,10 @@ const SESSION_TIMEOUT: Time = Time::seconds(3600);
 
 /// Its control socket.
 #[derive(Debug)]
-pub(super) struct Counter(PathBuf);
+struct Counter(PathBuf);
 
-impl Counter {
-    /// Connections to each backend so far.
-    pub(super) fn read(&self) -> Result<Vec<u64>> {
+impl super::Counter for Counter {
+    fn read(&mut self) -> Result<Vec<u64>> {
         let status: Status =
             serde_json::from_str(&control::ask(&self.0, "/status")?).context("read the dispatcher's status")?;
         Ok(status.backends.iter().map(|backend| backend.connections).collect())
@@ -34,12 +34,7 @@ impl Counter {
 }
 
 /// Writes the configuration and says how to start it.
-pub(super) fn prepare(
-    policy: Policy,
-    backends: &[SocketAddr],
-    directory: &Path,
-    listen: SocketAddr,
-) -> Result<(Prepared, Counter)> {
+pub(super) fn prepare(policy: Policy, backends: &[SocketAddr], directory: &Path, listen: SocketAddr) -> Result<Made> {
     let control = directory.join(CONTROL_FILE);
     let config = Config {
         listen: vec![listen],
@@ -62,5 +57,5 @@ pub(super) fn prepare(
         version: format!("tlsdyno {} dispatch", env!("CARGO_PKG_VERSION")),
         ..Prepared::new(own_executable()?.get_program(), arguments)
     };
-    Ok((prepared, Counter(control)))
+    Ok((prepared, Box::new(Counter(control))))
 }
