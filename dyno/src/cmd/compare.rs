@@ -60,14 +60,14 @@ pub fn run(args: &Args) -> Result<Exit> {
     if args.json {
         let object =
             serde_json::json!({"format": 1, "verdict": verdict, "comparisons": comparisons, "warnings": remarks});
-        println!("{object:#}");
+        super::print(super::json_of(&object)?)?;
     } else {
         let sections = [
             table(&comparisons),
             circumstances::warnings(remarks),
             Section::default().text(format!("the second is: {verdict}")),
         ];
-        print!("{}", terminal::text(&Document::of(sections), Style::of_stdout()));
+        super::print(terminal::text(&Document::of(sections), Style::of_stdout()))?;
     }
     Ok(match verdict {
         Word::Slower => Exit::Slower,

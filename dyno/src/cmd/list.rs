@@ -1,9 +1,5 @@
 //! `tlsdyno list`: the records in the store.
 
-use std::io::Write;
-
-use anyhow::Context;
-
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::report::document::{Column, Field, Table};
@@ -28,9 +24,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         Err(StoreError::Empty { .. }) => Vec::new(),
         records => records.or_fault(Fault::Input)?,
     };
-    let text =
-        if args.json { serde_json::to_string_pretty(&records)? + "\n" } else { as_table(&records, Style::of_stdout()) };
-    std::io::stdout().write_all(text.as_bytes()).context("failed to print")?;
+    super::print(if args.json { super::json_of(&records)? } else { as_table(&records, Style::of_stdout()) })?;
     Ok(Exit::Done)
 }
 

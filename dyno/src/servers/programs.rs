@@ -69,8 +69,8 @@ pub fn output_of(program: &Path, arguments: &[&str]) -> String {
     )
 }
 
-/// A module of a server, in the first of these directories that has it. `otherwise`: what else one can do, to follow the
-/// advice to install it.
+/// A module of a server, in the first of these directories that has it. `otherwise`: what stands behind the advice to
+/// install it.
 ///
 /// # Errors
 /// How to install it; [`Fault::Environment`].

@@ -4,6 +4,7 @@ use anyhow::{Result, anyhow};
 use serde::Serialize;
 
 use crate::choice::choice;
+use crate::cmd::json_of;
 use crate::cmd::run::Progress;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
@@ -99,7 +100,7 @@ pub fn run(args: &Args, json: bool) -> Result<String> {
     let kept = if args.dry { None } else { Some(calibration.keep()?) };
     if json {
         let limits = limits(&calibration);
-        return Ok(serde_json::to_string_pretty(&Outcome { calibration: &calibration, limits, pace })? + "\n");
+        return json_of(&Outcome { calibration: &calibration, limits, pace });
     }
     let mut document = document(&calibration, pace.as_ref());
     let kept = kept.map(|path| format!("Kept in {}: later reports of this machine carry it.", path.display()));

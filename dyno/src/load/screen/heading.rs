@@ -43,16 +43,8 @@ fn resumption(resumption: Resumption) -> Option<String> {
         Resumption::Never => None,
         Resumption::Always => Some("resuming where a session is held".to_owned()),
         Resumption::Share(_) | Resumption::ShareOfEach(_) => {
-            asked_percent(resumption).map(|percent| format!("{} % resumed", short(percent)))
+            resumption.percent().map(|percent| format!("{} % resumed", short(percent)))
         }
-    }
-}
-
-/// Percentage of connections that are to resume, if the plan fixes it.
-pub fn asked_percent(resumption: Resumption) -> Option<f64> {
-    match resumption {
-        Resumption::Share(share) | Resumption::ShareOfEach(share) => Some(share * 100.0),
-        Resumption::Always | Resumption::Never => None,
     }
 }
 
