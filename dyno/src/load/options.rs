@@ -270,7 +270,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
             _ => None,
         };
         let name = options.sni.as_deref().unwrap_or(&url.host);
-        Some(tls::config_with(&spec, name, &options.alpn, certificate)?)
+        Some(tls::config(&spec, name, &options.alpn, certificate)?)
     } else {
         None
     };

@@ -2,7 +2,7 @@
 
 use tlsdyno_engine::load::{Arrivals, Pacing, Plan, Resumption};
 
-use crate::units::format_count;
+use crate::units::{format_count, format_short};
 
 /// The plan in words.
 pub fn asked(plan: &Plan) -> String {
@@ -43,14 +43,9 @@ fn resumption(resumption: Resumption) -> Option<String> {
         Resumption::Never => None,
         Resumption::Always => Some("resuming where a session is held".to_owned()),
         Resumption::Share(_) | Resumption::ShareOfEach(_) => {
-            resumption.percent().map(|percent| format!("{} % resumed", short(percent)))
+            resumption.percent().map(|percent| format!("{} % resumed", format_short(percent)))
         }
     }
-}
-
-/// A percentage with as many digits as it needs, two at most.
-pub fn short(percent: f64) -> String {
-    format!("{percent:.2}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]
@@ -79,6 +74,6 @@ mod tests {
 
     #[test]
     fn percentages_are_as_short_as_they_can_be() {
-        assert_eq!([0.0, 50.0, 33.3, 99.95].map(short), ["0", "50", "33.3", "99.95"]);
+        assert_eq!([0.0, 50.0, 33.3, 99.95].map(format_short), ["0", "50", "33.3", "99.95"]);
     }
 }
