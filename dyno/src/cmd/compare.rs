@@ -161,7 +161,7 @@ fn differences(first: &Summary, second: &Summary) -> Vec<String> {
 }
 
 fn table(comparisons: &[Comparison]) -> Section {
-    let fields: [Field<Comparison>; 6] = [
+    let fields: [Field<Comparison>; _] = [
         (Column::words(""), |of| of.quantity.to_owned()),
         (Column::number("first"), |of| value(of, of.first)),
         (Column::number("second"), |of| value(of, of.second)),

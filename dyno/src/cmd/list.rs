@@ -32,7 +32,7 @@ fn as_table(records: &[Listing], style: Style) -> String {
     if records.is_empty() {
         return "No records yet. `tlsdyno ablate --quick` makes one.\n".to_owned();
     }
-    let fields: [Field<Listing>; 6] = [
+    let fields: [Field<Listing>; _] = [
         (Column::words("record"), |record| record.id.clone()),
         (Column::words("began"), |record| format_date(record.created_unix_s as i64)),
         (Column::words("server"), |record| record.server.clone()),

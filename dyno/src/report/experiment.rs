@@ -41,7 +41,7 @@ fn shares(summary: &Summary) -> Section {
         return Section::default().notes(remarks(summary));
     }
     // By CPU, then by time.
-    let fields: [Field<[&Share; 2]>; 8] = [
+    let fields: [Field<[&Share; 2]>; _] = [
         (Column::words("cost of").on(Place::Terminal), |[cpu, _]| short_share_label(cpu)),
         (Column::words("cost of").on(Place::Page), |[cpu, _]| share_label(cpu)),
         (Column::number("CPU/hit"), |[cpu, _]| format_percent(cpu.percent)),
@@ -149,7 +149,7 @@ fn throughput(summary: &Summary) -> Section {
 }
 
 fn configurations(summary: &Summary) -> Section {
-    let fields: [Field<ConfigurationSummary>; 9] = [
+    let fields: [Field<ConfigurationSummary>; _] = [
         (Column::words("configuration"), |of| of.name.clone()),
         (Column::number("hits/s"), |of| {
             format!("{}{}", if of.client_bound { "≥ " } else { "" }, format_quantity(of.hits_per_second))
@@ -169,7 +169,7 @@ fn configurations(summary: &Summary) -> Section {
     ];
     let mut table = Table::of(fields, &summary.configurations);
     for (row, _) in table.rows.iter_mut().zip(&summary.configurations).filter(|(_, of)| !of.valid) {
-        row[8].tone = Tone::Bad;
+        row.iter_mut().rev().take(1).for_each(|blocks| blocks.tone = Tone::Bad);
     }
     Section::default().with(Content::Table(table)).notes(companions(summary))
 }

@@ -52,7 +52,7 @@ fn ends(point: &PointSummary) -> String {
 
 /// The table of the points.
 fn points(summary: &LoadSummary, in_one_run: bool) -> Section {
-    let fields: [Field<PointSummary>; 7] = [
+    let fields: [Field<PointSummary>; _] = [
         (Column::words(""), |point| point.name.clone()),
         (Column::number("hits/s"), |point| {
             let bound = if point.client_bound { "≥ " } else { "" };

@@ -174,7 +174,7 @@ fn document(calibration: &Calibration, pace: Option<&PaceEffect>) -> Document {
          CPU.",
         calibration.server, calibration.certificate, calibration.machine, calibration.rounds, calibration.hit_us
     );
-    let fields: [Field<Recovered>; 5] = [
+    let fields: [Field<Recovered>; _] = [
         (Column::number("injected"), |of| match of.injected_us {
             0.0 => "nothing (A/A)".to_owned(),
             us => format!("{us} µs"),

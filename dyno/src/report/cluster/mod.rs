@@ -58,7 +58,7 @@ fn paper(record: &Record, summary: &ClusterSummary) -> Option<Section> {
 /// The table of all cells, those of one traffic below each other.
 fn cells(summary: &ClusterSummary) -> Section {
     let page = |column: Column| column.on(Place::Page);
-    let fields: [Field<CellSummary>; 18] = [
+    let fields: [Field<CellSummary>; _] = [
         (Column::words(""), |cell| format!("  {}", cell.cell.policy.name())),
         (page(Column::number("offered")), |cell| format_count(cell.resumed_offered)),
         (Column::number("accepted"), |cell| format_percent(cell.accepted_percent_of_offered.value)),
