@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use clap::builder::{PossibleValue, TypedValueParser};
-use clap::{Arg, Command};
+use clap::{Arg, Args, Command, Id};
 use tlsdyno_tls::names::{Named, UnknownName};
 
 /// The parser of a flag whose value is one of `values`.
@@ -32,6 +32,11 @@ impl<T: Named> TypedValueParser for Choice<T> {
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         Some(Box::new(self.0.iter().map(|value| PossibleValue::new(value.name()).help(value.about()))))
     }
+}
+
+/// All flags of a group, for one that stands instead of them.
+pub fn flags_of<A: Args>() -> Vec<Id> {
+    A::augment_args(Command::new("")).get_arguments().map(|flag| flag.get_id().clone()).collect()
 }
 
 #[cfg(test)]

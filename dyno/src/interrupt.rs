@@ -1,5 +1,6 @@
 //! Ctrl-C and SIGTERM: the first asks for a clean end, the second ends at once.
 
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -65,6 +66,19 @@ pub fn check(stop: &AtomicBool) -> Result<()> {
         return Err(anyhow!(CAUSE)).or_fault(Fault::Interrupted);
     }
     Ok(())
+}
+
+/// A stream that becomes readable when one of `signals` arrives, to be waited for beside other things.
+///
+/// # Errors
+/// The system gives no descriptors or handlers.
+pub fn stream(signals: &[i32]) -> Result<UnixStream> {
+    let (reader, writer) = UnixStream::pair().context("make the signals' pipe")?;
+    reader.set_nonblocking(true)?;
+    for &signal in signals {
+        signal_hook::low_level::pipe::register(signal, writer.try_clone()?).context("handle signals")?;
+    }
+    Ok(reader)
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub mod run;
 pub mod servers;
 pub mod stats;
 pub mod store;
-pub mod time;
+// Durations as people write them: the dispatcher's settings hold them too.
+pub use tlsdyno_engine::time;
 pub mod trace;
 pub mod units;

@@ -75,12 +75,15 @@ fn parse_stat(text: &str) -> Option<ProcessStat> {
     })
 }
 
+/// The processes of `/proc`, or the threads of `/proc/PID/task`; none where the directory cannot be read.
+pub fn numbers_in(directory: &str) -> Vec<u32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
 /// Every process there is. Those that end meanwhile are left out.
 fn all() -> Vec<ProcessStat> {
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    entries.flatten().filter_map(|entry| stat(entry.file_name().to_str()?.parse().ok()?)).collect()
+    numbers_in("/proc").into_iter().filter_map(stat).collect()
 }
 
 /// How many looks at most, until two in a row agree.

@@ -92,6 +92,11 @@ pub fn format_date(unix_s: i64) -> String {
         .unwrap_or_else(|| format!("{unix_s} s after 1970"))
 }
 
+/// `4`, `2.5`, `99.99`: as many digits as a number needs, two at most.
+pub fn format_short(value: f64) -> String {
+    format!("{value:.2}").trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// `1.25`, `12.5`, `125`: three significant digits.
 fn significant(value: f64) -> String {
     let digits = match value.abs() {

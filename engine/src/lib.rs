@@ -8,3 +8,4 @@ pub mod load;
 pub mod reactor;
 pub mod serve;
 pub mod sys;
+pub mod time;

@@ -8,7 +8,7 @@ use tlsdyno_tls::{Effort, Suite, Version};
 
 use super::ablate::percent;
 use super::run::{OutputArgs, perform_cluster};
-use crate::choice::choice;
+use crate::choice::{choice, flags_of};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::cluster::{Cluster, ClusterExperiment, Sharing, Traffic};
@@ -43,9 +43,17 @@ const USERS: u32 = 200_000;
 pub struct Args {
     /// Take everything from this TOML file, or from an experiment that comes with tlsdyno (`tlsdyno run` does the
     /// same)
-    #[arg(long, value_name = "FILE|NAME", conflicts_with_all = IN_FILE)]
+    #[arg(long, value_name = "FILE|NAME", conflicts_with_all = flags_of::<Flags>())]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    flags: Flags,
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
+/// What a file says instead.
+#[derive(clap::Args, Clone, Debug)]
+struct Flags {
     /// The servers behind the dispatchers
     #[arg(long, default_value_t = ServerName::Nginx)]
     #[arg(value_parser = choice(ServerName::configured()), help_heading = "Cluster")]
@@ -164,44 +172,12 @@ pub struct Args {
     /// CPU of the load
     #[arg(long, value_name = "CPU", help_heading = "Measuring")]
     load_cpu: Option<usize>,
-
-    #[command(flatten)]
-    output: OutputArgs,
 }
-
-/// Flags that the file has instead.
-const IN_FILE: [&str; 25] = [
-    "server",
-    "backends",
-    "backend_cpus",
-    "plain",
-    "cache_bytes",
-    "sessions",
-    "policies",
-    "reuse",
-    "clients",
-    "rates",
-    "behind_one_address",
-    "requests_per_connection",
-    "size",
-    "workload",
-    "effort",
-    "tls",
-    "suite",
-    "cert",
-    "no_tickets",
-    "session_cache",
-    "time",
-    "quick",
-    "seed",
-    "server_cpu",
-    "load_cpu",
-];
 
 /// Runs the experiment of the flags or of the file.
 pub fn run(args: &Args) -> Result<Exit> {
     let experiment = match &args.config {
-        None => args.experiment(),
+        None => args.flags.experiment(),
         Some(which) => match files::find(which).or_fault(Fault::Input)? {
             AnyExperiment::Cluster(experiment) => experiment,
             AnyExperiment::Server(_) | AnyExperiment::Load(_) => {
@@ -216,7 +192,7 @@ fn refuse_server(which: &std::path::Path) -> Result<Exit> {
     bail!("{0} is about one server, not a cluster; run it with `tlsdyno run {0}`", which.display())
 }
 
-impl Args {
+impl Flags {
     /// The experiment that these flags describe.
     fn experiment(&self) -> ClusterExperiment {
         let names: Vec<&str> = self.policies.iter().map(|policy| policy.name()).collect();

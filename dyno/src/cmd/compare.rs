@@ -60,14 +60,14 @@ pub fn run(args: &Args) -> Result<Exit> {
     if args.json {
         let object =
             serde_json::json!({"format": 1, "verdict": verdict, "comparisons": comparisons, "warnings": remarks});
-        println!("{object:#}");
+        super::print(super::json_of(&object)?)?;
     } else {
         let sections = [
             table(&comparisons),
             circumstances::warnings(remarks),
             Section::default().text(format!("the second is: {verdict}")),
         ];
-        print!("{}", terminal::text(&Document::of(sections), Style::of_stdout()));
+        super::print(terminal::text(&Document::of(sections), Style::of_stdout()))?;
     }
     Ok(match verdict {
         Word::Slower => Exit::Slower,
@@ -161,7 +161,7 @@ fn differences(first: &Summary, second: &Summary) -> Vec<String> {
 }
 
 fn table(comparisons: &[Comparison]) -> Section {
-    let fields: [Field<Comparison>; 6] = [
+    let fields: [Field<Comparison>; _] = [
         (Column::words(""), |of| of.quantity.to_owned()),
         (Column::number("first"), |of| value(of, of.first)),
         (Column::number("second"), |of| value(of, of.second)),

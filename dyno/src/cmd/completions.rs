@@ -1,8 +1,5 @@
 //! `tlsdyno completions`: shell completions.
 
-use std::io::Write;
-
-use anyhow::Context;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
@@ -22,6 +19,6 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "tlsdyno", &mut script);
-    std::io::stdout().write_all(&script).context("failed to print")?;
+    super::print(script)?;
     Ok(Exit::Done)
 }

@@ -1,15 +1,13 @@
 //! `tlsdyno dispatch`: the session-aware dispatcher.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clap::{ArgGroup, Subcommand};
-use tlsdyno_engine::dispatch::{CheckKind, Policy, ProxyHeader};
+use clap::Subcommand;
+use tlsdyno_engine::dispatch::{Check, CheckKind, Limits};
 
-use crate::choice::choice;
-use crate::dispatch::address;
-use crate::dispatch::config::{self, Backend, Check, Config, Limits};
+use crate::choice::{choice, flags_of};
+use crate::dispatch::config::Config;
 use crate::dispatch::control;
 use crate::dispatch::service::{End, Service};
 use crate::dispatch::status::Status;
@@ -23,7 +21,6 @@ use crate::time::Time;
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    group = ArgGroup::new("what").args(["config", "listen"]).multiple(false),
     after_help = "\
 Examples:
   tlsdyno dispatch --listen 127.0.0.1:8443 --backend 127.0.0.1:9001 --backend 127.0.0.1:9002
@@ -58,58 +55,23 @@ enum Action {
     },
 }
 
-/// Flags that the file has instead.
-const IN_FILE: [&str; 15] = [
-    "backend",
-    "policy",
-    "proxy_protocol",
-    "loops",
-    "session_timeout",
-    "table_size",
-    "drain_time",
-    "control",
-    "max_connections",
-    "max_per_address",
-    "hello_time",
-    "connect_time",
-    "idle_time",
-    "check",
-    "check_interval",
-];
-
 #[derive(Debug, clap::Args)]
 struct RunArgs {
     /// Take everything from this TOML file
-    #[arg(long, value_name = "FILE", conflicts_with_all = IN_FILE)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = [flags_of::<Config>(), flags_of::<BoundArgs>()].concat())]
     config: Option<PathBuf>,
-    /// Where clients connect to; port 0: a free one. May be repeated
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::resolve)]
-    listen: Vec<SocketAddr>,
-    /// Where connections go. May be repeated
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::resolve)]
-    backend: Vec<SocketAddr>,
-    /// How a backend is chosen
-    #[arg(long, default_value_t = config::default_policy(), value_parser = choice(Policy::ALL))]
-    policy: Policy,
-    /// Tell backends who the client is, in a PROXY protocol header
-    #[arg(long, default_value_t, value_parser = choice(ProxyHeader::ALL))]
-    proxy_protocol: ProxyHeader,
-    /// Loops, each a thread; 0: one for each processor
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    loops: u32,
-    /// How long it is remembered which backend holds a session (as long as the backends keep theirs), or an object
-    /// that nobody asks for
-    #[arg(long, value_name = "TIME", default_value_t = config::default_session_timeout())]
-    session_timeout: Time,
-    /// TLS 1.2 sessions, client addresses and, each by itself, objects that are remembered at once; 32 bytes each
-    #[arg(long, value_name = "N", default_value_t = config::default_table_size())]
-    table_size: u32,
-    /// How long open connections may go on after the first Ctrl-C
-    #[arg(long, value_name = "TIME", default_value_t = config::default_drain_time())]
-    drain_time: Time,
-    /// Unix socket for status and metrics (`tlsdyno dispatch status`, `curl --unix-socket PATH http://d/metrics`)
-    #[arg(long, value_name = "PATH")]
-    control: Option<PathBuf>,
+    #[command(flatten)]
+    flags: Config,
+    #[command(flatten)]
+    bounds: BoundArgs,
+    /// Print each address that clients can connect to on standard output, one per line
+    #[arg(long)]
+    print_address: bool,
+}
+
+/// The bounds and checks that have flags.
+#[derive(Debug, clap::Args)]
+struct BoundArgs {
     /// Most open connections; more wait in the kernel's queue
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
     max_connections: u32,
@@ -131,9 +93,6 @@ struct RunArgs {
     /// From one check to the next
     #[arg(long, value_name = "TIME", default_value_t = Check::default().interval)]
     check_interval: Time,
-    /// Print each address that clients can connect to on standard output, one per line
-    #[arg(long)]
-    print_address: bool,
 }
 
 /// Runs, or checks a file.
@@ -187,25 +146,15 @@ fn dispatch(args: &RunArgs) -> Result<Exit> {
     })
 }
 
-fn from_flags(args: &RunArgs) -> Config {
-    Config {
-        listen: args.listen.clone(),
-        policy: args.policy,
-        proxy_protocol: args.proxy_protocol,
-        loops: args.loops,
-        session_timeout: args.session_timeout,
-        table_size: args.table_size,
-        drain_time: args.drain_time,
-        control: args.control.clone(),
-        limits: Limits {
-            connections: args.max_connections,
-            connections_per_address: args.max_per_address,
-            hello_time: args.hello_time,
-            connect_time: args.connect_time,
-            idle_time: args.idle_time,
-            ..Limits::default()
-        },
-        check: Check { kind: args.check, interval: args.check_interval, ..Check::default() },
-        backends: args.backend.iter().map(|&address| Backend { name: None, address }).collect(),
-    }
+fn from_flags(RunArgs { flags, bounds, .. }: &RunArgs) -> Config {
+    let limits = Limits {
+        connections: bounds.max_connections,
+        connections_per_address: bounds.max_per_address,
+        hello_time: bounds.hello_time,
+        connect_time: bounds.connect_time,
+        idle_time: bounds.idle_time,
+        ..Limits::default()
+    };
+    let check = Check { kind: bounds.check, interval: bounds.check_interval, ..Check::default() };
+    Config { limits, check, ..flags.clone() }
 }

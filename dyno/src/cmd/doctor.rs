@@ -5,9 +5,7 @@ mod machine;
 mod neighbour;
 mod software;
 
-use std::io::Write;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 
 use crate::exit::Exit;
@@ -73,8 +71,7 @@ struct Findings {
 /// Looks at everything and prints it.
 pub fn run(args: &Args) -> Result<Exit> {
     if args.calibrate.calibrate {
-        let text = calibrate::run(&args.calibrate, args.json)?;
-        std::io::stdout().write_all(text.as_bytes()).context("failed to print")?;
+        super::print(calibrate::run(&args.calibrate, args.json)?)?;
         return Ok(Exit::Done);
     }
     let mut checks = software::checks();
@@ -82,8 +79,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     checks.extend(neighbour::check());
     let able = checks.iter().all(|check| check.verdict < Verdict::Fail);
     let findings = Findings { able, checks };
-    let text = if args.json { serde_json::to_string_pretty(&findings)? + "\n" } else { table(&findings) };
-    std::io::stdout().write_all(text.as_bytes()).context("failed to print")?;
+    super::print(if args.json { super::json_of(&findings)? } else { table(&findings) })?;
     Ok(if able { Exit::Done } else { Exit::Environment })
 }
 

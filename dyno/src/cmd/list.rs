@@ -1,9 +1,5 @@
 //! `tlsdyno list`: the records in the store.
 
-use std::io::Write;
-
-use anyhow::Context;
-
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::report::document::{Column, Field, Table};
@@ -28,9 +24,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         Err(StoreError::Empty { .. }) => Vec::new(),
         records => records.or_fault(Fault::Input)?,
     };
-    let text =
-        if args.json { serde_json::to_string_pretty(&records)? + "\n" } else { as_table(&records, Style::of_stdout()) };
-    std::io::stdout().write_all(text.as_bytes()).context("failed to print")?;
+    super::print(if args.json { super::json_of(&records)? } else { as_table(&records, Style::of_stdout()) })?;
     Ok(Exit::Done)
 }
 
@@ -38,7 +32,7 @@ fn as_table(records: &[Listing], style: Style) -> String {
     if records.is_empty() {
         return "No records yet. `tlsdyno ablate --quick` makes one.\n".to_owned();
     }
-    let fields: [Field<Listing>; 6] = [
+    let fields: [Field<Listing>; _] = [
         (Column::words("record"), |record| record.id.clone()),
         (Column::words("began"), |record| format_date(record.created_unix_s as i64)),
         (Column::words("server"), |record| record.server.clone()),

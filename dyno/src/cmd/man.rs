@@ -1,6 +1,5 @@
 //! `tlsdyno man`: manual pages.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -26,10 +25,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             .with_context(|| format!("failed to write manual pages into {}", directory.display()))?;
     } else {
         let mut page = Vec::new();
-        clap_mangen::Man::new(Cli::command())
-            .render(&mut page)
-            .and_then(|()| std::io::stdout().write_all(&page))
-            .context("failed to print")?;
+        clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+        super::print(page)?;
     }
     Ok(Exit::Done)
 }

@@ -16,3 +16,18 @@ pub mod run;
 pub mod serve;
 pub mod supervise;
 pub mod trace;
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// Prints what a subcommand answers.
+fn print(text: impl AsRef<[u8]>) -> Result<()> {
+    std::io::stdout().write_all(text.as_ref()).context("failed to print")
+}
+
+/// An answer as one JSON object.
+fn json_of(answer: &impl Serialize) -> Result<String> {
+    Ok(serde_json::to_string_pretty(answer)? + "\n")
+}

@@ -1,6 +1,5 @@
 //! `tlsdyno report`: a record once more, as table, HTML, JSON or CSV.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -44,7 +43,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     } else {
         report::terminal_text(&record, Style::of_stdout())
     };
-    std::io::stdout().write_all(text.as_bytes()).context("failed to print")?;
+    super::print(text)?;
     if let Some(path) = output {
         eprintln!("Wrote {}.", path.display());
     }

@@ -1,6 +1,6 @@
 //! `tlsdyno run FILE.toml`, and what it shares with `ablate`: running an experiment and showing its result.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -73,7 +73,7 @@ pub struct OutputArgs {
 /// Runs the experiment.
 pub fn run(args: &Args) -> Result<Exit> {
     let Some(file) = &args.file else {
-        print(&listing()?)?;
+        super::print(listing()?)?;
         return Ok(Exit::Done);
     };
     match files::find(file).or_fault(Fault::Input)? {
@@ -154,7 +154,7 @@ fn perform_with(
     run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>,
 ) -> Result<Exit> {
     if output.print_experiment {
-        print(&toml()?)?;
+        super::print(toml()?)?;
         return Ok(Exit::Done);
     }
     let report = (!output.no_report).then_some(output.report.as_path());
@@ -175,7 +175,7 @@ fn perform_with(
     if let Some(path) = place {
         text.push_str(&format!("\nReport: {}\n", path.display()));
     }
-    print(&text)?;
+    super::print(text)?;
     written?;
     Ok(exit_of(&finished))
 }
@@ -184,10 +184,6 @@ fn write_report(record: &Record, path: &Path) -> Result<()> {
     std::fs::write(path, report::html(record)?).with_context(|| {
         format!("failed to write the report {}; `tlsdyno report` writes it again from the store", path.display())
     })
-}
-
-fn print(text: &str) -> Result<()> {
-    std::io::stdout().write_all(text.as_bytes()).context("failed to print")
 }
 
 fn shown(record: &Record, json: bool) -> String {

@@ -199,11 +199,7 @@ fn print_workload(summary: &Summary, json: bool) -> anyhow::Result<()> {
 }
 
 fn print(numbers: &impl serde::Serialize, json: bool, document: impl FnOnce() -> Document) -> anyhow::Result<()> {
-    let text = match json {
-        true => serde_json::to_string_pretty(numbers)? + "\n",
-        false => terminal::text(&document(), Style::of_stdout()),
-    };
-    std::io::stdout().write_all(text.as_bytes()).context("failed to print")
+    super::print(if json { super::json_of(numbers)? } else { terminal::text(&document(), Style::of_stdout()) })
 }
 
 fn import(workload: &WorkloadArgs, output: &Path, json: bool) -> anyhow::Result<()> {
@@ -215,7 +211,7 @@ fn import(workload: &WorkloadArgs, output: &Path, json: bool) -> anyhow::Result<
     let site = make(&workload.spec()?)?;
     write_docroot(&site, &output.join("docroot"))?;
     let summary = output.join("summary.json");
-    fs::write(&summary, serde_json::to_string_pretty(&site.summary)? + "\n")
+    fs::write(&summary, super::json_of(&site.summary)?)
         .with_context(|| format!("failed to write {}", summary.display()))?;
     print_workload(&site.summary, json)
 }

@@ -1,14 +1,14 @@
-//! What a dispatcher is told to do, as a TOML file holds it. Flags build the same structure, and `validate` takes the
-//! same way as running.
+//! What a dispatcher is told to do, by a TOML file or by flags; `validate` takes the same way as running.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
-use tlsdyno_engine::dispatch::{self, CheckKind, Policy, ProxyHeader, Settings};
+use tlsdyno_engine::dispatch::{self, Check, CheckKind, Limits, Policy, ProxyHeader, Settings};
 
 use super::address;
+use crate::choice::choice;
 use crate::fault::{Fault, OrFault};
 use crate::time::Time;
 
@@ -24,136 +24,66 @@ pub struct Backend {
     pub address: SocketAddr,
 }
 
-/// Bounds. Times are written with their unit: "10s", "500ms".
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A dispatcher: what its file holds, and what its flags say. Its help texts are those of the flags.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
-    /// Most open connections; more wait in the kernel's queue.
-    pub connections: u32,
-    /// Most open connections of one client address; 0: no limit.
-    pub connections_per_address: u32,
-    /// Most bytes of a ClientHello, or of a first request line, that are held; a longer one is forwarded without being
-    /// understood.
-    pub hello_bytes: u32,
-    /// How long a client may take for it.
-    pub hello_time: Time,
-    /// How long connecting to a backend may take before the next one is tried.
-    pub connect_time: Time,
-    /// How long neither side may send anything.
-    pub idle_time: Time,
-    /// How long the other side may be silent after one has ended its direction.
-    pub half_closed_time: Time,
-    /// Most pipes for splicing at the same time.
-    pub pipes: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            connections: 8192,
-            connections_per_address: 0,
-            hello_bytes: 16 * 1024,
-            hello_time: Time::seconds(10),
-            connect_time: Time::seconds(3),
-            idle_time: Time::seconds(300),
-            half_closed_time: Time::seconds(60),
-            pipes: 256,
-        }
-    }
-}
-
-/// How backends are checked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Check {
-    /// What is done.
-    pub kind: CheckKind,
-    /// From one check to the next.
-    pub interval: Time,
-    /// A check that takes longer has failed.
-    pub timeout: Time,
-    /// Successes in a row after which a backend is up again.
-    pub rise: u32,
-    /// Failures in a row, of checks or of connections, after which it is down.
-    pub fall: u32,
-}
-
-impl Default for Check {
-    fn default() -> Check {
-        Check { kind: CheckKind::Tcp, interval: Time::seconds(2), timeout: Time::seconds(1), rise: 2, fall: 3 }
-    }
-}
-
-impl Check {
-    fn for_engine(&self) -> Result<dispatch::Check> {
-        ensure!(self.rise > 0 && self.fall > 0, "`rise` and `fall` of `check` must be at least 1");
-        Ok(dispatch::Check {
-            kind: self.kind,
-            interval_ns: self.interval.nanoseconds().context("`interval` of `check`")?,
-            timeout_ns: self.timeout.nanoseconds().context("`timeout` of `check`")?,
-            rise: self.rise,
-            fall: self.fall,
-        })
-    }
-}
-
-/// A dispatcher.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where clients connect to.
+    /// Where clients connect to; port 0: a free one. May be repeated
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::resolve)]
     #[serde(deserialize_with = "address::read_all")]
     pub listen: Vec<SocketAddr>,
-    /// How a backend is chosen.
-    #[serde(default = "default_policy")]
+    /// Where connections go. May be repeated
+    #[arg(long = "backend", value_name = "ADDRESS:PORT", value_parser = Backend::resolve)]
+    #[serde(rename = "backend")]
+    pub backends: Vec<Backend>,
+    /// How a backend is chosen
+    #[arg(long, default_value_t = Config::default().policy, value_parser = choice(Policy::ALL))]
     pub policy: Policy,
-    /// What backends are told about the client.
-    #[serde(default)]
+    /// Tell backends who the client is, in a PROXY protocol header
+    #[arg(long, default_value_t, value_parser = choice(ProxyHeader::ALL))]
     pub proxy_protocol: ProxyHeader,
-    /// Loops, each a thread; 0: one for each processor.
-    #[serde(default)]
+    /// Loops, each a thread; 0: one for each processor
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub loops: u32,
-    /// How long it is remembered which backend holds a session: as long as the backends keep theirs.
-    #[serde(default = "default_session_timeout")]
+    /// How long it is remembered which backend holds a session (as long as the backends keep theirs), or an object
+    /// that nobody asks for
+    #[arg(long, value_name = "TIME", default_value_t = Config::default().session_timeout)]
     pub session_timeout: Time,
-    /// TLS 1.2 sessions, and client addresses, that are remembered at once; 32 bytes each.
-    #[serde(default = "default_table_size")]
+    /// TLS 1.2 sessions, client addresses and, each by itself, objects that are remembered at once; 32 bytes each
+    #[arg(long, value_name = "N", default_value_t = Config::default().table_size)]
     pub table_size: u32,
-    /// How long open connections may go on after the first Ctrl-C.
-    #[serde(default = "default_drain_time")]
+    /// How long open connections may go on after the first Ctrl-C
+    #[arg(long, value_name = "TIME", default_value_t = Config::default().drain_time)]
     pub drain_time: Time,
-    /// Unix socket for status and metrics; none if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Unix socket for status and metrics (`tlsdyno dispatch status`, `curl --unix-socket PATH http://d/metrics`)
+    #[arg(long, value_name = "PATH")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub control: Option<PathBuf>,
-    /// Bounds.
-    #[serde(default)]
+    /// Bounds. Times are written with their unit: "10s", "500ms".
+    #[arg(skip)]
     pub limits: Limits,
     /// How backends are checked.
-    #[serde(default)]
+    #[arg(skip)]
     pub check: Check,
-    /// The backends.
-    #[serde(rename = "backend", default)]
-    pub backends: Vec<Backend>,
 }
 
-/// The policy unless another is asked for.
-pub const fn default_policy() -> Policy {
-    Policy::SessionAddress
-}
-
-/// See [`Config::drain_time`].
-pub const fn default_drain_time() -> Time {
-    Time::seconds(30)
-}
-
-/// See [`Config::session_timeout`]: what nginx, Apache, HAProxy and OpenSSL have unless told otherwise.
-pub const fn default_session_timeout() -> Time {
-    Time::seconds(300)
-}
-
-/// See [`Config::table_size`].
-pub const fn default_table_size() -> u32 {
-    131_072
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            listen: Vec::new(),
+            backends: Vec::new(),
+            policy: Policy::SessionAddress,
+            proxy_protocol: ProxyHeader::None,
+            loops: 0,
+            // What nginx, Apache, HAProxy and OpenSSL have unless told otherwise.
+            session_timeout: Time::seconds(300),
+            table_size: 131_072,
+            drain_time: Time::seconds(30),
+            control: None,
+            limits: Limits::default(),
+            check: Check::default(),
+        }
+    }
 }
 
 /// Most loops.
@@ -190,10 +120,11 @@ impl Config {
             backends: self.backends.iter().map(Backend::for_engine).collect(),
             policy: self.policy,
             proxy_header: self.proxy_protocol,
-            limits: self.limits.for_engine()?,
+            limits: Limits { pipes: self.limits.pipes.min(100_000), ..self.limits },
             session_timeout_s: self.session_timeout_s()?,
-            check: self.check.for_engine()?,
+            check: self.check,
         };
+        self.check_bounds()?;
         settings.check()?;
         ensure!(
             self.policy != Policy::Lard || self.check.kind != CheckKind::Hello,
@@ -215,6 +146,22 @@ impl Config {
         Ok(settings)
     }
 
+    fn check_bounds(&self) -> Result<()> {
+        let Config { limits, check, .. } = self;
+        ensure!((1..=1_000_000).contains(&limits.connections), "`connections` must be between 1 and 1000000");
+        ensure!((64..=64 * 1024).contains(&limits.hello_bytes), "`hello_bytes` must be between 64 and 65536");
+        ensure!(check.rise > 0 && check.fall > 0, "`rise` and `fall` of `check` must be at least 1");
+        let times = [
+            ("`hello_time`", limits.hello_time),
+            ("`connect_time`", limits.connect_time),
+            ("`idle_time`", limits.idle_time),
+            ("`half_closed_time`", limits.half_closed_time),
+            ("`interval` of `check`", check.interval),
+            ("`timeout` of `check`", check.timeout),
+        ];
+        times.into_iter().try_for_each(|(name, time)| time.nanoseconds().map(drop).context(name))
+    }
+
     fn session_timeout_s(&self) -> Result<u32> {
         let seconds = self.session_timeout.0.as_secs();
         ensure!((1..=10_000_000).contains(&seconds), "`session_timeout` must be at least one second");
@@ -231,26 +178,16 @@ impl Config {
 }
 
 impl Backend {
+    /// The value of --backend.
+    ///
+    /// # Errors
+    /// Those of [`address::resolve`].
+    fn resolve(text: &str) -> Result<Backend, String> {
+        Ok(Backend { name: None, address: address::resolve(text)? })
+    }
+
     fn for_engine(&self) -> dispatch::Backend {
         let name = self.name.clone().unwrap_or_else(|| self.address.to_string());
         dispatch::Backend { name, address: self.address }
-    }
-}
-
-impl Limits {
-    fn for_engine(&self) -> Result<dispatch::Limits> {
-        ensure!((1..=1_000_000).contains(&self.connections), "`connections` must be between 1 and 1000000");
-        ensure!((64..=64 * 1024).contains(&self.hello_bytes), "`hello_bytes` must be between 64 and 65536");
-        let time = |time: Time, name| time.nanoseconds().context(format!("`{name}`"));
-        Ok(dispatch::Limits {
-            connections: self.connections,
-            connections_per_address: self.connections_per_address,
-            hello_bytes: self.hello_bytes as usize,
-            hello_ns: time(self.hello_time, "hello_time")?,
-            connect_ns: time(self.connect_time, "connect_time")?,
-            idle_ns: time(self.idle_time, "idle_time")?,
-            half_closed_ns: time(self.half_closed_time, "half_closed_time")?,
-            pipes: self.pipes.min(100_000),
-        })
     }
 }

@@ -1,8 +1,9 @@
 //! How many files a dispatcher opens, and what it does where it may not open so many.
 
 use anyhow::{Result, ensure};
+use tlsdyno_engine::dispatch::Limits;
 
-use super::config::{Config, Limits};
+use super::config::Config;
 use super::control::{CLIENTS_MAX, RESERVE};
 use crate::open_files;
 
@@ -77,7 +78,7 @@ pub fn make_room_for(config: &Config) -> Result<Limits> {
     ensure!(pipes.is_some(), "{}", refusal(need, most));
     open_files::raise_to(all.min(most))?;
     let Some(pipes) = pipes.filter(|pipes| *pipes < need.pipes) else {
-        return Ok(config.limits.clone());
+        return Ok(config.limits);
     };
     eprintln!(
         "tlsdyno dispatch: this process may open {most} files, which leaves room for {pipes} pipes of {} beside {} \
@@ -86,7 +87,7 @@ pub fn make_room_for(config: &Config) -> Result<Limits> {
         need.connections,
         open_files::raising_to(all)
     );
-    Ok(Limits { pipes: pipes as u32, ..config.limits.clone() })
+    Ok(Limits { pipes: pipes as u32, ..config.limits })
 }
 
 fn refusal(need: Need, most: u64) -> String {

@@ -18,6 +18,7 @@ use super::config::Config;
 use super::control::Control;
 use super::descriptors;
 use crate::fault::{Fault, OrFault};
+use crate::interrupt;
 
 /// A dispatcher that listens and does not run yet.
 pub struct Service {
@@ -197,7 +198,6 @@ fn wake_up(wake: &mut UnixStream, mut woken: &UnixStream) {
     let _ = wake.write(b"w");
 }
 
-/// Signals as something that can be waited for beside other things.
 /// How a dispatcher ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -207,6 +207,7 @@ pub enum End {
     Cut,
 }
 
+/// Signals as something that can be waited for beside other things.
 struct Signals {
     end: UnixStream,
     reload: UnixStream,
@@ -221,15 +222,7 @@ struct Happened {
 
 impl Signals {
     fn new() -> Result<Signals> {
-        let (end, end_tells) = UnixStream::pair().context("make the signals' pipe")?;
-        let (reload, reload_tells) = UnixStream::pair().context("make the signals' pipe")?;
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::low_level::pipe::register(signal, end_tells.try_clone()?).context("handle signals")?;
-        }
-        signal_hook::low_level::pipe::register(SIGHUP, reload_tells).context("handle signals")?;
-        end.set_nonblocking(true)?;
-        reload.set_nonblocking(true)?;
-        Ok(Signals { end, reload })
+        Ok(Signals { end: interrupt::stream(&[SIGINT, SIGTERM])?, reload: interrupt::stream(&[SIGHUP])? })
     }
 
     fn wait(&mut self, loops_end: &mut UnixStream, most: Option<Duration>) -> Result<Happened> {

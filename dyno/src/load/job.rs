@@ -144,7 +144,7 @@ fn say(output: &mut impl Write, reply: &Reply) -> Result<()> {
 }
 
 fn loaded(spec: &TargetSpec) -> Result<Loaded> {
-    let compile = |tls_spec| tls::config(tls_spec, bare_host(&spec.host));
+    let compile = |tls_spec| tls::config(tls_spec, bare_host(&spec.host), &[], None);
     let tls = spec.tls.as_ref().map(compile).transpose().with_context(|| format!("target {}", spec.name))?;
     let load = &spec.load;
     Ok(Loaded {

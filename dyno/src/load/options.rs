@@ -235,6 +235,13 @@ pub struct Options {
     pub batch: Option<Time>,
 }
 
+impl Options {
+    /// The further headers of each request, as they are sent. The Host header stands by itself.
+    pub fn header_lines(&self) -> String {
+        self.header.iter().filter(|header| !header.is_host()).map(Header::line).collect()
+    }
+}
+
 /// How much of TLS the client does.
 pub fn effort(options: &Options) -> Effort {
     if options.insecure { Effort::Lean } else { options.effort }
@@ -270,7 +277,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
             _ => None,
         };
         let name = options.sni.as_deref().unwrap_or(&url.host);
-        Some(tls::config_with(&spec, name, &options.alpn, certificate)?)
+        Some(tls::config(&spec, name, &options.alpn, certificate)?)
     } else {
         None
     };
@@ -287,7 +294,9 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         url.path
     );
     let (workload, per_user) = match &made {
-        Some(spec) => (of_site(&trace::make(spec)?, &options.header), options.per_user.unwrap_or(BROWSER_CONNECTIONS)),
+        Some(spec) => {
+            (of_site(&trace::make(spec)?, &options.header_lines()), options.per_user.unwrap_or(BROWSER_CONNECTIONS))
+        }
         None => {
             let per_user = options.per_user.unwrap_or(1);
             (Arc::new(urls::workload(options, url, per_user, body_bytes)?), per_user)
@@ -373,13 +382,12 @@ const DURATION_NS: u64 = 10_000_000_000;
 const BROWSER_CONNECTIONS: u32 = 4;
 
 /// The site's workload with these further headers in each request.
-fn of_site(site: &trace::Site, headers: &[Header]) -> Arc<Workload> {
-    let lines: String = headers.iter().filter(|header| !header.is_host()).map(Header::line).collect();
+fn of_site(site: &trace::Site, lines: &str) -> Arc<Workload> {
     if lines.is_empty() {
         return Arc::clone(&site.workload);
     }
     let mut workload = Workload::clone(&site.workload);
-    workload.objects.iter_mut().for_each(|object| object.headers += &lines);
+    workload.objects.iter_mut().for_each(|object| object.headers += lines);
     Arc::new(workload)
 }
 

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use anyhow::{Result, ensure};
 
+use crate::servers::listening::is_loopback;
+
 /// Whether `host`, found at `address`, may be loaded: it is on loopback, or among the hosts that the user answers for.
 ///
 /// # Errors
@@ -11,19 +13,11 @@ use anyhow::{Result, ensure};
 pub fn check(host: &str, address: SocketAddr, allowed: &[String]) -> Result<()> {
     let named = |name: &String| name.eq_ignore_ascii_case(host) || *name == address.ip().to_string();
     ensure!(
-        is_this_machine(address) || allowed.iter().any(named),
+        is_loopback(address.ip()) || allowed.iter().any(named),
         "{host} ({address}) is not this machine, and a load test of a server whose owner has not agreed is an attack; \
          if you may load it, add --i-may-load-this {host}"
     );
     Ok(())
-}
-
-fn is_this_machine(address: SocketAddr) -> bool {
-    match address {
-        SocketAddr::V4(v4) => v4.ip().is_loopback(),
-        // An IPv4 address in its IPv6 form leads to the same host.
-        SocketAddr::V6(v6) => v6.ip().is_loopback() || v6.ip().to_ipv4_mapped().is_some_and(|v4| v4.is_loopback()),
-    }
 }
 
 #[cfg(test)]

@@ -93,10 +93,7 @@ impl Point {
         let phase = if open.is_some() { Phase::ScheduledResponse } else { Phase::WholeResponse };
         Point {
             rate_per_second_asked: open,
-            reuse_percent_asked: match plan.resumption {
-                Resumption::Share(share) | Resumption::ShareOfEach(share) => Some(share * 100.0),
-                Resumption::Always | Resumption::Never => None,
-            },
+            reuse_percent_asked: plan.resumption.percent(),
             reuse_percent_achieved: achieved_reuse_percent(outcome),
             hits_per_second: outcome.hits as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64,
             connections: plan.connections.total,

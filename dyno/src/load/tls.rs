@@ -14,19 +14,11 @@ use tlsdyno_tls::{ClientCertificate, Config, Effort, Session, Settings};
 use crate::model::job::TlsSpec;
 
 /// Compiles the client side of a target. `host`: the name sent and, at honest effort, verified; without port or
-/// brackets.
+/// brackets. It offers these application protocols, and this certificate to a server that asks for one.
 ///
 /// # Errors
-/// Settings that contradict each other, roots that cannot be read.
-pub fn config(spec: &TlsSpec, host: &str) -> Result<Arc<Config>> {
-    config_with(spec, host, &[], None)
-}
-
-/// As [`config`], and offers these application protocols, and this certificate to a server that asks for one.
-///
-/// # Errors
-/// As [`config`], and names that are empty or too long.
-pub fn config_with(
+/// Settings that contradict each other, roots that cannot be read, names that are empty or too long.
+pub fn config(
     spec: &TlsSpec,
     host: &str,
     alpn: &[String],

@@ -5,7 +5,6 @@ use tlsdyno_engine::load::{Expect, Object, Request, User, Workload};
 
 use crate::load::options::Options;
 use crate::load::url::Url;
-use crate::load::values::Header;
 
 /// Requests that a user makes before it begins anew. It only has to be long: the users share one sequence.
 const REQUESTS_PER_USER: u32 = 65_536;
@@ -32,7 +31,7 @@ pub fn workload(options: &Options, url: &Url, per_user: u32, body_bytes: u64) ->
         weights.len(),
         paths.len()
     );
-    let headers: String = options.header.iter().filter(|header| !header.is_host()).map(Header::line).collect();
+    let headers = options.header_lines();
     let object = |path| Object {
         method: options.method.clone(),
         path,

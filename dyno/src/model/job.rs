@@ -149,6 +149,7 @@ pub enum Reply {
 /// [`tlsdyno_engine::load::Outcome`] in JSON: integers in base units, histograms in the V2 serialisation of
 /// HdrHistogram, base64.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct OutcomeRecord {
     /// Completed requests whose whole response was as expected.
     pub hits: u64,
@@ -165,10 +166,8 @@ pub struct OutcomeRecord {
     /// Connections on which the server took the session.
     pub resumed_accepted: u64,
     /// Connections whose ClientHello offered early data.
-    #[serde(default)]
     pub early_offered: u64,
     /// Connections on which the server took them.
-    #[serde(default)]
     pub early_accepted: u64,
     /// Duration, nanoseconds.
     pub elapsed_ns: u64,
@@ -179,17 +178,14 @@ pub struct OutcomeRecord {
     /// Error kind to count.
     pub errors: BTreeMap<String, u64>,
     /// Status code to count of complete responses.
-    #[serde(default)]
     pub statuses: BTreeMap<u16, u64>,
     /// TLS fault text to count.
     pub tls_faults: BTreeMap<String, u64>,
     /// Negotiated parameters to count.
     pub negotiated: BTreeMap<String, u64>,
     /// The run ended early because nothing succeeded any more.
-    #[serde(default)]
     pub gave_up: bool,
     /// Requests of an open loop that were due and that no client was free for.
-    #[serde(default)]
     pub unserved: u64,
     /// The run was stopped before its end.
     pub stopped: bool,

@@ -5,22 +5,20 @@ use tlsdyno_tls::named;
 
 /// The server under test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Server {
     /// Which server.
-    #[serde(default)]
     pub kind: ServerName,
     /// `command` only: the command line, with `{port}`, `{docroot}`, `{dir}`, `{certificate}` and `{key}`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// `command` only: where it listens, for example `127.0.0.1:{port}`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// `command` only: where it serves the same objects without TLS. Without it no plain-HTTP share is claimed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub plain_address: Option<String>,
     /// Let a server with no-op stages listen beyond loopback: a total break of its TLS for everybody who can reach it.
-    #[serde(default)]
     pub allow_insecure_listen: bool,
 }
 

@@ -5,6 +5,7 @@ use super::findings::signs;
 use super::text::{difference_with_interval, ratio_gain, ratio_times};
 use crate::stats::accelerators::{PredictedGain, Prediction};
 use crate::stats::{Direction, Metric, Ratio, Summary};
+use crate::units::format_short;
 
 /// The predictions. `None` where the record allows none.
 pub(super) fn section(summary: &Summary) -> Option<Section> {
@@ -39,7 +40,7 @@ fn item(prediction: &Prediction) -> Item {
         head: format!(
             "\"{}\", {} times as fast as the server's CPU",
             prediction.configuration,
-            rounded(prediction.speed)
+            format_short(prediction.speed)
         ),
         text: [measured].into_iter().chain(prediction.by.iter().map(said)).collect(),
         code: Vec::new(),
@@ -67,10 +68,4 @@ fn said(by: &PredictedGain) -> String {
         ratio_gain(&by.predicted),
         ratio_gain(&by.unlimited)
     )
-}
-
-/// `4`, `2.5`: a speed as it was declared.
-fn rounded(speed: f64) -> String {
-    let text = format!("{speed:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -1,14 +1,27 @@
 //! What every report of a record ends with: the circumstances, how it was measured, how to do it again.
 
-use super::document::{Content, Method, Place, Section};
-use crate::store::Record;
+use super::document::{Content, Document, Method, Place, Section};
+use crate::store::{Record, Warning};
 use crate::units::format_date;
 
 /// When it was measured, and how much of it.
-pub fn meta(record: &Record, rounds: u32) -> String {
+fn meta(record: &Record, rounds: u32) -> String {
     let id = if record.id.is_empty() { String::new() } else { format!(" · record {}", record.id) };
     let stopped = if record.finished { "" } else { " · stopped early" };
     format!("tlsdyno · {} · {rounds} rounds{id}{stopped}", format_date(record.created_unix_s as i64))
+}
+
+/// A report of a record, with what stands around its sections whatever it is of.
+pub fn document(record: &Record, rounds: u32, answer: String, sections: Vec<Section>, method: Method) -> Document {
+    let sections = sections.into_iter().chain(record_line(record)).chain(closing(record, method));
+    let meta = meta(record, rounds);
+    Document { title: record.question.clone(), meta, answer, see_also: None, sections: sections.collect() }
+}
+
+/// The texts of all warnings: of the record, then of each of its parts under its name.
+pub fn texts<'a>(of_all: &[Warning], parts: impl Iterator<Item = (&'a String, &'a Vec<String>)>) -> Vec<String> {
+    let of_parts = parts.flat_map(|(name, warnings)| warnings.iter().map(move |warning| format!("{name}: {warning}")));
+    of_all.iter().map(Warning::to_string).chain(of_parts).collect()
 }
 
 /// What a reader must know, where there is anything.
@@ -18,14 +31,14 @@ pub fn warnings(texts: Vec<String>) -> Section {
 }
 
 /// Where a terminal's reader finds the page; `None` of a record that is in no store.
-pub fn record_line(record: &Record) -> Option<Section> {
+fn record_line(record: &Record) -> Option<Section> {
     let text = format!("Record {id}: `tlsdyno report {id}` writes report.html.", id = record.id);
     let section = Section::default().text(text).on(Place::Terminal);
     (!record.id.is_empty()).then_some(section)
 }
 
 /// The end of a page.
-pub fn closing(record: &Record, method: Method) -> [Section; 3] {
+fn closing(record: &Record, method: Method) -> [Section; 3] {
     let mut circumstances = Section::titled("", "Circumstances").on(Place::Page).with(Content::Facts(manifest(record)));
     for (name, text) in &record.manifest.server_config {
         circumstances = circumstances.with(Content::Folded(name.clone(), vec![Content::Code(text.clone())]));

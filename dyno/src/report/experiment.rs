@@ -3,7 +3,7 @@
 
 use super::answer::answer;
 use super::charts::{self, PHASES};
-use super::circumstances::{self, closing, record_line};
+use super::circumstances;
 use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
 use super::text::{difference_with_interval, loaded_label, share_label, share_with_interval, short_share_label};
 use super::{accelerators, findings, published, remedies};
@@ -11,7 +11,7 @@ use crate::stats::pace::Pace;
 use crate::stats::shares::MISSING;
 use crate::stats::statement::Difference;
 use crate::stats::{ConfigurationSummary, Metric, Share, Summary, Verdict};
-use crate::store::{Record, Warning};
+use crate::store::Record;
 use crate::units::{
     format_count, format_duration, format_interval, format_interval_with, format_micros, format_percent,
     format_quantity,
@@ -25,30 +25,15 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
         _ => None,
     });
     let see_also = best.map(|item| ("remedies", format!("What to do about it: {}", item.head)));
-    let warnings = circumstances::warnings(warnings(summary));
+    let parts = summary.configurations.iter().map(|of| (&of.name, &of.warnings));
+    let warnings = circumstances::warnings(circumstances::texts(&summary.warnings, parts));
     let findings = [findings::comparisons(summary), accelerators::section(summary), findings::setup_and_data(summary)];
     let mut sections = vec![shares(summary), warnings.clone().on(Place::Page)];
     sections.extend(findings.into_iter().flatten().chain(published::sections(summary)));
     sections.extend([throughput(summary), configurations(summary), latency(summary), warnings.on(Place::Terminal)]);
     sections.extend(remedies);
-    sections.extend(record_line(record));
-    sections.extend(closing(record, Method::Stages(summary.rounds)));
-    Document {
-        title: record.question.clone(),
-        meta: circumstances::meta(record, summary.rounds),
-        answer: answer(summary),
-        see_also,
-        sections,
-    }
-}
-
-/// The texts of all warnings: of the experiment, then of each configuration under its name.
-fn warnings(summary: &Summary) -> Vec<String> {
-    let of_configurations = summary
-        .configurations
-        .iter()
-        .flat_map(|of| of.warnings.iter().map(move |warning| format!("{}: {warning}", of.name)));
-    summary.warnings.iter().map(Warning::to_string).chain(of_configurations).collect()
+    let method = Method::Stages(summary.rounds);
+    Document { see_also, ..circumstances::document(record, summary.rounds, answer(summary), sections, method) }
 }
 
 fn shares(summary: &Summary) -> Section {
@@ -56,7 +41,7 @@ fn shares(summary: &Summary) -> Section {
         return Section::default().notes(remarks(summary));
     }
     // By CPU, then by time.
-    let fields: [Field<[&Share; 2]>; 8] = [
+    let fields: [Field<[&Share; 2]>; _] = [
         (Column::words("cost of").on(Place::Terminal), |[cpu, _]| short_share_label(cpu)),
         (Column::words("cost of").on(Place::Page), |[cpu, _]| share_label(cpu)),
         (Column::number("CPU/hit"), |[cpu, _]| format_percent(cpu.percent)),
@@ -169,7 +154,7 @@ fn throughput(summary: &Summary) -> Section {
 }
 
 fn configurations(summary: &Summary) -> Section {
-    let fields: [Field<ConfigurationSummary>; 9] = [
+    let fields: [Field<ConfigurationSummary>; _] = [
         (Column::words("configuration"), |of| of.name.clone()),
         (Column::number("hits/s"), |of| {
             format!("{}{}", if of.client_bound { "≥ " } else { "" }, format_quantity(of.hits_per_second))
@@ -189,7 +174,7 @@ fn configurations(summary: &Summary) -> Section {
     ];
     let mut table = Table::of(fields, &summary.configurations);
     for (row, _) in table.rows.iter_mut().zip(&summary.configurations).filter(|(_, of)| !of.valid) {
-        row[8].tone = Tone::Bad;
+        row.iter_mut().rev().take(1).for_each(|blocks| blocks.tone = Tone::Bad);
     }
     Section::default().with(Content::Table(table)).notes(companions(summary))
 }

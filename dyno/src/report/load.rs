@@ -1,12 +1,12 @@
 //! A load experiment as a document: a table of its points, and what each run printed.
 
-use super::circumstances::{self, closing, record_line};
+use super::circumstances;
 use super::document::{Column, Content, Document, Field, Method, Place, Section, Table, Tone};
 use super::load_run;
 use crate::histogram::Percentiles;
 use crate::load::summary::Summary;
 use crate::stats::load::{LoadSummary, PointSummary};
-use crate::store::{Record, Warning};
+use crate::store::Record;
 use crate::units::{NONE, format_count, format_duration, format_interval_with, format_percent, format_quantity};
 
 /// The document of a record.
@@ -17,19 +17,12 @@ pub fn document(record: &Record, summary: &LoadSummary) -> Document {
         // It tells its warnings itself.
         [run] => sections.extend(load_run::document(run).sections),
         runs => {
-            sections.push(circumstances::warnings(warnings(summary)));
+            let parts = summary.points.iter().map(|point| (&point.name, &point.warnings));
+            sections.push(circumstances::warnings(circumstances::texts(&summary.warnings, parts)));
             sections.extend(summary.points.iter().zip(runs).flat_map(run_of_several));
         }
     }
-    sections.extend(record_line(record));
-    sections.extend(closing(record, Method::Load));
-    Document {
-        title: record.question.clone(),
-        meta: circumstances::meta(record, summary.rounds),
-        answer: answer(summary),
-        see_also: None,
-        sections,
-    }
+    circumstances::document(record, summary.rounds, answer(summary), sections, Method::Load)
 }
 
 /// What a page tells of one of several runs: its tables. The warnings of all stand together, and charts over time of
@@ -59,7 +52,7 @@ fn ends(point: &PointSummary) -> String {
 
 /// The table of the points.
 fn points(summary: &LoadSummary, in_one_run: bool) -> Section {
-    let fields: [Field<PointSummary>; 7] = [
+    let fields: [Field<PointSummary>; _] = [
         (Column::words(""), |point| point.name.clone()),
         (Column::number("hits/s"), |point| {
             let bound = if point.client_bound { "≥ " } else { "" };
@@ -88,13 +81,4 @@ fn points(summary: &LoadSummary, in_one_run: bool) -> Section {
 
 fn latency(point: &PointSummary, of: fn(&Percentiles) -> u64) -> String {
     point.latency_ns.as_ref().map_or(NONE.to_owned(), |latency| format_duration(of(latency) as f64))
-}
-
-fn warnings(summary: &LoadSummary) -> Vec<String> {
-    let own = summary.warnings.iter().map(Warning::to_string);
-    let of_points = summary
-        .points
-        .iter()
-        .flat_map(|point| point.warnings.iter().map(move |said| format!("{}: {said}", point.name)));
-    own.chain(of_points).collect()
 }

@@ -8,7 +8,7 @@ use super::charts::{COLOURS, line_legend, palette, quantity, tooltip, with};
 use super::circumstances;
 use super::document::{Chart, Column, Content, Document, Place, Section, row};
 use crate::foreign::quoted;
-use crate::trace::{Busy, Excluded, LogScan, LogSummary, Malformed, Reuse, Row, Sizes, Summary};
+use crate::trace::{Excluded, LogRead, LogScan, LogSummary, Reuse, Row, Sizes, Summary};
 use crate::units::{format_binary_bytes, format_count, format_date, format_percent, format_seconds, format_tenths};
 
 /// The curve of sessions that each request renews.
@@ -52,20 +52,21 @@ pub fn workload(summary: &Summary) -> Document {
     let mut warnings = Vec::new();
     if let Some(log) = &summary.log {
         facts.extend(replayed_log(log));
-        warnings = log.warnings();
+        warnings = log.read.warnings();
     }
     Document::of([Section::default().with(Content::Facts(facts)), circumstances::warnings(warnings)])
 }
 
 /// What was found in a log that is replayed.
 fn replayed_log(log: &LogSummary) -> Facts {
-    let mut facts = vec![fact("log", lines_and_range(log.lines, log.time_range_s))];
-    facts.push(fact("methods", listed(&log.methods)));
-    facts.push(fact("statuses", listed(&log.statuses)));
+    let mut facts = Vec::from(used(&log.read));
     facts.push(fact("replayed as", listed(&log.replayed_as)));
-    facts.extend(left_out(&log.malformed, &log.excluded, &log.busiest_clients));
+    facts.extend(left_out(&log.read));
     let notes = [
-        (log.backward_time_stamps, "lines are stamped earlier than the line before; the order of the log was kept"),
+        (
+            log.read.backward_time_stamps,
+            "lines are stamped earlier than the line before; the order of the log was kept",
+        ),
         (log.renamed_files, "files are requested under another path, since the log's cannot name a file"),
         (log.files_of_varying_size, "files had several sizes; the most usual was taken"),
         (log.files_of_unknown_size, "files are empty, since the log never shows their size"),
@@ -82,8 +83,11 @@ pub fn log(scan: &LogScan) -> Document {
         Some(seconds) => format!("a session ends after {} without a request", format_seconds(seconds)),
         None => "only the first request of each user needs one".to_owned(),
     };
-    let responses =
-        format!("{} as logged: {}", format_binary_bytes(scan.logged_bytes as f64), sizes(&scan.response_size_bytes));
+    let responses = format!(
+        "{} as logged: {}",
+        format_binary_bytes(scan.read.logged_bytes as f64),
+        sizes(&scan.response_size_bytes)
+    );
     let mut facts = vec![
         fact("workload", &scan.workload),
         fact("hits", format_count(scan.hits)),
@@ -91,39 +95,36 @@ pub fn log(scan: &LogScan) -> Document {
         fact("TLS sessions", sessions(scan.sessions, scan.full_handshakes_per_hit_percent)),
         fact("", format!("({lifetime})")),
         fact("responses", responses),
-        fact("log", lines_and_range(scan.lines, scan.time_range_s)),
-        fact("methods", listed(&scan.methods)),
-        fact("statuses", listed(&scan.statuses)),
     ];
-    facts.extend(left_out(&scan.malformed, &scan.excluded, &scan.busiest_clients));
-    if scan.backward_time_stamps > 0 {
-        let number = format_count(scan.backward_time_stamps);
+    facts.extend(used(&scan.read).into_iter().chain(left_out(&scan.read)));
+    if scan.read.backward_time_stamps > 0 {
+        let number = format_count(scan.read.backward_time_stamps);
         facts.push(fact("note", format!("{number} lines are stamped earlier than the line before")));
     }
     let answer = answer(&scan.reuse);
     let sections = vec![
-        circumstances::warnings(scan.warnings()).on(Place::Page),
+        circumstances::warnings(scan.read.warnings()).on(Place::Page),
         Section::default().on(Place::Page).charts(chart(&scan.reuse, &answer)),
         Section::default().with(Content::Facts(facts)),
-        circumstances::warnings(scan.warnings()).on(Place::Terminal),
+        circumstances::warnings(scan.read.warnings()).on(Place::Terminal),
         reuse_table(&scan.reuse),
     ];
     let title = format!("What does session reuse look like in {}?", scan.workload);
     Document { title, answer, sections, ..Document::default() }
 }
 
-fn lines_and_range(lines: u64, range_s: Option<(i64, i64)>) -> String {
-    let range =
-        range_s.map_or_else(String::new, |(first, last)| format!(", {} to {}", format_date(first), format_date(last)));
-    format!("{} lines{range}", format_count(lines))
+fn used(read: &LogRead) -> [(String, String); 3] {
+    let range = |(first, last)| format!(", {} to {}", format_date(first), format_date(last));
+    let lines = format!("{} lines{}", format_count(read.lines), read.time_range_s.map_or_else(String::new, range));
+    [fact("log", lines), fact("methods", listed(&read.methods)), fact("statuses", listed(&read.statuses))]
 }
 
-fn left_out(malformed: &[Malformed], excluded: &[Excluded], busiest: &[Busy]) -> Facts {
-    let malformed: u64 = malformed.iter().map(|malformed| malformed.lines).sum();
+fn left_out(read: &LogRead) -> Facts {
+    let malformed: u64 = read.malformed.iter().map(|malformed| malformed.lines).sum();
     let mut facts = vec![fact("malformed", format!("{} lines", format_count(malformed)))];
     let line = |excluded: &Excluded| format!("{} lines by {}", format_count(excluded.lines), excluded.by);
-    facts.extend(excluded.iter().map(|excluded| fact("excluded", line(excluded))));
-    facts.push(fact("busiest", listed(busiest.iter().map(|busy| (&busy.client, &busy.hits)))));
+    facts.extend(read.excluded.iter().map(|excluded| fact("excluded", line(excluded))));
+    facts.push(fact("busiest", listed(read.busiest_clients.iter().map(|busy| (&busy.client, &busy.hits)))));
     facts
 }
 

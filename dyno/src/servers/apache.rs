@@ -5,7 +5,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rustix::process::Signal;
 use tlsdyno_tls::Version;
 
@@ -19,7 +19,6 @@ use super::session_log::SessionLog;
 use super::ticket_keys::{self, KEYS_FILE};
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
 use super::{Companion, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, protocol};
-use crate::fault::{Fault, OrFault};
 use crate::model::{ServerName, SessionCache, TicketKeys};
 
 /// The error log, in the instance's directory.
@@ -37,6 +36,7 @@ const MODULE_DIRECTORIES: [&str; 5] = [
     "/usr/local/apache2/modules",
     "/etc/httpd/modules",
 ];
+const MODULE_ADVICE: &str = "Debian: apache2-bin; Fedora: mod_ssl";
 /// Threads of each worker process of the event MPM: connections that are waited for in a handshake or a request occupy
 /// one, idle ones none.
 const THREADS_PER_WORKER: u32 = 128;
@@ -220,15 +220,9 @@ fn modules(spec: &ServerSpec, mpm: Mpm, program: &Path) -> Result<Vec<String>> {
         .filter(|name| !compiled_in.contains(&format!("mod_{name}.c")) && !compiled_in.contains(&format!(" {name}.c")));
     missing
         .map(|name| {
-            let file = format!("mod_{name}.so");
-            let path = MODULE_DIRECTORIES.iter().map(|place| Path::new(place).join(&file)).find(|path| path.exists());
-            let path = path.with_context(|| {
-                format!(
-                    "Apache's module {file} was not found in {}; install it (Debian: apache2-bin; Fedora: mod_ssl)",
-                    MODULE_DIRECTORIES.join(", ")
-                )
-            });
-            Ok(format!("LoadModule {name}_module {}", quoted(&path.or_fault(Fault::Environment)?)?))
+            let path =
+                programs::require_module("Apache", &format!("mod_{name}.so"), &MODULE_DIRECTORIES, MODULE_ADVICE)?;
+            Ok(format!("LoadModule {name}_module {}", quoted(&path)?))
         })
         .collect()
 }
@@ -390,11 +384,5 @@ fn quoted(path: &Path) -> Result<String> {
 
 /// A path inside quotes. Apache expands `${…}` everywhere and has no way to write it itself.
 fn plain(path: &Path) -> Result<&str> {
-    match path.to_str() {
-        Some(text) if !text.contains(['$', '"', '\\', '\n', '(', ')']) => Ok(text),
-        _ => bail!(
-            "Apache cannot be given the path {} (not UTF-8, or one of $ \" \\ ( ) in it); use another directory",
-            path.display()
-        ),
-    }
+    programs::writable(path, "Apache", "$ \" \\ ( )")
 }

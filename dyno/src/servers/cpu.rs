@@ -165,11 +165,9 @@ impl ThreadAccount {
 
 /// Thread ids of a process with their nanoseconds on CPU.
 fn thread_times(pid: u32) -> Vec<(u32, u64)> {
-    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return Vec::new();
-    };
-    let threads = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let threads = process_tree::numbers_in(&format!("/proc/{pid}/task"));
     threads
+        .into_iter()
         .filter_map(|thread| {
             let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).ok()?;
             Some((thread, text.split(' ').next()?.parse().ok()?))

@@ -4,7 +4,6 @@
 mod kernel_log;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::PathBuf;
 
 use signal_hook::low_level::signal_name;
@@ -34,7 +33,7 @@ impl Vigil {
     pub(super) fn begin(processes: Vec<u32>, logs: Vec<PathBuf>) -> Vigil {
         let mut vigil = Vigil {
             own_numbers: processes.iter().filter_map(|&pid| Some((process_tree::own_number_of(pid)?, pid))).collect(),
-            threads: processes.iter().flat_map(|&pid| threads_of(pid)).collect(),
+            threads: processes.iter().flat_map(|pid| process_tree::numbers_in(&format!("/proc/{pid}/task"))).collect(),
             processes,
             logs: logs.into_iter().map(GrowingLog::new).collect(),
             kernel: KernelLog::from_now_on(),
@@ -68,11 +67,6 @@ impl Vigil {
         let texts = self.logs.iter_mut().filter_map(|log| log.new_lines().ok());
         texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
     }
-}
-
-fn threads_of(pid: u32) -> Vec<u32> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// `killed by signal 11, SIGSEGV`.

@@ -264,12 +264,7 @@ fn ticket_key_lines(keys: &[Key]) -> Option<String> {
 
 /// A path as a word in strong quotes, in which nothing is expanded.
 fn quoted(path: &Path) -> Result<String> {
-    match path.to_str() {
-        Some(text) if !text.contains(['\'', '\n']) => Ok(format!("'{text}'")),
-        _ => {
-            bail!("HAProxy cannot be given the path {} (not UTF-8, or ' in it); use another directory", path.display())
-        }
-    }
+    Ok(format!("'{}'", programs::writable(path, "HAProxy", "'")?))
 }
 
 #[cfg(test)]

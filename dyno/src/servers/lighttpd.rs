@@ -17,7 +17,6 @@ use super::reload::Reload;
 use super::ticket_keys::{self, KEYS_FILE, Key};
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
 use super::{Place, Prepared, ServerSpec, ServerTls, protocol};
-use crate::fault::{Fault, OrFault};
 use crate::model::{ServerName, SessionCache, TicketKeys};
 
 /// The error log, in the instance's directory.
@@ -122,7 +121,9 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
     let user = worker_user_of(&spec.docroot, directory)?;
     create_for_workers(&directory.join(ERROR_LOG_FILE), user.as_ref(), b"")?;
     if let Some(tls) = &spec.tls {
-        require_module()?;
+        // TLS is in a package of its own.
+        let advice = "Debian: `apt-get install lighttpd-mod-openssl`";
+        programs::require_module("lighttpd", "mod_openssl.so", &MODULE_DIRECTORIES, advice)?;
         for (from, name) in [(&tls.certificate.chain, CHAIN_FILE), (&tls.certificate.key, KEY_FILE)] {
             let bytes = fs::read(from).with_context(|| format!("read {}", from.display()))?;
             create_for_workers(&directory.join(name), user.as_ref(), &bytes)?;
@@ -141,20 +142,6 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
         reload: Reload::Restart { signal: Signal::USR1, says: "server started (" },
         ..Prepared::new(program, arguments)
     })
-}
-
-/// TLS is in a package of its own.
-fn require_module() -> Result<()> {
-    let found = MODULE_DIRECTORIES.iter().any(|place| Path::new(place).join("mod_openssl.so").exists());
-    if !found {
-        let missing = anyhow::anyhow!(
-            "lighttpd's module mod_openssl.so was not found in {}; install it (Debian: `apt-get install \
-             lighttpd-mod-openssl`)",
-            MODULE_DIRECTORIES.join(", ")
-        );
-        return Err(missing).or_fault(Fault::Environment);
-    }
-    Ok(())
 }
 
 /// What `lighttpd -v` says.
@@ -267,13 +254,7 @@ fn session_cache(state: &str) -> String {
 
 /// A path as a string.
 fn quoted(path: &Path) -> Result<String> {
-    match path.to_str() {
-        Some(text) if !text.contains(['"', '\\', '\n']) => Ok(format!("\"{text}\"")),
-        _ => bail!(
-            "lighttpd cannot be given the path {} (not UTF-8, or \" or \\ in it); use another directory",
-            path.display()
-        ),
-    }
+    Ok(format!("\"{}\"", programs::writable(path, "lighttpd", "\" \\")?))
 }
 
 #[cfg(test)]

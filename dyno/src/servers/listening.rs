@@ -16,6 +16,10 @@ const LISTEN: &str = "0A";
 /// another).
 const UNCONNECTED: &str = "07";
 
+/// The sockets to which anybody can connect.
+const LISTENING: [(&str, &str); 2] = [("tcp", LISTEN), ("tcp6", LISTEN)];
+/// Those that take what anybody sends.
+const OPEN: [(&str, &str); 4] = [("tcp", LISTEN), ("tcp6", LISTEN), ("udp", UNCONNECTED), ("udp6", UNCONNECTED)];
 /// Bytes of a table that are read at once.
 const TABLE_PIECE: usize = 4096;
 
@@ -49,7 +53,7 @@ pub fn open_addresses(pids: &[u32]) -> Result<Vec<SocketAddr>> {
     let mut found = BTreeSet::new();
     for processes in sockets.values() {
         for &pid in processes.keys() {
-            match open_sockets(pid) {
+            match sockets_in(pid, &OPEN) {
                 Ok(table) => {
                     found.extend(processes.values().flatten().filter_map(|inode| table.get(inode)));
                     break;
@@ -82,10 +86,10 @@ fn namespace(pid: u32) -> std::io::Result<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/net"))
 }
 
-/// Sockets that take what anybody sends, by inode, in the network namespace that the process is in.
-fn open_sockets(pid: u32) -> std::io::Result<HashMap<u64, SocketAddr>> {
+/// Sockets of these tables in these states, by inode, in the network namespace that the process is in.
+fn sockets_in(pid: u32, tables: &[(&str, &str)]) -> std::io::Result<HashMap<u64, SocketAddr>> {
     let mut found = HashMap::new();
-    for (table, state) in [("tcp", LISTEN), ("tcp6", LISTEN), ("udp", UNCONNECTED), ("udp6", UNCONNECTED)] {
+    for (table, state) in tables {
         let text = match table_of(pid, table) {
             // No IPv6 in this kernel.
             Err(error) if error.kind() == ErrorKind::NotFound && table.ends_with('6') => continue,
@@ -127,11 +131,7 @@ impl ListeningTables {
     /// The table of the namespace that the process is in.
     fn of(&mut self, pid: u32) -> &HashMap<u64, SocketAddr> {
         let namespace = namespace(pid).unwrap_or_default();
-        self.by_namespace.entry(namespace).or_insert_with(|| {
-            let read = |table| table_of(pid, table).unwrap_or_default();
-            let (tcp, tcp6) = (read("tcp"), read("tcp6"));
-            tcp.lines().chain(tcp6.lines()).filter_map(|line| entry_in_state(line, LISTEN)).collect()
-        })
+        self.by_namespace.entry(namespace).or_insert_with(|| sockets_in(pid, &LISTENING).unwrap_or_default())
     }
 }
 
@@ -151,12 +151,7 @@ pub fn refuse_open_listeners(addresses: &[SocketAddr]) -> Result<()> {
 
 /// Loopback, also when mapped into IPv6.
 pub fn is_loopback(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_loopback(),
-        IpAddr::V6(address) => {
-            address.is_loopback() || address.to_ipv4_mapped().is_some_and(|mapped| mapped.is_loopback())
-        }
-    }
+    address.to_canonical().is_loopback()
 }
 
 /// Whether programs in our network namespace can listen there: only then it is an address of this host, or the
@@ -185,11 +180,8 @@ pub fn owners(wanted: &SocketAddr) -> Vec<String> {
     if wanted_inodes.is_empty() {
         return Vec::new();
     }
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let found: Vec<String> = pids
+    let found: Vec<String> = process_tree::numbers_in("/proc")
+        .into_iter()
         .filter(|&pid| !socket_inodes(pid).is_disjoint(&wanted_inodes))
         .map(|pid| format!("{pid} ({})", process_tree::command_line(pid)))
         .collect();

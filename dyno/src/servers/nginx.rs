@@ -4,14 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rustix::process::{Resource, Signal};
 use tlsdyno_tls::Version;
 
 use super::capabilities::{ALL_KEYS, Capabilities};
 use super::directives::{SITE_CHAIN, SITE_KEY, SITE_TICKET_KEY, Setting, openssl_provider, owned};
 use super::driver::Driver;
-use super::programs::Package;
+use super::programs::{self, Package};
 use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
@@ -279,14 +279,8 @@ fn session_cache(cache: SessionCache) -> &'static str {
 
 /// A path as a parameter. nginx has no way to write `$` itself where it expands variables.
 fn quoted(path: &Path) -> Result<String> {
-    match path.to_str() {
-        Some(text) if !text.contains(['$', '\n']) => {
-            Ok(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
-        }
-        _ => {
-            bail!("nginx cannot be given the path {} (not UTF-8, or a $ in it); use another directory", path.display())
-        }
-    }
+    let text = programs::writable(path, "nginx", "$")?;
+    Ok(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
 }
 
 #[cfg(test)]

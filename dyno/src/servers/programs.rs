@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::fault::{Fault, OrFault};
 
@@ -67,6 +67,32 @@ pub fn output_of(program: &Path, arguments: &[&str]) -> String {
         |_| String::new(),
         |output| String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
     )
+}
+
+/// A module of a server, in the first of these directories that has it. `otherwise`: what stands behind the advice to
+/// install it.
+///
+/// # Errors
+/// How to install it; [`Fault::Environment`].
+pub fn require_module(of: &str, file: &str, directories: &[&str], otherwise: &str) -> Result<PathBuf> {
+    let found = directories.iter().map(|directory| Path::new(directory).join(file)).find(|path| path.exists());
+    let missing =
+        || format!("{of}'s module {file} was not found in {}; install it ({otherwise})", directories.join(", "));
+    found.with_context(missing).or_fault(Fault::Environment)
+}
+
+/// A path as a configuration can hold it.
+///
+/// # Errors
+/// It is not UTF-8, or has a line end or one of `forbidden` in it, which the server cannot be given.
+pub fn writable<'path>(path: &'path Path, server: &str, forbidden: &str) -> Result<&'path str> {
+    match path.to_str() {
+        Some(text) if !text.contains(|c| c == '\n' || forbidden.contains(c) && c != ' ') => Ok(text),
+        _ => bail!(
+            "{server} cannot be given the path {} (not UTF-8, or {forbidden} in it); use another directory",
+            path.display()
+        ),
+    }
 }
 
 fn is_executable(path: &Path) -> bool {

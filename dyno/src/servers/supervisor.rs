@@ -26,7 +26,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use super::launch::{Launch, STDERR_FILE, STDOUT_FILE, own_executable};
 use super::pid_namespace;
-use crate::process_tree;
+use crate::{interrupt, process_tree};
 
 /// A line that the supervisor writes to tlsdyno.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,8 +60,8 @@ const DYING_POLL: Duration = Duration::from_millis(2);
 pub fn supervise(note: Option<&Path>, directory: &Path) -> Result<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).context("become child subreaper")?;
     let launch = note.map(Launch::read).transpose()?;
-    let mut signals = signal_stream(&[SIGCHLD])?;
-    let stop_signals = signal_stream(&[SIGTERM, SIGINT, SIGHUP])?;
+    let mut signals = interrupt::stream(&[SIGCHLD])?;
+    let stop_signals = interrupt::stream(&[SIGTERM, SIGINT, SIGHUP])?;
     let mut server = match &launch {
         Some(launch) => Some(spawn(launch, note.context("no note")?)?),
         None => None,
@@ -84,16 +84,6 @@ struct Server {
     status: Option<String>,
     /// The end of the whole server was reported.
     reported: bool,
-}
-
-/// A stream that becomes readable when one of `signals` arrives.
-fn signal_stream(signals: &[i32]) -> Result<UnixStream> {
-    let (reader, writer) = UnixStream::pair()?;
-    reader.set_nonblocking(true)?;
-    for &signal in signals {
-        signal_hook::low_level::pipe::register(signal, writer.try_clone()?).context("handle signals")?;
-    }
-    Ok(reader)
 }
 
 fn spawn(launch: &Launch, note: &Path) -> Result<Server> {

@@ -5,9 +5,9 @@
 //! (docs/WORKLOADS.md), half of it the document.
 
 use anyhow::{Result, ensure};
-use tlsdyno_engine::load::{Request, User, Workload};
+use tlsdyno_engine::load::{Request, Workload};
 
-use super::{DocrootFile, Parts};
+use super::{DocrootFile, Parts, add_user};
 
 /// Images of the first and of the second page.
 const IMAGES: [u32; 2] = [11, 12];
@@ -26,13 +26,12 @@ pub(super) fn make(users: u32) -> Result<Parts> {
     ensure!((1..=MAX_USERS).contains(&users), "the cdnow workload is made for 1 to {MAX_USERS} users, not {users}");
     let files = files();
     let mut workload = Workload { objects: files.iter().map(DocrootFile::object).collect(), ..Workload::default() };
-    for user in 0..users {
-        for object in 0..OBJECTS {
-            let last = object + 1 == OBJECTS;
-            let page_end = last || object == IMAGES[0];
-            workload.requests.push(Request { object, page_end, close_after: last, forget_session: false });
-        }
-        workload.users.push(User { requests: user * OBJECTS..(user + 1) * OBJECTS });
+    let request = |object| {
+        let close_after = object + 1 == OBJECTS;
+        Request { object, page_end: close_after || object == IMAGES[0], close_after, forget_session: false }
+    };
+    for _ in 0..users {
+        add_user(&mut workload, (0..OBJECTS).map(request));
     }
     Ok(Parts { workload, files })
 }

@@ -13,9 +13,9 @@
 //!   server is, and the published gain of the session cache implies it.
 
 use anyhow::{Result, ensure};
-use tlsdyno_engine::load::{Request, User, Workload};
+use tlsdyno_engine::load::{Request, Workload};
 
-use super::{DocrootFile, Parts};
+use super::{DocrootFile, Parts, add_user};
 use crate::random::SplitMix64;
 
 /// Working set: 279 KB (Coarfa et al. 2006 section 2.2), in bytes.
@@ -87,20 +87,13 @@ pub(super) fn make(users: u32, seed: u64) -> Result<Parts> {
 fn add_purchase(workload: &mut Workload, new_customer: bool, random: &mut SplitMix64) {
     let kind = if new_customer { 0 } else { PAGES_PER_KIND };
     let middle = 1 + random.below(PAGES_PER_KIND - 2);
-    let first_request = workload.requests.len() as u32;
     let pages: [usize; PAGES_PER_PURCHASE] = [kind, kind + middle, kind + PAGES_PER_KIND - 1];
-    for page in pages {
-        for object in 0..OBJECTS_PER_PAGE {
-            let page_end = object == OBJECTS_PER_PAGE - 1;
-            workload.requests.push(Request {
-                object: (page * OBJECTS_PER_PAGE + object) as u32,
-                page_end,
-                close_after: page_end,
-                forget_session: false,
-            });
-        }
-    }
-    workload.users.push(User { requests: first_request..workload.requests.len() as u32 });
+    let objects = pages.into_iter().flat_map(|page| page * OBJECTS_PER_PAGE..(page + 1) * OBJECTS_PER_PAGE);
+    let request = |object: usize| {
+        let page_end = (object + 1).is_multiple_of(OBJECTS_PER_PAGE);
+        Request { object: object as u32, page_end, close_after: page_end, forget_session: false }
+    };
+    add_user(workload, objects.map(request));
 }
 
 /// The forty files, page by page, the HTML document first.

@@ -7,12 +7,12 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use tlsdyno_engine::load::{Request, User, Workload};
+use tlsdyno_engine::load::{Request, Workload};
 
 use self::document::{Document, Exchange};
 use super::logged::{Replay, Target};
 use super::summary::HarSummary;
-use super::{Parts, objects};
+use super::{Parts, add_user, objects};
 use crate::foreign::quoted;
 use crate::model::workload::{HarSpec, NamesSpec, ReplaySpec};
 
@@ -129,9 +129,7 @@ fn parts(pages: &[Vec<Vec<&Exchange>>], spec: &HarSpec) -> Parts {
     let flow = flow(pages);
     let mut workload = Workload { objects: objects.objects, ..Workload::default() };
     for _ in 0..spec.users {
-        let first = workload.requests.len() as u32;
-        workload.requests.extend_from_slice(&flow);
-        workload.users.push(User { requests: first..workload.requests.len() as u32 });
+        add_user(&mut workload, flow.iter().copied());
     }
     Parts { workload, files: objects.files }
 }

@@ -21,11 +21,11 @@ const METHODS: usize = 32;
 /// The name under which the others are counted: in lower case, which no method in the table has by chance.
 const OTHER_METHODS: &[u8] = b"other";
 /// Clients shown.
-pub(super) const BUSIEST: usize = 5;
+const BUSIEST: usize = 5;
 
-/// What was found in a log.
+/// What reading a log has found, whatever it is read for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LogSummary {
+pub struct LogRead {
     /// Lines read.
     pub lines: u64,
     /// Lines that could not be used, by reason.
@@ -38,24 +38,32 @@ pub struct LogSummary {
     pub methods: BTreeMap<String, u64>,
     /// Requests by status, as logged.
     pub statuses: BTreeMap<u16, u64>,
-    /// Requests by how they are replayed: `get`, `head`, `post`, `conditional`, `range`, `missing`, `stand_in`.
-    pub replayed_as: BTreeMap<&'static str, u64>,
     /// Bytes of all response bodies as logged; responses replayed differ where an object's size varied.
     pub logged_bytes: u64,
-    /// Lines stamped earlier than the line before; the order of the log was kept.
+    /// Lines stamped earlier than the line before; the order of the log is kept.
     pub backward_time_stamps: u64,
     /// Earliest and latest time stamp, seconds since 1970.
     pub time_range_s: Option<(i64, i64)>,
+    /// The clients with the most requests: a proxy that stands for many users would be among them.
+    pub busiest_clients: Vec<Busy>,
+    /// Why reading ended early, if it did.
+    pub damage: Option<String>,
+}
+
+/// What was found in a log that is replayed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LogSummary {
+    /// By reading it.
+    #[serde(flatten)]
+    pub read: LogRead,
+    /// Requests by how they are replayed: `get`, `head`, `post`, `conditional`, `range`, `missing`, `stand_in`.
+    pub replayed_as: BTreeMap<&'static str, u64>,
     /// Files that are requested under another path than the log's.
     pub renamed_files: u64,
     /// Files that had several sizes; the most usual was taken.
     pub files_of_varying_size: u64,
     /// Files whose size the log does not tell; they are empty.
     pub files_of_unknown_size: u64,
-    /// The clients with the most requests: a proxy that stands for many users would be among them.
-    pub busiest_clients: Vec<Busy>,
-    /// Why reading ended early, if it did.
-    pub damage: Option<String>,
 }
 
 /// Lines that could not be used for one reason.
@@ -98,63 +106,34 @@ pub struct Busy {
     pub hits: u64,
 }
 
-impl Busy {
-    /// A client by its bytes in the log.
-    pub(super) fn new(client: &[u8], hits: u64) -> Busy {
-        Busy { client: clipped(client.escape_ascii().map(char::from), CLIENT_CHARACTERS), hits }
-    }
-}
-
 /// A client with more than this share of the requests may be many users, or none.
 const BUSY_SHARE: f64 = 0.05;
 
-impl LogSummary {
+impl LogRead {
     /// What a reader of results must know about how the log was read, each with its remedy.
     pub fn warnings(&self) -> Vec<String> {
-        warnings(&Doubts {
-            lines: self.lines,
-            hits: self.statuses.values().sum(),
-            with_user_agent: self.with_user_agent,
-            malformed: &self.malformed,
-            excluded: &self.excluded,
-            busiest: &self.busiest_clients,
-            damage: self.damage.as_deref(),
-        })
-    }
-}
-
-/// What may be wrong with a log.
-pub(super) struct Doubts<'log> {
-    pub lines: u64,
-    pub hits: u64,
-    pub with_user_agent: u64,
-    pub malformed: &'log [Malformed],
-    pub excluded: &'log [Excluded],
-    pub busiest: &'log [Busy],
-    pub damage: Option<&'log str>,
-}
-
-pub(super) fn warnings(doubts: &Doubts<'_>) -> Vec<String> {
-    let mut warnings: Vec<String> =
-        doubts.damage.iter().map(|damage| format!("the log ends early: {damage}")).collect();
-    let malformed: u64 = doubts.malformed.iter().map(|malformed| malformed.lines).sum();
-    if malformed > 0 {
-        let reasons: Vec<String> = doubts.malformed.iter().map(ToString::to_string).collect();
-        let reasons = reasons.join("; ");
-        warnings.push(format!("{malformed} of the {} lines of the log could not be used: {reasons}", doubts.lines));
-    }
-    for excluded in doubts.excluded.iter().filter(|excluded| excluded.lines == 0) {
-        let reason = if doubts.with_user_agent == 0 { " (the log does not name user agents)" } else { "" };
-        warnings.push(format!("excluding {} left out no line{reason}", excluded.by));
-    }
-    for busy in doubts.busiest.iter().filter(|busy| busy.hits as f64 > BUSY_SHARE * doubts.hits as f64) {
-        let percent = 100.0 * busy.hits as f64 / doubts.hits as f64;
-        warnings.push(format!(
+        let mut warnings: Vec<String> =
+            self.damage.iter().map(|damage| format!("the log ends early: {damage}")).collect();
+        let malformed: u64 = self.malformed.iter().map(|malformed| malformed.lines).sum();
+        if malformed > 0 {
+            let reasons: Vec<String> = self.malformed.iter().map(ToString::to_string).collect();
+            let reasons = reasons.join("; ");
+            warnings.push(format!("{malformed} of the {} lines of the log could not be used: {reasons}", self.lines));
+        }
+        for excluded in self.excluded.iter().filter(|excluded| excluded.lines == 0) {
+            let reason = if self.with_user_agent == 0 { " (the log does not name user agents)" } else { "" };
+            warnings.push(format!("excluding {} left out no line{reason}", excluded.by));
+        }
+        let hits = self.statuses.values().sum::<u64>() as f64;
+        for busy in self.busiest_clients.iter().filter(|busy| busy.hits as f64 > BUSY_SHARE * hits) {
+            let percent = 100.0 * busy.hits as f64 / hits;
+            warnings.push(format!(
             "{percent:.0} % of the requests are by {}; if that is a proxy or a crawler, leave it out (--exclude {})",
             busy.client, busy.client
         ));
+        }
+        warnings
     }
-    warnings
 }
 
 impl fmt::Display for Malformed {
@@ -242,26 +221,9 @@ impl Counts {
         }
     }
 
-    /// Requests by method.
-    pub(super) fn methods(&self) -> BTreeMap<String, u64> {
-        let named = |(name, count): &(Box<[u8]>, u64)| (String::from_utf8_lossy(name).into_owned(), *count);
-        self.methods.iter().map(named).collect()
-    }
-
-    /// Requests by status.
-    pub(super) fn statuses(&self) -> BTreeMap<u16, u64> {
-        (0..).zip(self.statuses).filter(|(_, count)| *count > 0).collect()
-    }
-
     /// Lines that were left out, in all.
     pub(super) fn all_excluded(&self) -> u64 {
         self.excluded.iter().sum()
-    }
-
-    /// Lines left out by each of `exclude`.
-    pub(super) fn excluded(&self, exclude: &[String]) -> Vec<Excluded> {
-        let lines = |index| self.excluded.get(index).copied().unwrap_or(0);
-        exclude.iter().enumerate().map(|(index, by)| Excluded { by: by.clone(), lines: lines(index) }).collect()
     }
 
     /// The malformed lines by reason, the most frequent first.
@@ -280,31 +242,38 @@ impl Counts {
         malformed
     }
 
-    /// The summary, when all has been read.
-    pub(super) fn finish(
-        self,
-        exclude: &[String],
-        objects: &Objects,
-        clients: &[(u64, &[u8])],
-        replays: &[Replay],
-        hits: &[Hit],
-    ) -> LogSummary {
-        LogSummary {
+    /// What was found, when all has been read. `exclude`: what was asked to be left out.
+    pub(super) fn finish(self, exclude: &[String], busiest_clients: Vec<Busy>) -> LogRead {
+        let excluded = |(index, by): (usize, &String)| Excluded {
+            by: by.clone(),
+            lines: self.excluded.get(index).copied().unwrap_or(0),
+        };
+        let methods = self.methods.iter().map(|(name, count)| (String::from_utf8_lossy(name).into_owned(), *count));
+        LogRead {
             malformed: self.malformed(),
-            excluded: self.excluded(exclude),
-            methods: self.methods(),
-            statuses: self.statuses(),
-            replayed_as: replayed_as(replays, hits),
-            renamed_files: objects.renamed,
-            files_of_varying_size: objects.of_varying_size,
-            files_of_unknown_size: objects.of_unknown_size,
-            busiest_clients: busiest(clients),
+            excluded: exclude.iter().enumerate().map(excluded).collect(),
+            methods: methods.collect(),
+            statuses: (0..).zip(self.statuses).filter(|(_, count)| *count > 0).collect(),
+            busiest_clients,
             lines: self.lines,
             with_user_agent: self.with_user_agent,
             logged_bytes: self.logged_bytes,
             backward_time_stamps: self.backward,
             time_range_s: self.range_s,
             damage: self.damage,
+        }
+    }
+}
+
+impl LogSummary {
+    /// Of a log that becomes these objects, requested so.
+    pub(super) fn of(read: LogRead, objects: &Objects, replays: &[Replay], hits: &[Hit]) -> LogSummary {
+        LogSummary {
+            read,
+            replayed_as: replayed_as(replays, hits),
+            renamed_files: objects.renamed,
+            files_of_varying_size: objects.of_varying_size,
+            files_of_unknown_size: objects.of_unknown_size,
         }
     }
 }
@@ -327,10 +296,11 @@ fn replayed_as(replays: &[Replay], hits: &[Hit]) -> BTreeMap<&'static str, u64> 
     counts
 }
 
-fn busiest(clients: &[(u64, &[u8])]) -> Vec<Busy> {
-    let mut clients = clients.to_vec();
+/// Of clients with their requests the busiest.
+pub(super) fn busiest(mut clients: Vec<(u64, &[u8])>) -> Vec<Busy> {
     // By name where equally busy, so that the order is always the same.
     clients.sort_unstable_by(|one, other| other.0.cmp(&one.0).then(one.1.cmp(other.1)));
     clients.truncate(BUSIEST);
-    clients.iter().map(|(hits, client)| Busy::new(client, *hits)).collect()
+    let shown = |client: &[u8]| clipped(client.escape_ascii().map(char::from), CLIENT_CHARACTERS);
+    clients.into_iter().map(|(hits, client)| Busy { client: shown(client), hits }).collect()
 }

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use tlsdyno_engine::load::{Expect, Object, Request, User, Workload};
 
 pub use docroot::{MODIFIED, MODIFIED_UNIX_S, write as write_docroot};
-pub use log_summary::{Busy, Example, Excluded, LogSummary, Malformed};
+pub use log_summary::{Example, Excluded, LogRead, LogSummary, Malformed};
 pub use scan::LogScan;
 pub use scan::sessions::{Reuse, Row};
 pub use summary::{HarSummary, Sizes, Summary};
@@ -84,6 +84,13 @@ impl DocrootFile {
 struct Parts {
     workload: Workload,
     files: Vec<DocrootFile>,
+}
+
+/// Appends a user who makes these requests.
+fn add_user(workload: &mut Workload, requests: impl IntoIterator<Item = Request>) {
+    let first = workload.requests.len() as u32;
+    workload.requests.extend(requests);
+    workload.users.push(User { requests: first..workload.requests.len() as u32 });
 }
 
 /// Makes the workload that `spec` describes. Deterministic: two processes make the same workload from the same

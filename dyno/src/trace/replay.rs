@@ -13,7 +13,7 @@ use tlsdyno_engine::load::Workload;
 use super::access_log::{self, Clock, Entry, Fault};
 use super::exclude::Exclude;
 use super::log_file::{self, Line};
-use super::log_summary::{Counts, LogSummary};
+use super::log_summary::{Counts, LogSummary, busiest};
 use super::logged::{Hit, Replay, Target};
 use super::{Parts, objects, sessions};
 use crate::model::workload::ReplaySpec;
@@ -38,7 +38,8 @@ pub(super) fn make(path: &Path, exclude: &[String], excluded: Exclude, rules: &R
     let Reading { counts, targets, replays, hits, clients, .. } = reading;
     let objects = objects::make(&targets, &replays, rules.names);
     let (requests, users, order) = sessions::make(&hits, clients.users, &objects.embedded, rules);
-    let summary = counts.finish(exclude, &objects, &clients.hits_by_client(&hits), &replays, &hits);
+    let found = counts.finish(exclude, busiest(clients.hits_by_client(&hits)));
+    let summary = LogSummary::of(found, &objects, &replays, &hits);
     let at_ms = sessions::times(&hits, &order);
     let workload = Workload { objects: objects.objects, requests, users, order, at_ms };
     Ok(Made { parts: Parts { workload, files: objects.files }, summary, file_bytes: read.file_bytes })

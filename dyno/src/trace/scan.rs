@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::access_log::{Clock, Entry, Fault, parse_with};
 use super::exclude::Exclude;
 use super::log_file::{self, Line};
-use super::log_summary::{self, Busy, Counts, Doubts, Excluded, Malformed};
+use super::log_summary::{Counts, LogRead};
 use super::summary::Sizes;
 use crate::model::workload::{ReplaySpec, SessionsSpec};
 use distinct::Distinct;
@@ -35,8 +35,9 @@ const DISORDER_S: u32 = 3_600;
 pub struct LogScan {
     /// Path of the log as given.
     pub workload: String,
-    /// Lines read.
-    pub lines: u64,
+    /// By reading it.
+    #[serde(flatten)]
+    pub read: LogRead,
     /// Requests: lines that are neither malformed nor excluded.
     pub hits: u64,
     /// Distinct client addresses.
@@ -53,43 +54,8 @@ pub struct LogScan {
     pub users_held_at_most: u64,
     /// Sizes of responses whose length is logged, bytes; within 0.1 %.
     pub response_size_bytes: Sizes,
-    /// Bytes of all response bodies as logged.
-    pub logged_bytes: u64,
     /// Percent reuse by session lifetime and limit.
     pub reuse: Reuse,
-    /// Lines that could not be used, by reason.
-    pub malformed: Vec<Malformed>,
-    /// Lines left out on request, by what was asked for.
-    pub excluded: Vec<Excluded>,
-    /// Requests whose line names a user agent (combined format).
-    pub with_user_agent: u64,
-    /// Requests by method.
-    pub methods: std::collections::BTreeMap<String, u64>,
-    /// Requests by status.
-    pub statuses: std::collections::BTreeMap<u16, u64>,
-    /// Lines stamped earlier than the line before.
-    pub backward_time_stamps: u64,
-    /// Earliest and latest time stamp, seconds since 1970.
-    pub time_range_s: Option<(i64, i64)>,
-    /// The clients with the most requests: a proxy that stands for many users would be among them.
-    pub busiest_clients: Vec<Busy>,
-    /// Why reading ended early, if it did.
-    pub damage: Option<String>,
-}
-
-impl LogScan {
-    /// What a reader of the counts must know about how the log was read, each with its remedy.
-    pub fn warnings(&self) -> Vec<String> {
-        log_summary::warnings(&Doubts {
-            lines: self.lines,
-            hits: self.hits,
-            with_user_agent: self.with_user_agent,
-            malformed: &self.malformed,
-            excluded: &self.excluded,
-            busiest: &self.busiest_clients,
-            damage: self.damage.as_deref(),
-        })
-    }
 }
 
 /// Reads the log at `path` once. `rules` gives the lifetime that [`LogScan::sessions`] is about.
@@ -212,17 +178,7 @@ impl Scan {
                 max: self.sizes.max(),
             },
             reuse: self.tally.finish(),
-            busiest_clients: self.users.busiest(),
-            malformed: self.counts.malformed(),
-            excluded: self.counts.excluded(exclude),
-            lines: self.counts.lines,
-            logged_bytes: self.counts.logged_bytes,
-            with_user_agent: self.counts.with_user_agent,
-            methods: self.counts.methods(),
-            statuses: self.counts.statuses(),
-            backward_time_stamps: self.counts.backward,
-            time_range_s: self.counts.range_s,
-            damage: self.counts.damage,
+            read: self.counts.finish(exclude, self.users.busiest()),
         }
     }
 }

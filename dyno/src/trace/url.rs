@@ -1,9 +1,9 @@
 //! `url`: one object over and over, the workload of `tlsdyno load URL`.
 
 use anyhow::{Result, ensure};
-use tlsdyno_engine::load::{Expect, Object, Request, User, Workload};
+use tlsdyno_engine::load::{Expect, Object, Request, Workload};
 
-use super::{DocrootFile, Parts};
+use super::{DocrootFile, Parts, add_user};
 
 /// Makes the workload. `bytes` is the object's size if the document root is ours; `None` for anybody's server, whose
 /// response may then have any length.
@@ -29,12 +29,12 @@ pub(super) fn make(path: &str, bytes: Option<u64>, users: u32, requests_per_user
         expect: Expect { status: Some(200), body_bytes: bytes },
     };
     let mut workload = Workload { objects: vec![object], ..Workload::default() };
-    for user in 0..users {
-        for request in 0..requests_per_user {
-            let last = request + 1 == requests_per_user;
-            workload.requests.push(Request { object: 0, page_end: true, close_after: last, forget_session: false });
-        }
-        workload.users.push(User { requests: user * requests_per_user..(user + 1) * requests_per_user });
+    let request = |number| {
+        let close_after = number + 1 == requests_per_user;
+        Request { object: 0, page_end: true, close_after, forget_session: false }
+    };
+    for _ in 0..users {
+        add_user(&mut workload, (0..requests_per_user).map(request));
     }
     let file = path.split('?').next().unwrap_or(path).to_owned();
     let files = bytes.map(|bytes| DocrootFile { path: file, bytes }).into_iter().collect();

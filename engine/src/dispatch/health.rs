@@ -143,7 +143,7 @@ fn attend(
     if now_ns < patient.next_ns {
         return patient.next_ns;
     }
-    patient.next_ns = now_ns + check.interval_ns;
+    patient.next_ns = now_ns + check.interval.ns();
     // Without checks, only those that could not be reached are looked at, so that they come back.
     if check.kind == CheckKind::None && !slot.down.load(Relaxed) {
         return patient.next_ns;
@@ -158,12 +158,12 @@ fn attend(
     patient.number = patient.number.wrapping_add(1) & (u32::MAX >> 1);
     let token = u64::from(patient.number) << 32 | u64::from(target.slot);
     if reactor.add(&socket, token, Interest::EdgeReadWrite).is_ok() {
-        patient.probe = Some(Probe { socket, deadline_ns: now_ns + check.timeout_ns, asked: false });
+        patient.probe = Some(Probe { socket, deadline_ns: now_ns + check.timeout.ns(), asked: false });
         if let Some(ok) = listen(patient, check, header) {
             finish(patient, slot, ok, check);
         }
     }
-    patient.next_ns.min(now_ns + check.timeout_ns)
+    patient.next_ns.min(now_ns + check.timeout.ns())
 }
 
 /// Goes on with a check; answers its result once there is one.
@@ -267,8 +267,7 @@ mod tests {
         backend.set_nonblocking(true).unwrap();
         let address = backend.local_addr().unwrap();
         let target = Target { slot: 0, backend: super::super::Backend { name: String::new(), address } };
-        let check =
-            Check { kind: CheckKind::Hello, interval_ns: 2 * SECOND_NS, timeout_ns: SECOND_NS, rise: 2, fall: 3 };
+        let check = Check { kind: CheckKind::Hello, ..Check::default() };
         let (slot, mut patient, reactor) = (Slot::default(), Patient::default(), Reactor::new(8).unwrap());
         let mut now_ns = 0;
         let mut look = |patient: &mut Patient, slot: &Slot| {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use tlsdyno_tls::named;
 
 use super::limits::BACKENDS_MAX;
+use crate::time::Time;
 
 named! {
     /// How a backend is chosen for a connection.
@@ -60,8 +61,10 @@ pub struct Backend {
     pub address: SocketAddr,
 }
 
-/// Bounds that a user may set. Times are in nanoseconds.
+/// Bounds that a user may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct Limits {
     /// Most open connections of the whole process; more wait in the kernel's queue.
     pub connections: u32,
@@ -71,28 +74,27 @@ pub struct Limits {
     /// understood.
     pub hello_bytes: usize,
     /// How long a client may take for it.
-    pub hello_ns: u64,
+    pub hello_time: Time,
     /// How long connecting to a backend may take, before the next one is tried.
-    pub connect_ns: u64,
+    pub connect_time: Time,
     /// How long neither side may send anything.
-    pub idle_ns: u64,
+    pub idle_time: Time,
     /// How long the other side may be silent after one has ended its direction.
-    pub half_closed_ns: u64,
+    pub half_closed_time: Time,
     /// Most pipes for splicing at the same time in the whole process; beyond, bytes are copied.
     pub pipes: u32,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        const SECOND_NS: u64 = 1_000_000_000;
         Limits {
             connections: 8192,
             connections_per_address: 0,
             hello_bytes: 16 * 1024,
-            hello_ns: 10 * SECOND_NS,
-            connect_ns: 3 * SECOND_NS,
-            idle_ns: 300 * SECOND_NS,
-            half_closed_ns: 60 * SECOND_NS,
+            hello_time: Time::seconds(10),
+            connect_time: Time::seconds(3),
+            idle_time: Time::seconds(300),
+            half_closed_time: Time::seconds(60),
             pipes: 256,
         }
     }
@@ -110,15 +112,17 @@ named! {
     }
 }
 
-/// How and when backends are checked. Times are in nanoseconds.
+/// How and when backends are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct Check {
     /// What is done.
     pub kind: CheckKind,
     /// From one check to the next.
-    pub interval_ns: u64,
+    pub interval: Time,
     /// A check that takes longer has failed.
-    pub timeout_ns: u64,
+    pub timeout: Time,
     /// Successes in a row after which a backend is up again.
     pub rise: u32,
     /// Failures in a row, of checks or of connections, after which it is down.
@@ -127,7 +131,7 @@ pub struct Check {
 
 impl Default for Check {
     fn default() -> Check {
-        Check { kind: CheckKind::Tcp, interval_ns: 2_000_000_000, timeout_ns: 1_000_000_000, rise: 2, fall: 3 }
+        Check { kind: CheckKind::Tcp, interval: Time::seconds(2), timeout: Time::seconds(1), rise: 2, fall: 3 }
     }
 }
 

@@ -132,6 +132,16 @@ pub enum Resumption {
     ShareOfEach(f64),
 }
 
+impl Resumption {
+    /// Percentage of connections that are to resume, where it is fixed.
+    pub fn percent(self) -> Option<f64> {
+        match self {
+            Resumption::Share(share) | Resumption::ShareOfEach(share) => Some(share * 100.0),
+            Resumption::Always | Resumption::Never => None,
+        }
+    }
+}
+
 named! {
     /// How the arrivals of an open loop are spread.
     #[derive(Default)]

@@ -5,6 +5,7 @@ use serde::Serialize;
 use tlsdyno_tls::StageSet;
 
 use crate::choice::choice;
+use crate::cmd::json_of;
 use crate::cmd::run::Progress;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
@@ -90,7 +91,7 @@ pub fn run(args: &Args, json: bool) -> Result<String> {
     let kept = if args.dry { None } else { Some(calibration.keep()?) };
     if json {
         let limits = limits(&calibration);
-        return Ok(serde_json::to_string_pretty(&Outcome { calibration: &calibration, limits, pace })? + "\n");
+        return json_of(&Outcome { calibration: &calibration, limits, pace });
     }
     let mut document = document(&calibration, pace.as_ref());
     let kept = kept.map(|path| format!("Kept in {}: later reports of this machine carry it.", path.display()));
@@ -154,7 +155,7 @@ fn document(calibration: &Calibration, pace: Option<&PaceEffect>) -> Document {
          CPU.",
         calibration.server, calibration.certificate, calibration.machine, calibration.rounds, calibration.hit_us
     );
-    let fields: [Field<Recovered>; 5] = [
+    let fields: [Field<Recovered>; _] = [
         (Column::number("injected"), |of| match of.injected_us {
             0.0 => "nothing (A/A)".to_owned(),
             us => format!("{us} µs"),

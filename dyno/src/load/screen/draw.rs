@@ -8,10 +8,9 @@ use ratatui::symbols::line;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, LineGauge, Padding, Sparkline, Widget};
 
-use super::heading::short;
 use super::latencies;
 use super::view::{BUSY, View};
-use crate::units::{format_bytes, format_count};
+use crate::units::{format_bytes, format_count, format_short};
 
 /// Wider than this it is not easier to read.
 const COLUMNS_MAX: u16 = 110;
@@ -128,7 +127,7 @@ fn throughput(view: &View, area: Rect, buffer: &mut Buffer) {
 }
 
 fn resumption(view: &View, area: Rect, buffer: &mut Buffer) {
-    let asked = view.reuse_percent.map_or(String::new(), |asked| format!(", {} % to resume", short(asked)));
+    let asked = view.reuse_percent.map_or(String::new(), |asked| format!(", {} % to resume", format_short(asked)));
     let pane = framed(format!(" TLS handshakes{asked} "));
     let inner = pane.inner(area);
     pane.render(area, buffer);

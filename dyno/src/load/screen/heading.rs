@@ -2,7 +2,7 @@
 
 use tlsdyno_engine::load::{Arrivals, Pacing, Plan, Resumption};
 
-use crate::units::format_count;
+use crate::units::{format_count, format_short};
 
 /// The plan in words.
 pub fn asked(plan: &Plan) -> String {
@@ -43,22 +43,9 @@ fn resumption(resumption: Resumption) -> Option<String> {
         Resumption::Never => None,
         Resumption::Always => Some("resuming where a session is held".to_owned()),
         Resumption::Share(_) | Resumption::ShareOfEach(_) => {
-            asked_percent(resumption).map(|percent| format!("{} % resumed", short(percent)))
+            resumption.percent().map(|percent| format!("{} % resumed", format_short(percent)))
         }
     }
-}
-
-/// Percentage of connections that are to resume, if the plan fixes it.
-pub fn asked_percent(resumption: Resumption) -> Option<f64> {
-    match resumption {
-        Resumption::Share(share) | Resumption::ShareOfEach(share) => Some(share * 100.0),
-        Resumption::Always | Resumption::Never => None,
-    }
-}
-
-/// A percentage with as many digits as it needs, two at most.
-pub fn short(percent: f64) -> String {
-    format!("{percent:.2}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]
@@ -87,6 +74,6 @@ mod tests {
 
     #[test]
     fn percentages_are_as_short_as_they_can_be() {
-        assert_eq!([0.0, 50.0, 33.3, 99.95].map(short), ["0", "50", "33.3", "99.95"]);
+        assert_eq!([0.0, 50.0, 33.3, 99.95].map(format_short), ["0", "50", "33.3", "99.95"]);
     }
 }

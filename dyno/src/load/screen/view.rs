@@ -101,7 +101,7 @@ impl View {
             asked: heading::asked(plan),
             goal: Goal::of(plan),
             tls,
-            reuse_percent: heading::asked_percent(resumption),
+            reuse_percent: resumption.percent(),
             rate: if let Pacing::Open(rate) = plan.pacing { Some(rate.per_second) } else { None },
             phases: Phase::ALL.into_iter().filter(is_shown).collect(),
             elapsed: Duration::ZERO,

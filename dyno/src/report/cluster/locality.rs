@@ -48,7 +48,7 @@ pub(super) fn answer(summary: &ClusterSummary) -> Option<String> {
 pub(super) fn section(summary: &ClusterSummary) -> Option<Section> {
     let cache_bytes = summary.cells.iter().find_map(|cell| cell.locality.as_ref())?.cache_bytes;
     type Of<'a> = (&'a str, &'a LocalitySummary);
-    let fields: [Field<Of<'_>>; 7] = [
+    let fields: [Field<Of<'_>>; _] = [
         (Column::words(""), |(name, _)| (*name).to_owned()),
         (Column::number("objects"), |(_, found)| format_tenths(found.objects.value)),
         (Column::number("size"), |(_, found)| format_bytes(found.object_bytes.value)),

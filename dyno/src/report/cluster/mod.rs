@@ -3,7 +3,7 @@
 mod charts;
 mod locality;
 
-use super::circumstances::{self, closing, record_line};
+use super::circumstances;
 use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone};
 use super::published::not_as_in;
 use super::text::{ratio_columns, ratio_times};
@@ -19,24 +19,15 @@ use crate::units::{
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &ClusterSummary) -> Document {
-    let of_cells =
-        summary.cells.iter().flat_map(|cell| cell.warnings.iter().map(move |text| format!("{}: {text}", cell.name)));
-    let warnings = summary.warnings.iter().map(ToString::to_string).chain(of_cells).collect();
+    let parts = summary.cells.iter().map(|cell| (&cell.name, &cell.warnings));
+    let warnings = circumstances::texts(&summary.warnings, parts);
     let open_loop = summary.cells.iter().any(|cell| cell.cell.rate_per_s.is_some());
     let charts = Section::default().on(Place::Page).charts(charts::all(summary));
     let mut sections: Vec<Section> = setting(record).into_iter().chain([charts, cells(summary)]).collect();
     sections.extend(locality::section(summary));
     sections.push(circumstances::warnings(warnings));
     sections.extend(paper(record, summary));
-    sections.extend(record_line(record));
-    sections.extend(closing(record, Method::Cluster { open_loop }));
-    Document {
-        title: record.question.clone(),
-        meta: circumstances::meta(record, summary.rounds),
-        answer: answer(summary),
-        see_also: None,
-        sections,
-    }
+    circumstances::document(record, summary.rounds, answer(summary), sections, Method::Cluster { open_loop })
 }
 
 /// Servers, protocol and dispatchers in a sentence.
@@ -67,7 +58,7 @@ fn paper(record: &Record, summary: &ClusterSummary) -> Option<Section> {
 /// The table of all cells, those of one traffic below each other.
 fn cells(summary: &ClusterSummary) -> Section {
     let page = |column: Column| column.on(Place::Page);
-    let fields: [Field<CellSummary>; 18] = [
+    let fields: [Field<CellSummary>; _] = [
         (Column::words(""), |cell| format!("  {}", cell.cell.policy.name())),
         (page(Column::number("offered")), |cell| format_count(cell.resumed_offered)),
         (Column::number("accepted"), |cell| format_percent(cell.accepted_percent_of_offered.value)),

@@ -7,7 +7,7 @@ use crate::store::{Block, Kind, Record};
 /// A number or mark of a block, with the name of its column.
 type Field = (&'static str, fn(&Block) -> u64);
 
-const FIELDS: [Field; 18] = [
+const FIELDS: &[Field] = &[
     ("position_in_round", |block| u64::from(block.position_in_round)),
     ("started_ns", |block| block.started_ns),
     ("elapsed_ns", |block| block.elapsed_ns),

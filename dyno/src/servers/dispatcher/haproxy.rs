@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 
 use super::super::haproxy::{PACKAGE, connections_max};
 use super::super::{Prepared, programs};
+use super::Made;
 use crate::model::Policy;
 
 const CONFIG_FILE: &str = "haproxy.cfg";
@@ -30,11 +31,10 @@ pub(super) fn program() -> Result<PathBuf> {
 
 /// Its statistics socket.
 #[derive(Debug)]
-pub(super) struct Counter(PathBuf);
+struct Counter(PathBuf);
 
-impl Counter {
-    /// Connections to each backend so far.
-    pub(super) fn read(&self) -> Result<Vec<u64>> {
+impl super::Counter for Counter {
+    fn read(&mut self) -> Result<Vec<u64>> {
         let ask = || -> Result<Vec<u64>> {
             let mut stream = UnixStream::connect(&self.0)?;
             stream.set_read_timeout(Some(PATIENCE))?;
@@ -61,12 +61,7 @@ fn totals(statistics: &str) -> Option<Vec<u64>> {
 }
 
 /// Writes the configuration and says how to start it.
-pub(super) fn prepare(
-    policy: Policy,
-    backends: &[SocketAddr],
-    directory: &Path,
-    listen: SocketAddr,
-) -> Result<(Prepared, Counter)> {
+pub(super) fn prepare(policy: Policy, backends: &[SocketAddr], directory: &Path, listen: SocketAddr) -> Result<Made> {
     let program = program()?;
     let stats = directory.join(STATS_FILE);
     let config = configuration(policy, backends, &stats, listen);
@@ -79,7 +74,7 @@ pub(super) fn prepare(
         version: version.split(" - ").next().unwrap_or_default().to_owned(),
         ..Prepared::new(program, vec!["-db".into(), "-f".into(), path.into()])
     };
-    Ok((prepared, Counter(stats)))
+    Ok((prepared, Box::new(Counter(stats))))
 }
 
 fn configuration(policy: Policy, backends: &[SocketAddr], stats: &Path, listen: SocketAddr) -> String {

@@ -5,6 +5,7 @@ mod haproxy;
 mod nginx;
 mod own;
 
+use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -29,12 +30,13 @@ impl Policy {
 }
 
 /// Where a dispatcher tells how many connections it has passed to each backend.
-#[derive(Debug)]
-enum Counter {
-    Own(own::Counter),
-    Haproxy(haproxy::Counter),
-    Nginx(nginx::Counter),
+trait Counter: Debug {
+    /// So many so far, in the order of the backends.
+    fn read(&mut self) -> Result<Vec<u64>>;
 }
+
+/// What is started, and what counts.
+type Made = (Prepared, Box<dyn Counter>);
 
 /// A running dispatcher.
 #[derive(Debug)]
@@ -42,7 +44,7 @@ pub struct Dispatcher {
     /// The process.
     pub instance: Instance,
     backends: usize,
-    counter: Counter,
+    counter: Box<dyn Counter>,
 }
 
 /// Starts a dispatcher before `backends` in a directory of its own inside `run`, on processor `cpu` and with one
@@ -65,22 +67,15 @@ pub fn start(policy: Policy, backends: &[SocketAddr], cpu: usize, run: &Path) ->
     Ok(Dispatcher { instance, backends: backends.len(), counter })
 }
 
-fn prepare(policy: Policy, backends: &[SocketAddr], directory: &Path, port: u16) -> Result<(Prepared, Counter)> {
+fn prepare(policy: Policy, backends: &[SocketAddr], directory: &Path, port: u16) -> Result<Made> {
     let listen = loopback(port);
-    Ok(match policy {
-        Policy::Own(rule) => {
-            let (prepared, counter) = own::prepare(rule, backends, directory, listen)?;
-            (prepared, Counter::Own(counter))
-        }
+    match policy {
+        Policy::Own(rule) => own::prepare(rule, backends, directory, listen),
         Policy::HaproxyRoundRobin | Policy::HaproxySource | Policy::HaproxyStick => {
-            let (prepared, counter) = haproxy::prepare(policy, backends, directory, listen)?;
-            (prepared, Counter::Haproxy(counter))
+            haproxy::prepare(policy, backends, directory, listen)
         }
-        Policy::NginxHash => {
-            let (prepared, counter) = nginx::prepare(backends, directory, listen)?;
-            (prepared, Counter::Nginx(counter))
-        }
-    })
+        Policy::NginxHash => nginx::prepare(backends, directory, listen),
+    }
 }
 
 impl Dispatcher {
@@ -89,11 +84,7 @@ impl Dispatcher {
     /// # Errors
     /// The dispatcher does not answer, or not as it should.
     pub fn connections(&mut self) -> Result<Vec<u64>> {
-        let counts = match &mut self.counter {
-            Counter::Own(counter) => counter.read(),
-            Counter::Haproxy(counter) => counter.read(),
-            Counter::Nginx(counter) => counter.read(),
-        }?;
+        let counts = self.counter.read()?;
         ensure!(
             counts.len() == self.backends,
             "the dispatcher tells of {} backends, but has {}",

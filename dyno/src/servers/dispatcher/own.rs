@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use tlsdyno_engine::dispatch::{CheckKind, Policy, ProxyHeader};
+use tlsdyno_engine::dispatch::{Check, CheckKind, Policy};
 
 use super::super::Prepared;
 use super::super::launch::own_executable;
-use crate::dispatch::config::{Backend, Check, Config, Limits};
+use super::Made;
+use crate::dispatch::config::{Backend, Config};
+use crate::dispatch::control;
 use crate::dispatch::status::Status;
-use crate::dispatch::{config, control};
 use crate::time::Time;
 
 const CONFIG_FILE: &str = "dispatch.toml";
@@ -22,11 +23,10 @@ const SESSION_TIMEOUT: Time = Time::seconds(3600);
 
 /// Its control socket.
 #[derive(Debug)]
-pub(super) struct Counter(PathBuf);
+struct Counter(PathBuf);
 
-impl Counter {
-    /// Connections to each backend so far.
-    pub(super) fn read(&self) -> Result<Vec<u64>> {
+impl super::Counter for Counter {
+    fn read(&mut self) -> Result<Vec<u64>> {
         let status: Status =
             serde_json::from_str(&control::ask(&self.0, "/status")?).context("read the dispatcher's status")?;
         Ok(status.backends.iter().map(|backend| backend.connections).collect())
@@ -34,26 +34,19 @@ impl Counter {
 }
 
 /// Writes the configuration and says how to start it.
-pub(super) fn prepare(
-    policy: Policy,
-    backends: &[SocketAddr],
-    directory: &Path,
-    listen: SocketAddr,
-) -> Result<(Prepared, Counter)> {
+pub(super) fn prepare(policy: Policy, backends: &[SocketAddr], directory: &Path, listen: SocketAddr) -> Result<Made> {
     let control = directory.join(CONTROL_FILE);
     let config = Config {
         listen: vec![listen],
         policy,
-        proxy_protocol: ProxyHeader::None,
         loops: 1,
         session_timeout: SESSION_TIMEOUT,
-        table_size: config::default_table_size(),
         drain_time: Time::seconds(1),
         control: Some(control.clone()),
-        limits: Limits::default(),
         // Checks would cost the backends CPU time that belongs to no request.
         check: Check { kind: CheckKind::None, ..Check::default() },
         backends: backends.iter().map(|&address| Backend { name: None, address }).collect(),
+        ..Config::default()
     };
     let text = toml::to_string(&config).context("write the dispatcher's configuration")?;
     let path = directory.join(CONFIG_FILE);
@@ -64,5 +57,5 @@ pub(super) fn prepare(
         version: format!("tlsdyno {} dispatch", env!("CARGO_PKG_VERSION")),
         ..Prepared::new(own_executable()?.get_program(), arguments)
     };
-    Ok((prepared, Counter(control)))
+    Ok((prepared, Box::new(Counter(control))))
 }

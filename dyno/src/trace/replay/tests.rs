@@ -52,11 +52,11 @@ fn the_real_log_is_replayed_whole() {
     let site = trace(semicomplete(), &[], ReplaySpec::default()).unwrap();
     let summary = &site.summary;
     let log = summary.log.as_ref().unwrap();
-    assert_eq!((log.lines, summary.hits, summary.users, summary.objects), (10_000, 10_000, 1_753, 1_721));
-    assert!(log.malformed.is_empty() && log.excluded.is_empty() && log.damage.is_none());
-    let statuses: Vec<(u16, u64)> = log.statuses.iter().map(|(status, count)| (*status, *count)).collect();
+    assert_eq!((log.read.lines, summary.hits, summary.users, summary.objects), (10_000, 10_000, 1_753, 1_721));
+    assert!(log.read.malformed.is_empty() && log.read.excluded.is_empty() && log.read.damage.is_none());
+    let statuses: Vec<(u16, u64)> = log.read.statuses.iter().map(|(status, count)| (*status, *count)).collect();
     assert_eq!(statuses, [(200, 9_126), (206, 45), (301, 164), (304, 445), (403, 2), (404, 213), (416, 2), (500, 3)]);
-    let methods: Vec<(&str, u64)> = log.methods.iter().map(|(method, count)| (method.as_str(), *count)).collect();
+    let methods: Vec<(&str, u64)> = log.read.methods.iter().map(|(method, count)| (method.as_str(), *count)).collect();
     assert_eq!(methods, [("GET", 9_952), ("HEAD", 42), ("OPTIONS", 1), ("POST", 5)]);
     let replayed: Vec<(&str, u64)> = log.replayed_as.iter().map(|(how, count)| (*how, *count)).collect();
     assert_eq!(
@@ -71,10 +71,10 @@ fn the_real_log_is_replayed_whole() {
             ("stand_in", 171)
         ]
     );
-    assert_eq!(log.backward_time_stamps, 4_915);
-    assert_eq!(log.logged_bytes, 2_747_282_740);
-    assert_eq!(log.busiest_clients[0].client, "66.249.73.135");
-    assert_eq!(log.busiest_clients[0].hits, 482);
+    assert_eq!(log.read.backward_time_stamps, 4_915);
+    assert_eq!(log.read.logged_bytes, 2_747_282_740);
+    assert_eq!(log.read.busiest_clients[0].client, "66.249.73.135");
+    assert_eq!(log.read.busiest_clients[0].hits, 482);
 }
 
 #[test]
@@ -142,12 +142,12 @@ fn warnings_name_what_distorts_the_result_and_the_remedy() {
     let good = line("192.0.2.1", "GET /a", 200, "1");
     let common = good.replace(" \"-\" \"agent\"", "");
     let site = of_lines(&["garbage", &common], &["crawlers"]).unwrap();
-    let warnings = site.summary.log.unwrap().warnings();
+    let warnings = site.summary.log.unwrap().read.warnings();
     assert!(warnings[0].starts_with("1 of the 2 lines of the log could not be used: 1 have no time"), "{warnings:?}");
     assert_eq!(warnings[1], "excluding crawlers left out no line (the log does not name user agents)");
     assert!(warnings[2].contains("100 % of the requests are by 192.0.2.1"), "{warnings:?}");
     let site = trace(semicomplete(), &[], ReplaySpec::default()).unwrap();
-    assert_eq!(site.summary.log.unwrap().warnings(), Vec::<String>::new());
+    assert_eq!(site.summary.log.unwrap().read.warnings(), Vec::<String>::new());
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn how_sessions_end_changes_only_how_many_there_are() {
 #[test]
 fn crawlers_can_be_left_out() {
     let site = trace(semicomplete(), &["crawlers", "83.149.9.216"], ReplaySpec::default()).unwrap();
-    let excluded = &site.summary.log.as_ref().unwrap().excluded;
+    let excluded = &site.summary.log.as_ref().unwrap().read.excluded;
     assert_eq!(excluded[1].lines, 23);
     assert_eq!(site.summary.hits + excluded[0].lines + excluded[1].lines, 10_000);
     assert!(excluded[0].lines > 1_500, "{excluded:?}");
@@ -244,7 +244,7 @@ fn the_usual_size_wins_and_a_longer_part_gets_a_file_of_its_own() {
     assert_eq!(objects[5].path, "/p");
     let log = site.summary.log.unwrap();
     assert_eq!(
-        (log.files_of_varying_size, log.files_of_unknown_size, log.logged_bytes),
+        (log.files_of_varying_size, log.files_of_unknown_size, log.read.logged_bytes),
         (2, 1, 10 + 30 + 10 + 1_200 + 3)
     );
 }
@@ -287,12 +287,13 @@ fn malformed_lines_are_counted_by_reason_with_the_first_examples() {
         of_lines(&["garbage", &good, "", &good.replace("200 1", "200 x"), "more\x00 \x1b[31mgarbage", &good], &[])
             .unwrap();
     let log = site.summary.log.unwrap();
-    assert_eq!((log.lines, site.summary.hits), (6, 2));
-    let reasons: Vec<(&str, u64)> = log.malformed.iter().map(|malformed| (malformed.reason, malformed.lines)).collect();
+    assert_eq!((log.read.lines, site.summary.hits), (6, 2));
+    let reasons: Vec<(&str, u64)> =
+        log.read.malformed.iter().map(|malformed| (malformed.reason, malformed.lines)).collect();
     assert_eq!(reasons, [("no_time", 2), ("blank", 1), ("bad_size", 1)]);
-    assert_eq!(log.malformed[0].examples[0], super::super::Example { line: 1, text: "garbage".to_owned() });
+    assert_eq!(log.read.malformed[0].examples[0], super::super::Example { line: 1, text: "garbage".to_owned() });
     assert_eq!(
-        log.malformed[0].examples[1].text, "more\\x00 \\x1b[31mgarbage",
+        log.read.malformed[0].examples[1].text, "more\\x00 \\x1b[31mgarbage",
         "no control characters reach a terminal"
     );
 }
@@ -303,14 +304,14 @@ fn sizes_that_no_object_has_are_malformed_not_zero() {
     let huge =
         ["1000000000000000000", "100000000000000000000"].map(|size| good.replace("200 1", &format!("200 {size}")));
     let log = of_lines(&[&good, &huge[0], &huge[1]], &[]).unwrap().summary.log.unwrap();
-    assert_eq!((log.malformed[0].reason, log.malformed[0].lines, log.logged_bytes), ("huge_size", 2, 1));
-    assert!(log.warnings()[0].contains("2 have more than 2^50 bytes"), "{:?}", log.warnings());
+    assert_eq!((log.read.malformed[0].reason, log.read.malformed[0].lines, log.read.logged_bytes), ("huge_size", 2, 1));
+    assert!(log.read.warnings()[0].contains("2 have more than 2^50 bytes"), "{:?}", log.read.warnings());
 }
 
 #[test]
 fn long_names_of_clients_are_clipped() {
     let site = of_lines(&[&line(&"h".repeat(3_000), "GET /a", 200, "1")], &[]).unwrap();
-    let client = site.summary.log.unwrap().busiest_clients[0].client.clone();
+    let client = site.summary.log.unwrap().read.busiest_clients[0].client.clone();
     assert!(client.ends_with("h…") && client.chars().count() == 254, "{client}");
 }
 

@@ -39,12 +39,18 @@ fn it_agrees_with_the_replay_on_the_real_log() {
             };
             let replay = trace::make(&spec).unwrap().summary;
             let log = replay.log.unwrap();
-            assert_eq!((scan.lines, scan.hits, scan.users), (log.lines, replay.hits, replay.users));
+            assert_eq!((scan.read.lines, scan.hits, scan.users), (log.read.lines, replay.hits, replay.users));
             assert_eq!(scan.sessions, replay.sessions, "{lifetime:?}");
-            assert_eq!((&scan.methods, &scan.statuses), (&log.methods, &log.statuses));
-            assert_eq!((scan.logged_bytes, scan.backward_time_stamps), (log.logged_bytes, log.backward_time_stamps));
-            assert_eq!((&scan.busiest_clients, &scan.excluded), (&log.busiest_clients, &log.excluded));
-            assert_eq!(scan.time_range_s, log.time_range_s);
+            assert_eq!((&scan.read.methods, &scan.read.statuses), (&log.read.methods, &log.read.statuses));
+            assert_eq!(
+                (scan.read.logged_bytes, scan.read.backward_time_stamps),
+                (log.read.logged_bytes, log.read.backward_time_stamps)
+            );
+            assert_eq!(
+                (&scan.read.busiest_clients, &scan.read.excluded),
+                (&log.read.busiest_clients, &log.read.excluded)
+            );
+            assert_eq!(scan.read.time_range_s, log.read.time_range_s);
             assert!(scan.users_exact);
         }
     }
@@ -77,11 +83,14 @@ fn users_who_are_gone_leave_memory() {
         lines.push(line("192.0.2.1", at_s));
     }
     let scan = of_lines(&lines, &[]).unwrap();
-    assert_eq!((scan.hits, scan.lines), (198_000, 198_000));
+    assert_eq!((scan.hits, scan.read.lines), (198_000, 198_000));
     assert!((scan.users as f64 / 180_001.0 - 1.0).abs() < 0.03 && !scan.users_exact, "{} users", scan.users);
     let active = 10 * 7_201;
     assert!(scan.users_held_at_most <= 2 * active, "{} of 180,001 users were in memory", scan.users_held_at_most);
-    assert_eq!((scan.busiest_clients[0].client.as_str(), scan.busiest_clients[0].hits), ("192.0.2.1", 18_000));
+    assert_eq!(
+        (scan.read.busiest_clients[0].client.as_str(), scan.read.busiest_clients[0].hits),
+        ("192.0.2.1", 18_000)
+    );
     assert_eq!(scan.sessions, 180_001);
 }
 
@@ -92,6 +101,6 @@ fn what_is_wrong_is_said_as_for_a_replay() {
     let error = of_lines(&[line("192.0.2.1", 0)], &["192.0.2.0/24"]).unwrap_err().to_string();
     assert!(error.contains("excluded by 192.0.2.0/24"), "{error}");
     let scan = of_lines(&[line("192.0.2.1", 0), "nonsense\n".to_owned()], &["crawlers"]).unwrap();
-    let warnings = scan.warnings().join("\n");
+    let warnings = scan.read.warnings().join("\n");
     assert!(warnings.contains("1 of the 2 lines") && warnings.contains("does not name user agents"), "{warnings}");
 }

@@ -4,7 +4,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::EntryRef;
 
-use super::super::log_summary::{BUSIEST, Busy};
+use super::super::log_summary::{Busy, busiest};
 use super::sessions::Sessions;
 
 /// So many users are kept before any is forgotten.
@@ -86,14 +86,7 @@ impl Users {
 
     /// The users with the most requests, by name where equally busy.
     pub fn busiest(&self) -> Vec<Busy> {
-        let mut users: Vec<(u64, &[u8])> = self
-            .users
-            .iter()
-            .filter(|(_, user)| user.hits > 0)
-            .map(|(name, user)| (user.hits, name.as_slice()))
-            .collect();
-        users.sort_unstable_by(|one, other| other.0.cmp(&one.0).then(one.1.cmp(other.1)));
-        users.truncate(BUSIEST);
-        users.iter().map(|(hits, name)| Busy::new(name, *hits)).collect()
+        let users = self.users.iter().filter(|(_, user)| user.hits > 0);
+        busiest(users.map(|(name, user)| (user.hits, name.as_slice())).collect())
     }
 }

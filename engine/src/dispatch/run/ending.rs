@@ -46,22 +46,22 @@ impl Loop<'_> {
     /// Ends what took too long. Looking at all connections now and then is cheaper than a timer for each event.
     pub(super) fn sweep(&mut self) {
         let limits = self.snapshot.settings.limits;
-        let shortest = [limits.hello_ns, limits.connect_ns, limits.idle_ns, limits.half_closed_ns].into_iter().min();
-        let interval_ns = (shortest.unwrap_or(SWEEP_NS_MAX) / 8).clamp(SWEEP_NS_MIN, SWEEP_NS_MAX);
+        let shortest = limits.hello_time.min(limits.connect_time).min(limits.idle_time).min(limits.half_closed_time);
+        let interval_ns = (shortest.ns() / 8).clamp(SWEEP_NS_MIN, SWEEP_NS_MAX);
         self.sweep_at_ns = self.now_ns + interval_ns;
         for place in 0..self.places.count() {
             let Some(id) = self.places.at(place) else { continue };
             let Some(connection) = self.places.get(id) else { continue };
             let waited_ns = self.now_ns.saturating_sub(connection.since_ns);
             match connection.stage {
-                Stage::Hello if waited_ns >= limits.hello_ns => {
+                Stage::Hello if waited_ns >= limits.hello_time.ns() => {
                     self.counts.all.timed_out_hello.add(1);
                     self.close(id);
                 }
-                Stage::Connecting if waited_ns >= limits.connect_ns => self.connect_to_next(id),
+                Stage::Connecting if waited_ns >= limits.connect_time.ns() => self.connect_to_next(id),
                 Stage::Relaying => {
-                    let most_ns = if connection.is_half_closed() { limits.half_closed_ns } else { limits.idle_ns };
-                    if waited_ns >= most_ns {
+                    let most = if connection.is_half_closed() { limits.half_closed_time } else { limits.idle_time };
+                    if waited_ns >= most.ns() {
                         self.counts.all.timed_out_idle.add(1);
                         self.close(id);
                     }

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 
 use super::*;
 use crate::dispatch::{Backend, Check, Limits, Policy, ProxyHeader, Settings};
+use crate::time::Time;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -13,10 +14,10 @@ const LIMITS: Limits = Limits {
     connections: 10,
     connections_per_address: 0,
     hello_bytes: 1000,
-    hello_ns: 10 * SECOND_NS,
-    connect_ns: 4 * SECOND_NS,
-    idle_ns: 300 * SECOND_NS,
-    half_closed_ns: 60 * SECOND_NS,
+    hello_time: Time::seconds(10),
+    connect_time: Time::seconds(4),
+    idle_time: Time::seconds(300),
+    half_closed_time: Time::seconds(60),
     pipes: 0,
 };
 
@@ -110,7 +111,7 @@ fn a_client_has_its_time_for_the_hello_and_bytes_do_not_prolong_it() {
             bench.client.write_all(&[*byte]).unwrap();
             bench.take_events();
         }
-        bench.assert_closed_after(LIMITS.hello_ns - (bench.this.now_ns - began_ns));
+        bench.assert_closed_after(LIMITS.hello_time.ns() - (bench.this.now_ns - began_ns));
         assert_eq!((bench.this.counts.all.timed_out_hello.get(), bench.this.counts.all.timed_out_idle.get()), (1, 0));
     }
 }
@@ -121,7 +122,7 @@ fn an_idle_connection_ends_after_the_last_byte_of_either_side() {
     let shared = shared(Policy::RoundRobin, &[address]);
     let (mut bench, mut server) = relaying(&shared, &listener);
     for turn in 0..6 {
-        bench.this.now_ns += LIMITS.idle_ns - SECOND_NS;
+        bench.this.now_ns += LIMITS.idle_time.ns() - SECOND_NS;
         let (from, to) = match turn % 2 {
             0 => (&mut bench.client, &mut server),
             _ => (&mut server, &mut bench.client),
@@ -131,7 +132,7 @@ fn an_idle_connection_ends_after_the_last_byte_of_either_side() {
         bench.this.handle(events);
         to.read_exact(&mut [0]).unwrap();
     }
-    bench.assert_closed_after(LIMITS.idle_ns);
+    bench.assert_closed_after(LIMITS.idle_time.ns());
     assert_eq!(bench.this.counts.all.timed_out_idle.get(), 1);
     assert_eq!(shared.slots[0].active.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
@@ -145,11 +146,11 @@ fn a_half_closed_connection_has_a_time_of_its_own() {
     bench.take_events();
     assert_eq!(server.read(&mut [0]).unwrap(), 0, "the end is passed on");
     // The other side goes on: its bytes count as ever.
-    bench.this.now_ns += LIMITS.half_closed_ns - SECOND_NS;
+    bench.this.now_ns += LIMITS.half_closed_time.ns() - SECOND_NS;
     server.write_all(b"x").unwrap();
     bench.take_events();
     bench.client.read_exact(&mut [0]).unwrap();
-    bench.assert_closed_after(LIMITS.half_closed_ns);
+    bench.assert_closed_after(LIMITS.half_closed_time.ns());
     assert_eq!(bench.this.counts.all.timed_out_idle.get(), 1);
 }
 
@@ -170,7 +171,7 @@ fn a_backend_that_does_not_answer_makes_place_for_the_next() {
     let shared = shared(Policy::RoundRobin, &[deaf, address]);
     let mut bench = Bench::new(&shared);
     let took_ns = bench.time_until(|this| this.counts.all.retried.get() == 1);
-    assert!((LIMITS.connect_ns..=LIMITS.connect_ns + LATE_NS).contains(&took_ns), "{took_ns}");
+    assert!((LIMITS.connect_time.ns()..=LIMITS.connect_time.ns() + LATE_NS).contains(&took_ns), "{took_ns}");
     while bench.this.counts.backends[1].connections.get() == 0 {
         bench.take_events();
     }

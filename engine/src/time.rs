@@ -4,13 +4,16 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use serde::{Deserialize, Serialize};
-
 /// A time with its unit: `10`, `10s`, `500ms`, `2m`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "String", into = "String"))]
 pub struct Time(pub Duration);
+
+/// A time of nothing, where some is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the time must be longer than nothing")]
+pub struct NoTime;
 
 impl Time {
     /// So many seconds.
@@ -19,13 +22,16 @@ impl Time {
     }
 
     /// In nanoseconds.
+    pub const fn ns(self) -> u64 {
+        self.0.as_nanos() as u64
+    }
+
+    /// In nanoseconds, of a time that must not be zero.
     ///
     /// # Errors
     /// It is zero.
-    pub fn nanoseconds(self) -> Result<u64> {
-        let nanoseconds = self.0.as_nanos() as u64;
-        ensure!(nanoseconds > 0, "the time must be longer than nothing");
-        Ok(nanoseconds)
+    pub fn nanoseconds(self) -> Result<u64, NoTime> {
+        if self.ns() == 0 { Err(NoTime) } else { Ok(self.ns()) }
     }
 }
 
