@@ -13,7 +13,7 @@
 #include "owner.h"
 
 #define TLSDYNO_MAGIC "TLSDYNO" /* with its NUL: 8 bytes */
-#define TLSDYNO_ABI_VERSION 4u
+#define TLSDYNO_ABI_VERSION 5u
 #define TLSDYNO_SLOTS 512u
 #define TLSDYNO_SLOT_COUNTERS 32u
 #define TLSDYNO_ENGINES_MAX 64u
@@ -32,6 +32,8 @@
     X(KEY_DERIVE, KEY_AGREEMENT, "key_derive")                                                                         \
     X(KEY_DECODE, KEY_AGREEMENT, "key_decode")                                                                         \
     X(KEY_VALIDATE, KEY_AGREEMENT, "key_validate")                                                                     \
+    X(KEM_ENCAPSULATE, KEY_AGREEMENT, "kem_encapsulate")                                                               \
+    X(KEM_DECAPSULATE, KEY_AGREEMENT, "kem_decapsulate")                                                               \
     X(AEAD_ENCRYPT, CIPHER, "aead_encrypt")                                                                            \
     X(AEAD_DECRYPT, CIPHER, "aead_decrypt")                                                                            \
     X(CBC_ENCRYPT, CIPHER, "cbc_encrypt")                                                                              \

@@ -14,7 +14,7 @@
 
 #include "check.h"
 
-static EVP_PKEY *rsa, *ec, *x25519, *hmac;
+static EVP_PKEY *rsa, *ec, *x25519, *hybrid, *hmac;
 
 static bool digests(void)
 {
@@ -115,6 +115,32 @@ static bool derives_ecdh(void)
     return derives_secret(ec);
 }
 
+static bool encapsulates(void)
+{
+    unsigned char share[2048], secret[128];
+    size_t share_size = sizeof(share), size = sizeof(secret);
+    EVP_PKEY_CTX *context = EVP_PKEY_CTX_new_from_pkey(NULL, hybrid, NULL);
+    bool done;
+
+    CHECK(context != NULL && EVP_PKEY_encapsulate_init(context, NULL) == 1);
+    done = EVP_PKEY_encapsulate(context, share, &share_size, secret, &size) == 1;
+    EVP_PKEY_CTX_free(context);
+    return done;
+}
+
+static bool decapsulates(void)
+{
+    unsigned char share[1120] = {1}, secret[128];
+    size_t size = sizeof(secret);
+    EVP_PKEY_CTX *context = EVP_PKEY_CTX_new_from_pkey(NULL, hybrid, NULL);
+    bool done;
+
+    CHECK(context != NULL && EVP_PKEY_decapsulate_init(context, NULL) == 1);
+    done = EVP_PKEY_decapsulate(context, secret, &size, share, sizeof(share)) == 1;
+    EVP_PKEY_CTX_free(context);
+    return done;
+}
+
 static bool makes_key(void)
 {
     EVP_PKEY *key = EVP_PKEY_Q_keygen(NULL, NULL, "X25519");
@@ -169,20 +195,27 @@ static const struct {
     {"key generation", makes_key},
     {"KDF", derives_key},
     {"random bytes", draws},
+    {"encapsulation", encapsulates}, /* these two last: only where there are hybrids */
+    {"decapsulation", decapsulates},
 };
-enum { OPERATION_TOTAL = sizeof(OPERATIONS) / sizeof(OPERATIONS[0]), PATIENCE_SECONDS = 20 };
+enum { EVERYWHERE = sizeof(OPERATIONS) / sizeof(OPERATIONS[0]) - 2, PATIENCE_SECONDS = 20 };
 
 int main(void)
 {
     const struct timespec pause = {.tv_nsec = 5000000};
+    bool has_hybrids = OPENSSL_version_major() > 3 || OPENSSL_version_minor() >= 5;
+    size_t total = EVERYWHERE + (has_hybrids ? 2 : 0);
     time_t limit;
 
     rsa = EVP_PKEY_Q_keygen(NULL, NULL, "RSA", (size_t)2048);
     ec = EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256");
     x25519 = EVP_PKEY_Q_keygen(NULL, NULL, "X25519");
+    hybrid = EVP_PKEY_Q_keygen(NULL, NULL, "X25519MLKEM768");
+    CHECK((hybrid != NULL) == has_hybrids);
+    ERR_clear_error();
     hmac = EVP_PKEY_new_raw_private_key_ex(NULL, "HMAC", NULL, (const unsigned char *)"key", 3);
     CHECK(rsa != NULL && ec != NULL && x25519 != NULL && hmac != NULL);
-    for (size_t i = 0; i < OPERATION_TOTAL; i++)
+    for (size_t i = 0; i < total; i++)
         CHECK(OPERATIONS[i].works());
     printf("ready\n");
     fflush(stdout);
@@ -192,7 +225,7 @@ int main(void)
         nanosleep(&pause, NULL);
     }
     ERR_clear_error();
-    for (size_t i = 0; i < OPERATION_TOTAL; i++) {
+    for (size_t i = 0; i < total; i++) {
         const char *data = "";
 
         if (OPERATIONS[i].works()) {
@@ -209,6 +242,7 @@ int main(void)
     EVP_PKEY_free(rsa);
     EVP_PKEY_free(ec);
     EVP_PKEY_free(x25519);
+    EVP_PKEY_free(hybrid);
     EVP_PKEY_free(hmac);
     return 0;
 }

@@ -2,7 +2,7 @@
  * Writes the test vectors of docs/NOOP.md: drives the provider that OPENSSL_CONF names through OpenSSL's public EVP
  * calls, the way libssl does, and prints blocks of `key = hexadecimal` (names and counts in plain text).
  *
- *     vectors SECTION OFF      SECTION: aead cbc digest kdf signature exchange; OFF: the stages that are off
+ *     vectors SECTION OFF      SECTION: aead cbc digest kdf signature exchange kem; OFF: the stages that are off
  *
  * Whatever is sealed is also opened again, and opened with one bit wrong, which must fail.
  */
@@ -674,6 +674,55 @@ static void exchange_vectors(void)
     exchange_vector("EC", "P-384", 97);
 }
 
+/* ---- key agreement, hybrids ---- */
+
+/* As a server: the client's share is garbage. As a client: the server's is. */
+static void kem_vector(const char *group)
+{
+    unsigned char share[2048], secret[128], own[128];
+    size_t share_size = sizeof(share), secret_size = sizeof(secret), own_size = sizeof(own);
+    EVP_PKEY *key = EVP_PKEY_Q_keygen(NULL, NULL, group);
+    EVP_PKEY *peer = EVP_PKEY_new();
+    EVP_PKEY_CTX *context;
+
+    CHECK(key != NULL && peer != NULL && EVP_PKEY_copy_parameters(peer, key) == 1);
+    pattern(share, sizeof(share), 4);
+    CHECK(EVP_PKEY_set1_encoded_public_key(peer, share, 1216) == 1);
+    context = EVP_PKEY_CTX_new_from_pkey(NULL, peer, NULL);
+    CHECK(context != NULL && EVP_PKEY_encapsulate_init(context, NULL) == 1);
+    CHECK(EVP_PKEY_encapsulate(context, NULL, &share_size, NULL, &secret_size) == 1);
+    share_size--;
+    CHECK(EVP_PKEY_encapsulate(context, share, &share_size, secret, &secret_size) != 1);
+    share_size++;
+    secret_size--;
+    CHECK(EVP_PKEY_encapsulate(context, share, &share_size, secret, &secret_size) != 1);
+    secret_size++;
+    CHECK(EVP_PKEY_encapsulate(context, share, &share_size, secret, &secret_size) == 1);
+    printf("off = %s\ngroup = %s\nshare_size = %zu\n", off, group, share_size);
+    print_hex("secret", secret, secret_size);
+    printf("\n");
+    EVP_PKEY_CTX_free(context);
+    context = EVP_PKEY_CTX_new_from_pkey(NULL, key, NULL);
+    pattern(share, share_size, 4);
+    CHECK(context != NULL && EVP_PKEY_decapsulate_init(context, NULL) == 1);
+    CHECK(EVP_PKEY_decapsulate(context, NULL, &own_size, share, share_size) == 1);
+    CHECK(EVP_PKEY_decapsulate(context, own, &own_size, share, share_size) == 1);
+    CHECK(own_size == secret_size && memcmp(own, secret, secret_size) == 0);
+    EVP_PKEY_CTX_free(context);
+    EVP_PKEY_free(peer);
+    EVP_PKEY_free(key);
+}
+
+/* Nothing where the library has no hybrids. */
+static void kem_vectors(void)
+{
+    if (OPENSSL_version_major() == 3 && OPENSSL_version_minor() < 5)
+        return;
+    kem_vector("X25519MLKEM768");
+    kem_vector("SecP256r1MLKEM768");
+    kem_vector("SecP384r1MLKEM1024");
+}
+
 int main(int count, char **arguments)
 {
     static const struct {
@@ -682,6 +731,7 @@ int main(int count, char **arguments)
     } SECTIONS[] = {
         {"aead", aead_vectors}, {"cbc", cbc_vectors},           {"digest", digest_vectors},
         {"kdf", kdf_vectors},   {"signature", signature_vectors}, {"exchange", exchange_vectors},
+        {"kem", kem_vectors},
     };
 
     CHECK(count == 3);

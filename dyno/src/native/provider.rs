@@ -30,7 +30,7 @@ pub mod layout {
     /// First bytes of a record area.
     pub const MAGIC: [u8; 8] = *b"TLSDYNO\0";
     /// Raised with every change of the layout.
-    pub const ABI_VERSION: u32 = 4;
+    pub const ABI_VERSION: u32 = 5;
     /// Offset of the number of slots claimed so far, `u32`.
     pub const SLOTS_CLAIMED_AT: usize = 112;
     /// Offset of the number of times that a mode was read with bits that were ignored, `u32`.
@@ -48,7 +48,7 @@ pub mod layout {
     /// Size of the area in bytes.
     pub const SIZE: usize = SLOTS_AT + SLOTS * SLOT_COUNTERS * 8;
     /// The counters in their order within a slot, by stage and name.
-    pub const COUNTERS: [(Stage, &str); 19] = [
+    pub const COUNTERS: [(Stage, &str); 21] = [
         (Stage::Authentication, "sign"),
         (Stage::Authentication, "verify"),
         (Stage::Authentication, "rsa_encrypt"),
@@ -57,6 +57,8 @@ pub mod layout {
         (Stage::KeyAgreement, "key_derive"),
         (Stage::KeyAgreement, "key_decode"),
         (Stage::KeyAgreement, "key_validate"),
+        (Stage::KeyAgreement, "kem_encapsulate"),
+        (Stage::KeyAgreement, "kem_decapsulate"),
         (Stage::Cipher, "aead_encrypt"),
         (Stage::Cipher, "aead_decrypt"),
         (Stage::Cipher, "cbc_encrypt"),

@@ -95,6 +95,18 @@ fn shared_secrets() {
     }
 }
 
+/// The shares have other sizes at each end, and the server's is not read.
+#[test]
+fn shared_secrets_of_hybrids() {
+    for vector in vectors("native/vectors/kem.txt") {
+        let group: Group = vector.text("group").parse().unwrap();
+        let share = KeyShare::generate(group, Effort::Lean, vector.off());
+        assert_eq!(vector.text("share_size").parse(), Ok(group.server_share_bytes()));
+        let server = vec![4; group.server_share_bytes()];
+        assert_eq!(share.agree(&server).unwrap().as_slice(), vector.bytes("secret"));
+    }
+}
+
 #[test]
 fn signatures_and_the_static_rsa_block() {
     let certificate = |algorithm| {

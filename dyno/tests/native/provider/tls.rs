@@ -26,6 +26,14 @@ fn openssl(series: Series) -> PathBuf {
     }
 }
 
+/// Major and minor version of the OpenSSL under test.
+pub fn version_under_test() -> (u32, u32) {
+    let said = build::run(Command::new(openssl(Series::UnderTest)).arg("version"));
+    let mut numbers = said.strip_prefix("OpenSSL ").expect("OpenSSL").split('.').map(|number| number.parse());
+    let mut next = || numbers.next().expect("a version").expect("a number");
+    (next(), next())
+}
+
 /// A certificate and its key in PEM files, made once by the system's `openssl`.
 pub fn certificate(kind: &str) -> (&'static Path, &'static Path) {
     static RSA: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
