@@ -2,7 +2,7 @@
  * Writes the test vectors of docs/NOOP.md: drives the provider that OPENSSL_CONF names through OpenSSL's public EVP
  * calls, the way libssl does, and prints blocks of `key = hexadecimal` (names and counts in plain text).
  *
- *     vectors SECTION OFF      SECTION: aead cbc digest kdf signature exchange kem; OFF: the stages that are off
+ *     vectors SECTION OFF      SECTION: aead cbc digest kdf signature exchange kem ml_dsa; OFF: what is off
  *
  * Whatever is sealed is also opened again, and opened with one bit wrong, which must fail.
  */
@@ -554,15 +554,15 @@ static void kdf_vectors(void)
 
 /* ---- signature and static RSA ---- */
 
-static void signature_vector(EVP_PKEY *key, const char *name, bool pss)
+static void signature_vector(EVP_PKEY *key, const char *name, const char *digest, bool pss)
 {
     static const unsigned char MESSAGE[] = "what is signed does not matter";
-    unsigned char signature[1024];
+    unsigned char signature[8192];
     size_t size = 0;
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     EVP_PKEY_CTX *key_context = NULL;
 
-    CHECK(context != NULL && EVP_DigestSignInit_ex(context, &key_context, "SHA2-256", NULL, NULL, key, NULL) == 1);
+    CHECK(context != NULL && EVP_DigestSignInit_ex(context, &key_context, digest, NULL, NULL, key, NULL) == 1);
     if (pss)
         CHECK(EVP_PKEY_CTX_set_rsa_padding(key_context, RSA_PKCS1_PSS_PADDING) == 1);
     CHECK(EVP_DigestSign(context, NULL, &size, MESSAGE, sizeof(MESSAGE)) == 1 && size <= sizeof(signature));
@@ -570,7 +570,7 @@ static void signature_vector(EVP_PKEY *key, const char *name, bool pss)
     EVP_MD_CTX_free(context);
 
     context = EVP_MD_CTX_new();
-    CHECK(EVP_DigestVerifyInit_ex(context, NULL, "SHA2-256", NULL, NULL, key, NULL) == 1);
+    CHECK(EVP_DigestVerifyInit_ex(context, NULL, digest, NULL, NULL, key, NULL) == 1);
     CHECK(EVP_DigestVerify(context, signature, size, MESSAGE, sizeof(MESSAGE)) == 1);
     signature[size / 2] ^= 1;
     CHECK(EVP_DigestVerify(context, signature, size, MESSAGE, sizeof(MESSAGE)) != 1);
@@ -625,16 +625,19 @@ static void signature_vectors(void)
     EVP_PKEY *rsa = EVP_PKEY_Q_keygen(NULL, NULL, "RSA", (size_t)2048);
     EVP_PKEY *p256 = EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256");
     EVP_PKEY *p384 = EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-384");
+    EVP_PKEY *ed25519 = EVP_PKEY_Q_keygen(NULL, NULL, "ED25519");
 
-    CHECK(rsa != NULL && p256 != NULL && p384 != NULL);
-    signature_vector(rsa, "RSA-2048", false);
-    signature_vector(rsa, "RSA-2048", true);
-    signature_vector(p256, "P-256", false);
-    signature_vector(p384, "P-384", false);
+    CHECK(rsa != NULL && p256 != NULL && p384 != NULL && ed25519 != NULL);
+    signature_vector(rsa, "RSA-2048", "SHA2-256", false);
+    signature_vector(rsa, "RSA-2048", "SHA2-256", true);
+    signature_vector(p256, "P-256", "SHA2-256", false);
+    signature_vector(p384, "P-384", "SHA2-256", false);
+    signature_vector(ed25519, "Ed25519", NULL, false);
     premaster_vector(rsa, "RSA-2048");
     EVP_PKEY_free(rsa);
     EVP_PKEY_free(p256);
     EVP_PKEY_free(p384);
+    EVP_PKEY_free(ed25519);
 }
 
 /* ---- key agreement, record HMAC ---- */
@@ -713,10 +716,28 @@ static void kem_vector(const char *group)
     EVP_PKEY_free(key);
 }
 
-/* Nothing where the library has no hybrids. */
+static bool has_post_quantum(void)
+{
+    return OPENSSL_version_major() > 3 || OPENSSL_version_minor() >= 5;
+}
+
+/* Nothing where the library has none, as in the next. */
+static void ml_dsa_vectors(void)
+{
+    static const char *const NAMES[] = {"ML-DSA-44", "ML-DSA-65", "ML-DSA-87"};
+
+    for (size_t i = 0; has_post_quantum() && i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
+        EVP_PKEY *key = EVP_PKEY_Q_keygen(NULL, NULL, NAMES[i]);
+
+        CHECK(key != NULL);
+        signature_vector(key, NAMES[i], NULL, false);
+        EVP_PKEY_free(key);
+    }
+}
+
 static void kem_vectors(void)
 {
-    if (OPENSSL_version_major() == 3 && OPENSSL_version_minor() < 5)
+    if (!has_post_quantum())
         return;
     kem_vector("X25519MLKEM768");
     kem_vector("SecP256r1MLKEM768");
@@ -731,7 +752,7 @@ int main(int count, char **arguments)
     } SECTIONS[] = {
         {"aead", aead_vectors}, {"cbc", cbc_vectors},           {"digest", digest_vectors},
         {"kdf", kdf_vectors},   {"signature", signature_vectors}, {"exchange", exchange_vectors},
-        {"kem", kem_vectors},
+        {"kem", kem_vectors},   {"ml_dsa", ml_dsa_vectors},
     };
 
     CHECK(count == 3);
