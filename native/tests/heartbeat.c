@@ -14,7 +14,7 @@
 
 #include "check.h"
 
-static EVP_PKEY *rsa, *ec, *x25519, *hybrid, *hmac;
+static EVP_PKEY *rsa, *ec, *ed25519, *x25519, *hybrid, *hmac;
 
 static bool digests(void)
 {
@@ -53,7 +53,7 @@ static bool begins_cbc(void)
 }
 
 /* A signature, or the HMAC of a record. */
-static bool signs(EVP_PKEY *key)
+static bool signs(EVP_PKEY *key, const char *digest)
 {
     unsigned char out[512];
     size_t size = sizeof(out);
@@ -61,7 +61,7 @@ static bool signs(EVP_PKEY *key)
     bool done;
 
     CHECK(context != NULL);
-    done = EVP_DigestSignInit_ex(context, NULL, "SHA2-256", NULL, NULL, key, NULL) == 1
+    done = EVP_DigestSignInit_ex(context, NULL, digest, NULL, NULL, key, NULL) == 1
            && EVP_DigestSign(context, out, &size, (const unsigned char *)"abc", 3) == 1;
     EVP_MD_CTX_free(context);
     return done;
@@ -69,17 +69,22 @@ static bool signs(EVP_PKEY *key)
 
 static bool signs_rsa(void)
 {
-    return signs(rsa);
+    return signs(rsa, "SHA2-256");
 }
 
 static bool signs_ec(void)
 {
-    return signs(ec);
+    return signs(ec, "SHA2-256");
+}
+
+static bool signs_ed25519(void)
+{
+    return signs(ed25519, NULL);
 }
 
 static bool begins_record_hmac(void)
 {
-    return signs(hmac);
+    return signs(hmac, "SHA2-256");
 }
 
 static bool macs(void)
@@ -190,6 +195,7 @@ static const struct {
     {"HMAC", macs},
     {"RSA signature", signs_rsa},
     {"ECDSA signature", signs_ec},
+    {"Ed25519 signature", signs_ed25519},
     {"X25519", derives_x25519},
     {"ECDH", derives_ecdh},
     {"key generation", makes_key},
@@ -209,12 +215,13 @@ int main(void)
 
     rsa = EVP_PKEY_Q_keygen(NULL, NULL, "RSA", (size_t)2048);
     ec = EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256");
+    ed25519 = EVP_PKEY_Q_keygen(NULL, NULL, "ED25519");
     x25519 = EVP_PKEY_Q_keygen(NULL, NULL, "X25519");
     hybrid = EVP_PKEY_Q_keygen(NULL, NULL, "X25519MLKEM768");
     CHECK((hybrid != NULL) == has_hybrids);
     ERR_clear_error();
     hmac = EVP_PKEY_new_raw_private_key_ex(NULL, "HMAC", NULL, (const unsigned char *)"key", 3);
-    CHECK(rsa != NULL && ec != NULL && x25519 != NULL && hmac != NULL);
+    CHECK(rsa != NULL && ec != NULL && ed25519 != NULL && x25519 != NULL && hmac != NULL);
     for (size_t i = 0; i < total; i++)
         CHECK(OPERATIONS[i].works());
     printf("ready\n");
@@ -241,6 +248,7 @@ int main(void)
     }
     EVP_PKEY_free(rsa);
     EVP_PKEY_free(ec);
+    EVP_PKEY_free(ed25519);
     EVP_PKEY_free(x25519);
     EVP_PKEY_free(hybrid);
     EVP_PKEY_free(hmac);

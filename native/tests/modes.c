@@ -56,6 +56,7 @@ static const struct subject SUBJECTS[] = {
     {stitched_record, {NOTHING_OFF, BIT(CIPHER) | BIT(MAC)}, 2},
     {rsa_signatures, {NOTHING_OFF, BIT(AUTHENTICATION)}, 2},
     {is_constant_ecdsa_signature, {NOTHING_OFF, BIT(AUTHENTICATION)}, 2},
+    {is_constant_ed25519_signature, {NOTHING_OFF, BIT(AUTHENTICATION)}, 2},
     {takes_real_signature, {NOTHING_OFF, BIT(AUTHENTICATION)}, 2},
     {decrypts_real_premaster, {NOTHING_OFF, BIT(AUTHENTICATION)}, 2},
     {is_clear_premaster, {NOTHING_OFF, BIT(AUTHENTICATION)}, 2},

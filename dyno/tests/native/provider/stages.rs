@@ -194,6 +194,18 @@ fn tls13_ecdsa_chacha20_p384() {
 }
 
 #[test]
+fn tls13_ed25519() {
+    Case {
+        certificate: "ed25519",
+        server: &["-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256", "-groups", "X25519"],
+        client: &["-tls1_3"],
+        suite: "TLS_AES_128_GCM_SHA256",
+        agreement: Agreement::Curve,
+    }
+    .check_all();
+}
+
+#[test]
 fn tls13_hybrids() {
     const GROUPS: [&[&str]; 3] = [
         &["-tls1_3", "-groups", "X25519MLKEM768"],

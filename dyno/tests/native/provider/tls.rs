@@ -38,9 +38,11 @@ pub fn version_under_test() -> (u32, u32) {
 pub fn certificate(kind: &str) -> (&'static Path, &'static Path) {
     static RSA: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     static EC: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+    static ED25519: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     let (cell, parameters): (_, &[&str]) = match kind {
         "rsa" => (&RSA, &["-newkey", "rsa:2048"]),
         "ec" => (&EC, &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]),
+        "ed25519" => (&ED25519, &["-newkey", "ed25519"]),
         other => panic!("no certificate of kind {other}"),
     };
     let (certificate, key) = cell.get_or_init(|| {
