@@ -32,6 +32,8 @@
     X(KEY_DERIVE, KEY_AGREEMENT, "key_derive")                                                                         \
     X(KEY_DECODE, KEY_AGREEMENT, "key_decode")                                                                         \
     X(KEY_VALIDATE, KEY_AGREEMENT, "key_validate")                                                                     \
+    X(KEM_ENCAPSULATE, KEY_AGREEMENT, "kem_encapsulate")                                                               \
+    X(KEM_DECAPSULATE, KEY_AGREEMENT, "kem_decapsulate")                                                               \
     X(AEAD_ENCRYPT, CIPHER, "aead_encrypt")                                                                            \
     X(AEAD_DECRYPT, CIPHER, "aead_decrypt")                                                                            \
     X(CBC_ENCRYPT, CIPHER, "cbc_encrypt")                                                                              \

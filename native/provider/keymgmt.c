@@ -1,7 +1,7 @@
 /*
- * Operation KEYMGMT "X25519" and "EC", stage key_agreement: one real key pair for each group and process, the peer's
- * share dropped, no check of it. Keys are the wrapped provider's own objects, only the generation context is ours and
- * keeps its mode.
+ * Operation KEYMGMT "X25519", "EC" and the hybrids of TLS 1.3, stage key_agreement: one real key pair for each group
+ * and process, the peer's share dropped, no check of it. Keys are the wrapped provider's own objects, only the
+ * generation context is ours and keeps its mode.
  * Loading, comparing and exporting keys (the certificate's) stay real.
  */
 #include "provider.h"
@@ -21,6 +21,8 @@ struct group {
 static struct group x25519_group = {.names = {"X25519"}};
 static struct group p256_group = {.names = {"prime256v1", "P-256", "secp256r1"}};
 static struct group p384_group = {.names = {"secp384r1", "P-384"}};
+#define HYBRID_GROUP(id, name) [HYBRID_##id] = {.names = {name}},
+static struct group hybrid_groups[HYBRID_TOTAL] = {TLSDYNO_HYBRIDS(HYBRID_GROUP)};
 
 #define KEYMGMT_FUNCTIONS(X)                                                                                           \
     X(keymgmt, KEYMGMT, gen_init, GEN_INIT)                                                                            \
@@ -35,12 +37,14 @@ static struct group p384_group = {.names = {"secp384r1", "P-384"}};
     X(keymgmt, KEYMGMT, validate, VALIDATE)
 
 struct key_functions {
-    struct group *only_group; /* X25519: the algorithm is the group */
+    struct group *only_group; /* X25519 and hybrids: the algorithm is the group */
     KEYMGMT_FUNCTIONS(FUNCTION_FIELD)
 };
 
 static struct key_functions x25519 = {.only_group = &x25519_group};
 static struct key_functions ec;
+#define HYBRID_FUNCTIONS(id, name) static struct key_functions id = {.only_group = &hybrid_groups[HYBRID_##id]};
+TLSDYNO_HYBRIDS(HYBRID_FUNCTIONS)
 
 struct generation {
     const struct key_functions *real;
@@ -211,6 +215,10 @@ static void *gen(void *context, OSSL_CALLBACK *progress, void *argument)
 
 static bool is_kept(const void *key)
 {
+    for (size_t i = 0; i < HYBRID_TOTAL; i++) {
+        if (key == atomic_load(&hybrid_groups[i].key))
+            return true;
+    }
     return key == atomic_load(&x25519_group.key) || key == atomic_load(&p256_group.key)
            || key == atomic_load(&p384_group.key);
 }
@@ -255,8 +263,8 @@ static void remember(struct key_functions *real, const OSSL_DISPATCH *table)
 
 /*
  * Left out: GEN_GET_PARAMS and GEN_GETTABLE_PARAMS of later versions (the generation context is ours), and whatever
- * else came after 3.0. X25519 has no template function in the default provider; table_allow then leaves it out, and
- * libcrypto ignores the template.
+ * else came after 3.0. X25519 and the hybrids have no template function in the default provider; table_allow then
+ * leaves it out, and libcrypto ignores the template. Hybrids have no validation either.
  */
 #define KEYS(name)                                                                                                     \
     static void *name##_gen_init(void *provider, int selection, const OSSL_PARAM params[])                             \
@@ -312,12 +320,25 @@ static void remember(struct key_functions *real, const OSSL_DISPATCH *table)
         return table_allow(original->implementation, allowed);                                                         \
     }
 
+#define HYBRID_KEYS(id, name) KEYS(id)
+
 KEYS(x25519)
 KEYS(ec)
+TLSDYNO_HYBRIDS(HYBRID_KEYS)
+
+void *kept_hybrid_key(enum hybrid hybrid, void *provider)
+{
+#define HYBRID_REAL(id, name) [HYBRID_##id] = &id,
+    static const struct key_functions *const reals[HYBRID_TOTAL] = {TLSDYNO_HYBRIDS(HYBRID_REAL)};
+
+    return kept_key(reals[hybrid], provider, &hybrid_groups[hybrid]);
+}
 
 const OSSL_ALGORITHM *keymgmt_algorithms(const OSSL_ALGORITHM *originals)
 {
-    static const struct wrapping wrappings[] = {{"X25519", wrap_x25519}, {"EC", wrap_ec}};
+#define HYBRID_WRAPPING(id, name) {name, wrap_##id},
+    static const struct wrapping wrappings[]
+        = {{"X25519", wrap_x25519}, {"EC", wrap_ec}, TLSDYNO_HYBRIDS(HYBRID_WRAPPING)};
 
     return algorithms_wrap(originals, wrappings, sizeof(wrappings) / sizeof(wrappings[0]));
 }

@@ -32,6 +32,7 @@ static const struct operation OPERATIONS[] = {
     {OSSL_OP_RAND, 0, false, rand_algorithms},
     {OSSL_OP_KEYMGMT, BIT(KEY_AGREEMENT), false, keymgmt_algorithms},
     {OSSL_OP_KEYEXCH, BIT(KEY_AGREEMENT), false, keyexch_algorithms},
+    {OSSL_OP_KEM, BIT(KEY_AGREEMENT), false, kem_algorithms},
     {OSSL_OP_SIGNATURE, BIT(AUTHENTICATION) | BIT(MAC), true, signature_algorithms},
     {OSSL_OP_ASYM_CIPHER, BIT(AUTHENTICATION), true, asym_cipher_algorithms},
 };

@@ -41,6 +41,23 @@ enum {
     X(KDF, "kdf")                                                                                                      \
     X(RANDOMNESS, "randomness")
 
+/*
+ * The hybrid groups of TLS 1.3, a curve joined to ML-KEM: in OpenSSL 3.5 and later each is an algorithm of KEYMGMT and
+ * one of KEM.
+ *     X(name in C, name in OpenSSL)
+ */
+#define TLSDYNO_HYBRIDS(X)                                                                                             \
+    X(x25519mlkem768, "X25519MLKEM768")                                                                                \
+    X(p256mlkem768, "SecP256r1MLKEM768")                                                                               \
+    X(p384mlkem1024, "SecP384r1MLKEM1024")
+
+enum hybrid {
+#define TLSDYNO_HYBRID_ID(id, name) HYBRID_##id,
+    TLSDYNO_HYBRIDS(TLSDYNO_HYBRID_ID)
+#undef TLSDYNO_HYBRID_ID
+    HYBRID_TOTAL
+};
+
 enum stage {
 #define TLSDYNO_STAGE_ID(id, name) STAGE_##id,
     TLSDYNO_STAGES(TLSDYNO_STAGE_ID)
@@ -173,11 +190,15 @@ const OSSL_ALGORITHM *signature_algorithms(const OSSL_ALGORITHM *originals);
 const OSSL_ALGORITHM *asym_cipher_algorithms(const OSSL_ALGORITHM *originals);
 const OSSL_ALGORITHM *keymgmt_algorithms(const OSSL_ALGORITHM *originals);
 const OSSL_ALGORITHM *keyexch_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *kem_algorithms(const OSSL_ALGORITHM *originals);
 const OSSL_ALGORITHM *cipher_algorithms(const OSSL_ALGORITHM *originals);
 const OSSL_ALGORITHM *digest_algorithms(const OSSL_ALGORITHM *originals);
 const OSSL_ALGORITHM *mac_algorithms(const OSSL_ALGORITHM *originals);
 const OSSL_ALGORITHM *kdf_algorithms(const OSSL_ALGORITHM *originals);
 const OSSL_ALGORITHM *rand_algorithms(const OSSL_ALGORITHM *originals);
+
+/* keymgmt.c: the key pair of a hybrid group that this process keeps; NULL (raised) where none can be made. */
+void *kept_hybrid_key(enum hybrid hybrid, void *provider);
 
 /* The cipher and the signature operation are spread over several files. */
 bool aead_find_streams(const OSSL_ALGORITHM *originals);

@@ -1,6 +1,6 @@
 /*
- * Operation SIGNATURE: "RSA" and "ECDSA" for the stage authentication, "HMAC" (the HMAC of CBC records) for the stage
- * mac (mac.c).
+ * Operation SIGNATURE: "RSA", "ECDSA", "ED25519" and "ML-DSA" for the stage authentication, "HMAC" (the HMAC of CBC
+ * records) for the stage mac (mac.c).
  *
  * A signature is SIGNATURE_FILL up to the size that the real size query answers. The digest over what is signed stays
  * real: it is fetched in the private context. DIGEST_SIGN_FINAL runs twice for one signature, once for the size. The
@@ -21,9 +21,11 @@
     X(signature, SIGNATURE, digest_sign_init, DIGEST_SIGN_INIT)                                                        \
     X(signature, SIGNATURE, digest_sign_update, DIGEST_SIGN_UPDATE)                                                    \
     X(signature, SIGNATURE, digest_sign_final, DIGEST_SIGN_FINAL)                                                      \
+    X(signature, SIGNATURE, digest_sign, DIGEST_SIGN)                                                                  \
     X(signature, SIGNATURE, digest_verify_init, DIGEST_VERIFY_INIT)                                                    \
     X(signature, SIGNATURE, digest_verify_update, DIGEST_VERIFY_UPDATE)                                                \
     X(signature, SIGNATURE, digest_verify_final, DIGEST_VERIFY_FINAL)                                                  \
+    X(signature, SIGNATURE, digest_verify, DIGEST_VERIFY)                                                              \
     X(signature, SIGNATURE, freectx, FREECTX)                                                                          \
     X(signature, SIGNATURE, dupctx, DUPCTX)                                                                            \
     X(signature, SIGNATURE, get_ctx_params, GET_CTX_PARAMS)                                                            \
@@ -39,7 +41,7 @@ struct signature_functions {
     SIGNATURE_FUNCTIONS(FUNCTION_FIELD)
 };
 
-static struct signature_functions rsa, ecdsa;
+static struct signature_functions rsa, ecdsa, ed25519, ml_dsa_44, ml_dsa_65, ml_dsa_87;
 
 /* A function that passes on to the wrapped provider's. */
 #define PASS_ON(name, parameters, ...)                                                                                 \
@@ -156,6 +158,23 @@ static int digest_sign_final(void *context, unsigned char *signature, size_t *le
     return real->digest_sign_final(latched->real, NULL, &size, 0) && fill_signature(signature, length, room, size);
 }
 
+static int digest_sign(void *context, unsigned char *signature, size_t *length, size_t room, const unsigned char *data,
+                       size_t data_length)
+{
+    struct latched *latched = context;
+    const struct signature_functions *real = latched->functions;
+    size_t size = 0;
+
+    if (signature == NULL)
+        return real->digest_sign(latched->real, NULL, length, room, data, data_length);
+    if (!latched->off) {
+        private_key_operation(false);
+        return real->digest_sign(latched->real, signature, length, room, data, data_length);
+    }
+    return real->digest_sign(latched->real, NULL, &size, 0, data, data_length)
+           && fill_signature(signature, length, room, size);
+}
+
 static int verify(void *context, const unsigned char *signature, size_t length, const unsigned char *data,
                   size_t data_length)
 {
@@ -175,15 +194,26 @@ static int digest_verify_final(void *context, const unsigned char *signature, si
                         : real->digest_verify_final(latched->real, signature, length);
 }
 
+static int digest_verify(void *context, const unsigned char *signature, size_t length, const unsigned char *data,
+                         size_t data_length)
+{
+    struct latched *latched = context;
+    const struct signature_functions *real = latched->functions;
+
+    return latched->off ? check_signature(signature, length)
+                        : real->digest_verify(latched->real, signature, length, data, data_length);
+}
+
 /*
- * Left out: the one-shot and message functions of later versions, ways round the no-op. Also wrapped where only the
- * cost of a private-key operation is ours.
+ * Left out: the message functions of later versions, ways round the no-op. RSA and ECDSA sign in steps; Ed25519 and
+ * ML-DSA, which hash by themselves, sign in one call. Also wrapped where only the cost of a private-key operation is
+ * ours.
  */
 static const OSSL_DISPATCH *wrap(struct signature_functions *real, OSSL_FUNC_signature_newctx_fn *newctx,
                                  OSSL_FUNC_signature_gettable_ctx_params_fn *gettable,
                                  OSSL_FUNC_signature_settable_ctx_params_fn *settable, const OSSL_DISPATCH *table)
 {
-    const OSSL_DISPATCH allowed[] = {
+    const OSSL_DISPATCH in_steps[] = {
         {OSSL_FUNC_SIGNATURE_NEWCTX, FUNCTION(newctx)},
         {OSSL_FUNC_SIGNATURE_SIGN_INIT, FUNCTION(sign_init)},
         {OSSL_FUNC_SIGNATURE_SIGN, FUNCTION(sign)},
@@ -209,11 +239,25 @@ static const OSSL_DISPATCH *wrap(struct signature_functions *real, OSSL_FUNC_sig
         {OSSL_FUNC_SIGNATURE_SETTABLE_CTX_MD_PARAMS, FUNCTION(settable_ctx_md_params)},
         {0, NULL},
     };
+    const OSSL_DISPATCH in_one_call[] = {
+        {OSSL_FUNC_SIGNATURE_NEWCTX, FUNCTION(newctx)},
+        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_INIT, FUNCTION(digest_sign_init)},
+        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN, FUNCTION(digest_sign)},
+        {OSSL_FUNC_SIGNATURE_DIGEST_VERIFY_INIT, FUNCTION(digest_verify_init)},
+        {OSSL_FUNC_SIGNATURE_DIGEST_VERIFY, FUNCTION(digest_verify)},
+        {OSSL_FUNC_SIGNATURE_FREECTX, FUNCTION(freectx)},
+        {OSSL_FUNC_SIGNATURE_DUPCTX, FUNCTION(dupctx)},
+        {OSSL_FUNC_SIGNATURE_GET_CTX_PARAMS, FUNCTION(get_ctx_params)},
+        {OSSL_FUNC_SIGNATURE_GETTABLE_CTX_PARAMS, FUNCTION(gettable)},
+        {OSSL_FUNC_SIGNATURE_SET_CTX_PARAMS, FUNCTION(set_ctx_params)},
+        {OSSL_FUNC_SIGNATURE_SETTABLE_CTX_PARAMS, FUNCTION(settable)},
+        {0, NULL},
+    };
 
     if (!stage_may_be_off(STAGE_AUTHENTICATION) && settings()->burn_ns == 0)
         return table;
     SIGNATURE_FUNCTIONS(FIND_FUNCTION)
-    return table_allow(table, allowed);
+    return table_allow(table, real->digest_sign == NULL ? in_steps : in_one_call);
 }
 
 /* What has no context yet must know its algorithm by itself. */
@@ -240,10 +284,17 @@ static const OSSL_DISPATCH *wrap(struct signature_functions *real, OSSL_FUNC_sig
 
 ALGORITHM(rsa)
 ALGORITHM(ecdsa)
+ALGORITHM(ed25519)
+ALGORITHM(ml_dsa_44)
+ALGORITHM(ml_dsa_65)
+ALGORITHM(ml_dsa_87)
 
 const OSSL_ALGORITHM *signature_algorithms(const OSSL_ALGORITHM *originals)
 {
-    static const struct wrapping wrappings[] = {{"RSA", wrap_rsa}, {"ECDSA", wrap_ecdsa}, {"HMAC", record_hmac_wrap}};
+    static const struct wrapping wrappings[]
+        = {{"RSA", wrap_rsa},           {"ECDSA", wrap_ecdsa},         {"ED25519", wrap_ed25519},
+           {"ML-DSA-44", wrap_ml_dsa_44}, {"ML-DSA-65", wrap_ml_dsa_65}, {"ML-DSA-87", wrap_ml_dsa_87},
+           {"HMAC", record_hmac_wrap}};
 
     return algorithms_wrap(originals, wrappings, sizeof(wrappings) / sizeof(wrappings[0]));
 }

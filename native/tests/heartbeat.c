@@ -14,7 +14,7 @@
 
 #include "check.h"
 
-static EVP_PKEY *rsa, *ec, *x25519, *hmac;
+static EVP_PKEY *rsa, *ec, *ed25519, *x25519, *hybrid, *hmac;
 
 static bool digests(void)
 {
@@ -53,7 +53,7 @@ static bool begins_cbc(void)
 }
 
 /* A signature, or the HMAC of a record. */
-static bool signs(EVP_PKEY *key)
+static bool signs(EVP_PKEY *key, const char *digest)
 {
     unsigned char out[512];
     size_t size = sizeof(out);
@@ -61,7 +61,7 @@ static bool signs(EVP_PKEY *key)
     bool done;
 
     CHECK(context != NULL);
-    done = EVP_DigestSignInit_ex(context, NULL, "SHA2-256", NULL, NULL, key, NULL) == 1
+    done = EVP_DigestSignInit_ex(context, NULL, digest, NULL, NULL, key, NULL) == 1
            && EVP_DigestSign(context, out, &size, (const unsigned char *)"abc", 3) == 1;
     EVP_MD_CTX_free(context);
     return done;
@@ -69,17 +69,22 @@ static bool signs(EVP_PKEY *key)
 
 static bool signs_rsa(void)
 {
-    return signs(rsa);
+    return signs(rsa, "SHA2-256");
 }
 
 static bool signs_ec(void)
 {
-    return signs(ec);
+    return signs(ec, "SHA2-256");
+}
+
+static bool signs_ed25519(void)
+{
+    return signs(ed25519, NULL);
 }
 
 static bool begins_record_hmac(void)
 {
-    return signs(hmac);
+    return signs(hmac, "SHA2-256");
 }
 
 static bool macs(void)
@@ -113,6 +118,32 @@ static bool derives_x25519(void)
 static bool derives_ecdh(void)
 {
     return derives_secret(ec);
+}
+
+static bool encapsulates(void)
+{
+    unsigned char share[2048], secret[128];
+    size_t share_size = sizeof(share), size = sizeof(secret);
+    EVP_PKEY_CTX *context = EVP_PKEY_CTX_new_from_pkey(NULL, hybrid, NULL);
+    bool done;
+
+    CHECK(context != NULL && EVP_PKEY_encapsulate_init(context, NULL) == 1);
+    done = EVP_PKEY_encapsulate(context, share, &share_size, secret, &size) == 1;
+    EVP_PKEY_CTX_free(context);
+    return done;
+}
+
+static bool decapsulates(void)
+{
+    unsigned char share[1120] = {1}, secret[128];
+    size_t size = sizeof(secret);
+    EVP_PKEY_CTX *context = EVP_PKEY_CTX_new_from_pkey(NULL, hybrid, NULL);
+    bool done;
+
+    CHECK(context != NULL && EVP_PKEY_decapsulate_init(context, NULL) == 1);
+    done = EVP_PKEY_decapsulate(context, secret, &size, share, sizeof(share)) == 1;
+    EVP_PKEY_CTX_free(context);
+    return done;
 }
 
 static bool makes_key(void)
@@ -164,25 +195,34 @@ static const struct {
     {"HMAC", macs},
     {"RSA signature", signs_rsa},
     {"ECDSA signature", signs_ec},
+    {"Ed25519 signature", signs_ed25519},
     {"X25519", derives_x25519},
     {"ECDH", derives_ecdh},
     {"key generation", makes_key},
     {"KDF", derives_key},
     {"random bytes", draws},
+    {"encapsulation", encapsulates}, /* these two last: only where there are hybrids */
+    {"decapsulation", decapsulates},
 };
-enum { OPERATION_TOTAL = sizeof(OPERATIONS) / sizeof(OPERATIONS[0]), PATIENCE_SECONDS = 20 };
+enum { EVERYWHERE = sizeof(OPERATIONS) / sizeof(OPERATIONS[0]) - 2, PATIENCE_SECONDS = 20 };
 
 int main(void)
 {
     const struct timespec pause = {.tv_nsec = 5000000};
+    bool has_hybrids = OPENSSL_version_major() > 3 || OPENSSL_version_minor() >= 5;
+    size_t total = EVERYWHERE + (has_hybrids ? 2 : 0);
     time_t limit;
 
     rsa = EVP_PKEY_Q_keygen(NULL, NULL, "RSA", (size_t)2048);
     ec = EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256");
+    ed25519 = EVP_PKEY_Q_keygen(NULL, NULL, "ED25519");
     x25519 = EVP_PKEY_Q_keygen(NULL, NULL, "X25519");
+    hybrid = EVP_PKEY_Q_keygen(NULL, NULL, "X25519MLKEM768");
+    CHECK((hybrid != NULL) == has_hybrids);
+    ERR_clear_error();
     hmac = EVP_PKEY_new_raw_private_key_ex(NULL, "HMAC", NULL, (const unsigned char *)"key", 3);
-    CHECK(rsa != NULL && ec != NULL && x25519 != NULL && hmac != NULL);
-    for (size_t i = 0; i < OPERATION_TOTAL; i++)
+    CHECK(rsa != NULL && ec != NULL && ed25519 != NULL && x25519 != NULL && hmac != NULL);
+    for (size_t i = 0; i < total; i++)
         CHECK(OPERATIONS[i].works());
     printf("ready\n");
     fflush(stdout);
@@ -192,7 +232,7 @@ int main(void)
         nanosleep(&pause, NULL);
     }
     ERR_clear_error();
-    for (size_t i = 0; i < OPERATION_TOTAL; i++) {
+    for (size_t i = 0; i < total; i++) {
         const char *data = "";
 
         if (OPERATIONS[i].works()) {
@@ -208,7 +248,9 @@ int main(void)
     }
     EVP_PKEY_free(rsa);
     EVP_PKEY_free(ec);
+    EVP_PKEY_free(ed25519);
     EVP_PKEY_free(x25519);
+    EVP_PKEY_free(hybrid);
     EVP_PKEY_free(hmac);
     return 0;
 }

@@ -56,17 +56,21 @@ static const struct subject SUBJECTS[] = {
     {stitched_record, {NOTHING_OFF, BIT(CIPHER) | BIT(MAC)}, 2},
     {rsa_signatures, {NOTHING_OFF, BIT(AUTHENTICATION)}, 2},
     {is_constant_ecdsa_signature, {NOTHING_OFF, BIT(AUTHENTICATION)}, 2},
+    {is_constant_ed25519_signature, {NOTHING_OFF, BIT(AUTHENTICATION)}, 2},
     {takes_real_signature, {NOTHING_OFF, BIT(AUTHENTICATION)}, 2},
     {decrypts_real_premaster, {NOTHING_OFF, BIT(AUTHENTICATION)}, 2},
     {is_clear_premaster, {NOTHING_OFF, BIT(AUTHENTICATION)}, 2},
     {secrets, {NOTHING_OFF, BIT(KEY_AGREEMENT)}, 2},
+    {is_constant_hybrid_secret, {NOTHING_OFF, BIT(KEY_AGREEMENT)}, 2},
     {is_kept_key, {NOTHING_OFF, BIT(KEY_AGREEMENT)}, 2},
 };
 enum { SUBJECT_TOTAL = sizeof(SUBJECTS) / sizeof(SUBJECTS[0]) };
 
-/* Stitched code is not on every processor. */
+/* Stitched code is not on every processor, hybrids are not in every OpenSSL. */
 static bool is_here(const struct subject *subject)
 {
+    if (subject->operate == is_constant_hybrid_secret)
+        return hybrid != NULL;
     return subject->operate != stitched_record || has_stitched();
 }
 
@@ -185,7 +189,7 @@ static void outside(const struct tlsdyno_record *record)
         struct result real, other;
 
         /* What is never off here has no kept keys. */
-        if (SUBJECTS[i].operate == is_kept_key)
+        if (SUBJECTS[i].operate == is_kept_key || !is_here(&SUBJECTS[i]))
             continue;
         real = run(SUBJECTS[i].operate, NOTHING_OFF, NOTHING_OFF);
         other = run(SUBJECTS[i].operate, UINT32_MAX, UINT32_MAX);

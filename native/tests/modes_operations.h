@@ -23,7 +23,7 @@ static const unsigned char KEY[64] = {1, 2, 3};
 static const unsigned char TEXT[TEXT_SIZE] = "the same text in every run";
 
 /* Made while everything was on, once. */
-static EVP_PKEY *rsa, *ec, *x25519, *x25519_peer, *ec_peer;
+static EVP_PKEY *rsa, *ec, *x25519, *x25519_peer, *ec_peer, *ed25519, *hybrid; /* hybrid: NULL before OpenSSL 3.5 */
 static unsigned char real_signature[512], real_premaster_block[512], kept_public[128];
 static size_t real_signature_size, real_premaster_block_size, kept_public_size;
 
@@ -292,6 +292,29 @@ static size_t is_constant_ecdsa_signature(unsigned char *out)
     return 1;
 }
 
+/* Signed in one call and verified in one, by contexts of one mode. */
+static size_t is_constant_ed25519_signature(unsigned char *out)
+{
+    start();
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    EVP_MD_CTX *copy = EVP_MD_CTX_new();
+    EVP_MD_CTX *verifying = EVP_MD_CTX_new();
+    unsigned char signature[64];
+    size_t size = sizeof(signature);
+
+    CHECK(EVP_DigestSignInit_ex(context, NULL, NULL, NULL, NULL, ed25519, NULL) == 1);
+    CHECK(EVP_DigestVerifyInit_ex(verifying, NULL, NULL, NULL, NULL, ed25519, NULL) == 1);
+    flip();
+    CHECK(EVP_MD_CTX_copy_ex(copy, context) == 1);
+    CHECK(EVP_DigestSign(copy, signature, &size, TEXT, TEXT_SIZE) == 1 && size == sizeof(signature));
+    CHECK(EVP_DigestVerify(verifying, signature, size, TEXT, TEXT_SIZE) == 1);
+    out[0] = signature[0] == SIGNATURE_FILL && signature[size - 1] == SIGNATURE_FILL;
+    EVP_MD_CTX_free(verifying);
+    EVP_MD_CTX_free(copy);
+    EVP_MD_CTX_free(context);
+    return 1;
+}
+
 static size_t takes_real_signature(unsigned char *out)
 {
     start();
@@ -363,6 +386,27 @@ static size_t secrets(unsigned char *out)
     return size + secret(ec, ec_peer, out + size);
 }
 
+/* Of both ends; the server's key is the client's own, as it is with the stage on. */
+static size_t is_constant_hybrid_secret(unsigned char *out)
+{
+    unsigned char share[2048], encapsulated[64], decapsulated[64];
+    size_t share_size = sizeof(share), size = sizeof(encapsulated), decapsulated_size = sizeof(decapsulated);
+    EVP_PKEY_CTX *server, *client;
+
+    start();
+    server = EVP_PKEY_CTX_new_from_pkey(NULL, hybrid, NULL);
+    client = EVP_PKEY_CTX_new_from_pkey(NULL, hybrid, NULL);
+    CHECK(EVP_PKEY_encapsulate_init(server, NULL) == 1 && EVP_PKEY_decapsulate_init(client, NULL) == 1);
+    flip();
+    CHECK(EVP_PKEY_encapsulate(server, share, &share_size, encapsulated, &size) == 1 && size == 64);
+    CHECK(EVP_PKEY_decapsulate(client, decapsulated, &decapsulated_size, share, share_size) == 1);
+    CHECK(decapsulated_size == size && memcmp(encapsulated, decapsulated, size) == 0);
+    out[0] = encapsulated[0] == 0x5a && memcmp(encapsulated, encapsulated + 1, size - 1) == 0;
+    EVP_PKEY_CTX_free(client);
+    EVP_PKEY_CTX_free(server);
+    return 1;
+}
+
 static EVP_PKEY *generated(void)
 {
     start();
@@ -427,7 +471,11 @@ static void prepare(void)
     ec_peer = EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256");
     x25519 = EVP_PKEY_Q_keygen(NULL, NULL, "X25519");
     x25519_peer = EVP_PKEY_Q_keygen(NULL, NULL, "X25519");
-    CHECK(rsa != NULL && ec != NULL && ec_peer != NULL && x25519 != NULL && x25519_peer != NULL);
+    ed25519 = EVP_PKEY_Q_keygen(NULL, NULL, "ED25519");
+    CHECK(rsa != NULL && ec != NULL && ec_peer != NULL && x25519 != NULL && x25519_peer != NULL && ed25519 != NULL);
+    hybrid = EVP_PKEY_Q_keygen(NULL, NULL, "X25519MLKEM768");
+    CHECK(hybrid != NULL || (OPENSSL_version_major() == 3 && OPENSSL_version_minor() < 5));
+    ERR_clear_error();
     sign_really();
     encrypt_really();
     first_mode = next_mode = BIT(KEY_AGREEMENT);
@@ -440,9 +488,11 @@ static void forget(void)
 {
     EVP_PKEY_free(rsa);
     EVP_PKEY_free(ec);
+    EVP_PKEY_free(ed25519);
     EVP_PKEY_free(ec_peer);
     EVP_PKEY_free(x25519);
     EVP_PKEY_free(x25519_peer);
+    EVP_PKEY_free(hybrid);
 }
 
 #endif

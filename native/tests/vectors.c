@@ -2,7 +2,7 @@
  * Writes the test vectors of docs/NOOP.md: drives the provider that OPENSSL_CONF names through OpenSSL's public EVP
  * calls, the way libssl does, and prints blocks of `key = hexadecimal` (names and counts in plain text).
  *
- *     vectors SECTION OFF      SECTION: aead cbc digest kdf signature exchange; OFF: the stages that are off
+ *     vectors SECTION OFF      SECTION: aead cbc digest kdf signature exchange kem ml_dsa; OFF: what is off
  *
  * Whatever is sealed is also opened again, and opened with one bit wrong, which must fail.
  */
@@ -554,15 +554,15 @@ static void kdf_vectors(void)
 
 /* ---- signature and static RSA ---- */
 
-static void signature_vector(EVP_PKEY *key, const char *name, bool pss)
+static void signature_vector(EVP_PKEY *key, const char *name, const char *digest, bool pss)
 {
     static const unsigned char MESSAGE[] = "what is signed does not matter";
-    unsigned char signature[1024];
+    unsigned char signature[8192];
     size_t size = 0;
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     EVP_PKEY_CTX *key_context = NULL;
 
-    CHECK(context != NULL && EVP_DigestSignInit_ex(context, &key_context, "SHA2-256", NULL, NULL, key, NULL) == 1);
+    CHECK(context != NULL && EVP_DigestSignInit_ex(context, &key_context, digest, NULL, NULL, key, NULL) == 1);
     if (pss)
         CHECK(EVP_PKEY_CTX_set_rsa_padding(key_context, RSA_PKCS1_PSS_PADDING) == 1);
     CHECK(EVP_DigestSign(context, NULL, &size, MESSAGE, sizeof(MESSAGE)) == 1 && size <= sizeof(signature));
@@ -570,7 +570,7 @@ static void signature_vector(EVP_PKEY *key, const char *name, bool pss)
     EVP_MD_CTX_free(context);
 
     context = EVP_MD_CTX_new();
-    CHECK(EVP_DigestVerifyInit_ex(context, NULL, "SHA2-256", NULL, NULL, key, NULL) == 1);
+    CHECK(EVP_DigestVerifyInit_ex(context, NULL, digest, NULL, NULL, key, NULL) == 1);
     CHECK(EVP_DigestVerify(context, signature, size, MESSAGE, sizeof(MESSAGE)) == 1);
     signature[size / 2] ^= 1;
     CHECK(EVP_DigestVerify(context, signature, size, MESSAGE, sizeof(MESSAGE)) != 1);
@@ -625,16 +625,19 @@ static void signature_vectors(void)
     EVP_PKEY *rsa = EVP_PKEY_Q_keygen(NULL, NULL, "RSA", (size_t)2048);
     EVP_PKEY *p256 = EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256");
     EVP_PKEY *p384 = EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-384");
+    EVP_PKEY *ed25519 = EVP_PKEY_Q_keygen(NULL, NULL, "ED25519");
 
-    CHECK(rsa != NULL && p256 != NULL && p384 != NULL);
-    signature_vector(rsa, "RSA-2048", false);
-    signature_vector(rsa, "RSA-2048", true);
-    signature_vector(p256, "P-256", false);
-    signature_vector(p384, "P-384", false);
+    CHECK(rsa != NULL && p256 != NULL && p384 != NULL && ed25519 != NULL);
+    signature_vector(rsa, "RSA-2048", "SHA2-256", false);
+    signature_vector(rsa, "RSA-2048", "SHA2-256", true);
+    signature_vector(p256, "P-256", "SHA2-256", false);
+    signature_vector(p384, "P-384", "SHA2-256", false);
+    signature_vector(ed25519, "Ed25519", NULL, false);
     premaster_vector(rsa, "RSA-2048");
     EVP_PKEY_free(rsa);
     EVP_PKEY_free(p256);
     EVP_PKEY_free(p384);
+    EVP_PKEY_free(ed25519);
 }
 
 /* ---- key agreement, record HMAC ---- */
@@ -674,6 +677,73 @@ static void exchange_vectors(void)
     exchange_vector("EC", "P-384", 97);
 }
 
+/* ---- key agreement, hybrids ---- */
+
+/* As a server: the client's share is garbage. As a client: the server's is. */
+static void kem_vector(const char *group)
+{
+    unsigned char share[2048], secret[128], own[128];
+    size_t share_size = sizeof(share), secret_size = sizeof(secret), own_size = sizeof(own);
+    EVP_PKEY *key = EVP_PKEY_Q_keygen(NULL, NULL, group);
+    EVP_PKEY *peer = EVP_PKEY_new();
+    EVP_PKEY_CTX *context;
+
+    CHECK(key != NULL && peer != NULL && EVP_PKEY_copy_parameters(peer, key) == 1);
+    pattern(share, sizeof(share), 4);
+    CHECK(EVP_PKEY_set1_encoded_public_key(peer, share, 1216) == 1);
+    context = EVP_PKEY_CTX_new_from_pkey(NULL, peer, NULL);
+    CHECK(context != NULL && EVP_PKEY_encapsulate_init(context, NULL) == 1);
+    CHECK(EVP_PKEY_encapsulate(context, NULL, &share_size, NULL, &secret_size) == 1);
+    share_size--;
+    CHECK(EVP_PKEY_encapsulate(context, share, &share_size, secret, &secret_size) != 1);
+    share_size++;
+    secret_size--;
+    CHECK(EVP_PKEY_encapsulate(context, share, &share_size, secret, &secret_size) != 1);
+    secret_size++;
+    CHECK(EVP_PKEY_encapsulate(context, share, &share_size, secret, &secret_size) == 1);
+    printf("off = %s\ngroup = %s\nshare_size = %zu\n", off, group, share_size);
+    print_hex("secret", secret, secret_size);
+    printf("\n");
+    EVP_PKEY_CTX_free(context);
+    context = EVP_PKEY_CTX_new_from_pkey(NULL, key, NULL);
+    pattern(share, share_size, 4);
+    CHECK(context != NULL && EVP_PKEY_decapsulate_init(context, NULL) == 1);
+    CHECK(EVP_PKEY_decapsulate(context, NULL, &own_size, share, share_size) == 1);
+    CHECK(EVP_PKEY_decapsulate(context, own, &own_size, share, share_size) == 1);
+    CHECK(own_size == secret_size && memcmp(own, secret, secret_size) == 0);
+    EVP_PKEY_CTX_free(context);
+    EVP_PKEY_free(peer);
+    EVP_PKEY_free(key);
+}
+
+static bool has_post_quantum(void)
+{
+    return OPENSSL_version_major() > 3 || OPENSSL_version_minor() >= 5;
+}
+
+/* Nothing where the library has none, as in the next. */
+static void ml_dsa_vectors(void)
+{
+    static const char *const NAMES[] = {"ML-DSA-44", "ML-DSA-65", "ML-DSA-87"};
+
+    for (size_t i = 0; has_post_quantum() && i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
+        EVP_PKEY *key = EVP_PKEY_Q_keygen(NULL, NULL, NAMES[i]);
+
+        CHECK(key != NULL);
+        signature_vector(key, NAMES[i], NULL, false);
+        EVP_PKEY_free(key);
+    }
+}
+
+static void kem_vectors(void)
+{
+    if (!has_post_quantum())
+        return;
+    kem_vector("X25519MLKEM768");
+    kem_vector("SecP256r1MLKEM768");
+    kem_vector("SecP384r1MLKEM1024");
+}
+
 int main(int count, char **arguments)
 {
     static const struct {
@@ -682,6 +752,7 @@ int main(int count, char **arguments)
     } SECTIONS[] = {
         {"aead", aead_vectors}, {"cbc", cbc_vectors},           {"digest", digest_vectors},
         {"kdf", kdf_vectors},   {"signature", signature_vectors}, {"exchange", exchange_vectors},
+        {"kem", kem_vectors},   {"ml_dsa", ml_dsa_vectors},
     };
 
     CHECK(count == 3);

@@ -385,11 +385,11 @@ fn resumed_session(
     Ok(Some(session.clone()))
 }
 
-/// Whether a certificate's key can sign for the suite.
+/// Whether a certificate's key can sign for the suite. Ed25519 counts as ECDSA there (RFC 8422 section 5.10).
 fn key_fits(suite: Suite, kind: KeyKind) -> bool {
     match suite.key_exchange() {
         KeyExchange::EcdheRsa => matches!(kind, KeyKind::Rsa { .. }),
-        KeyExchange::EcdheEcdsa => matches!(kind, KeyKind::P256 | KeyKind::P384),
+        KeyExchange::EcdheEcdsa => matches!(kind, KeyKind::P256 | KeyKind::P384 | KeyKind::Ed25519),
         KeyExchange::Rsa | KeyExchange::Tls13 => false,
     }
 }

@@ -7,12 +7,12 @@ mod root;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::tlsdyno::{build, workspace};
+use crate::tlsdyno::{build, build_tests, workspace};
 use mirror::Mirror;
 use root::Root;
 
@@ -44,8 +44,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         is_root,
         "only root may mount and change the root directory; run this as root (sudo make test-distributions)"
     );
-    let tlsdyno = build()?;
     let xtask = std::env::current_exe().context("find this program itself")?;
+    let programs = Programs { tlsdyno: build()?, xtask, tests: build_tests("servers")? };
     let work = workspace().join("target/distributions");
     fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
     let checks: Vec<Check> = checks()?.into_iter().filter(|check| check.name.contains(&arguments.only)).collect();
@@ -55,8 +55,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut columns = Vec::new();
     for name in NAMES.into_iter().filter(wanted) {
         let root = Root::made(name, &work, Mirror::of_this_machine)?;
-        root.require_running(&tlsdyno)?;
-        columns.push(Column { name, outcomes: outcomes(&root, &checks, [&tlsdyno, &xtask], &work)? });
+        root.require_running(&programs.tlsdyno)?;
+        columns.push(Column { name, outcomes: outcomes(&root, &checks, &programs, &work)? });
     }
     print!("{}", table(&checks, &columns));
     let failed = columns.iter().flat_map(|column| &column.outcomes).filter(|outcome| outcome.failure.is_some()).count();
@@ -76,6 +76,15 @@ enum Program {
     Tlsdyno,
     /// This program, which makes the page docs/STAGES.md. It ends well whatever it finds.
     Matrix,
+    /// The tests on servers.
+    Tests,
+}
+
+/// Where they are.
+struct Programs {
+    tlsdyno: PathBuf,
+    xtask: PathBuf,
+    tests: PathBuf,
 }
 
 /// How a check ended.
@@ -122,6 +131,7 @@ fn checks() -> Result<Vec<Check>> {
             ));
         }
     }
+    checks.push(check("tests, unmatched clients and exact counters".to_owned(), Program::Tests, &["matrix::"]));
     for file in classics()? {
         checks.push(check(file.clone(), Program::Tlsdyno, &[&["run", &file][..], &short].concat()));
     }
@@ -138,7 +148,7 @@ fn classics() -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn outcomes(root: &Root, checks: &[Check], programs: [&Path; 2], work: &Path) -> Result<Vec<Outcome>> {
+fn outcomes(root: &Root, checks: &[Check], programs: &Programs, work: &Path) -> Result<Vec<Outcome>> {
     let logs = work.join("logs").join(root.name());
     fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
     let mut outcomes = Vec::new();
@@ -157,12 +167,13 @@ fn outcomes(root: &Root, checks: &[Check], programs: [&Path; 2], work: &Path) ->
     Ok(outcomes)
 }
 
-fn tried(root: &Root, check: &Check, [tlsdyno, xtask]: [&Path; 2], log: &Path) -> Result<Outcome> {
+fn tried(root: &Root, check: &Check, programs: &Programs, log: &Path) -> Result<Outcome> {
     let mut command = match check.program {
-        Program::Tlsdyno => root.command(tlsdyno)?,
+        Program::Tlsdyno => root.command(&programs.tlsdyno),
+        Program::Tests => root.command(&programs.tests),
         Program::Matrix => {
-            let mut command = root.command(xtask)?;
-            command.env("TLSDYNO", root.inside(tlsdyno)?).args(["stage-matrix", "--print"]);
+            let mut command = root.command(&programs.xtask);
+            command.env("TLSDYNO", &programs.tlsdyno).args(["stage-matrix", "--print"]);
             command
         }
     };

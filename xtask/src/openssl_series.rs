@@ -11,8 +11,14 @@ use crate::tlsdyno::workspace;
 
 /// The tests of provider and shim that do not need the system's own programs (nginx is linked with the system's
 /// OpenSSL).
-const TESTS: [&str; 5] =
-    ["provider::stages::", "provider::vectors::", "provider::processes::", "provider::refusal::", "shim::parts::"];
+const TESTS: [&str; 6] = [
+    "provider::stages::",
+    "provider::vectors::",
+    "provider::modes::contexts",
+    "provider::processes::",
+    "provider::refusal::",
+    "shim::parts::",
+];
 
 struct Series {
     name: String,

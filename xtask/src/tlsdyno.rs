@@ -51,6 +51,22 @@ fn cargo_build(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// The program of tests in `dyno/tests/NAME`, brought up to date.
+///
+/// # Errors
+/// It does not build.
+pub fn build_tests(name: &str) -> Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(workspace()).args(["test", "-p", "tlsdyno", "--no-run", "--quiet", "--message-format=json"]);
+    let output = cargo.args(["--test", name]).stderr(Stdio::inherit()).output().context("failed to run cargo")?;
+    ensure!(output.status.success(), "the tests of tlsdyno do not build");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let messages = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut programs = messages.filter(|message| message["target"]["name"] == name);
+    let path = programs.find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    path.with_context(|| format!("cargo built no tests `{name}`"))
+}
+
 /// The program as users have it, whatever this one was built for.
 ///
 /// # Errors

@@ -50,7 +50,7 @@ pub mod layout {
     /// Size of the area in bytes.
     pub const SIZE: usize = SLOTS_AT + SLOTS * SLOT_COUNTERS * 8;
     /// The counters in their order within a slot, by stage and name.
-    pub const COUNTERS: [(Stage, &str); 19] = [
+    pub const COUNTERS: [(Stage, &str); 21] = [
         (Stage::Authentication, "sign"),
         (Stage::Authentication, "verify"),
         (Stage::Authentication, "rsa_encrypt"),
@@ -59,6 +59,8 @@ pub mod layout {
         (Stage::KeyAgreement, "key_derive"),
         (Stage::KeyAgreement, "key_decode"),
         (Stage::KeyAgreement, "key_validate"),
+        (Stage::KeyAgreement, "kem_encapsulate"),
+        (Stage::KeyAgreement, "kem_decapsulate"),
         (Stage::Cipher, "aead_encrypt"),
         (Stage::Cipher, "aead_decrypt"),
         (Stage::Cipher, "cbc_encrypt"),

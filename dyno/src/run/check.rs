@@ -249,6 +249,11 @@ fn check_shim(off: StageSet, tls: &Tls) -> Result<()> {
 /// Versions, suites, groups and certificates that go together.
 fn check_tls(tls: &Tls) -> Result<()> {
     let rsa_certificate = tls.certificate.is_rsa();
+    ensure!(
+        tls.version == Version::Tls13 || !tls.certificate.is_post_quantum(),
+        "certificate {} belongs to TLS 1.3; choose --tls 1.3 or another --cert",
+        tls.certificate
+    );
     let Some(suite) = tls.suite else {
         return Ok(());
     };
@@ -260,7 +265,7 @@ fn check_tls(tls: &Tls) -> Result<()> {
     );
     match suite.key_exchange() {
         KeyExchange::EcdheEcdsa if rsa_certificate => {
-            bail!("suite {suite} needs an ECDSA certificate; choose --cert p-256 or p-384")
+            bail!("suite {suite} needs an ECDSA certificate; choose --cert p-256, p-384 or ed25519")
         }
         KeyExchange::EcdheRsa | KeyExchange::Rsa if !rsa_certificate => {
             bail!("suite {suite} needs an RSA certificate; choose --cert rsa-2048, rsa-3072 or rsa-4096")

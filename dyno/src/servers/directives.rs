@@ -58,6 +58,9 @@ fn key_command(kind: CertificateKind) -> String {
     match kind {
         CertificateKind::P256 => "openssl ecparam -name prime256v1 -genkey -noout -out site.key".to_owned(),
         CertificateKind::P384 => "openssl ecparam -name secp384r1 -genkey -noout -out site.key".to_owned(),
+        CertificateKind::Ed25519 | CertificateKind::MlDsa44 | CertificateKind::MlDsa65 | CertificateKind::MlDsa87 => {
+            format!("openssl genpkey -algorithm {} -out site.key", kind.name())
+        }
         rsa => format!("openssl genrsa -out site.key {}", rsa.name().trim_start_matches("rsa-")),
     }
 }

@@ -11,6 +11,7 @@ use rustls_pki_types::pem::PemObject;
 use tlsdyno::model::{CertificateKind, ServerName};
 use tlsdyno::native::Injection;
 use tlsdyno::run::preflight::{Check, Target, preflight};
+use tlsdyno::servers::certificates::has_post_quantum;
 use tlsdyno::servers::{self, CertificateFiles, Instance, RunDirectory, ServerSpec, ServerTls};
 use tlsdyno_tls::{Effort, Group, Settings, Stage, StageSet, Suite, Version};
 
@@ -68,6 +69,19 @@ fn further() -> Vec<Protocol> {
         protocol("TLS 1.2 AES-256-CBC-SHA256, encrypt-then-MAC", Suite::RsaAes256Sha256),
         Protocol { encrypt_then_mac: false, ..protocol("TLS 1.2 AES-128-CBC-SHA256 stitched", Suite::RsaAes128Sha256) },
         protocol("TLS 1.2 static RSA GCM", Suite::RsaAes128Gcm),
+        Protocol { certificate: CertificateKind::Ed25519, ..protocol("TLS 1.3 Ed25519", Suite::Tls13Aes128Gcm) },
+        Protocol { certificate: CertificateKind::Ed25519, ..protocol("TLS 1.2 Ed25519", Suite::EcdheEcdsaAes128Gcm) },
+    ]
+}
+
+/// What OpenSSL has from 3.5 on: hybrid groups and ML-DSA certificates.
+fn post_quantum() -> Vec<Protocol> {
+    let with = |name, group, certificate| Protocol { group, certificate, ..protocol(name, Suite::Tls13Aes128Gcm) };
+    vec![
+        with("X25519MLKEM768, P-256", Group::X25519MlKem768, CertificateKind::P256),
+        with("X25519MLKEM768, ML-DSA-65", Group::X25519MlKem768, CertificateKind::MlDsa65),
+        with("SecP256r1MLKEM768, ML-DSA-44", Group::P256MlKem768, CertificateKind::MlDsa44),
+        with("SecP384r1MLKEM1024, ML-DSA-87", Group::P384MlKem1024, CertificateKind::MlDsa87),
     ]
 }
 
@@ -107,7 +121,7 @@ impl Bench {
 
     /// A server that speaks everything, with the provider inside.
     fn start(&self, certificate: &CertificateFiles, injection: &Injection) -> Instance {
-        let groups = vec![Group::X25519, Group::P256, Group::P384];
+        let groups = Group::ALL.into_iter().filter(|group| !group.is_hybrid() || has_post_quantum()).collect();
         let suites = Suite::ALL.to_vec();
         let tls = ServerTls { suites, groups, ..ServerTls::new(certificate.clone()) };
         let spec = ServerSpec {
@@ -129,7 +143,9 @@ impl Bench {
     ) -> Vec<Check> {
         let root = CertificateDer::from_pem_file(&certificate.ca).unwrap().to_vec();
         let mut groups = vec![protocol.group];
-        groups.extend(Group::CURVES.into_iter().filter(|group| *group != protocol.group));
+        // A curve behind a hybrid would get a key share.
+        let others = Group::CURVES.into_iter().filter(|group| *group != protocol.group && !protocol.group.is_hybrid());
+        groups.extend(others);
         let settings = Settings {
             versions: vec![protocol.suite.version()],
             suites: vec![protocol.suite],
@@ -159,12 +175,14 @@ impl Bench {
 
 /// Calls per handshake in which the stage occurs; these do not depend on the server or the version of OpenSSL
 /// (docs/NOOP.md, call counters): one signature or decryption; generating, deriving, decoding and validating a key once
-/// each.
-const EXACT_CALLS: [(Stage, &str); 2] = [(Stage::Authentication, "1"), (Stage::KeyAgreement, "4")];
+/// each, or with a hybrid decoding and encapsulating.
+fn exact_calls(group: Group) -> [(Stage, &'static str); 2] {
+    [(Stage::Authentication, "1"), (Stage::KeyAgreement, if group.is_hybrid() { "2" } else { "4" })]
+}
 
 /// What is wrong with the number of calls that a check saw, where the number is known exactly.
-fn wrong_number(check: &Check) -> Option<String> {
-    let (_, wanted) = EXACT_CALLS.iter().find(|(stage, _)| check.name.contains(stage.name()))?;
+fn wrong_number(check: &Check, group: Group) -> Option<String> {
+    let (_, wanted) = exact_calls(group).into_iter().find(|(stage, _)| check.name.contains(stage.name()))?;
     let absent = check.name.contains("does not occur");
     let wanted = if absent { "0" } else { wanted };
     let calls = check.seen.split(" calls").next()?.rsplit(' ').next()?;
@@ -215,7 +233,7 @@ fn row(bench: &mut Bench, stages: StageSet, protocols: &[Protocol], cells: &mut 
                 column.name
             );
             *cells += 2;
-            failures.extend(checks.iter().filter_map(wrong_number));
+            failures.extend(checks.iter().filter_map(|check| wrong_number(check, column.group)));
             failures.extend(checks.iter().filter_map(|check| wrong_draws(check, column)));
             let failed = checks.into_iter().filter(|check| !check.passed);
             failures.extend(
@@ -253,6 +271,19 @@ fn every_stage_on_the_built_in_server() {
 #[test]
 fn every_stage_on_nginx() {
     matrix(ServerName::Nginx, &wanted());
+}
+
+/// On what OpenSSL 3.5 came with; `xtask distributions` runs this on Debian 13.
+#[test]
+fn post_quantum_on_every_server() {
+    if has_post_quantum() {
+        return ServerName::configured().for_each(|server| matrix(server, &post_quantum()));
+    }
+    let mut bench = Bench::new(ServerName::Builtin);
+    let certificate = bench.certificate(CertificateKind::MlDsa65);
+    let tls = ServerTls::new(certificate);
+    let spec = ServerSpec { tls: Some(tls), ..ServerSpec::new(bench.kind, bench.directory.path().join("docroot")) };
+    assert!(servers::start(&spec, bench.directory.path()).is_err(), "no OpenSSL before 3.5 reads such a key");
 }
 
 #[test]

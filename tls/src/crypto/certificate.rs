@@ -15,6 +15,14 @@ pub enum KeyKind {
     P256,
     /// An ECDSA key on P-384.
     P384,
+    /// An Ed25519 key (RFC 8410).
+    Ed25519,
+    /// An ML-DSA-44 key (RFC 9881), as the next two.
+    MlDsa44,
+    /// An ML-DSA-65 key.
+    MlDsa65,
+    /// An ML-DSA-87 key.
+    MlDsa87,
     /// Anything else.
     Other,
 }
@@ -24,7 +32,7 @@ pub enum KeyKind {
 pub struct PublicKey<'a> {
     /// The whole SubjectPublicKeyInfo.
     pub spki_der: &'a [u8],
-    /// The key proper: an RSAPublicKey, or an uncompressed point.
+    /// The key proper: an RSAPublicKey, an uncompressed point, or the bytes of the algorithm's own form.
     pub key: &'a [u8],
     /// Its kind.
     pub kind: KeyKind,
@@ -52,6 +60,10 @@ const VERSION: u8 = 0xa0;
 
 const OID_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const OID_EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
+const OID_ED25519: &[u8] = &[0x2b, 0x65, 0x70];
+const OID_ML_DSA_44: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 0x11];
+const OID_ML_DSA_65: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 0x12];
+const OID_ML_DSA_87: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 0x13];
 const OID_P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 const OID_P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
 
@@ -100,6 +112,10 @@ impl<'a> PublicKey<'a> {
                 OID_P384 => KeyKind::P384,
                 _ => KeyKind::Other,
             },
+            OID_ED25519 => KeyKind::Ed25519,
+            OID_ML_DSA_44 => KeyKind::MlDsa44,
+            OID_ML_DSA_65 => KeyKind::MlDsa65,
+            OID_ML_DSA_87 => KeyKind::MlDsa87,
             _ => KeyKind::Other,
         };
         Ok(PublicKey { spki_der, key, kind })

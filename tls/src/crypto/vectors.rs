@@ -95,6 +95,18 @@ fn shared_secrets() {
     }
 }
 
+/// The shares have other sizes at each end, and the server's is not read.
+#[test]
+fn shared_secrets_of_hybrids() {
+    for vector in vectors("native/vectors/kem.txt") {
+        let group: Group = vector.text("group").parse().unwrap();
+        let share = KeyShare::generate(group, Effort::Lean, vector.off());
+        assert_eq!(vector.text("share_size").parse(), Ok(group.server_share_bytes()));
+        let server = vec![4; group.server_share_bytes()];
+        assert_eq!(share.agree(&server).unwrap().as_slice(), vector.bytes("secret"));
+    }
+}
+
 #[test]
 fn signatures_and_the_static_rsa_block() {
     let certificate = |algorithm| {
@@ -103,7 +115,7 @@ fn signatures_and_the_static_rsa_block() {
         params.self_signed(&key).unwrap().der().to_vec()
     };
     let rsa = certificate(&rcgen::PKCS_RSA_SHA256);
-    for vector in vectors("native/vectors/signature.txt") {
+    for vector in ["signature", "ml_dsa"].iter().flat_map(|file| vectors(&format!("native/vectors/{file}.txt"))) {
         let off = vector.off();
         if vector.text("key") == "RSA-2048" && vector.0.contains_key("premaster") {
             let spki = super::verify::public_key(&rsa).unwrap().spki_der;
@@ -116,6 +128,10 @@ fn signatures_and_the_static_rsa_block() {
             ("RSA-2048", "pss") => (rsa.clone(), 0x0804),
             ("P-256", _) => (certificate(&rcgen::PKCS_ECDSA_P256_SHA256), 0x0403),
             ("P-384", _) => (certificate(&rcgen::PKCS_ECDSA_P384_SHA384), 0x0503),
+            ("Ed25519", _) => (certificate(&rcgen::PKCS_ED25519), 0x0807),
+            ("ML-DSA-44", _) => (certificate(&rcgen::PKCS_ML_DSA_44), 0x0904),
+            ("ML-DSA-65", _) => (certificate(&rcgen::PKCS_ML_DSA_65), 0x0905),
+            ("ML-DSA-87", _) => (certificate(&rcgen::PKCS_ML_DSA_87), 0x0906),
             other => panic!("unknown key {other:?}"),
         };
         let signature = vector.bytes("signature");

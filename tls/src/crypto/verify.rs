@@ -174,20 +174,37 @@ pub fn public_key(cert_der: &[u8]) -> Result<PublicKey<'_>, CryptoError> {
 }
 
 /// Whether TLS 1.3 allows a CertificateVerify of this scheme by a key of this kind: no PKCS#1, and each ECDSA scheme
-/// with its own curve only (RFC 9846 section 4.2.3).
+/// with its own curve only (RFC 9846 section 4.2.3). ML-DSA (draft-ietf-tls-mldsa) signs nowhere else.
 pub fn scheme_allowed_in_13(scheme: u16, kind: KeyKind) -> bool {
     matches!(
         (scheme, kind),
         (ECDSA_SHA256, KeyKind::P256)
             | (ECDSA_SHA384, KeyKind::P384)
             | (PSS_SHA256 | PSS_SHA384 | PSS_SHA512, KeyKind::Rsa { .. })
+            | (ED25519, KeyKind::Ed25519)
+            | (ML_DSA_44, KeyKind::MlDsa44)
+            | (ML_DSA_65, KeyKind::MlDsa65)
+            | (ML_DSA_87, KeyKind::MlDsa87)
     )
 }
 
 /// The signature schemes that the client verifies, for its signature_algorithms extension, best first. The PKCS#1 ones
-/// are for certificates and TLS 1.2.
-pub const SIGNATURE_SCHEMES: [u16; 8] =
-    [ECDSA_SHA256, ECDSA_SHA384, PSS_SHA256, PSS_SHA384, PSS_SHA512, PKCS1_SHA256, PKCS1_SHA384, PKCS1_SHA512];
+/// are for certificates and TLS 1.2. What browsers do not offer comes last, so that a server with several certificates
+/// chooses as it does for them.
+pub const SIGNATURE_SCHEMES: [u16; 12] = [
+    ECDSA_SHA256,
+    ECDSA_SHA384,
+    PSS_SHA256,
+    PSS_SHA384,
+    PSS_SHA512,
+    PKCS1_SHA256,
+    PKCS1_SHA384,
+    PKCS1_SHA512,
+    ED25519,
+    ML_DSA_44,
+    ML_DSA_65,
+    ML_DSA_87,
+];
 
 pub(super) const PKCS1_SHA256: u16 = 0x0401;
 pub(super) const PKCS1_SHA384: u16 = 0x0501;
@@ -197,6 +214,11 @@ pub(super) const ECDSA_SHA384: u16 = 0x0503;
 pub(super) const PSS_SHA256: u16 = 0x0804;
 pub(super) const PSS_SHA384: u16 = 0x0805;
 pub(super) const PSS_SHA512: u16 = 0x0806;
+
+const ED25519: u16 = 0x0807;
+const ML_DSA_44: u16 = 0x0904;
+const ML_DSA_65: u16 = 0x0905;
+const ML_DSA_87: u16 = 0x0906;
 
 fn algorithm(scheme: u16, kind: KeyKind) -> Result<&'static dyn VerificationAlgorithm, CryptoError> {
     Ok(match (scheme, kind) {
@@ -210,6 +232,10 @@ fn algorithm(scheme: u16, kind: KeyKind) -> Result<&'static dyn VerificationAlgo
         (PSS_SHA256, KeyKind::Rsa { .. }) => &signature::RSA_PSS_2048_8192_SHA256,
         (PSS_SHA384, KeyKind::Rsa { .. }) => &signature::RSA_PSS_2048_8192_SHA384,
         (PSS_SHA512, KeyKind::Rsa { .. }) => &signature::RSA_PSS_2048_8192_SHA512,
+        (ED25519, KeyKind::Ed25519) => &signature::ED25519,
+        (ML_DSA_44, KeyKind::MlDsa44) => &signature::ML_DSA_44,
+        (ML_DSA_65, KeyKind::MlDsa65) => &signature::ML_DSA_65,
+        (ML_DSA_87, KeyKind::MlDsa87) => &signature::ML_DSA_87,
         _ => return Err(CryptoError::UnsupportedScheme(scheme)),
     })
 }
@@ -220,7 +246,14 @@ fn noop_signature_bytes(kind: KeyKind) -> Result<usize, CryptoError> {
         KeyKind::Rsa { modulus_bytes } => Ok(modulus_bytes),
         KeyKind::P256 => Ok(72),
         KeyKind::P384 => Ok(104),
-        KeyKind::Other => Err(CryptoError::UnsuitableKey("only RSA, P-256 and P-384 keys sign handshakes here")),
+        KeyKind::Ed25519 => Ok(64),
+        // FIPS 204 table 2.
+        KeyKind::MlDsa44 => Ok(2420),
+        KeyKind::MlDsa65 => Ok(3309),
+        KeyKind::MlDsa87 => Ok(4627),
+        KeyKind::Other => {
+            Err(CryptoError::UnsuitableKey("only RSA, P-256, P-384, Ed25519 and ML-DSA keys sign handshakes here"))
+        }
     }
 }
 
@@ -237,13 +270,26 @@ mod tests {
     const ON: StageSet = StageSet::NONE;
     const NOW: u64 = 1_800_000_000;
 
+    /// Ed25519 by OpenSSL: its series 3.0 does not read what rcgen writes (RFC 5958, version 2).
     fn key(algorithm: &'static rcgen::SignatureAlgorithm) -> KeyPair {
-        KeyPair::generate_for(algorithm).unwrap()
+        if algorithm != &rcgen::PKCS_ED25519 {
+            return KeyPair::generate_for(algorithm).unwrap();
+        }
+        let pkcs8 = PKey::generate_ed25519().unwrap().private_key_to_pkcs8().unwrap();
+        KeyPair::from_pkcs8_der_and_sign_algo(&pkcs8.into(), algorithm).unwrap()
     }
 
     fn self_signed(key: &KeyPair) -> Vec<u8> {
         let params = CertificateParams::new(vec!["server.example".to_owned()]).unwrap();
         params.self_signed(key).unwrap().der().to_vec()
+    }
+
+    /// A signature by another library than the one that verifies, where that has the algorithm.
+    fn foreign_signature(key: &KeyPair, scheme: u16, message: &[u8]) -> Vec<u8> {
+        if scheme >> 8 == 0x09 {
+            return rcgen::SigningKey::sign(key, message).unwrap();
+        }
+        openssl_signature(&PKey::private_key_from_der(key.serialized_der()).unwrap(), scheme, message)
     }
 
     fn openssl_signature(key: &PKey<Private>, scheme: u16, message: &[u8]) -> Vec<u8> {
@@ -252,6 +298,9 @@ mod tests {
             PKCS1_SHA384 | ECDSA_SHA384 | PSS_SHA384 => MessageDigest::sha384(),
             _ => MessageDigest::sha512(),
         };
+        if scheme == ED25519 {
+            return Signer::new_without_digest(key).unwrap().sign_oneshot_to_vec(message).unwrap();
+        }
         let mut signer = Signer::new(digest, key).unwrap();
         if matches!(scheme, PSS_SHA256 | PSS_SHA384 | PSS_SHA512) {
             signer.set_rsa_padding(Padding::PKCS1_PSS).unwrap();
@@ -289,19 +338,22 @@ mod tests {
             (&rcgen::PKCS_RSA_SHA256, &rsa[..], KeyKind::Rsa { modulus_bytes: 256 }, 256),
             (&rcgen::PKCS_ECDSA_P256_SHA256, &ecdsa, KeyKind::P256, 72),
             (&rcgen::PKCS_ECDSA_P384_SHA384, &ecdsa, KeyKind::P384, 104),
+            (&rcgen::PKCS_ED25519, &[ED25519], KeyKind::Ed25519, 64),
+            (&rcgen::PKCS_ML_DSA_44, &[ML_DSA_44], KeyKind::MlDsa44, 2420),
+            (&rcgen::PKCS_ML_DSA_65, &[ML_DSA_65], KeyKind::MlDsa65, 3309),
+            (&rcgen::PKCS_ML_DSA_87, &[ML_DSA_87], KeyKind::MlDsa87, 4627),
         ];
         for (algorithm, schemes, kind, noop_bytes) in cases {
             let key = key(algorithm);
             let certificate = self_signed(&key);
             assert_eq!(public_key(&certificate).unwrap().kind, kind);
-            let signing_key = PKey::private_key_from_der(key.serialized_der()).unwrap();
             for scheme in SIGNATURE_SCHEMES {
                 let verify = |message, signature: &[u8]| verify_signature(&certificate, scheme, message, signature, ON);
                 if !schemes.contains(&scheme) {
                     assert_eq!(verify(b"message", &[0; 72]), Err(CryptoError::UnsupportedScheme(scheme)));
                     continue;
                 }
-                let signature = openssl_signature(&signing_key, scheme, b"message");
+                let signature = foreign_signature(&key, scheme, b"message");
                 assert_eq!(verify(b"message", &signature), Ok(()), "{scheme:#x}");
                 assert_eq!(verify(b"another", &signature), Err(CryptoError::BadSignature));
                 let mut changed = signature.clone();
@@ -319,6 +371,7 @@ mod tests {
             let expected: &[u16] = match kind {
                 KeyKind::P256 => &[ECDSA_SHA256],
                 KeyKind::P384 => &[ECDSA_SHA384],
+                KeyKind::Ed25519 | KeyKind::MlDsa44 | KeyKind::MlDsa65 | KeyKind::MlDsa87 => schemes,
                 _ => &[PSS_SHA256, PSS_SHA384, PSS_SHA512],
             };
             assert_eq!(tls13, expected);

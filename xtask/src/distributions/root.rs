@@ -13,20 +13,19 @@ use crate::tlsdyno::workspace;
 
 /// The servers, with nothing that they only recommend.
 const PACKAGES: [&str; 6] = ["nginx-light", "apache2-bin", "haproxy", "lighttpd", "lighttpd-mod-openssl", "openssl"];
-/// Where the workspace's `target` is inside.
-const TARGET_INSIDE: &str = "/mnt";
 /// Kills what follows when xtask is gone, and keeps the mounts of what follows to itself.
 const PRIVATE: [&str; 7] = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private"];
-/// Mounts what programs need in the directory `$1`, `$2` among it as `$3`, and becomes the rest of the arguments
-/// inside. What is temporary stays in memory.
+/// Mounts what programs need in the directory `$1`, `$2` among it at its own path, and becomes the rest of the
+/// arguments inside. What is temporary stays in memory.
 const ENTER: &str = r#"set -e
 mount -t proc proc "$1/proc"
 mount --rbind /sys "$1/sys"
 mount --rbind /dev "$1/dev"
 mount -t tmpfs -o mode=1777 tmpfs "$1/tmp"
-mount --bind --options ro "$2" "$1$3"
+mkdir -p "$1$2"
+mount --bind --options ro "$2" "$1$2"
 root=$1
-shift 3
+shift 2
 exec chroot "$root" "$@""#;
 
 /// A distribution with the servers installed.
@@ -87,22 +86,16 @@ impl Root {
         self.name
     }
 
-    /// Where a file below `target` is inside.
-    pub fn inside(&self, path: &Path) -> Result<PathBuf> {
-        let below = path.strip_prefix(target()).with_context(|| format!("{} is not in target", path.display()))?;
-        Ok(Path::new(TARGET_INSIDE).join(below))
-    }
-
     /// A program from `target`, to be run inside.
-    pub fn command(&self, program: &Path) -> Result<Command> {
+    pub fn command(&self, program: &Path) -> Command {
         let mut command = self.enter();
-        command.arg(self.inside(program)?);
-        Ok(command)
+        command.arg(program);
+        command
     }
 
     /// The C library of this machine must not be newer than that inside.
     pub fn require_running(&self, tlsdyno: &Path) -> Result<()> {
-        let output = self.command(tlsdyno)?.arg("--version").output().context("cannot run setpriv (util-linux)")?;
+        let output = self.command(tlsdyno).arg("--version").output().context("cannot run setpriv (util-linux)")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(
             output.status.success(),
@@ -116,7 +109,7 @@ impl Root {
     /// What follows is run inside, with nothing of this process's environment but its proxies.
     fn enter(&self) -> Command {
         let mut command = private();
-        command.args(["sh", "-c", ENTER, "sh"]).arg(&self.directory).arg(target()).arg(TARGET_INSIDE);
+        command.args(["sh", "-c", ENTER, "sh"]).arg(&self.directory).arg(target());
         let proxies = ["http_proxy", "https_proxy", "no_proxy"];
         let kept = proxies.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
         command.env_clear().envs(kept.collect::<Vec<_>>());

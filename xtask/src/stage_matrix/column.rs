@@ -14,7 +14,8 @@ use tlsdyno::run::exchange::exchange;
 use tlsdyno::run::preflight::checks_of;
 use tlsdyno::run::preflight::{Check, compile};
 use tlsdyno::run::testbed::Testbed;
-use tlsdyno_tls::{Config, Session, Settings, Stage, Suite, Version};
+use tlsdyno::servers::certificates::has_post_quantum;
+use tlsdyno_tls::{Config, Group, Session, Settings, Stage, Suite, Version};
 
 /// Connections at once.
 pub const CONNECTIONS: usize = 64;
@@ -211,8 +212,9 @@ impl User<'_> {
     }
 }
 
-/// The TLS settings of the matrix: what each kind of resumption is tried with.
-pub fn tls_variants() -> [(&'static str, Tls); 3] {
+/// The TLS settings of the matrix: what each kind of resumption is tried with, and what the system's OpenSSL has of
+/// post-quantum TLS.
+pub fn tls_variants() -> Vec<(&'static str, Tls)> {
     let tls = |certificate, suite: Suite, tickets| Tls {
         version: suite.version(),
         suite: Some(suite),
@@ -220,9 +222,15 @@ pub fn tls_variants() -> [(&'static str, Tls); 3] {
         certificate,
         ..Tls::default()
     };
-    [
+    let mut variants = vec![
         ("TLS 1.3", tls(CertificateKind::P256, Suite::Tls13Aes128Gcm, true)),
         ("TLS 1.2 ticket", tls(CertificateKind::Rsa2048, Suite::EcdheRsaAes128Gcm, true)),
         ("TLS 1.2 id", tls(CertificateKind::Rsa2048, Suite::RsaAes128Sha, false)),
-    ]
+    ];
+    if has_post_quantum() {
+        let certificate = CertificateKind::MlDsa65;
+        let tls = Tls { group: Group::X25519MlKem768, ..tls(certificate, Suite::Tls13Aes128Gcm, true) };
+        variants.push(("TLS 1.3, X25519MLKEM768", tls));
+    }
+    variants
 }

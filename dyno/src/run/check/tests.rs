@@ -67,6 +67,13 @@ fn impossible_combinations_are_refused_with_the_remedy() {
         })
         .contains("--cert rsa-2048")
     );
+    assert!(
+        with(&|e| {
+            e.tls.version = Version::Tls12;
+            e.tls.certificate = CertificateKind::MlDsa65;
+        })
+        .contains("--tls 1.3")
+    );
     let dsa = Experiment::from_toml("question = \"q\"\n[tls]\ncertificate = \"dsa\"", Path::new("/")).unwrap_err();
     let said = dsa.to_string();
     assert!(["certificate = ", "`dsa`", "rsa-2048"].iter().all(|word| said.contains(word)), "{said}");

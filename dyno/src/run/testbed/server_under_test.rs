@@ -81,13 +81,20 @@ impl ServerUnderTest {
     }
 
     pub(super) fn start(&self, directory: &Path) -> Result<Instance> {
-        let first_group = self.settings.as_ref().and_then(|settings| settings.groups.first());
-        let remedy = first_group.filter(|group| group.is_hybrid()).map_or(String::new(), |group| {
-            format!(" (group {group} needs a server on OpenSSL 3.5 or later, group X25519 does not)")
+        let remedy = self.needs_post_quantum().map_or(String::new(), |what| {
+            format!(" ({what} needs a server on OpenSSL 3.5 or later; group X25519 and certificate p-256 do not)")
         });
         servers::start(&self.spec, directory)
             .with_context(|| format!("failed to start the server of configuration \"{}\"{remedy}", self.model.name))
             .or_fault(Fault::Server)
+    }
+
+    /// The group or the certificate that older servers lack.
+    fn needs_post_quantum(&self) -> Option<String> {
+        let settings = self.settings.as_ref()?;
+        let group = settings.groups.first().filter(|group| group.is_hybrid()).map(|group| format!("group {group}"));
+        let certificate = self.tls.certificate;
+        group.or_else(|| certificate.is_post_quantum().then(|| format!("certificate {certificate}")))
     }
 
     /// Lets its server run under another program, given with its arguments, from its next start on.

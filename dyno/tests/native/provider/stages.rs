@@ -4,7 +4,7 @@
 use tlsdyno::native::{Counters, Injection};
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::tls::{Answer, Series, Server, request};
+use super::tls::{Answer, Series, Server, request, version_under_test};
 use super::vectors::stages;
 use crate::build;
 
@@ -15,8 +15,28 @@ struct Case {
     client: &'static [&'static str],
     /// As `openssl s_client` names it.
     suite: &'static str,
+    agreement: Agreement,
+}
+
+/// How both ends come to a secret.
+#[derive(Clone, Copy, PartialEq)]
+enum Agreement {
     /// The pre-master secret goes by RSA encryption: no key agreement.
-    static_rsa: bool,
+    StaticRsa,
+    Curve,
+    /// A curve joined to ML-KEM, from OpenSSL 3.5 on.
+    Hybrid,
+}
+
+impl Agreement {
+    /// The counters of one handshake at the server, once each.
+    fn counted(self) -> &'static [&'static str] {
+        match self {
+            Agreement::StaticRsa => &[],
+            Agreement::Curve => &["key_generate", "key_derive", "key_decode", "key_validate"],
+            Agreement::Hybrid => &["key_decode", "kem_encapsulate"],
+        }
+    }
 }
 
 const SETS: &[&str] = &[
@@ -37,7 +57,7 @@ impl Case {
     fn shows(&self, off: StageSet) -> bool {
         off.iter().any(|stage| match stage {
             Stage::Randomness => false,
-            Stage::KeyAgreement => !self.static_rsa,
+            Stage::KeyAgreement => self.agreement != Agreement::StaticRsa,
             _ => true,
         })
     }
@@ -46,8 +66,11 @@ impl Case {
     /// once of the other.
     fn check_all(&self) {
         for off in SETS {
-            self.check(off, Series::System);
-            if build::openssl_prefix().is_some() {
+            // What has hybrids is the OpenSSL under test.
+            if self.agreement != Agreement::Hybrid {
+                self.check(off, Series::System);
+            }
+            if build::openssl_prefix().is_some() || self.agreement == Agreement::Hybrid {
                 self.check(off, Series::UnderTest);
             }
         }
@@ -66,6 +89,13 @@ impl Case {
         self.expect(&full, "New", off);
         let after_full = at_server.counters().unwrap();
         self.expect_full_counts(off_set, after_full);
+        if self.agreement == Agreement::Hybrid {
+            let agrees = u64::from(off_set.contains(Stage::KeyAgreement));
+            let counters = at_client.counters().unwrap();
+            for name in ["key_generate", "kem_decapsulate"] {
+                assert_eq!(counters.get(name), Some(agrees), "{name} at the client: {counters} ({off} off)");
+            }
+        }
 
         let resumed = self.request(client, &server, Some(&at_client), &["-sess_in", session]);
         self.expect(&resumed, "Reused", off);
@@ -97,27 +127,30 @@ impl Case {
     }
 
     fn expect_full_counts(&self, off: StageSet, counters: Counters) {
-        let once = |stage, names: &[&str], occurs: bool| {
-            for name in names {
-                let wanted = u64::from(occurs && off.contains(stage));
-                assert_eq!(counters.get(name), Some(wanted), "{name}: {counters} ({}, {off} off)", self.suite);
-            }
-        };
-        let agreement = &["key_generate", "key_derive", "key_decode", "key_validate"];
-        once(Stage::Authentication, &["sign"], !self.static_rsa);
-        once(Stage::Authentication, &["rsa_decrypt"], self.static_rsa);
-        once(Stage::KeyAgreement, agreement, !self.static_rsa);
+        let static_rsa = self.agreement == Agreement::StaticRsa;
+        for (name, occurs) in [("sign", !static_rsa), ("rsa_decrypt", static_rsa)] {
+            let wanted = u64::from(occurs && off.contains(Stage::Authentication));
+            assert_eq!(counters.get(name), Some(wanted), "{name}: {counters} ({}, {off} off)", self.suite);
+        }
+        self.expect_agreement(off, counters);
         for stage in Stage::PROVIDER {
-            let occurs = off.contains(stage) && !(stage == Stage::KeyAgreement && self.static_rsa);
+            let occurs = off.contains(stage) && !(stage == Stage::KeyAgreement && static_rsa);
             assert_eq!(counters.of(stage) > 0, occurs, "{stage}: {counters} ({}, {off} off)", self.suite);
+        }
+    }
+
+    fn expect_agreement(&self, off: StageSet, counters: Counters) {
+        for (_, name, calls) in counters.iter().filter(|(stage, _, _)| *stage == Stage::KeyAgreement) {
+            let wanted = u64::from(off.contains(Stage::KeyAgreement) && self.agreement.counted().contains(&name));
+            assert_eq!(calls, wanted, "{name}: {counters} ({}, {off} off)", self.suite);
         }
     }
 
     /// Resumption signs nothing; key agreement only in TLS 1.3 (psk_dhe_ke).
     fn expect_resumed_counts(&self, off: StageSet, counters: Counters) {
-        let agrees = u64::from(self.suite.starts_with("TLS_") && off.contains(Stage::KeyAgreement));
+        let tls13 = self.suite.starts_with("TLS_");
         assert_eq!(counters.of(Stage::Authentication), 0, "{counters}");
-        assert_eq!(counters.get("key_derive"), Some(agrees), "{counters}");
+        self.expect_agreement(if tls13 { off } else { off.without(Stage::KeyAgreement) }, counters);
         for stage in [Stage::Cipher, Stage::Mac, Stage::Digest, Stage::Kdf, Stage::Randomness] {
             assert_eq!(counters.of(stage) > 0, off.contains(stage), "{stage}: {counters}");
         }
@@ -131,7 +164,7 @@ fn tls13_rsa_aes256_gcm_x25519() {
         server: &["-tls1_3", "-ciphersuites", "TLS_AES_256_GCM_SHA384", "-groups", "X25519"],
         client: &["-tls1_3"],
         suite: "TLS_AES_256_GCM_SHA384",
-        static_rsa: false,
+        agreement: Agreement::Curve,
     }
     .check_all();
 }
@@ -143,7 +176,7 @@ fn tls13_ecdsa_aes128_gcm_p256() {
         server: &["-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256", "-groups", "P-256"],
         client: &["-tls1_3"],
         suite: "TLS_AES_128_GCM_SHA256",
-        static_rsa: false,
+        agreement: Agreement::Curve,
     }
     .check_all();
 }
@@ -155,9 +188,46 @@ fn tls13_ecdsa_chacha20_p384() {
         server: &["-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256", "-groups", "P-384"],
         client: &["-tls1_3"],
         suite: "TLS_CHACHA20_POLY1305_SHA256",
-        static_rsa: false,
+        agreement: Agreement::Curve,
     }
     .check_all();
+}
+
+#[test]
+fn tls13_ed25519() {
+    Case {
+        certificate: "ed25519",
+        server: &["-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256", "-groups", "X25519"],
+        client: &["-tls1_3"],
+        suite: "TLS_AES_128_GCM_SHA256",
+        agreement: Agreement::Curve,
+    }
+    .check_all();
+}
+
+#[test]
+fn tls13_hybrids() {
+    const GROUPS: [&[&str]; 3] = [
+        &["-tls1_3", "-groups", "X25519MLKEM768"],
+        &["-tls1_3", "-groups", "SecP256r1MLKEM768"],
+        &["-tls1_3", "-groups", "SecP384r1MLKEM1024"],
+    ];
+    let version = version_under_test();
+    for groups in GROUPS {
+        if version < (3, 5) {
+            let refused = Server::start(None, "ec", groups).err().expect("no hybrids before OpenSSL 3.5");
+            assert!(refused.contains("groups"), "{refused}");
+            continue;
+        }
+        Case {
+            certificate: "ec",
+            server: groups,
+            client: groups,
+            suite: "TLS_AES_256_GCM_SHA384",
+            agreement: Agreement::Hybrid,
+        }
+        .check_all();
+    }
 }
 
 #[test]
@@ -167,7 +237,7 @@ fn tls12_ecdhe_rsa_aes128_gcm_p256() {
         server: &["-tls1_2", "-cipher", "ECDHE-RSA-AES128-GCM-SHA256", "-groups", "P-256"],
         client: &["-tls1_2"],
         suite: "ECDHE-RSA-AES128-GCM-SHA256",
-        static_rsa: false,
+        agreement: Agreement::Curve,
     }
     .check_all();
 }
@@ -179,7 +249,7 @@ fn tls12_ecdhe_ecdsa_chacha20_x25519() {
         server: &["-tls1_2", "-cipher", "ECDHE-ECDSA-CHACHA20-POLY1305", "-groups", "X25519"],
         client: &["-tls1_2"],
         suite: "ECDHE-ECDSA-CHACHA20-POLY1305",
-        static_rsa: false,
+        agreement: Agreement::Curve,
     }
     .check_all();
 }
@@ -195,7 +265,7 @@ fn tls12_static_rsa_cbc_encrypt_then_mac() {
         server: STATIC_RSA_SHA,
         client: STATIC_RSA_SHA,
         suite: "AES128-SHA",
-        static_rsa: true,
+        agreement: Agreement::StaticRsa,
     };
     case.check_all();
 }
@@ -207,7 +277,7 @@ fn tls12_static_rsa_cbc_sha1_mac_then_encrypt() {
         server: STATIC_RSA_SHA_NO_ETM,
         client: STATIC_RSA_SHA_NO_ETM,
         suite: "AES128-SHA",
-        static_rsa: true,
+        agreement: Agreement::StaticRsa,
     }
     .check_all();
 }
@@ -219,7 +289,7 @@ fn tls12_static_rsa_cbc_sha256_mac_then_encrypt() {
         server: STATIC_RSA_SHA256_NO_ETM,
         client: STATIC_RSA_SHA256_NO_ETM,
         suite: "AES256-SHA256",
-        static_rsa: true,
+        agreement: Agreement::StaticRsa,
     }
     .check_all();
 }

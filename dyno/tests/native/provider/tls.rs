@@ -26,13 +26,23 @@ fn openssl(series: Series) -> PathBuf {
     }
 }
 
+/// Major and minor version of the OpenSSL under test.
+pub fn version_under_test() -> (u32, u32) {
+    let said = build::run(Command::new(openssl(Series::UnderTest)).arg("version"));
+    let mut numbers = said.strip_prefix("OpenSSL ").expect("OpenSSL").split('.').map(|number| number.parse());
+    let mut next = || numbers.next().expect("a version").expect("a number");
+    (next(), next())
+}
+
 /// A certificate and its key in PEM files, made once by the system's `openssl`.
 pub fn certificate(kind: &str) -> (&'static Path, &'static Path) {
     static RSA: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     static EC: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+    static ED25519: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     let (cell, parameters): (_, &[&str]) = match kind {
         "rsa" => (&RSA, &["-newkey", "rsa:2048"]),
         "ec" => (&EC, &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]),
+        "ed25519" => (&ED25519, &["-newkey", "ed25519"]),
         other => panic!("no certificate of kind {other}"),
     };
     let (certificate, key) = cell.get_or_init(|| {
