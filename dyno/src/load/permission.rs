@@ -9,16 +9,22 @@ use anyhow::{Result, ensure};
 /// # Errors
 /// It is neither; says how to allow it.
 pub fn check(host: &str, address: SocketAddr, allowed: &[String]) -> Result<()> {
-    let named = |name: &String| name.eq_ignore_ascii_case(host) || *name == address.ip().to_string();
     ensure!(
-        is_this_machine(address) || allowed.iter().any(named),
+        is_allowed(host, address, allowed),
         "{host} ({address}) is not this machine, and a load test of a server whose owner has not agreed is an attack; \
          if you may load it, add --i-may-load-this {host}"
     );
     Ok(())
 }
 
-fn is_this_machine(address: SocketAddr) -> bool {
+/// The same as an answer.
+pub fn is_allowed(host: &str, address: SocketAddr, allowed: &[String]) -> bool {
+    let named = |name: &String| name.eq_ignore_ascii_case(host) || *name == address.ip().to_string();
+    is_this_machine(address) || allowed.iter().any(named)
+}
+
+/// Whether the address is on loopback.
+pub fn is_this_machine(address: SocketAddr) -> bool {
     match address {
         SocketAddr::V4(v4) => v4.ip().is_loopback(),
         // An IPv4 address in its IPv6 form leads to the same host.
