@@ -135,10 +135,9 @@ impl Site {
             .map_err(|error| Cause::new(FaultKind::Forbidden, error.to_string()))
     }
 
-    /// Whether it is on another machine, as far as the options tell.
+    /// Whether it is on another machine, or may be: nobody knows where a name leads that has no address now.
     pub fn is_foreign(&self) -> bool {
-        self.options.i_may_probe.iter().any(|name| name.eq_ignore_ascii_case(&self.url.host))
-            || self.look_up().is_ok_and(|address| !permission::is_this_machine(address))
+        !self.look_up().is_ok_and(permission::is_this_machine)
     }
 
     /// Refuses a site that may not be probed before the first packet goes out. A name without an address is no reason:

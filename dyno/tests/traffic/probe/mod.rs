@@ -1,6 +1,7 @@
 //! `tlsdyno probe` against real servers.
 
 mod once;
+mod robot;
 
 use std::process::Output;
 

@@ -1,8 +1,14 @@
-//! What a probe found: a table of single rounds.
+//! What a probe found: single rounds, and what weeks of them come to.
+
+mod charts;
+mod sites;
+
+pub use sites::{csv, document};
 
 use super::document::{Column, Document, Field, Section, Table};
+use crate::probe::robot::Done;
 use crate::probe::round::{Resumption, Round, Visit};
-use crate::units::{NONE, format_duration, format_percent};
+use crate::units::{NONE, format_count, format_date, format_duration, format_percent};
 
 /// Single rounds, one line each.
 pub fn rounds(rounds: &[Round]) -> Document {
@@ -22,6 +28,31 @@ pub fn rounds(rounds: &[Round]) -> Document {
         Some(format!("{}: {} failed ({}): {}", round.site, fault.step, fault.kind, fault.text))
     });
     Document::of([Section::default().table(table.columns, table.rows).notes(faults)])
+}
+
+/// A round in a line, as the robot prints it.
+pub fn line(round: &Round) -> String {
+    let when = format_date(round.started_unix_us.div_euclid(1_000_000));
+    let site = &round.site;
+    match &round.fault {
+        Some(fault) => format!("{when}  {site}  {} failed ({}): {}", fault.step, fault.kind, fault.text),
+        None => format!(
+            "{when}  {site}  TCP {}, full {}, resumed {}, answer {}",
+            time(round.tcp_ns),
+            time(handshake(round.full)),
+            resumed(round),
+            time(round.full.map(|visit| visit.whole_ns))
+        ),
+    }
+}
+
+/// What a robot did until it ended, in a line.
+pub fn done(done: &Done) -> String {
+    let missed = match done.missed_count {
+        0 => String::new(),
+        missed => format!(", {} missed", format_count(missed)),
+    };
+    format!("{} rounds made{missed}\n", format_count(done.made_count))
 }
 
 fn handshake(visit: Option<Visit>) -> Option<u64> {
