@@ -61,8 +61,10 @@ impl Visit {
 
 named! {
     /// What became of an offer.
+    #[derive(Default)]
     pub enum Resumption: "resumption" {
         /// The round did not get that far.
+        #[default]
         Untried = "untried",
         /// The site gave nothing to offer.
         NotGiven = "not_given",
@@ -70,12 +72,6 @@ named! {
         Rejected = "rejected",
         /// Taken.
         Accepted = "accepted",
-    }
-}
-
-impl Default for Resumption {
-    fn default() -> Resumption {
-        Resumption::Untried
     }
 }
 

@@ -132,7 +132,7 @@ impl Texts {
         if let Some(number) = self.0.get(&(kind, text.to_owned())) {
             return Ok(*number);
         }
-        // `WHERE true` tells SQLite where the query ends. Another robot may take the number first: then it is tried anew.
+        // `WHERE true` tells SQLite where the query ends. Another robot may take the number first: it is tried anew.
         let insert = "INSERT INTO texts (id, kind, content)
                       SELECT COALESCE(MAX(id), 0) + 1, $1, $2 FROM texts WHERE true ON CONFLICT DO NOTHING";
         for _ in 0..100 {

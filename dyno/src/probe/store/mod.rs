@@ -188,7 +188,7 @@ fn robots_directory(path: &Path) -> PathBuf {
 }
 
 /// Times are nanoseconds, moments microseconds or seconds since 1970. `missed_count` is NULL for a round that was made.
-/// Only rows of rounds lie in the order of their key: there SQLite would give each hour's histograms a page of their own.
+/// Only rows of rounds lie in the order of their key: SQLite would give each hour's histograms a page of their own.
 fn schema(dialect: Dialect) -> String {
     let rounds: String = COLUMNS.iter().map(|column| format!("{column} BIGINT,\n")).collect();
     let Dialect { bytes, by_key, .. } = dialect;

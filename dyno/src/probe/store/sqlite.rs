@@ -32,8 +32,8 @@ impl Sqlite {
         Sqlite::with(connection, path, |connection| {
             // The rows of hours have some 1.5 kB each: large pages waste less. It only holds for a new file.
             connection.pragma_update(None, "page_size", 16384)?;
-            // Readers see the state before a write while it goes on, and neither waits for the other. With NORMAL a crash
-            // of the machine may cost the last rounds, a crash of the program none.
+            // Readers see the state before a write while it goes on, and neither waits for the other. With NORMAL a
+            // crash of the machine may cost the last rounds, a crash of the program none.
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.pragma_update(None, "synchronous", "NORMAL")?;
             connection.pragma_update(None, "application_id", APPLICATION_ID)

@@ -1,19 +1,21 @@
 //! The charts of a site: histograms as in Goldberg's Figures 2 to 4, and the time series with its spread.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::super::charts::{COLOURS, axis, layer, line_legend, palette, quantity, tooltip, with};
-use super::super::document::{Chart, Section};
-use crate::probe::measures::Measure;
+use super::super::document::{Chart, Place, Section};
+use crate::probe::measures::{Measure, quantile};
 use crate::probe::summary::SiteSummary;
 use crate::units::{format_count, format_date, format_duration, format_percent};
 
 /// What is shown, with its name in the charts.
 const SHOWN: [(Measure, &str); 4] = [
-    (Measure::Tcp, "T: TCP"),
-    (Measure::Full, "S: full handshake"),
-    (Measure::Resumed, "S: resumed handshake"),
-    (Measure::FullWhole, "H: answer"),
+    (Measure::Tcp, "TCP (T)"),
+    (Measure::Full, "full (S)"),
+    (Measure::Resumed, "resumed (S)"),
+    (Measure::FullWhole, "answer (H)"),
 ];
 /// The part of the values that a histogram shows: the slowest would squeeze all others.
 const SHOWN_SHARE: f64 = 0.95;
@@ -23,31 +25,33 @@ const BINS: f64 = 40.0;
 /// The charts of a site, on pages.
 pub fn of_site(index: usize, site: &SiteSummary) -> Option<Section> {
     let (histogram, ignored) = histogram(index, site)?;
-    let section = Section::titled("", site.site.clone()).on(super::super::document::Place::Page);
+    let section = Section::titled("", site.site.clone()).on(Place::Page);
     Some(section.charts(series(index, site)).charts([histogram]).notes(ignored))
 }
 
 /// All measures in bins of one width, and how many values of each are beyond the edge.
 fn histogram(index: usize, site: &SiteSummary) -> Option<(Chart, Vec<String>)> {
     let all = SHOWN.map(|(measure, name)| (name, site.ascending(measure)));
-    let edge = all.iter().filter_map(|(_, counts)| crate::probe::measures::quantile(counts, SHOWN_SHARE)).max()?;
+    let edge = all.iter().filter_map(|(_, counts)| quantile(counts, SHOWN_SHARE)).max()?;
     let bin_ns = bin_ns(edge as f64 / BINS);
     let (mut rows, mut ignored) = (Vec::new(), Vec::new());
     for (name, counts) in &all {
-        let mut bins = std::collections::BTreeMap::new();
+        let mut bins: BTreeMap<u64, u64> = BTreeMap::new();
         let (mut total, mut beyond) = (0, 0);
         for (ns, count) in counts {
             total += count;
             match *ns > edge {
                 true => beyond += count,
-                false => *bins.entry(*ns as u128 / bin_ns as u128).or_insert(0) += count,
+                false => *bins.entry((*ns as f64 / bin_ns) as u64).or_insert(0) += count,
             }
         }
-        rows.extend(bins.iter().map(|(bin, count)| {
-            let from_ms = (*bin as f64 * bin_ns) / 1e6;
-            let label = format!("{} to {}", format_duration(from_ms * 1e6), format_duration(from_ms * 1e6 + bin_ns));
-            json!({"phase": name, "from": from_ms, "until": from_ms + bin_ns / 1e6, "rounds": count, "time": label})
-        }));
+        // Lines go on at zero beside the first and the last bin, and across empty ones.
+        let (first, last) = (bins.keys().next().copied(), bins.keys().next_back().copied());
+        for bin in first.map_or(0, |bin| bin.saturating_sub(1))..last.map_or(0, |bin| bin + 2) {
+            let (from_ns, count) = (bin as f64 * bin_ns, bins.get(&bin).copied().unwrap_or(0));
+            let label = format!("{} to {}", format_duration(from_ns), format_duration(from_ns + bin_ns));
+            rows.push(json!({"phase": name, "from": from_ns / 1e6, "rounds": count, "time": label}));
+        }
         if beyond > 0 {
             let share = format_percent(100.0 * beyond as f64 / total as f64);
             ignored.push(format!(
@@ -60,18 +64,17 @@ fn histogram(index: usize, site: &SiteSummary) -> Option<(Chart, Vec<String>)> {
     }
     let names = SHOWN.map(|(_, name)| name);
     let body = json!({
-        "mark": {"type": "bar", "opacity": 0.6, "binSpacing": 0},
+        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2},
         "encoding": {
-            "x": with(quantity("from", "milliseconds"), json!({"bin": {"binned": true}})),
-            "x2": {"field": "until"},
-            "y": with(quantity("rounds", "rounds"), json!({"stack": null})),
+            "x": quantity("from", "milliseconds"),
+            "y": quantity("rounds", "rounds"),
             "color": with(palette("phase", &names, &COLOURS), line_legend(None, 2)),
             "tooltip": tooltip([("phase", "phase"), ("time", "time"), ("rounds", "rounds")]),
         },
     });
     let caption = format!("How long the phases take, in bins of {}.", format_duration(bin_ns));
     let median = |(name, counts): &(&str, Vec<(u64, u64)>)| {
-        let median = crate::probe::measures::quantile(counts, 0.5)?;
+        let median = quantile(counts, 0.5)?;
         Some(format!("{name} median {}", format_duration(median as f64)))
     };
     let words = all.iter().filter_map(median).collect::<Vec<_>>().join(", ");
@@ -92,7 +95,7 @@ fn series(index: usize, site: &SiteSummary) -> Option<Chart> {
     for hour in &site.hours {
         for (measure, name) in shown {
             let counts = hour.measures.ascending(*measure);
-            let at = |q| crate::probe::measures::quantile(&counts, q).map(|ns| ns as f64);
+            let at = |q| quantile(&counts, q).map(|ns| ns as f64);
             let (Some(low), Some(median), Some(high)) = (at(0.05), at(0.5), at(0.95)) else {
                 continue;
             };

@@ -24,7 +24,7 @@ pub fn document(sites: &[SiteSummary]) -> Document {
     Document {
         title: "What does session resumption save users?".to_owned(),
         meta,
-        answer: sites.iter().map(answer).collect::<Vec<_>>().join(" "),
+        answer: answer_of_all(sites),
         sections,
         ..Document::default()
     }
@@ -42,8 +42,27 @@ fn answer(site: &SiteSummary) -> String {
             time(site, "full_ns"),
         ),
         None if site.made_count == 0 => format!("There are no rounds of {name}."),
-        None if site.accepted_count == 0 => format!("{name} never accepted a session."),
-        None => format!("Rounds of {name} lack TCP or the answer."),
+        None if site.number("full_ns").is_none() => format!("No round at {name} succeeded."),
+        None if site.offered_count == 0 => format!("{name} never gave a session."),
+        None => format!("{name} never accepted a session."),
+    }
+}
+
+/// The answer for all sites; many are put together.
+fn answer_of_all(sites: &[SiteSummary]) -> String {
+    const TOLD_ALONE: usize = 3;
+    let saved = |site: &SiteSummary| Some((site.number("sum_of_medians_saved_percent")?.value, site.site.clone()));
+    let mut all: Vec<(f64, String)> = sites.iter().filter_map(saved).collect();
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    match (all.first(), all.last()) {
+        (Some((least, at)), Some((most, there))) if sites.len() > TOLD_ALONE => format!(
+            "A resumed session saves between {} of a visit ({at}) and {} ({there}); {} of {} sites resume.",
+            format_percent(*least),
+            format_percent(*most),
+            all.len(),
+            sites.len()
+        ),
+        _ => sites.iter().map(answer).collect::<Vec<_>>().join(" "),
     }
 }
 
@@ -64,7 +83,8 @@ fn share(estimate: Option<Estimate>) -> String {
 /// What stands in place of a time of resumed handshakes where there was none.
 fn resumed(site: &SiteSummary) -> String {
     match site.accepted_count {
-        0 if site.made_count > 0 => "never accepted".to_owned(),
+        0 if site.offered_count > 0 => "never accepted".to_owned(),
+        0 if site.number("full_ns").is_some() => "never given".to_owned(),
         _ => time(site, "resumed_ns"),
     }
 }
@@ -85,8 +105,8 @@ fn medians(sites: &[SiteSummary]) -> Section {
     ];
     let table = Table::of(fields, sites);
     Section::titled("medians", "Medians, and their sums").table(table.columns, table.rows).notes([
-        "As in Table 2 of Goldberg et al. (1998): W and C are sums of medians. Intervals are of 95 %, by a bootstrap over \
-         blocks of rounds that follow each other; a site needs five blocks for one."
+        "As in Table 2 of Goldberg et al. (1998): W and C are sums of medians. Intervals are of 95 %, by a bootstrap \
+         over blocks of rounds that follow each other; a site needs five blocks for one."
             .to_owned(),
     ])
 }
@@ -103,7 +123,9 @@ fn sums(sites: &[SiteSummary]) -> Section {
     ];
     let table = Table::of(fields, sites);
     Section::titled("sums", "Medians of sums").table(table.columns, table.rows).notes([
-        "W and C added up in each round, and then the median: what half of the visits stay below. The paper has no such table.".to_owned(),
+        "W and C added up in each round, and then the median: what half of the visits stay below. The paper has no \
+         such table."
+            .to_owned(),
     ])
 }
 
@@ -120,8 +142,8 @@ fn resumption(sites: &[SiteSummary]) -> Section {
     ];
     let table = Table::of(fields, sites);
     Section::titled("resumption", "Rounds, and what became of sessions").table(table.columns, table.rows).notes([
-        "A session is offered within the round that it comes from. N backends that do not share sessions, and connections \
-         that go to any of them, accept 1 in N."
+        "A session is offered within the round that it comes from. N backends that do not share sessions, and \
+         connections that go to any of them, accept 1 in N."
             .to_owned(),
     ])
 }
@@ -219,4 +241,44 @@ pub fn csv(sites: &[SiteSummary]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::render::terminal::{Style, text};
+    use super::*;
+    use crate::probe::entry::Entry;
+    use crate::probe::round::{Resumption, Round, Visit};
+    use crate::probe::store::Hour;
+
+    fn site(name: &str, resumption: Resumption, full: bool) -> SiteSummary {
+        let visit = |ms: u64| Some(Visit { handshake_ns: ms * 1_000_000, whole_ns: 20_000_000, ..Visit::default() });
+        let round = Round {
+            tcp_ns: full.then_some(10_000_000),
+            full: visit(40).filter(|_| full),
+            resumed: visit(10).filter(|_| resumption == Resumption::Accepted),
+            resumption,
+            ..Round::default()
+        };
+        let mut hour = Hour::default();
+        hour.add(&Entry::made("run", 0, round));
+        SiteSummary::of(name, vec![hour], Vec::new())
+    }
+
+    #[test]
+    fn sites_without_resumed_times_say_why() {
+        let sites = [
+            site("a", Resumption::Accepted, true),
+            site("b", Resumption::Rejected, true),
+            site("c", Resumption::NotGiven, true),
+        ];
+        let shown = text(&document(&sites), Style::PLAIN);
+        for part in ["saves 42.9 %", "b never accepted a session.", "c never gave a session.", "never given"] {
+            assert!(shown.contains(part), "{part:?} is not in\n{shown}");
+        }
+        let four = [&sites[..], &[site("d", Resumption::Untried, false)]].concat();
+        assert!(document(&four).answer.contains("1 of 4 sites resume"), "{}", document(&four).answer);
+        assert!(text(&document(&four[3..]), Style::PLAIN).contains("No round at d succeeded."));
+        assert_eq!(csv(&sites).lines().count(), 4);
+    }
 }
