@@ -16,6 +16,7 @@ pub mod load;
 pub mod model;
 pub mod native;
 pub mod open_files;
+pub mod probe;
 pub mod process_tree;
 pub mod random;
 pub mod report;

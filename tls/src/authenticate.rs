@@ -1,5 +1,6 @@
 //! What is checked of the server's certificate and signature at each effort.
 
+use crate::client::Context;
 use crate::config::Config;
 use crate::crypto::CryptoError;
 use crate::crypto::verify::{KeyKind, Verifier, public_key, verify_signature};
@@ -16,13 +17,14 @@ pub(crate) struct Signature<'a> {
 }
 
 /// Verifies the chain at honest effort; gives the server's own certificate for later.
-pub(crate) fn chain(config: &Config, chain_der: &[&[u8]]) -> Result<Vec<u8>, Error> {
+pub(crate) fn chain(context: &mut Context<'_>, chain_der: &[&[u8]]) -> Result<Vec<u8>, Error> {
     let Some(end_entity) = chain_der.first() else {
         return Err(Error::PeerMisbehaved { what: "the server sent no certificate", alert: Alert::DECODE_ERROR });
     };
-    let settings = config.settings();
+    context.receiver.certificates(chain_der);
+    let settings = context.config.settings();
     if let (Effort::Honest, Some(name)) = (settings.effort, &settings.server_name) {
-        config.verify_chain(chain_der, name)?;
+        context.config.verify_chain(chain_der, name)?;
     }
     Ok(end_entity.to_vec())
 }

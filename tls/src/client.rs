@@ -38,6 +38,9 @@ pub trait Receiver {
     fn wants_sessions(&self) -> bool {
         true
     }
+    /// The chain that the server sent, its own certificate first, before anything of it is verified: for those who look
+    /// at certificates that they do not trust.
+    fn certificates(&mut self, _chain_der: &[&[u8]]) {}
 }
 
 /// What became of data sent with the hello (RFC 9846 section 2.3).

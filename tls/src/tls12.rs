@@ -10,7 +10,6 @@ use tlsdyno_wire::{limits, record};
 
 use crate::authenticate;
 use crate::client::{Context, State, unexpected};
-use crate::config::Config;
 use crate::crypto::exchange::{KeyShare, Secret, rsa_encrypt_premaster};
 use crate::crypto::hash::Transcript;
 use crate::crypto::kdf::prf12;
@@ -119,7 +118,7 @@ impl Handshaking {
             return Ok(State::Tls12(self));
         }
         match (self.expect, message.kind()) {
-            (Expect::Certificate, handshake::CERTIFICATE) => self.take_certificate(message.body(), context.config)?,
+            (Expect::Certificate, handshake::CERTIFICATE) => self.take_certificate(message.body(), context)?,
             (Expect::ServerKeyExchange, handshake::SERVER_KEY_EXCHANGE) => {
                 self.server_key_exchange(message.body(), context)?
             }
@@ -165,8 +164,8 @@ impl Handshaking {
         if self.ticket_promised { Expect::TicketOrChange } else { Expect::Change }
     }
 
-    fn take_certificate(&mut self, body: &[u8], config: &Config) -> Result<(), Error> {
-        self.certificate = authenticate::chain(config, &Certificate12::decode(body)?.chain)?;
+    fn take_certificate(&mut self, body: &[u8], context: &mut Context<'_>) -> Result<(), Error> {
+        self.certificate = authenticate::chain(context, &Certificate12::decode(body)?.chain)?;
         self.expect = match self.suite.key_exchange() {
             KeyExchange::Rsa => Expect::RequestOrDone,
             _ => Expect::ServerKeyExchange,

@@ -135,7 +135,7 @@ impl Handshaking {
                 Expect::Certificate
             }
             (Expect::CertificateOrRequest | Expect::Certificate, handshake::CERTIFICATE) => {
-                self.take_certificate(message.body(), context.config)?;
+                self.take_certificate(message.body(), context)?;
                 Expect::CertificateVerify
             }
             (Expect::CertificateVerify, handshake::CERTIFICATE_VERIFY) => {
@@ -185,7 +185,7 @@ impl Handshaking {
         Ok(())
     }
 
-    fn take_certificate(&mut self, body: &[u8], config: &Config) -> Result<(), Error> {
+    fn take_certificate(&mut self, body: &[u8], context: &mut Context<'_>) -> Result<(), Error> {
         let message = Certificate13::decode(body)?;
         if !message.context.is_empty() {
             return Err(Error::illegal("the server's Certificate has a context"));
@@ -196,7 +196,7 @@ impl Handshaking {
             return Err(Error::PeerMisbehaved { what, alert: Alert::UNSUPPORTED_EXTENSION });
         }
         let chain: Vec<&[u8]> = message.chain.iter().map(|(der, _)| *der).collect();
-        self.certificate = authenticate::chain(config, &chain)?;
+        self.certificate = authenticate::chain(context, &chain)?;
         Ok(())
     }
 

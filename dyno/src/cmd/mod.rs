@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod list;
 pub mod load;
 pub mod man;
+pub mod probe;
 pub mod report;
 pub mod reuse;
 pub mod run;

@@ -11,13 +11,18 @@ use crate::servers::listening::is_loopback;
 /// # Errors
 /// It is neither; says how to allow it.
 pub fn check(host: &str, address: SocketAddr, allowed: &[String]) -> Result<()> {
-    let named = |name: &String| name.eq_ignore_ascii_case(host) || *name == address.ip().to_string();
     ensure!(
-        is_loopback(address.ip()) || allowed.iter().any(named),
+        is_allowed(host, address, allowed),
         "{host} ({address}) is not this machine, and a load test of a server whose owner has not agreed is an attack; \
          if you may load it, add --i-may-load-this {host}"
     );
     Ok(())
+}
+
+/// The same as an answer.
+pub fn is_allowed(host: &str, address: SocketAddr, allowed: &[String]) -> bool {
+    let named = |name: &String| name.eq_ignore_ascii_case(host) || *name == address.ip().to_string();
+    is_loopback(address.ip()) || allowed.iter().any(named)
 }
 
 #[cfg(test)]

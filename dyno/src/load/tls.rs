@@ -80,7 +80,11 @@ fn certificates(path: &Path, what: &str) -> Result<Vec<Vec<u8>>> {
     Ok(all)
 }
 
-fn trust_anchors(ca_file: Option<&Path>) -> Result<Vec<Vec<u8>>> {
+/// The certificates that are trusted as roots: those of the file, else the system's.
+///
+/// # Errors
+/// The file cannot be read, or there is not one.
+pub fn trust_anchors(ca_file: Option<&Path>) -> Result<Vec<Vec<u8>>> {
     if let Some(path) = ca_file {
         return certificates(path, "CA");
     }

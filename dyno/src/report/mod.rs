@@ -12,6 +12,7 @@ mod findings;
 mod load;
 mod load_files;
 pub mod load_run;
+pub mod probe;
 pub mod published;
 pub mod remedies;
 pub mod render;

@@ -91,7 +91,7 @@ pub fn estimate(columns: &[Column], combinations: &[Combination], resamples: usi
 }
 
 /// The probability cut off at each end for `rounds` (at least 2) rounds.
-fn expanded_tail(rounds: usize) -> f64 {
+pub fn expanded_tail(rounds: usize) -> f64 {
     let n = rounds as f64;
     normal_cdf(-(n / (n - 1.0)).sqrt() * student_t_two_sided(CONFIDENCE, rounds - 1))
 }

@@ -7,6 +7,7 @@ mod dispatch;
 mod load;
 #[path = "../place/mod.rs"]
 mod place;
+mod probe;
 mod replay;
 mod reuse;
 mod reuse_matrix;

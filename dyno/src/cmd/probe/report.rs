@@ -1,0 +1,108 @@
+//! `tlsdyno probe report`: what weeks of rounds come to.
+
+use std::fs;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, anyhow};
+use time::macros::format_description;
+use time::{Date, PrimitiveDateTime, Time};
+
+use super::print;
+use crate::exit::Exit;
+use crate::fault::{Fault, OrFault};
+use crate::probe::store::{Store, default_path};
+use crate::probe::summary::SiteSummary;
+use crate::report::terminal::{Style, text};
+use crate::report::{html, probe};
+
+/// Show what the rounds in the store come to: Goldberg's tables, what resumption saves, acceptance, changes
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Only sites whose URL holds this
+    #[arg(long, value_name = "TEXT")]
+    site: Option<String>,
+
+    /// Rounds from this hour on (UTC), for example 2026-11-20 or "2026-11-20 16:00"
+    #[arg(long, value_name = "DATE")]
+    from: Option<Hour>,
+
+    /// Rounds before this hour (UTC)
+    #[arg(long, value_name = "DATE")]
+    to: Option<Hour>,
+
+    /// Where rounds are kept [default: probe.sqlite beside the records]
+    #[arg(long, value_name = "FILE")]
+    store: Option<PathBuf>,
+
+    /// Also write a page with charts, which works offline
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Print a line for each site and hour, with commas
+    #[arg(long)]
+    csv: bool,
+
+    /// Print one JSON array
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+}
+
+/// A moment, in microseconds since 1970; a whole hour.
+#[derive(Clone, Copy, Debug)]
+struct Hour(i64);
+
+impl FromStr for Hour {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Hour, String> {
+        let day = format_description!("[year]-[month]-[day]");
+        let minute = format_description!("[year]-[month]-[day] [hour]:[minute]");
+        let date = Date::parse(text, &day).map(|date| PrimitiveDateTime::new(date, Time::MIDNIGHT));
+        let moment = date
+            .or_else(|_| PrimitiveDateTime::parse(text, &minute))
+            .map_err(|_| format!("`{text}` is no date; write 2026-11-20 or \"2026-11-20 16:00\""))?;
+        if moment.minute() != 0 {
+            return Err("rounds are reported by whole hours; let the minutes be 00".to_owned());
+        }
+        Ok(Hour(moment.assume_utc().unix_timestamp() * 1_000_000))
+    }
+}
+
+/// Prints the report.
+pub fn run(args: &Args) -> Result<Exit> {
+    let path = match &args.store {
+        Some(path) => path.clone(),
+        None => default_path()?,
+    };
+    let mut store = Store::open_for_reading(&path)?;
+    let sites = read(args, &mut store).or_fault(Fault::Input)?;
+    if sites.iter().all(|site| site.made_count + site.missed_count == 0) {
+        return Err(anyhow!("{} has no rounds of such a site and time", path.display())).or_fault(Fault::Input);
+    }
+    if let Some(path) = &args.html {
+        let page = html::page(&probe::document(&sites)).context("failed to make the page")?;
+        fs::write(path, page)
+            .with_context(|| format!("failed to write {}", path.display()))
+            .or_fault(Fault::Environment)?;
+    }
+    print(&match (args.csv, args.json) {
+        (true, _) => probe::csv(&sites),
+        (_, true) => serde_json::to_string_pretty(&sites)? + "\n",
+        _ => text(&probe::document(&sites), Style::of_stdout()),
+    })?;
+    Ok(Exit::Done)
+}
+
+fn read(args: &Args, store: &mut Store) -> Result<Vec<SiteSummary>> {
+    let range_us = (args.from.map_or(i64::MIN, |hour| hour.0), args.to.map_or(i64::MAX, |hour| hour.0));
+    store.begin_reading()?;
+    let mut summaries = Vec::new();
+    for (site, name) in store.sites()? {
+        if args.site.as_ref().is_none_or(|part| name.contains(part)) {
+            summaries.push(SiteSummary::read(store, site, &name, range_us)?);
+        }
+    }
+    store.end_reading()?;
+    Ok(summaries)
+}

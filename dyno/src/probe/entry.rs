@@ -1,0 +1,32 @@
+//! What the store gets: a round that was made, or rounds that were not.
+
+use serde::{Deserialize, Serialize};
+
+use super::round::Round;
+
+/// A line of the spool and a row of the store.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The robot that made it, from its start to its end.
+    pub run: String,
+    /// Number of the round at its site in this run; with the site and the run it is unique.
+    pub number: u64,
+    /// So many rounds were not made, the first of them with this number (the machine slept, or a round before took too
+    /// long). Of `round` only site and time mean anything then.
+    pub missed_count: Option<u64>,
+    /// The round.
+    pub round: Round,
+}
+
+impl Entry {
+    /// A round that was made.
+    pub fn made(run: &str, number: u64, round: Round) -> Entry {
+        Entry { run: run.to_owned(), number, missed_count: None, round }
+    }
+
+    /// Rounds that were not, noticed at that time.
+    pub fn missed(run: &str, number: u64, count: u64, site: &str, noticed_unix_us: i64) -> Entry {
+        let round = Round { site: site.to_owned(), started_unix_us: noticed_unix_us, ..Round::default() };
+        Entry { run: run.to_owned(), number, missed_count: Some(count), round }
+    }
+}

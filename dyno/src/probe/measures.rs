@@ -1,0 +1,288 @@
+//! The numbers of a round that are counted up over time, and histograms of them.
+
+use std::io::{Read, Write};
+
+use anyhow::{Context, Result};
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer, V2Serializer};
+use tlsdyno_tls::named;
+
+use super::round::Round;
+
+named! {
+    /// A number that a round gives, in nanoseconds.
+    pub enum Measure: "measure" {
+        /// The name look-up.
+        Lookup = "lookup",
+        /// T: TCP alone.
+        Tcp = "tcp",
+        /// Hello to the server's first flight, full handshake.
+        FullHello = "full_hello",
+        /// S: full handshake.
+        Full = "full",
+        /// Finished to the first byte of the answer, full handshake.
+        FullFirstByte = "full_first_byte",
+        /// H: Finished to the last byte of the answer, full handshake.
+        FullWhole = "full_whole",
+        /// Hello to the server's first flight, resumed handshake.
+        ResumedHello = "resumed_hello",
+        /// S of a resumed handshake.
+        Resumed = "resumed",
+        /// Finished to the first byte of the answer, resumed handshake.
+        ResumedFirstByte = "resumed_first_byte",
+        /// Finished to the last byte of the answer, resumed handshake.
+        ResumedWhole = "resumed_whole",
+        /// TCP, and hello to last byte, with early data.
+        Early = "early",
+        /// W: T + S + H of a round, full handshake.
+        Without = "without",
+        /// C: the same with the resumed handshake.
+        With = "with",
+        /// W − C of a round, where that is not negative.
+        Saved = "saved",
+        /// C − W of a round, where that is positive.
+        Lost = "lost",
+    }
+}
+
+/// So many significant digits of each value are kept.
+const DIGITS: u8 = 3;
+/// Values of so many bits are kept as they are; of longer ones so many leading bits: HdrHistogram's three digits.
+const KEPT_BITS: u32 = 11;
+/// Longer times are counted as this, in nanoseconds: an hour.
+const MAX_NS: u64 = 3_600_000_000_000;
+/// Bytes before the counts in HdrHistogram's V2.
+const V2_HEAD_BYTES: usize = 40;
+
+/// How often each value of each measure was seen. Values are the lowest of their histogram's bucket.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measures([Vec<(u64, u64)>; Measure::ALL.len()]);
+
+/// The numbers that a round gives. A resumption that was rejected gives none of a resumed handshake.
+pub fn of_round(round: &Round) -> Vec<(Measure, u64)> {
+    let mut all = Vec::with_capacity(Measure::ALL.len());
+    let mut add = |measure, ns: Option<u64>| all.extend(ns.map(|ns| (measure, ns)));
+    add(Measure::Lookup, round.lookup_ns);
+    add(Measure::Tcp, round.tcp_ns);
+    add(Measure::FullHello, round.full.map(|visit| visit.hello_ns));
+    add(Measure::Full, round.full.map(|visit| visit.handshake_ns));
+    add(Measure::FullFirstByte, round.full.map(|visit| visit.first_byte_ns));
+    add(Measure::FullWhole, round.full.map(|visit| visit.whole_ns));
+    add(Measure::ResumedHello, round.resumed.map(|visit| visit.hello_ns));
+    add(Measure::Resumed, round.resumed.map(|visit| visit.handshake_ns));
+    add(Measure::ResumedFirstByte, round.resumed.map(|visit| visit.first_byte_ns));
+    add(Measure::ResumedWhole, round.resumed.map(|visit| visit.whole_ns));
+    add(Measure::Early, round.early.map(|visit| visit.tcp_ns + visit.whole_ns));
+    if let (Some(tcp_ns), Some(full)) = (round.tcp_ns, round.full) {
+        let without_ns = tcp_ns + full.handshake_ns + full.whole_ns;
+        add(Measure::Without, Some(without_ns));
+        if let Some(resumed) = round.resumed {
+            let with_ns = tcp_ns + resumed.handshake_ns + full.whole_ns;
+            add(Measure::With, Some(with_ns));
+            add(Measure::Saved, without_ns.checked_sub(with_ns));
+            add(Measure::Lost, with_ns.checked_sub(without_ns).filter(|lost_ns| *lost_ns > 0));
+        }
+    }
+    all
+}
+
+impl Measures {
+    /// Counts a value.
+    pub fn record(&mut self, measure: Measure, ns: u64) {
+        self.0[measure as usize].push((lowest_alike(ns.min(MAX_NS)), 1));
+    }
+
+    /// Values with their counts, in no order; a value may be there several times.
+    pub fn counts(&self, measure: Measure) -> &[(u64, u64)] {
+        &self.0[measure as usize]
+    }
+
+    /// How many values there are.
+    pub fn count(&self, measure: Measure) -> u64 {
+        self.counts(measure).iter().map(|(_, count)| count).sum()
+    }
+
+    /// Values with their counts, ascending, each once.
+    pub fn ascending(&self, measure: Measure) -> Vec<(u64, u64)> {
+        let mut counts = self.counts(measure).to_vec();
+        counts.sort_unstable();
+        counts.dedup_by(|next, kept| {
+            let is_same = next.0 == kept.0;
+            kept.1 += if is_same { next.1 } else { 0 };
+            is_same
+        });
+        counts
+    }
+
+    /// The quantile `q` (0 to 1): the middle of the bucket that it lies in.
+    pub fn quantile(&self, measure: Measure, q: f64) -> Option<u64> {
+        quantile(&self.ascending(measure), q)
+    }
+
+    /// Counts everything of the other too.
+    pub fn merge(&mut self, other: &Measures) {
+        for (mine, more) in self.0.iter_mut().zip(&other.0) {
+            mine.extend_from_slice(more);
+        }
+    }
+
+    /// All of them, deflated: for each its number and length, then HdrHistogram's V2.
+    ///
+    /// # Errors
+    /// Never with values counted here.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
+        let mut serializer = V2Serializer::new();
+        for measure in Measure::ALL {
+            let counts = self.counts(measure);
+            if counts.is_empty() {
+                continue;
+            }
+            let mut histogram = Histogram::<u64>::new_with_bounds(1, MAX_NS, DIGITS)?;
+            counts.iter().for_each(|(ns, count)| histogram.saturating_record_n(*ns, *count));
+            let mut bytes = Vec::new();
+            serializer.serialize(&histogram, &mut bytes).context("failed to serialise a histogram")?;
+            encoder.write_all(&[measure as u8])?;
+            encoder.write_all(&(bytes.len() as u32).to_be_bytes())?;
+            encoder.write_all(&bytes)?;
+        }
+        encoder.finish().context("failed to deflate histograms")
+    }
+
+    /// Reads what [`Measures::to_bytes`] made. A measure that this version does not know is passed over.
+    ///
+    /// # Errors
+    /// The bytes are damaged.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Measures> {
+        let mut plain = Vec::new();
+        DeflateDecoder::new(bytes).read_to_end(&mut plain).context("the histograms of an hour are damaged")?;
+        let mut rest = plain.as_slice();
+        let mut measures = Measures::default();
+        while let Some((head, tail)) = rest.split_first_chunk::<5>() {
+            let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+            let (one, after) = tail.split_at_checked(length).context("the histograms of an hour are cut off")?;
+            if let Some(counts) = measures.0.get_mut(usize::from(head[0])) {
+                *counts = v2_counts(one).context("a histogram of an hour is damaged")?;
+            }
+            rest = after;
+        }
+        Ok(measures)
+    }
+}
+
+/// The quantile of ascending values with their counts.
+pub fn quantile(ascending: &[(u64, u64)], q: f64) -> Option<u64> {
+    let total: u64 = ascending.iter().map(|(_, count)| count).sum();
+    let rank = ((total as f64 * q).ceil() as u64).clamp(1, total.max(1));
+    let mut seen = 0;
+    let found = ascending.iter().find(|(_, count)| {
+        seen += count;
+        seen >= rank
+    });
+    found.map(|(ns, _)| middle(*ns))
+}
+
+/// Bits of a value that its bucket does not tell apart.
+fn shift(ns: u64) -> u32 {
+    (u64::BITS - ns.leading_zeros()).saturating_sub(KEPT_BITS)
+}
+
+/// The lowest value of the same bucket.
+fn lowest_alike(ns: u64) -> u64 {
+    ns >> shift(ns) << shift(ns)
+}
+
+/// The middle of the bucket whose lowest value this is.
+pub fn middle(ns: u64) -> u64 {
+    ns + (1 << shift(ns)) / 2
+}
+
+/// Values with their counts from HdrHistogram's V2, without a histogram of all the values that there could be: a report
+/// reads thousands. Counts are zigzag LEB128; a negative one is a run of empty buckets.
+fn v2_counts(bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
+    let mut rest = bytes.get(V2_HEAD_BYTES..)?.iter();
+    let (mut counts, mut index) = (Vec::new(), 0u64);
+    while let Some(&first) = rest.next() {
+        let (mut number, mut byte, mut bits) = (0u64, first, 0);
+        loop {
+            // The ninth byte has eight bits of its own.
+            let part = if bits == 56 { byte } else { byte & 0x7f };
+            number |= u64::from(part) << bits;
+            if bits == 56 || byte & 0x80 == 0 {
+                break;
+            }
+            (byte, bits) = (*rest.next()?, bits + 7);
+        }
+        let count = (number >> 1) as i64 ^ -((number & 1) as i64);
+        if count > 0 {
+            counts.push((lowest_of_bucket(index)?, count as u64));
+        }
+        index = index.checked_add(if count < 0 { count.unsigned_abs() } else { 1 })?;
+    }
+    Some(counts)
+}
+
+fn lowest_of_bucket(index: u64) -> Option<u64> {
+    let half_bits = KEPT_BITS - 1;
+    let row = index >> half_bits;
+    match row {
+        0 | 1 => Some(index),
+        2..50 => Some(((index & ((1 << half_bits) - 1)) + (1 << half_bits)) << (row - 1)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::round::Visit;
+
+    #[test]
+    fn measures_survive_and_add_up() {
+        let visit = |handshake_ns| Some(Visit { handshake_ns, whole_ns: 10_000_000, ..Visit::default() });
+        let round = |full, resumed| Round {
+            tcp_ns: Some(1_000_000),
+            full: visit(full),
+            resumed: visit(resumed),
+            ..Round::default()
+        };
+        let mut measures = Measures::default();
+        for round in [round(5_000_000, 2_000_000), round(5_000_000, 6_000_000)] {
+            of_round(&round).into_iter().for_each(|(measure, ns)| measures.record(measure, ns));
+        }
+        let mut read = Measures::from_bytes(&measures.to_bytes().unwrap()).unwrap();
+        for measure in Measure::ALL {
+            assert_eq!(read.ascending(measure), measures.ascending(measure), "{measure}");
+        }
+        read.merge(&measures);
+        let counts = [Measure::Saved, Measure::Lost, Measure::Without, Measure::Early].map(|of| read.count(of));
+        assert_eq!(counts, [2, 2, 4, 0]);
+        let without = read.quantile(Measure::Without, 0.5).unwrap() as f64;
+        assert!((without / 16e6 - 1.0).abs() < 0.001, "{without}");
+        assert!(Measures::from_bytes(&[1, 2, 3]).is_err());
+    }
+
+    /// HdrHistogram's own idea of its buckets, for values of every size.
+    #[test]
+    fn buckets_are_those_of_the_library() {
+        let mut random = crate::random::SplitMix64::new(5);
+        let mut measures = Measures::default();
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, MAX_NS, DIGITS).unwrap();
+        for _ in 0..5000 {
+            let ns = (random.next_u64() >> (22 + random.below(42))).min(MAX_NS);
+            measures.record(Measure::Tcp, ns);
+            histogram.record(ns).unwrap();
+        }
+        let read = Measures::from_bytes(&measures.to_bytes().unwrap()).unwrap();
+        let own: Vec<(u64, u64)> = read.counts(Measure::Tcp).to_vec();
+        let library: Vec<(u64, u64)> = histogram
+            .iter_recorded()
+            .map(|step| (histogram.lowest_equivalent(step.value_iterated_to()), step.count_at_value()))
+            .collect();
+        assert_eq!(own, library);
+        assert_eq!(measures.ascending(Measure::Tcp), library);
+    }
+}

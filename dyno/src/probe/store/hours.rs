@@ -1,0 +1,279 @@
+//! Hours: what rounds of a site come to, kept for ever when the rounds themselves are gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+
+use super::Store;
+use super::database::{Database, Value, transaction};
+use crate::probe::entry::Entry;
+use crate::probe::fault::FaultKind;
+use crate::probe::measures::{self, Measures};
+use crate::probe::round::Resumption;
+
+/// Seconds of an hour.
+const HOUR_S: i64 = 3600;
+/// Microseconds of an hour.
+const HOUR_US: i64 = HOUR_S * 1_000_000;
+
+/// Rounds of a site that began in one hour, or any other group of rounds.
+#[derive(Clone, Debug, Default)]
+pub struct Hour {
+    /// When it begins, in seconds since 1970.
+    pub hour_unix_s: i64,
+    /// Rounds that were made.
+    pub made_count: u64,
+    /// Rounds that were not.
+    pub missed_count: u64,
+    /// Sessions that were offered.
+    pub offered_count: u64,
+    /// Of these, those that the site took.
+    pub accepted_count: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<FaultKind, u64>,
+    /// The last facts, as JSON; empty: none.
+    pub facts: String,
+    /// The times.
+    pub measures: Measures,
+}
+
+impl Hour {
+    /// Counts a row.
+    pub fn add(&mut self, entry: &Entry) {
+        let round = &entry.round;
+        if let Some(missed) = entry.missed_count {
+            self.missed_count += missed;
+            return;
+        }
+        self.made_count += 1;
+        let offered = [Resumption::Accepted, Resumption::Rejected].contains(&round.resumption);
+        self.offered_count += u64::from(offered);
+        self.accepted_count += u64::from(round.resumption == Resumption::Accepted);
+        if let Some(fault) = &round.fault {
+            *self.faults.entry(fault.kind).or_default() += 1;
+        }
+        if !round.facts.version.is_empty() {
+            self.facts = serde_json::to_string(&round.facts).unwrap_or_default();
+        }
+        measures::of_round(round).into_iter().for_each(|(measure, ns)| self.measures.record(measure, ns));
+    }
+
+    /// Counts another group that follows.
+    pub fn merge(&mut self, other: &Hour) {
+        self.made_count += other.made_count;
+        self.missed_count += other.missed_count;
+        self.offered_count += other.offered_count;
+        self.accepted_count += other.accepted_count;
+        for (kind, count) in &other.faults {
+            *self.faults.entry(*kind).or_default() += count;
+        }
+        if !other.facts.is_empty() {
+            self.facts.clone_from(&other.facts);
+        }
+        self.measures.merge(&other.measures);
+    }
+}
+
+/// The hour of a moment.
+fn hour_of(unix_us: i64) -> i64 {
+    unix_us.div_euclid(HOUR_US) * HOUR_S
+}
+
+/// A round came late: its hour must be counted anew, unless its other rounds are gone.
+pub fn reopen(database: &mut dyn Database, site: &Value, started_unix_us: i64) -> Result<()> {
+    let hour = Value::from(hour_of(started_unix_us));
+    let sql = "DELETE FROM hours WHERE site = $1 AND hour_unix_s = $2 AND raw_is_gone = 0";
+    database.execute(sql, &[site.clone(), hour]).map(drop)
+}
+
+impl Store {
+    /// Counts up the hours that are over, and lets go of rounds that are older than `raw_hours`. Answers how many hours
+    /// were counted. `now_unix_us`: the time by the clock that rounds are stamped with.
+    ///
+    /// # Errors
+    /// The database says why.
+    pub fn keep_house(&mut self, now_unix_us: i64, raw_hours: u64) -> Result<u64> {
+        let now_us = hour_of(now_unix_us) * 1_000_000;
+        let gone_us = now_us - i64::try_from(raw_hours).unwrap_or(i64::MAX / HOUR_US / 2) * HOUR_US;
+        let mut counted = 0;
+        for (site, _) in self.sites()? {
+            while let Some(first_us) = self.first_uncounted(site, now_us)? {
+                // Not the whole past in one transaction: others want to write too.
+                let until_us = now_us.min(hour_of(first_us) * 1_000_000 + 24 * HOUR_US);
+                counted += self.count_hours(site, (hour_of(first_us) * 1_000_000, until_us))?;
+            }
+            self.let_go(site, gone_us)?;
+        }
+        Ok(counted)
+    }
+
+    /// The first round before `until_us` whose hour is not counted, or was counted without it.
+    fn first_uncounted(&mut self, site: i64, until_us: i64) -> Result<Option<i64>> {
+        let mut counted = self.counted(site)?;
+        counted.insert(until_us.div_euclid(1_000_000));
+        let mut from_us = i64::MIN;
+        // Looked for between counted hours only: that is quick however many rounds there are.
+        for hour_unix_s in counted {
+            let hour_us = (hour_unix_s * 1_000_000).min(until_us);
+            if from_us < hour_us {
+                let sql = "SELECT MIN(started_unix_us) FROM rounds
+                           WHERE site = $1 AND started_unix_us >= $2 AND started_unix_us < $3";
+                let mut first = None;
+                self.database.query(sql, &[site.into(), from_us.into(), hour_us.into()], &mut |row| {
+                    first = row[0].integer();
+                    Ok(())
+                })?;
+                if first.is_some() {
+                    return Ok(first);
+                }
+            }
+            from_us = hour_us.saturating_add(HOUR_US);
+        }
+        Ok(None)
+    }
+
+    /// The hours of a site that are counted and whose rounds are there still.
+    fn counted(&mut self, site: i64) -> Result<BTreeSet<i64>> {
+        let mut counted = BTreeSet::new();
+        let sql = "SELECT hour_unix_s FROM hours WHERE site = $1 AND raw_is_gone = 0";
+        self.database.query(sql, &[site.into()], &mut |row| {
+            counted.extend(row[0].integer());
+            Ok(())
+        })?;
+        Ok(counted)
+    }
+
+    fn count_hours(&mut self, site: i64, range_us: (i64, i64)) -> Result<u64> {
+        let mut hours: BTreeMap<i64, Hour> = BTreeMap::new();
+        self.rounds(site, range_us, &mut |entry| {
+            let hour_unix_s = hour_of(entry.round.started_unix_us);
+            hours.entry(hour_unix_s).or_insert_with(|| Hour { hour_unix_s, ..Hour::default() }).add(&entry);
+            Ok(())
+        })?;
+        // Hours whose rounds are gone get what came late; the rounds that came late go at once.
+        let gone: BTreeMap<i64, Hour> = self
+            .hours_where(site, range_us, "AND raw_is_gone = 1")?
+            .into_iter()
+            .map(|hour| (hour.hour_unix_s, hour))
+            .collect();
+        let texts = &mut self.texts;
+        let counted = transaction(&mut *self.database, |database| {
+            for (hour_unix_s, hour) in &mut hours {
+                let before = gone.get(hour_unix_s);
+                if let Some(before) = before {
+                    let late = std::mem::replace(hour, before.clone());
+                    hour.merge(&late);
+                    delete_rounds(database, site, hour_unix_s * 1_000_000, hour_unix_s * 1_000_000 + HOUR_US)?;
+                }
+                let facts = match hour.facts.as_str() {
+                    "" => None,
+                    facts => Some(texts.number(database, "facts", facts)?),
+                };
+                let key = [Value::from(site), Value::from(*hour_unix_s)];
+                database.execute("DELETE FROM hours WHERE site = $1 AND hour_unix_s = $2", &key)?;
+                let [site, hour_s] = key;
+                let values = [
+                    site,
+                    hour_s,
+                    hour.made_count.into(),
+                    hour.missed_count.into(),
+                    hour.offered_count.into(),
+                    hour.accepted_count.into(),
+                    i64::from(before.is_some()).into(),
+                    Value::Text(faults_text(&hour.faults)),
+                    facts.into(),
+                    Value::Bytes(hour.measures.to_bytes()?),
+                ];
+                database.execute("INSERT INTO hours VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", &values)?;
+            }
+            Ok(hours.len() as u64)
+        });
+        if counted.is_err() {
+            self.texts.forget();
+        }
+        counted
+    }
+
+    /// Lets go of rounds before that moment; their hours are counted.
+    fn let_go(&mut self, site: i64, until_us: i64) -> Result<()> {
+        transaction(&mut *self.database, |database| {
+            if delete_rounds(database, site, i64::MIN, until_us)? > 0 {
+                let sql = "UPDATE hours SET raw_is_gone = 1 WHERE site = $1 AND hour_unix_s < $2 AND raw_is_gone = 0";
+                database.execute(sql, &[site.into(), (until_us / 1_000_000).into()])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// What the rounds of a site come to in this time (microseconds since 1970; whole hours), in order: the hours that
+    /// are counted, and the rounds of the others, each hour of them counted now.
+    ///
+    /// # Errors
+    /// The database says why.
+    pub fn hours(&mut self, site: i64, range_us: (i64, i64)) -> Result<Vec<Hour>> {
+        let mut hours: BTreeMap<i64, Hour> =
+            self.hours_where(site, range_us, "")?.into_iter().map(|hour| (hour.hour_unix_s, hour)).collect();
+        if let Some(first_us) = self.first_uncounted(site, range_us.1)? {
+            let counted = self.counted(site)?;
+            let from_us = (hour_of(first_us) * 1_000_000).max(range_us.0);
+            self.rounds(site, (from_us, range_us.1), &mut |entry| {
+                let hour_unix_s = hour_of(entry.round.started_unix_us);
+                if !counted.contains(&hour_unix_s) {
+                    hours.entry(hour_unix_s).or_insert_with(|| Hour { hour_unix_s, ..Hour::default() }).add(&entry);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(hours.into_values().collect())
+    }
+
+    /// The single rounds of a site in this time, each as a group of its own.
+    ///
+    /// # Errors
+    /// The database says why.
+    pub fn each_round(&mut self, site: i64, range_us: (i64, i64)) -> Result<Vec<Hour>> {
+        let mut all = Vec::new();
+        self.rounds(site, range_us, &mut |entry| {
+            let hour_unix_s = entry.round.started_unix_us.div_euclid(1_000_000);
+            let mut one = Hour { hour_unix_s, ..Hour::default() };
+            one.add(&entry);
+            all.push(one);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    fn hours_where(&mut self, site: i64, (from_us, until_us): (i64, i64), more: &str) -> Result<Vec<Hour>> {
+        let texts = self.all_texts()?;
+        let sql = format!(
+            "SELECT hour_unix_s, made_count, missed_count, offered_count, accepted_count, faults, facts, histograms
+             FROM hours WHERE site = $1 AND hour_unix_s >= $2 AND hour_unix_s < $3 {more} ORDER BY hour_unix_s"
+        );
+        let ends = [from_us.div_euclid(1_000_000), until_us.div_euclid(1_000_000)];
+        let mut hours = Vec::new();
+        self.database.query(&sql, &[site.into(), ends[0].into(), ends[1].into()], &mut |row| {
+            let count = |column: usize| row[column].integer().and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
+            hours.push(Hour {
+                hour_unix_s: row[0].integer().unwrap_or_default(),
+                made_count: count(1),
+                missed_count: count(2),
+                offered_count: count(3),
+                accepted_count: count(4),
+                faults: serde_json::from_str(row[5].text()).context("the faults of an hour are damaged")?,
+                facts: row[6].integer().and_then(|number| texts.get(&number)).cloned().unwrap_or_default(),
+                measures: Measures::from_bytes(row[7].bytes())?,
+            });
+            Ok(())
+        })?;
+        Ok(hours)
+    }
+}
+
+fn faults_text(faults: &BTreeMap<FaultKind, u64>) -> String {
+    serde_json::to_string(faults).expect("kinds of faults are names")
+}
+
+fn delete_rounds(database: &mut dyn Database, site: i64, from_us: i64, until_us: i64) -> Result<u64> {
+    let sql = "DELETE FROM rounds WHERE site = $1 AND started_unix_us >= $2 AND started_unix_us < $3";
+    database.execute(sql, &[site.into(), from_us.into(), until_us.into()])
+}

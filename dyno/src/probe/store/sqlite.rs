@@ -1,0 +1,129 @@
+//! The store in one SQLite file.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OpenFlags, ToSql, params_from_iter};
+
+use super::database::{Database, Dialect, Value};
+
+/// Marks the file as ours: `tlsp` in ASCII.
+const APPLICATION_ID: i64 = 0x746c_7370;
+/// How long to wait for another process that is writing.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A SQLite file.
+pub struct Sqlite {
+    connection: Connection,
+}
+
+impl Sqlite {
+    /// Opens the file for writing, and makes it and its directory if need be.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is something else.
+    pub fn open(path: &Path) -> Result<Sqlite> {
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).with_context(|| format!("failed to make {}", directory.display()))?;
+        }
+        let connection = Connection::open(path).with_context(|| format!("failed to open {}", path.display()))?;
+        Sqlite::with(connection, path, |connection| {
+            // The rows of hours have some 1.5 kB each: large pages waste less. It only holds for a new file.
+            connection.pragma_update(None, "page_size", 16384)?;
+            // Readers see the state before a write while it goes on, and neither waits for the other. With NORMAL a
+            // crash of the machine may cost the last rounds, a crash of the program none.
+            connection.pragma_update(None, "journal_mode", "WAL")?;
+            connection.pragma_update(None, "synchronous", "NORMAL")?;
+            connection.pragma_update(None, "application_id", APPLICATION_ID)
+        })
+    }
+
+    /// Opens the file for reading.
+    ///
+    /// # Errors
+    /// It is not there, or is something else.
+    pub fn open_for_reading(path: &Path) -> Result<Sqlite> {
+        if !path.exists() {
+            bail!("{} is not there yet; `tlsdyno probe URL --every 1m` makes it", path.display());
+        }
+        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+            .with_context(|| format!("failed to open {}", path.display()))?;
+        Sqlite::with(connection, path, |_| Ok(()))
+    }
+
+    fn with(
+        connection: Connection,
+        path: &Path,
+        prepare: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+    ) -> Result<Sqlite> {
+        let failed = || format!("failed to open {}", path.display());
+        connection.busy_timeout(BUSY_TIMEOUT).with_context(failed)?;
+        let tables: i64 = connection
+            .query_row("SELECT COUNT(*) FROM sqlite_schema", [], |row| row.get(0))
+            .with_context(|| format!("{} is no store of probes; name another with --store", path.display()))?;
+        let marked: i64 =
+            connection.pragma_query_value(None, "application_id", |row| row.get(0)).with_context(failed)?;
+        if tables > 0 && marked != APPLICATION_ID {
+            bail!("{} is no store of probes; name another with --store", path.display());
+        }
+        connection.set_prepared_statement_cache_capacity(64);
+        prepare(&connection).with_context(failed)?;
+        Ok(Sqlite { connection })
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Value::Null => ValueRef::Null,
+            Value::Integer(number) => ValueRef::Integer(*number),
+            Value::Text(text) => ValueRef::Text(text.as_bytes()),
+            Value::Bytes(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
+}
+
+impl Database for Sqlite {
+    fn batch(&mut self, sql: &str) -> Result<()> {
+        Ok(self.connection.execute_batch(sql)?)
+    }
+
+    fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64> {
+        Ok(self.connection.prepare_cached(sql)?.execute(params_from_iter(values))? as u64)
+    }
+
+    fn query(&mut self, sql: &str, values: &[Value], row: &mut dyn FnMut(&[Value]) -> Result<()>) -> Result<()> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut found = vec![Value::Null; statement.column_count()];
+        let mut rows = statement.query(params_from_iter(values))?;
+        while let Some(next) = rows.next()? {
+            for (column, value) in found.iter_mut().enumerate() {
+                *value = match next.get_ref(column)? {
+                    ValueRef::Null => Value::Null,
+                    ValueRef::Integer(number) => Value::Integer(number),
+                    ValueRef::Text(text) => Value::Text(String::from_utf8_lossy(text).into_owned()),
+                    ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
+                    ValueRef::Real(_) => bail!("the store holds a number with a fraction, which we never write"),
+                };
+            }
+            row(&found)?;
+        }
+        Ok(())
+    }
+
+    fn version(&mut self) -> Result<i64> {
+        let tables: i64 =
+            self.connection
+                .query_row("SELECT COUNT(*) FROM sqlite_schema WHERE name = 'probe_schema'", [], |row| row.get(0))?;
+        if tables == 0 {
+            return Ok(0);
+        }
+        Ok(self.connection.query_row("SELECT MAX(version) FROM probe_schema", [], |row| row.get(0))?)
+    }
+
+    fn dialect(&self) -> Dialect {
+        Dialect { bytes: "BLOB", by_key: "WITHOUT ROWID", begin: "BEGIN IMMEDIATE" }
+    }
+}

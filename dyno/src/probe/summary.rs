@@ -1,0 +1,349 @@
+//! What the rounds of a site come to: Goldberg's numbers, each with an interval.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::fault::FaultKind;
+use super::measures::{Measure, middle};
+use super::round::Facts;
+use super::store::{Hour, Store};
+use crate::random::SplitMix64;
+use crate::stats::bootstrap::{Estimate, SEED, expanded_tail};
+use crate::stats::robust;
+
+/// Resamples for an interval.
+const RESAMPLES: usize = 200;
+/// Blocks of rounds that follow each other, which are resampled whole: what is near in time is alike, and single rounds
+/// would make intervals too narrow.
+const BLOCKS_MAX: usize = 30;
+/// With fewer blocks there is no interval.
+const BLOCKS_MIN: usize = 5;
+/// With fewer hours, blocks are made of rounds.
+const HOURS_MIN: usize = 10;
+
+/// A site over a time.
+#[derive(Clone, Debug, Serialize)]
+pub struct SiteSummary {
+    /// The URL.
+    pub site: String,
+    /// First and last hour, in seconds since 1970.
+    pub hours_unix_s: Option<(i64, i64)>,
+    /// Rounds that were made.
+    pub made_count: u64,
+    /// Rounds that were not.
+    pub missed_count: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<String, u64>,
+    /// Sessions that were offered.
+    pub offered_count: u64,
+    /// Of these, those that the site took.
+    pub accepted_count: u64,
+    /// Share of offered sessions that the site took, in percent, with its interval (Wilson).
+    pub accepted_percent: Option<Estimate>,
+    /// The facts at the end.
+    pub facts: Facts,
+    /// Hours in which facts differ from the time before: when, and what.
+    pub changes: Vec<Change>,
+    /// The numbers, by name.
+    pub numbers: BTreeMap<&'static str, Estimate>,
+    /// The hours, for charts.
+    #[serde(skip)]
+    pub hours: Vec<Hour>,
+}
+
+/// A fact that changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// The hour, in seconds since 1970.
+    pub hour_unix_s: i64,
+    /// The name of the fact.
+    pub what: String,
+    /// What it was.
+    pub from: String,
+    /// What it became.
+    pub to: String,
+}
+
+/// Goldberg's arithmetic on T, S, cached S and H, in any unit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Visit {
+    /// W = T + S + H.
+    pub without: f64,
+    /// C = T + Sc + H.
+    pub with: f64,
+    /// (W − C)/W in percent.
+    pub saved_percent: f64,
+}
+
+/// What resumption saves of a visit.
+pub fn visit(tcp: f64, full: f64, resumed: f64, whole: f64) -> Visit {
+    let (without, with) = (tcp + full + whole, tcp + resumed + whole);
+    Visit { without, with, saved_percent: 100.0 * (without - with) / without }
+}
+
+/// Number of measures whose medians the numbers are made of.
+const MEDIANS: [Measure; 6] =
+    [Measure::Tcp, Measure::Full, Measure::Resumed, Measure::FullWhole, Measure::Without, Measure::With];
+
+/// The numbers of a site from the medians of [`MEDIANS`], in nanoseconds or percent.
+fn numbers([tcp, full, resumed, whole, without, with]: [f64; 6]) -> [(&'static str, f64); 12] {
+    let of_medians = visit(tcp, full, resumed, whole);
+    [
+        ("tcp_ns", tcp),
+        ("full_ns", full),
+        ("resumed_ns", resumed),
+        ("handshake_saved_ns", full - resumed),
+        ("handshake_saved_percent", 100.0 * (full - resumed) / full),
+        ("whole_ns", whole),
+        ("sum_of_medians_without_ns", of_medians.without),
+        ("sum_of_medians_with_ns", of_medians.with),
+        ("sum_of_medians_saved_percent", of_medians.saved_percent),
+        ("median_of_sums_without_ns", without),
+        ("median_of_sums_with_ns", with),
+        ("median_of_sums_saved_percent", 100.0 * (without - with) / without),
+    ]
+}
+
+impl SiteSummary {
+    /// Of the rounds in this time (microseconds since 1970).
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn read(store: &mut Store, site: i64, name: &str, range_us: (i64, i64)) -> Result<SiteSummary> {
+        let hours = store.hours(site, range_us)?;
+        let single = match hours.len() < HOURS_MIN {
+            true => store.each_round(site, range_us)?,
+            false => Vec::new(),
+        };
+        Ok(SiteSummary::of(name, hours, single))
+    }
+
+    /// Of hours; `single` are the rounds alone, where they are at hand.
+    pub fn of(name: &str, hours: Vec<Hour>, single: Vec<Hour>) -> SiteSummary {
+        let mut all = Hour::default();
+        hours.iter().for_each(|hour| all.merge(hour));
+        let units = if single.is_empty() { &hours } else { &single };
+        let facts = serde_json::from_str(&all.facts).unwrap_or_default();
+        SiteSummary {
+            site: name.to_owned(),
+            hours_unix_s: hours.first().zip(hours.last()).map(|(first, last)| (first.hour_unix_s, last.hour_unix_s)),
+            made_count: all.made_count,
+            missed_count: all.missed_count,
+            faults: all.faults.iter().map(|(kind, count): (&FaultKind, _)| (kind.to_string(), *count)).collect(),
+            offered_count: all.offered_count,
+            accepted_count: all.accepted_count,
+            accepted_percent: wilson(all.accepted_count, all.offered_count),
+            facts,
+            changes: changes(&hours),
+            numbers: estimates(units),
+            hours,
+        }
+    }
+
+    /// One of the numbers.
+    pub fn number(&self, name: &str) -> Option<Estimate> {
+        self.numbers.get(name).copied().filter(|estimate| estimate.value.is_finite())
+    }
+
+    /// All values of a measure with their counts, ascending.
+    pub fn ascending(&self, measure: Measure) -> Vec<(u64, u64)> {
+        let mut all = Hour::default();
+        self.hours.iter().for_each(|hour| all.measures.merge(&hour.measures));
+        all.measures.ascending(measure)
+    }
+}
+
+/// A share with its 95 % interval (Wilson 1927), in percent.
+fn wilson(part: u64, whole: u64) -> Option<Estimate> {
+    if whole == 0 {
+        return None;
+    }
+    const Z: f64 = 1.959_963_984_540_054;
+    let (n, p) = (whole as f64, part as f64 / whole as f64);
+    let middle = (p + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
+    let half = Z / (1.0 + Z * Z / n) * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
+    let percent = |share: f64| 100.0 * share.clamp(0.0, 1.0);
+    Some(Estimate { value: percent(p), low: percent(middle - half), high: percent(middle + half) })
+}
+
+fn changes(hours: &[Hour]) -> Vec<Change> {
+    let known = hours.iter().filter_map(|hour| {
+        let facts: BTreeMap<String, serde_json::Value> = serde_json::from_str(&hour.facts).ok()?;
+        Some((hour.hour_unix_s, facts))
+    });
+    let known: Vec<_> = known.collect();
+    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut changes = Vec::new();
+    for pair in known.windows(2) {
+        let (before, (hour_unix_s, after)) = (&pair[0].1, &pair[1]);
+        for (what, to) in after {
+            let from = before.get(what).map_or_else(String::new, text);
+            if from != text(to) {
+                changes.push(Change { hour_unix_s: *hour_unix_s, what: what.clone(), from, to: text(to) });
+            }
+        }
+    }
+    changes
+}
+
+/// A measure's values in order, and how often each was seen in each block.
+struct Column {
+    values: Vec<u64>,
+    blocks: Vec<Vec<(usize, u64)>>,
+}
+
+impl Column {
+    fn of(measure: Measure, blocks: &[Hour]) -> Column {
+        let counts: Vec<Vec<(u64, u64)>> = blocks.iter().map(|block| block.measures.ascending(measure)).collect();
+        let mut values: Vec<u64> = counts.iter().flatten().map(|(value, _)| *value).collect();
+        values.sort_unstable();
+        values.dedup();
+        let index = |value: u64| values.binary_search(&value).expect("all values are there");
+        let blocks =
+            counts.iter().map(|block| block.iter().map(|(value, count)| (index(*value), *count)).collect()).collect();
+        Column { values, blocks }
+    }
+
+    /// The median where each block counts so many times.
+    fn median(&self, weights: &[u64]) -> f64 {
+        let mut seen = vec![0; self.values.len()];
+        for (block, weight) in self.blocks.iter().zip(weights).filter(|(_, weight)| **weight > 0) {
+            block.iter().for_each(|(index, count)| seen[*index] += weight * count);
+        }
+        let total: u64 = seen.iter().sum();
+        let mut below = 0;
+        let found = seen.iter().position(|count| {
+            below += count;
+            2 * below >= total && total > 0
+        });
+        found.map_or(f64::NAN, |index| middle(self.values[index]) as f64)
+    }
+}
+
+/// The numbers with their intervals, by a bootstrap over blocks of rounds that follow each other.
+fn estimates(units: &[Hour]) -> BTreeMap<&'static str, Estimate> {
+    let blocks: Vec<Hour> = units
+        .chunks(units.len().div_ceil(BLOCKS_MAX).max(1))
+        .map(|units| {
+            let mut block = Hour::default();
+            units.iter().for_each(|unit| block.merge(unit));
+            block
+        })
+        .filter(|block| block.measures.count(Measure::Tcp) > 0)
+        .collect();
+    let columns = MEDIANS.map(|measure| Column::of(measure, &blocks));
+    let at = |weights: &[u64]| numbers([0, 1, 2, 3, 4, 5].map(|column: usize| columns[column].median(weights)));
+    let points = at(&vec![1; blocks.len()]);
+    let mut samples: Vec<Vec<f64>> = vec![Vec::with_capacity(RESAMPLES); points.len()];
+    if blocks.len() >= BLOCKS_MIN {
+        let mut random = SplitMix64::new(SEED);
+        for _ in 0..RESAMPLES {
+            let mut weights = vec![0; blocks.len()];
+            (0..blocks.len()).for_each(|_| weights[random.below(blocks.len())] += 1);
+            for (sample, (_, value)) in samples.iter_mut().zip(at(&weights)) {
+                sample.extend(value.is_finite().then_some(value));
+            }
+        }
+    }
+    let interval = |(name, value): (&'static str, f64), sample: Vec<f64>| {
+        let sample = robust::sorted(&sample);
+        let tail = if blocks.len() < 2 { 0.0 } else { expanded_tail(blocks.len()) };
+        let end = |q, without| robust::quantile(&sample, q).unwrap_or(without);
+        (name, Estimate { value, low: end(tail, f64::NEG_INFINITY), high: end(1.0 - tail, f64::INFINITY) })
+    };
+    points.into_iter().zip(samples).map(|(point, sample)| interval(point, sample)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::measures;
+    use crate::probe::round::{Resumption, Round, Visit as Times};
+
+    /// Goldberg et al.: the robot's floor of 10, 40, 10, 20 ms gives 43 %, and a page of four images 14 %: the two ends
+    /// of the paper's "15 to 50 %".
+    #[test]
+    fn the_papers_own_arithmetic() {
+        let floor = visit(10.0, 40.0, 10.0, 20.0);
+        assert_eq!((floor.without, floor.with), (70.0, 40.0));
+        assert_eq!(floor.saved_percent.round(), 43.0);
+        let page = visit(10.0, 40.0, 10.0, 4.0 * 40.0);
+        assert_eq!((page.without, page.with), (210.0, 180.0));
+        assert_eq!(page.saved_percent.round(), 14.0);
+    }
+
+    /// The paper's counts: 659 of 6634 handshakes were full, 5975 resumed; 40 of 6674 TCP connections had no TLS.
+    #[test]
+    fn the_papers_own_counts() {
+        let round = |resumption| Round { resumption, tcp_ns: Some(1), ..Round::default() };
+        let mut hour = Hour::default();
+        let counts = [(5975, Resumption::Accepted), (659, Resumption::Rejected), (40, Resumption::Untried)];
+        for (count, resumption) in counts {
+            let entry = crate::probe::entry::Entry::made("run", 0, round(resumption));
+            (0..count).for_each(|_| hour.add(&entry));
+        }
+        let summary = SiteSummary::of("paper", vec![hour], Vec::new());
+        assert_eq!((summary.made_count, summary.offered_count, summary.accepted_count), (6674, 6634, 5975));
+        let accepted = summary.accepted_percent.unwrap();
+        assert_eq!(((100.0 - accepted.value) * 10.0).round(), 99.0, "9.9 % were full");
+        // Wilson's formula in Python.
+        assert!((accepted.low - 89.323_198).abs() < 1e-4 && (accepted.high - 90.763_078).abs() < 1e-4, "{accepted:?}");
+    }
+
+    fn hours(count: usize, seed: u64) -> Vec<Hour> {
+        let mut random = SplitMix64::new(seed);
+        (0..count)
+            .map(|hour| {
+                let mut made = Hour { hour_unix_s: 3600 * hour as i64, ..Hour::default() };
+                for _ in 0..60 {
+                    // A tail: one round in twenty takes ten times as long.
+                    let slow = if random.below(20) == 0 { 10.0 } else { 1.0 };
+                    let mut time = |ms: f64| (ms * slow * 1e6 * (0.1 * random.normal()).exp()) as u64;
+                    let mut times = |handshake_ms| {
+                        let (handshake_ns, whole_ns) = (time(handshake_ms), time(20.0));
+                        Some(Times { handshake_ns, whole_ns, ..Times::default() })
+                    };
+                    let (full, resumed) = (times(40.0), times(10.0));
+                    let round = Round { full, resumed, tcp_ns: Some(time(10.0)), ..Round::default() };
+                    measures::of_round(&round).into_iter().for_each(|(of, ns)| made.measures.record(of, ns));
+                    made.made_count += 1;
+                }
+                made
+            })
+            .collect()
+    }
+
+    #[test]
+    fn known_medians_come_back_and_intervals_hold_them() {
+        let truth = [("tcp_ns", 10e6), ("full_ns", 40e6), ("resumed_ns", 10e6), ("handshake_saved_percent", 75.0)];
+        let mut held = 0;
+        for seed in 0..20 {
+            let summary = SiteSummary::of("https://a/", hours(48, seed), Vec::new());
+            for (name, true_value) in truth {
+                let estimate = summary.number(name).unwrap();
+                assert!((estimate.value / true_value - 1.0).abs() < 0.02, "{name} {estimate:?}");
+                // The tail of one in twenty moves a median by 0.065 of its spread.
+                let slack = 0.01 * true_value;
+                held += usize::from(estimate.low - slack <= true_value && true_value <= estimate.high + slack);
+            }
+            let of = |name| summary.number(name).unwrap().value;
+            assert!((of("sum_of_medians_without_ns") / 70e6 - 1.0).abs() < 0.02);
+            assert!((of("median_of_sums_saved_percent") - 43.0).abs() < 2.0);
+        }
+        assert!(held >= 76, "{held} of 80 intervals hold the truth");
+    }
+
+    #[test]
+    fn few_rounds_have_no_interval_and_changes_are_told() {
+        let mut two = hours(2, 1);
+        let facts = |key: &str| serde_json::to_string(&Facts { key: key.to_owned(), ..Facts::default() }).unwrap();
+        (two[0].facts, two[1].facts) = (facts("RSA 2048"), facts("P-256"));
+        let summary = SiteSummary::of("https://a/", two, Vec::new());
+        assert!(summary.number("full_ns").unwrap().low.is_infinite());
+        let change = Change { hour_unix_s: 3600, what: "key".into(), from: "RSA 2048".into(), to: "P-256".into() };
+        assert_eq!(summary.changes, [change]);
+        assert!(SiteSummary::of("https://a/", Vec::new(), Vec::new()).number("full_ns").is_none());
+    }
+}

@@ -1,0 +1,45 @@
+//! `tlsdyno probe` against real servers.
+
+mod once;
+mod robot;
+
+use std::process::Output;
+
+use serde_json::Value;
+use tlsdyno::model::{CertificateKind, ServerName};
+use tlsdyno::servers::{Instance, ServerSpec, ServerTls, certificates};
+use tlsdyno_tls::Version;
+
+use super::place::Place;
+
+/// A server of that kind with that version of TLS, and the file of its root.
+fn server(place: &Place, kind: ServerName, version: Version) -> (Instance, String) {
+    server_with(place, kind, |tls| tls.versions = vec![version])
+}
+
+fn server_with(place: &Place, kind: ServerName, change: impl FnOnce(&mut ServerTls)) -> (Instance, String) {
+    let files = certificates::create(CertificateKind::P256, place.path()).unwrap();
+    let root = files.ca.to_str().unwrap().to_owned();
+    let mut tls = ServerTls::new(files);
+    change(&mut tls);
+    let server = place.start(&ServerSpec { tls: Some(tls), ..place.spec(kind) }).unwrap();
+    (server, root)
+}
+
+fn url(server: &Instance) -> String {
+    format!("https://localhost:{}/hello.txt", server.address().port())
+}
+
+fn probe(place: &Place, arguments: &[&str]) -> Output {
+    place.run(&[&["probe"], arguments].concat())
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The objects on standard output, one a line.
+fn objects(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{}", stderr(output)))).collect()
+}

@@ -1,0 +1,155 @@
+//! Single rounds: what they show of each kind of session, what they say of each kind of fault, and who is refused.
+
+use std::io::Read;
+use std::net::TcpListener;
+
+use tlsdyno::model::ServerName;
+use tlsdyno_tls::Version;
+
+use super::super::place::Place;
+use super::super::stacks::{go_server::GoServer, rustls_server};
+use super::{objects, probe, server, server_with, stderr, url};
+
+#[test]
+fn a_round_has_all_phases_of_full_and_resumed_handshakes() {
+    for (version, session) in [(Version::Tls12, "ticket"), (Version::Tls13, "PSK")] {
+        let place = Place::new();
+        let (server, root) = server(&place, ServerName::Nginx, version);
+        let output = probe(&place, &[&url(&server), "-4", "--once", "--json", "--verify", "--ca-file", &root]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let round = &objects(&output)[0];
+        for kind in ["full", "resumed"] {
+            let time = |name: &str| round[kind][name].as_u64().unwrap();
+            assert!(time("hello_ns") > 0 && time("hello_ns") <= time("handshake_ns"), "{round}");
+            assert!(time("first_byte_ns") > 0 && time("first_byte_ns") <= time("whole_ns"), "{round}");
+            assert!(time("tcp_ns") > 0);
+        }
+        assert!(round["tcp_ns"].as_u64().unwrap() > 0 && round["lookup_ns"].as_u64().unwrap() > 0);
+        assert_eq!((&round["resumption"], &round["early_data"]), (&"accepted".into(), &"not_given".into()));
+        assert_eq!((&round["status"], &round["body_bytes"]), (&200.into(), &13.into()));
+        let facts = &round["facts"];
+        assert_eq!((facts["session"].as_str(), facts["key"].as_str()), (Some(session), Some("P-256")));
+        assert_eq!((facts["certificate_fault"].as_str(), &round["fault"]), (Some(""), &serde_json::Value::Null));
+        assert!(facts["server"].as_str().unwrap().starts_with("nginx"), "{facts}");
+        assert!(facts["certificate_until_unix_s"].as_u64().unwrap() > 2_000_000_000, "{facts}");
+    }
+}
+
+#[test]
+fn go_and_rustls_are_probed_too() {
+    let place = Place::new();
+    let go = GoServer::start(b"object", None);
+    let tls13 = rustls_server::config(true, &[&rustls::version::TLS13]);
+    let rustls = rustls_server::start(tls13, b"object", None);
+    let urls = [go.address, rustls].map(|address| format!("https://localhost:{}/", address.port()));
+    let output = probe(&place, &[&urls[0], &urls[1], "-4", "--once", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    for (round, url) in objects(&output).iter().zip(&urls) {
+        assert_eq!((&round["site"], &round["resumption"]), (&url.as_str().into(), &"accepted".into()));
+        // Nobody vouches for these certificates; that is recorded and no fault.
+        assert_ne!(round["facts"]["certificate_fault"], "");
+    }
+}
+
+#[test]
+fn early_data_are_probed_where_the_ticket_allows_them() {
+    let place = Place::new();
+    let (server, _) = server_with(&place, ServerName::Builtin, |tls| tls.early_data = true);
+    let url = url(&server);
+    let output = probe(&place, &[&url, "-4", "--once", "--json"]);
+    let round = &objects(&output)[0];
+    assert_eq!((&round["early_data"], &round["fault"]), (&"accepted".into(), &serde_json::Value::Null), "{round}");
+    // The answer comes with the server's first flight.
+    assert!(round["early"]["first_byte_ns"].as_u64().unwrap() > 0);
+    let without = objects(&probe(&place, &[&url, "-4", "--once", "--json", "--no-early-data"]));
+    assert_eq!(without[0]["early_data"], "untried");
+}
+
+#[test]
+fn a_site_that_never_resumes_says_so_and_has_no_resumed_times() {
+    let place = Place::new();
+    let mut config = rustls_server::config(false, &[&rustls::version::TLS13]);
+    std::sync::Arc::get_mut(&mut config).unwrap().send_tls13_tickets = 0;
+    let address = rustls_server::start(config, b"object", None);
+    let output = probe(&place, &[&format!("https://127.0.0.1:{}/", address.port()), "--once"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(text.contains("no session") && text.contains("days left"), "{text}");
+}
+
+#[test]
+fn each_fault_has_its_kind_and_step() {
+    let place = Place::new();
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap();
+    let refused = free().local_addr().unwrap();
+    let silent = free();
+    let resetting = free();
+    let talking = free();
+    let [silent_at, resetting_at, talking_at] =
+        [&silent, &resetting, &talking].map(|listener| listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in resetting.incoming().flatten() {
+            // Closed with unread bytes: a reset.
+            let _ = stream.peek(&mut [0]);
+        }
+    });
+    std::thread::spawn(move || {
+        for mut stream in talking.incoming().flatten() {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = std::io::Write::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    for (url, step, kind) in [
+        (format!("https://{refused}/"), ["tcp", "full"], "refused"),
+        (format!("https://{silent_at}/"), ["full", "full"], "handshake_timeout"),
+        (format!("https://{resetting_at}/"), ["full", "full"], "reset"),
+        (format!("https://{talking_at}/"), ["full", "full"], "tls"),
+        ("https://name.invalid/".to_owned(), ["lookup", "lookup"], "name"),
+    ] {
+        let output = probe(&place, &[&url, "--once", "--json", "--timeout", "300ms"]);
+        assert_eq!(output.status.code(), Some(4), "{url}: {}", stderr(&output));
+        let fault = &objects(&output)[0]["fault"];
+        assert_eq!(fault["kind"], kind, "{fault}");
+        assert!(step.contains(&fault["step"].as_str().unwrap()), "{fault}");
+    }
+}
+
+#[test]
+fn an_untrusted_certificate_is_a_fault_only_where_that_is_asked_for() {
+    let place = Place::new();
+    let (server, _) = server(&place, ServerName::Nginx, Version::Tls13);
+    let url = url(&server);
+    let output = probe(&place, &[&url, "-4", "--once", "--verify", "--json"]);
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    assert_eq!(objects(&output)[0]["fault"]["kind"], "certificate");
+    let nagios = probe(&place, &[&url, "-4", "--once", "--nagios"]);
+    let line = String::from_utf8_lossy(&nagios.stdout).into_owned();
+    assert_eq!(nagios.status.code(), Some(1), "{line}");
+    assert!(
+        line.starts_with("TLS WARNING - ") && line.contains(" resumed'=0.0") && line.lines().count() == 1,
+        "{line}"
+    );
+    drop(server);
+    let nagios = probe(&place, &[&url, "-4", "--once", "--nagios"]);
+    assert_eq!(nagios.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&nagios.stdout).contains("TLS CRITICAL - "));
+}
+
+#[test]
+fn other_machines_are_probed_by_name_only() {
+    let place = Place::new();
+    let output = probe(&place, &["https://192.0.2.1/", "--once"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("add --i-may-probe 192.0.2.1"), "{}", stderr(&output));
+    let nagios = probe(&place, &["https://192.0.2.1/", "--once", "--nagios"]);
+    assert_eq!(nagios.status.code(), Some(3));
+    for (url, word) in [("http://localhost/", "no TLS"), ("localhost", "https://HOST")] {
+        let output = probe(&place, &[url, "--once"]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(word), "{}", stderr(&output));
+    }
+    let allowed = ["https://192.0.2.1/", "--once", "--json", "--i-may-probe", "192.0.2.1", "--timeout", "100ms"];
+    let output = probe(&place, &allowed);
+    let kind = objects(&output)[0]["fault"]["kind"].as_str().unwrap().to_owned();
+    assert!(["connect_timeout", "unreachable", "refused", "reset"].contains(&kind.as_str()), "{kind}");
+}

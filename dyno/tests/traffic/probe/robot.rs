@@ -1,0 +1,151 @@
+//! The robot: rounds at their times, one robot for a site, nothing lost and nothing twice whatever kills it.
+
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::super::place::{Place, eventually};
+use super::super::stacks::go_server::GoServer;
+use super::{probe, stderr};
+
+struct Site {
+    place: Place,
+    server: GoServer,
+    log: PathBuf,
+    store: PathBuf,
+}
+
+impl Site {
+    fn start() -> Site {
+        let place = Place::new();
+        let log = place.path().join("requests");
+        let server = GoServer::start(b"object", Some(&log));
+        let store = place.path().join("probe.sqlite");
+        Site { place, server, log, store }
+    }
+
+    fn url(&self) -> String {
+        format!("https://{}/", self.server.address)
+    }
+
+    fn robot(&self, arguments: &[&str]) -> Child {
+        let (url, store) = (self.url(), self.store.to_str().unwrap());
+        let all = [&["probe", &url, "--store", store, "--quiet"], arguments].concat();
+        self.place.tlsdyno(&all).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Requests that the server saw: two for each round.
+    fn requests(&self) -> u64 {
+        std::fs::read_to_string(&self.log).map_or(0, |text| text.lines().count() as u64)
+    }
+
+    fn ask(&self, sql: &str) -> u64 {
+        // A robot that was just started may not have made it.
+        Connection::open(&self.store).and_then(|store| store.query_row(sql, [], |row| row.get(0))).unwrap_or(0)
+    }
+
+    fn rows(&self) -> u64 {
+        self.ask("SELECT COUNT(*) FROM rounds WHERE missed_count IS NULL")
+    }
+}
+
+#[test]
+fn rounds_come_at_their_times_until_the_time_is_over() {
+    let site = Site::start();
+    let output = site.robot(&["--every", "250ms", "--for", "2s"]).wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let missed = site.ask("SELECT COALESCE(SUM(missed_count), 0) FROM rounds");
+    assert_eq!(site.rows() + missed, 8);
+    assert_eq!(site.requests(), 2 * site.rows());
+    assert_eq!(
+        site.ask("SELECT COUNT(*) FROM rounds WHERE missed_count IS NULL AND resumed_whole_ns > 0"),
+        site.rows()
+    );
+    // Between the first and the last are seven intervals, without drift.
+    let sql = "SELECT (MAX(started_unix_us) - MIN(started_unix_us)) / 1000 FROM rounds WHERE number IN (0, 7)";
+    let report = |more: &[&str]| {
+        let output = probe(&site.place, &[&["report", "--store", site.store.to_str().unwrap()], more].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = report(&["--html", "report.html"]);
+    for part in ["A resumed session saves", "(W − C)/W", "Medians of sums", "PSK, ", "share sessions, or there is one"]
+    {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    let page = std::fs::read_to_string(site.place.path().join("report.html")).unwrap();
+    assert!(page.contains("histogram-0") && page.contains("series-0"));
+    let json: serde_json::Value = serde_json::from_str(&report(&["--json"])).unwrap();
+    assert_eq!(json[0]["made_count"], site.rows());
+    let full = &json[0]["numbers"]["full_ns"];
+    assert!(full["low"].as_f64() <= full["value"].as_f64() && full["value"].as_f64() > Some(0.0), "{full}");
+    assert_eq!(
+        report(&["--csv"]).lines().count() as u64,
+        1 + site.ask("SELECT COUNT(DISTINCT started_unix_us / 3600000000) FROM rounds")
+    );
+    let nothing = probe(&site.place, &["report", "--store", site.store.to_str().unwrap(), "--to", "2020-01-01"]);
+    assert_eq!(nothing.status.code(), Some(3), "{}", stderr(&nothing));
+    assert!(missed > 0 || (1700..1800).contains(&site.ask(sql)), "{} ms", site.ask(sql));
+}
+
+#[test]
+fn a_robot_killed_again_and_again_loses_nothing_and_keeps_nothing_twice() {
+    let site = Site::start();
+    let kills = 8;
+    for kill in 0..kills {
+        let before = site.requests();
+        let mut robot = site.robot(&["--every", "20ms"]);
+        eventually("the robot makes rounds", || site.requests() > before + 6);
+        std::thread::sleep(Duration::from_millis(37 * kill));
+        robot.kill().unwrap();
+        robot.wait().unwrap();
+    }
+    // The last one takes what the others left.
+    let output = site.robot(&["--every", "20ms", "--for", "200ms"]).wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let (rows, requests) = (site.rows(), site.requests());
+    // A kill in mid-round leaves up to two requests of which nobody told.
+    assert!(2 * rows <= requests && requests <= 2 * (rows + kills), "{rows} rows, {requests} requests");
+    let twice = "SELECT COUNT(*) FROM (SELECT 1 FROM rounds GROUP BY run, number HAVING COUNT(*) > 1)";
+    assert_eq!(site.ask(twice), 0);
+    assert_eq!(site.ask("SELECT COUNT(*) FROM texts WHERE kind = 'run'"), kills + 1);
+}
+
+#[test]
+fn measuring_does_not_wait_for_a_store_that_is_locked() {
+    let site = Site::start();
+    let mut robot = site.robot(&["--every", "50ms", "--for", "3s"]);
+    eventually("rounds are in the store", || site.rows() > 2);
+    let other = Connection::open(&site.store).unwrap();
+    other.busy_timeout(Duration::from_secs(5)).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (rows, requests) = (site.rows(), site.requests());
+    eventually("rounds go on", || site.requests() > requests + 20);
+    assert_eq!(site.rows(), rows, "the store takes nothing meanwhile");
+    other.execute_batch("COMMIT").unwrap();
+    assert!(robot.wait().unwrap().success());
+    assert_eq!(site.requests(), 2 * site.rows());
+}
+
+#[test]
+fn a_site_has_one_robot_for_a_store_and_strangers_are_left_in_peace() {
+    let site = Site::start();
+    let mut robot = site.robot(&["--every", "100ms"]);
+    eventually("rounds are in the store", || site.rows() > 0);
+    let (url, store) = (site.url(), site.store.to_str().unwrap());
+    let second = probe(&site.place, &[&url, "--every", "1s", "--for", "1s", "--store", store]);
+    assert!(!second.status.success() && stderr(&second).contains("another robot probes"), "{}", stderr(&second));
+    // One round beside it is nobody's harm, and the store takes it.
+    let once = probe(&site.place, &[&url, "--once", "--store", store]);
+    assert_eq!(once.status.code(), Some(0), "{}", stderr(&once));
+    let rustix_pid = rustix::process::Pid::from_raw(robot.id() as i32).unwrap();
+    rustix::process::kill_process(rustix_pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(robot.wait().unwrap().code(), Some(130));
+    assert_eq!(site.requests(), 2 * site.rows(), "Ctrl-C loses nothing");
+    let foreign = ["https://192.0.2.1/", "--i-may-probe", "192.0.2.1", "--every", "9s", "--store", store];
+    let refused = probe(&site.place, &foreign);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("at least 10s"), "{}", stderr(&refused));
+}
