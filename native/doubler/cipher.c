@@ -273,7 +273,7 @@ static int stitched_get_params(const struct cipher_functions *real, OSSL_PARAM p
 static const OSSL_DISPATCH *wrap(struct cipher_functions *real, const OSSL_DISPATCH own[], const OSSL_DISPATCH *table)
 {
     /* Left out: PIPELINE_* and *_SKEY_INIT of later versions. */
-    static const OSSL_DISPATCH allowed[] = {
+    OSSL_DISPATCH allowed[] = {
         {OSSL_FUNC_CIPHER_NEWCTX, KEEP},
         {OSSL_FUNC_CIPHER_ENCRYPT_INIT, FUNCTION(encrypt_init)},
         {OSSL_FUNC_CIPHER_DECRYPT_INIT, FUNCTION(decrypt_init)},
@@ -290,10 +290,10 @@ static const OSSL_DISPATCH *wrap(struct cipher_functions *real, const OSSL_DISPA
         {OSSL_FUNC_CIPHER_SETTABLE_CTX_PARAMS, KEEP},
         {0, NULL},
     };
-    const OSSL_DISPATCH *kept = table_allow(table, allowed);
 
     CIPHER_FUNCTIONS(FIND_FUNCTION)
-    return kept == NULL ? NULL : table_replace(kept, own);
+    table_override(allowed, own);
+    return table_allow(table, allowed);
 }
 
 /* What has no context yet must know its algorithm by itself. */

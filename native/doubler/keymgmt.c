@@ -104,7 +104,7 @@ static int validate(const struct key_functions *real, const void *key, int selec
 static const OSSL_DISPATCH *wrap(struct key_functions *real, const OSSL_DISPATCH own[], const OSSL_DISPATCH *table)
 {
     /* All that 3.0 knows: no later function can meet the generation context, which is ours. */
-    static const OSSL_DISPATCH allowed[] = {
+    OSSL_DISPATCH allowed[] = {
         {OSSL_FUNC_KEYMGMT_NEW, KEEP},
         {OSSL_FUNC_KEYMGMT_GEN_INIT, KEEP},
         {OSSL_FUNC_KEYMGMT_GEN_SET_TEMPLATE, FUNCTION(gen_set_template)},
@@ -129,10 +129,10 @@ static const OSSL_DISPATCH *wrap(struct key_functions *real, const OSSL_DISPATCH
         {OSSL_FUNC_KEYMGMT_DUP, KEEP},
         {0, NULL},
     };
-    const OSSL_DISPATCH *kept = table_allow(table, allowed);
 
     KEYMGMT_FUNCTIONS(FIND_FUNCTION)
-    return kept == NULL ? NULL : table_replace(kept, own);
+    table_override(allowed, own);
+    return table_allow(table, allowed);
 }
 
 /* What has no context of ours must know its algorithm by itself. */

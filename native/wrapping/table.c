@@ -48,11 +48,22 @@ const OSSL_DISPATCH *table_allow(const OSSL_DISPATCH *original, const OSSL_DISPA
     return table;
 }
 
+/* Puts the functions in `own` in place of those of `table`, where it has such entries. */
+void table_override(OSSL_DISPATCH *table, const OSSL_DISPATCH *own)
+{
+    for (; table->function_id != 0; table++) {
+        function *instead = table_find(own, table->function_id);
+
+        if (instead != NULL)
+            table->function = instead;
+    }
+}
+
 /*
- * The original table with the functions in `replaced` in place of its own. For operations whose contexts are the wrapped
+ * The original table with the functions in `own` in place of its own. For operations whose contexts are the wrapped
  * provider's, so that no function can meet a context that it does not know.
  */
-const OSSL_DISPATCH *table_replace(const OSSL_DISPATCH *original, const OSSL_DISPATCH *replaced)
+const OSSL_DISPATCH *table_replace(const OSSL_DISPATCH *original, const OSSL_DISPATCH *own)
 {
     size_t length = table_length(original);
     OSSL_DISPATCH *table = calloc(length + 1, sizeof(*table));
@@ -61,13 +72,8 @@ const OSSL_DISPATCH *table_replace(const OSSL_DISPATCH *original, const OSSL_DIS
         raise_error(REASON_NO_MEMORY, "function table");
         return NULL;
     }
-    for (size_t i = 0; i < length; i++) {
-        function *instead = table_find(replaced, original[i].function_id);
-
-        table[i] = original[i];
-        if (instead != NULL)
-            table[i].function = instead;
-    }
+    memcpy(table, original, length * sizeof(*table));
+    table_override(table, own);
     return table;
 }
 

@@ -81,7 +81,8 @@ struct wrapping {
 
 function *table_find(const OSSL_DISPATCH *table, int id);
 const OSSL_DISPATCH *table_allow(const OSSL_DISPATCH *original, const OSSL_DISPATCH *allowed);
-const OSSL_DISPATCH *table_replace(const OSSL_DISPATCH *original, const OSSL_DISPATCH *replaced);
+void table_override(OSSL_DISPATCH *table, const OSSL_DISPATCH *own);
+const OSSL_DISPATCH *table_replace(const OSSL_DISPATCH *original, const OSSL_DISPATCH *own);
 bool algorithm_is(const OSSL_ALGORITHM *algorithm, const char *name);
 const OSSL_ALGORITHM *algorithm_find(const OSSL_ALGORITHM *algorithms, const char *name);
 const OSSL_ALGORITHM *algorithms_wrap(const OSSL_ALGORITHM *originals, const struct wrapping *wrappings, size_t count);
