@@ -1,5 +1,5 @@
-//! Compiles the provider (`native/provider`, C), the doubler (`native/doubler`) and the shim (`native/shim`) into a shared
-//! library each, which `src/native` embeds, and lists the repository's experiments, which `src/run/files.rs` embeds.
+//! Compiles the provider (`native/provider`, C), the doubler (`native/doubler`) and the shim (`native/shim`) into a
+//! shared library each, which `src/native` embeds, and lists the repository's experiments, which `src/run/files.rs` embeds.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -21,8 +21,8 @@ fn main() {
         println!("cargo::rerun-if-changed={}", native.join(source).display());
     }
     println!("cargo::rerun-if-env-changed={WARNINGS_ARE_ERRORS}");
-    // Not linked with libcrypto: they take that of the server that loads them, of whatever series (3.0, 3.5, 4.0); two in
-    // one process crash. `nodelete`: threads and fork handlers may still point into them after they are unloaded.
+    // Not linked with libcrypto: they take that of the server that loads them, of whatever series (3.0, 3.5, 4.0); two
+    // in one process crash. `nodelete`: threads and fork handlers may still point into them after they are unloaded.
     for name in ["provider", "doubler"] {
         let library = out.join(format!("tlsdyno-{name}.so"));
         build(&[&native.join(name), &native.join("wrapping")], &library, &["-Wl,-z,nodelete,-z,relro,-z,now"]);

@@ -1,6 +1,6 @@
 /*
- * The doubler's area: one sealed memory file, made by tlsdyno and mapped (MAP_SHARED) by the doubler in every process of
- * the server. It is the place of the mode (which stages are computed twice now) and of the call counters.
+ * The doubler's area: one sealed memory file, made by tlsdyno and mapped (MAP_SHARED) by the doubler in every process
+ * of the server. It is the place of the mode (which stages are computed twice now) and of the call counters.
  *
  * The mode has the bits of the stages in the order of wrapping/wrapping.h, and DOUBLER_MODE_COPIES.
  *

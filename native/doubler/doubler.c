@@ -149,8 +149,8 @@ static void look_for_area(const OSSL_CORE_HANDLE *core, OSSL_FUNC_core_get_param
 }
 
 /*
- * A second library context of this process finds everything as it is: what its openssl.cnf says besides does not matter,
- * for it cannot change what is computed.
+ * A second library context of this process finds everything as it is: what its openssl.cnf says besides does not
+ * matter, for it cannot change what is computed.
  */
 static bool initialise(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *core_functions)
 {

@@ -71,7 +71,7 @@ static inline bool pair_follows(struct pair *pair, int answer)
     return pair->twin != NULL;
 }
 
-/* A function of a pair that is called on both contexts; PAIRED(struct of the functions, name, parameters, arguments). */
+/* A function of a pair that is called on both contexts: PAIRED(struct of the functions, name, parameters, arguments) */
 #define PAIRED(structure, name, parameters, ...)                                                                       \
     static int name parameters                                                                                         \
     {                                                                                                                  \

@@ -119,7 +119,8 @@ static bool build_tables(void)
     for (size_t i = 0; i < OPERATION_TOTAL; i++) {
         const struct operation *operation = &OPERATIONS[i];
         int no_cache = 0;
-        const OSSL_ALGORITHM *originals = OSSL_PROVIDER_query_operation(state.wrapped.provider, operation->id, &no_cache);
+        const OSSL_ALGORITHM *originals
+            = OSSL_PROVIDER_query_operation(state.wrapped.provider, operation->id, &no_cache);
 
         if (originals == NULL || no_cache) {
             raise_error(REASON_WRAPPED_PROVIDER, "operation %d: nothing that could be kept", operation->id);

@@ -1,5 +1,5 @@
-//! The OpenSSL provider that computes TLS stages twice and keeps one result: unpacked for one run, its mode and its call
-//! counters.
+//! The OpenSSL provider that computes TLS stages twice and keeps one result: unpacked for one run, its mode and its
+//! call counters.
 //!
 //! The library is compiled from `native/doubler` by the build script and embedded here. It holds nothing that could
 //! replace a component by a no-op, so that a server with it is as secure as one without, and any client may come.
@@ -118,7 +118,8 @@ impl Doubling {
         let record = Area::create("tlsdyno-doubling", &head, layout::SIZE)?;
         // `default` is not activated: a doubler that does not load must show.
         let configuration = format!(
-            "# Made by tlsdyno for one run: OpenSSL's default provider, with parts computed twice while tlsdyno lives.\n\
+            "# Made by tlsdyno for one run: OpenSSL's default provider, parts of it computed twice while tlsdyno \
+             lives.\n\
              openssl_conf = init\n\
              [init]\n\
              providers = providers\n\
@@ -217,8 +218,8 @@ pub struct DoublingCounters {
 }
 
 impl DoublingCounters {
-    /// Calls counted under `name` (see [`layout::COUNTERS`]), and those of them that were doubled; `None` if there is no
-    /// such counter. `record_bytes` and `cbc_bytes` are bytes.
+    /// Calls counted under `name` (see [`layout::COUNTERS`]), and those of them that were doubled; `None` if there is
+    /// no such counter. `record_bytes` and `cbc_bytes` are bytes.
     pub fn get(&self, name: &str) -> Option<(u64, u64)> {
         self.iter().find(|(_, candidate, ..)| *candidate == name).map(|(_, _, calls, doubled)| (calls, doubled))
     }
