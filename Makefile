@@ -45,7 +45,7 @@ papers: ## one report for each figure and table of the papers, into target/paper
 	$(CARGO) build --release -p tlsdyno
 	scripts/papers
 
-test-openssl: ## provider and shim on OpenSSL 3.5 and 4.0, built from source; long
+test-openssl: ## provider, doubler and shim on OpenSSL 3.5 and 4.0, built from source; long
 	scripts/install-packages openssl-series
 	$(CARGO) run -p xtask -- openssl-series
 

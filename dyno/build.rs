@@ -1,5 +1,5 @@
-//! Compiles the provider (`native/provider`, C) and the shim (`native/shim`) into a shared library each, which
-//! `src/native` embeds, and lists the repository's experiments, which `src/run/files.rs` embeds.
+//! Compiles the provider (`native/provider`, C), the doubler (`native/doubler`) and the shim (`native/shim`) into a
+//! shared library each, which `src/native` embeds, and lists the repository's experiments, which `src/run/files.rs` embeds.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,21 @@ const WARNINGS_ARE_ERRORS: &str = "TLSDYNO_WERROR";
 fn main() {
     let native = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../native");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    for source in ["owner.h", "provider", "record.h", "shim", "shim_record.h"] {
+    for source in
+        ["doubler", "doubler_record.h", "owner.h", "provider", "record.h", "shim", "shim_record.h", "wrapping"]
+    {
         println!("cargo::rerun-if-changed={}", native.join(source).display());
     }
     println!("cargo::rerun-if-env-changed={WARNINGS_ARE_ERRORS}");
-    // Not linked with libcrypto: it takes that of the server that loads it, of whatever series (3.0, 3.5, 4.0); two in
-    // one process crash. `nodelete`: threads and fork handlers may still point into it after it is unloaded.
-    build(&native.join("provider"), &out.join("tlsdyno-provider.so"), &["-Wl,-z,nodelete,-z,relro,-z,now"]);
+    // Not linked with libcrypto: they take that of the server that loads them, of whatever series (3.0, 3.5, 4.0); two
+    // in one process crash. `nodelete`: threads and fork handlers may still point into them after they are unloaded.
+    for name in ["provider", "doubler"] {
+        let library = out.join(format!("tlsdyno-{name}.so"));
+        build(&[&native.join(name), &native.join("wrapping")], &library, &["-Wl,-z,nodelete,-z,relro,-z,now"]);
+    }
     // Linked with libssl: servers that load it late (Apache, lighttpd) then find the shim in front of it.
     build(
-        &native.join("shim"),
+        &[&native.join("shim")],
         &out.join("tlsdyno-shim.so"),
         &["-Wl,-z,nodelete,-z,relro,-z,now", "-Wl,--no-as-needed", "-lssl", "-lcrypto", "-ldl"],
     );
@@ -48,10 +53,12 @@ fn list_experiments(folder: &Path, groups: &[&str], list: &Path) {
     std::fs::write(list, format!("[\n{entries}]")).expect("the output directory can be written");
 }
 
-fn build(sources: &Path, library: &Path, link_arguments: &[&str]) {
+/// Of the C files in these folders, the first of which says what the library exports.
+fn build(folders: &[&Path], library: &Path, link_arguments: &[&str]) {
     let mut build = cc::Build::new();
+    let own = folders[0];
     build
-        .files(files_ending(sources, "c"))
+        .files(folders.iter().flat_map(|folder| files_ending(folder, "c")))
         .std("c11")
         .define("_GNU_SOURCE", None)
         // The same code in debug and release builds: it is what gets measured.
@@ -71,12 +78,12 @@ fn build(sources: &Path, library: &Path, link_arguments: &[&str]) {
         panic!(
             "{} does not compile: {error}\nIt needs a C compiler and OpenSSL's headers; Debian: apt install gcc \
              libssl-dev",
-            sources.display()
+            own.display()
         )
     });
     let mut link = build.get_compiler().to_command();
     link.arg("-shared").arg("-o").arg(library).args(&objects);
-    link.args(["-pthread", &format!("-Wl,--version-script={}", sources.join("exports.map").display())]);
+    link.args(["-pthread", &format!("-Wl,--version-script={}", own.join("exports.map").display())]);
     run(link.args(link_arguments));
 }
 

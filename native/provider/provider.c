@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <string.h>
 
-#include <openssl/crypto.h>
 #include <openssl/provider.h>
 
 /*
@@ -41,9 +40,7 @@ enum { OPERATION_TOTAL = sizeof(OPERATIONS) / sizeof(OPERATIONS[0]) };
 static struct {
     bool ready;
     struct configuration configuration;
-    OSSL_LIB_CTX *private_context;
-    OSSL_PROVIDER *wrapped;
-    void *wrapped_context;
+    struct wrapped wrapped;
     const OSSL_ALGORITHM *algorithms[OPERATION_TOTAL];
 } state;
 
@@ -89,13 +86,13 @@ static const OSSL_ALGORITHM *query_operation(void *context, int id, int *no_cach
             return state.algorithms[i];
         }
     }
-    return OSSL_PROVIDER_query_operation(state.wrapped, id, no_cache);
+    return OSSL_PROVIDER_query_operation(state.wrapped.provider, id, no_cache);
 }
 
 static int get_capabilities(void *context, const char *capability, OSSL_CALLBACK *callback, void *argument)
 {
     (void)context;
-    return OSSL_PROVIDER_get_capabilities(state.wrapped, capability, callback, argument);
+    return OSSL_PROVIDER_get_capabilities(state.wrapped.provider, capability, callback, argument);
 }
 
 static void teardown(void *context)
@@ -117,44 +114,14 @@ static const OSSL_DISPATCH PROVIDER_FUNCTIONS[] = {
     {0, NULL},
 };
 
-static bool wrap_default(void)
-{
-    OSSL_LIB_CTX *private_context = OSSL_LIB_CTX_new();
-
-    if (private_context == NULL) {
-        raise_error(REASON_NO_MEMORY, "private library context");
-        return false;
-    }
-    state.wrapped = OSSL_PROVIDER_load(private_context, "default");
-    if (state.wrapped == NULL) {
-        raise_error(REASON_WRAPPED_PROVIDER, "it does not load");
-        OSSL_LIB_CTX_free(private_context);
-        return false;
-    }
-    state.private_context = private_context;
-    state.wrapped_context = OSSL_PROVIDER_get0_provider_ctx(state.wrapped);
-    return true;
-}
-
-/* After a failed init. Tables already built stay allocated: they are small, and a retry is rare. */
-static void unwrap_default(void)
-{
-    if (state.wrapped == NULL)
-        return;
-    OSSL_PROVIDER_unload(state.wrapped);
-    OSSL_LIB_CTX_free(state.private_context);
-    state.wrapped = NULL;
-    state.wrapped_context = NULL;
-    state.private_context = NULL;
-}
-
 /* All tables are built here and now: a query comes late, in any thread of any worker. */
 static bool build_tables(void)
 {
     for (size_t i = 0; i < OPERATION_TOTAL; i++) {
         const struct operation *operation = &OPERATIONS[i];
         int no_cache = 0;
-        const OSSL_ALGORITHM *originals = OSSL_PROVIDER_query_operation(state.wrapped, operation->id, &no_cache);
+        const OSSL_ALGORITHM *originals
+            = OSSL_PROVIDER_query_operation(state.wrapped.provider, operation->id, &no_cache);
 
         if (originals == NULL || no_cache) {
             raise_error(REASON_WRAPPED_PROVIDER, "operation %d: nothing that could be kept", operation->id);
@@ -205,9 +172,9 @@ static bool initialise(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *core_f
         return false;
     }
     /* The record last: with it goes a fork handler, which cannot be taken back. */
-    state.ready = wrap_default() && build_tables() && record_use(record);
+    state.ready = wrap_default(&state.wrapped) && build_tables() && record_use(record);
     if (!state.ready) {
-        unwrap_default();
+        unwrap_default(&state.wrapped);
         configuration_drop(&state.configuration);
         record_unmap(record);
     }
@@ -229,10 +196,10 @@ __attribute__((visibility("default"))) int OSSL_provider_init(const OSSL_CORE_HA
     initialised = initialise(core, core_functions);
     pthread_mutex_unlock(&one_at_a_time);
     if (!initialised) {
-        errors_complain();
+        errors_complain("tlsdyno provider not loaded");
         return 0;
     }
     *functions = PROVIDER_FUNCTIONS;
-    *context = state.wrapped_context;
+    *context = state.wrapped.context;
     return 1;
 }

@@ -3,25 +3,12 @@
  *
  * Such a server has NO security whatever. The provider loads only with the acknowledgement of a running tlsdyno
  * (record.c).
- *
- * Rule of the allow-list. A wrapped algorithm hands out only those dispatch functions that its list in this provider
- * names, never "all but the replaced ones". A later OpenSSL adds functions: one that we do not know would receive our
- * context and take it for its own (DIGEST COPYCTX of 3.5 did), or be a way round the stage (KEYEXCH DERIVE_SKEY).
- * libcrypto falls back by itself where one is absent.
  */
 #ifndef TLSDYNO_PROVIDER_H
 #define TLSDYNO_PROVIDER_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <openssl/core.h>
-#include <openssl/core_dispatch.h>
-#include <openssl/core_names.h>
-#include <openssl/params.h>
-
 #include "../record.h"
+#include "../wrapping/wrapping.h"
 
 /* Constants of the wire contract, docs/NOOP.md. */
 enum {
@@ -30,16 +17,6 @@ enum {
     KDF_FILL = 0x3c,
     MAC_FILL = 0xc3,
 };
-
-/* Names as in the `stages` parameter; the order is that of tlsdyno_tls::Stage. */
-#define TLSDYNO_STAGES(X)                                                                                              \
-    X(AUTHENTICATION, "authentication")                                                                                \
-    X(KEY_AGREEMENT, "key_agreement")                                                                                  \
-    X(CIPHER, "cipher")                                                                                                \
-    X(MAC, "mac")                                                                                                      \
-    X(DIGEST, "digest")                                                                                                \
-    X(KDF, "kdf")                                                                                                      \
-    X(RANDOMNESS, "randomness")
 
 /*
  * The hybrid groups of TLS 1.3, a curve joined to ML-KEM: in OpenSSL 3.5 and later each is an algorithm of KEYMGMT and
@@ -56,24 +33,6 @@ enum hybrid {
     TLSDYNO_HYBRIDS(TLSDYNO_HYBRID_ID)
 #undef TLSDYNO_HYBRID_ID
     HYBRID_TOTAL
-};
-
-enum stage {
-#define TLSDYNO_STAGE_ID(id, name) STAGE_##id,
-    TLSDYNO_STAGES(TLSDYNO_STAGE_ID)
-#undef TLSDYNO_STAGE_ID
-    STAGE_TOTAL
-};
-
-/* Numbered reasons; printed by openssl, nginx and others like their own (errors.c holds the texts). */
-enum reason {
-    REASON_CONFIGURATION = 1,
-    REASON_NOT_ACKNOWLEDGED,
-    REASON_NO_MEMORY,
-    REASON_WRAPPED_PROVIDER,
-    REASON_PEER_HAS_STAGE_ON,
-    REASON_BUFFER_TOO_SMALL,
-    REASON_UNSUPPORTED_USE,
 };
 
 /*
@@ -96,13 +55,6 @@ struct configuration {
 const struct configuration *settings(void);
 /* Whether a mode of this run may have the stage off: what is not wrapped in init stays real for ever. */
 bool stage_may_be_off(enum stage stage);
-
-/* errors.c */
-void errors_load(void);
-void errors_complain(void);
-void raise_error_at(const char *file, int line, const char *function_name, enum reason reason, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
-#define raise_error(reason, ...) raise_error_at(__FILE__, __LINE__, __func__, reason, __VA_ARGS__)
 
 /* configuration.c */
 bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core,
@@ -133,31 +85,6 @@ void count_amount(enum tlsdyno_counter counter, uint64_t amount);
 _Atomic uint64_t *engines_busy_until_ns(void);
 uint64_t next_counter_words(size_t words);
 
-/* table.c */
-typedef void function(void);
-#define FUNCTION(f) ((function *)(f))
-#define KEEP NULL /* in an allow-list: hand out the wrapped provider's own function */
-
-struct wrapping {
-    const char *name; /* one of the algorithm's names */
-    /* The table to hand out instead, or NULL with *hide set to leave the algorithm out, or NULL on failure (raised). */
-    const OSSL_DISPATCH *(*wrap)(const OSSL_ALGORITHM *original, bool *hide);
-};
-
-function *table_find(const OSSL_DISPATCH *table, int id);
-const OSSL_DISPATCH *table_allow(const OSSL_DISPATCH *original, const OSSL_DISPATCH *allowed);
-bool algorithm_is(const OSSL_ALGORITHM *algorithm, const char *name);
-const OSSL_ALGORITHM *algorithm_find(const OSSL_ALGORITHM *algorithms, const char *name);
-const OSSL_ALGORITHM *algorithms_wrap(const OSSL_ALGORITHM *originals, const struct wrapping *wrappings, size_t count);
-
-/*
- * A list of the functions of an operation that a file calls: X(operation, OPERATION, function, FUNCTION), as OpenSSL
- * names them. The list becomes the fields of a structure, and what fills them from `table` into `real`.
- */
-#define FUNCTION_FIELD(operation, OPERATION, name, NAME) OSSL_FUNC_##operation##_##name##_fn *name;
-#define FIND_FUNCTION(operation, OPERATION, name, NAME)                                                                \
-    real->name = (OSSL_FUNC_##operation##_##name##_fn *)table_find(table, OSSL_FUNC_##OPERATION##_##NAME);
-
 /* latched.c: a context of ours round one of the wrapped provider's, which keeps whether its stage was off. */
 struct latched {
     const void *functions; /* of the file's own structure */
@@ -169,8 +96,6 @@ struct latched {
 void *latch(const void *functions, void *real, void (*free_real)(void *), bool off);
 
 /* params.c */
-enum { PARAMS_MAX = 32 };
-bool params_without(OSSL_PARAM filtered[PARAMS_MAX], const OSSL_PARAM *params, const char *const *names);
 bool fill_answer(unsigned char *out, size_t *length, size_t room, size_t size, unsigned char byte);
 bool all_bytes_are(const unsigned char *data, size_t length, unsigned char byte);
 size_t digest_size(const char *name);

@@ -3,7 +3,10 @@
  * that is set up goes on as it began: kept records both ways, a late close_notify. A flip in the middle of a handshake
  * may break it, for its contexts are then of two modes; nothing crashes, and the next connection is a good one.
  *
- *     modes_tls DESCRIPTOR CERTIFICATE KEY
+ * With a doubler instead nothing may break, whatever flips.
+ *
+ *     modes_tls DESCRIPTOR CERTIFICATE KEY           modes of the provider
+ *     modes_tls DESCRIPTOR CERTIFICATE KEY doubled   modes of the doubler
  */
 #include <stdbool.h>
 #include <string.h>
@@ -36,6 +39,8 @@ static const uint32_t MODES[] = {
     BIT(DIGEST), BIT(KDF),   BIT(RANDOMNESS),
 };
 enum { KIND_TOTAL = sizeof(KINDS) / sizeof(KINDS[0]), MODE_TOTAL = sizeof(MODES) / sizeof(MODES[0]) };
+
+static bool doubled;
 
 struct ends {
     SSL_CTX *server_context, *client_context;
@@ -136,9 +141,10 @@ static void send_both_ways(struct pair pair)
     }
 }
 
+/* A half of AEADs and stitched code; with a doubler it is not doubled. */
 static bool is_half(uint32_t mode)
 {
-    return ((mode & BIT(CIPHER)) != 0) != ((mode & BIT(MAC)) != 0);
+    return !doubled && ((mode & BIT(CIPHER)) != 0) != ((mode & BIT(MAC)) != 0);
 }
 
 /* A connection of the mode `first`, kept over flips to `next` and back. */
@@ -191,7 +197,10 @@ static void flip_in_handshake(const struct kind *kind, struct ends ends, uint32_
 
         set_mode(first);
         /* What such a connection answers is nobody's promise; that it answers is. */
-        if (shake_hands(pair, next, flip_at)) {
+        if (doubled) {
+            CHECK(shake_hands(pair, next, flip_at));
+            send_both_ways(pair);
+        } else if (shake_hands(pair, next, flip_at)) {
             (void)(SSL_write_ex(pair.client, "x", 1, &done) == 1 && SSL_read_ex(pair.server, &byte, 1, &done) == 1);
             (void)SSL_shutdown(pair.server);
         }
@@ -209,7 +218,8 @@ static void flip_in_handshake(const struct kind *kind, struct ends ends, uint32_
 
 int main(int count, char **arguments)
 {
-    CHECK(count == 4);
+    CHECK(count == 4 || count == 5);
+    doubled = count == 5;
     area_descriptor = atoi(arguments[1]);
     for (size_t i = 0; i < KIND_TOTAL; i++) {
         const struct kind *kind = &KINDS[i];

@@ -9,14 +9,15 @@ use anyhow::{Context, Result, ensure};
 
 use crate::tlsdyno::workspace;
 
-/// The tests of provider and shim that do not need the system's own programs (nginx is linked with the system's
+/// The tests of provider, doubler and shim that do not need the system's own programs (nginx is linked with the system's
 /// OpenSSL).
-const TESTS: [&str; 6] = [
+const TESTS: [&str; 7] = [
     "provider::stages::",
     "provider::vectors::",
     "provider::modes::contexts",
     "provider::processes::",
     "provider::refusal::",
+    "doubler::programs::",
     "shim::parts::",
 ];
 
@@ -116,7 +117,7 @@ fn test(series: &Series, root: &Path, prefix: &Path) -> Result<()> {
     let version = Command::new(prefix.join("bin/openssl")).arg("version").output().context("the openssl just built")?;
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
     ensure!(version.starts_with(&format!("OpenSSL {}.", series.name)), "not of series {}: {version}", series.name);
-    println!("testing provider and shim on {}", version.trim_end());
+    println!("testing provider, doubler and shim on {}", version.trim_end());
     let status = Command::new(env!("CARGO"))
         .args(["test", "-p", "tlsdyno", "--test", "native", "--"])
         .args(TESTS)

@@ -133,6 +133,17 @@ impl Area {
         Ok(u32::from_ne_bytes(bytes))
     }
 
+    /// What `slots` of `counters` numbers each count together; those that no thread has claimed yet are zeros.
+    pub(super) fn sum_slots(&self, at: usize, slots: usize, counters: usize) -> Result<Vec<u64>> {
+        let mut bytes = vec![0; slots * counters * 8];
+        self.read(at, &mut bytes)?;
+        let mut totals = vec![0; counters];
+        for (index, number) in bytes.chunks_exact(8).enumerate() {
+            totals[index % counters] += u64::from_ne_bytes(number.try_into().expect("8 bytes"));
+        }
+        Ok(totals)
+    }
+
     /// Writes from the byte `at` on.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) -> Result<()> {
         self.file.write_all_at(bytes, at as u64).context("memory shared with the server")

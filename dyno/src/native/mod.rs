@@ -1,6 +1,6 @@
 //! The native libraries that run inside the server under test: unpacked for one run, set up, and read.
 //!
-//! Both are compiled by the build script and embedded here. They act only on an area that this process hands to the
+//! All are compiled by the build script and embedded here. They act only on an area that this process hands to the
 //! server and keeps alive ([`area`]), so that a configuration that is left behind, or copied, never works.
 
 use std::fs::{self, File};
@@ -11,10 +11,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 pub mod area;
+pub mod doubler;
 pub mod provider;
 pub mod shim;
 
 pub use area::Handed;
+pub use doubler::{Doubled, Doubling, DoublingCounters};
 pub use provider::{Counters, Engines, Hardware, Injection, layout};
 pub use shim::{ShimCounters, ShimInjection, ShimSettings, TimeStamp};
 

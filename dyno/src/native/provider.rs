@@ -211,14 +211,10 @@ impl Injection {
     /// The record file cannot be read.
     pub fn counters(&self) -> Result<Counters> {
         let used = layout::SLOTS.min(self.record.read_u32(layout::SLOTS_CLAIMED_AT)? as usize);
-        let mut slots = vec![0; used * layout::SLOT_COUNTERS * 8];
-        self.record.read(layout::SLOTS_AT, &mut slots)?;
+        let totals = self.record.sum_slots(layout::SLOTS_AT, used, layout::SLOT_COUNTERS)?;
         let mut counters = Counters::default();
-        for slot in slots.chunks_exact(layout::SLOT_COUNTERS * 8) {
-            let totals = counters.calls.iter_mut().chain(&mut counters.hardware);
-            for (total, calls) in totals.zip(slot.chunks_exact(8)) {
-                *total += u64::from_ne_bytes(calls.try_into().expect("8 bytes"));
-            }
+        for (into, total) in counters.calls.iter_mut().chain(&mut counters.hardware).zip(totals) {
+            *into = total;
         }
         Ok(counters)
     }
@@ -329,7 +325,7 @@ fn hardware_settings(hardware: Hardware) -> String {
 
 /// A path as value in an `openssl.cnf`, config(5): quotes, backslashes, `$`, `#` and blanks at the ends have meanings
 /// there.
-fn configuration_value(path: &Path) -> Result<&str> {
+pub(super) fn configuration_value(path: &Path) -> Result<&str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%=~ ".contains(c);
     match path.to_str() {
         Some(text) if text.chars().all(plain) && !text.ends_with(' ') => Ok(text),

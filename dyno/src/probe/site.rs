@@ -107,7 +107,8 @@ impl Site {
             scripts: None,
             ca_file: None,
         };
-        let configs = [tls::config(&spec(false), &url.host)?, tls::config(&spec(true), &url.host)?];
+        let config = |early_data| tls::config(&spec(early_data), &url.host, &[], None);
+        let configs = [config(false)?, config(true)?];
         let request = format!(
             "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: tlsdyno-probe/{}\r\nAccept: */*\r\nConnection: close\r\n\r\n",
             url.path,

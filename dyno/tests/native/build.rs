@@ -1,4 +1,4 @@
-//! Compiles the C test programs, and the provider anew with sanitizers. A missing tool fails the test and names the
+//! Compiles the C test programs, and provider and doubler anew with sanitizers. A missing tool fails the test and names the
 //! package.
 
 use std::path::{Path, PathBuf};
@@ -37,6 +37,30 @@ pub fn test_program(compiler: &str, name: &str, label: &str, flags: &[&str]) -> 
         .args(libraries)
         .arg("-lcrypto"));
     program
+}
+
+/// Flags of address and undefined-behaviour sanitizer.
+pub const SANITIZERS: &[&str] =
+    &["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
+
+/// The library of `native/NAME` compiled by clang with its warnings as errors, address and undefined-behaviour
+/// sanitizer. `label` keeps tests apart that build it at the same time.
+pub fn sanitized_library(name: &str, label: &str) -> PathBuf {
+    let library = out().join(format!("tlsdyno-{name}-sanitized-{label}-{}.so", std::process::id()));
+    let sources = native().join(name);
+    let folders = [&sources, &native().join("wrapping")].map(|folder| std::fs::read_dir(folder).unwrap());
+    let files = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
+    run(Command::new("clang")
+        .args(["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared"])
+        .args(["-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion", "-Wstrict-prototypes"])
+        .arg("-Wmissing-prototypes")
+        .args(SANITIZERS)
+        .arg(format!("-Wl,--version-script={}", sources.join("exports.map").display()))
+        .arg("-Wl,-z,nodelete")
+        .args(files.filter(|path| path.extension().is_some_and(|extension| extension == "c")))
+        .arg("-o")
+        .arg(&library));
+    library
 }
 
 /// Of LSAN_OPTIONS: LLVM 14's leak check may crash in the thread-local variables of libraries that were loaded late.

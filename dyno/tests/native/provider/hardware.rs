@@ -48,7 +48,7 @@ fn check_accelerator(program: &Path, library: Option<&Path>, job: Option<&str>) 
 #[test]
 fn engines_leave_neither_gaps_nor_overlaps_in_virtual_time() {
     build::run(&mut Command::new(build::test_program("cc", "engines", "plain", &[])));
-    let program = build::test_program("clang", "engines", "sanitized", super::processes::SANITIZERS);
+    let program = build::test_program("clang", "engines", "sanitized", crate::build::SANITIZERS);
     build::run(&mut Command::new(program));
 }
 
@@ -61,8 +61,8 @@ fn the_accelerator_is_shared_by_threads_and_processes() {
 
 #[test]
 fn the_accelerator_under_sanitizers() {
-    let program = build::test_program("clang", "private_key", "sanitized", super::processes::SANITIZERS);
-    let library = super::processes::sanitized_provider("accelerator");
+    let program = build::test_program("clang", "private_key", "sanitized", crate::build::SANITIZERS);
+    let library = crate::build::sanitized_library("provider", "accelerator");
     check_accelerator(&program, Some(&library), None);
     check_accelerator(&program, Some(&library), Some("job"));
 }

@@ -11,5 +11,5 @@ mod nginx;
 mod processes;
 mod refusal;
 mod stages;
-mod tls;
+pub mod tls;
 mod vectors;

@@ -8,10 +8,9 @@ use tlsdyno::native::Injection;
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::nginx::Nginx;
-use super::processes::{SANITIZERS, sanitized_provider};
 use super::tls::{Series, certificate, request};
 use super::vectors::stages;
-use crate::build;
+use crate::build::{self, SANITIZERS, sanitized_library};
 
 /// Runs a program of `native/tests` on a provider that may switch `may_be_off`, with the area's descriptor as its first
 /// argument. Answers how often a mode was read with bits to be ignored.
@@ -35,7 +34,7 @@ fn builds(name: &str, label: &str, flags: &[&str]) -> [(PathBuf, Option<PathBuf>
         (build::test_program("cc", name, &format!("{label}-plain"), flags), None),
         (
             build::test_program("clang", name, &format!("{label}-sanitized"), &sanitized),
-            Some(sanitized_provider(&format!("modes-{label}"))),
+            Some(sanitized_library("provider", &format!("modes-{label}"))),
         ),
     ]
 }

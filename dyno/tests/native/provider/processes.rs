@@ -7,7 +7,7 @@ use std::process::Command;
 use tlsdyno::native::{Counters, Injection};
 use tlsdyno_tls::{Stage, StageSet};
 
-use crate::build;
+use crate::build::{self, SANITIZERS, sanitized_library};
 
 /// A program of `native/tests` that needs an injection with everything off.
 struct Program {
@@ -73,41 +73,9 @@ fn threads_forks_and_contexts() {
     check_all("cc", "plain", &[], None, |program| Command::new(program));
 }
 
-/// Flags of address and undefined-behaviour sanitizer.
-pub const SANITIZERS: &[&str] =
-    &["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
-
-/// The provider compiled by clang with its warnings as errors, address and undefined-behaviour sanitizer.
-/// `label` keeps tests apart that build it at the same time.
-pub fn sanitized_provider(label: &str) -> PathBuf {
-    let library = build::out().join(format!("tlsdyno-provider-sanitized-{label}-{}.so", std::process::id()));
-    let sources = build::native().join("provider");
-    let files = std::fs::read_dir(&sources).unwrap().map(|entry| entry.unwrap().path());
-    build::run(
-        Command::new("clang")
-            .args(["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared"])
-            .args([
-                "-Wall",
-                "-Wextra",
-                "-Werror",
-                "-Wshadow",
-                "-Wconversion",
-                "-Wstrict-prototypes",
-                "-Wmissing-prototypes",
-            ])
-            .args(SANITIZERS)
-            .arg(format!("-Wl,--version-script={}", sources.join("exports.map").display()))
-            .arg("-Wl,-z,nodelete")
-            .args(files.filter(|path| path.extension().is_some_and(|extension| extension == "c")))
-            .arg("-o")
-            .arg(&library),
-    );
-    library
-}
-
 #[test]
 fn under_address_and_undefined_behaviour_sanitizers() {
-    let library = sanitized_provider("all");
+    let library = sanitized_library("provider", "all");
     check_all("clang", "sanitized", SANITIZERS, Some(&library), |program| Command::new(program));
     load_unload_and_load_again(&library);
     let program = build::test_program("clang", "vectors", "sanitized", SANITIZERS);
@@ -133,7 +101,7 @@ fn under_address_and_undefined_behaviour_sanitizers() {
 /// Records too short to be any, and garbage of every length.
 #[test]
 fn garbage_records_under_sanitizers() {
-    let library = sanitized_provider("garbage");
+    let library = sanitized_library("provider", "garbage");
     let program = build::test_program("clang", "garbage", "sanitized", SANITIZERS);
     for off in ["cipher", "mac", "cipher,mac"] {
         let dir = tempfile::tempdir().unwrap();

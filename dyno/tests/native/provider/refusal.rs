@@ -12,9 +12,9 @@ use std::sync::OnceLock;
 use tlsdyno::native::{Injection, layout};
 use tlsdyno_tls::StageSet;
 
-use super::processes::SANITIZERS;
 use super::tls::Server;
 use crate::build;
+use crate::build::SANITIZERS;
 
 /// The error queue after the provider was loaded as `configuration` says; empty if it loaded.
 fn error_queue(configuration: &Path) -> String {

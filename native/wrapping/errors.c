@@ -4,7 +4,7 @@
  * each library context) with only one state behind them, and reason strings given through the core are not yet known
  * when init itself fails.
  */
-#include "provider.h"
+#include "wrapping.h"
 
 #include <stdarg.h>
 
@@ -54,7 +54,7 @@ void raise_error_at(const char *file, int line, const char *function_name, enum 
  * "no ciphers" or nothing. So the reason also goes to standard error, unless descriptor 2 is something else by now (a
  * daemon's socket).
  */
-void errors_complain(void)
+void errors_complain(const char *what)
 {
     const char *data = "";
     const char *reason;
@@ -65,6 +65,6 @@ void errors_complain(void)
     if (fstat(STDERR_FILENO, &status) != 0 || S_ISSOCK(status.st_mode))
         return;
     reason = ERR_reason_error_string(error);
-    dprintf(STDERR_FILENO, "tlsdyno provider not loaded: %s%s%s\n", reason == NULL ? "unknown error" : reason,
+    dprintf(STDERR_FILENO, "%s: %s%s%s\n", what, reason == NULL ? "unknown error" : reason,
             (flags & ERR_TXT_STRING) != 0 ? ": " : "", (flags & ERR_TXT_STRING) != 0 ? data : "");
 }

@@ -1,5 +1,5 @@
 /* Copies of the wrapped provider's tables. They are allocated in init and live as long as the process, on purpose. */
-#include "provider.h"
+#include "wrapping.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static size_t table_length(const OSSL_DISPATCH *table)
 }
 
 /*
- * The allow-list rule (provider.h): an entry is handed out if it is in `allowed` and the original has it too; then it
+ * The allow-list rule (wrapping.h): an entry is handed out if it is in `allowed` and the original has it too; then it
  * is our function or, where the list says KEEP, the original.
  */
 const OSSL_DISPATCH *table_allow(const OSSL_DISPATCH *original, const OSSL_DISPATCH *allowed)
@@ -45,6 +45,35 @@ const OSSL_DISPATCH *table_allow(const OSSL_DISPATCH *original, const OSSL_DISPA
         table[next].function = allowed->function == KEEP ? kept : allowed->function;
         next++;
     }
+    return table;
+}
+
+/* Puts the functions in `own` in place of those of `table`, where it has such entries. */
+void table_override(OSSL_DISPATCH *table, const OSSL_DISPATCH *own)
+{
+    for (; table->function_id != 0; table++) {
+        function *instead = table_find(own, table->function_id);
+
+        if (instead != NULL)
+            table->function = instead;
+    }
+}
+
+/*
+ * The original table with the functions in `own` in place of its own. For operations whose contexts are the wrapped
+ * provider's, so that no function can meet a context that it does not know.
+ */
+const OSSL_DISPATCH *table_replace(const OSSL_DISPATCH *original, const OSSL_DISPATCH *own)
+{
+    size_t length = table_length(original);
+    OSSL_DISPATCH *table = calloc(length + 1, sizeof(*table));
+
+    if (table == NULL) {
+        raise_error(REASON_NO_MEMORY, "function table");
+        return NULL;
+    }
+    memcpy(table, original, length * sizeof(*table));
+    table_override(table, own);
     return table;
 }
 

@@ -1,0 +1,198 @@
+/*
+ * Operation KEYMGMT "X25519", "X448", "EC", ML-KEM and the hybrids, stage key_agreement: a second key pair is generated
+ * and freed, the peer's share decoded and checked twice. Keys are the wrapped provider's own objects; the generation
+ * context is a pair.
+ */
+#include "doubler.h"
+
+#define KEYMGMT_FUNCTIONS(X)                                                                                           \
+    X(keymgmt, KEYMGMT, gen_init, GEN_INIT)                                                                            \
+    X(keymgmt, KEYMGMT, gen_set_template, GEN_SET_TEMPLATE)                                                            \
+    X(keymgmt, KEYMGMT, gen_set_params, GEN_SET_PARAMS)                                                                \
+    X(keymgmt, KEYMGMT, gen_settable_params, GEN_SETTABLE_PARAMS)                                                      \
+    X(keymgmt, KEYMGMT, gen, GEN)                                                                                      \
+    X(keymgmt, KEYMGMT, gen_cleanup, GEN_CLEANUP)                                                                      \
+    X(keymgmt, KEYMGMT, free, FREE)                                                                                    \
+    X(keymgmt, KEYMGMT, set_params, SET_PARAMS)                                                                        \
+    X(keymgmt, KEYMGMT, validate, VALIDATE)
+
+struct key_functions {
+    KEYMGMT_FUNCTIONS(FUNCTION_FIELD)
+};
+
+struct generation {
+    struct pair pair;
+    bool makes_private_key; /* else only parameters, for the peer's share */
+};
+
+static void *gen_init(const struct key_functions *functions, void *provider, int selection, const OSSL_PARAM params[])
+{
+    bool makes_private_key = (selection & OSSL_KEYMGMT_SELECT_PRIVATE_KEY) != 0;
+    bool doubled = makes_private_key && is_doubled(mode_now(), STAGE_KEY_AGREEMENT);
+    struct generation *generation = pair_make(
+        sizeof(*generation), functions, functions->gen_cleanup, functions->gen_init(provider, selection, params),
+        doubled, doubled ? functions->gen_init(provider, selection, params) : NULL);
+
+    if (generation != NULL)
+        generation->makes_private_key = makes_private_key;
+    return generation;
+}
+
+PAIRED(key_functions, gen_set_params, (void *context, const OSSL_PARAM params[]), params)
+PAIRED(key_functions, gen_set_template, (void *context, void *template), template)
+
+static void *gen(void *context, OSSL_CALLBACK *progress, void *argument)
+{
+    struct generation *generation = context;
+    struct pair *pair = &generation->pair;
+    const struct key_functions *functions = pair->functions;
+    void *key = functions->gen(pair->real, progress, argument);
+    void *second;
+
+    if (generation->makes_private_key && key != NULL)
+        count_calls(DOUBLER_COUNT_KEY_GENERATE, 1);
+    if (!pair_follows(pair, key != NULL))
+        return key;
+    second = functions->gen(pair->twin, NULL, NULL);
+    if (second == NULL) {
+        pair_drop_twin(pair, true);
+        return key;
+    }
+    functions->free(second); /* which clears it */
+    count_doubled(DOUBLER_COUNT_KEY_GENERATE, 1);
+    return key;
+}
+
+/* The peer's share. A key of ML-KEM takes its encoding only once, so that a second time is refused there. */
+static int set_params(const struct key_functions *real, bool again, void *key, const OSSL_PARAM params[])
+{
+    bool decodes = OSSL_PARAM_locate_const(params, OSSL_PKEY_PARAM_ENCODED_PUBLIC_KEY) != NULL;
+    int answer = real->set_params(key, params);
+    bool done;
+
+    if (!decodes || !answer)
+        return answer;
+    count_calls(DOUBLER_COUNT_KEY_DECODE, 1);
+    if (!again || !is_doubled(mode_now(), STAGE_KEY_AGREEMENT))
+        return answer;
+    second_begin();
+    done = real->set_params(key, params);
+    second_end(DOUBLER_COUNT_KEY_DECODE, done, 0);
+    return answer;
+}
+
+/*
+ * EVP_PKEY_derive_set_peer checks the peer's public key, on NIST curves by a multiplication as dear as the derivation
+ * itself.
+ */
+static int validate(const struct key_functions *real, const void *key, int selection, int check)
+{
+    int answer = real->validate(key, selection, check);
+    bool done;
+
+    if (!answer || selection != OSSL_KEYMGMT_SELECT_PUBLIC_KEY)
+        return answer;
+    count_calls(DOUBLER_COUNT_KEY_VALIDATE, 1);
+    if (!is_doubled(mode_now(), STAGE_KEY_AGREEMENT))
+        return answer;
+    second_begin();
+    done = real->validate(key, selection, check);
+    second_end(DOUBLER_COUNT_KEY_VALIDATE, done, 0);
+    return answer;
+}
+
+static const OSSL_DISPATCH *wrap(struct key_functions *real, const OSSL_DISPATCH own[], const OSSL_DISPATCH *table)
+{
+    /* All that 3.0 knows: no later function can meet the generation context, which is ours. */
+    OSSL_DISPATCH allowed[] = {
+        {OSSL_FUNC_KEYMGMT_NEW, KEEP},
+        {OSSL_FUNC_KEYMGMT_GEN_INIT, KEEP},
+        {OSSL_FUNC_KEYMGMT_GEN_SET_TEMPLATE, FUNCTION(gen_set_template)},
+        {OSSL_FUNC_KEYMGMT_GEN_SET_PARAMS, FUNCTION(gen_set_params)},
+        {OSSL_FUNC_KEYMGMT_GEN_SETTABLE_PARAMS, KEEP},
+        {OSSL_FUNC_KEYMGMT_GEN, FUNCTION(gen)},
+        {OSSL_FUNC_KEYMGMT_GEN_CLEANUP, FUNCTION(pair_free)},
+        {OSSL_FUNC_KEYMGMT_LOAD, KEEP},
+        {OSSL_FUNC_KEYMGMT_FREE, KEEP},
+        {OSSL_FUNC_KEYMGMT_GET_PARAMS, KEEP},
+        {OSSL_FUNC_KEYMGMT_GETTABLE_PARAMS, KEEP},
+        {OSSL_FUNC_KEYMGMT_SET_PARAMS, KEEP},
+        {OSSL_FUNC_KEYMGMT_SETTABLE_PARAMS, KEEP},
+        {OSSL_FUNC_KEYMGMT_QUERY_OPERATION_NAME, KEEP},
+        {OSSL_FUNC_KEYMGMT_HAS, KEEP},
+        {OSSL_FUNC_KEYMGMT_VALIDATE, KEEP},
+        {OSSL_FUNC_KEYMGMT_MATCH, KEEP},
+        {OSSL_FUNC_KEYMGMT_IMPORT, KEEP},
+        {OSSL_FUNC_KEYMGMT_IMPORT_TYPES, KEEP},
+        {OSSL_FUNC_KEYMGMT_EXPORT, KEEP},
+        {OSSL_FUNC_KEYMGMT_EXPORT_TYPES, KEEP},
+        {OSSL_FUNC_KEYMGMT_DUP, KEEP},
+        {0, NULL},
+    };
+
+    KEYMGMT_FUNCTIONS(FIND_FUNCTION)
+    table_override(allowed, own);
+    return table_allow(table, allowed);
+}
+
+/* What has no context of ours must know its algorithm by itself. */
+#define KEYS(name, decodes_again)                                                                                      \
+    static struct key_functions name;                                                                                  \
+    static void *name##_gen_init(void *provider, int selection, const OSSL_PARAM params[])                             \
+    {                                                                                                                  \
+        return gen_init(&name, provider, selection, params);                                                           \
+    }                                                                                                                  \
+    static const OSSL_PARAM *name##_gen_settable_params(void *context, void *provider)                                 \
+    {                                                                                                                  \
+        (void)context;                                                                                                 \
+        return name.gen_settable_params(NULL, provider);                                                               \
+    }                                                                                                                  \
+    static int name##_set_params(void *key, const OSSL_PARAM params[])                                                 \
+    {                                                                                                                  \
+        return set_params(&name, decodes_again, key, params);                                                          \
+    }                                                                                                                  \
+    static int name##_validate(const void *key, int selection, int check)                                              \
+    {                                                                                                                  \
+        return validate(&name, key, selection, check);                                                                 \
+    }                                                                                                                  \
+    static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                \
+    {                                                                                                                  \
+        static const OSSL_DISPATCH own[] = {                                                                           \
+            {OSSL_FUNC_KEYMGMT_GEN_INIT, FUNCTION(name##_gen_init)},                                                   \
+            {OSSL_FUNC_KEYMGMT_GEN_SETTABLE_PARAMS, FUNCTION(name##_gen_settable_params)},                             \
+            {OSSL_FUNC_KEYMGMT_SET_PARAMS, FUNCTION(name##_set_params)},                                               \
+            {OSSL_FUNC_KEYMGMT_VALIDATE, FUNCTION(name##_validate)},                                                   \
+            {0, NULL},                                                                                                 \
+        };                                                                                                             \
+        (void)hide;                                                                                                    \
+        return wrap(&name, own, original->implementation);                                                             \
+    }
+
+KEYS(x25519, true)
+KEYS(x448, true)
+KEYS(ec, true)
+KEYS(mlkem512, false)
+KEYS(mlkem768, false)
+KEYS(mlkem1024, false)
+KEYS(x25519_mlkem768, false)
+KEYS(x448_mlkem1024, false)
+KEYS(p256_mlkem768, false)
+KEYS(p384_mlkem1024, false)
+
+const OSSL_ALGORITHM *keymgmt_algorithms(const OSSL_ALGORITHM *originals)
+{
+    static const struct wrapping wrappings[] = {
+        {"X25519", wrap_x25519},
+        {"X448", wrap_x448},
+        {"EC", wrap_ec},
+        {"ML-KEM-512", wrap_mlkem512},
+        {"ML-KEM-768", wrap_mlkem768},
+        {"ML-KEM-1024", wrap_mlkem1024},
+        {"X25519MLKEM768", wrap_x25519_mlkem768},
+        {"X448MLKEM1024", wrap_x448_mlkem1024},
+        {"SecP256r1MLKEM768", wrap_p256_mlkem768},
+        {"SecP384r1MLKEM1024", wrap_p384_mlkem1024},
+    };
+
+    return algorithms_wrap(originals, wrappings, sizeof(wrappings) / sizeof(wrappings[0]));
+}

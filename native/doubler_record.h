@@ -1,0 +1,93 @@
+/*
+ * The doubler's area: one sealed memory file, made by tlsdyno and mapped (MAP_SHARED) by the doubler in every process
+ * of the server. It is the place of the mode (which stages are computed twice now) and of the call counters.
+ *
+ * The mode has the bits of the stages in the order of wrapping/wrapping.h, and DOUBLER_MODE_COPIES.
+ *
+ * dyno/src/native/doubler.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names.
+ * Whoever changes the layout raises DOUBLER_ABI_VERSION. Nobody resets the area (record.h).
+ */
+#ifndef TLSDYNO_DOUBLER_RECORD_H
+#define TLSDYNO_DOUBLER_RECORD_H
+
+#include "owner.h"
+
+#define DOUBLER_MAGIC "TLSDYN2" /* with its NUL: 8 bytes */
+#define DOUBLER_ABI_VERSION 1u
+#define DOUBLER_SLOTS 512u
+#define DOUBLER_SLOT_COUNTERS 24u
+
+/*
+ * Of records whose protection is not doubled: the second buffer and the copy of the input all the same, so that what
+ * doubling costs besides computing can be measured. All bits fit into one byte (owner.h, mode_of).
+ */
+#define DOUBLER_MODE_COPIES 0x80u
+
+/*
+ * Calls by stage, whether doubled or not; size queries are not counted. An AEAD and stitched CBC belong to cipher and
+ * mac, and are doubled where both are. `record_bytes` and `cbc_bytes` are bytes of their records.
+ *     X(name in C, stage, name in reports)
+ */
+#define DOUBLER_COUNTERS(X)                                                                                            \
+    X(SIGN, AUTHENTICATION, "sign")                                                                                    \
+    X(RSA_DECRYPT, AUTHENTICATION, "rsa_decrypt")                                                                      \
+    X(KEY_GENERATE, KEY_AGREEMENT, "key_generate")                                                                     \
+    X(KEY_DERIVE, KEY_AGREEMENT, "key_derive")                                                                         \
+    X(KEY_DECODE, KEY_AGREEMENT, "key_decode")                                                                         \
+    X(KEY_VALIDATE, KEY_AGREEMENT, "key_validate")                                                                     \
+    X(ENCAPSULATE, KEY_AGREEMENT, "encapsulate")                                                                       \
+    X(DECAPSULATE, KEY_AGREEMENT, "decapsulate")                                                                       \
+    X(RECORD_ENCRYPT, CIPHER, "record_encrypt")                                                                        \
+    X(RECORD_DECRYPT, CIPHER, "record_decrypt")                                                                        \
+    X(RECORD_BYTES, CIPHER, "record_bytes")                                                                            \
+    X(CBC_ENCRYPT, CIPHER, "cbc_encrypt")                                                                              \
+    X(CBC_DECRYPT, CIPHER, "cbc_decrypt")                                                                              \
+    X(CBC_BYTES, CIPHER, "cbc_bytes")                                                                                  \
+    X(RECORD_HMAC, MAC, "record_hmac")                                                                                 \
+    X(DIGEST, DIGEST, "digest")                                                                                        \
+    X(KDF, KDF, "kdf")                                                                                                 \
+    X(HANDSHAKE_HMAC, KDF, "handshake_hmac")                                                                           \
+    X(GENERATE, RANDOMNESS, "generate")
+
+/*
+ * What belongs to no stage.
+ *     X(name in C, name in reports)
+ */
+#define DOUBLER_EVENTS(X)                                                                                              \
+    X(COPIES, "copies") /* records that were copied and not computed twice */                                          \
+    X(HALVES, "halves") /* contexts of AEADs and stitched CBC with only one of cipher and mac doubled: not doubled */  \
+    X(LOST, "lost")     /* second computations that failed, or did not fit */
+
+enum doubler_counter {
+#define DOUBLER_COUNTER_ID(id, stage, name) DOUBLER_COUNT_##id,
+    DOUBLER_COUNTERS(DOUBLER_COUNTER_ID)
+#undef DOUBLER_COUNTER_ID
+#define DOUBLER_COUNTER_ID(id, name) DOUBLER_COUNT_##id,
+    DOUBLER_EVENTS(DOUBLER_COUNTER_ID)
+#undef DOUBLER_COUNTER_ID
+    DOUBLER_COUNTER_TOTAL
+};
+
+/* The counters of one thread. A slot is shared by several threads once all are claimed, so every access is atomic. */
+struct doubler_slot {
+    _Atomic uint64_t calls[DOUBLER_SLOT_COUNTERS];
+    _Atomic uint64_t doubled[DOUBLER_SLOT_COUNTERS]; /* those of them that were computed twice */
+};
+
+struct doubler_record {
+    struct tlsdyno_head head;
+    _Atomic uint32_t slots_claimed; /* only ever grows; a thread takes this number modulo slot_count */
+    _Atomic uint32_t modes_ignored; /* readings of a mode with bits that mean nothing */
+    unsigned char reserved[4096 - 120];
+    struct doubler_slot slots[DOUBLER_SLOTS];
+};
+
+static_assert(DOUBLER_COUNTER_TOTAL <= DOUBLER_SLOT_COUNTERS, "a slot is too small");
+static_assert(sizeof(struct doubler_slot) == 384, "slots are multiples of a cache line");
+static_assert(offsetof(struct doubler_record, slots_claimed) == 112, "layout");
+static_assert(offsetof(struct doubler_record, modes_ignored) == 116, "layout");
+static_assert(offsetof(struct doubler_record, slots) == 4096, "layout");
+static_assert(sizeof(struct doubler_record) == 4096 + 512 * 384, "layout");
+static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "counters are shared between processes, so they must be lock-free");
+
+#endif

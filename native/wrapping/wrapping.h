@@ -1,0 +1,102 @@
+/*
+ * How a provider of tlsdyno wraps OpenSSL's default provider: it loads that into a private library context, hands out
+ * its provider context as its own, and its tables with single functions replaced. Nothing here replaces anything; what
+ * does is in the folders of the two libraries that are linked with this one, `provider` and `doubler`.
+ *
+ * Rule of the allow-list. Where the context of an operation is ours, an algorithm hands out only those dispatch
+ * functions that its list names, never "all but the replaced ones". A later OpenSSL adds functions: one that we do not
+ * know would receive our context and take it for its own (DIGEST COPYCTX of 3.5 did), or be a way round what is
+ * replaced (KEYEXCH DERIVE_SKEY). libcrypto falls back by itself where one is absent.
+ */
+#ifndef TLSDYNO_WRAPPING_H
+#define TLSDYNO_WRAPPING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <openssl/core.h>
+#include <openssl/core_dispatch.h>
+#include <openssl/core_names.h>
+#include <openssl/params.h>
+#include <openssl/types.h>
+
+/* The order is that of tlsdyno_tls::Stage, and of the bits of a mode; names as in the `stages` parameter. */
+#define TLSDYNO_STAGES(X)                                                                                              \
+    X(AUTHENTICATION, "authentication")                                                                                \
+    X(KEY_AGREEMENT, "key_agreement")                                                                                  \
+    X(CIPHER, "cipher")                                                                                                \
+    X(MAC, "mac")                                                                                                      \
+    X(DIGEST, "digest")                                                                                                \
+    X(KDF, "kdf")                                                                                                      \
+    X(RANDOMNESS, "randomness")
+
+enum stage {
+#define TLSDYNO_STAGE_ID(id, name) STAGE_##id,
+    TLSDYNO_STAGES(TLSDYNO_STAGE_ID)
+#undef TLSDYNO_STAGE_ID
+    STAGE_TOTAL
+};
+
+/* Numbered reasons; printed by openssl, nginx and others like their own (errors.c holds the texts). */
+enum reason {
+    REASON_CONFIGURATION = 1,
+    REASON_NOT_ACKNOWLEDGED,
+    REASON_NO_MEMORY,
+    REASON_WRAPPED_PROVIDER,
+    REASON_PEER_HAS_STAGE_ON,
+    REASON_BUFFER_TOO_SMALL,
+    REASON_UNSUPPORTED_USE,
+};
+
+/* errors.c */
+void errors_load(void);
+/* `what` went wrong, because of the last error raised. */
+void errors_complain(const char *what);
+void raise_error_at(const char *file, int line, const char *function_name, enum reason reason, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+#define raise_error(reason, ...) raise_error_at(__FILE__, __LINE__, __func__, reason, __VA_ARGS__)
+
+/* wrapped.c: the default provider in a library context of its own. */
+struct wrapped {
+    OSSL_LIB_CTX *private_context;
+    OSSL_PROVIDER *provider;
+    void *context; /* its own, handed out as ours */
+};
+
+bool wrap_default(struct wrapped *into);
+/* After a failed init. Tables already built stay allocated: they are small, and a retry is rare. */
+void unwrap_default(struct wrapped *wrapped);
+
+/* table.c */
+typedef void function(void);
+#define FUNCTION(f) ((function *)(f))
+#define KEEP NULL /* in an allow-list: hand out the wrapped provider's own function */
+
+struct wrapping {
+    const char *name; /* one of the algorithm's names */
+    /* The table to hand out instead, or NULL with *hide set to leave the algorithm out, or NULL on failure (raised). */
+    const OSSL_DISPATCH *(*wrap)(const OSSL_ALGORITHM *original, bool *hide);
+};
+
+function *table_find(const OSSL_DISPATCH *table, int id);
+const OSSL_DISPATCH *table_allow(const OSSL_DISPATCH *original, const OSSL_DISPATCH *allowed);
+void table_override(OSSL_DISPATCH *table, const OSSL_DISPATCH *own);
+const OSSL_DISPATCH *table_replace(const OSSL_DISPATCH *original, const OSSL_DISPATCH *own);
+bool algorithm_is(const OSSL_ALGORITHM *algorithm, const char *name);
+const OSSL_ALGORITHM *algorithm_find(const OSSL_ALGORITHM *algorithms, const char *name);
+const OSSL_ALGORITHM *algorithms_wrap(const OSSL_ALGORITHM *originals, const struct wrapping *wrappings, size_t count);
+
+/*
+ * A list of the functions of an operation that a file calls: X(operation, OPERATION, function, FUNCTION), as OpenSSL
+ * names them. The list becomes the fields of a structure, and what fills them from `table` into `real`.
+ */
+#define FUNCTION_FIELD(operation, OPERATION, name, NAME) OSSL_FUNC_##operation##_##name##_fn *name;
+#define FIND_FUNCTION(operation, OPERATION, name, NAME)                                                                \
+    real->name = (OSSL_FUNC_##operation##_##name##_fn *)table_find(table, OSSL_FUNC_##OPERATION##_##NAME);
+
+/* params.c */
+enum { PARAMS_MAX = 32 };
+bool params_without(OSSL_PARAM filtered[PARAMS_MAX], const OSSL_PARAM *params, const char *const *names);
+
+#endif
