@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
+use super::curve::CurveSummary;
 use super::summary::{self, ConfigurationSummary};
 use crate::histogram::{self, Percentiles, percentiles};
 use crate::load::summary::Summary;
@@ -93,6 +94,8 @@ pub struct PointSummary {
 pub struct LoadSummary {
     /// The points, in the order of the record.
     pub points: Vec<PointSummary>,
+    /// Curves over percent reuse; empty where the record is of something else.
+    pub curves: Vec<CurveSummary>,
     /// Rounds measured.
     pub rounds: u32,
     /// The record's own warnings.
@@ -106,7 +109,8 @@ impl LoadSummary {
         let summary = summary::Summary::of(record);
         let points = summary.configurations.into_iter().enumerate();
         let points = points.map(|(index, of)| point(record, index, of)).collect();
-        Some(LoadSummary { points, rounds: summary.rounds, warnings: record.warnings.clone() })
+        let curves = CurveSummary::all(record);
+        Some(LoadSummary { points, curves, rounds: summary.rounds, warnings: record.warnings.clone() })
     }
 }
 

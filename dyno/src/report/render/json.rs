@@ -7,6 +7,7 @@ use crate::report::answer::answer;
 use crate::report::{cluster, load, published, remedies};
 use crate::stats::accelerators::Prediction;
 use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
+use crate::stats::curve::CurveSummary;
 use crate::stats::findings::{ComparisonFinding, Relative, RemedyFinding, SetupAndData};
 use crate::stats::load::{LoadSummary, PointSummary};
 use crate::stats::pace::Pace;
@@ -127,13 +128,18 @@ pub fn cluster_results(record: &Record, summary: &ClusterSummary) -> String {
 #[derive(Serialize)]
 struct LoadResults<'a> {
     points: &'a [PointSummary],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    curves: &'a [CurveSummary],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    connections: &'a [u32],
     runs: &'a [crate::load::summary::Summary],
 }
 
 /// The results of a load experiment's record.
 pub fn load_results(record: &Record, summary: &LoadSummary) -> String {
     let runs = record.load.as_ref().map_or(&[][..], |load| &load.runs);
-    let results = LoadResults { points: &summary.points, runs };
+    let connections = record.load.as_ref().map_or(&[][..], |load| &load.connections);
+    let results = LoadResults { points: &summary.points, curves: &summary.curves, connections, runs };
     print(record, load::answer(summary), summary.rounds, results, &summary.warnings)
 }
 
