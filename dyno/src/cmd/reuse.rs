@@ -9,6 +9,7 @@ use crate::load::options::Options;
 use crate::model::Measure;
 use crate::model::curve::{Curve, ReuseAxis};
 use crate::model::load_experiment::LoadExperiment;
+use crate::run::url::WARM_UP;
 use crate::time::Time;
 
 /// How long each percentage is measured if nothing else is said.
@@ -24,10 +25,14 @@ const DURATION: Time = Time::seconds(10);
 #[command(after_help = "Examples:
   tlsdyno reuse https://localhost:8443/1k.bin --insecure --by hits --plain http://localhost:8080/1k.bin
   tlsdyno reuse https://localhost:8443/ --by hits,connections --levels 0,50,90,98 --plain http://localhost:8080/ --json
+  tlsdyno reuse https://localhost:8443/ --by hits --plain http://localhost:8080/ --trace access.log
 
 Percent reuse by hits is 1 − full handshakes / requests, on kept connections that close when their session is up: that
 of Mraz et al. By connections it is the resumed share of handshakes, with a connection for each request unless
---requests-per-connection says otherwise; the two have half serving points of their own.")]
+--requests-per-connection says otherwise; the two have half serving points of their own.
+
+--trace LOG is not replayed here but laid over the curve by hits: the reuse that the log would give for each session
+lifetime, and how far that is from the half serving point.")]
 pub struct Args {
     /// What to request, for example https://localhost:8443/1k.bin
     url: String,
@@ -59,10 +64,12 @@ pub struct Args {
 
 /// Measures the curve and shows it.
 pub fn run(args: &Args) -> Result<Exit> {
-    let (by, levels, plain) = (args.by.clone(), args.levels.clone(), args.plain.clone());
-    let curve = Curve { by, levels, plain, connections_max: args.connections_max };
-    let duration = args.options.duration.unwrap_or(DURATION);
-    let time_s = duration.0.as_secs_f64() * curve.places().len() as f64;
+    let mut options = args.options.clone();
+    let duration = options.duration.take().unwrap_or(DURATION);
+    let (log, exclude) = options.workload.take_log();
+    let (by, levels_percent, plain) = (args.by.clone(), args.levels.clone(), args.plain.clone());
+    let curve = Curve { by, levels_percent, plain, connections_max_count: args.connections_max, log, exclude };
+    let time_s = (duration.0 + WARM_UP).as_secs_f64() * curve.places().len() as f64;
     let experiment = LoadExperiment {
         question: format!("How sensitive is {} to its share of reuse?", args.url),
         url: args.url.clone(),
@@ -70,6 +77,5 @@ pub fn run(args: &Args) -> Result<Exit> {
         measure: Measure { time_s, ..Measure::default() },
         ..LoadExperiment::default()
     };
-    let options = Options { duration: None, ..args.options.clone() };
     perform_load(&experiment, &options, &args.results)
 }

@@ -1,5 +1,7 @@
 //! A curve of throughput over percent reuse, as data: what `tlsdyno reuse` and the table `[curve]` of a file say.
 
+use std::path::PathBuf;
+
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::named;
@@ -33,13 +35,27 @@ pub struct Curve {
     pub by: Vec<ReuseAxis>,
     /// Percentages, ascending; empty: what suits the axis.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub levels: Vec<f64>,
+    pub levels_percent: Vec<f64>,
     /// URL of the same objects in plain HTTP, whose throughput is the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain: Option<String>,
     /// Most connections to saturate the server with.
     #[serde(default = "Curve::connections_max_default")]
-    pub connections_max: u32,
+    pub connections_max_count: u32,
+    /// An access log that is laid over the curve by hits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<PathBuf>,
+    /// What is left out of the log, as `tlsdyno trace show --exclude` has it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+}
+
+impl Default for Curve {
+    fn default() -> Curve {
+        let connections_max_count = Curve::connections_max_default();
+        let (by, levels_percent, exclude) = (by_default(), Vec::new(), Vec::new());
+        Curve { by, levels_percent, plain: None, connections_max_count, log: None, exclude }
+    }
 }
 
 fn by_default() -> Vec<ReuseAxis> {
@@ -73,7 +89,7 @@ impl Curve {
 
     fn levels(&self, by: ReuseAxis) -> &[f64] {
         match by {
-            _ if !self.levels.is_empty() => &self.levels,
+            _ if !self.levels_percent.is_empty() => &self.levels_percent,
             ReuseAxis::Hits => &LEVELS_BY_HITS,
             ReuseAxis::Connections => &LEVELS_BY_CONNECTIONS,
         }
@@ -85,10 +101,17 @@ impl Curve {
     /// There is not; says why.
     pub fn check(&self) -> Result<()> {
         ensure!(!self.by.is_empty(), "a curve is by hits, by connections, or both");
-        ensure!(self.by.len() < 2 || self.by[0] != self.by[1], "the curve by {} is asked for twice", self.by[0]);
-        ensure!(self.by.len() <= ReuseAxis::ALL.len(), "a curve is asked for twice");
-        ensure!(self.levels.iter().all(|level| (0.0..=100.0).contains(level)), "levels are percentages, 0 to 100");
-        ensure!(self.levels.windows(2).all(|pair| pair[0] < pair[1]), "levels must ascend");
+        let is_twice = |(index, by): (usize, &ReuseAxis)| self.by[..index].contains(by);
+        ensure!(!self.by.iter().enumerate().any(is_twice), "a curve is asked for twice");
+        ensure!(
+            self.log.is_none() || self.by.contains(&ReuseAxis::Hits),
+            "a log is laid over the reuse by hits, which is what it tells: add --by hits"
+        );
+        ensure!(
+            self.levels_percent.iter().all(|level| (0.0..=100.0).contains(level)),
+            "levels are percentages, 0 to 100"
+        );
+        ensure!(self.levels_percent.windows(2).all(|pair| pair[0] < pair[1]), "levels must ascend");
         if self.by.contains(&ReuseAxis::Hits) {
             self.levels(ReuseAxis::Hits).iter().try_for_each(|level| hits_per_handshake(*level).map(drop))?;
         }
@@ -139,22 +162,24 @@ mod tests {
     fn every_axis_has_its_levels_and_its_limit() {
         let curve = Curve {
             by: vec![ReuseAxis::Hits, ReuseAxis::Connections],
-            levels: vec![0.0, 50.0],
+            levels_percent: vec![0.0, 50.0],
             plain: Some("http://localhost/".to_owned()),
-            connections_max: 1,
+            ..Curve::default()
         };
         curve.check().unwrap();
         let percents: Vec<Option<f64>> = curve.places().iter().map(|place| place.percent).collect();
         assert_eq!(percents, [Some(0.0), Some(50.0), None, Some(0.0), Some(50.0), None]);
-        let places = Curve { levels: Vec::new(), plain: None, ..curve.clone() }.places();
+        let places = Curve { levels_percent: Vec::new(), plain: None, ..curve.clone() }.places();
         assert_eq!(places.len(), LEVELS_BY_HITS.len() + LEVELS_BY_CONNECTIONS.len());
         let refused = |curve: Curve, word: &str| {
             let said = curve.check().unwrap_err().to_string();
             assert!(said.contains(word), "{said}");
         };
-        refused(Curve { levels: vec![50.0, 0.0], ..curve.clone() }, "ascend");
-        refused(Curve { levels: vec![150.0], ..curve.clone() }, "0 to 100");
+        refused(Curve { levels_percent: vec![50.0, 0.0], ..curve.clone() }, "ascend");
+        refused(Curve { levels_percent: vec![150.0], ..curve.clone() }, "0 to 100");
         refused(Curve { by: vec![ReuseAxis::Hits, ReuseAxis::Hits], ..curve.clone() }, "twice");
-        refused(Curve { levels: vec![33.0], ..curve }, "1.49 requests");
+        let by = vec![ReuseAxis::Connections];
+        refused(Curve { by, log: Some("access.log".into()), ..curve.clone() }, "--by hits");
+        refused(Curve { levels_percent: vec![33.0], ..curve }, "1.49 requests");
     }
 }

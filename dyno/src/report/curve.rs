@@ -7,13 +7,34 @@ use super::document::{Chart, Column, Content, Field, Section, Table};
 use crate::model::curve::ReuseAxis;
 use crate::stats::Estimate;
 use crate::stats::curve::{Costs, Crossing, CurveSummary, HalfServingPoint, Level, Theory};
+use crate::stats::log_on_curve::{Lifetime, LogOnCurve};
 use crate::units::{
-    NONE, format_duration, format_interval, format_interval_with, format_percent, format_quantity, format_tenths,
+    NONE, format_count, format_duration, format_interval, format_interval_with, format_percent, format_quantity,
+    format_seconds, format_tenths,
 };
 
 /// The half serving points, in sentences; without plain HTTP, what reuse brings.
-pub fn answer(curves: &[CurveSummary]) -> String {
-    curves.iter().map(sentence).collect::<Vec<_>>().join(" ")
+pub fn answer(curves: &[CurveSummary], log: Option<&LogOnCurve>) -> String {
+    curves.iter().map(sentence).chain(log.and_then(log_sentence)).collect::<Vec<_>>().join(" ")
+}
+
+fn log_sentence(log: &LogOnCurve) -> Option<String> {
+    let typical = log.typical()?;
+    let at = format!(
+        "The log {}, with sessions of {}, reuses {} by hits",
+        log.path,
+        format_seconds(typical.lifetime_s),
+        format_percent(typical.percent)
+    );
+    let hits = typical.hits_per_second.map_or(String::new(), |hits| format!(": {} hits/s", format_quantity(hits)));
+    let (Some(half), Some(points)) = (log.half_percent, typical.headroom_percent) else {
+        return Some(format!("{at}{hits}."));
+    };
+    let word = if points < 0.0 { "below" } else { "above" };
+    let beyond = if log.is_extrapolated { "extrapolated " } else { "" };
+    let half = format_percent(half);
+    let points = format_tenths(points.abs());
+    Some(format!("{at}, {points} points {word} the {beyond}half serving point of {half}{hits}."))
 }
 
 fn sentence(curve: &CurveSummary) -> String {
@@ -24,10 +45,10 @@ fn sentence(curve: &CurveSummary) -> String {
         let (low, high) = (&first.hits_per_second, &last.hits_per_second);
         return format!(
             "At {} reuse by {} {} hits/s, at {} {}: {} times.",
-            format_percent(first.percent_achieved),
+            format_percent(first.achieved_percent),
             curve.by,
             format_quantity(low.value),
-            format_percent(last.percent_achieved),
+            format_percent(last.achieved_percent),
             format_quantity(high.value),
             format_quantity(high.value / low.value),
         );
@@ -51,17 +72,17 @@ fn sentence(curve: &CurveSummary) -> String {
              where those of the server are is not known.",
             curve.by,
             format_quantity(2.0 * half.hits_per_second),
-            format_percent(first.percent_achieved)
+            format_percent(first.achieved_percent)
         ),
         Crossing::AtFirst => format!(
             "The half serving point by {} is not above {} reuse, the lowest level: {of} are reached there already.",
             curve.by,
-            format_percent(first.percent_achieved)
+            format_percent(first.achieved_percent)
         ),
         Crossing::Never => format!(
             "No half serving point by {} up to {} reuse: {of} are not reached; {}.",
             curve.by,
-            format_percent(last.percent_achieved),
+            format_percent(last.achieved_percent),
             extrapolation(half),
         ),
     }
@@ -69,7 +90,7 @@ fn sentence(curve: &CurveSummary) -> String {
 
 /// The interval of a half serving point, of which an end may lie beyond the levels.
 fn ends(half: &HalfServingPoint) -> String {
-    match (half.percent_low, half.percent_high) {
+    match (half.low_percent, half.high_percent) {
         (Some(low), Some(high)) => format_interval(low, high),
         (Some(low), None) => format!("[{}, above all levels]", format_tenths(low)),
         (None, Some(high)) => format!("[below all levels, {}]", format_tenths(high)),
@@ -93,34 +114,57 @@ fn estimate_ends(found: Estimate, format: impl Fn(f64) -> String) -> String {
 }
 
 /// What stands behind the answer, a section for each curve.
-pub fn sections(curves: &[CurveSummary], connections: &[u32]) -> Vec<Section> {
+pub fn sections(curves: &[CurveSummary], log: Option<&LogOnCurve>, connections: &[u32]) -> Vec<Section> {
     let section = |curve: &CurveSummary| {
         let section = Section::titled("", format!("Reuse by {}", curve.by)).with(Content::Table(table(curve)));
-        section.notes(notes(curve, connections)).charts(chart(curve))
+        section.notes(notes(curve, connections)).charts(chart(curve, log.filter(|_| curve.by == ReuseAxis::Hits)))
     };
-    curves.iter().map(section).collect()
+    curves.iter().map(section).chain(log.map(log_section)).collect()
+}
+
+/// The reuse of a log for each session lifetime, on the curve.
+fn log_section(log: &LogOnCurve) -> Section {
+    let fields: [Field<Lifetime>; 4] = [
+        (Column::words("session lifetime"), |lifetime| format_seconds(lifetime.lifetime_s)),
+        (Column::number("reuse by hits"), |lifetime| format_percent(lifetime.percent)),
+        (Column::number("hits/s by costs"), |lifetime| {
+            lifetime.hits_per_second.map_or(NONE.to_owned(), format_quantity)
+        }),
+        (Column::number("points above half"), |lifetime| {
+            lifetime.headroom_percent.map_or(NONE.to_owned(), format_tenths)
+        }),
+    ];
+    let counted = if log.is_renewed {
+        "A lifetime counts from the user's last request, because each connection of TLS 1.3 renews the session."
+    } else {
+        "A lifetime counts from the full handshake, as for IDs and tickets of TLS 1.2."
+    };
+    Section::titled("", format!("{}: {} requests on this curve", log.path, format_count(log.hits)))
+        .with(Content::Table(Table::of(fields, &log.lifetimes)))
+        .notes([format!("{counted} Users are client addresses; `tlsdyno trace show` tells more.")])
 }
 
 fn table(curve: &CurveSummary) -> Table {
     let fields: [Field<Level>; 6] = [
-        (Column::number("asked"), |level| format_percent(level.percent_asked)),
-        (Column::number("achieved"), |level| format!("{:.2} %", level.percent_achieved)),
+        (Column::number("asked"), |level| format_percent(level.asked_percent)),
+        (Column::number("achieved"), |level| format!("{:.2} %", level.achieved_percent)),
         (Column::number("hits/s"), |level| {
             let bound = if level.client_bound { "≥ " } else { "" };
             format!("{bound}{}", format_quantity(level.hits_per_second.value))
         }),
         (Column::interval(), |level| estimate_ends(level.hits_per_second, format_quantity)),
-        (Column::number("by costs"), |level| level.hits_per_second_by_costs.map_or(NONE.to_owned(), format_quantity)),
-        (Column::number("by theory"), |level| level.hits_per_second_by_theory.map_or(NONE.to_owned(), format_quantity)),
+        (Column::number("by costs"), |level| level.by_costs_hits_per_second.map_or(NONE.to_owned(), format_quantity)),
+        (Column::number("by theory"), |level| level.by_theory_hits_per_second.map_or(NONE.to_owned(), format_quantity)),
     ];
     Table::of(fields, &curve.levels)
 }
 
 fn notes(curve: &CurveSummary, connections: &[u32]) -> Vec<String> {
-    let mut notes = vec![match curve.by {
+    let mut notes =
+        vec![match curve.by {
         ReuseAxis::Hits => {
-            "Reuse by hits: 1 − full handshakes / requests (Mraz et al. 2002, equation 1), on kept connections; achieved \
-             by the counts of handshakes and requests."
+            "Reuse by hits: 1 − full handshakes / requests (Mraz et al. 2002, equation 1), on kept connections; \
+             achieved by the counts of handshakes and requests."
         }
         ReuseAxis::Connections => "Reuse by connections: resumed handshakes / all handshakes.",
     }
@@ -180,13 +224,13 @@ fn theory_note(theory: &Theory, half: Option<&HalfServingPoint>) -> String {
 const DRAWN: usize = 101;
 
 /// Throughput over reuse with the forms fitted to it, plain HTTP and half of it.
-fn chart(curve: &CurveSummary) -> Option<Chart> {
+fn chart(curve: &CurveSummary, log: Option<&LogOnCurve>) -> Option<Chart> {
     let measured = curve.levels.iter().map(|level| {
         let found = level.hits_per_second;
         let end = |end: f64| if end.is_finite() { end } else { found.value };
         let label = format!("{} {}", format_quantity(found.value), estimate_ends(found, format_quantity));
         json!({
-            "line": "measured", "reuse": level.percent_achieved, "hits": found.value, "low": end(found.low),
+            "line": "measured", "reuse": level.achieved_percent, "hits": found.value, "low": end(found.low),
             "high": end(found.high), "label": label,
         })
     });
@@ -214,19 +258,22 @@ fn chart(curve: &CurveSummary) -> Option<Chart> {
             rows.extend([0.0, 100.0].map(|reuse| json!({"line": line, "reuse": reuse, "hits": hits})));
         }
     }
-    let lines = ["measured", "by costs", "by theory", "plain HTTP", "half of it"];
-    let dashes = json!({"domain": lines, "range": [[1, 0], [6, 3], [2, 3], [1, 0], [6, 6]]});
+    let logged = log.and_then(LogOnCurve::typical);
+    rows.extend(logged.map(|at| json!({"line": "your log", "reuse": at.percent, "label": at.hits_per_second})));
+    let lines = ["measured", "by costs", "by theory", "plain HTTP", "half of it", "your log"];
+    let dashes = json!({"domain": lines, "range": [[1, 0], [6, 3], [2, 3], [1, 0], [6, 6], [1, 0]]});
     let of = |line: &str, layer: Value| with(layer, json!({"transform": [{"filter": format!("datum.line {line}")}]}));
     let body = json!({
         "encoding": {
             "x": with(quantity("reuse", &format!("reuse, % by {}", curve.by)), json!({"scale": {"domain": [0, 100]}})),
-            "color": with(palette("line", &lines, &COLOURS), line_legend(None, 5)),
+            "color": with(palette("line", &lines, &COLOURS), line_legend(None, 6)),
             "tooltip": tooltip([("line", "line"), ("reuse", "reuse, %"), ("label", "hits/s")]),
         },
         "layer": [
             of("== 'measured'", layer(rule_mark(), json!({"y": axis("low"), "y2": {"field": "high"}}))),
             of("== 'measured'", layer(line_mark(), json!({"y": quantity("hits", "hits per second")}))),
-            of("!= 'measured'", layer(
+            of("== 'your log'", layer(rule_mark(), json!({}))),
+            of("!= 'measured' && datum.line != 'your log'", layer(
                 json!({"type": "line", "strokeWidth": 1.5}),
                 json!({
                     "y": axis("hits"),

@@ -14,7 +14,7 @@ use crate::units::{NONE, format_count, format_duration, format_interval_with, fo
 pub fn document(record: &Record, summary: &LoadSummary) -> Document {
     let runs = record.load.as_ref().map_or(&[][..], |load| &load.runs);
     let connections = record.load.as_ref().map_or(&[][..], |load| &load.connections);
-    let mut sections = curve::sections(&summary.curves, connections);
+    let mut sections = curve::sections(&summary.curves, summary.log.as_ref(), connections);
     sections.push(points(summary, !runs.is_empty()));
     match runs {
         // It tells its warnings itself.
@@ -48,7 +48,7 @@ fn run_of_several((point, run): (&PointSummary, &Summary)) -> impl Iterator<Item
 /// The half serving points, or the point of the most throughput, in a sentence.
 pub fn answer(summary: &LoadSummary) -> String {
     if !summary.curves.is_empty() {
-        return curve::answer(&summary.curves);
+        return curve::answer(&summary.curves, summary.log.as_ref());
     }
     let served = summary.points.iter().filter(|point| point.hits > 0);
     let Some(best) = served.max_by(|a, b| a.hits_per_second.total_cmp(&b.hits_per_second)) else {

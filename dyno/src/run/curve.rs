@@ -16,8 +16,10 @@ use crate::load::values::Reuse;
 use crate::load::warning::{Warning as LoadWarning, missed_reuse};
 use crate::load::{diagnosis, sweep};
 use crate::model::curve::{Curve, CurvePlace, ReuseAxis, hits_per_handshake};
-use crate::store::Warning;
+use crate::model::workload::ReplaySpec;
+use crate::store::{LoggedReuse, Warning};
 use crate::time::Time;
+use crate::trace;
 
 /// The shortest and the longest step of the search for saturation.
 const STEP: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];
@@ -64,10 +66,10 @@ pub(super) fn check(curve: &Curve, options: &Options) -> Result<()> {
         foreign.join(", ")
     );
     ensure!(
-        options.connections <= curve.connections_max,
+        options.connections <= curve.connections_max_count,
         "--connections {} is where the search for saturation begins; --connections-max {} is less",
         options.connections,
-        curve.connections_max
+        curve.connections_max_count
     );
     Ok(())
 }
@@ -134,6 +136,16 @@ pub(super) fn saturated(
     Ok((plan, saturated))
 }
 
+/// The reuse of the log that is laid over the curve.
+///
+/// # Errors
+/// The log cannot be read.
+pub(super) fn logged(curve: &Curve) -> Result<Option<LoggedReuse>> {
+    let Some(path) = &curve.log else { return Ok(None) };
+    let scan = trace::scan_log(path, &curve.exclude, &ReplaySpec::default())?;
+    Ok(Some(LoggedReuse { path: path.display().to_string(), hits: scan.hits, reuse: scan.reuse }))
+}
+
 /// What the blocks of a point counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
@@ -195,7 +207,7 @@ mod tests {
 
     fn curve(by: &[ReuseAxis]) -> Curve {
         let plain = Some("http://localhost:8080/".to_owned());
-        Curve { by: by.to_vec(), levels: vec![0.0, 90.0], plain, connections_max: 64 }
+        Curve { by: by.to_vec(), levels_percent: vec![0.0, 90.0], plain, connections_max_count: 64, ..Curve::default() }
     }
 
     #[test]

@@ -32,7 +32,7 @@ use crate::{interrupt, open_files};
 /// The client counts as the bottleneck from here on, as a part of its CPU.
 const CLIENT_BUSY_MAX: f64 = 0.95;
 /// Length of the warm-up of a point.
-const WARM_UP: Duration = Duration::from_millis(500);
+pub const WARM_UP: Duration = Duration::from_millis(500);
 /// The shortest and the longest block.
 const BLOCK: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 /// Fixed cost of a block: connecting, the last responses.
@@ -193,7 +193,7 @@ impl<'a> LoadedUrl<'a> {
             observer.step(&format!("preparing: {name}"));
             let address = options::address(options, url).or_fault(Fault::Unreachable)?;
             permission::check(&url.host, address, &options.i_may_load_this).or_fault(Fault::Usage)?;
-            let most = experiment.curve.as_ref().map_or(0, |curve| curve.connections_max);
+            let most = experiment.curve.as_ref().map_or(0, |curve| curve.connections_max_count);
             open_files::make_room_for(options.connections.max(most)).or_fault(Fault::Environment)?;
             plans.push(options::plan(options, url, address).or_fault(Fault::Usage)?);
             if url.tls || record.configurations.is_empty() {
@@ -204,12 +204,13 @@ impl<'a> LoadedUrl<'a> {
         }
         hide_headers(&mut record.manifest.command_line);
         record.manifest.server_name = experiment.url.clone();
-        record.load = Some(LoadRecord { experiment: experiment.clone(), ..LoadRecord::default() });
+        let log = experiment.curve.as_ref().map(curve::logged).transpose()?.flatten();
+        record.load = Some(LoadRecord { experiment: experiment.clone(), log, ..LoadRecord::default() });
         if let Some(curve) = &experiment.curve {
             let time = Duration::from_secs_f64(experiment.measure.time_s) / points.len().max(1) as u32;
             for (index, (point, address)) in points.iter().zip(addresses).enumerate() {
                 observer.step(&format!("looking for connections that saturate: {}", point.name));
-                let (plan, saturated) = curve::saturated(point, address, curve.connections_max, time, stop)?;
+                let (plan, saturated) = curve::saturated(point, address, curve.connections_max_count, time, stop)?;
                 let connections = plan.connections.total;
                 if !saturated {
                     let what = format!("{connections} connections may be too few to saturate the server");

@@ -32,15 +32,15 @@ pub struct CurveSummary {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Level {
     /// Reuse asked for.
-    pub percent_asked: f64,
+    pub asked_percent: f64,
     /// Reuse by the counts of handshakes, of requests or of connections.
-    pub percent_achieved: f64,
+    pub achieved_percent: f64,
     /// Hits per second of elapsed time.
     pub hits_per_second: Estimate,
     /// By the form of Mraz et al. 2002.
-    pub hits_per_second_by_theory: Option<f64>,
+    pub by_theory_hits_per_second: Option<f64>,
     /// By the fitted costs.
-    pub hits_per_second_by_costs: Option<f64>,
+    pub by_costs_hits_per_second: Option<f64>,
     /// The client's CPU was full: hits per second are a lower bound.
     pub client_bound: bool,
 }
@@ -78,9 +78,9 @@ pub struct HalfServingPoint {
     /// Linear between the levels, per cent; `null`: none.
     pub percent: Option<f64>,
     /// Lower end of its 95 % interval; `null`: below all levels, or too few rounds.
-    pub percent_low: Option<f64>,
+    pub low_percent: Option<f64>,
     /// Upper end; `null`: above all levels, or too few rounds.
-    pub percent_high: Option<f64>,
+    pub high_percent: Option<f64>,
     /// By the fitted costs, per cent; `null`: never, by these.
     pub percent_by_costs: Option<Estimate>,
     /// The same by the form of Mraz et al. 2002: 1 − 1/h.
@@ -111,6 +111,13 @@ pub struct Costs {
     pub residual_percent: f64,
 }
 
+impl Costs {
+    /// Hits per second that these costs give at this percent reuse.
+    pub fn hits_per_second(&self, percent: f64) -> f64 {
+        by_costs(self.full_handshake_ns.value / 1e9, self.hit_ns.value / 1e9, 1.0 - percent / 100.0)
+    }
+}
+
 impl CurveSummary {
     /// The curves of a record; none where it is of something else.
     pub fn all(record: &Record) -> Vec<CurveSummary> {
@@ -129,8 +136,8 @@ impl CurveSummary {
 
 /// A configuration of a curve.
 struct Measured {
-    percent_asked: Option<f64>,
-    percent_achieved: f64,
+    asked_percent: Option<f64>,
+    achieved_percent: f64,
     column: Column,
     client_bound: bool,
 }
@@ -154,8 +161,8 @@ fn measured(record: &Record, index: usize, place: CurvePlace) -> Option<Measured
         column[block.round as usize] = Some(block.hits as f64 * 1e9 / block.elapsed_ns.max(1) as f64);
     }
     Some(Measured {
-        percent_asked: place.percent,
-        percent_achieved: 100.0 * (1.0 - fresh),
+        asked_percent: place.percent,
+        achieved_percent: 100.0 * (1.0 - fresh),
         column,
         client_bound: 2 * blocks.iter().filter(|block| block.client_bound).count() > blocks.len(),
     })
@@ -164,12 +171,12 @@ fn measured(record: &Record, index: usize, place: CurvePlace) -> Option<Measured
 fn summary(record: &Record, by: ReuseAxis, members: &[(usize, CurvePlace)]) -> CurveSummary {
     let all: Vec<Measured> = members.iter().filter_map(|(index, place)| measured(record, *index, *place)).collect();
     let (levels, plain): (Vec<Measured>, Vec<Measured>) =
-        all.into_iter().partition(|measured| measured.percent_asked.is_some());
+        all.into_iter().partition(|measured| measured.asked_percent.is_some());
     of_columns(by, &levels, plain.first())
 }
 
 fn of_columns(by: ReuseAxis, levels: &[Measured], plain: Option<&Measured>) -> CurveSummary {
-    let fresh: Vec<f64> = levels.iter().map(|level| 1.0 - level.percent_achieved / 100.0).collect();
+    let fresh: Vec<f64> = levels.iter().map(|level| 1.0 - level.achieved_percent / 100.0).collect();
     let columns: Vec<Column> = levels.iter().chain(plain).map(|measured| measured.column.clone()).collect();
     let each: Vec<Combination> = (0..columns.len()).map(Combination::column).collect();
     let throughputs = estimate(&columns, &each, RESAMPLES, SEED);
@@ -198,13 +205,13 @@ fn of_columns(by: ReuseAxis, levels: &[Measured], plain: Option<&Measured>) -> C
             half
         });
     let levels = levels.iter().enumerate().map(|(at, level)| Level {
-        percent_asked: level.percent_asked.unwrap_or(0.0),
-        percent_achieved: level.percent_achieved,
+        asked_percent: level.asked_percent.unwrap_or(0.0),
+        achieved_percent: level.achieved_percent,
         hits_per_second: throughputs[at],
-        hits_per_second_by_theory: theory.as_ref().map(|theory| {
+        by_theory_hits_per_second: theory.as_ref().map(|theory| {
             papers::throughput_at_reuse(values[count], theory.requests_per_handshake.value, 1.0 - fresh[at])
         }),
-        hits_per_second_by_costs: costs
+        by_costs_hits_per_second: costs
             .as_ref()
             .map(|costs| by_costs(costs.full_handshake_ns.value / 1e9, costs.hit_ns.value / 1e9, fresh[at])),
         client_bound: level.client_bound,
@@ -221,7 +228,7 @@ fn half(
 ) -> HalfServingPoint {
     let count = levels.len();
     let reached = |means: &[f64]| {
-        let points = levels.iter().zip(means).map(|(level, hits)| (level.percent_achieved, *hits));
+        let points = levels.iter().zip(means).map(|(level, hits)| (level.achieved_percent, *hits));
         crossing(&points.collect::<Vec<_>>(), means[count] / 2.0)
     };
     let by_costs = |means: &[f64]| match fitted_costs(fresh, &means[..count]) {
@@ -237,14 +244,14 @@ fn half(
         _ => Crossing::Between,
     };
     let end = |value: f64| (value.is_finite() && crossing != Crossing::NoLimit).then_some(value);
-    let last = levels.last().map_or(0.0, |level| level.percent_achieved);
+    let last = levels.last().map_or(0.0, |level| level.achieved_percent);
     let has_fit = fitted.value.is_finite() && crossing != Crossing::NoLimit;
     HalfServingPoint {
         crossing,
         hits_per_second: values[count] / 2.0,
         percent: end(found.value),
-        percent_low: end(found.low),
-        percent_high: end(found.high),
+        low_percent: end(found.low),
+        high_percent: end(found.high),
         percent_by_costs: has_fit.then_some(fitted),
         percent_by_theory: None,
         is_extrapolated: has_fit && fitted.value > last,
@@ -320,14 +327,14 @@ mod tests {
     fn of_paper(levels: &[f64], scatter: f64) -> CurveSummary {
         let mut random = SplitMix64::new(7);
         let mut around = |mean: f64| Measured {
-            percent_asked: None,
-            percent_achieved: 0.0,
+            asked_percent: None,
+            achieved_percent: 0.0,
             column: (0..8).map(|_| Some(mean * (1.0 + scatter * (random.uniform() - 0.5)))).collect(),
             client_bound: false,
         };
         let level = |around: &mut dyn FnMut(f64) -> Measured, percent: f64| Measured {
-            percent_asked: Some(percent),
-            percent_achieved: percent,
+            asked_percent: Some(percent),
+            achieved_percent: percent,
             ..around(papers::throughput_at_reuse(500.0, 50.0, percent / 100.0))
         };
         let measured: Vec<Measured> = levels.iter().map(|percent| level(&mut around, *percent)).collect();
@@ -352,7 +359,7 @@ mod tests {
     #[test]
     fn intervals_hold_the_truth_and_both_ways_agree() {
         let half = of_paper(&[0.0, 50.0, 90.0, 96.0, 97.5, 98.5, 99.0], 0.1).half_serving_point.unwrap();
-        let (low, high) = (half.percent_low.unwrap(), half.percent_high.unwrap());
+        let (low, high) = (half.low_percent.unwrap(), half.high_percent.unwrap());
         let fit = half.percent_by_costs.unwrap();
         assert!(low < 98.05 && high > 97.9 && high - low < 0.6, "{half:?}");
         assert!(fit.low <= 98.02 && fit.high >= 97.98 && fit.high - fit.low < 0.6, "{half:?}");
@@ -370,8 +377,8 @@ mod tests {
     #[test]
     fn plain_http_that_is_slower_is_no_limit() {
         let level = |percent: f64, hits: f64| Measured {
-            percent_asked: Some(percent),
-            percent_achieved: percent,
+            asked_percent: Some(percent),
+            achieved_percent: percent,
             column: vec![Some(hits); 6],
             client_bound: false,
         };

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
 use super::curve::CurveSummary;
+use super::log_on_curve::LogOnCurve;
 use super::summary::{self, ConfigurationSummary};
 use crate::histogram::{self, Percentiles, percentiles};
 use crate::load::summary::Summary;
@@ -96,6 +97,8 @@ pub struct LoadSummary {
     pub points: Vec<PointSummary>,
     /// Curves over percent reuse; empty where the record is of something else.
     pub curves: Vec<CurveSummary>,
+    /// A log laid over the curve by hits.
+    pub log: Option<LogOnCurve>,
     /// Rounds measured.
     pub rounds: u32,
     /// The record's own warnings.
@@ -110,7 +113,8 @@ impl LoadSummary {
         let points = summary.configurations.into_iter().enumerate();
         let points = points.map(|(index, of)| point(record, index, of)).collect();
         let curves = CurveSummary::all(record);
-        Some(LoadSummary { points, curves, rounds: summary.rounds, warnings: record.warnings.clone() })
+        let log = LogOnCurve::of(record, &curves);
+        Some(LoadSummary { points, curves, log, rounds: summary.rounds, warnings: record.warnings.clone() })
     }
 }
 

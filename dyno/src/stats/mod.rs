@@ -13,6 +13,7 @@ pub mod findings;
 pub mod load;
 mod loaded;
 pub mod locality;
+pub mod log_on_curve;
 pub mod pace;
 pub mod papers;
 pub mod published;

@@ -10,6 +10,7 @@ use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
 use crate::stats::curve::CurveSummary;
 use crate::stats::findings::{ComparisonFinding, Relative, RemedyFinding, SetupAndData};
 use crate::stats::load::{LoadSummary, PointSummary};
+use crate::stats::log_on_curve::LogOnCurve;
 use crate::stats::pace::Pace;
 use crate::stats::shares::Share;
 use crate::stats::statement::Difference;
@@ -132,6 +133,8 @@ struct LoadResults<'a> {
     curves: &'a [CurveSummary],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     connections: &'a [u32],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_on_curve: Option<&'a LogOnCurve>,
     runs: &'a [crate::load::summary::Summary],
 }
 
@@ -139,7 +142,8 @@ struct LoadResults<'a> {
 pub fn load_results(record: &Record, summary: &LoadSummary) -> String {
     let runs = record.load.as_ref().map_or(&[][..], |load| &load.runs);
     let connections = record.load.as_ref().map_or(&[][..], |load| &load.connections);
-    let results = LoadResults { points: &summary.points, curves: &summary.curves, connections, runs };
+    let (points, curves, log_on_curve) = (&summary.points, &summary.curves, summary.log.as_ref());
+    let results = LoadResults { points, curves, connections, log_on_curve, runs };
     print(record, load::answer(summary), summary.rounds, results, &summary.warnings)
 }
 
