@@ -85,7 +85,7 @@ impl Point {
     fn new(plan: &Plan, outcome: &Outcome) -> Point {
         let open = match plan.pacing {
             Pacing::Open(rate) => Some(rate.per_second),
-            Pacing::Closed | Pacing::Recorded(_) => None,
+            Pacing::Closed | Pacing::Pauses(_) | Pacing::Recorded(_) => None,
         };
         let phase = if open.is_some() { Phase::ScheduledResponse } else { Phase::WholeResponse };
         Point {

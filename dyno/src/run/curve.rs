@@ -54,6 +54,7 @@ pub(super) fn check(curve: &Curve, options: &Options) -> Result<()> {
         ("--users", options.users.is_some()),
         ("--total-connections", options.total_connections.is_some()),
         ("--rate", options.rate.is_some()),
+        ("--pause", options.pause.is_some()),
         ("--window search", options.workload.searches_window()),
         ("--timing", options.workload.speed().is_some()),
         ("--early-data with --by hits", by_hits && options.early_data),
