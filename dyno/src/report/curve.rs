@@ -189,9 +189,7 @@ fn notes(curve: &CurveSummary, connections: &[u32]) -> Vec<String> {
 }
 
 fn costs_note(costs: &Costs, half: Option<&HalfServingPoint>) -> String {
-    let time = |found: Estimate| {
-        format!("{} {}", format_duration(found.value), estimate_ends(found, |end| format_duration(end)))
-    };
+    let time = |found: Estimate| format!("{} {}", format_duration(found.value), estimate_ends(found, format_duration));
     let at = half.and_then(|half| Some((half.percent_by_costs?, half.is_extrapolated)));
     let at = at.map_or(String::new(), |(fit, extrapolated)| {
         let word = if extrapolated { ", extrapolated" } else { "" };

@@ -219,13 +219,11 @@ fn of_columns(by: ReuseAxis, levels: &[Measured], plain: Option<&Measured>) -> C
     CurveSummary { by, levels: levels.collect(), plain: limit, half_serving_point, theory, costs }
 }
 
+/// Estimates what a function makes of the means of the columns.
+type Estimator<'a> = dyn Fn(&dyn Fn(&[f64]) -> f64) -> Estimate + 'a;
+
 /// The half serving point of means whose last is plain HTTP.
-fn half(
-    levels: &[Measured],
-    of: &dyn Fn(&dyn Fn(&[f64]) -> f64) -> Estimate,
-    fresh: &[f64],
-    values: &[f64],
-) -> HalfServingPoint {
+fn half(levels: &[Measured], of: &Estimator<'_>, fresh: &[f64], values: &[f64]) -> HalfServingPoint {
     let count = levels.len();
     let reached = |means: &[f64]| {
         let points = levels.iter().zip(means).map(|(level, hits)| (level.achieved_percent, *hits));
