@@ -50,7 +50,7 @@ fn site(early_data: bool) -> Site {
     let listeners = vec![Listener { socket, tls: Some(settings.context().unwrap()) }];
     let docroot = Arc::new(Docroot::load(&path("docroot")).unwrap());
     let (stop, stopped) = UnixStream::pair().unwrap();
-    std::thread::spawn(move || serve::run(&listeners, &docroot, None, stopped).unwrap());
+    std::thread::spawn(move || serve::run(&listeners, &docroot, Default::default(), stopped).unwrap());
     Site { address, _directory: directory, _stop: stop }
 }
 

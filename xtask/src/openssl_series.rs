@@ -9,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::tlsdyno::workspace;
 
-/// The tests of provider, doubler and shim that do not need the system's own programs (nginx is linked with the system's
-/// OpenSSL).
+/// The tests of provider, doubler and shim that do not need the system's own programs (nginx is linked with the
+/// system's OpenSSL).
 const TESTS: [&str; 7] = [
     "provider::stages::",
     "provider::vectors::",

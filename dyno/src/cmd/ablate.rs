@@ -218,6 +218,7 @@ impl Args {
     fn tls_model(&self) -> Tls {
         Tls {
             version: self.tls,
+            session_timeout_s: None,
             suite: self.suite,
             group: self.group,
             certificate: self.cert,

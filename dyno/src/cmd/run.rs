@@ -12,6 +12,7 @@ use crate::choice::choice;
 use crate::exit::{self, Exit};
 use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
+use crate::load::options::Options;
 use crate::model::cluster::ClusterExperiment;
 use crate::model::load_experiment::LoadExperiment;
 use crate::model::{CertificateKind, Experiment, Measure, ServerName, Tls};
@@ -23,7 +24,7 @@ use crate::run::runner::Finished;
 use crate::run::schedule::Schedule;
 use crate::run::single::run as run_experiment;
 use crate::run::{cpus, files, url};
-use crate::store::Record;
+use crate::store::{Record, Warning};
 use crate::{interrupt, report};
 
 /// Runs an experiment: a TOML file, or one that comes with tlsdyno, by its name
@@ -53,9 +54,19 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// Where results go.
+/// Where results go, and what else can be done with an experiment.
 #[derive(clap::Args, Clone, Debug)]
 pub struct OutputArgs {
+    #[command(flatten)]
+    results: ResultArgs,
+    /// Print the experiment as TOML and run nothing
+    #[arg(long, help_heading = "Output")]
+    print_experiment: bool,
+}
+
+/// Where results go.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ResultArgs {
     /// Print one JSON object (docs/FORMAT.md) instead of the table
     #[arg(long, help_heading = "Output")]
     json: bool,
@@ -65,9 +76,6 @@ pub struct OutputArgs {
     /// Write no report
     #[arg(long, help_heading = "Output")]
     no_report: bool,
-    /// Print the experiment as TOML and run nothing
-    #[arg(long, help_heading = "Output")]
-    print_experiment: bool,
 }
 
 /// Runs the experiment.
@@ -109,9 +117,15 @@ fn run_load(mut experiment: LoadExperiment, args: &Args) -> Result<Exit> {
     ensure!(foreign, "{} is loaded as it is; leave --server and --cert out", experiment.url);
     experiment.measure.time_s = args.time.unwrap_or(experiment.measure.time_s);
     experiment.measure.seed = args.seed.or(experiment.measure.seed);
-    url::check(&experiment).or_fault(Fault::Usage)?;
-    let run = |stop: &AtomicBool, progress: &mut Progress| url::run(&experiment, stop, progress);
+    url::check(&experiment, None).or_fault(Fault::Usage)?;
+    let run = |stop: &AtomicBool, progress: &mut Progress| url::run(&experiment, None, stop, progress);
     perform_with(&args.output, &|| Ok(toml::to_string(&experiment)?), &run)
+}
+
+/// The same for the load on a URL by the flags of a command line.
+pub fn perform_load(experiment: &LoadExperiment, options: &Options, results: &ResultArgs) -> Result<Exit> {
+    url::check(experiment, Some(options)).or_fault(Fault::Usage)?;
+    perform_and_show(results, &|stop, progress| url::run(experiment, Some(options), stop, progress))
 }
 
 /// What flags say instead of the file.
@@ -157,6 +171,10 @@ fn perform_with(
         super::print(toml()?)?;
         return Ok(Exit::Done);
     }
+    perform_and_show(&output.results, run)
+}
+
+fn perform_and_show(output: &ResultArgs, run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>) -> Result<Exit> {
     let report = (!output.no_report).then_some(output.report.as_path());
     if let Some(path) = report {
         refuse_unwritable(path)?;
@@ -194,7 +212,8 @@ fn shown(record: &Record, json: bool) -> String {
 fn exit_of(finished: &Finished) -> Exit {
     let record = &finished.record;
     let invalid = record.configurations.iter().any(|configuration| !configuration.valid)
-        || record.blocks.iter().any(|block| !block.valid);
+        || record.blocks.iter().any(|block| !block.valid)
+        || record.warnings.iter().any(|warning| matches!(warning, Warning::Missed { .. }));
     match &finished.cut_short {
         Some(error) => exit::code_of(error),
         None if invalid => Exit::Invalid,

@@ -1,16 +1,17 @@
 //! `tlsdyno serve`: the built-in server.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use tlsdyno_engine::serve::{self, Docroot, Listener, TlsSettings};
+use tlsdyno_engine::serve::{self, Docroot, Listener, STAMPS_MAX, Settings, Stamp, TlsSettings, Transaction};
 use tlsdyno_tls::{Group, Suite, Version};
 
 use crate::choice::choice;
@@ -18,6 +19,7 @@ use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::CertificateKind;
 use crate::servers::{CertificateFiles, RunDirectory, certificates, listening};
+use crate::time::Time;
 
 /// Serve a directory of static files over HTTPS and HTTP
 ///
@@ -75,9 +77,39 @@ pub struct Args {
     /// connection
     #[arg(long, value_name = "FILE")]
     session_log: Option<PathBuf>,
+    /// Each page costs so much, one after the other for each worker, with TLS and without: 7ms or wait:7ms takes this
+    /// time beside the worker, as on a machine behind it; cpu:2ms its CPU time; cpu:2ms+wait:5ms both (the transaction
+    /// server of Mraz et al. 2002)
+    #[arg(long, value_name = "COST", value_parser = parse_transaction)]
+    transaction: Option<Transaction>,
+    /// Write when each page was asked for, begun and done, as CSV in nanoseconds, when the server ends
+    #[arg(long, value_name = "FILE", requires = "transaction")]
+    stamps: Option<PathBuf>,
     /// Allow addresses that other hosts can reach
     #[arg(long)]
     allow_insecure_listen: bool,
+}
+
+/// Parses the value of --transaction.
+fn parse_transaction(text: &str) -> Result<Transaction, String> {
+    let mut transaction = Transaction::default();
+    for part in text.split('+') {
+        let (what, time) = part.split_once(':').unwrap_or(("wait", part));
+        let time: Time = time.parse()?;
+        let cost = match what {
+            "cpu" => &mut transaction.cpu_ns,
+            "wait" => &mut transaction.wait_ns,
+            other => return Err(format!("`{other}` is no cost of a page; write cpu:2ms, wait:5ms, or both with a +")),
+        };
+        if *cost > 0 {
+            return Err(format!("`{what}` stands there twice"));
+        }
+        *cost = time.0.as_nanos() as u64;
+    }
+    if transaction == Transaction::default() {
+        return Err("a page that costs nothing is what there is without --transaction".to_owned());
+    }
+    Ok(transaction)
 }
 
 /// A line of `--print-address`.
@@ -96,9 +128,34 @@ pub fn run(args: &Args) -> Result<Exit> {
     let workers =
         bind(args, &tls_addresses, &plain_addresses, made.as_ref().map(|(_, files)| files)).or_fault(Fault::Server)?;
     let log = args.session_log.as_ref().map(open_log).transpose().or_fault(Fault::Usage)?;
+    let transaction = args.transaction.map(|cost| Transaction { stamps: args.stamps.is_some(), ..cost });
+    // What cannot be written in the end had better be known now.
+    let file = args.stamps.as_ref().map(create).transpose().or_fault(Fault::Usage)?;
     announce(args, &workers[0], made.as_ref().map(|(_, files)| files))?;
-    serve_all(&workers, &docroot, log.as_ref()).or_fault(Fault::Server)?;
+    let stamps = serve_all(&workers, &docroot, log.as_ref(), transaction).or_fault(Fault::Server)?;
+    if let Some(file) = file {
+        write_stamps(file, &stamps).context("failed to write --stamps").or_fault(Fault::Environment)?;
+    }
     Ok(Exit::Done)
+}
+
+fn create(path: &PathBuf) -> Result<File> {
+    File::create(path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The times of the pages of each worker as CSV.
+fn write_stamps(file: File, workers: &[Vec<Stamp>]) -> Result<()> {
+    let mut out = BufWriter::new(file);
+    writeln!(out, "worker,asked_ns,begun_ns,done_ns")?;
+    for (worker, stamps) in workers.iter().enumerate() {
+        for stamp in stamps {
+            writeln!(out, "{worker},{},{},{}", stamp.asked_ns, stamp.begun_ns, stamp.done_ns)?;
+        }
+        if stamps.len() == STAMPS_MAX {
+            eprintln!("warning: worker {worker} kept the times of its first {STAMPS_MAX} pages only");
+        }
+    }
+    Ok(out.flush()?)
 }
 
 /// TLS and plain addresses, checked.
@@ -195,14 +252,20 @@ fn announce(args: &Args, listeners: &[Listener], made: Option<&CertificateFiles>
 }
 
 /// Runs every worker until a signal, or until one of them fails.
-fn serve_all(workers: &[Vec<Listener>], docroot: &Arc<Docroot>, log: Option<&File>) -> Result<()> {
+/// Answers the times of the pages of each worker.
+fn serve_all(
+    workers: &[Vec<Listener>],
+    docroot: &Arc<Docroot>,
+    log: Option<&File>,
+    transaction: Option<Transaction>,
+) -> Result<Vec<Vec<Stamp>>> {
     let (stop, stopped) = UnixStream::pair().context("make the stop signal")?;
     for signal in [SIGINT, SIGTERM] {
         signal_hook::low_level::pipe::register(signal, stop.try_clone()?).context("handle signals")?;
     }
-    let work = |listeners: &[Listener]| -> Result<()> {
-        let log = log.map(File::try_clone).transpose()?;
-        let result = serve::run(listeners, docroot, log, &stopped);
+    let work = |listeners: &[Listener]| -> Result<Vec<Stamp>> {
+        let settings = Settings { session_log: log.map(File::try_clone).transpose()?, transaction };
+        let result = serve::run(listeners, docroot, settings, &stopped);
         // One for all: a server with a missing worker would be measured as if it were whole.
         let _ = (&stop).write_all(b"s");
         result.context("the server's loop failed")
@@ -211,11 +274,27 @@ fn serve_all(workers: &[Vec<Listener>], docroot: &Arc<Docroot>, log: Option<&Fil
         let threads: Vec<_> = workers[1..].iter().map(|listeners| scope.spawn(|| work(listeners))).collect();
         // The first worker is this thread: the C library's allocator is at its best in the main thread.
         let first = work(&workers[0]);
-        threads.into_iter().fold(first, |result, thread| {
-            let joined = thread
-                .join()
-                .unwrap_or_else(|_| bail!("a worker of the built-in server panicked; its message is above"));
-            result.and(joined)
-        })
+        let join = |thread: ScopedJoinHandle<'_, _>| {
+            let panicked = || bail!("a worker of the built-in server panicked; its message is above");
+            thread.join().unwrap_or_else(|_| panicked())
+        };
+        // All are joined before the first failure is told.
+        let all: Vec<Result<Vec<Stamp>>> = std::iter::once(first).chain(threads.into_iter().map(join)).collect();
+        all.into_iter().collect()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_of_a_page_are_read_as_people_type_them() {
+        let cost = |text: &str| parse_transaction(text).map(|cost| (cost.cpu_ns, cost.wait_ns));
+        assert_eq!(cost("7ms"), Ok((0, 7_000_000)));
+        assert_eq!(cost("cpu:2ms+wait:5ms"), Ok((2_000_000, 5_000_000)));
+        assert!(cost("disk:5ms").unwrap_err().contains("cpu:2ms"));
+        assert!(cost("7ms+wait:1ms").unwrap_err().contains("twice"));
+        assert!(cost("0ms").unwrap_err().contains("costs nothing") && cost("x").is_err());
+    }
 }

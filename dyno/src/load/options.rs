@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::limits::CONNECTIONS_MAX;
-use tlsdyno_engine::load::{Arrivals, Connections, Pacing, Plan, Rate, Route, Target, Timeouts, Until, Workload};
+use tlsdyno_engine::load::{
+    Arrivals, Connections, Pacing, Pause, Plan, Rate, Route, Target, Timeouts, Until, Workload,
+};
 use tlsdyno_tls::{Effort, Group, StageSet, Suite, Version};
 
 use crate::choice::choice;
@@ -15,7 +17,7 @@ use crate::load::asked::Asked;
 use crate::load::places::{self, Sources};
 use crate::load::shape::Shape;
 use crate::load::url::Url;
-use crate::load::values::{ExpectedStatus, Header, PerSecond, Profile, Reuse, parse_method};
+use crate::load::values::{ExpectedStatus, Header, PauseFlag, PerSecond, Profile, Reuse, parse_method};
 use crate::load::workload::WorkloadFlags;
 use crate::load::{redirects, tls, urls};
 use crate::model::job::TlsSpec;
@@ -45,15 +47,21 @@ pub struct Options {
 
     /// Open loop: so many requests a second, for example 500/s, each at its intended time however the server does;
     /// latency then counts from there (scheduled_response). Without it the loop is closed
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", group = "paced")]
     pub rate: Option<PerSecond>,
+
+    /// A user waits so long between two of its connections: exp:2s (exponential, this mean) or const:2s. Sessions may
+    /// expire meanwhile. Goes with what ends connections: --profile, --close, --requests-per-connection, session
+    /// limits
+    #[arg(long, value_name = "SPREAD:TIME", group = "paced")]
+    pub pause: Option<PauseFlag>,
 
     /// How the requests of --rate are spread
     #[arg(long, default_value_t, value_parser = choice(Arrivals::ALL), requires = "rate")]
     pub arrivals: Arrivals,
 
-    /// Seed of the random distances of --arrivals poisson
-    #[arg(long, default_value_t = 1, value_name = "N", requires = "rate")]
+    /// Seed of the random distances of --arrivals poisson and of the pauses of --pause exp
+    #[arg(long, default_value_t = 1, value_name = "N", requires = "paced")]
     pub seed: u64,
 
     /// Share of connections that resume a session, 0% to 100%; `always`: whenever the user holds a session, which is
@@ -314,6 +322,10 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         speed.is_none() || !(options.workload.names_window() || options.rate.is_some()),
         "--timing replays each request at its own time; that leaves nothing for --window or --rate: leave them out"
     );
+    ensure!(
+        options.pause.is_none() || !options.workload.is_trace(),
+        "a log has times of its own, which --timing keeps to; leave out --pause"
+    );
     let (window, numbered) = options.workload.window();
     let route = Route {
         unix_path: options.unix.clone(),
@@ -342,13 +354,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         timeouts: timeouts(options)?,
         resumption: shape.resumption,
         session_limits: shape.session_limits,
-        pacing: match (options.rate, speed) {
-            (Some(PerSecond(per_second)), _) => {
-                Pacing::Open(Rate { per_second, arrivals: options.arrivals, seed: options.seed })
-            }
-            (None, Some(speed)) => Pacing::Recorded(speed),
-            (None, None) => Pacing::Closed,
-        },
+        pacing: pacing(options, speed),
         // By a schedule, that and not the window says how far users get.
         window: window.filter(|_| options.rate.is_none() && speed.is_none()),
         redirects: options.follow_redirects.map(|most| redirects::here(most, options, url, address, &host)),
@@ -363,6 +369,18 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
             (options.duration.map_or(Ok(DURATION_NS), Time::nanoseconds)? / SLICES).clamp(SLICE_NS_MIN, SLICE_NS_MAX),
         ),
     })
+}
+
+fn pacing(options: &Options, speed: Option<f64>) -> Pacing {
+    let seed = options.seed;
+    match (options.rate, options.pause, speed) {
+        (Some(PerSecond(per_second)), ..) => Pacing::Open(Rate { per_second, arrivals: options.arrivals, seed }),
+        (None, Some(PauseFlag(spread, mean)), _) => {
+            Pacing::Pauses(Pause { mean_ns: mean.0.as_nanos() as u64, spread, seed })
+        }
+        (None, None, Some(speed)) => Pacing::Recorded(speed),
+        (None, None, None) => Pacing::Closed,
+    }
 }
 
 fn timeouts(options: &Options) -> Result<Timeouts> {

@@ -78,6 +78,11 @@ impl Shape {
             "--reuse PERCENT fixes the share by itself; limits of sessions go with --reuse always, --profile or alone"
         );
         ensure!(
+            options.pause.is_none() || self.requests_each.is_some() || limited,
+            "--pause stands between two connections of a user, and nothing ends the first: add --profile, --close, \
+             --requests-per-connection or a limit on sessions"
+        );
+        ensure!(
             !(options.profile == Some(Profile::OneTime)
                 && (options.session_lifetime.is_some() || options.session_limit.is_some())),
             "a one-time connection is its own session; its length is --requests-per-connection"
@@ -149,6 +154,8 @@ mod tests {
             (&["--session-lifetime", "1ms"], "at least 100ms"),
             (&["--profile", "continuous", "--reuse", "always"], "cannot be used with"),
             (&["--arrivals", "poisson"], "--rate"),
+            (&["--pause", "exp:2s"], "nothing ends the first"),
+            (&["--pause", "exp:2s", "--rate", "5"], "cannot be used with"),
         ] {
             let error = shape(flags).unwrap_err().to_string();
             assert!(error.contains(word), "{flags:?}: {error}");

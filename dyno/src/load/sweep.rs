@@ -1,12 +1,12 @@
-//! Sweeps: the same load at one rate, or one percent reuse, after the other, until the server is saturated by a stated
-//! rule.
+//! Sweeps: the same load at one rate after the other, or with more and more connections, until the server is saturated
+//! by a stated rule.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
 
 use anyhow::Result;
 use serde::Serialize;
-use tlsdyno_engine::load::{LoadError, Outcome, Pacing, Phase, Plan, Rate, Resumption};
+use tlsdyno_engine::load::{LoadError, Outcome, Pacing, Phase, Plan, Rate};
 
 use crate::histogram::{Percentiles, percentiles};
 use crate::load::options::{self, Options};
@@ -25,9 +25,6 @@ const GAIN_MIN: f64 = 0.05;
 /// The rule of [`by_rate`], as it is printed.
 pub const RATE_RULE: &str =
     "saturated: less than 95 % of the rate achieved, or more than 1 % of the requests failed or not sent";
-
-/// The rule of [`saturated_at`], as it is printed.
-pub const REUSE_RULE: &str = "saturated: twice the connections bring less than 5 % more hits/s";
 
 /// The range of --sweep: `100..5000`, each rate so many times the last.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,7 +85,7 @@ impl Point {
     fn new(plan: &Plan, outcome: &Outcome) -> Point {
         let open = match plan.pacing {
             Pacing::Open(rate) => Some(rate.per_second),
-            Pacing::Closed | Pacing::Recorded(_) => None,
+            Pacing::Closed | Pacing::Pauses(_) | Pacing::Recorded(_) => None,
         };
         let phase = if open.is_some() { Phase::ScheduledResponse } else { Phase::WholeResponse };
         Point {
@@ -146,9 +143,8 @@ pub fn by_rate(
     Ok(points)
 }
 
-/// Throughput at saturation (Mraz et al. 2002, section 2) with the given share of connections resumed, 0 to 1:
-/// connections are doubled from `options.connections` until that brings less than [`GAIN_MIN`], or there are
-/// `connections_max`.
+/// As many connections as saturate the server: doubled from `options.connections` until that brings less than
+/// [`GAIN_MIN`], or there are `connections_max`. Whether they do, and what came of the last step.
 ///
 /// # Errors
 /// As [`by_rate`].
@@ -156,51 +152,28 @@ pub fn saturated_at(
     options: &Options,
     url: &Url,
     address: SocketAddr,
-    share: Option<f64>,
     connections_max: u32,
     load: impl Fn(&Plan) -> Result<Outcome, LoadError>,
-) -> Result<(Point, Outcome)> {
-    let mut options = Options { reuse: None, ..options.clone() };
-    let mut best: Option<(Point, Outcome)> = None;
+) -> Result<(Plan, Outcome, bool)> {
+    let mut options = options.clone();
+    let mut best: Option<(Plan, Outcome, f64)> = None;
     loop {
-        let mut plan = options::plan(&options, url, address)?;
-        if let Some(share) = share {
-            plan.resumption = Resumption::Share(share);
-        }
-        plan.connections.requests_each = Some(options.requests_per_connection.unwrap_or(1));
+        let plan = options::plan(&options, url, address)?;
         let outcome = load(&plan)?;
-        let mut point = Point::new(&plan, &outcome);
-        if let Some((mut best, outcome)) = best.take()
-            && point.hits_per_second <= best.hits_per_second * (1.0 + GAIN_MIN)
+        let hits_per_second = outcome.hits as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64;
+        if let Some((plan, outcome, before)) = best.take()
+            && hits_per_second <= before * (1.0 + GAIN_MIN)
         {
-            best.saturated = true;
-            return Ok((best, outcome));
+            return Ok((plan, outcome, true));
         }
-        if outcome.stopped
-            || outcome.gave_up
-            || outcome.hits == 0
-            || options.connections.saturating_mul(2) > connections_max
-        {
-            point.saturated = false;
-            return Ok((point, outcome));
+        let is_last = options.connections.saturating_mul(2) > connections_max;
+        if outcome.stopped || outcome.gave_up || outcome.hits == 0 || is_last {
+            return Ok((plan, outcome, false));
         }
-        best = Some((point, outcome));
+        best = Some((plan, outcome, hits_per_second));
         options.connections *= 2;
         options.users = None;
     }
-}
-
-/// The smallest percent reuse at which half of `plain` hits/s are reached, linear between the measured points (Mraz et
-/// al. 2002, section 2). `None`: never, by these points, or nothing was served in plain text.
-pub fn half_serving_point(points: &[(f64, f64)], plain: f64) -> Option<f64> {
-    let half = (plain > 0.0).then_some(plain / 2.0)?;
-    if points.first()?.1 >= half {
-        return Some(points[0].0);
-    }
-    points.windows(2).find(|pair| pair[0].1 < half && pair[1].1 >= half).map(|pair| {
-        let part = (half - pair[0].1) / (pair[1].1 - pair[0].1);
-        pair[0].0 + part * (pair[1].0 - pair[0].0)
-    })
 }
 
 #[cfg(test)]
@@ -213,18 +186,5 @@ mod tests {
         assert_eq!(rates, [100.0, 200.0, 400.0, 500.0]);
         assert_eq!("5..5".parse::<RateRange>().unwrap().rates(2.0).count(), 1);
         assert!(["5", "0..5", "6..5", "a..b", "1..1e9"].iter().all(|text| text.parse::<RateRange>().is_err()));
-    }
-
-    /// The hypothetical server of Mraz et al. 2002, section 3: 500 objects a second in plain text, a handshake costs 50
-    /// of them.
-    #[test]
-    fn the_half_serving_point_is_that_of_the_paper() {
-        let points =
-            [75.0, 88.0, 90.0, 94.0, 98.0, 99.0].map(|reuse: f64| (reuse, 500.0 / (1.0 + 0.5 * (100.0 - reuse))));
-        let point = half_serving_point(&points, 500.0).unwrap();
-        assert!((point - 98.0).abs() < 1e-9, "{point}");
-        assert_eq!(half_serving_point(&[(0.0, 10.0), (100.0, 20.0)], 100.0), None);
-        assert_eq!(half_serving_point(&[(0.0, 60.0)], 100.0), Some(0.0));
-        assert_eq!(half_serving_point(&[(0.0, 60.0)], 0.0), None);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::str::FromStr;
 
-use tlsdyno_engine::load::Resumption;
+use tlsdyno_engine::load::{Resumption, Spread};
+
+use crate::time::Time;
 
 /// The value of --rate: requests a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,6 +24,25 @@ impl FromStr for PerSecond {
         match number.trim().parse::<f64>() {
             Ok(number) if number > 0.0 && number / seconds <= 1e7 => Ok(PerSecond(number / seconds)),
             _ => Err(format!("`{text}` is no rate; write 500/s, 30/m or 100/h (above 0, at most 10,000,000/s)")),
+        }
+    }
+}
+
+/// The value of --pause: how long a user waits between two of its connections.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PauseFlag(pub Spread, pub Time);
+
+impl FromStr for PauseFlag {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PauseFlag, String> {
+        let (spread, time) = text.split_once(':').unwrap_or(("const", text));
+        let time: Time = time.parse()?;
+        let spread = spread.parse().map_err(|_| format!("`{spread}` is no spread; write exp:2s or const:2s"))?;
+        if time.0.is_zero() {
+            Err("a pause must be longer than nothing".to_owned())
+        } else {
+            Ok(PauseFlag(spread, time))
         }
     }
 }
@@ -162,6 +183,9 @@ mod tests {
         let rate = |text: &str| text.parse().map(|PerSecond(rate)| rate);
         assert_eq!([rate("500/s"), rate("1.5"), rate("30/m")], [Ok(500.0), Ok(1.5), Ok(0.5)]);
         assert!(["0", "-1/s", "x/s", "1/y", "1e9/s", "NaN"].iter().all(|text| rate(text).is_err()));
+        assert_eq!("exp:2s".parse(), Ok(PauseFlag(Spread::Exponential, Time::seconds(2))));
+        assert_eq!("3s".parse(), Ok(PauseFlag(Spread::Constant, Time::seconds(3))));
+        assert!(["0s", "normal:2s", "exp:", ""].iter().all(|text| text.parse::<PauseFlag>().is_err()));
         assert_eq!("50%".parse(), Ok(Reuse::Percent(50.0)));
         assert_eq!("99.5".parse(), Ok(Reuse::Percent(99.5)));
         assert_eq!("always".parse(), Ok(Reuse::Always));

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use tlsdyno_engine::load::{ErrorKind, Outcome};
+use tlsdyno_engine::load::{ErrorKind, Handshakes, Outcome};
 
 use crate::load::asked::Asked;
 use crate::load::diagnosis;
@@ -120,7 +120,7 @@ pub fn warnings(outcome: &Outcome, address: SocketAddr, asked: &Asked, strict: b
         warnings.push(Warning::ClientBound { busy });
     }
     let tolerance = if strict { STRICT_REUSE_TOLERANCE } else { REUSE_TOLERANCE };
-    warnings.extend(asked.reuse_percent.and_then(|percent| missed_reuse(outcome, percent, tolerance)));
+    warnings.extend(asked.reuse_percent.and_then(|percent| missed_reuse(&outcome.handshakes, percent, tolerance)));
     warnings.extend(missed_rate(outcome, asked));
     warnings.extend(missed_hits_per_handshake(outcome, asked));
     let counts = outcome.handshakes;
@@ -162,13 +162,13 @@ pub fn achieved_reuse_percent(outcome: &Outcome) -> Option<f64> {
     (all > 0).then(|| 100.0 * outcome.handshakes.resumed_accepted as f64 / all as f64)
 }
 
-fn missed_reuse(outcome: &Outcome, asked: f64, tolerance: f64) -> Option<Warning> {
-    let achieved = achieved_reuse_percent(outcome)?;
-    let all = handshakes(outcome);
+/// Another share of handshakes was resumed than `asked`, by more than `tolerance`; all in percent.
+pub fn missed_reuse(counts: &Handshakes, asked: f64, tolerance: f64) -> Option<Warning> {
+    let all = counts.full + counts.resumed_accepted;
+    let achieved = (all > 0).then(|| 100.0 * counts.resumed_accepted as f64 / all as f64)?;
     if (achieved - asked).abs() <= tolerance {
         return None;
     }
-    let counts = outcome.handshakes;
     let (intended, offered, accepted) = (counts.resumed_intended, counts.resumed_offered, counts.resumed_accepted);
     let cause = if accepted < offered && offered - accepted >= intended - offered.min(intended) {
         ReuseCause::Refused { offered, accepted }
@@ -301,7 +301,6 @@ impl fmt::Display for ReuseCause {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tlsdyno_engine::load::Handshakes;
 
     fn outcome(full: u64, resumed_intended: u64, resumed_offered: u64, resumed_accepted: u64) -> Outcome {
         Outcome {

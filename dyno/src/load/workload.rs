@@ -137,6 +137,12 @@ impl WorkloadFlags {
         Ok(self.workload.map(|choice| choice.spec(users, self.scale, 1)))
     }
 
+    /// Takes the log out, with what is left out of it, where it is not to be replayed.
+    pub fn take_log(&mut self) -> (Option<PathBuf>, Vec<String>) {
+        let exclude = if self.trace.is_some() { std::mem::take(&mut self.exclude) } else { Vec::new() };
+        (self.trace.take(), exclude)
+    }
+
     /// Whether the load is something else than one URL.
     pub fn is_given(&self) -> bool {
         self.workload.is_some() || self.trace.is_some() || self.har.is_some()

@@ -7,6 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::Measure;
+use super::curve::Curve;
 
 /// A load experiment. Its points are the configurations of its record, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,6 +23,9 @@ pub struct LoadExperiment {
     /// Flags with all the values that they take: every combination is a point.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sweep: BTreeMap<String, Vec<FlagValue>>,
+    /// Throughput at saturation over percent reuse, in place of a sweep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curve: Option<Curve>,
     /// How long it is measured.
     #[serde(default)]
     pub measure: Measure,

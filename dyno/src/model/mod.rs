@@ -8,6 +8,7 @@ pub mod cell;
 mod certificate;
 pub mod cluster;
 mod configuration;
+pub mod curve;
 mod experiment;
 pub mod job;
 mod load;

@@ -24,6 +24,9 @@ pub struct Tls {
     pub ticket_keys: TicketKeys,
     /// Session cache on the server (TLS 1.2 IDs; TLS 1.3: stateful tickets where tickets are off).
     pub session_cache: SessionCache,
+    /// How long the server resumes a session, seconds; `None`: as its driver has it, an hour where it can be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_timeout_s: Option<u32>,
     /// Early data: the client sends its first request with the hello when it resumes (TLS 1.3), and the server takes
     /// it.
     pub early_data: bool,
@@ -41,6 +44,7 @@ impl Default for Tls {
             tickets: true,
             ticket_keys: TicketKeys::Own,
             session_cache: SessionCache::Shared,
+            session_timeout_s: None,
             early_data: false,
             encrypt_then_mac: true,
         }
@@ -93,6 +97,9 @@ pub struct TlsChange {
     /// See [`Tls::session_cache`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_cache: Option<SessionCache>,
+    /// See [`Tls::session_timeout_s`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_timeout_s: Option<u32>,
     /// See [`Tls::early_data`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_data: Option<bool>,
@@ -111,6 +118,7 @@ impl TlsChange {
             tickets: self.tickets.unwrap_or(tls.tickets),
             ticket_keys: self.ticket_keys.unwrap_or(tls.ticket_keys),
             session_cache: self.session_cache.unwrap_or(tls.session_cache),
+            session_timeout_s: self.session_timeout_s.or(tls.session_timeout_s),
             early_data: self.early_data.unwrap_or(tls.early_data),
             encrypt_then_mac: tls.encrypt_then_mac,
         }

@@ -1,6 +1,7 @@
 //! A load experiment as a document: a table of its points, and what each run printed.
 
 use super::circumstances;
+use super::curve;
 use super::document::{Column, Content, Document, Field, Method, Place, Section, Table, Tone};
 use super::load_run;
 use crate::histogram::Percentiles;
@@ -12,7 +13,9 @@ use crate::units::{NONE, format_count, format_duration, format_interval_with, fo
 /// The document of a record.
 pub fn document(record: &Record, summary: &LoadSummary) -> Document {
     let runs = record.load.as_ref().map_or(&[][..], |load| &load.runs);
-    let mut sections = vec![points(summary, !runs.is_empty())];
+    let connections = record.load.as_ref().map_or(&[][..], |load| &load.connections);
+    let mut sections = curve::sections(&summary.curves, summary.log.as_ref(), connections);
+    sections.push(points(summary, !runs.is_empty()));
     match runs {
         // It tells its warnings itself.
         [run] => sections.extend(load_run::document(run).sections),
@@ -35,8 +38,11 @@ fn run_of_several((point, run): (&PointSummary, &Summary)) -> impl Iterator<Item
     [title].into_iter().chain(tables).map(|section| section.on(Place::Page))
 }
 
-/// The point of the most throughput, in a sentence.
+/// The half serving points, or the point of the most throughput, in a sentence.
 pub fn answer(summary: &LoadSummary) -> String {
+    if !summary.curves.is_empty() {
+        return curve::answer(&summary.curves, summary.log.as_ref());
+    }
     let served = summary.points.iter().filter(|point| point.hits > 0);
     let Some(best) = served.max_by(|a, b| a.hits_per_second.total_cmp(&b.hits_per_second)) else {
         return "Not one request succeeded.".to_owned();
@@ -73,7 +79,8 @@ fn points(summary: &LoadSummary, in_one_run: bool) -> Section {
         row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
     }
     let of = if in_one_run { "slices of the run".to_owned() } else { format!("{} rounds", summary.rounds) };
-    Section::titled("points", "Throughput and latency").with(Content::Table(table)).notes([format!(
+    let place = if summary.curves.is_empty() { Place::Everywhere } else { Place::Page };
+    Section::titled("points", "Throughput and latency").on(place).with(Content::Table(table)).notes([format!(
         "95 %: confidence interval, from {of}. p50, p99: whole responses, of an open loop from the intended send \
          time. resumed: of the handshakes. ≥: the client's CPU was full."
     )])

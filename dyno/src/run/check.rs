@@ -82,6 +82,7 @@ impl Experiment {
     pub fn check_sessions(&self, tls: &Tls, workers: u32) -> Result<()> {
         let wanted = Wanted {
             session_cache: tls.session_cache,
+            session_timeout_s: tls.session_timeout_s,
             tickets: tls.tickets,
             ticket_keys: tls.ticket_keys,
             early_data: tls.early_data,

@@ -49,6 +49,7 @@ impl Credentials {
             tickets: tls.tickets,
             ticket_keys: tls.ticket_keys,
             session_cache: tls.session_cache,
+            session_timeout_s: tls.session_timeout_s,
             early_data: tls.early_data,
             encrypt_then_mac: tls.encrypt_then_mac,
         }

@@ -6,6 +6,7 @@ pub mod cluster;
 mod control_characters;
 pub mod cpus;
 pub mod credentials;
+mod curve;
 pub mod exchange;
 pub mod files;
 pub mod hardware;

@@ -10,6 +10,7 @@ use clap::Parser;
 use tlsdyno_engine::load::{self, Outcome, Pacing, Plan as EnginePlan, Rate, Until};
 use tlsdyno_tls::StageSet;
 
+use super::curve::{self, Counted, Point};
 use super::manifest;
 use super::observer::Observer;
 use super::runner::{self, Finished, Plan, Subject};
@@ -21,6 +22,7 @@ use crate::load::summary::Summary;
 use crate::load::url::Url;
 use crate::load::warning::busy_fraction;
 use crate::load::{permission, record};
+use crate::model::curve::CurvePlace;
 use crate::model::job::Timed;
 use crate::model::load_experiment::{LoadExperiment, LoadPoint};
 use crate::random::SplitMix64;
@@ -30,7 +32,7 @@ use crate::{interrupt, open_files};
 /// The client counts as the bottleneck from here on, as a part of its CPU.
 const CLIENT_BUSY_MAX: f64 = 0.95;
 /// Length of the warm-up of a point.
-const WARM_UP: Duration = Duration::from_millis(500);
+pub const WARM_UP: Duration = Duration::from_millis(500);
 /// The shortest and the longest block.
 const BLOCK: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 /// Fixed cost of a block: connecting, the last responses.
@@ -50,7 +52,7 @@ impl Runs {
         hide_headers(&mut record.manifest.command_line);
         record.manifest.server_name = url.to_owned();
         let experiment = LoadExperiment { question, url: url.to_owned(), ..LoadExperiment::default() };
-        record.load = Some(LoadRecord { experiment, runs: Vec::new() });
+        record.load = Some(LoadRecord { experiment, ..LoadRecord::default() });
         Runs(record)
     }
 
@@ -114,19 +116,25 @@ struct Flags {
     options: Options,
 }
 
-/// Runs the experiment. An error means that measuring did not begin.
-pub fn run(experiment: &LoadExperiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
-    check(experiment).or_fault(Fault::Usage)?;
+/// Runs the experiment. `options` are the flags of its curve, where they do not stand in `[load]`. An error means that
+/// measuring did not begin.
+pub fn run(
+    experiment: &LoadExperiment,
+    options: Option<&Options>,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<Finished> {
+    let points = check(experiment, options).or_fault(Fault::Usage)?;
     runner::run(&experiment.question, &experiment.measure, stop, observer, |record, observer| {
-        LoadedUrl::start(experiment, record, stop, observer)
+        LoadedUrl::start(experiment, points, record, stop, observer)
     })
 }
 
-/// Whether the experiment can be carried out, apart from what only the server can tell.
+/// The points of the experiment, if it can be carried out, apart from what only the server can tell.
 ///
 /// # Errors
 /// It cannot; says why.
-pub fn check(experiment: &LoadExperiment) -> Result<()> {
+pub fn check(experiment: &LoadExperiment, options: Option<&Options>) -> Result<Vec<Point>> {
     let measure = &experiment.measure;
     ensure!(measure.time_s > 0.0, "`measure.time_s` must be above 0");
     ensure!(
@@ -134,7 +142,16 @@ pub fn check(experiment: &LoadExperiment) -> Result<()> {
         "`fresh_servers`, `turns`, `server_cpu` and `load_cpu` are for servers that tlsdyno starts, not for a URL"
     );
     ensure!(experiment.sweep.values().all(|values| !values.is_empty()), "a flag of `[sweep]` has no value");
-    experiment.points().iter().try_for_each(|point| flags(point).map(drop))
+    let url = Url::parse(&experiment.url)?;
+    let points = experiment.points();
+    let Some(of_curve) = &experiment.curve else {
+        let point = |point: LoadPoint| Ok(Point { options: flags(&point)?, name: point.name, url: url.clone() });
+        return points.into_iter().map(point).collect();
+    };
+    ensure!(experiment.sweep.is_empty(), "`[curve]` sweeps the reuse by itself; leave out `[sweep]`");
+    let options = options.map_or_else(|| flags(&points[0]), |options| Ok(options.clone()))?;
+    curve::check(of_curve, &options)?;
+    curve::points(of_curve, &options, &url)
 }
 
 fn flags(point: &LoadPoint) -> Result<Options> {
@@ -156,32 +173,58 @@ fn flags(point: &LoadPoint) -> Result<Options> {
 struct LoadedUrl<'a> {
     plans: Vec<EnginePlan>,
     names: Vec<String>,
+    /// What the points of a curve are; empty without one.
+    places: Vec<CurvePlace>,
+    counted: Vec<Counted>,
     stop: &'a AtomicBool,
 }
 
 impl<'a> LoadedUrl<'a> {
     fn start(
         experiment: &LoadExperiment,
+        points: Vec<Point>,
         record: &mut Record,
         stop: &'a AtomicBool,
         observer: &mut dyn Observer,
     ) -> Result<LoadedUrl<'a>> {
-        let url = Url::parse(&experiment.url).or_fault(Fault::Usage)?;
-        let mut subject = LoadedUrl { plans: Vec::new(), names: Vec::new(), stop };
-        for point in experiment.points() {
-            observer.step(&format!("preparing: {}", point.name));
-            let options = flags(&point).or_fault(Fault::Usage)?;
-            let address: SocketAddr = options::address(&options, &url).or_fault(Fault::Unreachable)?;
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        let mut plans = Vec::new();
+        for Point { name, options, url } in &points {
+            observer.step(&format!("preparing: {name}"));
+            let address = options::address(options, url).or_fault(Fault::Unreachable)?;
             permission::check(&url.host, address, &options.i_may_load_this).or_fault(Fault::Usage)?;
-            open_files::make_room_for(options.connections).or_fault(Fault::Environment)?;
-            subject.plans.push(options::plan(&options, &url, address).or_fault(Fault::Usage)?);
-            record.manifest.effort = if url.tls { options::effort(&options).to_string() } else { String::new() };
-            record.configurations.push(configuration(point.name.clone(), url.tls));
-            subject.names.push(point.name);
+            let most = experiment.curve.as_ref().map_or(0, |curve| curve.connections_max_count);
+            open_files::make_room_for(options.connections.max(most)).or_fault(Fault::Environment)?;
+            plans.push(options::plan(options, url, address).or_fault(Fault::Usage)?);
+            if url.tls || record.configurations.is_empty() {
+                record.manifest.effort = if url.tls { options::effort(options).to_string() } else { String::new() };
+            }
+            record.configurations.push(configuration(name.clone(), url.tls));
+            addresses.push(address);
         }
+        hide_headers(&mut record.manifest.command_line);
         record.manifest.server_name = experiment.url.clone();
-        record.load = Some(LoadRecord { experiment: experiment.clone(), runs: Vec::new() });
-        Ok(subject)
+        let log = experiment.curve.as_ref().map(curve::logged).transpose()?.flatten();
+        record.load = Some(LoadRecord { experiment: experiment.clone(), log, ..LoadRecord::default() });
+        if let Some(curve) = &experiment.curve {
+            let time = Duration::from_secs_f64(experiment.measure.time_s) / points.len().max(1) as u32;
+            for (index, (point, address)) in points.iter().zip(addresses).enumerate() {
+                observer.step(&format!("looking for connections that saturate: {}", point.name));
+                let (plan, saturated) = curve::saturated(point, address, curve.connections_max_count, time, stop)?;
+                let connections = plan.connections.total;
+                if !saturated {
+                    let what = format!("{connections} connections may be too few to saturate the server");
+                    let remedy = "Raise --connections-max".to_owned();
+                    record.configurations[index].warnings.push(Warning::Other { what, remedy });
+                }
+                record.load.iter_mut().for_each(|load| load.connections.push(connections));
+                plans[index] = plan;
+            }
+        }
+        let places = experiment.curve.as_ref().map(|curve| curve.places()).unwrap_or_default();
+        let counted = vec![Counted::default(); points.len()];
+        let names = points.into_iter().map(|point| point.name).collect();
+        Ok(LoadedUrl { plans, names, places, counted, stop })
     }
 }
 
@@ -221,6 +264,7 @@ impl Subject for LoadedUrl<'_> {
             let negotiated = manifest::negotiated_text(&counted.negotiated);
             journal.change(|record| record.manifest.negotiated = negotiated);
         }
+        self.counted[index].add(&outcome);
         let mut warnings = verify_requests(&counted, counted.hits).warnings;
         if outcome.unserved > 0 {
             let what = format!("{} requests that were due found no user free in time", outcome.unserved);
@@ -232,6 +276,13 @@ impl Subject for LoadedUrl<'_> {
 
     fn log_tail(&mut self, _index: usize) -> String {
         String::new()
+    }
+
+    fn warnings(&self) -> Vec<Warning> {
+        let points = self.places.iter().zip(&self.names).zip(&self.counted).zip(&self.plans);
+        let missed =
+            points.filter_map(|(((place, name), counted), plan)| counted.missed(name, *place, plan.connections.total));
+        missed.collect()
     }
 }
 
@@ -262,7 +313,8 @@ mod tests {
 
     #[test]
     fn flags_that_are_none_are_refused_with_the_point() {
-        let read = |text: &str| check(&toml::from_str(text).unwrap()).map_err(|error| format!("{error:#}"));
+        let read =
+            |text: &str| check(&toml::from_str(text).unwrap(), None).map(drop).map_err(|error| format!("{error:#}"));
         let head = "question = \"q?\"\nurl = \"https://localhost/\"\n";
         read(&format!("{head}[sweep]\nrate = [100, \"200/s\"]\n")).unwrap();
         let said = read(&format!("{head}[load]\nconection = 3\n")).unwrap_err();
@@ -270,5 +322,10 @@ mod tests {
         let said = read(&format!("{head}[load]\nduration = \"3s\"\n")).unwrap_err();
         assert!(said.contains("measure.time_s"), "{said}");
         assert!(read(&format!("{head}[measure]\nturns = 2\n")).unwrap_err().contains("URL"));
+        read(&format!("{head}[curve]\nby = [\"hits\", \"connections\"]\n")).unwrap();
+        let both = read(&format!("{head}[curve]\n[sweep]\nreuse = [\"5%\"]\n")).unwrap_err();
+        assert!(both.contains("leave out `[sweep]`"), "{both}");
+        let foreign = read(&format!("{head}[load]\nrate = 5\n[curve]\n")).unwrap_err();
+        assert!(foreign.contains("--rate"), "{foreign}");
     }
 }

@@ -96,6 +96,7 @@ const EVENT: Capabilities = Capabilities {
     ],
     workers_share_sessions: true,
     ticket_keys: OWN_AND_SHARED,
+    session_timeout: true,
     early_data: false,
     asynchronous: false,
     process_per_connection: false,
@@ -344,7 +345,7 @@ fn tls_directives(tls: &ServerTls, place: Place, cache: Option<SocketAddr>) -> R
         protocols(&tls.versions()),
         "SSLHonorCipherOrder on".to_owned(),
         format!("SSLSessionCache {}", session_cache(tls.session_cache, place.own, cache)?),
-        "SSLSessionCacheTimeout 3600".to_owned(),
+        format!("SSLSessionCacheTimeout {}", tls.session_timeout_s()),
         tickets(tls.tickets),
     ];
     lines.extend(tls.cipher_list().map(|list| suites(Version::Tls12, &list)));

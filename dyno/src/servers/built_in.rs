@@ -15,6 +15,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     session_caches: &[SessionCache::Off, SessionCache::Shared],
     workers_share_sessions: true,
     ticket_keys: &[TicketKeys::Own],
+    session_timeout: false,
     early_data: true,
     asynchronous: false,
     process_per_connection: false,

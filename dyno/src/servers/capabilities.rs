@@ -17,6 +17,8 @@ pub struct Capabilities {
     pub workers_share_sessions: bool,
     /// Where the keys of its tickets can come from.
     pub ticket_keys: &'static [TicketKeys],
+    /// It can be told how long a session can be resumed.
+    pub session_timeout: bool,
     /// It takes early data.
     pub early_data: bool,
     /// It goes on with other connections while a private-key operation runs elsewhere.
@@ -67,6 +69,8 @@ pub struct Wanted {
     pub tickets: bool,
     /// See [`ServerTls::ticket_keys`].
     pub ticket_keys: TicketKeys,
+    /// See [`ServerTls::session_timeout_s`].
+    pub session_timeout_s: Option<u32>,
     /// See [`ServerTls::early_data`].
     pub early_data: bool,
     /// TLS 1.3 is among the versions.
@@ -80,6 +84,7 @@ impl Wanted {
             session_cache: tls.session_cache,
             tickets: tls.tickets,
             ticket_keys: tls.ticket_keys,
+            session_timeout_s: tls.session_timeout_s,
             early_data: tls.early_data,
             tls13: tls.versions().contains(&Version::Tls13),
         }
@@ -95,6 +100,7 @@ impl Wanted {
             "ticket keys `{}` with tickets switched off: drop one of them (--ticket-keys, --no-tickets)",
             self.ticket_keys.name()
         );
+        ensure!(self.session_timeout_s != Some(0), "a session has to last at least 1 s (`session_timeout_s`)");
         ensure!(
             self.tls13 || !self.early_data,
             "early data belongs to TLS 1.3: choose --tls 1.3, or drop --early-data"
@@ -103,6 +109,10 @@ impl Wanted {
             ensure!(
                 self.ticket_keys == TicketKeys::Own,
                 "the ticket keys of your own server command are its own matter: put them into its configuration"
+            );
+            ensure!(
+                self.session_timeout_s.is_none(),
+                "how long sessions last is your own server command's own matter: put it into its configuration"
             );
             return Ok(());
         };
@@ -121,6 +131,11 @@ impl Wanted {
             );
         }
         ensure!(
+            able.session_timeout || self.session_timeout_s.is_none(),
+            "{name} cannot be told how long sessions last; {} can",
+            having(|able| able.session_timeout)
+        );
+        ensure!(
             able.early_data || !self.early_data,
             "{name} takes no early data; {} do",
             having(|able| able.early_data)
@@ -137,6 +152,7 @@ mod tests {
         session_cache: SessionCache::Shared,
         tickets: true,
         ticket_keys: TicketKeys::Own,
+        session_timeout_s: None,
         early_data: false,
         tls13: true,
     };
@@ -161,6 +177,9 @@ mod tests {
         let rotating = Wanted { ticket_keys: TicketKeys::Rotating, ..USUAL };
         assert!(refused(rotating, ApacheEvent, 1).contains("it has own, shared; nginx and "));
         assert!(refused(Wanted { tickets: false, ..rotating }, Nginx, 1).contains("--no-tickets"));
+        let short = Wanted { session_timeout_s: Some(2), ..USUAL };
+        assert!(refused(short, Lighttpd, 1).contains("nginx, apache and haproxy can"));
+        assert!(refused(Wanted { session_timeout_s: Some(0), ..USUAL }, Nginx, 1).contains("at least 1 s"));
         let early = Wanted { early_data: true, ..USUAL };
         assert!(refused(early, Lighttpd, 1).starts_with("lighttpd takes no early data; nginx, "));
         assert!(refused(Wanted { tls13: false, ..early }, Nginx, 1).contains("--tls 1.3"));

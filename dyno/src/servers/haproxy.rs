@@ -41,6 +41,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     session_caches: &[SessionCache::Off, SessionCache::Shared],
     workers_share_sessions: true,
     ticket_keys: ALL_KEYS,
+    session_timeout: true,
     early_data: true,
     asynchronous: true,
     process_per_connection: false,
@@ -185,7 +186,7 @@ fn configuration(spec: &ServerSpec, place: Place, backend: SocketAddr, user: Opt
     let mut bind = format!("bind 127.0.0.1:{} backlog 4096", place.port);
     if let Some(tls) = &spec.tls {
         let cached = if tls.session_cache == SessionCache::Off { 0 } else { CACHED_SESSIONS };
-        global.extend([cached_sessions(cached), session_lifetime(3600)]);
+        global.extend([cached_sessions(cached), session_lifetime(tls.session_timeout_s())]);
         bind += &tls_parameters(tls, place)?;
     }
     global.extend(spec.asynchronous.then(|| ASYNCHRONOUS.to_owned()));

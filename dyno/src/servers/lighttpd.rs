@@ -54,6 +54,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     session_caches: &[SessionCache::Off, SessionCache::Builtin, SessionCache::Shared],
     workers_share_sessions: false,
     ticket_keys: OWN_AND_SHARED,
+    session_timeout: false,
     early_data: false,
     asynchronous: false,
     process_per_connection: false,

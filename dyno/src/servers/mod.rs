@@ -178,6 +178,8 @@ pub struct ServerTls {
     pub ticket_keys: TicketKeys,
     /// Where sessions are kept.
     pub session_cache: SessionCache,
+    /// How long a session can be resumed, seconds; `None`: as the driver has it.
+    pub session_timeout_s: Option<u32>,
     /// Take early data (TLS 1.3).
     pub early_data: bool,
     /// Accept encrypt-then-MAC (RFC 7366).
@@ -195,9 +197,16 @@ impl ServerTls {
             tickets: true,
             ticket_keys: TicketKeys::Own,
             session_cache: SessionCache::Shared,
+            session_timeout_s: None,
             early_data: false,
             encrypt_then_mac: true,
         }
+    }
+
+    /// How long a session can be resumed by a server that can be told, seconds: an hour unless something else is said,
+    /// so that none expires in an experiment.
+    fn session_timeout_s(&self) -> u32 {
+        self.session_timeout_s.unwrap_or(3600)
     }
 
     /// The versions, both if none was named.

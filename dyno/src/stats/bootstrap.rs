@@ -90,6 +90,26 @@ pub fn estimate(columns: &[Column], combinations: &[Combination], resamples: usi
         .collect()
 }
 
+/// Estimates what `of` makes of the trimmed means of `columns`, with an interval like that of [`estimate`]. It may be
+/// infinite for some means, so that the ends are values that it took, not something between two.
+pub fn estimate_function(columns: &[Column], of: impl Fn(&[f64]) -> f64, resamples: usize, seed: u64) -> Estimate {
+    let points: Vec<f64> = columns.iter().map(|column| trimmed_mean(&present(column)).unwrap_or(f64::NAN)).collect();
+    let each: Vec<Combination> = (0..columns.len()).map(Combination::column).collect();
+    let means = resample(columns, &each, resamples, seed);
+    let rounds = columns.iter().map(|column| present(column).len()).min().unwrap_or(0);
+    let drawn = means.first().map_or(0, Vec::len);
+    let value = of(&points);
+    if rounds < 2 || drawn == 0 {
+        return Estimate { value, low: f64::NEG_INFINITY, high: f64::INFINITY };
+    }
+    let of_resample = |at: usize| of(&means.iter().map(|column| column[at]).collect::<Vec<f64>>());
+    let mut sample: Vec<f64> = (0..drawn).map(of_resample).collect();
+    sample.sort_unstable_by(f64::total_cmp);
+    let tail = expanded_tail(rounds);
+    let end = |q: f64| sample[(q * (drawn - 1) as f64).round() as usize];
+    Estimate { value, low: end(tail), high: end(1.0 - tail) }
+}
+
 /// The probability cut off at each end for `rounds` (at least 2) rounds.
 pub fn expanded_tail(rounds: usize) -> f64 {
     let n = rounds as f64;

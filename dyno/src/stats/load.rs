@@ -7,6 +7,8 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
+use super::curve::CurveSummary;
+use super::log_on_curve::LogOnCurve;
 use super::summary::{self, ConfigurationSummary};
 use crate::histogram::{self, Percentiles, percentiles};
 use crate::load::summary::Summary;
@@ -93,6 +95,10 @@ pub struct PointSummary {
 pub struct LoadSummary {
     /// The points, in the order of the record.
     pub points: Vec<PointSummary>,
+    /// Curves over percent reuse; empty where the record is of something else.
+    pub curves: Vec<CurveSummary>,
+    /// A log laid over the curve by hits.
+    pub log: Option<LogOnCurve>,
     /// Rounds measured.
     pub rounds: u32,
     /// The record's own warnings.
@@ -106,7 +112,9 @@ impl LoadSummary {
         let summary = summary::Summary::of(record);
         let points = summary.configurations.into_iter().enumerate();
         let points = points.map(|(index, of)| point(record, index, of)).collect();
-        Some(LoadSummary { points, rounds: summary.rounds, warnings: record.warnings.clone() })
+        let curves = CurveSummary::all(record);
+        let log = LogOnCurve::of(record, &curves);
+        Some(LoadSummary { points, curves, log, rounds: summary.rounds, warnings: record.warnings.clone() })
     }
 }
 

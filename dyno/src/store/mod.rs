@@ -12,7 +12,7 @@ pub mod warning;
 pub use calibration::Calibration;
 pub use error::StoreError;
 pub use journal::{Journal, read_json, write_json};
-pub use load::LoadRecord;
+pub use load::{LoadRecord, LoggedReuse};
 pub use location::default_path;
 pub use record::{
     BackendUse, Block, ClusterBlock, Configuration, FORMAT, Kind, Locality, Manifest, Preflight, Record, Slice,

@@ -66,6 +66,11 @@ pub enum Warning {
         /// Connections on which the server took it.
         accepted: u64,
     },
+    /// A load is not what was asked for.
+    Missed {
+        /// What came instead, why, and what to do.
+        what: String,
+    },
     /// The hypervisor gave the machine's CPUs to others.
     Steal {
         /// Time stolen, nanoseconds, summed over CPUs.
@@ -203,6 +208,7 @@ impl fmt::Display for Warning {
                 "of {intended} connections that were to resume a session {offered} offered one and the server \
                     took {accepted}. Check its session cache and ticket settings (size, lifetime, workers sharing it)."
             ),
+            Warning::Missed { what } => f.write_str(what),
             Warning::Steal { steal_ns, elapsed_ns } => write!(
                 f,
                 "the hypervisor took {:.1} CPU seconds in {:.1} seconds: hits per second suffer, CPU per hit \

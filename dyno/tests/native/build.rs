@@ -1,5 +1,5 @@
-//! Compiles the C test programs, and provider and doubler anew with sanitizers. A missing tool fails the test and names the
-//! package.
+//! Compiles the C test programs, and provider and doubler anew with sanitizers. A missing tool fails the test and
+//! names the package.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

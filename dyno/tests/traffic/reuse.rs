@@ -26,12 +26,22 @@ struct Site {
 }
 
 fn nginx(version: Version, tickets: bool, session_cache: bool) -> Site {
+    nginx_that_forgets(version, tickets, session_cache, None)
+}
+
+fn nginx_that_forgets(version: Version, tickets: bool, session_cache: bool, session_timeout_s: Option<u32>) -> Site {
     let place = Place::new();
     fs::write(place.docroot().join("1k.bin"), [b'x'; 1024]).unwrap();
     let certificate = servers::certificates::create(CertificateKind::P256, place.path()).unwrap();
     let mut spec = ServerSpec::new(ServerName::Nginx, place.docroot());
     let session_cache = if session_cache { SessionCache::Shared } else { SessionCache::Off };
-    spec.tls = Some(ServerTls { versions: vec![version], tickets, session_cache, ..ServerTls::new(certificate) });
+    spec.tls = Some(ServerTls {
+        versions: vec![version],
+        tickets,
+        session_cache,
+        session_timeout_s,
+        ..ServerTls::new(certificate)
+    });
     spec.log_sessions = true;
     let server = servers::start(&spec, place.path()).unwrap();
     Site { server, _place: place }
@@ -96,6 +106,22 @@ fn all_but_the_first_can_resume() {
         let (code, json) = load(&site, &["--total-connections", "1000", "--reuse", "100%"]);
         assert_eq!(code, 0, "{json:#}");
         assert_eq!((&json["handshakes"]["full"], &json["handshakes"]["resumed_accepted"]), (&1.into(), &999.into()));
+    }
+}
+
+#[test]
+fn sessions_last_as_long_as_the_server_was_told() {
+    for (version, timeout_s) in
+        [(Version::Tls12, Some(1)), (Version::Tls13, Some(1)), (Version::Tls12, None), (Version::Tls13, None)]
+    {
+        let site = nginx_that_forgets(version, version == Version::Tls13, true, timeout_s);
+        let flags = ["-c", "3", "-d", "3s", "--profile", "intermittent", "--pause", "const:2500ms"];
+        let (code, json) = load(&site, &flags);
+        assert_eq!(code, 0, "{json:#}");
+        let full = json["handshakes"]["full"].as_u64().unwrap();
+        // Each of three users comes twice.
+        assert_eq!(json["hits"], 6, "{json:#}");
+        assert_eq!(full, if timeout_s.is_some() { 6 } else { 3 }, "{version} {timeout_s:?}: {json:#}");
     }
 }
 

@@ -22,8 +22,8 @@ mod window;
 
 pub use outcome::{ErrorKind, Handshakes, Outcome, Phase, WindowUse};
 pub use plan::{
-    Arrivals, Connections, Expect, Object, Pacing, Plan, Rate, Request, Resumption, SessionLimits, Target, Timeouts,
-    Until, User, Workload,
+    Arrivals, Connections, Expect, Object, Pacing, Pause, Plan, Rate, Request, Resumption, SessionLimits, Spread,
+    Target, Timeouts, Until, User, Workload,
 };
 pub use progress::{Recent, Snapshot, Watched, Watcher, watch};
 pub use redirect::Redirects;

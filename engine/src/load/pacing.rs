@@ -15,13 +15,34 @@ pub struct Pacer {
     /// The next arrival, from the start, in nanoseconds.
     next_ns: f64,
     drawn: u64,
-    random: u64,
+    random: Random,
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+#[derive(Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The sequence of a seed.
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// Uniform in (0, 1).
+    pub fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 12) as f64 / (1u64 << 52) as f64 + f64::EPSILON
+    }
 }
 
 impl Pacer {
     /// A schedule that starts when it is first asked. `length_ns`: it ends so long after.
     pub fn new(rate: Rate, length_ns: Option<u64>) -> Pacer {
-        let mut pacer = Pacer { rate, length_ns, start_ns: None, next_ns: 0.0, drawn: 0, random: rate.seed };
+        let mut pacer =
+            Pacer { rate, length_ns, start_ns: None, next_ns: 0.0, drawn: 0, random: Random::new(rate.seed) };
         pacer.draw();
         pacer
     }
@@ -48,18 +69,9 @@ impl Pacer {
         self.next_ns = match self.rate.arrivals {
             // A product, not a sum: rounding does not add up over a long run.
             Arrivals::Constant => self.drawn as f64 * period_ns,
-            Arrivals::Poisson => self.next_ns - period_ns * self.uniform().ln(),
+            Arrivals::Poisson => self.next_ns - period_ns * self.random.uniform().ln(),
         };
         self.drawn += 1;
-    }
-
-    /// Uniform in (0, 1), by SplitMix64 (Steele, Lea, Flood 2014).
-    fn uniform(&mut self) -> f64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 12) as f64 / (1u64 << 52) as f64 + f64::EPSILON
     }
 }
 

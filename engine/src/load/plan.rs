@@ -165,11 +165,34 @@ pub struct Rate {
     pub seed: u64,
 }
 
+named! {
+    /// How pauses are spread.
+    pub enum Spread: "spread of pauses" {
+        /// All alike
+        Constant = "const",
+        /// Exponentially, as of people who do not wait for each other
+        Exponential = "exp",
+    }
+}
+
+/// Pauses between the connections of a user.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pause {
+    /// Their mean, nanoseconds.
+    pub mean_ns: u64,
+    /// How they are spread.
+    pub spread: Spread,
+    /// Seed of the random ones.
+    pub seed: u64,
+}
+
 /// When a page is begun.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pacing {
     /// As soon as the user's last one is complete: a closed loop.
     Closed,
+    /// The same, but between two of its connections a user pauses.
+    Pauses(Pause),
     /// When the schedule says so, by a user that is free; latency then counts from the schedule too.
     Open(Rate),
     /// When it began in the workload's trace, so many times as fast; latency then counts from that too. Every user

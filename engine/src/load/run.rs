@@ -194,6 +194,7 @@ impl<'p> Run<'p> {
             )
             .with_session_limits(plan.session_limits)
             .with_pacer(pacer(plan))
+            .with_pauses(if let Pacing::Pauses(pause) = plan.pacing { Some(pause) } else { None })
             .at_recorded_times(speed)
             .within_window(plan.window),
             sessions,

@@ -22,6 +22,7 @@ mod connections;
 mod follow;
 mod hops;
 mod pages;
+mod pauses;
 mod recorded;
 #[cfg(test)]
 mod simulation;
@@ -31,6 +32,7 @@ mod tests;
 mod timed_tests;
 
 use follow::Follow;
+use pauses::Pauses;
 use recorded::Recorded;
 
 /// A connection, by its place in the engine's table. Places are used again.
@@ -193,6 +195,8 @@ pub struct Users<'w> {
     pacer: Option<Pacer>,
     /// The times of a replayed trace, if they are kept to.
     recorded: Option<Recorded>,
+    /// Pauses between connections; `None`: there are none.
+    pauses: Option<Pauses>,
     /// Users that are free to begin a page, in the order in which they became so.
     held: VecDeque<ActiveId>,
     now_ns: u64,
@@ -234,6 +238,7 @@ impl<'w> Users<'w> {
             session_limits: SessionLimits::default(),
             pacer: None,
             recorded: None,
+            pauses: None,
             held: VecDeque::new(),
             now_ns: 0,
             hops_dropped: 0,
@@ -301,6 +306,7 @@ impl<'w> Users<'w> {
         self.waiting.clear();
         self.held.clear();
         self.stop_clock();
+        self.stop_pauses();
         for id in 0..self.users.len() as ActiveId {
             if self.users[id as usize].active {
                 self.users[id as usize].waits = false;

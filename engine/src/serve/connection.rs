@@ -10,7 +10,9 @@ use super::answer::{Answer, REFUSAL, Status};
 use super::date::HttpDate;
 use super::docroot::{Content, Docroot};
 use super::limits::{LINGER_NS, PIECES_PER_TURN, RECORD_BYTES, REQUEST_HEAD_BYTES_MAX};
+use super::transaction::Builder;
 use super::transport::{Attempt, Transport};
+use super::worker::Settings;
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -19,7 +21,9 @@ pub struct Shared<'d> {
     /// The objects.
     pub docroot: &'d Docroot,
     /// Where sessions are logged, if wanted.
-    pub session_log: Option<File>,
+    session_log: Option<File>,
+    /// Builds pages, where these cost something.
+    pub builder: Option<Builder>,
     /// Monotonic clock at the beginning of this turn.
     pub now_ns: u64,
     /// Date for answers.
@@ -32,10 +36,11 @@ pub struct Shared<'d> {
 
 impl<'d> Shared<'d> {
     /// Empty buffers, clock at zero.
-    pub fn new(docroot: &'d Docroot, session_log: Option<File>) -> Shared<'d> {
+    pub fn new(docroot: &'d Docroot, settings: Settings) -> Shared<'d> {
         Shared {
             docroot,
-            session_log,
+            session_log: settings.session_log,
+            builder: settings.transaction.map(Builder::new),
             now_ns: 0,
             date: super::date::http_date(0),
             input: vec![0; RECORD_BYTES],
@@ -56,6 +61,11 @@ pub enum Wish {
     },
     /// Another turn, after the others had theirs.
     Again,
+    /// To be driven when its page is done.
+    Page {
+        /// Then, on the monotonic clock.
+        done_ns: u64,
+    },
     /// To be closed.
     Close,
 }
@@ -75,6 +85,8 @@ pub struct Connection<'d> {
     head: Vec<u8>,
     /// Requests whose answer was begun.
     requests: u64,
+    /// When the page that is built will be done was told.
+    is_told: bool,
 }
 
 enum Phase<'d> {
@@ -85,6 +97,11 @@ enum Phase<'d> {
     Body(Body, Answer<'d>),
     /// `100 Continue` is sent; so many bytes of it have gone.
     Continue(usize, Body, Answer<'d>),
+    /// A page is built; then it is sent.
+    Build {
+        done_ns: u64,
+        sending: Sending<'d>,
+    },
     Send(Sending<'d>),
     /// All is said; the handshake is completed before the connection is closed, where that did not happen yet.
     Goodbye {
@@ -122,6 +139,7 @@ impl<'d> Connection<'d> {
             unseen: false,
             head: Vec::new(),
             requests: 0,
+            is_told: false,
         }
     }
 
@@ -133,6 +151,7 @@ impl<'d> Connection<'d> {
                 Phase::Handshake => self.shake_hands(),
                 Phase::Head | Phase::Body(..) => self.receive(shared),
                 Phase::Continue(..) => self.send_continue(shared),
+                Phase::Build { .. } => self.await_page(shared.now_ns),
                 Phase::Send(_) => {
                     pieces += 1;
                     if pieces > PIECES_PER_TURN {
@@ -272,7 +291,32 @@ impl<'d> Connection<'d> {
         answer.write_head(&shared.date, &mut self.head);
         self.requests += 1;
         self.log_session(shared);
-        self.phase = Phase::Send(Sending { answer, file, sent: 0, linger: false });
+        let sending = Sending { answer, file, sent: 0, linger: false };
+        // A refusal is no page.
+        self.phase = match &mut shared.builder {
+            Some(builder) if !answer.is_refusal() => Phase::Build { done_ns: builder.build(), sending },
+            _ => Phase::Send(sending),
+        };
+        self.is_told = false;
+    }
+
+    /// Sends the page when it is done. Until then its time is told once.
+    fn await_page(&mut self, now_ns: u64) -> Option<Wish> {
+        match std::mem::replace(&mut self.phase, Phase::Head) {
+            Phase::Build { done_ns, sending } if done_ns <= now_ns => {
+                self.phase = Phase::Send(sending);
+                None
+            }
+            Phase::Build { done_ns, sending } => {
+                self.phase = Phase::Build { done_ns, sending };
+                let told = std::mem::replace(&mut self.is_told, true);
+                Some(if told { Wish::Wait { for_output: false } } else { Wish::Page { done_ns } })
+            }
+            other => {
+                self.phase = other;
+                None
+            }
+        }
     }
 
     /// Begins to send a refusal, after which the connection is closed: what follows cannot be understood.

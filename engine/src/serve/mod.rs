@@ -12,6 +12,7 @@ mod docroot;
 pub mod limits;
 mod socket;
 mod tls;
+mod transaction;
 mod transport;
 mod worker;
 
@@ -21,4 +22,5 @@ mod tests;
 pub use answer::{Answer, Status};
 pub use docroot::{Content, Docroot, DocrootError, Object};
 pub use tls::{TlsError, TlsSettings};
-pub use worker::{Listener, bind, run};
+pub use transaction::{STAMPS_MAX, Stamp, Transaction};
+pub use worker::{Listener, Settings, bind, run};

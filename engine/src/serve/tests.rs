@@ -18,7 +18,7 @@ use super::connection::{Connection, Shared, Wish};
 use super::limits::{MEMORY_FILE_BYTES_MAX, REQUEST_HEAD_BYTES_MAX};
 use super::socket::Socket;
 use super::transport::Transport;
-use super::{Docroot, Listener, TlsSettings, bind, run};
+use super::{Docroot, Listener, Settings, Stamp, TlsSettings, Transaction, bind, run};
 
 /// A docroot with an object of each kind, and the settings of a server for it.
 struct Site {
@@ -67,6 +67,10 @@ impl Site {
     }
 
     fn serve(&self, tls: Option<&TlsSettings>) -> Running {
+        self.serve_pages(tls, None)
+    }
+
+    fn serve_pages(&self, tls: Option<&TlsSettings>, transaction: Option<Transaction>) -> Running {
         let socket = bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
         let address = socket.local_addr().unwrap();
         let listeners = vec![Listener { socket, tls: tls.map(|settings| settings.context().unwrap()) }];
@@ -74,7 +78,8 @@ impl Site {
         let docroot = self.docroot.clone();
         let log = self.directory.path().join("sessions.log");
         let file = fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
-        let thread = std::thread::spawn(move || run(&listeners, &docroot, Some(file), stopped).unwrap());
+        let settings = Settings { session_log: Some(file), transaction };
+        let thread = std::thread::spawn(move || run(&listeners, &docroot, settings, stopped).unwrap());
         Running { address, log, stop: Some(stop), thread: Some(thread) }
     }
 }
@@ -83,7 +88,7 @@ struct Running {
     address: SocketAddr,
     log: PathBuf,
     stop: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Vec<Stamp>>>,
 }
 
 impl Running {
@@ -91,6 +96,12 @@ impl Running {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         stream
+    }
+
+    /// Ends it; the times of its pages.
+    fn end(mut self) -> Vec<Stamp> {
+        drop(self.stop.take());
+        self.thread.take().unwrap().join().unwrap()
     }
 
     fn log(&self) -> String {
@@ -102,8 +113,10 @@ impl Drop for Running {
     fn drop(&mut self) {
         drop(self.stop.take());
         let result = self.thread.take().map(JoinHandle::join);
-        if !std::thread::panicking() {
-            result.unwrap().unwrap();
+        if let Some(result) = result
+            && !std::thread::panicking()
+        {
+            result.unwrap();
         }
     }
 }
@@ -380,6 +393,38 @@ fn a_slow_reader_gets_everything_and_holds_up_nobody() {
     }
 }
 
+#[test]
+fn pages_of_a_stated_cost_are_built_one_after_the_other_and_stamped() {
+    const WAIT: Duration = Duration::from_millis(40);
+    let site = Site::new();
+    let transaction = Transaction { cpu_ns: 0, wait_ns: WAIT.as_nanos() as u64, stamps: true };
+    let server = site.serve_pages(None, Some(transaction));
+    let mut streams = [server.connect(), server.connect(), server.connect()];
+    let begun = std::time::Instant::now();
+    // The first asks for two at once; the last asks for nothing that there is, and need not wait.
+    streams[0].write_all(b"GET /small HTTP/1.1\r\nHost: x\r\n\r\nGET /small HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    streams[1].write_all(b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    streams[2].write_all(b"GET /none HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    assert_eq!(answer(&mut streams[2], false).0, 404);
+    assert_eq!(answer(&mut streams[0], false).2, SMALL.as_bytes());
+    assert!(begun.elapsed() >= WAIT, "{:?}", begun.elapsed());
+    assert_eq!(answer(&mut streams[1], false).0, 200);
+    assert_eq!(answer(&mut streams[0], false).0, 200);
+    assert!(begun.elapsed() >= 3 * WAIT, "{:?}", begun.elapsed());
+    // Whoever leaves while a page is built takes nobody else with it.
+    streams[1].write_all(b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    drop(streams);
+    let mut last = server.connect();
+    last.write_all(b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    assert_eq!(answer(&mut last, false).0, 200);
+    let stamps = server.end();
+    assert!((4..=5).contains(&stamps.len()), "{stamps:?}");
+    for stamp in &stamps {
+        assert!(stamp.asked_ns <= stamp.begun_ns && stamp.done_ns - stamp.begun_ns >= transaction.wait_ns, "{stamp:?}");
+    }
+    assert!(stamps.windows(2).all(|pair| pair[0].done_ns <= pair[1].begun_ns), "{stamps:?}");
+}
+
 /// A connection with its far end, driven by hand.
 fn pair<'d>() -> (TcpStream, Connection<'d>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -392,7 +437,7 @@ fn pair<'d>() -> (TcpStream, Connection<'d>) {
 
 /// What the server answers to `input`, sent in pieces cut at `cuts`.
 fn conversation(docroot: &Docroot, input: &[u8], cuts: &[usize]) -> Vec<u8> {
-    let mut shared = Shared::new(docroot, None);
+    let mut shared = Shared::new(docroot, Settings::default());
     let (mut far, mut connection) = pair();
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (input.len() + 1)).collect();
     cuts.extend([0, input.len()]);
@@ -422,7 +467,7 @@ fn conversation(docroot: &Docroot, input: &[u8], cuts: &[usize]) -> Vec<u8> {
 fn finish<'d>(connection: &mut Connection<'d>, shared: &mut Shared<'d>) -> bool {
     loop {
         match connection.drive(shared) {
-            Wish::Wait { .. } => return true,
+            Wish::Wait { .. } | Wish::Page { .. } => return true,
             Wish::Again => {}
             Wish::Close => return false,
         }

@@ -1,5 +1,6 @@
 //! The loop of one worker thread.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,6 +18,7 @@ use super::date::http_date;
 use super::docroot::Docroot;
 use super::limits::{ACCEPTS_PER_TURN, BACKLOG, EVENTS, IDLE_NS, SWEEP_NS};
 use super::socket::Socket;
+use super::transaction::{Builder, Stamp, Transaction};
 use super::transport::Transport;
 use crate::sys::{self, monotonic_ns, timespec};
 
@@ -31,6 +33,15 @@ pub struct Listener {
     pub socket: TcpListener,
     /// TLS; `None` is plain HTTP.
     pub tls: Option<SslContext>,
+}
+
+/// What a worker does beside serving files.
+#[derive(Debug, Default)]
+pub struct Settings {
+    /// Where sessions are logged, if wanted.
+    pub session_log: Option<File>,
+    /// What a page costs; `None`: nothing beside sending it.
+    pub transaction: Option<Transaction>,
 }
 
 /// Binds a listening socket as the workers want it. `shared`: several sockets may bind this address (SO_REUSEPORT), one
@@ -49,16 +60,17 @@ pub fn bind(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Serves `docroot` on `listeners` until `stop` becomes readable or is hung up.
+/// Serves `docroot` on `listeners` until `stop` becomes readable or is hung up. Answers the times of its pages, where
+/// they are to be kept.
 ///
 /// Fails only when the loop itself cannot go on (no memory or descriptors for epoll); what goes wrong on a connection
 /// ends that one.
 pub fn run(
     listeners: &[Listener],
     docroot: &Arc<Docroot>,
-    session_log: Option<File>,
+    settings: Settings,
     stop: impl AsFd,
-) -> io::Result<()> {
+) -> io::Result<Vec<Stamp>> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
     let mut worker = Worker {
@@ -68,12 +80,14 @@ pub fn run(
         connections: Vec::new(),
         free: Vec::new(),
         unfinished: Vec::new(),
-        shared: Shared::new(docroot, session_log),
+        building: VecDeque::new(),
+        shared: Shared::new(docroot, settings),
         second: i64::MIN,
         next_sweep_ns: 0,
     };
     worker.set_accepting(true)?;
-    worker.serve()
+    worker.serve()?;
+    Ok(worker.shared.builder.map(Builder::into_stamps).unwrap_or_default())
 }
 
 struct Worker<'d> {
@@ -86,6 +100,8 @@ struct Worker<'d> {
     free: Vec<u32>,
     /// Connections that want another turn.
     unfinished: Vec<u32>,
+    /// Connections that wait for a page, and when it is done: in this order.
+    building: VecDeque<(u64, u32)>,
     shared: Shared<'d>,
     /// The second that the date was made for.
     second: i64,
@@ -98,7 +114,11 @@ impl<'d> Worker<'d> {
         loop {
             events.clear();
             // Idle, nothing wakes us but events: a server that is not measured costs no CPU.
-            let timeout_ns = if self.unfinished.is_empty() { SWEEP_NS } else { 0 };
+            let timeout_ns = match self.building.front() {
+                _ if !self.unfinished.is_empty() => 0,
+                Some((done_ns, _)) => done_ns.saturating_sub(monotonic_ns()).min(SWEEP_NS),
+                None => SWEEP_NS,
+            };
             let timeout = timespec(timeout_ns);
             let idle = self.unfinished.is_empty() && self.accepting && self.free.len() == self.connections.len();
             let waited =
@@ -116,6 +136,13 @@ impl<'d> Worker<'d> {
                 }
             }
             for index in std::mem::take(&mut self.unfinished) {
+                self.drive(index)?;
+            }
+            // Whoever has left meanwhile, or has a successor, is driven in vain.
+            while let Some(&(done_ns, index)) = self.building.front()
+                && done_ns <= self.shared.now_ns
+            {
+                self.building.pop_front();
                 self.drive(index)?;
             }
             if self.shared.now_ns >= self.next_sweep_ns {
@@ -189,6 +216,10 @@ impl<'d> Worker<'d> {
             }
             Wish::Again => {
                 self.unfinished.push(index);
+                Ok(())
+            }
+            Wish::Page { done_ns } => {
+                self.building.push_back((done_ns, index));
                 Ok(())
             }
             Wish::Close => self.close(index),

@@ -2,7 +2,7 @@
 
 use tlsdyno_engine::load::{Arrivals, Pacing, Plan, Resumption};
 
-use crate::units::{format_count, format_short};
+use crate::units::{format_count, format_duration, format_short};
 
 /// The plan in words.
 pub fn asked(plan: &Plan) -> String {
@@ -17,6 +17,7 @@ pub fn asked(plan: &Plan) -> String {
 fn pacing(pacing: Pacing) -> String {
     match pacing {
         Pacing::Closed => "closed loop".to_owned(),
+        Pacing::Pauses(pause) => format!("closed loop, pauses {}", format_duration(pause.mean_ns as f64)),
         Pacing::Open(rate) => {
             let spread = if rate.arrivals == Arrivals::Poisson { " (Poisson)" } else { "" };
             format!("open loop at {} /s{spread}", rate.per_second)

@@ -93,7 +93,7 @@ impl View {
         let is_shown = |phase: &Phase| match phase {
             Phase::FullHandshake => tls,
             Phase::ResumedHandshake => tls && resumption != Resumption::Never,
-            Phase::ScheduledResponse => plan.pacing != Pacing::Closed,
+            Phase::ScheduledResponse => !matches!(plan.pacing, Pacing::Closed | Pacing::Pauses(_)),
             Phase::TcpConnect | Phase::FirstByte | Phase::WholeResponse => true,
         };
         View {

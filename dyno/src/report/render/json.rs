@@ -7,8 +7,10 @@ use crate::report::answer::answer;
 use crate::report::{cluster, load, published, remedies};
 use crate::stats::accelerators::Prediction;
 use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
+use crate::stats::curve::CurveSummary;
 use crate::stats::findings::{ComparisonFinding, Relative, RemedyFinding, SetupAndData};
 use crate::stats::load::{LoadSummary, PointSummary};
+use crate::stats::log_on_curve::LogOnCurve;
 use crate::stats::pace::Pace;
 use crate::stats::shares::Share;
 use crate::stats::statement::Difference;
@@ -127,13 +129,21 @@ pub fn cluster_results(record: &Record, summary: &ClusterSummary) -> String {
 #[derive(Serialize)]
 struct LoadResults<'a> {
     points: &'a [PointSummary],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    curves: &'a [CurveSummary],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    connections: &'a [u32],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_on_curve: Option<&'a LogOnCurve>,
     runs: &'a [crate::load::summary::Summary],
 }
 
 /// The results of a load experiment's record.
 pub fn load_results(record: &Record, summary: &LoadSummary) -> String {
     let runs = record.load.as_ref().map_or(&[][..], |load| &load.runs);
-    let results = LoadResults { points: &summary.points, runs };
+    let connections = record.load.as_ref().map_or(&[][..], |load| &load.connections);
+    let (points, curves, log_on_curve) = (&summary.points, &summary.curves, summary.log.as_ref());
+    let results = LoadResults { points, curves, connections, log_on_curve, runs };
     print(record, load::answer(summary), summary.rounds, results, &summary.warnings)
 }
 

@@ -6,7 +6,7 @@
 //! resumed connection brings new tickets, so that a session ends only by a pause: the lifetime then counts from the
 //! user's last request.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Session lifetimes, ascending, seconds. 300 is the default of nginx and Apache; Mraz et al. name 100 to 300 as
 /// typical.
@@ -102,7 +102,7 @@ impl Tally {
 }
 
 /// Percent reuse (1 − full handshakes / hits) by session lifetime and limit.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reuse {
     /// Most requests of a session, for each column; `None`: no limit.
     pub limits: Vec<Option<u32>>,
@@ -111,7 +111,7 @@ pub struct Reuse {
 }
 
 /// Percent reuse at one session lifetime.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The lifetime, seconds.
     pub lifetime_s: u32,

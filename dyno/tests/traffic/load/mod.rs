@@ -1,6 +1,7 @@
 //! `tlsdyno load` as people run it: what it prints, how it exits, and what it says when something is wrong.
 
 mod certificates;
+mod curves;
 mod groups;
 mod guards;
 mod pacing;

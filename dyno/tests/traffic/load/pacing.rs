@@ -1,5 +1,6 @@
 //! The open loop and the session limits against real servers.
 
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -99,4 +100,55 @@ fn sessions_are_as_long_as_asked_for_in_every_profile() {
         assert!((4..=2 * lifetimes).contains(&full) && resumed == 0, "two users, {lifetimes} lifetimes: {full}");
     }
     server.stop().unwrap();
+}
+
+/// Mraz et al. 2002, Figure 2: what a pause does depends on how long sessions last.
+#[test]
+fn sessions_expire_in_the_pauses_between_connections() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, _) = built_in(directory.path());
+    let url = format!("https://{}/x", server.address());
+    let always = [&url, "-k", "-c", "4", "-d", "2s", "--profile", "intermittent", "--pause", "const:250ms", "--json"];
+    for (lifetime, expires) in [("150ms", true), ("60s", false)] {
+        let output = load(&[&always[..], &["--session-lifetime", lifetime]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let measured = json(&output);
+        let (full, hits) = (measured["handshakes"]["full"].as_u64().unwrap(), measured["hits"].as_u64().unwrap());
+        // Four users, each at 0, 0.25, … 1.75 s at best.
+        assert!((8..=32).contains(&hits), "{measured:#}");
+        assert_eq!(full, if expires { hits } else { 4 }, "{measured:#}");
+    }
+    server.stop().unwrap();
+}
+
+/// The transaction server of Mraz et al.: its own times give the rate that it can do without TLS.
+#[test]
+fn a_server_whose_pages_cost_something_serves_no_faster_than_it_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let docroot = directory.path().join("docroot");
+    std::fs::create_dir(&docroot).unwrap();
+    std::fs::write(docroot.join("x"), "x").unwrap();
+    let stamps = directory.path().join("stamps.csv");
+    let mut command = tlsdyno();
+    command.arg("serve").arg("--docroot").arg(&docroot).args(["--listen-plain", "127.0.0.1:0", "--print-address"]);
+    command.args(["--transaction", "wait:7ms"]).arg("--stamps").arg(&stamps).stdout(Stdio::piped());
+    let mut server = Running(command.spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address: Value = serde_json::from_str(&line).unwrap();
+    let url = format!("http://{}/x", address["address"].as_str().unwrap());
+    let measured = json(&load(&[&url, "-c", "8", "-d", "2s", "--json"]));
+    let rate = measured["hits_per_second"].as_f64().unwrap();
+    // How much less depends on what else the machine does.
+    assert!(rate > 0.0 && rate <= 143.5, "{rate} of 142.9 a second");
+    kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
+    assert!(server.0.wait().unwrap().success());
+    let text = std::fs::read_to_string(&stamps).unwrap();
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("worker,asked_ns,begun_ns,done_ns"));
+    let pages: Vec<Vec<u64>> =
+        lines.map(|line| line.split(',').map(|number| number.parse().unwrap()).collect()).collect();
+    assert!(pages.len() as u64 >= measured["hits"].as_u64().unwrap());
+    assert!(pages.iter().all(|page| page[3] - page[2] >= 7_000_000 && page[1] <= page[2]), "{text}");
+    assert!(pages.windows(2).all(|pair| pair[0][3] <= pair[1][2]), "one after the other");
 }

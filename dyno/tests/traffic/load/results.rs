@@ -127,58 +127,24 @@ fn a_rate_sweep_ends_where_the_server_is_saturated() {
     server.stop().unwrap();
 }
 
-#[test]
-fn a_reuse_sweep_achieves_each_percentage_and_finds_the_half_serving_point() {
-    let directory = tempfile::tempdir().unwrap();
-    let (server, _) = built_in(directory.path());
-    let url = format!("https://{}/x", server.address());
-    let flags = ["-k", "--duration", "300ms", "--connections", "2", "--connections-max", "2", "--json"];
-    let output =
-        run(&[&["reuse", &url, "--levels", "0,50,100", "--plain", "http://127.0.0.1:1/"], &flags[..]].concat());
-    let sweep = json(&output);
-    for (point, asked) in sweep["points"].as_array().unwrap().iter().zip([0.0, 50.0, 100.0]) {
-        assert_eq!(point["reuse_percent_asked"], asked);
-        let achieved = point["reuse_percent_achieved"].as_f64().unwrap();
-        assert!((achieved - asked).abs() < 5.0, "{achieved} instead of {asked}");
-        assert!(point["hits_per_second"].as_f64().unwrap() > 0.0);
-    }
-    assert_eq!(sweep["plain"]["hits_per_second"], 0.0, "nobody serves plain HTTP there");
-    assert_eq!(sweep["half_serving_point_percent"], Value::Null, "of nothing there is no half");
-    refuse_reuse(&["http://127.0.0.1/"], "plain http");
-    refuse_reuse(&["https://127.0.0.1/", "--levels", "50,0"], "ascend");
-    refuse_reuse(&["https://127.0.0.1/", "--levels", "150"], "0 to 100");
-    refuse_reuse(&["https://127.0.0.1/", "--rate", "5"], "tlsdyno load");
-    server.stop().unwrap();
-}
-
-/// The last, or only, percentage has nothing behind it that would show by its absence that the sweep was stopped.
+/// The last, or only, rate has nothing behind it that would show by its absence that the sweep was stopped.
 #[test]
 fn a_sweep_that_is_stopped_at_its_last_step_says_so_by_its_exit_code() {
     let directory = tempfile::tempdir().unwrap();
     let (server, _) = built_in(directory.path());
     let url = format!("https://{}/x", server.address());
-    let reuse = ["reuse", &url, "-k", "--levels", "50", "--plain", "http://127.0.0.1:1/"];
-    let rates = ["load", &url, "-k", "--close", "--sweep", "20..20"];
-    for arguments in [&reuse[..], &rates] {
-        let mut command = tlsdyno();
-        command.args(arguments).args(["--duration", "10m", "--connections", "2"]).stdin(Stdio::null());
-        let mut child = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
-        let mut printed = BufReader::new(child.0.stdout.take().unwrap());
-        let mut text = String::new();
-        while !text.ends_with("p99\n") {
-            assert_ne!(printed.read_line(&mut text).unwrap(), 0, "the head of the table: {text}");
-        }
-        kill_process(Pid::from_child(&child.0), Signal::INT).unwrap();
-        printed.read_to_string(&mut text).unwrap();
-        assert_eq!(child.0.wait().unwrap().code(), Some(130), "{text}");
-        assert_eq!(text.lines().filter(|line| line.contains(" /s")).count(), 1, "what was measured: {text}");
-        assert!(!text.contains("half serving point"), "of a load in plain HTTP that was not measured: {text}");
+    let mut command = tlsdyno();
+    command.args(["load", &url, "-k", "--close", "--sweep", "20..20", "--duration", "10m", "--connections", "2"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Running(command.spawn().unwrap());
+    let mut printed = BufReader::new(child.0.stdout.take().unwrap());
+    let mut text = String::new();
+    while !text.ends_with("p99\n") {
+        assert_ne!(printed.read_line(&mut text).unwrap(), 0, "the head of the table: {text}");
     }
+    kill_process(Pid::from_child(&child.0), Signal::INT).unwrap();
+    printed.read_to_string(&mut text).unwrap();
+    assert_eq!(child.0.wait().unwrap().code(), Some(130), "{text}");
+    assert_eq!(text.lines().filter(|line| line.contains(" /s")).count(), 1, "what was measured: {text}");
     server.stop().unwrap();
-}
-
-fn refuse_reuse(arguments: &[&str], word: &str) {
-    let output = run(&[&["reuse"], arguments].concat());
-    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-    assert!(stderr(&output).contains(word), "{}", stderr(&output));
 }

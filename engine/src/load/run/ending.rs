@@ -10,7 +10,7 @@ impl Run<'_> {
     /// may be late, or never come.
     pub(super) fn start_ns(&self) -> Option<u64> {
         match self.plan.pacing {
-            Pacing::Closed => self.first_connect_ns,
+            Pacing::Closed | Pacing::Pauses(_) => self.first_connect_ns,
             Pacing::Open(_) | Pacing::Recorded(_) => Some(self.began_ns),
         }
     }

@@ -10,6 +10,7 @@ impl Users<'_> {
         if self.recorded.is_some() {
             return self.begin_what_is_due();
         }
+        self.end_pauses();
         while let Some(&id) = self.held.front() {
             let Some(intended_ns) = self.pacer.as_mut().and_then(|pacer| pacer.take_due(now_ns)) else {
                 return;
@@ -26,6 +27,9 @@ impl Users<'_> {
         if self.recorded.is_some() {
             return self.next_recorded_ns();
         }
+        if self.pauses.is_some() {
+            return self.next_pause_ns();
+        }
         if self.held.is_empty() {
             return None;
         }
@@ -34,7 +38,7 @@ impl Users<'_> {
 
     /// Whether all users are free, and so nobody waits for the server.
     pub fn is_waiting_for_schedule(&self) -> bool {
-        let waiting = self.waiting_for_time().or(self.pacer.as_ref().map(|_| self.held.len()));
+        let waiting = self.waiting_for_time().or(self.pausing()).or(self.pacer.as_ref().map(|_| self.held.len()));
         waiting.is_some_and(|waiting| waiting as u32 == self.active)
     }
 
@@ -94,7 +98,7 @@ impl Users<'_> {
     }
 
     pub(super) fn begin_page(&mut self, id: ActiveId) {
-        if self.begin_recorded_page(id) {
+        if self.begin_recorded_page(id) || self.begin_pause(id) {
             return;
         }
         if self.pacer.is_none() {

@@ -169,3 +169,30 @@ fn recorded_times_are_kept_by_every_user_at_any_speed() {
     let stuck = simulate(users, 150 * MS, |_| u64::MAX);
     assert_eq!((stuck.requests.len(), stuck.unserved), (1, 6), "also the next one of the user that is stuck");
 }
+
+#[test]
+fn users_pause_between_their_connections() {
+    use crate::load::plan::{Pause, Spread};
+    let workload = workload(2, 1_000);
+    let users = |spread, requests_each, session_limits| {
+        Users::new(&workload, 0..2, true, limits(2, requests_each), None, false)
+            .with_session_limits(session_limits)
+            .with_pauses(Some(Pause { mean_ns: 50 * MS, spread, seed: 3 }))
+    };
+    let none = SessionLimits::default();
+    // A request takes 10 ms, and each its connection: one every 60 ms from each of two users.
+    let seen = simulate(users(Spread::Constant, Some(1), none), 600 * MS, |now| now + 10 * MS);
+    let sent: Vec<u64> = seen.requests.iter().map(|request| request.1 / MS).collect();
+    assert_eq!(sent, (0..10).flat_map(|turn| [60 * turn; 2]).collect::<Vec<_>>());
+    assert_eq!(seen.opened, 20);
+    // Kept connections have no pause but where their session is up: after three requests each.
+    let three = SessionLimits { requests: Some(3), ..none };
+    let seen = simulate(users(Spread::Constant, None, three), 160 * MS, |now| now + 10 * MS);
+    let sent: Vec<u64> = seen.requests.iter().map(|request| request.1 / MS).collect();
+    let turn = [0, 10, 20, 80, 90, 100];
+    assert_eq!(sent, turn.into_iter().flat_map(|at| [at; 2]).collect::<Vec<_>>());
+    assert_eq!((seen.opened, seen.forgotten_at.len()), (4, 2));
+    // Random pauses have their mean.
+    let seen = simulate(users(Spread::Exponential, Some(1), none), 60_000 * MS, |now| now + 10 * MS);
+    assert!((1_850..2_150).contains(&seen.requests.len()), "{}", seen.requests.len());
+}
