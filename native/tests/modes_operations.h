@@ -293,7 +293,7 @@ static size_t is_constant_ecdsa_signature(unsigned char *out)
 }
 
 /* Signed in one call and verified in one, by contexts of one mode. */
-static size_t is_constant_ed25519_signature(unsigned char *out)
+static inline size_t is_constant_ed25519_signature(unsigned char *out)
 {
     start();
     EVP_MD_CTX *context = EVP_MD_CTX_new();
@@ -387,7 +387,7 @@ static size_t secrets(unsigned char *out)
 }
 
 /* Of both ends; the server's key is the client's own, as it is with the stage on. */
-static size_t is_constant_hybrid_secret(unsigned char *out)
+static inline size_t is_constant_hybrid_secret(unsigned char *out)
 {
     unsigned char share[2048], encapsulated[64], decapsulated[64];
     size_t share_size = sizeof(share), size = sizeof(encapsulated), decapsulated_size = sizeof(decapsulated);

@@ -127,6 +127,7 @@ mod tests {
             phases: vec![],
             rounds: 9,
             sweeps: 0,
+            precision: None,
             warnings: vec![],
             detection: crate::stats::calibration::Detection { limit_percent: None, sentence: String::new() },
             pace: None,

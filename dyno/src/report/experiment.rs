@@ -10,6 +10,7 @@ use super::{accelerators, findings, published, remedies};
 use crate::stats::pace::Pace;
 use crate::stats::shares::MISSING;
 use crate::stats::statement::Difference;
+use crate::stats::summary::Precision;
 use crate::stats::{ConfigurationSummary, Metric, Share, Summary, Verdict};
 use crate::store::Record;
 use crate::units::{
@@ -89,7 +90,7 @@ fn shares(summary: &Summary) -> Section {
 fn remarks(summary: &Summary) -> Vec<String> {
     let sentences = [interaction(summary), instrument(summary), missing(summary)].into_iter().flatten();
     let pace = summary.pace.as_ref().map(Pace::sentence);
-    sentences.chain(pace).chain([summary.detection.sentence.clone()]).collect()
+    sentences.chain(precision(summary)).chain(pace).chain([summary.detection.sentence.clone()]).collect()
 }
 
 fn by(differences: &[Difference], metric: Metric) -> Option<&Difference> {
@@ -112,6 +113,21 @@ fn interaction(summary: &Summary) -> Option<String> {
             format_percent(-overlap.percent),
             format_interval(-overlap.high, -overlap.low)
         ),
+    })
+}
+
+/// Whether measuring ended because the shares were known well enough.
+fn precision(summary: &Summary) -> Option<String> {
+    let Precision { wanted_percent, reached_percent, used_s, planned_s } = summary.precision?;
+    let (reached, time) = (format_percent(reached_percent), format!("after {used_s:.0} s of at most {planned_s:.0} s"));
+    Some(if reached_percent <= wanted_percent {
+        format!("Every stage's share of CPU is known to ± {reached} of the cost of a hit, {time}.")
+    } else {
+        format!(
+            "Wanted was every stage's share of CPU to ± {}; the widest reached ± {reached} {time}. Measure longer \
+             (--time).",
+            format_percent(wanted_percent)
+        )
     })
 }
 

@@ -5,35 +5,57 @@ use tlsdyno_tls::suite::Protection;
 use tlsdyno_tls::{Stage, StageSet};
 
 use crate::model::{ConfigurationModel, Experiment, ServerName, Tls};
+use crate::store::Warning;
 
 /// Name of the mode with nothing off, which the others are compared with.
 const REFERENCE: &str = "nothing off";
 
+/// Why CPU time is told by blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoSlices {
+    /// Nobody would expect slices there.
+    AsExpected,
+    /// It could be otherwise: why, in words.
+    Because(&'static str),
+}
+
+impl NoSlices {
+    /// What the reader must know of it.
+    pub fn told(self) -> Option<Warning> {
+        let NoSlices::Because(why) = self else { return None };
+        let what =
+            format!("CPU time was compared between blocks of tenths of a second, not slices of milliseconds: {why}");
+        Some(Warning::Other { what, remedy: "Intervals are wider so; measure longer (--time)".to_owned() })
+    }
+}
+
 /// The experiment with a configuration that hosts the others as its modes, where slices can compare them.
 ///
 /// # Errors
-/// Why there cannot be slices, in words.
-pub fn with_host(experiment: &Experiment) -> Result<Experiment, &'static str> {
-    if experiment.measure.slice_us == Some(0) {
-        return Err("the experiment wants blocks only");
-    }
-    if experiment.measure.fresh_servers {
-        return Err("each block is to have a server of its own");
-    }
-    if experiment.server.kind == ServerName::Command && experiment.command_spec().has_fixed_port() {
-        return Err("its port is fixed, so that the untouched server and the one with no-ops cannot run side by side");
-    }
-    let limited = |model: &ConfigurationModel| model.processors.is_some_and(|processors| processors.speed < 1.0);
-    if experiment.configurations.iter().any(limited) {
-        return Err("a quota of CPU time lasts for tenths of a second");
+/// Why there cannot be slices.
+pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
+    if experiment.measure.slice_us == Some(0) || experiment.measure.fresh_servers {
+        return Err(NoSlices::AsExpected);
     }
     let mut experiment = experiment.clone();
     let host = position_of_host(&experiment);
     let modes = experiment.configurations.iter().filter(|model| is_mode(model, &experiment.tls, None));
     let stages = modes.fold(StageSet::NONE, |stages, model| stages.union(model.noop));
+    if host.is_none() && stages.is_empty() {
+        return Err(NoSlices::AsExpected);
+    }
+    let because = |why| Err(NoSlices::Because(why));
+    if experiment.server.kind == ServerName::Command && experiment.command_spec().has_fixed_port() {
+        return because(
+            "the port is fixed, so that the untouched server and the one with no-ops cannot run side by side",
+        );
+    }
+    let limited = |model: &ConfigurationModel| model.processors.is_some_and(|processors| processors.speed < 1.0);
+    if experiment.configurations.iter().any(limited) {
+        return because("a quota of CPU time holds over tenths of a second only");
+    }
     match host {
         Some(host) => experiment.configurations[host].wrapped = experiment.configurations[host].wrapped.union(stages),
-        None if stages.is_empty() => return Err("no two of its configurations can be modes of one server"),
         None => {
             let reference = ConfigurationModel { wrapped: stages, ..ConfigurationModel::without(REFERENCE, []) };
             experiment.configurations.push(reference);
@@ -132,9 +154,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_sliced_says_why() {
-        let why = |change: fn(&mut Experiment)| with_host(&ablation(change)).unwrap_err();
-        assert!(why(|experiment| experiment.measure.slice_us = Some(0)).contains("blocks only"));
-        assert!(why(|experiment| experiment.measure.fresh_servers = true).contains("of its own"));
+        let why = |change: fn(&mut Experiment)| match with_host(&ablation(change)).unwrap_err() {
+            NoSlices::AsExpected => "",
+            NoSlices::Because(why) => why,
+        };
+        assert_eq!(why(|experiment| experiment.measure.slice_us = Some(0)), "");
+        assert_eq!(why(|experiment| experiment.measure.fresh_servers = true), "");
         let fixed = |experiment: &mut Experiment| {
             let address = Some("127.0.0.1:8443".to_owned());
             experiment.server = Server { kind: ServerName::Command, address, ..Server::default() };
@@ -143,11 +168,12 @@ mod tests {
         let alone = |experiment: &mut Experiment| {
             experiment.configurations = vec![ConfigurationModel::as_is(), ConfigurationModel::plain_http()];
         };
-        assert!(why(alone).contains("modes"));
+        assert_eq!(why(alone), "");
         let slow = |experiment: &mut Experiment| {
             let slow = Processors { count: 1, speed: 0.5 };
             let half = ConfigurationModel { name: "half".to_owned(), processors: Some(slow), ..Default::default() };
-            experiment.configurations = vec![ConfigurationModel::as_is(), half];
+            let without = ConfigurationModel::without("no kdf", [Stage::Kdf]);
+            experiment.configurations = vec![ConfigurationModel::as_is(), half, without];
         };
         assert!(why(slow).contains("quota"));
     }

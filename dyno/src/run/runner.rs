@@ -236,12 +236,9 @@ impl<S: Subject> Run<'_, S> {
     /// Measures slices of all configurations for so long. What was measured is kept every now and then.
     fn slices(&mut self, round: u32, length: Duration, random: &mut SplitMix64) -> Result<()> {
         let until = Instant::now() + length;
+        let mut left = length;
         loop {
             interrupt::check(self.stop)?;
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
             let valid: Vec<usize> =
                 (0..self.journal.record().configurations.len()).filter(|index| self.is_valid(*index)).collect();
             let steal_before = manifest::steal_ns();
@@ -256,6 +253,10 @@ impl<S: Subject> Run<'_, S> {
                 Err((index, error)) => self.leave_out(index, error)?,
             }
             self.progress(&format!("round {}: slices", round + 1));
+            left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
         }
     }
 

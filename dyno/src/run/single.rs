@@ -58,11 +58,12 @@ const WARM_UP_CONNECTIONS: u32 = 16;
 /// Runs the experiment. An error means that measuring did not begin.
 pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
     experiment.check()?;
-    // Where there can be no slices, blocks tell CPU per hit too.
-    let sliced = modes::with_host(experiment).ok();
+    let sliced = modes::with_host(experiment);
     let experiment = sliced.as_ref().unwrap_or(experiment);
+    let told = sliced.as_ref().err().and_then(|why| why.told());
     let cpus = cpus::choose(&cpus::allowed(), experiment.measure.server_cpu, experiment.measure.load_cpu)?;
     runner::run(&experiment.question, &experiment.measure, stop, observer, |record, observer| {
+        record.warnings.extend(told);
         SingleServer::start(experiment, cpus, record, stop, observer)
     })
 }

@@ -1,5 +1,6 @@
 //! Which part of the instrument an experiment on its own cost has loaded.
 
+use crate::model::ConfigurationModel;
 use crate::store::{Kind, Record};
 
 /// What of the instrument is loaded where nothing is switched off.
@@ -19,7 +20,11 @@ impl Loaded {
         let loaded = record.configurations.iter().find(|configuration| configuration.kind == Kind::Loaded);
         let models = record.experiment.iter().flat_map(|experiment| &experiment.configurations);
         let model = loaded.and_then(|loaded| models.into_iter().find(|model| model.name == loaded.name));
-        match model.map(|model| (model.idle_provider, model.idle_shim)) {
+        let wraps = |model: &ConfigurationModel| {
+            let (provider, shim) = (!model.wrapped.provider().is_empty(), !model.wrapped.is_empty());
+            (model.idle_provider || provider, model.idle_shim || shim)
+        };
+        match model.map(wraps) {
             Some((true, true)) => Loaded::Both,
             Some((false, true)) => Loaded::Shim,
             _ => Loaded::Provider,

@@ -73,6 +73,32 @@ pub struct ConfigurationSummary {
     pub warnings: Vec<String>,
 }
 
+/// How well the shares are known, where the experiment says how well they are to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Precision {
+    /// Percentage points to either side that were asked for.
+    pub wanted_percent: f64,
+    /// Those of the widest interval of a step.
+    pub reached_percent: f64,
+    /// Time that measuring took, seconds.
+    pub used_s: f64,
+    /// Time that it had, seconds.
+    pub planned_s: f64,
+}
+
+impl Precision {
+    fn of(record: &Record, shares: &Shares) -> Option<Precision> {
+        let measure = &record.experiment.as_ref()?.measure;
+        let end_ns = record.blocks.iter().map(|block| block.started_ns + block.elapsed_ns).max()?;
+        Some(Precision {
+            wanted_percent: measure.until_percent?,
+            reached_percent: shares.widest_points()?,
+            used_s: end_ns as f64 / 1e9,
+            planned_s: measure.time_s,
+        })
+    }
+}
+
 /// Everything the reports show.
 #[derive(Clone, Debug)]
 pub struct Summary {
@@ -92,6 +118,8 @@ pub struct Summary {
     pub sweeps: u32,
     /// The record's own warnings and those that follow from its numbers.
     pub warnings: Vec<Warning>,
+    /// How well the shares are known, where that was asked for.
+    pub precision: Option<Precision>,
     /// What differences could be found.
     pub detection: Detection,
     /// What the machine's pace explains, where it was sampled.
@@ -125,7 +153,9 @@ impl Summary {
         let detection = Detection::of(record);
         warnings.extend(detection.below(&shares));
         let pace = rounds.pace().cloned();
+        let precision = Precision::of(record, &shares);
         Summary {
+            precision,
             shares,
             findings,
             published,

@@ -19,6 +19,9 @@ use crate::run::verify::{death, is_dead, verify_requests};
 use crate::servers::cpu::ProcessClocks;
 use crate::store::{Block, Slice, Warning};
 
+/// So many sweeps are made whatever time they take, the first of which fills the stores of sessions: fewer have no
+/// spread.
+const SWEEPS_LEAST: u32 = 5;
 /// Late work of more than this part of what was measured is told.
 const LATE_TOLD: f64 = 0.01;
 
@@ -74,7 +77,7 @@ impl SingleServer<'_> {
             .collect();
         let stops = self.stops(configurations);
         let mut servers = self.servers(&stops)?;
-        while began.elapsed() < length {
+        while began.elapsed() < length || self.sweeps.next < SWEEPS_LEAST {
             let number = self.sweeps.next;
             let work = self.sweeps.works[number as usize % self.sweeps.works.len()].clone();
             let lead_in = self.sweeps.lead_in;
