@@ -209,7 +209,7 @@ fn summarise(
         server_cpu_ns_per_hit_low: server.low,
         server_cpu_ns_per_hit_high: server.high,
         client_cpu_ns_per_hit: client.value,
-        companion_cpu_ns_per_hit: sum(|block| block.companion_cpu_ns) as f64 / sum(|block| block.hits).max(1) as f64,
+        companion_cpu_ns_per_hit: companion_cpu_ns(rounds, index),
         hits: sum(|block| block.hits),
         body_bytes: sum(|block| block.body_bytes),
         connections: sum(|block| block.connections),
@@ -222,6 +222,13 @@ fn summarise(
         valid: configuration.valid && !all_invalid(record, index),
         warnings: configuration_warnings(record, index).iter().map(Warning::to_string).collect(),
     }
+}
+
+/// CPU time per hit of the servers beside the server. It is read at the ends of blocks only, not of slices.
+fn companion_cpu_ns(rounds: &Rounds, index: usize) -> f64 {
+    let blocks = rounds.of_configuration(index).filter(|block| block.slices.is_empty());
+    let (ns, hits) = blocks.fold((0, 0), |(ns, hits), block| (ns + block.companion_cpu_ns, hits + block.hits));
+    ns as f64 / hits.max(1) as f64
 }
 
 /// Blocks were measured and not one passed its checks.

@@ -32,12 +32,15 @@ const FIELDS: &[Field] = &[
 /// off.
 pub fn blocks(record: &Record) -> String {
     let mut names: Vec<String> = FIELDS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let sliced = record.blocks.iter().any(|block| !block.slices.is_empty());
+    names.extend(sliced.then(|| "slices_count".to_owned()));
     names.extend(cluster_names(record));
     let mut text = format!("record,round,configuration,stage_off,{}\r\n", names.join(","));
     for block in &record.blocks {
         let configuration = &record.configurations[block.configuration];
         let stage = if let Kind::StageOff(stage) = configuration.kind { stage.name() } else { "" };
         let mut numbers: Vec<String> = FIELDS.iter().map(|(_, field)| field(block).to_string()).collect();
+        numbers.extend(sliced.then(|| block.slices.len().to_string()));
         numbers.extend(cluster_numbers(block));
         text.push_str(&format!(
             "{},{},{},{},{}\r\n",

@@ -174,7 +174,7 @@ impl SingleServer<'_> {
             return Err(death(&name, &outcome, &self.log_of(host)));
         }
         let after = self.account(host, clocks)?;
-        let server_cpu_ns = after.cpu_ns - before.cpu_ns;
+        let server_cpu_ns = after.cpu_ns.saturating_sub(before.cpu_ns);
         self.sweeps.within_ns += server_cpu_ns;
         let fault = self.unlike_its_mode(index, &outcome, &before, &after);
         servers.accounts.insert(host, after);
@@ -194,7 +194,7 @@ impl SingleServer<'_> {
     /// The account of a server that has rested since the last slice; what its clocks have gone on is late work.
     fn account_now(&mut self, host: usize, clocks: &ProcessClocks, last: &Account) -> Result<Account> {
         let Some(cpu_ns) = clocks.read_ns() else { return self.account(host, clocks) };
-        self.sweeps.late_ns += cpu_ns - last.cpu_ns;
+        self.sweeps.late_ns += cpu_ns.saturating_sub(last.cpu_ns);
         Ok(Account { cpu_ns, ..*last })
     }
 
