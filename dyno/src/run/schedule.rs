@@ -148,13 +148,26 @@ pub fn requests_of_users(workload: &Workload) -> Vec<u32> {
 /// Cuts the workload into pieces of consecutive users that hold at least `wanted` requests and `users_min` users each.
 /// What remains at the end is too small to be compared with the others and is left out, unless it is all there is.
 pub fn pieces(requests_of_users: &[u32], wanted: u64, users_min: u32) -> Vec<Piece> {
+    pieces_of(requests_of_users, users_min, || wanted)
+}
+
+/// The same with pieces of random size, from `wanted` to half as many more: the work of sweeps. A server does some
+/// things at every so-manieth handshake (OpenSSL makes new blinding values at every 32nd RSA signature); with slices of
+/// one size that would fall on the same configuration in sweep after sweep.
+pub fn varied_pieces(requests_of_users: &[u32], wanted: u64, random: &mut SplitMix64) -> Vec<Piece> {
+    pieces_of(requests_of_users, 1, || wanted + random.below(wanted as usize / 2 + 1) as u64)
+}
+
+fn pieces_of(requests_of_users: &[u32], users_min: u32, mut next_size: impl FnMut() -> u64) -> Vec<Piece> {
     let mut pieces = Vec::new();
+    let mut wanted = next_size();
     let mut piece = Piece { users: 0..0, requests: 0 };
     for (user, requests) in (0u32..).zip(requests_of_users) {
         piece.users.end = user + 1;
         piece.requests += u64::from(*requests);
         if piece.requests >= wanted && piece.users.len() >= users_min as usize {
             let next = piece.users.end;
+            wanted = next_size();
             pieces.push(std::mem::replace(&mut piece, Piece { users: next..next, requests: 0 }));
         }
     }
@@ -262,6 +275,14 @@ mod tests {
         assert_eq!(pieces(&[10; 10], 40, 5), [piece(0..5, 50), piece(5..10, 50)]);
         assert_eq!(pieces(&[10; 3], 40, 1), [piece(0..3, 30)]);
         assert_eq!(pieces(&[1, 1, 900, 1, 39, 40], 40, 1), [piece(0..3, 902), piece(3..5, 40), piece(5..6, 40)]);
+    }
+
+    #[test]
+    fn pieces_of_sweeps_vary_in_size() {
+        let pieces = varied_pieces(&[1; 1_000], 6, &mut SplitMix64::new(1));
+        let sizes: std::collections::BTreeSet<u64> = pieces.iter().map(|piece| piece.requests).collect();
+        assert!(sizes.into_iter().eq(6..=9));
+        assert!(pieces.windows(2).all(|pair| pair[0].users.end == pair[1].users.start), "no user is left out");
     }
 
     #[test]

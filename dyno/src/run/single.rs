@@ -17,7 +17,9 @@ use super::observer::Observer;
 use super::pace::Pace;
 use super::preflight::start_and_check;
 use super::runner::{self, Finished, Plan, Subject};
-use super::schedule::{ROUNDS_MIN, Work, drop_too_long, pieces, requests_of_users, schedule, typical_users};
+use super::schedule::{
+    ROUNDS_MIN, Work, drop_too_long, pieces, requests_of_users, schedule, typical_users, varied_pieces,
+};
 use super::testbed::{Testbed, log_tail};
 use super::verify::{Achieved, death, is_dead, unsaturated_warning};
 use super::{manifest, modes};
@@ -42,10 +44,8 @@ const SLICE_US: u64 = 5_000;
 const COLD: Duration = Duration::from_millis(15);
 /// Most slices that do not count for that.
 const LEAD_IN_MAX: f64 = 8.0;
-/// Fewest requests of a slice, all of which are under way at once where they are alone. With 4 the server waited for the
-/// client now and then, the sooner the less it had to do itself: configurations with a stage off came out dearer by
-/// about 2 % than with 5 or 12.
-const SLICE_REQUESTS_MIN: u64 = 6;
+/// Fewest requests of a slice.
+const SLICE_REQUESTS_MIN: u64 = 5;
 /// Part of the time that blocks have, which tell hits per second at saturation, where slices tell CPU per hit.
 const BLOCKS_SHARE: f64 = 0.2;
 /// Wanted length of a round with slices: after each it is looked whether intervals are narrow enough.
@@ -220,7 +220,7 @@ impl Subject for SingleServer<'_> {
             let slice = Duration::from_micros(self.experiment.measure.slice_us.unwrap_or(SLICE_US));
             let slowest = seconds_per_request.iter().copied().fold(1e-9, f64::max);
             let requests = ((slice.as_secs_f64() / slowest) as u64).max(SLICE_REQUESTS_MIN);
-            let pieces = pieces(&requests_of_users, requests, 1);
+            let pieces = varied_pieces(&requests_of_users, requests, &mut SplitMix64::new(1));
             self.sweeps.works = pieces.into_iter().map(Work::from).collect();
             let length = slowest * requests as f64;
             self.sweeps.lead_in = (COLD.as_secs_f64() / length).ceil().clamp(1.0, LEAD_IN_MAX) as usize;
