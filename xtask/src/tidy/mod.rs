@@ -18,12 +18,11 @@ use finding::Finding;
 
 /// The folders of dyno/src and the files in its root, each of which may import only what stands before it.
 /// docs/ARCHITECTURE.md says what each is for.
-const ORDER: [&str; 24] = [
+const ORDER: [&str; 23] = [
     "foreign",
     "choice",
     "fault",
     "interrupt",
-    "time",
     "random",
     "distribution",
     "histogram",
