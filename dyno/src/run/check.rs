@@ -56,6 +56,15 @@ impl Experiment {
             "`measure.turns`: {}; expected 1 to {TURNS_MAX} blocks of each configuration in a round",
             self.measure.turns
         );
+        let slice_us = self.measure.slice_us.unwrap_or(0);
+        ensure!(
+            slice_us == 0 || (1_000..=1_000_000).contains(&slice_us),
+            "a slice of {slice_us} µs: expected 1 ms to 1 s, or 0 for none (--slice, `measure.slice_us`)"
+        );
+        ensure!(
+            self.measure.until_percent.is_none_or(|percent| percent > 0.0 && percent < 100.0),
+            "`measure.until_percent`: expected percentage points above 0 and below 100"
+        );
         let rounds = self.measure.rounds;
         ensure!(
             rounds.is_none_or(|rounds| rounds >= ROUNDS_MIN),

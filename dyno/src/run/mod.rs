@@ -13,7 +13,7 @@ pub mod hardware;
 pub(crate) mod lines;
 pub(crate) mod load_process;
 pub(crate) mod manifest;
-mod modes;
+pub mod modes;
 pub mod observer;
 pub mod occurrence;
 mod own_command;

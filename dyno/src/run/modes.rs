@@ -8,7 +8,7 @@ use crate::model::{ConfigurationModel, Experiment, ServerName, Tls};
 use crate::store::Warning;
 
 /// Name of the mode with nothing off, which the others are compared with.
-const REFERENCE: &str = "nothing off";
+pub const REFERENCE: &str = "nothing off";
 
 /// Why CPU time is told by blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,7 +33,7 @@ const WARM_UP_BUDGET: f64 = 0.2;
 /// What is measured: configurations that are up, each of which can carry out a block of work.
 ///
 /// How a block is carried out is the subject's business alone: one process may hold several configurations and switch
-/// between them within milliseconds (a block is then a slice), and several processes may make the load.
+/// between them within milliseconds, and several processes may make the load.
 pub trait Subject {
     /// The work of a configuration's warm-up: `factor` times the least, but no more than there is.
     fn warm_up(&self, index: usize, factor: u32) -> Work;

@@ -186,10 +186,6 @@ impl<'a> SingleServer<'a> {
         at_rest(|| instance.living_cpu_ns(died))
     }
 
-    fn log_of(&mut self, index: usize) -> String {
-        self.testbed.instance(index).map(|instance| log_tail(instance)).unwrap_or_default()
-    }
-
     /// CPU time of the servers that this one needs beside it.
     fn companion_cpu_ns(&mut self, index: usize) -> Result<u64> {
         let costs = self.testbed.instance(index).map_or(Ok(Vec::new()), |instance| instance.companions_cpu_ns())?;
@@ -214,7 +210,7 @@ impl Subject for SingleServer<'_> {
         let restart = (self.restarts.0 / self.restarts.1.max(1) + start) / self.experiment.measure.turns;
         let requests = self.load.requests;
         let for_blocks = if self.is_sliced { left.mul_f64(BLOCKS_SHARE) } else { left };
-        let schedule = schedule(rounds, for_blocks, seconds_per_request, restart, u64::from(requests));
+        let mut schedule = schedule(rounds, for_blocks, seconds_per_request, restart, u64::from(requests));
         let requests_of_users = requests_of_users(&self.testbed.site.workload);
         if self.is_sliced {
             let slice = Duration::from_micros(self.experiment.measure.slice_us.unwrap_or(SLICE_US));
@@ -234,6 +230,7 @@ impl Subject for SingleServer<'_> {
         let warning = Warning::Other { what, remedy: "Measure longer (--time)".to_owned() };
         let warnings = (dropped > 0).then_some(warning).into_iter().collect();
         let slices = self.is_sliced.then(|| (left.saturating_sub(for_blocks)) / schedule.rounds_expected);
+        schedule.round += slices.unwrap_or_default();
         Plan { schedule, works: pieces.into_iter().map(Work::from).collect(), slices, warnings }
     }
 
@@ -293,11 +290,11 @@ impl Subject for SingleServer<'_> {
             (Ok(outcome), Ok(cpu)) => (outcome, cpu),
             (Err(error), _) | (_, Err(error)) => {
                 let name = self.testbed.servers[index].model.name.clone();
-                return Err(error.context(format!("measure \"{name}\"{}", self.log_of(index))));
+                return Err(error.context(format!("measure \"{name}\"{}", self.log_tail(index))));
             }
         };
         if is_dead(&outcome) {
-            return Err(death(&self.testbed.servers[index].model.name.clone(), &outcome, &self.log_of(index)));
+            return Err(death(&self.testbed.servers[index].model.name.clone(), &outcome, &self.log_tail(index)));
         }
         let server_cpu_ns = cpu_after.saturating_sub(cpu_before);
         let companion_cpu_ns = self.companion_cpu_ns(index)?.saturating_sub(beside_before);
@@ -331,7 +328,7 @@ impl Subject for SingleServer<'_> {
     }
 
     fn log_tail(&mut self, index: usize) -> String {
-        self.log_of(index)
+        self.testbed.instance(index).map(|instance| log_tail(instance)).unwrap_or_default()
     }
 
     fn warnings(&self) -> Vec<Warning> {

@@ -352,7 +352,7 @@ impl Testbed {
     /// known). Configurations that are not `valid` keep their place, but nothing is prepared for them.
     pub fn start_load(&self, experiment: &Experiment, valid: impl Fn(usize) -> bool) -> Result<LoadProcess> {
         let target = |(index, server): (usize, &ServerUnderTest)| {
-            let target = self.target(experiment, server)?;
+            let target = TargetSpec { address: self.address(index), ..self.target(experiment, server)? };
             Ok(if valid(index) { target } else { TargetSpec { tls: None, ..target } })
         };
         let targets = self.servers.iter().enumerate().map(target).collect::<Result<_>>()?;
@@ -370,7 +370,7 @@ impl Testbed {
         let tls = server.settings.as_ref().map(|settings| credentials.target_tls(settings));
         Ok(TargetSpec {
             name: server.model.name.clone(),
-            address: server.host.map_or(server.address, |host| self.servers[host].address),
+            address: server.address,
             host: HOST.to_owned(),
             tls,
             reuse: experiment.load.reuse()?,

@@ -15,7 +15,7 @@ const SERVER_BUSY_MIN: f64 = 0.85;
 /// The client counts as the bottleneck from here on.
 const CLIENT_BUSY_MAX: f64 = 0.95;
 /// The share of full handshakes may differ by this much from what is expected.
-const FULL_SHARE_TOLERANCE: f64 = 0.01;
+pub const FULL_SHARE_TOLERANCE: f64 = 0.01;
 /// How much the untouched server's own departure from the declaration may vary from block to block, as a part of it.
 const DEPARTURE_VARIES: f64 = 0.25;
 /// What to do about a block that is not valid.

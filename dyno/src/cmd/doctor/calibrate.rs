@@ -14,6 +14,7 @@ use crate::model::workload::WorkloadSpec;
 use crate::model::{CertificateKind, ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
 use crate::report::document::{Column, Content, Document, Field, Section, Table, row};
 use crate::report::terminal::{self, Style};
+use crate::run::modes::REFERENCE;
 use crate::run::single::run as run_experiment;
 use crate::stats::calibration::{Names, PaceEffect, evaluate};
 use crate::store::calibration::Recovered;
@@ -118,7 +119,7 @@ fn burn_name(us: f64) -> String {
 fn experiment(args: &Args) -> Result<Experiment> {
     let as_is = ConfigurationModel::as_is();
     let named = |name: &str| ConfigurationModel { name: name.to_owned(), ..as_is.clone() };
-    let reference = ConfigurationModel { wrapped: StageSet::PROVIDER, ..named("nothing off") };
+    let reference = ConfigurationModel { wrapped: StageSet::PROVIDER, ..named(REFERENCE) };
     let again = ConfigurationModel { repeat_of: Some(reference.name.clone()), ..reference.clone() };
     let mut configurations = vec![as_is.clone(), reference, ConfigurationModel { name: AGAIN.to_owned(), ..again }];
     configurations

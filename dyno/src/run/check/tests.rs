@@ -59,6 +59,11 @@ fn impossible_combinations_are_refused_with_the_remedy() {
         format!("{:#}", experiment.check().unwrap_err())
     };
     assert!(with(&|e| e.tls.suite = Some(Suite::RsaAes128Sha)).contains("--tls 1.2"));
+    assert!(with(&|e| e.measure.slice_us = Some(999)).contains("1 ms to 1 s"));
+    assert!(with(&|e| e.measure.slice_us = Some(1_000_001)).contains("--slice"));
+    for percent in [0.0, -1.0, 100.0, f64::NAN] {
+        assert!(with(&|e| e.measure.until_percent = Some(percent)).contains("until_percent"));
+    }
     assert!(
         with(&|e| {
             e.tls.version = Version::Tls12;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use tlsdyno_tls::StageSet;
+use tlsdyno_tls::{Stage, StageSet};
 
 use super::SingleServer;
 use super::sweep::{Position, Stop, order};
@@ -14,8 +14,9 @@ use crate::model::job::OutcomeRecord;
 use crate::native::{Counters, ShimCounters};
 use crate::random::SplitMix64;
 use crate::run::preflight::shim::counter;
+use crate::run::runner::Subject;
 use crate::run::schedule::Work;
-use crate::run::verify::{death, is_dead, verify_requests};
+use crate::run::verify::{FULL_SHARE_TOLERANCE, death, is_dead, verify_requests};
 use crate::servers::cpu::ProcessClocks;
 use crate::store::{Block, Slice, Warning};
 
@@ -91,6 +92,7 @@ impl SingleServer<'_> {
             self.sweeps.next += 1;
         }
         self.drop_if_workers_changed(&servers, &mut blocks);
+        self.drop_unequal_work(&mut blocks);
         let says_something =
             |block: &Block| !(block.slices.is_empty() && block.errors.is_empty() && block.warnings.is_empty());
         Ok(blocks.into_values().filter(says_something).collect())
@@ -141,7 +143,7 @@ impl SingleServer<'_> {
         let Some(cpu_ns) = clocks.at_rest_ns() else {
             // If all of it has died, that is the news.
             self.server_cpu_ns(host)?;
-            let (log, name) = (self.log_of(host), &self.testbed.servers[host].model.name);
+            let (log, name) = (self.log_tail(host), &self.testbed.servers[host].model.name);
             return Err(Fault::Server.of(anyhow!("a process of the server of \"{name}\" has ended{log}")));
         };
         let server = &self.testbed.servers[host];
@@ -171,7 +173,7 @@ impl SingleServer<'_> {
             // If its process has died, that is the news.
             self.server_cpu_ns(host)?;
             let name = self.testbed.servers[index].model.name.clone();
-            return Err(death(&name, &outcome, &self.log_of(host)));
+            return Err(death(&name, &outcome, &self.log_tail(host)));
         }
         let after = self.account(host, clocks)?;
         let server_cpu_ns = after.cpu_ns.saturating_sub(before.cpu_ns);
@@ -246,6 +248,23 @@ impl SingleServer<'_> {
                 block.valid = false;
                 let what = "processes of the server began or ended within a row of slices".to_owned();
                 block.warnings.push(Warning::Other { what, remedy: LEFT_OUT_SLICES.to_owned() });
+            }
+        }
+    }
+
+    /// Modes whose sessions were refused, or taken, otherwise than those of their host did other work. A minimal set-up
+    /// has no handshakes to compare.
+    fn drop_unequal_work(&self, blocks: &mut BTreeMap<usize, Block>) {
+        let full = |block: &Block| block.handshakes_full as f64 / block.connections.max(1) as f64;
+        let fulls: BTreeMap<usize, f64> = blocks.iter().map(|(index, block)| (*index, full(block))).collect();
+        for (index, block) in blocks.iter_mut().filter(|(_, block)| !block.slices.is_empty()) {
+            let has_handshakes = !self.testbed.servers[*index].model.noop.contains(Stage::Setup);
+            let of_host = fulls.get(&self.testbed.host(*index)).filter(|_| has_handshakes);
+            if of_host.is_some_and(|of_host| (fulls[index] - of_host).abs() > FULL_SHARE_TOLERANCE) {
+                block.valid = false;
+                let Block { resumed_intended: intended, resumed_offered: offered, resumed_accepted: accepted, .. } =
+                    *block;
+                block.warnings.push(Warning::Reuse { intended, offered, accepted });
             }
         }
     }

@@ -140,7 +140,7 @@ fn a_server_whose_pages_cost_something_serves_no_faster_than_it_says() {
     let measured = json(&load(&[&url, "-c", "8", "-d", "2s", "--json"]));
     let rate = measured["hits_per_second"].as_f64().unwrap();
     // How much less depends on what else the machine does.
-    assert!(rate > 0.0 && rate <= 143.5, "{rate} of 142.9 a second");
+    assert!((40.0..=143.5).contains(&rate), "{rate} of 142.9 a second");
     kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
     assert!(server.0.wait().unwrap().success());
     let text = std::fs::read_to_string(&stamps).unwrap();
