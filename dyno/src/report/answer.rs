@@ -121,6 +121,7 @@ mod tests {
         let shares = Shares { shares: shares.iter().map(share).collect(), ..Shares::default() };
         answer(&Summary {
             shares,
+            by_methods: vec![],
             findings: Findings::default(),
             published: None,
             configurations: vec![],

@@ -317,6 +317,7 @@ fn configuration_colour(summary: &Summary, kind: &Kind) -> &'static str {
             .map_or(OTHER_COLOUR, |(_, colour)| colour),
         Kind::PlainHttp => PLAIN_COLOUR,
         Kind::AsIs | Kind::Loaded | Kind::AllOff | Kind::Several(_) | Kind::Setting => OTHER_COLOUR,
+        Kind::NothingDoubled | Kind::Copies | Kind::Doubled(_) | Kind::AllDoubled => OTHER_COLOUR,
     }
 }
 

@@ -13,6 +13,7 @@ mod findings;
 mod load;
 mod load_files;
 pub mod load_run;
+mod methods;
 pub mod probe;
 pub mod published;
 pub mod remedies;

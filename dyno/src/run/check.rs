@@ -14,10 +14,10 @@ use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Stage, StageSet, Version};
 
 use crate::model::workload::WorkloadSpec;
-use crate::model::{ConfigurationModel, Experiment, ServerName, Tls};
+use crate::model::{ConfigurationModel, Experiment, Method, ServerName, Tls};
 use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
 use crate::servers::{Wanted, driver_of, having, listening};
-use configuration::{check_combination, check_hardware, setting};
+use configuration::{check_combination, check_doubled, check_hardware, setting};
 
 impl Experiment {
     /// Reads an experiment file that extends no other and lies in `directory`: relative paths are relative to the file.
@@ -180,6 +180,15 @@ impl Experiment {
     }
 
     fn check_configurations(&self) -> Result<()> {
+        let uses = |method| self.configurations.is_empty() || !self.methods.contains(&method);
+        let doubles = |model: &ConfigurationModel| model.doubled.is_some_and(|stages| !stages.is_empty());
+        ensure!(!self.methods.is_empty(), "no method is named (--method, `method`); known are {}", known_methods());
+        ensure!(
+            uses(Method::Doubling) || self.configurations.iter().any(doubles),
+            "method `doubling`: none of these stages can be computed twice by itself; possible are \
+             authentication,key_agreement,digest,kdf,randomness, and cipher,mac together (alone only where a CBC \
+             suite has encrypt-then-MAC)"
+        );
         let untouched = |model: &&ConfigurationModel| model.is_untouched();
         ensure!(
             self.configurations.is_empty() || self.configurations.iter().filter(untouched).count() == 1,
@@ -198,10 +207,17 @@ impl Experiment {
             let name = &configuration.name;
             check_shim(configuration.noop, &configuration.tls.applied(&self.tls))
                 .with_context(|| format!("configuration `{}`", configuration.name))?;
+            let alters = configuration.needs_provider() || configuration.needs_shim();
             ensure!(
-                !(configuration.plain_http && (configuration.needs_provider() || configuration.needs_shim())),
-                "configuration `{name}`: plain HTTP has no TLS stages to switch off"
+                !(configuration.plain_http && (alters || configuration.needs_doubler())),
+                "configuration `{name}`: plain HTTP has no TLS stages to switch off or to compute twice"
             );
+            ensure!(
+                !(alters && configuration.needs_doubler()),
+                "configuration `{name}`: provider and doubler both wrap OpenSSL's default provider; a configuration \
+                 either replaces stages or doubles some (`doubled`, `copies`)"
+            );
+            check_doubled(configuration).with_context(|| format!("configuration `{name}`"))?;
             ensure!(
                 self.configurations[..index].iter().all(|other| other.name != *name),
                 "two configurations are named `{name}`"
@@ -236,6 +252,10 @@ impl Experiment {
         );
         Ok(())
     }
+}
+
+fn known_methods() -> String {
+    Method::ALL.map(Method::name).join(", ")
 }
 
 /// Whether it replaces what lies above the primitives: then the client knows things of one server that no other shares.

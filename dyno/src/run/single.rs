@@ -117,7 +117,7 @@ impl<'a> SingleServer<'a> {
         manifest::describe(&mut record.manifest, experiment, &mut testbed, cpus);
         observer.step("starting the load process");
         let load = testbed.start_load(experiment, |index| record.configurations[index].valid)?;
-        let is_sliced = testbed.servers.iter().any(|server| !server.model.wrapped.is_empty());
+        let is_sliced = testbed.servers.iter().any(|server| server.model.hosts_modes());
         let server_cpus = testbed.server_cpus();
         let mut subject = SingleServer {
             experiment,

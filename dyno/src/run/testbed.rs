@@ -23,7 +23,7 @@ use crate::fault::{Fault, OrFault};
 use crate::model::job::{Job, TargetLoad, TargetSpec};
 use crate::model::workload::WorkloadSpec;
 use crate::model::{CertificateKind, ConfigurationModel, Experiment, Load, ServerName, Tls};
-use crate::native::{Handed, Injection, ShimInjection, ShimSettings};
+use crate::native::{Doubling, Handed, Injection, ShimInjection, ShimSettings};
 use crate::servers::{self, Instance, RunDirectory, ServerSpec};
 use crate::trace::{self, Site};
 use server_pool::ServerPool;
@@ -120,7 +120,9 @@ impl Testbed {
             None
         };
         let shim = if loads { self.shim(experiment, index, model, &tls)? } else { None };
-        let handed = injection.as_ref().map(Injection::handed).unwrap_or_default();
+        let doubling = if loads { self.doubling(index, model)? } else { None };
+        let provider = injection.as_ref().map(Injection::handed).or(doubling.as_ref().map(Doubling::handed));
+        let handed = provider.unwrap_or_default();
         let handed = handed.and(shim.as_ref().map(ShimInjection::handed).unwrap_or_default());
         let workers = hardware::workers(model);
         let emulated = hardware::description(model, &placement, workers, emulated, self.cpus.load);
@@ -150,6 +152,7 @@ impl Testbed {
             hardware: emulated,
             injection,
             shim,
+            doubling,
             foreign_session: None,
             tls,
             settings,
@@ -158,6 +161,15 @@ impl Testbed {
             pool: ServerPool::default(),
             address,
         })
+    }
+
+    fn doubling(&self, index: usize, model: &ConfigurationModel) -> Result<Option<Doubling>> {
+        if !model.needs_doubler() {
+            return Ok(None);
+        }
+        let directory = self.directory.path().join(format!("doubler-{index}"));
+        servers::run_directory::make_private(&directory)?;
+        Doubling::prepare(&directory).map(Some)
     }
 
     fn shim(
@@ -213,7 +225,8 @@ impl Testbed {
     /// The memory shared with the server cannot be written.
     pub fn enter_mode(&self, index: usize) -> Result<()> {
         let host = &self.servers[self.host(index)];
-        if host.model.wrapped.is_empty() { Ok(()) } else { host.set_mode(&self.servers[index].model) }
+        let has_modes = !host.model.wrapped.is_empty() || host.doubling.is_some();
+        if has_modes { host.set_mode(&self.servers[index].model) } else { Ok(()) }
     }
 
     /// Starts the server of one configuration if it does not run, and where servers take turns stops the others first.

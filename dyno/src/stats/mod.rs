@@ -14,6 +14,7 @@ pub mod load;
 mod loaded;
 pub mod locality;
 pub mod log_on_curve;
+pub mod methods;
 pub mod pace;
 pub mod papers;
 pub mod published;

@@ -4,6 +4,7 @@ use serde::Serialize;
 use tlsdyno_tls::Stage;
 
 use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
+use super::methods::{self, Doubled};
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
 use super::statement::{Difference, Metric, Verdict};
@@ -158,6 +159,7 @@ impl Comparison {
 
         let mut comparison = Comparison::EMPTY;
         let mut stages = Vec::new();
+        let mut stage_configurations = Vec::new();
         let mut unmeasured = Stage::PROVIDER.to_vec();
         // The stages of the shim contain those of the provider: beside them they would be counted twice.
         let of_provider = |stage: &Stage| Stage::PROVIDER.contains(stage);
@@ -169,13 +171,22 @@ impl Comparison {
             {
                 let column = comparison.column(saved(index));
                 comparison.share(stage.name(), false, Combination::column(column), vec![index]);
-                stages.push((column, index));
+                stages.push(column);
+                stage_configurations.push(index);
                 unmeasured.retain(|other| other != stage);
             }
         }
+        // Where stages are replaced too, the methods stand side by side (`methods.rs`) and these are the shares.
+        let doubled = if stages.is_empty() { methods::doubled(record, rounds, as_is, metric) } else { Vec::new() };
+        for Doubled { stages: of_step, share, configurations, .. } in &doubled {
+            let column = comparison.column(share.clone());
+            comparison.share(&methods::name(*of_step), false, Combination::column(column), configurations.clone());
+            stages.push(column);
+            stage_configurations.extend(configurations);
+            unmeasured.retain(|other| !of_step.contains(*other));
+        }
         comparison.unmeasured = unmeasured.iter().map(Stage::to_string).collect();
-        let stage_terms = |weight: f64| stages.iter().map(move |&(column, _)| (column, weight));
-        let stage_configurations: Vec<usize> = stages.iter().map(|&(_, index)| index).collect();
+        let stage_terms = |weight: f64| stages.iter().map(move |&column| (column, weight));
 
         let plain = comparable(&Kind::PlainHttp).map(|index| (comparison.column(relative(index)), index));
         let compared = !stages.is_empty() || plain.is_some();
@@ -188,10 +199,13 @@ impl Comparison {
         if let Some((column, index)) = plain {
             comparison.share(PLAIN_HTTP, true, Combination::column(column), vec![index]);
         }
-        if let Some(index) = comparable(&Kind::AllOff) {
-            let column = comparison.column(saved(index));
+        let all_off = comparable(&Kind::AllOff).map(|index| (saved(index), vec![index]));
+        let all_doubled =
+            || Some(methods::all_doubled(record, rounds, as_is, metric)?).map(|all| (all.share, all.configurations));
+        if let Some((of_all, configurations)) = if doubled.is_empty() { all_off } else { all_doubled() } {
+            let column = comparison.column(of_all);
             let terms = stage_terms(1.0).chain([(column, -1.0)]).collect();
-            let involved = [stage_configurations.as_slice(), &[index]].concat();
+            let involved = [stage_configurations, configurations].concat();
             comparison.quantity(Place::Interaction, Combination { constant: 0.0, terms }, involved);
         }
         comparison.instrument(rounds, as_is, metric);
@@ -229,7 +243,8 @@ impl Comparison {
     }
 
     fn instrument(&mut self, rounds: &Rounds, as_is: usize, metric: Metric) {
-        if let Some(index) = rounds.find(&Kind::Loaded).filter(|&index| rounds.pairs(as_is, index, metric) > 0) {
+        let loaded = rounds.find(&Kind::Loaded).or_else(|| rounds.find(&Kind::NothingDoubled));
+        if let Some(index) = loaded.filter(|&index| rounds.pairs(as_is, index, metric) > 0) {
             let saved = rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after));
             let column = self.column(saved);
             self.quantity(Place::Instrument, Combination { constant: 0.0, terms: vec![(column, -1.0)] }, vec![index]);

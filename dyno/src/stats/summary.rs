@@ -10,6 +10,7 @@ use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate}
 use super::calibration::Detection;
 use super::findings::Findings;
 use super::loaded::Loaded;
+use super::methods::{self, ByMethods};
 use super::pace::Pace;
 use super::published::Published;
 use super::rounds::Rounds;
@@ -104,6 +105,8 @@ impl Precision {
 pub struct Summary {
     /// Relative costs.
     pub shares: Shares,
+    /// Costs of stages by several methods, where there are several.
+    pub by_methods: Vec<ByMethods>,
     /// Comparisons, remedies, and setup against data.
     pub findings: Findings,
     /// The paper's numbers beside ours, where the experiment has some.
@@ -156,6 +159,7 @@ impl Summary {
         let precision = Precision::of(record, &shares);
         Summary {
             precision,
+            by_methods: methods::by_methods(record),
             shares,
             findings,
             published,
@@ -353,9 +357,9 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     warnings
 }
 
-/// Whether the experiment switches single stages off.
+/// Whether the experiment switches single stages off, or doubles them.
 fn has_stages(record: &Record) -> bool {
-    record.configurations.iter().any(|configuration| matches!(configuration.kind, Kind::StageOff(_)))
+    record.configurations.iter().any(|configuration| matches!(configuration.kind, Kind::StageOff(_) | Kind::Doubled(_)))
 }
 
 /// Steal above 2 % of the time of the machine's CPUs.

@@ -138,6 +138,14 @@ pub enum Kind {
     /// These stages replaced together, but not all that the experiment also replaces one by one: in no share, only in
     /// the table of configurations.
     Several(StageSet),
+    /// The doubler is loaded, and nothing is computed twice: what those with stages computed twice are compared with.
+    NothingDoubled,
+    /// Records are copied as for doubling, and nothing is computed twice: what the doubling of records is compared with.
+    Copies,
+    /// These stages, which cannot be taken apart, are computed twice.
+    Doubled(StageSet),
+    /// Everything that the experiment doubles is computed twice.
+    AllDoubled,
     /// More than its stages differ: TLS settings, processors, an accelerator. In no share of a stage.
     Setting,
     /// The same server without TLS.

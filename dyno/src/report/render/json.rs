@@ -11,6 +11,7 @@ use crate::stats::curve::CurveSummary;
 use crate::stats::findings::{ComparisonFinding, Relative, RemedyFinding, SetupAndData};
 use crate::stats::load::{LoadSummary, PointSummary};
 use crate::stats::log_on_curve::LogOnCurve;
+use crate::stats::methods::ByMethods;
 use crate::stats::pace::Pace;
 use crate::stats::shares::Share;
 use crate::stats::statement::Difference;
@@ -57,6 +58,8 @@ fn print<T: Serialize>(record: &Record, answer: String, rounds: u32, results: T,
 #[derive(Serialize)]
 struct Results<'a> {
     shares: &'a [Share],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    by_methods: &'a [ByMethods],
     interaction: &'a [Difference],
     instrument: &'a [Difference],
     pace: Option<&'a Pace>,
@@ -75,6 +78,7 @@ struct Results<'a> {
 pub fn results(record: &Record, summary: &Summary) -> String {
     let results = Results {
         shares: &summary.shares.shares,
+        by_methods: &summary.by_methods,
         interaction: &summary.shares.interaction,
         instrument: &summary.shares.instrument,
         pace: summary.pace.as_ref(),

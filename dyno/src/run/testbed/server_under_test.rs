@@ -10,7 +10,7 @@ use tlsdyno_tls::{Session, Settings, Stage};
 use super::server_pool::ServerPool;
 use crate::fault::{Fault, OrFault};
 use crate::model::{ConfigurationModel, Tls};
-use crate::native::{Injection, ShimInjection};
+use crate::native::{Doubled, Doubling, Injection, ShimInjection};
 use crate::run::cpus::Placement;
 use crate::servers::{self, Instance, ServerSpec};
 
@@ -31,6 +31,8 @@ pub struct ServerUnderTest {
     pub injection: Option<Injection>,
     /// The shim in the server.
     pub shim: Option<ShimInjection>,
+    /// The doubler in the server.
+    pub doubling: Option<Doubling>,
     /// A session of another server, which a perfect cache must not take.
     pub foreign_session: Option<Session>,
     /// The TLS settings that its handshakes have.
@@ -55,16 +57,25 @@ impl ServerUnderTest {
         if let Some(shim) = &self.shim {
             shim.set_mode(mode.noop)?;
         }
+        if let Some(doubling) = &self.doubling {
+            doubling.set_mode(doubled_by(mode))?;
+        }
         let Some(injection) = &self.injection else { return Ok(()) };
         injection.set_burn_ns(mode.burn_ns())?;
         injection.set_mode(mode.noop)
+    }
+
+    /// What this configuration computes twice.
+    pub fn doubled(&self) -> Doubled {
+        doubled_by(&self.model)
     }
 
     /// What must be mapped in every worker: what it is, and its library.
     pub fn libraries(&self) -> Vec<(&'static str, PathBuf)> {
         let provider = self.injection.iter().map(|injection| ("provider", injection.library_path().to_owned()));
         let shim = self.shim.iter().map(|shim| ("shim", shim.library_path().to_owned()));
-        provider.chain(shim).collect()
+        let doubler = self.doubling.iter().map(|doubling| ("doubler", doubling.library_path().to_owned()));
+        provider.chain(shim).chain(doubler).collect()
     }
 
     /// Whether its client knows the sizes of flights.
@@ -112,4 +123,9 @@ impl ServerUnderTest {
     pub fn instance(&mut self) -> Option<&mut Instance> {
         self.instance.as_mut()
     }
+}
+
+/// What a configuration computes twice.
+fn doubled_by(model: &ConfigurationModel) -> Doubled {
+    Doubled { stages: model.doubled.unwrap_or_default(), copies: model.copies }
 }
