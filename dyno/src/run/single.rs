@@ -18,9 +18,7 @@ use super::observer::Observer;
 use super::pace::Pace;
 use super::preflight::start_and_check;
 use super::runner::{self, Finished, Plan, SlicesOfRound, Subject};
-use super::schedule::{
-    ROUNDS_MIN, Work, drop_too_long, pieces, requests_of_users, schedule, typical_users, varied_pieces,
-};
+use super::schedule::{Work, drop_too_long, pieces, requests_of_users, schedule, typical_users, varied_pieces};
 use super::testbed::{Testbed, log_tail};
 use super::verify::{Achieved, death, is_dead, unsaturated_warning};
 use super::{manifest, modes};
@@ -41,10 +39,6 @@ const POOL_MAX_OF_MANY_PROCESSES: u32 = 4;
 /// Length of a slice, microseconds: long enough that the server is not woken up for a few connections only, and short
 /// enough that the machine has not changed when the next one comes.
 const SLICE_US: u64 = 5_000;
-/// So long a server's hits are dearer after another server had the CPU (docs/METHODOLOGY.md, "Slices").
-const COLD: Duration = Duration::from_millis(15);
-/// Most slices that do not count for that.
-const LEAD_IN_MAX: f64 = 8.0;
 /// Fewest requests of a slice.
 const SLICE_REQUESTS_MIN: u64 = 5;
 /// Part of the time that blocks have, which tell hits per second at saturation, where slices tell CPU per hit.
@@ -52,6 +46,8 @@ const BLOCKS_SHARE: f64 = 0.2;
 /// Wanted length of a round with slices: each has servers of its own, and after each it is looked whether intervals
 /// are narrow enough.
 const SLICED_ROUND: Duration = Duration::from_secs(5);
+/// Rounds with slices that are planned at least.
+const SLICED_ROUNDS_MIN: u32 = 8;
 /// The least piece of work of a warm-up: so many times the users that keep all connections busy.
 const WARM_UP_FACTOR: u32 = 2;
 /// Users for each worker process of a server that was just started: the first connections of each cost more.
@@ -231,9 +227,9 @@ impl<'a> SingleServer<'a> {
     }
 }
 
-/// Rounds with slices in so much time.
+/// Rounds with slices in so much time. Some may be cut for a sweep that takes long.
 fn sliced_rounds(time: Duration) -> u32 {
-    ((time.as_secs_f64() / SLICED_ROUND.as_secs_f64()).round() as u32).max(ROUNDS_MIN)
+    ((time.as_secs_f64() / SLICED_ROUND.as_secs_f64()).round() as u32).max(SLICED_ROUNDS_MIN)
 }
 
 impl Subject for SingleServer<'_> {
@@ -261,8 +257,6 @@ impl Subject for SingleServer<'_> {
             let requests = ((slice.as_secs_f64() / slowest) as u64).max(SLICE_REQUESTS_MIN);
             let pieces = varied_pieces(&requests_of_users, requests, &mut SplitMix64::new(1));
             self.sweeps.works = pieces.into_iter().map(Work::from).collect();
-            let length = slowest * requests as f64;
-            self.sweeps.lead_in = (COLD.as_secs_f64() / length).ceil().clamp(1.0, LEAD_IN_MAX) as usize;
         }
         let mut pieces = pieces(&requests_of_users, schedule.requests_per_block, self.users_min());
         let dropped = drop_too_long(&mut pieces, &schedule, left);
