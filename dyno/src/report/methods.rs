@@ -32,8 +32,8 @@ pub fn section(summary: &Summary) -> Option<Section> {
         };
         row.iter_mut().rev().take(1).for_each(|cell| cell.tone = tone);
     }
-    let meaning = "Server CPU time per hit by each method. Removing: what a hit costs less without the stage. Doubling: \
-                   what it costs more with the stage computed twice. They agree within 10 % or 5 µs.";
+    let meaning = "Server CPU time per hit by each method. Removing: what a hit costs less without the stage. \
+                   Doubling: what it costs more with the stage computed twice. They agree within 10 % or 5 µs.";
     let section = Section::titled("methods", "The methods side by side").with(Content::Table(table));
     Some(section.notes([meaning.to_owned()].into_iter().chain(differences(summary))))
 }

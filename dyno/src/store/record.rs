@@ -140,7 +140,7 @@ pub enum Kind {
     Several(StageSet),
     /// The doubler is loaded, and nothing is computed twice: what those with stages computed twice are compared with.
     NothingDoubled,
-    /// Records are copied as for doubling, and nothing is computed twice: what the doubling of records is compared with.
+    /// Records are copied as for doubling, and nothing is computed twice: what doubling them is compared with.
     Copies,
     /// These stages, which cannot be taken apart, are computed twice.
     Doubled(StageSet),

@@ -40,8 +40,8 @@ fn changes_settings(model: &ConfigurationModel) -> bool {
     without_settings != *model
 }
 
-/// What a configuration is for, from what it replaces or doubles. `singles`: the stages that the experiment replaces one
-/// by one.
+/// What a configuration is for, from what it replaces or doubles. `singles`: the stages that the experiment replaces
+/// one by one; `doubled`: the sets that it doubles.
 fn kind_of(model: &ConfigurationModel, singles: StageSet, doubled: &[StageSet]) -> Kind {
     if changes_settings(model) {
         return Kind::Setting;
