@@ -14,6 +14,7 @@ pub mod job;
 mod load;
 pub mod load_experiment;
 mod policy;
+pub mod profile;
 mod questions;
 mod sentences;
 mod server;

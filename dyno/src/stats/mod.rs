@@ -16,6 +16,7 @@ pub mod locality;
 pub mod log_on_curve;
 pub mod pace;
 pub mod papers;
+pub mod profile;
 pub mod published;
 pub mod robust;
 mod rounds;

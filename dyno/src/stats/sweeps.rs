@@ -14,7 +14,7 @@ use crate::store::{Block, Kind, Record, Slice};
 pub(super) struct SweepCosts(Vec<Column>);
 
 /// The slices of one configuration in one sweep: the middle of each, microseconds after the start, and its cost.
-type Points = Vec<(f64, f64)>;
+pub(super) type Points = Vec<(f64, f64)>;
 
 impl SweepCosts {
     /// From usable blocks. `None`: there are no slices.
@@ -50,17 +50,17 @@ impl SweepCosts {
     }
 }
 
-fn point(slice: &Slice) -> (f64, f64) {
+pub(super) fn point(slice: &Slice) -> (f64, f64) {
     let middle = slice.started_us as f64 + f64::from(slice.elapsed_us) / 2.0;
     (middle, slice.server_cpu_ns as f64 / f64::from(slice.hits))
 }
 
-fn mean_cost(points: &Points) -> Option<f64> {
+pub(super) fn mean_cost(points: &Points) -> Option<f64> {
     (!points.is_empty()).then(|| points.iter().map(|(_, cost)| cost).sum::<f64>() / points.len() as f64)
 }
 
 /// What a mode saves against its host, on average over its slices.
-fn mean_saving(host: &Points, own: &Points) -> Option<f64> {
+pub(super) fn mean_saving(host: &Points, own: &Points) -> Option<f64> {
     let savings: Option<Vec<f64>> = own.iter().map(|(at, cost)| Some(cost_at(host, *at)? - cost)).collect();
     let savings = savings.filter(|savings| !savings.is_empty())?;
     Some(savings.iter().sum::<f64>() / savings.len() as f64)
