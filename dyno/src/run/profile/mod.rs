@@ -15,7 +15,7 @@ use self::start::Placed;
 use super::cpus;
 use super::load_process::LoadProcess;
 use super::observer::Observer;
-use super::runner::{self, Finished, Plan, Subject};
+use super::runner::{self, Finished, Plan, SlicesOfRound, Subject};
 use super::schedule::{Piece, ROUNDS_MIN, Work, pieces, requests_of_users, schedule, varied_pieces};
 use super::testbed::{Testbed, log_tail};
 use crate::fault::{Fault, OrFault};
@@ -26,10 +26,6 @@ use crate::store::{Block, Journal, Warning};
 
 /// Length of a slice unless the experiment says otherwise, microseconds.
 const SLICE_US: u64 = 5_000;
-/// So long a server's hits are dearer after another server had the CPU (docs/METHODOLOGY.md, "Slices").
-const COLD: Duration = Duration::from_millis(15);
-/// Most slices that do not count for that.
-const LEAD_IN_MAX: f64 = 8.0;
 /// Fewest requests of a slice.
 const SLICE_REQUESTS_MIN: u64 = 5;
 /// Part of the time that blocks have, which tell hits per second at saturation.
@@ -86,8 +82,7 @@ impl Subject for Profile {
         let slowest = seconds_per_request.iter().copied().fold(1e-9, f64::max);
         let of_slice = ((self.slice_us as f64 / 1e6 / slowest) as u64).max(SLICE_REQUESTS_MIN);
         let works = varied_pieces(&requests, of_slice, &mut SplitMix64::new(1));
-        let lead_in = (COLD.as_secs_f64() / (slowest * of_slice as f64)).ceil().clamp(1.0, LEAD_IN_MAX);
-        self.sweeps.plan(works.into_iter().map(Work::from).collect(), lead_in as usize);
+        self.sweeps.works = works.into_iter().map(Work::from).collect();
         let rounds = ((left.as_secs_f64() / ROUND.as_secs_f64()) as u32).max(ROUNDS_MIN);
         let for_blocks = left.mul_f64(BLOCKS_SHARE);
         let total = requests.len() as u64;
@@ -98,6 +93,7 @@ impl Subject for Profile {
         let slices = left.saturating_sub(for_blocks) / schedule.rounds_expected;
         schedule.round += slices;
         let works = pieces.into_iter().map(Work::from).collect();
+        let slices = SlicesOfRound { length: slices, rounds_per_blocks: 1 };
         Plan { schedule, works, slices: Some(slices), warnings: Vec::new() }
     }
 

@@ -20,8 +20,12 @@ use crate::run::verify::{death, is_dead, verify_requests};
 use crate::servers::cpu::ProcessClocks;
 use crate::store::{Block, ProfileBlock, Slice, Warning};
 
-/// So many sweeps are made whatever time they take, the first of which fills the stores of sessions.
-const SWEEPS_LEAST: u32 = 5;
+/// So many sweeps that count are made for each row whatever time they take.
+const SWEEPS_LEAST: u32 = 1;
+/// So long a server's hits are dearer after another server had the CPU (docs/METHODOLOGY.md, "Slices").
+const COLD: Duration = Duration::from_millis(15);
+/// Most slices that do not count for that.
+const LEAD_IN_MAX: usize = 8;
 /// The store of sessions that blocks have; those of slices are numbered from 0.
 const STORE_OF_BLOCKS: u32 = u32::MAX;
 /// More slices left out than this part of them are told.
@@ -33,22 +37,13 @@ const INTERRUPTED_TOLD: f64 = 1e-4;
 /// What goes on over all sweeps.
 #[derive(Default)]
 pub(super) struct Sweeps {
-    works: Vec<Work>,
-    /// Slices at the beginning of each visit to a server that do not count.
-    lead_in: usize,
+    /// The works that sweeps walk through, over and over.
+    pub(super) works: Vec<Work>,
     next: u32,
     measured: u64,
     left_out: u64,
     /// Why the last one was left out.
     fault: String,
-}
-
-impl Sweeps {
-    /// The works that sweeps walk through, over and over.
-    pub(super) fn plan(&mut self, works: Vec<Work>, lead_in: usize) {
-        self.works = works;
-        self.lead_in = lead_in;
-    }
 }
 
 /// What one run of the load was, and what the server did in it.
@@ -90,22 +85,31 @@ impl Profile {
             let server = self.testbed.host(self.cells[host].server);
             clocks.insert(server, self.clocks(server).map_err(|error| (host, error))?);
         }
-        while began.elapsed() < length || self.sweeps.next < SWEEPS_LEAST {
+        let (mut counted, mut last) = (0, Duration::ZERO);
+        // A sweep of which less than half would fit is not begun.
+        while counted < SWEEPS_LEAST || began.elapsed() + last / 2 < length {
+            let sweep_began = Instant::now();
             let number = self.sweeps.next;
             let work = self.sweeps.works[number as usize % self.sweeps.works.len()].clone();
-            let lead_in = self.sweeps.lead_in;
-            for Position { configuration, counts, store } in
-                order(&stops, random).iter().flat_map(|stop| stop.positions(lead_in))
-            {
-                let clocks = &clocks[&self.testbed.host(self.cells[configuration].server)];
-                let run = self.measure(configuration, &work, store, since, clocks);
-                let run = run.map_err(|error| (configuration, error))?;
-                // The first sweep fills the stores of sessions.
-                if counts && number > 0 {
-                    self.add(&mut blocks, configuration, run, &work, number);
+            // The first one fills the stores of sessions.
+            let fills = number == 0;
+            for stop in order(&stops, random) {
+                let arrived = Instant::now();
+                let warm = |position: &Position| position.counts || arrived.elapsed() < COLD;
+                for Position { configuration, counts, store } in
+                    stop.positions(LEAD_IN_MAX).into_iter().filter(warm)
+                {
+                    let clocks = &clocks[&self.testbed.host(self.cells[configuration].server)];
+                    let run = self.measure(configuration, &work, store, since, clocks);
+                    let run = run.map_err(|error| (configuration, error))?;
+                    if counts && !fills {
+                        self.add(&mut blocks, configuration, run, &work, number);
+                    }
                 }
             }
             self.sweeps.next += 1;
+            counted += u32::from(!fills);
+            last = sweep_began.elapsed();
         }
         self.drop_if_workers_changed(&clocks, &mut blocks);
         Ok(blocks.into_values().collect())
