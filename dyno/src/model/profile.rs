@@ -126,7 +126,9 @@ impl ProfileExperiment {
     /// comes first.
     pub fn cells(&self) -> Vec<Cell> {
         let kinds = Handshakes::ALL.into_iter().filter(|kind| self.has(*kind));
-        kinds.flat_map(|handshakes| self.treatments(handshakes).map(move |t| Cell { handshakes, treatment: t })).collect()
+        kinds
+            .flat_map(|handshakes| self.treatments(handshakes).map(move |t| Cell { handshakes, treatment: t }))
+            .collect()
     }
 
     fn has(&self, handshakes: Handshakes) -> bool {
@@ -166,9 +168,7 @@ impl ProfileExperiment {
             configurations.push(ConfigurationModel::as_is());
         }
         if self.has_neighbours() && self.removed {
-            let without = |stages: StageSet| {
-                ConfigurationModel { noop: stages, ..ConfigurationModel::without(&stages.to_string(), []) }
-            };
+            let without = |stages: StageSet| ConfigurationModel::without(&stages.to_string(), stages.iter());
             configurations.push(ConfigurationModel {
                 wrapped: StageSet::PROVIDER,
                 ..ConfigurationModel::without("nothing off", [])

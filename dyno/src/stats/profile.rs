@@ -144,7 +144,8 @@ impl KindSummary {
             columns.extend(savings);
         }
         let combination = |terms: Vec<(usize, f64)>| Combination { constant: 0.0, terms };
-        let mut asked = vec![combination(vec![(0, 1.0)]), combination(vec![(1, 1.0), (0, -1.0)]), combination(vec![(2, -1.0)])];
+        let mut asked =
+            vec![combination(vec![(0, 1.0)]), combination(vec![(1, 1.0), (0, -1.0)]), combination(vec![(2, -1.0)])];
         let all = (0..groups.len()).map(|group| (timed + group, -1.0));
         asked.push(combination([(0, 1.0)].into_iter().chain(all).collect()));
         for (group, removed) in removed.iter().enumerate() {
@@ -235,7 +236,12 @@ impl<'a> Sweeps<'a> {
     /// Time in the calls of these stages per hit, by sweep.
     fn timed(&self, stages: StageSet) -> Column {
         let of_slice = |slice: &[f64; Stage::PROVIDER.len()]| {
-            Stage::PROVIDER.iter().zip(slice).filter(|(stage, _)| stages.contains(**stage)).map(|(_, ns)| ns).sum::<f64>()
+            Stage::PROVIDER
+                .iter()
+                .zip(slice)
+                .filter(|(stage, _)| stages.contains(**stage))
+                .map(|(_, ns)| ns)
+                .sum::<f64>()
         };
         let of_sweep = |number: &u32| {
             let slices = self.stages.get(number)?;

@@ -54,10 +54,8 @@ fn exports_one_symbol_and_is_made_of_nothing_else() {
     let needed: Vec<&str> = dynamic.lines().filter(|line| line.contains("(NEEDED)")).collect();
     assert!(!needed.iter().any(|line| line.contains("crypto") || line.contains("ssl")), "{needed:?}");
     assert!(dynamic.contains("NODELETE"), "threads and fork handlers may point into it after an unload: {dynamic}");
-    let printed =
-        build::run(Command::new("readelf").args(["--debug-dump=info", "-W"]).arg(profiling.library_path()));
-    let files: Vec<&str> =
-        printed.lines().filter(|line| line.contains("DW_AT_name") && line.ends_with(".c")).collect();
+    let printed = build::run(Command::new("readelf").args(["--debug-dump=info", "-W"]).arg(profiling.library_path()));
+    let files: Vec<&str> = printed.lines().filter(|line| line.contains("DW_AT_name") && line.ends_with(".c")).collect();
     assert!(files.len() > 5, "{files:?}");
     for file in files {
         assert!(file.contains("native/profiler/") || file.contains("native/wrapping/"), "{file}");

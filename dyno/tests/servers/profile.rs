@@ -71,9 +71,8 @@ fn a_server_on_a_fixed_port_is_profiled_alone() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = format!("127.0.0.1:{port}");
     let tlsdyno = env!("CARGO_BIN_EXE_tlsdyno");
-    let command = format!(
-        "{tlsdyno} serve --docroot {{docroot}} --certificate {{certificate}} --key {{key}} --listen {address}"
-    );
+    let command =
+        format!("{tlsdyno} serve --docroot {{docroot}} --certificate {{certificate}} --key {{key}} --listen {address}");
     let printed = profiled(&place, &["--server-command", &command, "--address", &address, "--cert", "p-256"]);
     check_tls13(&printed);
     for kind in printed["profile"]["handshakes"].as_array().unwrap() {

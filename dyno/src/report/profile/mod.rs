@@ -58,12 +58,8 @@ fn title(kind: &KindSummary) -> String {
 /// The table of stages of one kind of handshake.
 fn stages(kind: &KindSummary) -> Section {
     let has_removed = kind.stages.iter().any(|stage| stage.removed_ns.is_some());
-    let mut columns = vec![
-        Column::words(""),
-        Column::number("of a hit"),
-        Column::number("timed µs"),
-        Column::interval(),
-    ];
+    let mut columns =
+        vec![Column::words(""), Column::number("of a hit"), Column::number("timed µs"), Column::interval()];
     if has_removed {
         columns.extend([
             Column::number("removed µs"),
@@ -104,12 +100,7 @@ fn occurs(stage: &StageSummary) -> bool {
 fn costs(kind: &KindSummary) -> Vec<String> {
     let whole = kind.cpu_ns.value;
     let told = |of: Estimate| {
-        format!(
-            "{} µs {} a hit ({})",
-            format_micros(of.value),
-            interval(of),
-            percent_of(of.value, whole)
-        )
+        format!("{} µs {} a hit ({})", format_micros(of.value), interval(of), percent_of(of.value, whole))
     };
     let timing = format!(
         "Timing costs {}: {} of {} calls into OpenSSL's provider are timed in each. It is in no number above but \
@@ -119,9 +110,9 @@ fn costs(kind: &KindSummary) -> Vec<String> {
         format_tenths(kind.calls_per_hit)
     );
     let library = kind.library_ns.map(|of| format!("The library that times nothing costs {}.", told(of)));
-    let hits = kind.hits_per_second.map(|hits| {
-        format!("At saturation: {} hits/s. {} sweeps of slices.", format_quantity(hits), kind.sweeps)
-    });
+    let hits = kind
+        .hits_per_second
+        .map(|hits| format!("At saturation: {} hits/s. {} sweeps of slices.", format_quantity(hits), kind.sweeps));
     [timing].into_iter().chain(library).chain(hits).collect()
 }
 
@@ -148,9 +139,9 @@ fn classes(kind: &KindSummary) -> Section {
         (Column::number("bytes a hit"), |class| format_quantity(class.bytes_per_hit)),
     ];
     let table = Table::of(fields, kind.classes.iter());
-    Section::titled("", format!("Calls of {} handshakes", kind.kind.name()))
-        .with(Content::Table(table))
-        .notes(["Of calls shorter than 0.3 µs (digests, and what is done around the work) one in 16 is timed.".to_owned()])
+    Section::titled("", format!("Calls of {} handshakes", kind.kind.name())).with(Content::Table(table)).notes([
+        "Of calls shorter than 0.3 µs (digests, and what is done around the work) one in 16 is timed.".to_owned(),
+    ])
 }
 
 /// The answer in a sentence or two.

@@ -96,9 +96,7 @@ impl Profile {
             for stop in order(&stops, random) {
                 let arrived = Instant::now();
                 let warm = |position: &Position| position.counts || arrived.elapsed() < COLD;
-                for Position { configuration, counts, store } in
-                    stop.positions(LEAD_IN_MAX).into_iter().filter(warm)
-                {
+                for Position { configuration, counts, store } in stop.positions(LEAD_IN_MAX).into_iter().filter(warm) {
                     let clocks = &clocks[&self.testbed.host(self.cells[configuration].server)];
                     let run = self.measure(configuration, &work, store, since, clocks);
                     let run = run.map_err(|error| (configuration, error))?;

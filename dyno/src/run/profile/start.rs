@@ -94,13 +94,12 @@ fn check(servers: &Experiment, testbed: &mut Testbed, index: usize) -> Result<Ve
     profiling(testbed, true)?;
     let mut checks = checks_of(testbed, index, &request, body_bytes, resumable)?;
     profiling(testbed, false)?;
-    let failed: Vec<String> = checks
-        .iter()
-        .filter(|check| !check.passed)
-        .map(|check| format!("{} ({})", check.name, check.seen))
-        .collect();
+    let failed: Vec<String> =
+        checks.iter().filter(|check| !check.passed).map(|check| format!("{} ({})", check.name, check.seen)).collect();
     let name = &testbed.servers[index].model.name;
-    ensure_server(failed.is_empty(), || format!("the server \"{name}\" does not pass its checks: {}", failed.join("; ")))?;
+    ensure_server(failed.is_empty(), || {
+        format!("the server \"{name}\" does not pass its checks: {}", failed.join("; "))
+    })?;
     if let Some(profiling) = &testbed.servers[index].profiling {
         let counts = profiling.counts()?;
         let (calls, timed) = counts.calls();
@@ -129,9 +128,11 @@ fn placed(experiment: &ProfileExperiment, testbed: &Testbed) -> Vec<Placed> {
     let cells = experiment.cells();
     let server_of = |treatment: Treatment| {
         let is_it = |off: StageSet, wraps: bool| {
-            let found = testbed.servers.iter().skip(1).position(|server| {
-                server.model.noop == off && (!server.model.wrapped.is_empty() == wraps)
-            });
+            let found = testbed
+                .servers
+                .iter()
+                .skip(1)
+                .position(|server| server.model.noop == off && (!server.model.wrapped.is_empty() == wraps));
             found.map_or(PROFILED, |position| position + 1)
         };
         match treatment {
