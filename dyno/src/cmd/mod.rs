@@ -11,6 +11,7 @@ pub mod list;
 pub mod load;
 pub mod man;
 pub mod probe;
+pub mod profile;
 pub mod report;
 pub mod reuse;
 pub mod run;

@@ -15,6 +15,7 @@ use crate::foreign::visible;
 use crate::load::options::Options;
 use crate::model::cluster::ClusterExperiment;
 use crate::model::load_experiment::LoadExperiment;
+use crate::model::profile::ProfileExperiment;
 use crate::model::{CertificateKind, Experiment, Measure, ServerName, Tls};
 use crate::report::Style;
 use crate::run::cluster;
@@ -23,7 +24,7 @@ use crate::run::observer::Observer;
 use crate::run::runner::Finished;
 use crate::run::schedule::Schedule;
 use crate::run::single::run as run_experiment;
-use crate::run::{cpus, files, url};
+use crate::run::{cpus, files, profile, url};
 use crate::store::{Record, Warning};
 use crate::{interrupt, report};
 
@@ -160,6 +161,12 @@ pub fn perform_cluster(experiment: &ClusterExperiment, output: &OutputArgs) -> R
     experiment.check().or_fault(Fault::Usage)?;
     let run = |stop: &AtomicBool, progress: &mut Progress| cluster::run(experiment, stop, progress);
     perform_with(output, &|| experiment.to_toml(), &run)
+}
+
+/// The same for a profile.
+pub fn perform_profile(experiment: &ProfileExperiment, results: &ResultArgs) -> Result<Exit> {
+    profile::check(experiment)?;
+    perform_and_show(results, &|stop, progress| profile::run(experiment, stop, progress))
 }
 
 fn perform_with(

@@ -15,6 +15,7 @@ mod load;
 pub mod load_experiment;
 mod method;
 mod policy;
+pub mod profile;
 mod questions;
 mod sentences;
 mod server;

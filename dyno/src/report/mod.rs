@@ -15,6 +15,7 @@ mod load_files;
 pub mod load_run;
 mod methods;
 pub mod probe;
+pub mod profile;
 pub mod published;
 pub mod remedies;
 pub mod render;
@@ -28,12 +29,16 @@ pub use render::{csv, html, json, terminal};
 use crate::stats::Summary;
 use crate::stats::cluster::ClusterSummary;
 use crate::stats::load::LoadSummary;
+use crate::stats::profile::ProfileSummary;
 use crate::store::Record;
 use document::Document;
 
 fn document_of(record: &Record) -> Document {
     if let Some(summary) = LoadSummary::of(record) {
         return load::document(record, &summary);
+    }
+    if let Some(summary) = ProfileSummary::of(record) {
+        return profile::document(record, &summary);
     }
     match ClusterSummary::of(record) {
         Some(summary) => cluster::document(record, &summary),
@@ -58,6 +63,9 @@ pub fn terminal_text(record: &Record, style: Style) -> String {
 pub fn json_text(record: &Record) -> String {
     if let Some(summary) = LoadSummary::of(record) {
         return json::load_results(record, &summary);
+    }
+    if let Some(summary) = ProfileSummary::of(record) {
+        return json::profile_results(record, &summary);
     }
     match ClusterSummary::of(record) {
         Some(summary) => json::cluster_results(record, &summary),

@@ -19,6 +19,7 @@ pub mod occurrence;
 mod own_command;
 mod pace;
 pub mod preflight;
+pub mod profile;
 pub mod recording;
 pub mod runner;
 pub mod schedule;

@@ -3,7 +3,7 @@
 
 mod judge;
 mod sliced;
-mod sweep;
+pub(in crate::run) mod sweep;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;

@@ -110,8 +110,7 @@ impl Testbed {
             .or_fault(Fault::Environment)?;
         let mut emulated = None;
         let injection = if loads && model.needs_provider() {
-            let provider = self.directory.path().join(format!("provider-{index}"));
-            servers::run_directory::make_private(&provider)?;
+            let provider = self.make_directory(&format!("provider-{index}"))?;
             let mut hardware = hardware::hardware(model, &self.credentials(&tls).files.key, self.cpus.server)?;
             hardware.burn_ns = hardware.burn_ns.max(modes::burn_ns(experiment, index));
             emulated = Some(hardware);
@@ -153,6 +152,7 @@ impl Testbed {
             injection,
             shim,
             doubling,
+            profiling: None,
             foreign_session: None,
             tls,
             settings,
@@ -182,8 +182,7 @@ impl Testbed {
         if !model.needs_shim() {
             return Ok(None);
         }
-        let directory = self.directory.path().join(format!("shim-{index}"));
-        servers::run_directory::make_private(&directory)?;
+        let directory = self.make_directory(&format!("shim-{index}"))?;
         let settings = ShimSettings {
             suite: tls.suite,
             encrypt_then_mac: tls.encrypt_then_mac,
@@ -364,26 +363,32 @@ impl Testbed {
     /// Starts the load process for these servers (all of them must have been started once, so that their addresses are
     /// known). Configurations that are not `valid` keep their place, but nothing is prepared for them.
     pub fn start_load(&self, experiment: &Experiment, valid: impl Fn(usize) -> bool) -> Result<LoadProcess> {
-        let target = |(index, server): (usize, &ServerUnderTest)| {
-            let target = TargetSpec { address: self.address(index), ..self.target(experiment, server)? };
+        let target = |index: usize| {
+            let target = self.target(experiment, index)?;
             Ok(if valid(index) { target } else { TargetSpec { tls: None, ..target } })
         };
-        let targets = self.servers.iter().enumerate().map(target).collect::<Result<_>>()?;
+        self.start_load_on((0..self.servers.len()).map(target).collect::<Result<_>>()?, &experiment.load)
+    }
+
+    /// Starts the load process for these targets.
+    pub fn start_load_on(&self, targets: Vec<TargetSpec>, load: &Load) -> Result<LoadProcess> {
         let job = Job {
             workload: self.site.spec.clone(),
             requests_alone: self.requests_alone,
             targets,
-            connections: connections(&experiment.load),
+            connections: connections(load),
         };
         LoadProcess::start(&job, self.directory.path(), Some(self.cpus.load))
     }
 
-    fn target(&self, experiment: &Experiment, server: &ServerUnderTest) -> Result<TargetSpec> {
+    /// The server of a configuration as the load process sees it. It must have been started once.
+    pub fn target(&self, experiment: &Experiment, index: usize) -> Result<TargetSpec> {
+        let server = &self.servers[index];
         let credentials = self.credentials(&server.model.tls.applied(&experiment.tls));
         let tls = server.settings.as_ref().map(|settings| credentials.target_tls(settings));
         Ok(TargetSpec {
             name: server.model.name.clone(),
-            address: server.address,
+            address: self.address(index),
             host: HOST.to_owned(),
             tls,
             reuse: experiment.load.reuse()?,
@@ -394,6 +399,13 @@ impl Testbed {
     /// Whether the server of a configuration is the built-in one.
     pub fn is_built_in(&self, index: usize) -> bool {
         self.servers[index].spec.kind == ServerName::Builtin
+    }
+
+    /// Makes a directory of that name that is closed to others, for what a server is handed.
+    pub fn make_directory(&self, name: &str) -> Result<PathBuf> {
+        let directory = self.directory.path().join(name);
+        servers::run_directory::make_private(&directory)?;
+        Ok(directory)
     }
 
     /// The files of the workload.

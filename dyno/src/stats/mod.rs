@@ -17,6 +17,7 @@ pub mod log_on_curve;
 pub mod methods;
 pub mod pace;
 pub mod papers;
+pub mod profile;
 pub mod published;
 pub mod robust;
 mod rounds;

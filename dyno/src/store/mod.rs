@@ -5,6 +5,7 @@ mod error;
 mod journal;
 mod load;
 mod location;
+mod profile;
 pub mod record;
 mod sqlite;
 pub mod warning;
@@ -14,6 +15,7 @@ pub use error::StoreError;
 pub use journal::{Journal, read_json, write_json};
 pub use load::{LoadRecord, LoggedReuse};
 pub use location::default_path;
+pub use profile::{ProfileBlock, ProfileRecord};
 pub use record::{
     BackendUse, Block, ClusterBlock, Configuration, FORMAT, Kind, Locality, Manifest, Preflight, Record, Slice,
 };

@@ -12,6 +12,7 @@ use tlsdyno_tls::{Stage, StageSet};
 
 use super::calibration::Calibration;
 use super::load::LoadRecord;
+use super::profile::{ProfileBlock, ProfileRecord};
 use super::warning::Warning;
 use crate::model::Experiment;
 use crate::model::cluster::ClusterExperiment;
@@ -52,6 +53,9 @@ pub struct Record {
     /// The load experiment, if it was one: its points are the configurations, in this order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadRecord>,
+    /// The profile, if it was one: its cells are the configurations, in this order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileRecord>,
 }
 
 impl Record {
@@ -71,6 +75,7 @@ impl Record {
             experiment: None,
             cluster: None,
             load: None,
+            profile: None,
         }
     }
 }
@@ -243,6 +248,9 @@ pub struct Block {
     /// block's times and counts are their sums.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<Slice>,
+    /// In a profile: what was seen of the server's inside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileBlock>,
 }
 
 /// Some milliseconds of one configuration's work, between two moments at which its server had nothing to do. On disk an

@@ -11,6 +11,7 @@ mod matrix;
 mod noop_client;
 #[path = "../place/mod.rs"]
 mod place;
+mod profile;
 mod safety;
 mod server_drivers;
 mod session_caches;

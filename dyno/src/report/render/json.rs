@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::report::answer::answer;
-use crate::report::{cluster, load, published, remedies};
+use crate::report::{cluster, load, profile, published, remedies};
 use crate::stats::accelerators::Prediction;
 use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
 use crate::stats::curve::CurveSummary;
@@ -13,6 +13,7 @@ use crate::stats::load::{LoadSummary, PointSummary};
 use crate::stats::log_on_curve::LogOnCurve;
 use crate::stats::methods::ByMethods;
 use crate::stats::pace::Pace;
+use crate::stats::profile::ProfileSummary;
 use crate::stats::shares::Share;
 use crate::stats::statement::Difference;
 use crate::stats::{ConfigurationSummary, Published, Summary};
@@ -149,6 +150,17 @@ pub fn load_results(record: &Record, summary: &LoadSummary) -> String {
     let (points, curves, log_on_curve) = (&summary.points, &summary.curves, summary.log.as_ref());
     let results = LoadResults { points, curves, connections, log_on_curve, runs };
     print(record, load::answer(summary), summary.rounds, results, &summary.warnings)
+}
+
+/// The results of a profile.
+#[derive(Serialize)]
+struct ProfileResults<'a> {
+    profile: &'a ProfileSummary,
+}
+
+/// The results of a profile's record.
+pub fn profile_results(record: &Record, summary: &ProfileSummary) -> String {
+    print(record, profile::answer(summary), summary.rounds, ProfileResults { profile: summary }, &summary.warnings)
 }
 
 /// A load run, ending in a line feed.
