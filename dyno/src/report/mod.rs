@@ -3,6 +3,7 @@
 
 mod accelerators;
 pub mod answer;
+mod array;
 mod charts;
 pub mod circumstances;
 pub mod cluster;
@@ -25,6 +26,7 @@ pub use render::terminal::Style;
 pub use render::{csv, html, json, terminal};
 
 use crate::stats::Summary;
+use crate::stats::array::ArraySummary;
 use crate::stats::cluster::ClusterSummary;
 use crate::stats::load::LoadSummary;
 use crate::store::Record;
@@ -33,6 +35,9 @@ use document::Document;
 fn document_of(record: &Record) -> Document {
     if let Some(summary) = LoadSummary::of(record) {
         return load::document(record, &summary);
+    }
+    if let Some(summary) = ArraySummary::of(record) {
+        return array::document(record, &summary);
     }
     match ClusterSummary::of(record) {
         Some(summary) => cluster::document(record, &summary),
@@ -57,6 +62,9 @@ pub fn terminal_text(record: &Record, style: Style) -> String {
 pub fn json_text(record: &Record) -> String {
     if let Some(summary) = LoadSummary::of(record) {
         return json::load_results(record, &summary);
+    }
+    if let Some(summary) = ArraySummary::of(record) {
+        return json::array_results(record, &summary);
     }
     match ClusterSummary::of(record) {
         Some(summary) => json::cluster_results(record, &summary),

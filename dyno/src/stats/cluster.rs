@@ -346,6 +346,7 @@ pub(crate) mod samples {
             experiment: None,
             cluster: Some(experiment),
             load: None,
+            array: None,
         }
     }
 

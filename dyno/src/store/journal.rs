@@ -167,6 +167,7 @@ mod tests {
             experiment: None,
             cluster: None,
             load: None,
+            array: None,
         }
     }
 

@@ -77,6 +77,7 @@ impl Synthetic {
             experiment: None,
             cluster: None,
             load: None,
+            array: None,
         }
     }
 
