@@ -18,6 +18,7 @@ enum Command {
     Ablate(Box<cmd::ablate::Args>),
     Run(cmd::run::Args),
     Cluster(Box<cmd::cluster::Args>),
+    Array(Box<cmd::array::Args>),
     Reuse(Box<cmd::reuse::Args>),
     Load(Box<cmd::load::Args>),
     Compare(cmd::compare::Args),
@@ -38,6 +39,7 @@ enum Command {
 pub fn run() -> anyhow::Result<Exit> {
     match Cli::parse().command {
         Command::Ablate(args) => cmd::ablate::run(&args),
+        Command::Array(args) => cmd::array::run(&args),
         Command::Cluster(args) => cmd::cluster::run(&args),
         Command::Reuse(args) => cmd::reuse::run(&args),
         Command::Run(args) => cmd::run::run(&args),

@@ -1,6 +1,7 @@
 //! The subcommands, one file each: `Args` (clap) and `run`, which answers the exit code.
 
 pub mod ablate;
+pub mod array;
 pub mod cli;
 pub mod cluster;
 pub mod compare;

@@ -89,6 +89,11 @@ pub struct Options {
     #[arg(conflicts_with_all = ["session_limit", "reuse", "profile"])]
     pub hits_per_handshake: Option<u32>,
 
+    /// Sessions have a part of their lifetime or limit behind them when the load begins, each user's another, so that
+    /// renewals are spread; without it all users renew together, in surges
+    #[arg(long)]
+    pub staggered: bool,
+
     /// Requests on each connection [default: no limit; 1 with --reuse]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub requests_per_connection: Option<u32>,
@@ -331,6 +336,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         unix_path: options.unix.clone(),
         sources: options.source.iter().flat_map(|sources| sources.0.iter().copied()).collect(),
         source_of_client: false,
+        ..Route::default()
     };
     ensure!(
         options.connections <= route.connections_max(CONNECTIONS_MAX),

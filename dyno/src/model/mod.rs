@@ -4,6 +4,7 @@
 //!
 //! Every table refuses unknown keys, so that a typing error never silently measures something else.
 
+pub mod array;
 pub mod cell;
 mod certificate;
 pub mod cluster;

@@ -3,6 +3,7 @@
 
 mod accelerators;
 pub mod answer;
+mod array;
 mod charts;
 pub mod circumstances;
 pub mod cluster;
@@ -27,6 +28,7 @@ pub use render::terminal::Style;
 pub use render::{csv, html, json, terminal};
 
 use crate::stats::Summary;
+use crate::stats::array::ArraySummary;
 use crate::stats::cluster::ClusterSummary;
 use crate::stats::load::LoadSummary;
 use crate::stats::profile::ProfileSummary;
@@ -39,6 +41,9 @@ fn document_of(record: &Record) -> Document {
     }
     if let Some(summary) = ProfileSummary::of(record) {
         return profile::document(record, &summary);
+    }
+    if let Some(summary) = ArraySummary::of(record) {
+        return array::document(record, &summary);
     }
     match ClusterSummary::of(record) {
         Some(summary) => cluster::document(record, &summary),
@@ -66,6 +71,9 @@ pub fn json_text(record: &Record) -> String {
     }
     if let Some(summary) = ProfileSummary::of(record) {
         return json::profile_results(record, &summary);
+    }
+    if let Some(summary) = ArraySummary::of(record) {
+        return json::array_results(record, &summary);
     }
     match ClusterSummary::of(record) {
         Some(summary) => json::cluster_results(record, &summary),

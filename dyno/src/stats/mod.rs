@@ -5,6 +5,7 @@
 //! resample, so that what is left over ("other TLS") has an interval of its own and the sum is 100 % by construction.
 
 pub mod accelerators;
+pub mod array;
 pub mod bootstrap;
 pub mod calibration;
 pub mod cluster;

@@ -4,10 +4,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::report::answer::answer;
-use crate::report::{cluster, load, profile, published, remedies};
+use crate::report::{array, cluster, load, profile, published, remedies};
 use crate::stats::accelerators::Prediction;
+use crate::stats::array::{ArrayLine, ArrayModel, ArraySummary};
 use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
-use crate::stats::curve::CurveSummary;
+use crate::stats::curve::{CurveSummary, Limit};
 use crate::stats::findings::{ComparisonFinding, Relative, RemedyFinding, SetupAndData};
 use crate::stats::load::{LoadSummary, PointSummary};
 use crate::stats::log_on_curve::LogOnCurve;
@@ -17,7 +18,7 @@ use crate::stats::profile::ProfileSummary;
 use crate::stats::shares::Share;
 use crate::stats::statement::Difference;
 use crate::stats::{ConfigurationSummary, Published, Summary};
-use crate::store::{Block, Manifest, Record, Warning};
+use crate::store::{Block, Manifest, PageScale, Record, Warning};
 
 /// What `--json` prints of every kind of record: `results` are those of the kind.
 #[derive(Serialize)]
@@ -128,6 +129,28 @@ struct ClusterResults<'a> {
 pub fn cluster_results(record: &Record, summary: &ClusterSummary) -> String {
     let results = ClusterResults { cells: &summary.cells, published: &summary.published };
     print(record, cluster::answer(summary), summary.rounds, results, &summary.warnings)
+}
+
+/// The results of an array experiment.
+#[derive(Serialize)]
+struct ArrayResults<'a> {
+    scale: &'a PageScale,
+    pages_per_second: f64,
+    plain: Option<&'a Limit>,
+    lines: &'a [ArrayLine],
+    models: &'a [ArrayModel],
+}
+
+/// The results of an array's record.
+pub fn array_results(record: &Record, summary: &ArraySummary) -> String {
+    let results = ArrayResults {
+        scale: &summary.scale,
+        pages_per_second: summary.pages_per_second(),
+        plain: summary.plain.as_ref(),
+        lines: &summary.lines,
+        models: &summary.models,
+    };
+    print(record, array::answer(summary), summary.rounds, results, &summary.warnings)
 }
 
 /// The results of a load experiment.
