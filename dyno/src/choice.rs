@@ -75,7 +75,9 @@ mod tests {
         let stages = "authentication key_agreement cipher mac digest kdf randomness session_cache marshalling \
                       handshake round_trip setup";
         names(Stage::ALL, stages);
-        names(CertificateKind::ALL, "rsa-2048 rsa-3072 rsa-4096 p-256 p-384 ed25519 ml-dsa-44 ml-dsa-65 ml-dsa-87");
+        let kinds =
+            "rsa-512 rsa-768 rsa-1024 rsa-2048 rsa-3072 rsa-4096 p-256 p-384 ed25519 ml-dsa-44 ml-dsa-65 ml-dsa-87";
+        names(CertificateKind::ALL, kinds);
         names(ServerName::ALL, "builtin nginx apache apache-prefork haproxy lighttpd command");
         names(SessionCache::ALL, "off shared builtin builtin-shared dbm memcached redis");
         names(TicketKeys::ALL, "own shared rotating");

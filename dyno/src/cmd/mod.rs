@@ -14,6 +14,7 @@ pub mod probe;
 pub mod report;
 pub mod reuse;
 pub mod run;
+pub mod scoreboard;
 pub mod serve;
 pub mod supervise;
 pub mod trace;

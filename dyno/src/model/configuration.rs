@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Stage, StageSet};
 
+use super::ServerName;
 use super::tls::TlsChange;
 
 /// Processors of the server, real or emulated by a quota of CPU time.
@@ -44,9 +45,29 @@ pub struct Accelerator {
     /// measured before. The AXL300 of Coarfa et al. 2006 did 330 RSA-1024 operations a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_rates: Option<f64>,
+    /// Instead: a card of the papers with its own fixed rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card: Option<Card>,
     /// The server goes on while an operation runs, where it can (HAProxy); otherwise its worker waits.
     #[serde(default)]
     pub asynchronous: bool,
+}
+
+/// A card of the papers as they describe it, in operations a second of theirs: the same on all machines of an
+/// experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Card {
+    /// Private-key operations that it does a second, all engines together.
+    pub operations_per_s: f64,
+    /// Those of a processor of the paper, and its clock rate, MHz: the processor here does them faster, and the card as
+    /// many times as fast.
+    pub cpu_operations_per_s: f64,
+    /// Clock rate of that processor, MHz.
+    pub cpu_mhz: u32,
+    /// How many times as much CPU time an operation takes without the card: what is left is its driver and the bus.
+    /// From the paper's throughputs without card, with it, and without operations, by Amdahl's law.
+    pub effective_speed: f64,
 }
 
 /// One configuration that is compared with the others.
@@ -80,6 +101,12 @@ pub struct ConfigurationModel {
     /// Processors of the server, where they differ from one whole real one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processors: Option<Processors>,
+    /// The configuration that this one is on one of the experiment's machines: made of `machines`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+    /// The server under test, where it is another than the experiment's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerName>,
     /// An emulated accelerator for private-key operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<Accelerator>,
@@ -87,6 +114,9 @@ pub struct ConfigurationModel {
     /// instrument with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burn_us: Option<f64>,
+    /// CPU time that each page costs the built-in server besides, microseconds: pages that are made for each request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_cost_us: Option<f64>,
     /// The configuration that this one repeats: the same setting in a server of its own, to see what the instrument
     /// makes of no difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -127,6 +157,7 @@ impl ConfigurationModel {
         ConfigurationModel {
             name: String::new(),
             label: None,
+            base: None,
             noop: StageSet::NONE,
             idle_provider: self.idle_provider && !loads,
             ..self.clone()
@@ -154,6 +185,11 @@ impl ConfigurationModel {
     /// elsewhere.
     pub fn needs_shim(&self) -> bool {
         self.idle_shim || !self.wrapped.is_empty() || !self.stages_on_the_wire().is_empty()
+    }
+
+    /// Its server, where the experiment's is this one.
+    pub fn server(&self, experiments: ServerName) -> ServerName {
+        self.server.unwrap_or(experiments)
     }
 
     /// Whether it is the server exactly as the experiment's other tables describe it.

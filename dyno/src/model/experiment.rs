@@ -5,9 +5,11 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Stage, Suite};
 
+use super::machine;
 use super::workload::WorkloadSpec;
 use super::{
-    ComparisonModel, ConfigurationModel, Load, Measure, PaperModel, RemedyModel, Server, ServerName, ShareModel, Tls,
+    ComparisonModel, ConfigurationModel, Load, Machine, Measure, PaperModel, RemedyModel, Server, ServerName,
+    ShareModel, Tls,
 };
 
 /// One experiment: a question, a server, a workload and the configurations that are compared.
@@ -34,6 +36,10 @@ pub struct Experiment {
     /// What is compared. Empty: the untouched server, each stage off, all stages off, plain HTTP.
     #[serde(default, rename = "configuration")]
     pub configurations: Vec<ConfigurationModel>,
+    /// Machines on which each configuration is measured besides, under quotas of CPU time: hits per second only, for a
+    /// quota leaves the CPU time of a hit as it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<Machine>,
     /// Named shares of the cost of a hit, in the order of the report. Empty: what each configuration with one stage
     /// off saves.
     #[serde(default, rename = "share", skip_serializing_if = "Vec::is_empty")]
@@ -63,6 +69,7 @@ impl Default for Experiment {
             load: Load::default(),
             measure: Measure::default(),
             configurations: Vec::new(),
+            machines: Vec::new(),
             shares: Vec::new(),
             comparisons: Vec::new(),
             remedies: Vec::new(),
@@ -95,7 +102,7 @@ impl Experiment {
         configurations
     }
 
-    /// Fills in the configurations where the experiment names none.
+    /// Fills in the configurations where the experiment names none, and those on machines.
     pub fn fill(&mut self) {
         if self.configurations.is_empty() {
             let stages: Vec<Stage> = Stage::PROVIDER.into_iter().chain(self.stages_of_shim()).collect();
@@ -104,6 +111,7 @@ impl Experiment {
             }
             self.configurations = Experiment::ablation(&stages, self.has_plain_http());
         }
+        self.configurations = machine::multiplied(&self.configurations, &self.machines);
     }
 
     /// The stages of the shim that make sense beside those of the provider without further thought.

@@ -122,6 +122,7 @@ mod tests {
         answer(&Summary {
             shares,
             findings: Findings::default(),
+            machines: None,
             published: None,
             configurations: vec![],
             phases: vec![],

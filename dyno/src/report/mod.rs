@@ -13,10 +13,12 @@ mod findings;
 mod load;
 mod load_files;
 pub mod load_run;
+mod machines;
 pub mod probe;
 pub mod published;
 pub mod remedies;
 pub mod render;
+pub mod scoreboard;
 pub mod text;
 pub mod workload;
 

@@ -48,6 +48,8 @@ const LEAD_IN_MAX: f64 = 8.0;
 const SLICE_REQUESTS_MIN: u64 = 5;
 /// Part of the time that blocks have, which tell hits per second at saturation, where slices tell CPU per hit.
 const BLOCKS_SHARE: f64 = 0.2;
+/// The same where hits per second are told on machines, which slices say nothing of.
+const BLOCKS_SHARE_OF_MACHINES: f64 = 0.6;
 /// Wanted length of a round with slices: after each it is looked whether intervals are narrow enough.
 const SLICED_ROUND: Duration = Duration::from_secs(10);
 /// The least piece of work of a warm-up: so many times the users that keep all connections busy.
@@ -209,7 +211,9 @@ impl Subject for SingleServer<'_> {
         let start = if starts { self.time_to_start } else { Duration::ZERO };
         let restart = (self.restarts.0 / self.restarts.1.max(1) + start) / self.experiment.measure.turns;
         let requests = self.load.requests;
-        let for_blocks = if self.is_sliced { left.mul_f64(BLOCKS_SHARE) } else { left };
+        let machines = !self.experiment.machines.is_empty();
+        let share = if machines { BLOCKS_SHARE_OF_MACHINES } else { BLOCKS_SHARE };
+        let for_blocks = if self.is_sliced { left.mul_f64(share) } else { left };
         let mut schedule = schedule(rounds, for_blocks, seconds_per_request, restart, u64::from(requests));
         let requests_of_users = requests_of_users(&self.testbed.site.workload);
         if self.is_sliced {
@@ -317,7 +321,10 @@ impl Subject for SingleServer<'_> {
         since: Instant,
         random: &mut SplitMix64,
     ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
-        self.sweeps(configurations, length, since, random)
+        // On a machine the CPU time of a hit is what it is without.
+        let configurations = configurations.iter().copied();
+        let sliced = configurations.filter(|index| self.testbed.servers[*index].model.base.is_none());
+        self.sweeps(&sliced.collect::<Vec<_>>(), length, since, random)
     }
 
     fn leave_out(&mut self, index: usize) -> bool {

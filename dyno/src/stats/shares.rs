@@ -102,6 +102,16 @@ impl Shares {
         }
     }
 
+    /// Named shares of the time per hit of the configuration `as_is`, and what is missing.
+    pub(super) fn by_time(models: &[ShareModel], rounds: &Rounds, as_is: &str) -> Vec<Share> {
+        let mut all = Shares::default();
+        if let Some(as_is) = rounds.named(as_is).filter(|_| !models.is_empty()) {
+            let comparison = Comparison::named(models, rounds, as_is, Metric::Throughput);
+            all.add(&comparison, rounds, as_is, Metric::Throughput);
+        }
+        all.shares
+    }
+
     /// The widest interval of what single steps save by CPU, to one side, in percentage points. `None`: there are none,
     /// or one of them has no end. What is left is known less well than any of them, for it has the errors of all.
     pub fn widest_points(&self) -> Option<f64> {

@@ -209,7 +209,8 @@ impl SingleServer<'_> {
         before: &Account,
         after: &Account,
     ) -> Option<String> {
-        let off = self.testbed.servers[index].model.noop;
+        let model = &self.testbed.servers[index].model;
+        let (off, on_the_wire) = (model.noop, model.stages_on_the_wire());
         if let (Some(after), Some(before)) = (after.shim, before.shim) {
             let counted = after - before;
             let [full, resumed] = [false, true].map(|resumed| counted.get(counter(off, resumed)).unwrap_or_default());
@@ -220,7 +221,7 @@ impl SingleServer<'_> {
             }
         }
         let counted = after.provider? - before.provider?;
-        let wrong = counted.iter().find(|(stage, _, calls)| *calls > 0 && !off.contains(*stage));
+        let wrong = counted.iter().find(|(stage, _, calls)| *calls > 0 && !on_the_wire.contains(*stage));
         if let Some((stage, name, calls)) = wrong {
             return Some(format!("{stage} was on, and yet {name} was called {calls} times as a no-op"));
         }
@@ -228,7 +229,7 @@ impl SingleServer<'_> {
         if outcome.handshakes_full == 0 {
             return None;
         }
-        let seen: StageSet = off.provider().iter().filter(|stage| counted.of(*stage) > 0).collect();
+        let seen: StageSet = on_the_wire.provider().iter().filter(|stage| counted.of(*stage) > 0).collect();
         let usual = self.sweeps.calls.entry(index).or_insert(seen);
         let silent = usual.iter().find(|stage| !seen.contains(*stage));
         *usual = usual.union(seen);
