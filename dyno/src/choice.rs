@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
     use crate::model::cluster::Sharing;
-    use crate::model::{CertificateKind, Policy, ServerName, SessionCache, TicketKeys};
+    use crate::model::{Card, CertificateKind, Policy, ServerName, SessionCache, TicketKeys};
 
     /// These are the names in files and records that people have: they must not change.
     fn names<T: Named + Debug + Serialize + DeserializeOwned>(all: impl IntoIterator<Item = T>, known: &str) {
@@ -84,6 +84,7 @@ mod tests {
         names(Sharing::ALL, "own ticket-keys memcached redis");
         let own = "round-robin least-connections source-address session session+address lard";
         names(Rule::ALL, own);
+        names(Card::ALL, "axl300");
         names(Policy::all(), &format!("{own} haproxy-round-robin haproxy-source haproxy-stick nginx-hash"));
         names(ProxyHeader::ALL, "none v1 v2");
         names(CheckKind::ALL, "none tcp hello");

@@ -1,7 +1,7 @@
 //! The configurations that are compared: which stages are off, and what else differs.
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_tls::{Stage, StageSet};
+use tlsdyno_tls::{Stage, StageSet, named};
 
 use super::ServerName;
 use super::tls::TlsChange;
@@ -53,21 +53,38 @@ pub struct Accelerator {
     pub asynchronous: bool,
 }
 
-/// A card of the papers as they describe it, in operations a second of theirs: the same on all machines of an
-/// experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Card {
+named! {
+    /// A card of the papers, the same on all machines of an experiment.
+    pub enum Card: "card" {
+        /// The AXL300 of Coarfa et al. 2006 (section 2.1), which does 330 RSA-1024 operations a second.
+        Axl300 = "axl300",
+    }
+}
+
+impl Card {
     /// Private-key operations that it does a second, all engines together.
-    pub operations_per_s: f64,
+    pub const fn operations_per_s(self) -> f64 {
+        match self {
+            Card::Axl300 => 330.0,
+        }
+    }
+
     /// Those of a processor of the paper, and its clock rate, MHz: the processor here does them faster, and the card as
-    /// many times as fast.
-    pub cpu_operations_per_s: f64,
-    /// Clock rate of that processor, MHz.
-    pub cpu_mhz: u32,
+    /// many times as fast. 14.2 ms each at 500 MHz (docs/WORKLOADS.md).
+    pub const fn beside(self) -> (f64, u32) {
+        match self {
+            Card::Axl300 => (70.4, 500),
+        }
+    }
+
     /// How many times as much CPU time an operation takes without the card: what is left is its driver and the bus.
-    /// From the paper's throughputs without card, with it, and without operations, by Amdahl's law.
-    pub effective_speed: f64,
+    /// The AXL300: 147, 305 and 350 hits per second without it, with it, and without operations (NDSS 2002, Figure 1,
+    /// at 500 MHz) are a share of 1 - 147/350 that becomes this many times as fast, by Amdahl's law.
+    pub const fn effective_speed(self) -> f64 {
+        match self {
+            Card::Axl300 => 9.4,
+        }
+    }
 }
 
 /// One configuration that is compared with the others.

@@ -232,8 +232,8 @@ impl Experiment {
             );
             ensure!(
                 configuration.page_cost_us.is_none() || configuration.server(self.server.kind) == ServerName::Builtin,
-                "configuration `{name}`: only the built-in server makes pages of a stated cost (`page_cost_us`); choose \
-                 --server builtin"
+                "configuration `{name}`: only the built-in server makes pages of a stated cost (`page_cost_us`); \
+                 choose --server builtin"
             );
             let card = configuration.accelerator.as_ref().and_then(|accelerator| accelerator.card);
             ensure!(

@@ -21,8 +21,8 @@ const BATCH_NS: u64 = 20_000_000;
 const BATCHES: usize = 7;
 
 /// Workers beyond the processors for each engine, where a worker waits for its operation. At the papers' busiest a card
-/// works three quarters of its time (Coarfa et al. 2006, section 3.4: 757 hits a second, a third of them full handshakes,
-/// 330 operations a second): then more than eight operations are seldom there at once.
+/// works three quarters of its time (Coarfa et al. 2006, section 3.4: 757 hits a second, a third of them full
+/// handshakes, 330 operations a second): then more than eight operations are seldom there at once.
 const WAITING_PER_ENGINE: u32 = 8;
 
 /// What the provider shall do in a server of this configuration. `key` is its private key in PEM; `cpu` is where its
@@ -32,7 +32,7 @@ pub fn hardware(model: &ConfigurationModel, machines: &[Machine], key: &Path, cp
         return Ok(Hardware { accelerator: None, burn_ns: model.burn_ns() });
     };
     if let Some(card) = accelerator.card {
-        let speed = speed_beside(machines, card.cpu_mhz).context("a card needs machines to stand beside")?;
+        let speed = speed_beside(machines, card.beside().1).context("a card needs machines to stand beside")?;
         return Ok(of_card(card, accelerator.engines, speed, private_key_ns(key, cpu)?));
     }
     let own_ns = if accelerator.cpu_rates.is_some() { private_key_ns(key, cpu)? } else { 0.0 };
@@ -44,9 +44,9 @@ pub fn hardware(model: &ConfigurationModel, machines: &[Machine], key: &Path, cp
 /// operation on a whole one. A quota lets that CPU time be, so that what the card leaves of it is the same on all
 /// machines, as the card's own time is.
 fn of_card(card: Card, engines: u32, speed: f64, own_ns: f64) -> Hardware {
-    let all_ns = own_ns / speed * card.cpu_operations_per_s / card.operations_per_s;
+    let all_ns = own_ns / speed * card.beside().0 / card.operations_per_s();
     let operation_ns = (f64::from(engines) * all_ns).round().max(1.0) as u64;
-    let burn_ns = (own_ns / card.effective_speed).round() as u64;
+    let burn_ns = (own_ns / card.effective_speed()).round() as u64;
     Hardware { accelerator: Some(Engines { count: engines, operation_ns }), burn_ns }
 }
 
@@ -229,12 +229,11 @@ mod tests {
 
     #[test]
     fn a_card_is_as_fast_beside_every_machine() {
-        let axl300 = Card { operations_per_s: 330.0, cpu_operations_per_s: 66.0, cpu_mhz: 500, effective_speed: 10.0 };
-        // A processor here needs 100 µs, as a fifth of one 500 µs; the card is five times as fast as that.
-        let hardware = of_card(axl300, 1, 0.2, 100_000.0);
-        assert_eq!(hardware.accelerator, Some(Engines { count: 1, operation_ns: 100_000 }));
-        assert_eq!(hardware.burn_ns, 10_000);
-        assert_eq!(of_card(axl300, 2, 0.2, 100_000.0).accelerator.unwrap().operation_ns, 200_000);
+        // A processor here needs 70.4 µs, as a fifth of one 352 µs: 2,841 a second, of which the card does 330/70.4.
+        let hardware = of_card(Card::Axl300, 1, 0.2, 70_400.0);
+        assert_eq!(hardware.accelerator, Some(Engines { count: 1, operation_ns: 75_093 }));
+        assert_eq!(hardware.burn_ns, 7_489);
+        assert_eq!(of_card(Card::Axl300, 2, 0.2, 70_400.0).accelerator.unwrap().operation_ns, 150_187);
     }
 
     #[test]

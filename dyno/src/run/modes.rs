@@ -67,8 +67,8 @@ pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
     Ok(experiment)
 }
 
-/// For each configuration, the one in whose server it is a mode; `None`: it has a server of its own. On a machine of one
-/// processor it is in the server that it is in without a quota.
+/// For each configuration, the one in whose server it is a mode; `None`: it has a server of its own. On a machine of
+/// one processor it is in the server that it is in without a quota.
 pub fn hosts(experiment: &Experiment) -> Vec<Option<usize>> {
     let host = position_of_host(experiment);
     let name = host.map(|host| experiment.configurations[host].name.as_str());

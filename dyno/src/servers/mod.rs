@@ -167,7 +167,8 @@ impl ServerSpec {
         self.tls.as_ref().is_some_and(|tls| tls.certificate.kind.is_small_rsa())
     }
 
-    /// Something is injected into the server that may switch cryptography off, or its key is too small, so that it must not be reachable.
+    /// Something is injected into the server that may switch cryptography off, or its key is too small, so that it must
+    /// not be reachable.
     pub fn is_altered(&self) -> bool {
         self.has_small_key()
             || self

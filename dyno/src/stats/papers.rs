@@ -26,7 +26,8 @@ pub fn relative_throughput(throughput: f64, plain: f64) -> f64 {
 }
 
 /// The range of a reference throughput that throughputs and their whole percentages of it leave, each `(throughput,
-/// percent)`: what is printed as 26 % lies between 25.5 and 26.5 %. `None` without any, or if they contradict each other.
+/// percent)`: what is printed as 26 % lies between 25.5 and 26.5 %. `None` without any, or if they contradict
+/// each other.
 pub fn implied_reference(printed: &[(f64, f64)]) -> Option<(f64, f64)> {
     let ends = printed
         .iter()

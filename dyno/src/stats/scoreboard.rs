@@ -1,4 +1,5 @@
-//! Each claim of a paper that a record can be held against: its numbers, ours with their interval, and what became of it.
+//! Each claim of a paper that a record can be held against: its numbers, ours with their interval, and what became of
+//! it.
 
 use serde::Serialize;
 

@@ -31,7 +31,7 @@ name = "perfect cache"
 noop = ["session_cache"]
 [[configuration]]
 name = "accelerator"
-accelerator = { card = { operations_per_s = 330.0, cpu_operations_per_s = 70.4, cpu_mhz = 500, effective_speed = 9.4 } }
+accelerator = { card = "axl300" }
 [[share]]
 name = "RSA"
 on = "as is"

@@ -1,5 +1,5 @@
-//! RSA with keys below 2048 bits, as the papers of 1998 to 2006 have them, by the system's OpenSSL: aws-lc-rs takes none.
-//! For servers of experiments only ([`crate::Settings::small_rsa_keys`]).
+//! RSA with keys below 2048 bits, as the papers of 1998 to 2006 have them, by the system's OpenSSL: aws-lc-rs takes
+//! none. For servers of experiments only ([`crate::Settings::small_rsa_keys`]).
 
 use openssl::hash::MessageDigest;
 use openssl::pkey::{PKey, Public};

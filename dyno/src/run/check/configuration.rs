@@ -48,17 +48,10 @@ pub(super) fn check_hardware(model: &ConfigurationModel) -> Result<()> {
             "an accelerator needs one of `operation_us` (time of one operation), `cpu_rates` (its rate as a multiple \
              of the CPU's own) and `card` (one of a paper)"
         );
-        if let Some(card) = accelerator.card {
-            let numbers = [card.operations_per_s, card.cpu_operations_per_s, card.effective_speed];
-            ensure!(
-                numbers.into_iter().all(|value| positive(value) && value < 1e6) && card.cpu_mhz > 0,
-                "`accelerator.card`: its numbers must lie between 0 and 1,000,000"
-            );
-            ensure!(
-                model.burn_us.is_none(),
-                "`accelerator.card` says what CPU time an operation leaves; leave `burn_us` out"
-            );
-        }
+        ensure!(
+            accelerator.card.is_none() || model.burn_us.is_none(),
+            "`accelerator.card` says what CPU time an operation leaves; leave `burn_us` out"
+        );
         let speeds = [accelerator.operation_us, accelerator.cpu_rates];
         ensure!(
             speeds.into_iter().flatten().all(|value| positive(value) && value < 1e6),
