@@ -16,6 +16,7 @@ pub mod profile;
 pub mod report;
 pub mod reuse;
 pub mod run;
+pub mod scoreboard;
 pub mod serve;
 pub mod supervise;
 pub mod trace;

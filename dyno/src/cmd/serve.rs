@@ -164,6 +164,14 @@ fn addresses(args: &Args) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>)> {
     if tls.is_empty() && args.listen_plain.is_empty() {
         tls.push(SocketAddr::from(([127, 0, 0, 1], 0)));
     }
+    let beyond = tls.iter().find(|address| !listening::is_loopback(address.ip()));
+    if let (Some(address), true) = (beyond, args.cert.is_small_rsa()) {
+        bail!(
+            "{address} can be reached from other hosts, whom certificate {} does not protect: it is for experiments; \
+             listen on 127.0.0.1, or choose --cert rsa-2048",
+            args.cert
+        );
+    }
     for address in tls.iter().chain(&args.listen_plain) {
         if !args.allow_insecure_listen && !listening::is_loopback(address.ip()) {
             bail!(

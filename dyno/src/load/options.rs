@@ -21,6 +21,7 @@ use crate::load::values::{ExpectedStatus, Header, PauseFlag, PerSecond, Profile,
 use crate::load::workload::WorkloadFlags;
 use crate::load::{redirects, tls, urls};
 use crate::model::job::TlsSpec;
+use crate::servers::listening::is_loopback;
 use crate::time::Time;
 use crate::trace;
 
@@ -280,6 +281,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         encrypt_then_mac: true,
         tickets: !options.no_tickets,
         early_data: options.early_data,
+        small_rsa_keys: is_loopback(address.ip()),
         universal: None,
         scripts: None,
         ca_file: options.ca_file.clone(),

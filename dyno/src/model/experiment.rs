@@ -5,10 +5,12 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Stage, StageSet, Suite};
 
+use super::machine;
 use super::method::{self, Method};
 use super::workload::WorkloadSpec;
 use super::{
-    ComparisonModel, ConfigurationModel, Load, Measure, PaperModel, RemedyModel, Server, ServerName, ShareModel, Tls,
+    ComparisonModel, ConfigurationModel, Load, Machine, Measure, PaperModel, RemedyModel, Server, ServerName,
+    ShareModel, Tls,
 };
 
 /// One experiment: a question, a server, a workload and the configurations that are compared.
@@ -44,6 +46,10 @@ pub struct Experiment {
     /// methods say), plain HTTP.
     #[serde(default, rename = "configuration")]
     pub configurations: Vec<ConfigurationModel>,
+    /// Machines on which each configuration is measured besides, under quotas of CPU time: hits per second only, for a
+    /// quota leaves the CPU time of a hit as it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<Machine>,
     /// Named shares of the cost of a hit, in the order of the report. Empty: what each configuration with one stage
     /// off saves.
     #[serde(default, rename = "share", skip_serializing_if = "Vec::is_empty")]
@@ -74,6 +80,7 @@ impl Default for Experiment {
             load: Load::default(),
             measure: Measure::default(),
             configurations: Vec::new(),
+            machines: Vec::new(),
             shares: Vec::new(),
             comparisons: Vec::new(),
             remedies: Vec::new(),
@@ -167,7 +174,7 @@ impl Experiment {
         self.tls.encrypt_then_mac && self.tls.suite.is_some_and(|suite| suite.protection().is_cbc())
     }
 
-    /// Fills in the configurations where the experiment names none.
+    /// Fills in the configurations where the experiment names none, and those on machines.
     pub fn fill(&mut self) {
         if self.configurations.is_empty() {
             let of_shim = if self.methods.contains(&Method::Removing) { self.stages_of_shim() } else { Vec::new() };
@@ -177,6 +184,7 @@ impl Experiment {
             }
             self.configurations = self.ablation(&stages);
         }
+        self.configurations = machine::multiplied(&self.configurations, &self.machines);
     }
 
     /// The stages of the shim that make sense beside those of the provider without further thought.

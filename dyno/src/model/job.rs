@@ -69,6 +69,9 @@ pub struct TlsSpec {
     /// Send the first request as early data where a session allows it (TLS 1.3).
     #[serde(default)]
     pub early_data: bool,
+    /// Take RSA keys below 2048 bits from this target, which is on loopback.
+    #[serde(default)]
+    pub small_rsa_keys: bool,
     /// The universal session of a perfect cache (`Session::to_bytes`, base64).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub universal: Option<String>,

@@ -123,6 +123,7 @@ mod tests {
             shares,
             by_methods: vec![],
             findings: Findings::default(),
+            machines: None,
             published: None,
             configurations: vec![],
             phases: vec![],

@@ -181,7 +181,7 @@ fn interval_domain(summary: &Summary) -> [f64; 2] {
 
 /// Hits per second of all configurations, with intervals.
 pub fn throughput(summary: &Summary) -> Option<Chart> {
-    let used = || summary.configurations.iter().filter(|configuration| configuration.blocks > 0);
+    let used = || summary.off_machines().filter(|configuration| configuration.blocks > 0);
     let bar = |of: &ConfigurationSummary| {
         let bound = if of.client_bound { "≥ " } else { "" };
         json!({

@@ -6,7 +6,7 @@ use super::charts::{self, PHASES};
 use super::circumstances;
 use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
 use super::text::{difference_with_interval, loaded_label, share_label, share_with_interval, short_share_label};
-use super::{accelerators, findings, methods, published, remedies};
+use super::{accelerators, findings, machines, methods, published, remedies, scoreboard};
 use crate::stats::pace::Pace;
 use crate::stats::shares::MISSING;
 use crate::stats::statement::Difference;
@@ -32,6 +32,8 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     let noted = shares(summary).notes(methods::doubling_note(record, summary));
     let mut sections = vec![noted, warnings.clone().on(Place::Page)];
     sections.extend(methods::section(summary));
+    sections.extend(summary.machines.iter().flat_map(|of| machines::sections(of, summary)));
+    sections.extend(scoreboard::section(summary));
     sections.extend(findings.into_iter().flatten().chain(published::sections(summary)));
     sections.extend([throughput(summary), configurations(summary), latency(summary), warnings.on(Place::Terminal)]);
     sections.extend(remedies);
@@ -205,8 +207,11 @@ fn configurations(summary: &Summary) -> Section {
         // One that is not valid has no usable block.
         (Column::number("blocks"), |of| if of.valid { of.blocks.to_string() } else { "INVALID".to_owned() }),
     ];
-    let mut table = Table::of(fields, &summary.configurations);
-    for (row, _) in table.rows.iter_mut().zip(&summary.configurations).filter(|(_, of)| !of.valid) {
+    // Those on machines that can be used have a table of their own.
+    let shown = |of: &&ConfigurationSummary| of.base.is_none() || !of.valid;
+    let shown: Vec<ConfigurationSummary> = summary.configurations.iter().filter(shown).cloned().collect();
+    let mut table = Table::of(fields, &shown);
+    for (row, _) in table.rows.iter_mut().zip(&shown).filter(|(_, of)| !of.valid) {
         row.iter_mut().rev().take(1).for_each(|blocks| blocks.tone = Tone::Bad);
     }
     Section::default().with(Content::Table(table)).notes(companions(summary))
@@ -230,7 +235,7 @@ fn latency(summary: &Summary) -> Section {
                 what a visitor of a quiet site feels.";
     let names = ["count", "median", "90 %", "99 %", "99.9 %", "largest"];
     let columns = ["configuration", "phase"].map(Column::words).into_iter().chain(names.map(Column::number)).collect();
-    let rows = summary.configurations.iter().flat_map(latency_rows).collect();
+    let rows = summary.off_machines().flat_map(latency_rows).collect();
     let table = Section::default().table(columns, rows).parts;
     Section::titled("", "Latency by phase")
         .on(Place::Page)

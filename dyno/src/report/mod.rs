@@ -14,12 +14,14 @@ mod findings;
 mod load;
 mod load_files;
 pub mod load_run;
+mod machines;
 mod methods;
 pub mod probe;
 pub mod profile;
 pub mod published;
 pub mod remedies;
 pub mod render;
+pub mod scoreboard;
 pub mod text;
 pub mod workload;
 

@@ -54,7 +54,10 @@ pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
             "the port is fixed, so that the untouched server and the one with its modes cannot run side by side",
         );
     }
-    let limited = |model: &ConfigurationModel| model.processors.is_some_and(|processors| processors.speed < 1.0);
+    // On machines they are measured in blocks only.
+    let limited = |model: &ConfigurationModel| {
+        model.base.is_none() && model.processors.is_some_and(|processors| processors.speed < 1.0)
+    };
     if experiment.configurations.iter().any(limited) {
         return because("a quota of CPU time holds over tenths of a second only");
     }
@@ -72,7 +75,8 @@ pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
     Ok(experiment)
 }
 
-/// For each configuration, the one in whose server it is a mode; `None`: it has a server of its own.
+/// For each configuration, the one in whose server it is a mode; `None`: it has a server of its own. On a machine of
+/// one processor it is in the server that it is in without a quota.
 pub fn hosts(experiment: &Experiment) -> Vec<Option<usize>> {
     let host = position_of_host(experiment);
     let name = host.map(|host| experiment.configurations[host].name.as_str());
@@ -81,7 +85,23 @@ pub fn hosts(experiment: &Experiment) -> Vec<Option<usize>> {
         true => doubler,
         false => host.filter(|_| is_mode(model, &experiment.tls, name)),
     };
-    experiment.configurations.iter().map(host_of).collect()
+    let on_machine = |model: &ConfigurationModel| {
+        let base = base(experiment, model).filter(|_| model.processors.is_some_and(|processors| processors.count == 1));
+        base.map(|base| host_of(&experiment.configurations[base]).unwrap_or(base))
+    };
+    experiment.configurations.iter().map(|model| on_machine(model).or_else(|| host_of(model))).collect()
+}
+
+/// The configuration that this one is on a machine.
+pub fn base(experiment: &Experiment, model: &ConfigurationModel) -> Option<usize> {
+    let name = model.base.as_ref()?;
+    experiment.configurations.iter().position(|other| other.name == *name)
+}
+
+/// Whether others are this configuration's server on a machine.
+pub fn is_on_machines(experiment: &Experiment, host: usize) -> bool {
+    let all = experiment.configurations.iter().zip(hosts(experiment));
+    all.into_iter().any(|(model, of)| of == Some(host) && model.base.is_some())
 }
 
 /// The most CPU time that a mode of this configuration's server burns in each private-key operation, nanoseconds.

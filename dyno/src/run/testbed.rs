@@ -111,7 +111,10 @@ impl Testbed {
         let mut emulated = None;
         let injection = if loads && model.needs_provider() {
             let provider = self.make_directory(&format!("provider-{index}"))?;
-            let mut hardware = hardware::hardware(model, &self.credentials(&tls).files.key, self.cpus.server)?;
+            let mut hardware = {
+                let key = &self.credentials(&tls).files.key;
+                hardware::hardware(model, &experiment.machines, key, self.cpus.server)?
+            };
             hardware.burn_ns = hardware.burn_ns.max(modes::burn_ns(experiment, index));
             emulated = Some(hardware);
             Some(Injection::with_hardware(&provider, stages.union(model.wrapped).provider(), hardware)?)
@@ -133,19 +136,22 @@ impl Testbed {
             tls: if plain { None } else { Some(self.credentials(&tls).server_tls(&tls)) },
             cpus: placement.server.clone(),
             quota_cpus: placement.quota_cpus,
+            changing_quota: modes::is_on_machines(experiment, index),
             handed,
             allow_insecure_listen: experiment.server.allow_insecure_listen,
             workers,
             asynchronous: model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),
             companion_cpu: Some(companion),
             connections: experiment.load.connections,
-            ..ServerSpec::new(experiment.server.kind, self.docroot())
+            page_cost_us: model.page_cost_us.unwrap_or(0.0).round() as u64,
+            ..ServerSpec::new(model.server(experiment.server.kind), self.docroot())
         };
         let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)) };
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         Ok(ServerUnderTest {
             model: model.clone(),
             host,
+            base: host.and_then(|_| modes::base(experiment, model)),
             placement,
             companion_shares_load: companion == self.cpus.load,
             hardware: emulated,
@@ -217,13 +223,15 @@ impl Testbed {
         self.servers[host].instance.as_mut()
     }
 
-    /// Switches the server of this configuration to its stages, where it has several modes: for connections from now
-    /// on.
+    /// Switches the server of this configuration to its stages, where it has several modes, for connections from now
+    /// on, and to its quota of CPU time, where that changes.
     ///
     /// # Errors
-    /// The memory shared with the server cannot be written.
+    /// The memory shared with the server, or the quota, cannot be written.
     pub fn enter_mode(&self, index: usize) -> Result<()> {
         let host = &self.servers[self.host(index)];
+        let quota = host.instance.as_ref().and_then(Instance::quota).filter(|_| host.spec.changing_quota);
+        quota.map_or(Ok(()), |quota| quota.limit(self.servers[index].placement.quota_cpus))?;
         let has_modes = !host.model.wrapped.is_empty() || host.doubling.is_some();
         if has_modes { host.set_mode(&self.servers[index].model) } else { Ok(()) }
     }
@@ -237,6 +245,13 @@ impl Testbed {
         let started = self.start_host(self.host(index))?;
         self.enter_mode(index)?;
         Ok(started)
+    }
+
+    /// Lets the client of a configuration know of its server what the one knows that it is on a machine.
+    pub fn follow_base(&mut self, index: usize, base: usize) {
+        let (settings, foreign) = (self.servers[base].settings.clone(), self.servers[base].foreign_session.clone());
+        self.servers[index].settings = settings;
+        self.servers[index].foreign_session = foreign;
     }
 
     fn start_host(&mut self, index: usize) -> Result<bool> {

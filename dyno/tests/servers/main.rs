@@ -8,6 +8,7 @@ mod experiments;
 mod faults;
 mod hardware;
 mod lifecycle;
+mod machines;
 mod matrix;
 mod noop_client;
 #[path = "../place/mod.rs"]

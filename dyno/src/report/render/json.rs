@@ -12,9 +12,11 @@ use crate::stats::curve::{CurveSummary, Limit};
 use crate::stats::findings::{ComparisonFinding, Relative, RemedyFinding, SetupAndData};
 use crate::stats::load::{LoadSummary, PointSummary};
 use crate::stats::log_on_curve::LogOnCurve;
+use crate::stats::machines::Machines;
 use crate::stats::methods::ByMethods;
 use crate::stats::pace::Pace;
 use crate::stats::profile::ProfileSummary;
+use crate::stats::scoreboard::{self, Claim};
 use crate::stats::shares::Share;
 use crate::stats::statement::Difference;
 use crate::stats::{ConfigurationSummary, Published, Summary};
@@ -73,6 +75,10 @@ struct Results<'a> {
     remedies: Vec<Remedy<'a>>,
     paper: Option<&'a Published>,
     what_changed: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machines: Option<&'a Machines>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    claims: Vec<Claim>,
     configurations: &'a [ConfigurationSummary],
 }
 
@@ -92,6 +98,8 @@ pub fn results(record: &Record, summary: &Summary) -> String {
         remedies: summary.findings.remedies.iter().map(|answer| remedy(answer, record)).collect(),
         paper: summary.published.as_ref(),
         what_changed: published::what_changed(summary),
+        machines: summary.machines.as_ref(),
+        claims: scoreboard::claims(summary),
         configurations: &summary.configurations,
     };
     print(record, answer(summary), summary.rounds, results, &summary.warnings)

@@ -232,7 +232,8 @@ impl SingleServer<'_> {
         before: &Account,
         after: &Account,
     ) -> Option<String> {
-        let off = self.testbed.servers[index].model.noop;
+        let model = &self.testbed.servers[index].model;
+        let (off, on_the_wire) = (model.noop, model.stages_on_the_wire());
         if let (Some(after), Some(before)) = (after.shim, before.shim) {
             let counted = after - before;
             let [full, resumed] = [false, true].map(|resumed| counted.get(counter(off, resumed)).unwrap_or_default());
@@ -246,7 +247,7 @@ impl SingleServer<'_> {
             return self.doubled_otherwise(index, outcome, after - before);
         }
         let counted = after.provider? - before.provider?;
-        let wrong = counted.iter().find(|(stage, _, calls)| *calls > 0 && !off.contains(*stage));
+        let wrong = counted.iter().find(|(stage, _, calls)| *calls > 0 && !on_the_wire.contains(*stage));
         if let Some((stage, name, calls)) = wrong {
             return Some(format!("{stage} was on, and yet {name} was called {calls} times as a no-op"));
         }
@@ -254,7 +255,7 @@ impl SingleServer<'_> {
         if outcome.handshakes_full == 0 {
             return None;
         }
-        let seen: StageSet = off.provider().iter().filter(|stage| counted.of(*stage) > 0).collect();
+        let seen: StageSet = on_the_wire.provider().iter().filter(|stage| counted.of(*stage) > 0).collect();
         let silent = self.missing_of(index, seen)?;
         Some(format!("{silent} was off, and yet no call of it was counted"))
     }

@@ -21,6 +21,8 @@ pub struct ServerUnderTest {
     /// The configuration in whose server it is a mode; `None`: it has a server of its own. A mode has neither
     /// provider nor shim nor instance itself.
     pub host: Option<usize>,
+    /// The configuration that it is on a machine, in the same server.
+    pub base: Option<usize>,
     /// Where its server runs.
     pub placement: Placement,
     /// Servers that its server needs beside it run on the load's CPU.
