@@ -78,6 +78,13 @@ pub struct ResultArgs {
     no_report: bool,
 }
 
+impl ResultArgs {
+    /// Without a report, unless one is named.
+    pub fn of(json: bool, report: Option<PathBuf>) -> ResultArgs {
+        ResultArgs { json, no_report: report.is_none(), report: report.unwrap_or_default() }
+    }
+}
+
 /// Runs the experiment.
 pub fn run(args: &Args) -> Result<Exit> {
     let Some(file) = &args.file else {
@@ -122,10 +129,14 @@ fn run_load(mut experiment: LoadExperiment, args: &Args) -> Result<Exit> {
     perform_with(&args.output, &|| Ok(toml::to_string(&experiment)?), &run)
 }
 
-/// The same for the load on a URL by the flags of a command line.
-pub fn perform_load(experiment: &LoadExperiment, options: &Options, results: &ResultArgs) -> Result<Exit> {
+/// The same for the load on a URL by the flags of a command line. Answers what was measured too.
+pub fn perform_load(
+    experiment: &LoadExperiment,
+    options: &Options,
+    results: &ResultArgs,
+) -> Result<(Exit, Record)> {
     url::check(experiment, Some(options)).or_fault(Fault::Usage)?;
-    perform_and_show(results, &|stop, progress| url::run(experiment, Some(options), stop, progress))
+    perform_and_answer(results, &|stop, progress| url::run(experiment, Some(options), stop, progress))
 }
 
 /// What flags say instead of the file.
@@ -174,7 +185,19 @@ fn perform_with(
     perform_and_show(&output.results, run)
 }
 
+/// Runs `experiment`, shows its result as asked, and answers it.
+pub fn perform_and_keep(experiment: &Experiment, output: &ResultArgs) -> Result<(Exit, Record)> {
+    perform_and_answer(output, &|stop, progress| run_experiment(experiment, stop, progress))
+}
+
 fn perform_and_show(output: &ResultArgs, run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>) -> Result<Exit> {
+    perform_and_answer(output, run).map(|(exit, _)| exit)
+}
+
+fn perform_and_answer(
+    output: &ResultArgs,
+    run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>,
+) -> Result<(Exit, Record)> {
     let report = (!output.no_report).then_some(output.report.as_path());
     if let Some(path) = report {
         refuse_unwritable(path)?;
@@ -195,7 +218,7 @@ fn perform_and_show(output: &ResultArgs, run: &dyn Fn(&AtomicBool, &mut Progress
     }
     super::print(text)?;
     written?;
-    Ok(exit_of(&finished))
+    Ok((exit_of(&finished), finished.record))
 }
 
 fn write_report(record: &Record, path: &Path) -> Result<()> {

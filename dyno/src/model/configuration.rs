@@ -71,6 +71,9 @@ pub struct ConfigurationModel {
     /// while it runs, so that other configurations are modes of it. With no stage off it tells what that costs.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub wrapped: StageSet,
+    /// Another build of the server: its command line instead of the experiment's (server kind `command` only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_command: Option<String>,
     /// What the paper calls it, where that is another name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,

@@ -1,6 +1,7 @@
 //! A load experiment as a document: a table of its points, and what each run printed.
 
 use super::circumstances;
+use super::compared;
 use super::curve;
 use super::document::{Column, Content, Document, Field, Method, Place, Section, Table, Tone};
 use super::load_run;
@@ -15,6 +16,9 @@ pub fn document(record: &Record, summary: &LoadSummary) -> Document {
     let runs = record.load.as_ref().map_or(&[][..], |load| &load.runs);
     let connections = record.load.as_ref().map_or(&[][..], |load| &load.connections);
     let mut sections = curve::sections(&summary.curves, summary.log.as_ref(), connections);
+    if !summary.against.is_empty() {
+        sections.push(Section { title: "The second against the first".to_owned(), ..compared::table(&summary.against) });
+    }
     sections.push(points(summary, !runs.is_empty()));
     match runs {
         // It tells its warnings itself.
@@ -42,6 +46,9 @@ fn run_of_several((point, run): (&PointSummary, &Summary)) -> impl Iterator<Item
 pub fn answer(summary: &LoadSummary) -> String {
     if !summary.curves.is_empty() {
         return curve::answer(&summary.curves, summary.log.as_ref());
+    }
+    if !summary.against.is_empty() {
+        return compared::sentence(&summary.against);
     }
     let served = summary.points.iter().filter(|point| point.hits > 0);
     let Some(best) = served.max_by(|a, b| a.hits_per_second.total_cmp(&b.hits_per_second)) else {

@@ -6,6 +6,7 @@ pub mod answer;
 mod charts;
 pub mod circumstances;
 pub mod cluster;
+pub mod compared;
 mod curve;
 pub mod document;
 pub mod experiment;

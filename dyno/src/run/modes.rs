@@ -5,6 +5,7 @@ use tlsdyno_tls::suite::Protection;
 use tlsdyno_tls::{Stage, StageSet};
 
 use crate::model::{ConfigurationModel, Experiment, ServerName, Tls};
+use crate::servers::CommandSpec;
 use crate::store::Warning;
 
 /// Name of the mode with nothing off, which the others are compared with.
@@ -45,7 +46,7 @@ pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
         return Err(NoSlices::AsExpected);
     }
     let because = |why| Err(NoSlices::Because(why));
-    if experiment.server.kind == ServerName::Command && experiment.command_spec().has_fixed_port() {
+    if experiment.server.kind == ServerName::Command && experiment.command_specs().iter().any(CommandSpec::has_fixed_port) {
         return because(
             "the port is fixed, so that the untouched server and the one with no-ops cannot run side by side",
         );

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::cpus::{self, Cpus};
+use super::exchange::{Answer, exchange};
 use super::load_process::LoadProcess;
 use super::observer::Observer;
 use super::pace::Pace;
-use super::preflight::start_and_check;
+use super::preflight::{compile, start_and_check};
 use super::runner::{self, Finished, Plan, Subject};
 use super::schedule::{
     ROUNDS_MIN, Work, drop_too_long, pieces, requests_of_users, schedule, typical_users, varied_pieces,
@@ -24,7 +25,7 @@ use super::testbed::{Testbed, log_tail};
 use super::verify::{Achieved, death, is_dead, unsaturated_warning};
 use super::{manifest, modes};
 use crate::fault::{Fault, OrFault};
-use crate::model::Experiment;
+use crate::model::{Experiment, ServerName};
 use crate::random::SplitMix64;
 use crate::servers::cpu::at_rest;
 use crate::servers::{self, Instance, driver_of};
@@ -68,6 +69,12 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
         record.warnings.extend(told);
         SingleServer::start(experiment, cpus, record, stop, observer)
     })
+}
+
+/// What a client sees of the server of a configuration: one request more.
+fn seen(testbed: &Testbed, index: usize) -> Result<Answer> {
+    let config = testbed.servers[index].settings.as_ref().map(compile).transpose()?;
+    Ok(exchange(testbed.address(index), config.as_ref(), None, &testbed.preflight_request().0)?)
 }
 
 /// The configurations of one server.
@@ -115,9 +122,14 @@ impl<'a> SingleServer<'a> {
         record.warnings.extend(log_warnings.map(|what| Warning::Other { what, remedy: LOG_REMEDY.to_owned() }));
         start_and_check(experiment, &mut testbed, record, stop, observer)?;
         manifest::describe(&mut record.manifest, experiment, &mut testbed, cpus);
+        let as_is = testbed.servers.iter().position(|server| server.model.is_untouched()).unwrap_or(0);
+        if experiment.server.kind == ServerName::Command && testbed.instance(as_is).is_some() {
+            manifest::describe_seen(&mut record.manifest, &seen(&testbed, as_is).or_fault(Fault::Server)?);
+        }
         observer.step("starting the load process");
         let load = testbed.start_load(experiment, |index| record.configurations[index].valid)?;
-        let is_sliced = testbed.servers.iter().any(|server| !server.model.wrapped.is_empty());
+        let has_modes = testbed.servers.iter().any(|server| !server.model.wrapped.is_empty());
+        let is_sliced = has_modes || experiment.compares_builds();
         let server_cpus = testbed.server_cpus();
         let mut subject = SingleServer {
             experiment,

@@ -8,6 +8,7 @@ pub mod accelerators;
 pub mod bootstrap;
 pub mod calibration;
 pub mod cluster;
+pub mod compared;
 pub mod curve;
 pub mod findings;
 pub mod load;
