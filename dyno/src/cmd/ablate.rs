@@ -133,10 +133,11 @@ pub struct Args {
     #[arg(value_parser = choice(Effort::ALL), help_heading = "Load")]
     effort: Effort,
 
-    /// Bound on the measuring time, in seconds
-    #[arg(short, long, value_name = "SECONDS", default_value_t = Measure::default().time_s, help_heading = "Measuring")]
+    /// Bound on the measuring time, for example 90 or 3m
+    #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME", value_parser = super::seconds)]
+    #[arg(default_value_t = Measure::default().time_s, help_heading = "Measuring")]
     time: f64,
-    /// A first look: 20 seconds of measuring
+    /// A first look in 20 seconds: the four components that cost most on most servers, and plain HTTP
     #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
     quick: bool,
     /// Only these stages, comma-separated
@@ -162,6 +163,9 @@ pub struct Args {
     #[command(flatten)]
     output: super::run::OutputArgs,
 }
+
+/// What a first look takes apart.
+const QUICK_STAGES: [Stage; 4] = [Stage::Authentication, Stage::KeyAgreement, Stage::Cipher, Stage::Kdf];
 
 /// Parses the size of a workload.
 fn factor(text: &str) -> Result<f64, String> {
@@ -204,12 +208,17 @@ impl Args {
             ..Experiment::default()
         };
         experiment.workload = self.workload_spec()?;
-        let stages = &self.stages;
+        let stages = match self.quick && self.stages.is_empty() {
+            true => &QUICK_STAGES[..],
+            false => &self.stages,
+        };
         if stages.contains(&Stage::Setup) {
             experiment.pin_suite();
         }
         if !stages.is_empty() {
             experiment.configurations = Experiment::ablation(stages, experiment.has_plain_http());
+            // A first look has no time for how they overlap.
+            experiment.configurations.retain(|model| !self.quick || model.noop.iter().count() < 2);
         }
         experiment.fill();
         experiment.check().or_fault(Fault::Usage)?;

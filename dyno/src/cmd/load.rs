@@ -159,7 +159,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     for limit in &broken {
         eprintln!("tlsdyno: {limit}");
     }
-    let end = exit(&outcome, &warnings, address, args.strict)?;
+    let end = exit(&outcome, &warnings, (address, &options::offered(options)), args.strict)?;
     Ok(if broken.is_empty() || end == Exit::Interrupted { end } else { Exit::Limit })
 }
 
@@ -275,12 +275,17 @@ fn print(summary: &Summary, json: bool) -> Result<()> {
 }
 
 /// How the program ends after a run that was printed.
-fn exit(outcome: &Outcome, warnings: &[Warning], address: SocketAddr, strict: bool) -> Result<Exit> {
+fn exit(
+    outcome: &Outcome,
+    warnings: &[Warning],
+    (address, offered): (SocketAddr, &str),
+    strict: bool,
+) -> Result<Exit> {
     if outcome.stopped {
         return Ok(Exit::Interrupted);
     }
     if outcome.hits == 0 {
-        let why = diagnosis::of(outcome, address);
+        let why = diagnosis::of(outcome, address, offered);
         let local = diagnosis::main_kind(outcome).is_some_and(ErrorKind::is_local);
         let fault = if local { Fault::Environment } else { Fault::Unreachable };
         return Err(anyhow::anyhow!("not one request succeeded: {why}")).or_fault(fault);

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -38,8 +38,8 @@ pub struct Args {
     /// List the experiments that come with tlsdyno, with their questions and times, and run nothing
     #[arg(long, exclusive = true)]
     list: bool,
-    /// Bound on the measuring time, in seconds, instead of the file's
-    #[arg(short, long, value_name = "SECONDS")]
+    /// Bound on the measuring time, for example 90 or 3m, instead of the file's
+    #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME", value_parser = super::seconds)]
     time: Option<f64>,
     /// Server under test, instead of the file's
     #[arg(long, value_parser = choice(ServerName::configured()))]
@@ -263,7 +263,15 @@ fn refuse_unwritable(path: &Path) -> Result<()> {
 pub struct Progress {
     bar: ProgressBar,
     terminal: bool,
+    /// What was measured so far, as a table, and when it was made.
+    so_far: String,
+    shown: Option<Instant>,
 }
+
+/// How often the table of what was measured so far is renewed: it takes some tenths of a second to make.
+const RENEWED: Duration = Duration::from_secs(5);
+/// Its rows.
+const ROWS_SO_FAR: usize = 12;
 
 impl Default for Progress {
     fn default() -> Progress {
@@ -274,7 +282,7 @@ impl Default for Progress {
         bar.set_style(
             ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
         );
-        Progress { bar, terminal }
+        Progress { bar, terminal, so_far: String::new(), shown: None }
     }
 }
 
@@ -310,7 +318,8 @@ impl Observer for Progress {
             self.line(&format!("preflight of \"{name}\" failed: {check}"));
         }
         if failed.is_empty() && !self.terminal {
-            eprintln!("preflight of \"{name}\": {passed} checks passed");
+            let checks = if passed == 1 { "check" } else { "checks" };
+            eprintln!("preflight of \"{name}\": {passed} {checks} passed");
         }
     }
 
@@ -335,7 +344,14 @@ impl Observer for Progress {
     fn progress(&mut self, done: f64, left: Duration, text: &str) {
         self.bar.set_position((done * BAR_LENGTH as f64) as u64);
         self.bar.set_prefix(format!("{:.0} s", left.as_secs_f64()));
-        self.bar.set_message(text.to_owned());
+        self.bar.set_message(format!("{text}\n{}", self.so_far));
+    }
+
+    fn interim(&mut self, record: &Record) {
+        if self.terminal && self.shown.is_none_or(|shown| shown.elapsed() >= RENEWED) {
+            self.so_far = report::so_far(record, ROWS_SO_FAR);
+            self.shown = Some(Instant::now());
+        }
     }
 
     fn finished(&mut self) {

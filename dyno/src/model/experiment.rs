@@ -82,7 +82,7 @@ impl Experiment {
     pub fn ablation(stages: &[Stage], plain_http: bool) -> Vec<ConfigurationModel> {
         let mut configurations = vec![ConfigurationModel::as_is()];
         let without =
-            |stage: &Stage| ConfigurationModel::without(&format!("no {}", spoken(*stage)), with_needed(*stage));
+            |stage: &Stage| ConfigurationModel::without(&without_in_words(*stage), with_needed(*stage));
         configurations.extend(stages.iter().map(without));
         // Those of the shim overlap with them and with each other.
         let of_provider: Vec<Stage> = stages.iter().copied().filter(|stage| Stage::PROVIDER.contains(stage)).collect();
@@ -147,6 +147,15 @@ fn with_needed(stage: Stage) -> Vec<Stage> {
     }
 }
 
-fn spoken(stage: Stage) -> String {
-    stage.name().replace('_', " ")
+/// The server without a stage. What replaces a stage of the shim is named after what is there instead: "no session
+/// cache" would be understood as a server that resumes nothing.
+pub fn without_in_words(stage: Stage) -> String {
+    match stage {
+        Stage::SessionCache => "perfect session cache".to_owned(),
+        Stage::Marshalling => "unencrypted data".to_owned(),
+        Stage::Setup => "no connection setup".to_owned(),
+        Stage::Handshake => "bare handshake".to_owned(),
+        Stage::RoundTrip => "one round trip less".to_owned(),
+        other => format!("no {}", other.name().replace('_', " ")),
+    }
 }

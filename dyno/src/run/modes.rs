@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(with.configurations[host].name, REFERENCE);
         let hosts = hosts(&with);
         for (model, host_of) in with.configurations.iter().zip(&hosts) {
-            let own = ["as is", "plain HTTP", "no session cache", REFERENCE].contains(&model.name.as_str());
+            let own = ["as is", "plain HTTP", "perfect session cache", REFERENCE].contains(&model.name.as_str());
             assert_eq!(host_of.is_none(), own, "{}", model.name);
             assert!(host_of.is_none_or(|of| of == host));
         }

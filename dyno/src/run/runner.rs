@@ -209,16 +209,18 @@ impl<S: Subject> Run<'_, S> {
                 });
             }
             self.subject.begin_round(&blocks, order[0].1)?;
+            // They come first: whoever stops it early has an interval.
+            if let Some(length) = slices {
+                self.slices(round, length, &mut random)?;
+            }
             let began = Instant::now();
             if !self.round(round, &order, &work)? {
                 // A round with time-outs in it says nothing about the next.
                 continue;
             }
+            self.observer.interim(self.journal.record());
             let seconds = schedule.seconds_per_request_of(began.elapsed(), work.piece.requests);
             slowest = Some(slowest.map_or(seconds, |slowest| slowest.max(seconds)));
-            if let Some(length) = slices {
-                self.slices(round, length, &mut random)?;
-            }
             if self.is_precise(round + 1) {
                 break;
             }
@@ -253,6 +255,7 @@ impl<S: Subject> Run<'_, S> {
                 Err((index, error)) => self.leave_out(index, error)?,
             }
             self.progress(&format!("round {}: slices", round + 1));
+            self.observer.interim(self.journal.record());
             left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(());

@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 use super::cpus::{self, Cpus};
 use super::exchange::{Answer, exchange};
 use super::load_process::LoadProcess;
+use super::neighbours::Neighbours;
 use super::observer::Observer;
 use super::pace::Pace;
 use super::preflight::{compile, start_and_check};
@@ -22,7 +23,7 @@ use super::schedule::{
     ROUNDS_MIN, Work, drop_too_long, pieces, requests_of_users, schedule, typical_users, varied_pieces,
 };
 use super::testbed::{Testbed, log_tail};
-use super::verify::{Achieved, death, is_dead, unsaturated_warning};
+use super::verify::{Achieved, death, is_dead};
 use super::{manifest, modes};
 use crate::fault::{Fault, OrFault};
 use crate::model::{Experiment, ServerName};
@@ -91,6 +92,8 @@ struct SingleServer<'a> {
     /// Slices of configurations that are modes of one server.
     sweeps: Sweeps,
     is_sliced: bool,
+    /// Who else used the machine since the blocks began.
+    neighbours: Neighbours,
     /// Configurations that were left out.
     failed: BTreeSet<usize>,
     /// Configurations with a block in which neither side was saturated.
@@ -141,6 +144,7 @@ impl<'a> SingleServer<'a> {
             reuse_told: false,
             sweeps: Sweeps::default(),
             is_sliced,
+            neighbours: Neighbours::now(),
             failed: BTreeSet::new(),
             unsaturated: BTreeSet::new(),
             restarts: (Duration::ZERO, 0),
@@ -214,6 +218,7 @@ impl Subject for SingleServer<'_> {
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         // The short blocks of the warm-up saturate nothing.
         self.unsaturated.clear();
+        self.neighbours = Neighbours::now();
         let looks = (left.as_secs_f64() / SLICED_ROUND.as_secs_f64()) as u32;
         let rounds = self.experiment.measure.rounds.or(self.is_sliced.then(|| looks.max(ROUNDS_MIN)));
         // Nothing is started for a block where the servers that are there already last for all rounds.
@@ -344,9 +349,12 @@ impl Subject for SingleServer<'_> {
     }
 
     fn warnings(&self) -> Vec<Warning> {
-        let name = |index: &usize| self.testbed.servers[*index].model.name.as_str();
-        let names: Vec<&str> = self.unsaturated.iter().map(name).collect();
-        let warning = (!names.is_empty()).then(|| unsaturated_warning(&names, self.testbed.servers.len()));
+        let name = |index: &usize| self.testbed.servers[*index].model.name.clone();
+        let configurations: Vec<String> = self.unsaturated.iter().map(name).collect();
+        let all = self.testbed.servers.len() as u32;
+        let is_told = !configurations.is_empty();
+        let warning =
+            is_told.then(|| Warning::Unsaturated { configurations, all, other: self.neighbours.busiest() });
         warning.into_iter().chain(self.late_work()).collect()
     }
 }

@@ -180,7 +180,10 @@ fn flags(point: &LoadPoint) -> Result<Options> {
     });
     let options = flags.with_context(|| format!("the flags of the point \"{}\"", point.name))?.options;
     ensure!(
-        options.duration.is_none() && options.total_connections.is_none() && !options.workload.searches_window(),
+        options.duration.is_none()
+            && options.total_connections.is_none()
+            && options.requests.is_none()
+            && !options.workload.searches_window(),
         "`duration`, `total-connections` and a search for the window go with `tlsdyno load` only; `measure.time_s` \
          says how long an experiment lasts"
     );
