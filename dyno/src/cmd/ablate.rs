@@ -314,8 +314,8 @@ impl Args {
 
     fn workload_spec(&self) -> Result<WorkloadSpec> {
         if let Some(path) = &self.trace {
-            let serves_ours = self.server_config.is_none()
-                && self.server_command.as_ref().is_none_or(|_| self.mentions_docroot());
+            let serves_ours =
+                self.server_config.is_none() && self.server_command.as_ref().is_none_or(|_| self.mentions_docroot());
             let names = if serves_ours { NamesSpec::Files } else { NamesSpec::AsRecorded };
             return Ok(self.replay.workload(flags::input(path, "access log")?, names));
         }

@@ -43,7 +43,7 @@ pub struct Args {
     second: Vec<PathBuf>,
 
     #[command(flatten)]
-    servers: servers::Args,
+    servers: servers::Servers,
 
     /// Changes up to so many percent are no difference [default: 0; with --run 2, which two starts of one build may
     /// differ by]
@@ -176,7 +176,8 @@ fn compare_all(
         let runs = [("first", first, a), ("second", second, b)];
         for (which, results, places) in runs {
             for (number, (points, place)) in (1..).zip(results.iter().zip(places)) {
-                let which = if results.len() > 1 { format!("{which} side's run {number}") } else { format!("{which} run") };
+                let which =
+                    if results.len() > 1 { format!("{which} side's run {number}") } else { format!("{which} run") };
                 remarks.extend(point.run.iter().zip(&points[place].run).flat_map(|(a, b)| differences(a, b, &which)));
             }
         }
@@ -196,9 +197,7 @@ fn of_design(first: usize, second: usize) -> Option<String> {
              {RUN_TO_RUN_PERCENT} % are called one. Repeat both in turn (tlsdyno compare A1 A2 A3 -- B1 B2 B3), or load \
              them in turn in one go (tlsdyno load URL --against URL)"
         )),
-        (1, _) | (_, 1) => {
-            Some("a side with one run has no scatter, so that nothing is decided. Repeat it".to_owned())
-        }
+        (1, _) | (_, 1) => Some("a side with one run has no scatter, so that nothing is decided. Repeat it".to_owned()),
         _ => None,
     }
 }

@@ -275,12 +275,7 @@ fn print(summary: &Summary, json: bool) -> Result<()> {
 }
 
 /// How the program ends after a run that was printed.
-fn exit(
-    outcome: &Outcome,
-    warnings: &[Warning],
-    (address, offered): (SocketAddr, &str),
-    strict: bool,
-) -> Result<Exit> {
+fn exit(outcome: &Outcome, warnings: &[Warning], (address, offered): (SocketAddr, &str), strict: bool) -> Result<Exit> {
     if outcome.stopped {
         return Ok(Exit::Interrupted);
     }

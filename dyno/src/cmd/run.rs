@@ -130,11 +130,7 @@ fn run_load(mut experiment: LoadExperiment, args: &Args) -> Result<Exit> {
 }
 
 /// The same for the load on a URL by the flags of a command line. Answers what was measured too.
-pub fn perform_load(
-    experiment: &LoadExperiment,
-    options: &Options,
-    results: &ResultArgs,
-) -> Result<(Exit, Record)> {
+pub fn perform_load(experiment: &LoadExperiment, options: &Options, results: &ResultArgs) -> Result<(Exit, Record)> {
     url::check(experiment, Some(options)).or_fault(Fault::Usage)?;
     perform_and_answer(results, &|stop, progress| url::run(experiment, Some(options), stop, progress))
 }

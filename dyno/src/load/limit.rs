@@ -64,7 +64,8 @@ impl FromStr for Limit {
                 ));
             }
         };
-        let number = || value.trim_end_matches('%').trim_end().trim_end_matches("/s").parse::<f64>().map_err(|_| form());
+        let number =
+            || value.trim_end_matches('%').trim_end().trim_end_matches("/s").parse::<f64>().map_err(|_| form());
         let value = match what {
             // A latency without a unit would be read as seconds by some and as milliseconds by others.
             What::Latency(_) if value.ends_with(|last: char| last.is_ascii_digit()) => {

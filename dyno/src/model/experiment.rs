@@ -81,8 +81,7 @@ impl Experiment {
     /// had.
     pub fn ablation(stages: &[Stage], plain_http: bool) -> Vec<ConfigurationModel> {
         let mut configurations = vec![ConfigurationModel::as_is()];
-        let without =
-            |stage: &Stage| ConfigurationModel::without(&without_in_words(*stage), with_needed(*stage));
+        let without = |stage: &Stage| ConfigurationModel::without(&without_in_words(*stage), with_needed(*stage));
         configurations.extend(stages.iter().map(without));
         // Those of the shim overlap with them and with each other.
         let of_provider: Vec<Stage> = stages.iter().copied().filter(|stage| Stage::PROVIDER.contains(stage)).collect();

@@ -233,11 +233,12 @@ pub fn latency(summary: &Summary) -> Option<Chart> {
     let both = summary.configurations.iter().zip(&summary.phases);
     let both = both.filter(|(of, _)| matches!(of.kind, Kind::AsIs | Kind::PlainHttp));
     let caption = "Percentile curves, the server as is (solid) beside plain HTTP (dashed).";
-    percentile_curves(both.map(|(of, phases)| (of.name.as_str(), phases)), caption)
+    percentile_curves("latency", both.map(|(of, phases)| (of.name.as_str(), phases)), caption)
 }
 
 /// Percentile curves of the phases of one or two loads; the second is dashed.
 pub(super) fn percentile_curves<'a>(
+    id: &str,
     loads: impl Iterator<Item = (&'a str, &'a BTreeMap<String, Histogram<u64>>)>,
     caption: &str,
 ) -> Option<Chart> {
@@ -276,7 +277,7 @@ pub(super) fn percentile_curves<'a>(
         },
     });
     let words = format!("Percentile curves of latency: {}.", words.join("; "));
-    Some(Chart::new("latency", 300, rows, body)?.told(caption, words))
+    Some(Chart::new(id, 300, rows, body)?.told(caption, words))
 }
 
 /// Points of a percentile curve as (nines, value): the percentile p is drawn at `-log10(1 - p)`, so that 90, 99 and

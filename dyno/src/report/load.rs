@@ -20,7 +20,8 @@ pub fn document(record: &Record, summary: &LoadSummary) -> Document {
     let connections = record.load.as_ref().map_or(&[][..], |load| &load.connections);
     let mut sections = curve::sections(&summary.curves, summary.log.as_ref(), connections);
     if !summary.against.is_empty() {
-        sections.push(Section { title: "The second against the first".to_owned(), ..compared::table(&summary.against) });
+        sections
+            .push(Section { title: "The second against the first".to_owned(), ..compared::table(&summary.against) });
     }
     sections.push(points(summary, !runs.is_empty()));
     match runs {
@@ -90,10 +91,14 @@ fn points(summary: &LoadSummary, in_one_run: bool) -> Section {
     }
     let of = if in_one_run { "slices of the run".to_owned() } else { format!("{} rounds", summary.rounds) };
     let place = if summary.curves.is_empty() { Place::Everywhere } else { Place::Page };
-    Section::titled("points", "Throughput and latency").on(place).charts(saturation_chart(summary)).with(Content::Table(table)).notes([format!(
-        "95 %: confidence interval, from {of}. p50, p99: whole responses, of an open loop from the intended send \
+    Section::titled("points", "Throughput and latency")
+        .on(place)
+        .charts(saturation_chart(summary))
+        .with(Content::Table(table))
+        .notes([format!(
+            "95 %: confidence interval, from {of}. p50, p99: whole responses, of an open loop from the intended send \
          time. resumed: of the handshakes. ≥: the client's CPU was full."
-    )])
+        )])
 }
 
 /// Latency against throughput, where there are several points and they are not on a curve of their own.
@@ -123,7 +128,10 @@ fn saturation_chart(summary: &LoadSummary) -> Option<Chart> {
         },
     });
     let words = format!("Latency against throughput at {} points; the table has every number.", rows.len() / 2);
-    Some(Chart::new("saturation", 300, rows, body)?.told("Latency against throughput: where it bends, the server is full.", words))
+    Some(
+        Chart::new("saturation", 300, rows, body)?
+            .told("Latency against throughput: where it bends, the server is full.", words),
+    )
 }
 
 fn latency(point: &PointSummary, of: fn(&Percentiles) -> u64) -> String {

@@ -134,7 +134,7 @@ fn percentile_chart(summary: &Summary) -> Option<Chart> {
     let decoded = |(phase, text): (&String, &String)| Some((phase.clone(), histogram::decode(text)?));
     let phases: BTreeMap<_, _> = summary.histograms.iter().filter_map(decoded).collect();
     let caption = "How long each phase took, by the share of requests or handshakes that were at least as fast.";
-    percentile_curves([(summary.url.as_str(), &phases)].into_iter(), caption)
+    percentile_curves("percentiles", [(summary.url.as_str(), &phases)].into_iter(), caption)
 }
 
 /// Throughput and latency over time, where there are slices enough to show any.

@@ -25,9 +25,9 @@ pub use load_files::{check_endings, write_load};
 pub use render::terminal::Style;
 pub use render::{csv, html, json, terminal};
 
-use crate::stats::{Shares, Summary};
 use crate::stats::cluster::ClusterSummary;
 use crate::stats::load::LoadSummary;
+use crate::stats::{Shares, Summary};
 use crate::store::Record;
 use document::Document;
 

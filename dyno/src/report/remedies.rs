@@ -86,13 +86,7 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
     Some(section.notes(notes))
 }
 
-fn item(
-    remedy: &RemedyFinding,
-    ratio: Ratio,
-    place: Option<u32>,
-    summary: &Summary,
-    record: &Record,
-) -> Item {
+fn item(remedy: &RemedyFinding, ratio: Ratio, place: Option<u32>, summary: &Summary, record: &Record) -> Item {
     let server = record.experiment.as_ref().map_or("the server", |experiment| experiment.server.kind.name());
     let doubt = remedy.is_doubtful();
     let word = match ratio.direction {
@@ -126,7 +120,8 @@ fn predicted(remedy: &RemedyFinding, summary: &Summary) -> Option<String> {
         (&prediction.configuration, &prediction.over) == (&remedy.configuration, &remedy.over)
     };
     let by_law = summary.findings.accelerators.iter().find(of).and_then(|prediction| prediction.by.first());
-    let by_law = by_law.map(|by| format!("Predicted by Amdahl's law from its share of CPU: {}.", ratio_gain(&by.predicted)));
+    let by_law =
+        by_law.map(|by| format!("Predicted by Amdahl's law from its share of CPU: {}.", ratio_gain(&by.predicted)));
     let by_count = remedy
         .processors_times
         .map(|times| format!("Predicted if all of it scales: {:+.0} %, and no more.", 100.0 * (times - 1.0)));

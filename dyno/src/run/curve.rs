@@ -131,7 +131,11 @@ pub(super) fn saturated(
     interrupt::check(stop)?;
     if outcome.hits == 0 {
         let error = || -> Result<()> {
-            bail!("not one request of \"{}\" succeeded: {}", point.name, diagnosis::of(&outcome, address, &options::offered(&point.options)))
+            bail!(
+                "not one request of \"{}\" succeeded: {}",
+                point.name,
+                diagnosis::of(&outcome, address, &options::offered(&point.options))
+            )
         };
         error().or_fault(Fault::Unreachable)?;
     }

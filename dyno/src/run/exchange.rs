@@ -9,7 +9,6 @@ use tlsdyno_engine::load::{Object, Workload};
 use tlsdyno_tls::{Client, Config, Entropy, Handshake, Receiver, Script, Session};
 use tlsdyno_wire::http::Response;
 
-
 /// How long one exchange may take. A mismatched pair of ends fails at once; only a hanging server takes this long.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 

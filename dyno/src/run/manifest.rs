@@ -77,7 +77,8 @@ fn certificate_text(chain: &[Vec<u8>]) -> Option<String> {
         _ => format!("key of {} bits", key.bits()),
     };
     let name = own.subject_name().entries_by_nid(Nid::COMMONNAME).next();
-    let name = name.and_then(|name| name.data().to_string().ok()).map_or_else(String::new, |name| format!(" of {name}"));
+    let name =
+        name.and_then(|name| name.data().to_string().ok()).map_or_else(String::new, |name| format!(" of {name}"));
     let bytes: usize = chain.iter().map(Vec::len).sum();
     Some(format!("{kind}{name}, chain of {}, {} bytes", chain.len(), format_count(bytes as u64)))
 }

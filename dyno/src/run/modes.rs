@@ -46,7 +46,9 @@ pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
         return Err(NoSlices::AsExpected);
     }
     let because = |why| Err(NoSlices::Because(why));
-    if experiment.server.kind == ServerName::Command && experiment.command_specs().iter().any(CommandSpec::has_fixed_port) {
+    if experiment.server.kind == ServerName::Command
+        && experiment.command_specs().iter().any(CommandSpec::has_fixed_port)
+    {
         return because(
             "the port is fixed, so that the untouched server and the one with no-ops cannot run side by side",
         );

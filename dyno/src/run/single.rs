@@ -353,8 +353,7 @@ impl Subject for SingleServer<'_> {
         let configurations: Vec<String> = self.unsaturated.iter().map(name).collect();
         let all = self.testbed.servers.len() as u32;
         let is_told = !configurations.is_empty();
-        let warning =
-            is_told.then(|| Warning::Unsaturated { configurations, all, other: self.neighbours.busiest() });
+        let warning = is_told.then(|| Warning::Unsaturated { configurations, all, other: self.neighbours.busiest() });
         warning.into_iter().chain(self.late_work()).collect()
     }
 }

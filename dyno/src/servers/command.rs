@@ -262,7 +262,12 @@ mod tests {
     use super::*;
 
     fn spec(command: &str, address: &str, plain: Option<&str>) -> CommandSpec {
-        CommandSpec { command: command.into(), address: address.into(), plain_address: plain.map(Into::into), installed: None }
+        CommandSpec {
+            command: command.into(),
+            address: address.into(),
+            plain_address: plain.map(Into::into),
+            installed: None,
+        }
     }
 
     #[test]

@@ -41,7 +41,8 @@ fn matches(name: &str, pattern: &str) -> bool {
         Some(expected) => {
             let mut characters = name.chars();
             let first = characters.next();
-            first.is_some_and(|first| expected == '?' || first == expected) && matches(characters.as_str(), rests.as_str())
+            first.is_some_and(|first| expected == '?' || first == expected)
+                && matches(characters.as_str(), rests.as_str())
         }
     }
 }

@@ -59,7 +59,8 @@ impl Tree {
             let files = |place: &PathBuf| glob::files(place);
             let absolute = places().find(|place| !files(place).is_empty())?;
             let within = |file: &PathBuf| Tree::read_within(file, homes, depth - 1);
-            let included = if is_include && depth > 0 { files(&absolute).iter().filter_map(within).collect() } else { vec![] };
+            let included =
+                if is_include && depth > 0 { files(&absolute).iter().filter_map(within).collect() } else { vec![] };
             let between = if ends { format!("; {keyword} ") } else { format!("\n{keyword} ") };
             Some(Named { at, absolute, included, between })
         };
@@ -147,7 +148,8 @@ fn names(text: &str) -> Vec<(&'static str, Range<usize>, &str, bool)> {
                     None => name.find(|c: char| c.is_whitespace() || c == ';').unwrap_or(name.len()),
                 };
                 let ends = name[length..].trim_start().starts_with(';');
-                let bare = if quote.is_some() { name[1..length].trim_end_matches(['"', '\'']) } else { &name[..length] };
+                let bare =
+                    if quote.is_some() { name[1..length].trim_end_matches(['"', '\'']) } else { &name[..length] };
                 if !bare.is_empty() {
                     found.push((keyword, line_at + from..line_at + from + length, bare, ends));
                 }
@@ -196,7 +198,8 @@ mod tests {
 
     #[test]
     fn names_are_found_in_every_servers_way_of_writing() {
-        let of = |text: &'static str| names(text).into_iter().map(|(_, _, name, ends)| (name, ends)).collect::<Vec<_>>();
+        let of =
+            |text: &'static str| names(text).into_iter().map(|(_, _, name, ends)| (name, ends)).collect::<Vec<_>>();
         assert_eq!(of("Include \"conf.d/*.conf\"\nIncludeOptional x\n"), [("conf.d/*.conf", false), ("x", false)]);
         assert_eq!(of("location / { include proxy_params; }"), [("proxy_params", true)]);
         assert_eq!(of("# include a;\nincluded b; x-include c;"), []);

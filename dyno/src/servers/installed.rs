@@ -16,9 +16,8 @@ use super::glob;
 /// Includes within includes; more is a circle.
 const DEPTH_MAX: u32 = 16;
 /// Directives of the whole program that the copy has of its own, or must not have.
-const OF_PROGRAM: [&str; 8] = [
-    "daemon", "master_process", "pid", "lock_file", "error_log", "worker_processes", "worker_cpu_affinity", "env",
-];
+const OF_PROGRAM: [&str; 8] =
+    ["daemon", "master_process", "pid", "lock_file", "error_log", "worker_processes", "worker_cpu_affinity", "env"];
 /// Blocks beside `http`: they have listeners of their own.
 const OTHER_BLOCKS: [&str; 2] = ["stream", "mail"];
 /// Directories that a running server must not share with another.
@@ -89,7 +88,8 @@ impl Installed {
         };
         servers.sort_by_key(|server| !is_default(server));
         let names = servers.into_iter().flatten().filter(|of| of.name == "server_name").flat_map(|of| &of.arguments);
-        let is_name = |name: &&String| name.contains(|c: char| c.is_ascii_alphanumeric()) && !name.contains(['*', '~', '$']);
+        let is_name =
+            |name: &&String| name.contains(|c: char| c.is_ascii_alphanumeric()) && !name.contains(['*', '~', '$']);
         names.filter(is_name).cloned().collect()
     }
 
@@ -135,9 +135,8 @@ impl Ports<'_> {
     fn adapt_http(&self, http: &mut Directive) {
         let Some(Block::Directives(inner)) = &mut http.block else { return };
         self.adapt(inner, &mut 0);
-        let temporary = ["client_body_temp_path", "proxy_temp_path"].map(|name| {
-            Directive::of(name, vec![format!("{}/{name}", self.directory.display())])
-        });
+        let temporary = ["client_body_temp_path", "proxy_temp_path"]
+            .map(|name| Directive::of(name, vec![format!("{}/{name}", self.directory.display())]));
         inner.splice(..0, temporary);
     }
 

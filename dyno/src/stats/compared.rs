@@ -272,8 +272,7 @@ mod tests {
                 };
                 let pairs: Vec<[Sample; 2]> = (0..12).map(|_| pair()).collect();
                 count[0] += usize::from(verdict(&rounds(&pairs, 0.0)) != Word::Undecided);
-                let [a, b]: [Vec<Sample>; 2] =
-                    [1.0, slower].map(|factor| (0..4).map(|_| run(factor, 0.01)).collect());
+                let [a, b]: [Vec<Sample>; 2] = [1.0, slower].map(|factor| (0..4).map(|_| run(factor, 0.01)).collect());
                 count[1] += usize::from(verdict(&repeats(&a, &b, 0.0)) != Word::Undecided);
             }
         }

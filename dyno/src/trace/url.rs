@@ -58,7 +58,10 @@ pub(super) fn make_paths(paths: &[String], users: u32) -> Result<Parts> {
     for line in paths {
         let (path, status) = line.split_once(' ').unwrap_or((line, "200"));
         let status: Option<u16> = status.trim().parse().ok().filter(|status| (200..600).contains(status));
-        ensure!(status.is_some(), "`{line}`: behind a path stands the status that it answers with, 200 to 599, or nothing");
+        ensure!(
+            status.is_some(),
+            "`{line}`: behind a path stands the status that it answers with, 200 to 599, or nothing"
+        );
         let mut one = make(path, None, 1, 1)?.workload;
         for object in &mut one.objects {
             object.headers = BROWSER.to_owned();

@@ -24,7 +24,8 @@ fn check(record: &Record, what: &str) {
     let host = record.configurations.iter().position(|one| one.name == "nothing off");
     let host = host.unwrap_or_else(|| panic!("{what}: no reference"));
     for configuration in &record.configurations {
-        let alone = ["as is", "plain HTTP", "nothing off", "perfect session cache"].contains(&configuration.name.as_str());
+        let alone =
+            ["as is", "plain HTTP", "nothing off", "perfect session cache"].contains(&configuration.name.as_str());
         assert_eq!(configuration.host_number.is_none(), alone, "{what}: {}", configuration.name);
         assert!(configuration.valid && configuration.host_number.is_none_or(|number| number == host), "{what}");
     }

@@ -10,7 +10,9 @@ use crate::cmd::run::{self, ResultArgs};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::workload::WorkloadSpec;
-use crate::model::{CertificateKind, ComparisonModel, ConfigurationModel, Experiment, Load, Measure, Server, ServerName};
+use crate::model::{
+    CertificateKind, ComparisonModel, ConfigurationModel, Experiment, Load, Measure, Server, ServerName,
+};
 use crate::report::compared;
 use crate::stats::Summary;
 use crate::stats::compared::Word;
@@ -23,7 +25,7 @@ const DURATION: Time = Time::seconds(60);
 
 /// Two servers to start.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct Servers {
     /// A server to start, like --server-command of `tlsdyno ablate`; twice: the earlier build, then the later one
     #[arg(long, value_name = "COMMAND", num_args = 1, conflicts_with = "first", help_heading = "Two builds")]
     run: Vec<String>,
@@ -54,7 +56,7 @@ pub struct Args {
     report: Option<PathBuf>,
 }
 
-impl Args {
+impl Servers {
     /// The experiment that these flags describe, if there are any.
     ///
     /// # Errors
@@ -85,7 +87,10 @@ impl Args {
                 ..Load::default()
             },
             measure: Measure { time_s: self.duration.unwrap_or(DURATION).0.as_secs_f64(), ..Measure::default() },
-            configurations: vec![ConfigurationModel { name: "first".to_owned(), ..ConfigurationModel::as_is() }, second],
+            configurations: vec![
+                ConfigurationModel { name: "first".to_owned(), ..ConfigurationModel::as_is() },
+                second,
+            ],
             comparisons: vec![ComparisonModel {
                 question: "Is the second slower?".to_owned(),
                 a: "first".to_owned(),
@@ -108,7 +113,7 @@ impl Args {
 ///
 /// # Errors
 /// Measuring did not begin.
-pub fn run(experiment: &Experiment, args: &Args, tolerance: Option<f64>, strict: bool, json: bool) -> Result<Exit> {
+pub fn run(experiment: &Experiment, args: &Servers, tolerance: Option<f64>, strict: bool, json: bool) -> Result<Exit> {
     let output = ResultArgs::of(json, args.report.clone());
     let tolerance = tolerance.unwrap_or(TOLERANCE_PERCENT);
     let (measured, record) = run::perform_and_keep(experiment, &output)?;
