@@ -37,10 +37,10 @@ struct Recovered {
     high: f64,
 }
 
-/// The bars: of 40 intervals at least 36 hold the truth, whose median half-width is at most 15 µs, and whose mean bias
+/// The bars: of 40 intervals at least 36 hold the truth, whose median half-width is at most 5 µs, and whose mean bias
 /// is at most the larger of 3 % and two standard errors.
 const HOLD_SHARE: f64 = 0.9;
-const HALF_WIDTH_MAX_US: f64 = 15.0;
+const HALF_WIDTH_MAX_US: f64 = 5.0;
 const BIAS_SHARE_MAX: f64 = 0.03;
 const STANDARD_ERRORS: f64 = 2.0;
 
@@ -58,7 +58,7 @@ pub fn run(series: &Series) -> Result<()> {
         tell(&format!("calibration {} of {}", number + 1, series.runs));
         let seconds = series.seconds.to_string();
         let output = Command::new(&tlsdyno)
-            .args(["doctor", "--calibrate", "--dry", "--json", "--time", &seconds])
+            .args(["doctor", "--calibrate", "--dry", "--json", "--slices", "0", "--time", &seconds])
             .args(["--server", &series.server, "--cert", &series.certificate])
             .env("TLSDYNO_STORE", place.path().join("store.sqlite"))
             .output()

@@ -12,6 +12,7 @@ mod nginx;
 mod openssl_series;
 mod process;
 mod progress;
+mod repeat_series;
 mod reuse_matrix;
 mod soak;
 mod stage_matrix;
@@ -46,6 +47,8 @@ enum Task {
     InstrumentInstructions(instrument_instructions::Arguments),
     /// The provider's tests on other series of OpenSSL, built from source
     OpensslSeries,
+    /// Whether an interval holds for another run of the same experiment
+    RepeatSeries(repeat_series::Series),
     /// Asked and achieved reuse on every server, for docs/LOAD.md
     ReuseMatrix(reuse_matrix::Arguments),
     /// The load process at saturation for minutes, under reloads of the server
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Task::IdleConnections(arguments) => idle_connections::run(&arguments),
         Task::InstrumentInstructions(arguments) => instrument_instructions::run(&arguments),
         Task::OpensslSeries => openssl_series::run(),
+        Task::RepeatSeries(series) => repeat_series::run(&series),
         Task::ReuseMatrix(arguments) => reuse_matrix::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::StageMatrix(arguments) => stage_matrix::run(&arguments),

@@ -104,8 +104,8 @@ pub struct Args {
         help_heading = "Workload"
     )]
     path: Option<String>,
-    /// Several objects of your own server, proxied ones too, as a browser asks for them: a path or URL in each line, and
-    /// behind a blank the status where that is not 200
+    /// Several objects of your own server, proxied ones too, as a browser asks for them: a path or URL in each line,
+    /// and behind a blank the status where that is not 200
     #[arg(long, value_name = "FILE", conflicts_with_all = ["trace", "har"], help_heading = "Workload")]
     paths: Option<PathBuf>,
     /// Size of the department workload; 1 is the paper's 100,000 hits over 530 MB

@@ -194,8 +194,8 @@ fn of_design(first: usize, second: usize) -> Option<String> {
     match (first, second) {
         (1, 1) => Some(format!(
             "one run on each side does not show what equal runs differ by, so that only changes beyond \
-             {RUN_TO_RUN_PERCENT} % are called one. Repeat both in turn (tlsdyno compare A1 A2 A3 -- B1 B2 B3), or load \
-             them in turn in one go (tlsdyno load URL --against URL)"
+             {RUN_TO_RUN_PERCENT} % are called one. Repeat both in turn (tlsdyno compare A1 A2 A3 -- B1 B2 B3), or \
+             load them in turn in one go (tlsdyno load URL --against URL)"
         )),
         (1, _) | (_, 1) => Some("a side with one run has no scatter, so that nothing is decided. Repeat it".to_owned()),
         _ => None,

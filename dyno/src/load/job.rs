@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,8 +24,8 @@ pub struct Prepared {
     window: Option<u32>,
     connections: Connections,
     targets: Vec<Loaded>,
-    /// What runs have left to later ones, by target and number.
-    stores: BTreeMap<(usize, u32), HeldSessions>,
+    /// What runs have left to later ones, by target, the address of its server, and number.
+    stores: BTreeMap<(usize, SocketAddr, u32), HeldSessions>,
 }
 
 /// A target with how it is loaded.
@@ -113,7 +114,11 @@ impl Prepared {
         let new = || HeldSessions::new(plan.resumption);
         let outcome = match store {
             Some(number) => {
-                let outcome = run_holding(&plan, stop, self.stores.entry((target, number)).or_insert_with(new))?;
+                let address = plan.target.address;
+                // Another server has come into the place of the one whose sessions these are.
+                self.stores.retain(|&(of, at, _), _| of != target || at == address);
+                let store = self.stores.entry((target, address, number)).or_insert_with(new);
+                let outcome = run_holding(&plan, stop, store)?;
                 Outcome { phases: Default::default(), ..outcome }
             }
             None => run_holding(&plan, stop, &mut new())?,

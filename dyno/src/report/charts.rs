@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::document::Chart;
 use super::text::{share_with_interval, short_share_label};
-use crate::stats::shares::{MISSING, OTHER_TLS, REST};
+use crate::stats::shares::{MISSING, OTHER_TLS, REST, TOGETHER};
 use crate::stats::{ConfigurationSummary, Metric, Share, Summary, Verdict};
 use crate::store::Kind;
 use crate::units::{format_duration, format_percent, format_quantity, format_tenths};
@@ -316,7 +316,7 @@ fn colours(summary: &Summary) -> Value {
 pub(super) fn stage_colours(summary: &Summary) -> Vec<(String, &'static str)> {
     let mut next = COLOURS.iter().take(STAGE_COLOURS).cycle();
     let colour = |share: &Share| match share.stage.as_str() {
-        OTHER_TLS | REST | MISSING => OTHER_COLOUR,
+        OTHER_TLS | REST | MISSING | TOGETHER => OTHER_COLOUR,
         _ if share.left => PLAIN_COLOUR,
         _ => next.next().expect("a cycle has no end"),
     };

@@ -52,8 +52,8 @@ fn shares(summary: &Summary) -> Section {
         (Column::number("time/hit"), |[_, time]| format_percent(time.percent) + if time.bound { "*" } else { "" }),
         (Column::interval(), |[_, time]| format_interval(time.low, time.high)),
     ];
-    let of_both = summary.shares.by(Metric::Cpu).zip(summary.shares.by(Metric::Throughput));
-    let both: Vec<[&Share; 2]> = of_both.map(|(cpu, time)| [cpu, time]).collect();
+    let by_time = |cpu: &Share| summary.shares.by(Metric::Throughput).find(|time| time.stage == cpu.stage);
+    let both: Vec<[&Share; 2]> = summary.shares.by(Metric::Cpu).filter_map(|cpu| Some([cpu, by_time(cpu)?])).collect();
     let mut table = Table::of(fields, &both);
     let largest = both.iter().map(|[cpu, _]| cpu.percent).fold(1.0, f64::max);
     for ((row, [cpu, _]), (_, colour)) in table.rows.iter_mut().zip(&both).zip(charts::stage_colours(summary)) {

@@ -118,13 +118,14 @@ fn saturation_chart(summary: &LoadSummary) -> Option<Chart> {
         return None;
     }
     let logarithmic = json!({"scale": {"type": "log", "nice": true}, "axis": {"format": "~g", "tickCount": 6}});
+    let fields = [("point", "point"), ("label", "hits/s"), ("line", "percentile"), ("latency", "latency")];
     let body = json!({
         "mark": line_mark(),
         "encoding": {
             "x": with(quantity("rate", "hits per second"), json!({"scale": {"zero": true}})),
             "y": with(quantity("milliseconds", "milliseconds (log scale)"), logarithmic),
             "color": with(palette("line", &["p50", "p99"], &COLOURS), line_legend(None, 2)),
-            "tooltip": tooltip([("point", "point"), ("label", "hits/s"), ("line", "percentile"), ("latency", "latency")]),
+            "tooltip": tooltip(fields),
         },
     });
     let words = format!("Latency against throughput at {} points; the table has every number.", rows.len() / 2);

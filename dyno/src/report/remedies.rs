@@ -132,7 +132,7 @@ fn predicted(remedy: &RemedyFinding, summary: &Summary) -> Option<String> {
 pub(super) fn doubtful(remedy: &RemedyFinding) -> String {
     let times = remedy.processors_times.unwrap_or(1.0);
     format!(
-        "{times:.1} times the processors cannot serve more than {times:.1} times the hits by themselves: something else \
-         changed too, such as other load on the machine or requests that waited"
+        "{times:.1} times the processors cannot serve more than {times:.1} times the hits by themselves: something \
+         else changed too, such as other load on the machine or requests that waited"
     )
 }

@@ -1,6 +1,6 @@
 //! Stages, shares and ratios in words. Records never hold these, only reports do.
 
-use crate::stats::shares::{MISSING, OTHER_TLS, PLAIN_HTTP};
+use crate::stats::shares::{MISSING, OTHER_TLS, PLAIN_HTTP, TOGETHER};
 use crate::stats::statement::Difference;
 use crate::stats::{Loaded, Ratio, Share};
 use crate::units::{format_interval, format_interval_with, format_percent, format_tenths};
@@ -12,6 +12,7 @@ pub fn stage_label(stage: &str) -> String {
         "kdf" => "KDF".to_owned(),
         OTHER_TLS => "rest of TLS".to_owned(),
         PLAIN_HTTP => "plain HTTP".to_owned(),
+        TOGETHER => "saved only together".to_owned(),
         MISSING => "missing to 100 %".to_owned(),
         "marshalling" => "record processing".to_owned(),
         "setup" => "connection setup".to_owned(),

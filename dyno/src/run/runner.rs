@@ -18,13 +18,13 @@ use crate::random::SplitMix64;
 use crate::stats::Shares;
 use crate::store::{Block, Calibration, Journal, Kind, Record, Warning};
 
-/// Where a number of rounds is asked for, so many are measured whatever time they take: fewer have no spread.
+/// Where a number of rounds is asked for, and where there are slices, so many are measured whatever time they take: fewer have no spread.
 const ROUNDS_LEAST: u32 = 3;
 /// What was measured in slices is kept in the store after so long.
 const SLICES_KEPT_AFTER: Duration = Duration::from_secs(2);
 /// The first look at how wide intervals are comes after so many rounds: an interval from few values is itself
 /// uncertain, and who stops at the first narrow one stops at those that are too narrow by chance.
-const ROUNDS_BEFORE_LOOK: u32 = 3;
+const ROUNDS_BEFORE_LOOK: u32 = 6;
 /// A warm-up shorter than this is repeated with more work.
 const WARM_UP_MIN: Duration = Duration::from_millis(120);
 /// Part of the time budget that the warm-ups may take.
@@ -102,10 +102,19 @@ pub struct Plan {
     pub schedule: Schedule,
     /// The works that rounds walk through, over and over.
     pub works: Vec<Work>,
-    /// Time for slices in each round; `None`: there are none.
-    pub slices: Option<Duration>,
+    /// Slices in each round; `None`: there are none.
+    pub slices: Option<SlicesOfRound>,
     /// What the reader must know about it.
     pub warnings: Vec<Warning>,
+}
+
+/// What rounds have of slices.
+#[derive(Clone, Copy, Debug)]
+pub struct SlicesOfRound {
+    /// How long, in each round.
+    pub length: Duration,
+    /// Every so-manieth round has blocks too, from the first on.
+    pub rounds_per_blocks: u32,
 }
 
 /// A finished run. What was measured comes back even when measuring was cut short.
@@ -188,39 +197,41 @@ impl<S: Subject> Run<'_, S> {
         self.observer.measuring(&schedule, seconds_per_request.len());
         let mut random = SplitMix64::new(seed);
         let mut slowest: Option<f64> = None;
-        let least = self.measure.rounds.map_or(1, |_| ROUNDS_LEAST);
+        let least = if self.measure.rounds.is_some() || slices.is_some() { ROUNDS_LEAST } else { 1 };
         for (round, work) in (0..).zip(works.iter().cycle()) {
             let work = self.subject.draw(work.clone(), &mut random);
             let order = order_of_round(&blocks, self.measure.turns, &mut random);
             let order: Vec<(u32, usize)> = order.into_iter().filter(|(_, index)| self.is_valid(*index)).collect();
             let blocks: Vec<usize> = blocks.iter().copied().filter(|index| self.is_valid(*index)).collect();
+            let has_blocks = slices.is_none_or(|slices| round % slices.rounds_per_blocks == 0);
             // A round that would not fit is not begun: --time is a bound.
             if let Some(slowest) = slowest
                 && round >= least
                 && self.started.elapsed()
                     + self.subject.time_to_begin_round(&blocks)
-                    + slices.unwrap_or_default()
-                    + schedule.predicted(work.piece.requests, slowest)
+                    + slices.map_or(Duration::ZERO, |slices| slices.length)
+                    + if has_blocks { schedule.predicted(work.piece.requests, slowest) } else { Duration::ZERO }
                     > self.budget
             {
-                // Slices fit into any time.
-                return slices.map_or(Ok(()), |_| {
-                    self.slices(round, self.budget.saturating_sub(self.started.elapsed()), &mut random)
-                });
+                // Slices fit into any time; their servers are those of the round before.
+                let left = self.budget.saturating_sub(self.started.elapsed());
+                return slices.map_or(Ok(()), |_| self.slices(round.saturating_sub(1), left, &mut random));
             }
             self.subject.begin_round(&blocks, order[0].1)?;
             // They come first: whoever stops it early has an interval.
-            if let Some(length) = slices {
+            if let Some(SlicesOfRound { length, .. }) = slices {
                 self.slices(round, length, &mut random)?;
             }
-            let began = Instant::now();
-            if !self.round(round, &order, &work)? {
-                // A round with time-outs in it says nothing about the next.
-                continue;
+            if has_blocks {
+                let began = Instant::now();
+                if !self.round(round, &order, &work)? {
+                    // A round with time-outs in it says nothing about the next.
+                    continue;
+                }
+                let seconds = schedule.seconds_per_request_of(began.elapsed(), work.piece.requests);
+                slowest = Some(slowest.map_or(seconds, |slowest| slowest.max(seconds)));
             }
             self.observer.interim(self.journal.record());
-            let seconds = schedule.seconds_per_request_of(began.elapsed(), work.piece.requests);
-            slowest = Some(slowest.map_or(seconds, |slowest| slowest.max(seconds)));
             if self.is_precise(round + 1) {
                 break;
             }

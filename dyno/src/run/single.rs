@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use tlsdyno_tls::Stage;
 
 use super::cpus::{self, Cpus};
 use super::exchange::{Answer, exchange};
@@ -18,7 +19,7 @@ use super::neighbours::Neighbours;
 use super::observer::Observer;
 use super::pace::Pace;
 use super::preflight::{compile, start_and_check};
-use super::runner::{self, Finished, Plan, Subject};
+use super::runner::{self, Finished, Plan, SlicesOfRound, Subject};
 use super::schedule::{
     ROUNDS_MIN, Work, drop_too_long, pieces, requests_of_users, schedule, typical_users, varied_pieces,
 };
@@ -50,8 +51,9 @@ const LEAD_IN_MAX: f64 = 8.0;
 const SLICE_REQUESTS_MIN: u64 = 5;
 /// Part of the time that blocks have, which tell hits per second at saturation, where slices tell CPU per hit.
 const BLOCKS_SHARE: f64 = 0.2;
-/// Wanted length of a round with slices: after each it is looked whether intervals are narrow enough.
-const SLICED_ROUND: Duration = Duration::from_secs(10);
+/// Wanted length of a round with slices: each has servers of its own, and after each it is looked whether intervals
+/// are narrow enough.
+const SLICED_ROUND: Duration = Duration::from_secs(5);
 /// The least piece of work of a warm-up: so many times the users that keep all connections busy.
 const WARM_UP_FACTOR: u32 = 2;
 /// Users for each worker process of a server that was just started: the first connections of each cost more.
@@ -94,6 +96,8 @@ struct SingleServer<'a> {
     is_sliced: bool,
     /// Who else used the machine since the blocks began.
     neighbours: Neighbours,
+    /// Servers that came into the place of others for this round, and have done nothing yet.
+    cold: BTreeSet<usize>,
     /// Configurations that were left out.
     failed: BTreeSet<usize>,
     /// Configurations with a block in which neither side was saturated.
@@ -145,15 +149,18 @@ impl<'a> SingleServer<'a> {
             sweeps: Sweeps::default(),
             is_sliced,
             neighbours: Neighbours::now(),
+            cold: BTreeSet::new(),
             failed: BTreeSet::new(),
             unsaturated: BTreeSet::new(),
             restarts: (Duration::ZERO, 0),
             time_to_start: Duration::ZERO,
         };
-        if experiment.measure.fresh_servers {
+        let valid: Vec<usize> =
+            (0..record.configurations.len()).filter(|index| record.configurations[*index].valid).collect();
+        let replaced = subject.replaced(&valid);
+        if !replaced.is_empty() {
             observer.step("starting more servers of each configuration");
-            let valid = (0..record.configurations.len()).filter(|index| record.configurations[*index].valid);
-            subject.fill_pools(&valid.collect())?;
+            subject.fill_pools(&replaced)?;
         }
         Ok(subject)
     }
@@ -163,7 +170,26 @@ impl<'a> SingleServer<'a> {
         let capabilities = driver_of(self.experiment.server.kind).capabilities();
         let many_processes = capabilities.is_some_and(|capabilities| capabilities.process_per_connection);
         let most = if many_processes { POOL_MAX_OF_MANY_PROCESSES } else { POOL_MAX };
-        self.experiment.measure.rounds.unwrap_or(most).min(most)
+        let measure = &self.experiment.measure;
+        let of_slices = || self.is_sliced.then(|| sliced_rounds(Duration::from_secs_f64(measure.time_s)));
+        measure.rounds.or_else(of_slices).unwrap_or(most).min(most)
+    }
+
+    fn is_own_command(&self) -> bool {
+        self.experiment.server.kind == ServerName::Command
+    }
+
+    /// Of these configurations, those whose server is replaced by another one of its kind: for each of its blocks where
+    /// the experiment says so, for each round where there are slices. One start differs from the next by more than
+    /// slices would show. A server of the user's own may need more memory than there is for several, and the session
+    /// that fits a perfect cache is that of one process.
+    fn replaced(&self, indices: &[usize]) -> BTreeSet<usize> {
+        let is_replaced = |index: usize| {
+            let server = &self.testbed.servers[index];
+            let keeps = server.model.noop.contains(Stage::SessionCache) || self.is_own_command();
+            self.experiment.measure.fresh_servers || self.is_sliced && !keeps && self.testbed.host(index) == index
+        };
+        indices.iter().copied().filter(|index| is_replaced(*index)).collect()
     }
 
     /// Fills the pools of these configurations with new servers.
@@ -193,6 +219,18 @@ impl<'a> SingleServer<'a> {
         (WARM_UP_USERS * workers).min((WARM_UP_CONNECTIONS * workers).div_ceil(connections))
     }
 
+    /// A server that was just started is checked again and does one piece of work untimed.
+    fn warm_restarted(&mut self, index: usize) -> Result<()> {
+        let workers = self.testbed.instance(index).map_or(Vec::new(), |instance| instance.worker_pids());
+        for (_, library) in self.testbed.servers[self.testbed.host(index)].libraries() {
+            servers::require_mapped(&workers, &library).or_fault(Fault::Server)?;
+        }
+        let users = self.users_min().max(self.warm_up_users(workers.len() as u32)).min(self.load.users);
+        let piece = typical_users(&requests_of_users(&self.testbed.site.workload), users);
+        self.load.run(index, self.testbed.address(index), &piece.into())?;
+        Ok(())
+    }
+
     /// CPU time of the server, read when it has come to rest: the last closes are still its work.
     fn server_cpu_ns(&mut self, index: usize) -> Result<u64> {
         let name = self.testbed.servers[index].model.name.clone();
@@ -209,6 +247,11 @@ impl<'a> SingleServer<'a> {
     }
 }
 
+/// Rounds with slices in so much time.
+fn sliced_rounds(time: Duration) -> u32 {
+    ((time.as_secs_f64() / SLICED_ROUND.as_secs_f64()).round() as u32).max(ROUNDS_MIN)
+}
+
 impl Subject for SingleServer<'_> {
     fn warm_up(&self, _index: usize, factor: u32) -> Work {
         let users = (self.users_min() * WARM_UP_FACTOR).saturating_mul(factor).min(self.load.users);
@@ -219,8 +262,8 @@ impl Subject for SingleServer<'_> {
         // The short blocks of the warm-up saturate nothing.
         self.unsaturated.clear();
         self.neighbours = Neighbours::now();
-        let looks = (left.as_secs_f64() / SLICED_ROUND.as_secs_f64()) as u32;
-        let rounds = self.experiment.measure.rounds.or(self.is_sliced.then(|| looks.max(ROUNDS_MIN)));
+        let sliced_rounds = self.experiment.measure.rounds.unwrap_or_else(|| sliced_rounds(left));
+        let rounds = if self.is_sliced { Some(sliced_rounds) } else { self.experiment.measure.rounds };
         // Nothing is started for a block where the servers that are there already last for all rounds.
         let starts = self.pool_size() < rounds.unwrap_or(u32::MAX);
         let start = if starts { self.time_to_start } else { Duration::ZERO };
@@ -246,17 +289,21 @@ impl Subject for SingleServer<'_> {
         );
         let warning = Warning::Other { what, remedy: "Measure longer (--time)".to_owned() };
         let warnings = (dropped > 0).then_some(warning).into_iter().collect();
-        let slices = self.is_sliced.then(|| (left.saturating_sub(for_blocks)) / schedule.rounds_expected);
-        schedule.round += slices.unwrap_or_default();
+        let slices = self.is_sliced.then(|| SlicesOfRound {
+            length: left.saturating_sub(for_blocks) / sliced_rounds,
+            rounds_per_blocks: sliced_rounds.div_ceil(schedule.rounds_expected),
+        });
+        schedule.round += slices.map_or(Duration::ZERO, |slices| slices.length * slices.rounds_per_blocks);
         Plan { schedule, works: pieces.into_iter().map(Work::from).collect(), slices, warnings }
     }
 
     /// Nothing while the pools have a server for each block.
     fn time_to_begin_round(&self, blocks: &[usize]) -> Duration {
         let blocks_of = |index: usize| blocks.iter().filter(|other| **other == index).count();
-        let is_short = blocks.iter().any(|&index| self.testbed.unmeasured_servers(index) < blocks_of(index));
-        match self.experiment.measure.fresh_servers && is_short {
-            true => self.time_to_start * self.pool_size() * blocks.len() as u32,
+        let wanted = |index: usize| if self.is_sliced { 1 } else { blocks_of(index) };
+        let replaced = self.replaced(blocks);
+        match replaced.iter().any(|&index| self.testbed.unmeasured_servers(index) < wanted(index)) {
+            true => self.time_to_start * self.pool_size() * replaced.len() as u32,
             false => Duration::ZERO,
         }
     }
@@ -265,7 +312,15 @@ impl Subject for SingleServer<'_> {
     /// reading the kernel's tables takes long when many closed connections linger in them.
     fn begin_round(&mut self, blocks: &[usize], first: usize) -> Result<()> {
         if !self.time_to_begin_round(blocks).is_zero() {
-            self.fill_pools(&blocks.iter().copied().collect())?;
+            self.fill_pools(&self.replaced(blocks))?;
+        }
+        if self.is_sliced {
+            self.sweeps.stores_are_empty = true;
+            for index in self.replaced(blocks) {
+                self.testbed.swap_in(index);
+                self.testbed.is_measured(index);
+                self.cold.insert(index);
+            }
         }
         let instance = self.testbed.instance(first);
         instance.map_or(Ok(()), |instance| instance.refuse_open_listeners()).or_fault(Fault::Server)
@@ -282,16 +337,11 @@ impl Subject for SingleServer<'_> {
         if turn.is_some() {
             self.testbed.is_measured(index);
         }
-        if !self.testbed.activate(index)? && !swapped {
+        let cold = self.cold.remove(&self.testbed.host(index));
+        if !self.testbed.activate(index)? && !swapped && !cold {
             return Ok(());
         }
-        let workers = self.testbed.instance(index).map_or(Vec::new(), |instance| instance.worker_pids());
-        for (_, library) in self.testbed.servers[self.testbed.host(index)].libraries() {
-            servers::require_mapped(&workers, &library).or_fault(Fault::Server)?;
-        }
-        let users = self.users_min().max(self.warm_up_users(workers.len() as u32)).min(self.load.users);
-        let piece = typical_users(&requests_of_users(&self.testbed.site.workload), users);
-        self.load.run(index, self.testbed.address(index), &piece.into())?;
+        self.warm_restarted(index)?;
         self.restarts = (self.restarts.0 + began.elapsed(), self.restarts.1 + 1);
         Ok(())
     }

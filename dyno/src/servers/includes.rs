@@ -1,8 +1,8 @@
 //! Configuration files of the user's own with placeholders, and the files that they include: filled in as copies.
 //!
 //! nginx, Apache and lighttpd write `include`, and look for relative names beside the main file (nginx), below a
-//! directory that the command names, or beside the including file (lighttpd). A copy lies elsewhere, so that the relative
-//! names in it are made absolute.
+//! directory that the command names, or beside the including file (lighttpd). A copy lies elsewhere, so that the
+//! relative names in it are made absolute.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -186,7 +186,8 @@ mod tests {
         let copy = tree.write(&run, &["{port}"], &values).unwrap();
         let (at, text) = (site.display(), fs::read_to_string(copy).unwrap());
         let wanted = format!(
-            "http {{\n include {at}/mime.types;\n include {at}/sites-enabled/a; include {}/included-1-b; # include x\n}}\n",
+            "http {{\n include {at}/mime.types;\n include {at}/sites-enabled/a; \
+             include {}/included-1-b; # include x\n}}\n",
             run.display()
         );
         assert_eq!(text, wanted);

@@ -1,8 +1,8 @@
 //! An nginx configuration as it is installed, made ready to run beside the nginx that runs with it: one file with all
 //! that it includes, in a private directory, on ports of ours. The installed files are only read.
 //!
-//! What stays: servers, locations, proxies, compression, TLS settings, certificates. What changes: where it listens, its
-//! process files and logs (docs/TUTORIAL.md has the list).
+//! What stays: servers, locations, proxies, compression, TLS settings, certificates. What changes: where it listens,
+//! its process files and logs (docs/TUTORIAL.md has the list).
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -417,7 +417,8 @@ mod tests {
         write("mime.types", "types { text/html html; }");
         write("certs/shop.pem", "certificate");
         let shop = "server { listen 80; return 301 https://$host$request_uri; }\n\
-                    server { listen 443 ssl default_server http2; listen [::]:443 ssl; server_name shop.example www.shop.example;\n\
+                    server { listen 443 ssl default_server http2; listen [::]:443 ssl;\n\
+                    server_name shop.example www.shop.example;\n\
                     ssl_certificate certs/shop.pem; location /app/ { proxy_pass http://127.0.0.1:9000/x/; }\n\
                     location ~ ^/a{2}$ { return 200 \"a } b\"; } location /n { proxy_pass http://127.0.0.1:3000; } }";
         write("sites-enabled/shop", shop);

@@ -27,9 +27,8 @@ pub struct Names {
 pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
     let rounds = Rounds::of(record);
     let as_is = rounds.find(&Kind::AsIs)?;
-    let sweeps = rounds.sweeps();
     // The cost of a mode is that of the untouched server, changed by what it differs from its host by.
-    let before = if sweeps > 0 { as_is } else { rounds.find(&Kind::Loaded)? };
+    let before = if rounds.sweeps() > 0 { as_is } else { rounds.find(&Kind::Loaded)? };
     let index = |name: &str| record.configurations.iter().position(|one| one.name == name && one.valid);
     let mut pairs = vec![(0.0, as_is, index(&names.again)?)];
     for (us, name) in &names.burning {
@@ -43,13 +42,8 @@ pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
         Recovered { injected_us: *injected_us, measured_us: value, low_us: low, high_us: high }
     });
     let elapsed_s: f64 = compared(record).map(|block| block.elapsed_ns as f64 / 1e9).sum();
-    // The blocks of a configuration in one round count as one, and so do its slices in one sweep.
-    let rounds_each: BTreeSet<(usize, u32)> =
-        compared(record).map(|block| (block.configuration, block.round)).collect();
-    let blocks = match sweeps {
-        0 => rounds_each.len(),
-        sweeps => sweeps as usize * record.configurations.len(),
-    };
+    // The blocks of a configuration in one round count as one.
+    let blocks: BTreeSet<(usize, u32)> = compared(record).map(|block| (block.configuration, block.round)).collect();
     let hits: Vec<f64> = cost_us(&rounds, as_is).into_iter().flatten().collect();
     Some(Calibration {
         created_unix_s: record.created_unix_s,
@@ -57,7 +51,7 @@ pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
         server: record.manifest.server_name.clone(),
         certificate: record.manifest.certificate.clone(),
         rounds: rounds.pairs(as_is, pairs[0].2, Metric::Cpu),
-        block_s: elapsed_s / blocks.max(1) as f64,
+        block_s: elapsed_s / blocks.len().max(1) as f64,
         hit_us: trimmed_mean(&hits)?,
         spread_us: common_spread(&columns)?,
         recovered: recovered.collect(),
@@ -68,6 +62,86 @@ pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
 fn compared(record: &Record) -> impl Iterator<Item = &Block> {
     let sliced = record.blocks.iter().any(|block| !block.slices.is_empty());
     record.blocks.iter().filter(move |block| block.slices.is_empty() != sliced)
+}
+
+/// What a calibration says of the length of its slices, and of this start of its servers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SliceTrial {
+    /// Mean length of a slice, microseconds.
+    pub slice_us: f64,
+    /// Sweeps measured.
+    pub sweeps_number: u32,
+    /// Server CPU per hit of the untouched server, microseconds.
+    pub hit_us: f64,
+    /// Spread of the paired differences from round to round, microseconds.
+    pub spread_us: f64,
+    /// To either side, what the 95 % interval of a difference would have after a minute, microseconds.
+    pub half_width_us: f64,
+    /// What the largest of the injected costs came to, microseconds.
+    pub largest_us: f64,
+    /// What provider and shim cost in this start of the servers, microseconds per hit.
+    pub instrument_us: f64,
+    /// Lower end of its 95 % interval.
+    pub instrument_low_us: f64,
+    /// Upper end.
+    pub instrument_high_us: f64,
+}
+
+impl SliceTrial {
+    /// From the record of a calibration with slices. `None`: it has none, or there is nothing to evaluate.
+    pub fn of(record: &Record, names: &Names) -> Option<SliceTrial> {
+        let calibration = evaluate(record, names)?;
+        let rounds = Rounds::of(record);
+        let slices = || record.blocks.iter().flat_map(|block| &block.slices);
+        let began_us = slices().map(|slice| slice.started_us).min()?;
+        let ended_us = slices().map(|slice| slice.started_us + u64::from(slice.elapsed_us)).max()?;
+        let [as_is, loaded] = [Kind::AsIs, Kind::Loaded].map(|kind| rounds.find(&kind));
+        let instrument = [difference_us(&rounds, as_is?, loaded?)];
+        let Estimate { value, low, high } =
+            *estimate(&instrument, &[Combination::column(0)], RESAMPLES, SEED).first()?;
+        let rounds_in_a_minute = f64::from(calibration.rounds) * 60e6 / (ended_us - began_us) as f64;
+        Some(SliceTrial {
+            slice_us: slices().map(|slice| f64::from(slice.elapsed_us)).sum::<f64>() / slices().count() as f64,
+            sweeps_number: rounds.sweeps(),
+            hit_us: calibration.hit_us,
+            spread_us: calibration.spread_us,
+            half_width_us: NORMAL_975 * calibration.spread_us / rounds_in_a_minute.sqrt(),
+            largest_us: calibration.recovered.last()?.measured_us,
+            instrument_us: value,
+            instrument_low_us: low,
+            instrument_high_us: high,
+        })
+    }
+}
+
+/// The quantile 0.975 of the normal distribution.
+const NORMAL_975: f64 = 1.96;
+
+/// What the cost of provider and shim differs by from start to start of the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Starts {
+    /// How many there were.
+    pub starts_number: u32,
+    /// Standard deviation of what was measured, microseconds.
+    pub seen_us: f64,
+    /// What the intervals explain of it: the root of their mean variance, microseconds.
+    pub explained_us: f64,
+}
+
+impl Starts {
+    /// From trials, each with servers of its own. `None`: fewer than three.
+    pub fn of(trials: &[SliceTrial]) -> Option<Starts> {
+        let count = trials.len() as f64;
+        let mean = trials.iter().map(|trial| trial.instrument_us).sum::<f64>() / count;
+        let squares: f64 = trials.iter().map(|trial| (trial.instrument_us - mean).powi(2)).sum();
+        let error = |trial: &SliceTrial| (trial.instrument_high_us - trial.instrument_low_us) / 2.0 / NORMAL_975;
+        let explained = trials.iter().map(|trial| error(trial).powi(2)).sum::<f64>() / count;
+        (trials.len() >= 3).then(|| Starts {
+            starts_number: trials.len() as u32,
+            seen_us: (squares / (count - 1.0)).sqrt(),
+            explained_us: explained.sqrt(),
+        })
+    }
 }
 
 /// What telling costs at the machine's mean pace made of a calibration.

@@ -20,7 +20,7 @@ pub(super) struct Rounds<'a> {
     numbers: Vec<u32>,
     /// How costs go with the machine's pace, where it was sampled.
     pace: Option<Pace>,
-    /// CPU per hit by sweep instead of by round, where there are slices.
+    /// CPU per hit from slices instead of blocks, where there are slices.
     sweeps: Option<SweepCosts>,
 }
 
@@ -93,8 +93,8 @@ impl<'a> Rounds<'a> {
         self.blocks[index].iter().flatten().copied()
     }
 
-    /// The cost per hit of a configuration in each round, nanoseconds at the machine's mean pace; of CPU in each sweep,
-    /// where there are slices.
+    /// The cost per hit of a configuration in each round, nanoseconds at the machine's mean pace; of CPU from slices,
+    /// where there are any.
     pub(super) fn cost(&self, index: usize, metric: Metric) -> Column {
         match (metric, &self.sweeps) {
             (Metric::Cpu, Some(sweeps)) => sweeps.of_configuration(index).clone(),
@@ -166,14 +166,14 @@ impl<'a> Rounds<'a> {
         })
     }
 
-    /// Rounds or sweeps in which both configurations have a cost.
+    /// Rounds in which both configurations have a cost.
     pub(super) fn pairs(&self, a: usize, b: usize, metric: Metric) -> u32 {
         self.paired(a, b, metric, |_, _| 0.0).iter().flatten().count() as u32
     }
 
     /// Sweeps of slices; 0: there are none.
     pub(super) fn sweeps(&self) -> u32 {
-        self.sweeps.as_ref().map_or(0, |sweeps| sweeps.of_configuration(0).len() as u32)
+        self.sweeps.as_ref().map_or(0, SweepCosts::sweeps)
     }
 
     /// Rounds that were measured whole (an unusable block counts as measured), beside what they had of slices.

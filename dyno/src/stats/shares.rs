@@ -10,12 +10,17 @@ use super::statement::{Difference, Metric, Verdict};
 use crate::model::ShareModel;
 use crate::store::{Kind, Record};
 
-/// Name of the share that is left between the stages and plain HTTP.
+/// Name of the share that is left between the stages and plain HTTP: where slices measured it, what a hit costs with
+/// all stages off, less plain HTTP.
 pub const OTHER_TLS: &str = "other_tls";
 /// Name of what the same server needs for the same work without TLS.
 pub const PLAIN_HTTP: &str = "plain_http";
 /// Name of what the stages leave when there was no plain-HTTP side: other TLS and the server itself.
 pub const REST: &str = "rest";
+
+/// Name of what switching all stages off saves beyond the sum of what each saves alone, where the share that is left
+/// was measured with all of them off. Below 0 the stages' costs overlap.
+pub const TOGETHER: &str = "together";
 
 /// Name of what named shares leave of 100 %: interactions, and shares that could not be measured. Below 0 they overlap.
 pub const MISSING: &str = "missing_to_100";
@@ -23,7 +28,7 @@ pub const MISSING: &str = "missing_to_100";
 /// The part of the cost of a hit that belongs to one stage, in per cent of the server as is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Share {
-    /// A stage, [`OTHER_TLS`], [`PLAIN_HTTP`] or [`REST`]; where the experiment names its shares, such a name or
+    /// A stage, [`OTHER_TLS`], [`TOGETHER`], [`PLAIN_HTTP`] or [`REST`]; where the experiment names its shares, such a name or
     /// [`MISSING`].
     pub stage: String,
     /// Cost in what.
@@ -48,7 +53,7 @@ pub struct Share {
 /// Everything that compares configurations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shares {
-    /// Per metric: the stages in the order of the record, then what is left, then plain HTTP; or the experiment's
+    /// Per metric: the stages in the order of the record, what is left, what only all stages together save, plain HTTP; or the experiment's
     /// named shares, then what is missing. The sum per metric is 100 %. Empty where neither a stage nor plain HTTP
     /// was compared: then there is nothing to divide.
     pub shares: Vec<Share>,
@@ -102,10 +107,13 @@ impl Shares {
         }
     }
 
-    /// The widest interval of what single steps save by CPU, to one side, in percentage points. `None`: there are none,
-    /// or one of them has no end. What is left is known less well than any of them, for it has the errors of all.
+    /// The widest interval of a share by CPU, to one side, in percentage points. `None`: there is none, or one of them
+    /// has no end. A difference from the sum of the steps has the errors of all of them, and does not count: what is
+    /// left, unless it was measured itself, and what the steps save only together.
     pub fn widest_points(&self) -> Option<f64> {
-        let widths = self.by(Metric::Cpu).filter(|share| share.is_step()).map(|share| (share.high - share.low) / 2.0);
+        let left_was_measured = self.by(Metric::Cpu).any(|share| share.stage == TOGETHER);
+        let counts = |share: &&Share| share.is_step() || left_was_measured && share.stage != TOGETHER;
+        let widths = self.by(Metric::Cpu).filter(counts).map(|share| (share.high - share.low) / 2.0);
         widths.reduce(f64::max).filter(|widest| widest.is_finite())
     }
 
@@ -178,21 +186,30 @@ impl Comparison {
         let stage_configurations: Vec<usize> = stages.iter().map(|&(_, index)| index).collect();
 
         let plain = comparable(&Kind::PlainHttp).map(|index| (comparison.column(relative(index)), index));
-        let compared = !stages.is_empty() || plain.is_some();
-        let left = stage_terms(-1.0).chain(plain.map(|(column, _)| (column, -1.0))).collect();
-        let without = stage_configurations.iter().copied().chain(plain.map(|(_, index)| index)).collect();
-        let name = if plain.is_some() { OTHER_TLS } else { REST };
-        if compared {
-            comparison.share(name, true, Combination { constant: 1.0, terms: left }, without);
+        let all_off = comparable(&Kind::AllOff).map(|index| (comparison.column(saved(index)), index));
+        let with_all_off: Vec<usize> = stage_configurations.iter().copied().chain(all_off.map(|(_, of)| of)).collect();
+        // By slices all off is known as well as each stage alone, while the sum of the stages has the errors of all.
+        let measured = all_off.filter(|&(_, index)| {
+            rounds.sweeps() > 0 && record.configurations[index].noop.iter().all(|off| !unmeasured.contains(&off))
+        });
+        if !stages.is_empty() || plain.is_some() {
+            let saved_terms = measured.map_or(stage_terms(-1.0).collect(), |(column, _)| vec![(column, -1.0)]);
+            let terms = saved_terms.into_iter().chain(plain.map(|(column, _)| (column, -1.0))).collect();
+            let involved = measured.map_or(stage_configurations.clone(), |(_, index)| vec![index]);
+            let involved = involved.into_iter().chain(plain.map(|(_, index)| index)).collect();
+            let name = if plain.is_some() { OTHER_TLS } else { REST };
+            comparison.share(name, true, Combination { constant: 1.0, terms }, involved);
+        }
+        if let Some((column, _)) = measured {
+            let terms = stage_terms(-1.0).chain([(column, 1.0)]).collect();
+            comparison.share(TOGETHER, true, Combination { constant: 0.0, terms }, with_all_off.clone());
         }
         if let Some((column, index)) = plain {
             comparison.share(PLAIN_HTTP, true, Combination::column(column), vec![index]);
         }
-        if let Some(index) = comparable(&Kind::AllOff) {
-            let column = comparison.column(saved(index));
+        if let Some((column, _)) = all_off {
             let terms = stage_terms(1.0).chain([(column, -1.0)]).collect();
-            let involved = [stage_configurations.as_slice(), &[index]].concat();
-            comparison.quantity(Place::Interaction, Combination { constant: 0.0, terms }, involved);
+            comparison.quantity(Place::Interaction, Combination { constant: 0.0, terms }, with_all_off);
         }
         comparison.instrument(rounds, as_is, metric);
         comparison

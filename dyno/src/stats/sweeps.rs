@@ -1,53 +1,77 @@
-//! CPU per hit from slices: one value for each configuration and sweep.
+//! CPU per hit from slices: one value for each configuration and round, from those of its sweeps.
 //!
 //! A mode is compared with the slices of its host that stand nearest to its own, before and after, at the moment
 //! between them: what the machine did to all of them drops out. What it saves is then taken from the untouched server,
-//! so that what provider and shim cost themselves is in no comparison but their own.
+//! so that what provider and shim cost themselves is in no comparison but their own. The sweeps of a round share their
+//! servers, so that rounds are what an interval is made from: starts of one server differ.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::bootstrap::Column;
+use super::robust::trimmed_mean;
 use crate::store::{Block, Kind, Record, Slice};
 
-/// The costs of each configuration by sweep, nanoseconds per hit.
+/// The costs of each configuration by round, nanoseconds per hit.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct SweepCosts(Vec<Column>);
+pub(super) struct SweepCosts {
+    columns: Vec<Column>,
+    sweeps: u32,
+}
 
 /// The slices of one configuration in one sweep: the middle of each, microseconds after the start, and its cost.
 type Points = Vec<(f64, f64)>;
 
+/// What one sweep says of each configuration that it has slices of: its cost, nanoseconds per hit.
+type OfSweep = BTreeMap<usize, f64>;
+
 impl SweepCosts {
     /// From usable blocks. `None`: there are no slices.
     pub(super) fn of<'a>(record: &Record, blocks: impl Iterator<Item = &'a Block>) -> Option<SweepCosts> {
-        let mut points: Vec<BTreeMap<u32, Points>> = vec![BTreeMap::new(); record.configurations.len()];
+        let mut points: BTreeMap<(u32, u32), BTreeMap<usize, Points>> = BTreeMap::new();
         for block in blocks {
             for slice in block.slices.iter().filter(|slice| slice.hits > 0) {
-                points[block.configuration].entry(slice.sweep_number).or_default().push(point(slice));
+                let of_sweep = points.entry((block.round, slice.sweep_number)).or_default();
+                of_sweep.entry(block.configuration).or_default().push(point(slice));
             }
         }
-        let sweeps: BTreeSet<u32> = points.iter().flat_map(BTreeMap::keys).copied().collect();
         let as_is = record.configurations.iter().position(|configuration| configuration.kind == Kind::AsIs)?;
-        if sweeps.is_empty() {
-            return None;
+        let mut rounds: BTreeMap<u32, Vec<OfSweep>> = BTreeMap::new();
+        for ((round, _), points) in &points {
+            rounds.entry(*round).or_default().push(of_sweep(record, as_is, points));
         }
-        let cost = |index: usize, sweep: u32| {
-            let own = points[index].get(&sweep)?;
-            match record.configurations[index].host_number {
-                None => mean_cost(own),
-                Some(host) => {
-                    let saved = mean_saving(points.get(host)?.get(&sweep)?, own)?;
-                    Some(mean_cost(points[as_is].get(&sweep)?)? - saved)
-                }
-            }
-        };
-        let column = |index| sweeps.iter().map(|sweep| cost(index, *sweep)).collect();
-        Some(SweepCosts((0..record.configurations.len()).map(column).collect()))
+        let column = |index| rounds.values().map(|sweeps| cost_in_round(sweeps, as_is, index)).collect();
+        let columns = (0..record.configurations.len()).map(column).collect();
+        (!points.is_empty()).then_some(SweepCosts { columns, sweeps: points.len() as u32 })
     }
 
     /// Those of one configuration.
     pub(super) fn of_configuration(&self, index: usize) -> &Column {
-        &self.0[index]
+        &self.columns[index]
     }
+
+    /// How many sweeps there were.
+    pub(super) fn sweeps(&self) -> u32 {
+        self.sweeps
+    }
+}
+
+fn of_sweep(record: &Record, as_is: usize, points: &BTreeMap<usize, Points>) -> OfSweep {
+    let cost = |index: &usize| {
+        let own = points.get(index)?;
+        match record.configurations[*index].host_number {
+            None => mean_cost(own),
+            Some(host) => Some(mean_cost(points.get(&as_is)?)? - mean_saving(points.get(&host)?, own)?),
+        }
+    };
+    points.keys().filter_map(|index| Some((*index, cost(index)?))).collect()
+}
+
+/// The cost of a configuration in a round: that of the untouched server, times the trimmed mean of the ratios of both in
+/// each sweep. What the machine does from sweep to sweep drops out of the ratios.
+fn cost_in_round(sweeps: &[OfSweep], as_is: usize, index: usize) -> Option<f64> {
+    let of_as_is: Vec<f64> = sweeps.iter().filter_map(|sweep| sweep.get(&as_is).copied()).collect();
+    let ratios: Vec<f64> = sweeps.iter().filter_map(|sweep| Some(sweep.get(&index)? / sweep.get(&as_is)?)).collect();
+    Some(trimmed_mean(&of_as_is)? * trimmed_mean(&ratios)?)
 }
 
 fn point(slice: &Slice) -> (f64, f64) {
@@ -102,7 +126,7 @@ mod tests {
         record
     }
 
-    fn block(configuration: usize, slices: &[(u32, u64, u64)]) -> Block {
+    fn block(round: u32, configuration: usize, slices: &[(u32, u64, u64)]) -> Block {
         let slice = |&(sweep, started_us, cost_us): &(u32, u64, u64)| Slice {
             sweep_number: sweep,
             started_us,
@@ -111,29 +135,46 @@ mod tests {
             hits: 10,
             handshakes_full: 10,
         };
-        Block { configuration, slices: slices.iter().map(slice).collect(), ..Block::default() }
+        Block { round, configuration, slices: slices.iter().map(slice).collect(), ..Block::default() }
     }
 
     #[test]
     fn a_mode_is_compared_with_its_neighbours() {
         let blocks = [
-            block(0, &[(1, 0, 100), (2, 200_000, 110)]),
+            block(0, 0, &[(1, 0, 100)]),
+            block(1, 0, &[(2, 200_000, 110)]),
             // The machine slows down by 10 µs per 20 ms.
-            block(2, &[(1, 20_000, 104), (1, 60_000, 124), (2, 220_000, 114)]),
-            block(1, &[(1, 40_000, 84), (2, 240_000, 94)]),
+            block(0, 2, &[(1, 20_000, 104), (1, 60_000, 124)]),
+            block(1, 2, &[(2, 220_000, 114)]),
+            block(0, 1, &[(1, 40_000, 84)]),
+            block(1, 1, &[(2, 240_000, 94)]),
         ];
         let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
-        assert_eq!(*costs.of_configuration(0), [Some(100e3), Some(110e3)]);
-        assert_eq!(*costs.of_configuration(2), [Some(114e3), Some(114e3)]);
+        let rounded = |index: usize| -> Vec<f64> {
+            costs.of_configuration(index).iter().map(|cost| cost.unwrap().round()).collect()
+        };
+        assert_eq!(rounded(0), [100e3, 110e3]);
+        assert_eq!(rounded(2), [114e3, 114e3]);
         // 114 at the time of the slice, 84 in it: 30 saved of 100. Without a point behind it, the nearest counts.
-        assert_eq!(*costs.of_configuration(1), [Some(70e3), Some(90e3)]);
+        assert_eq!(rounded(1), [70e3, 90e3]);
+    }
+
+    #[test]
+    fn the_sweeps_of_a_round_are_one_value_of_ratios() {
+        // The machine is half as fast in the second sweep.
+        let blocks =
+            [block(7, 0, &[(1, 0, 100), (2, 100_000, 200)]), block(7, 2, &[(1, 20_000, 110), (2, 120_000, 220)])];
+        let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
+        assert_eq!((costs.sweeps(), costs.of_configuration(0)), (2, &vec![Some(150e3)]));
+        let of_host = costs.of_configuration(2)[0].unwrap();
+        assert!((of_host - 165e3).abs() < 1e-6, "{of_host}");
     }
 
     #[test]
     fn a_sweep_that_lacks_one_side_says_nothing_of_the_other() {
-        let blocks = [block(0, &[(1, 0, 100)]), block(2, &[(2, 0, 100)]), block(1, &[(1, 0, 80), (2, 0, 80)])];
+        let blocks = [block(0, 0, &[(1, 0, 100)]), block(0, 2, &[(2, 0, 100)]), block(0, 1, &[(1, 0, 80), (2, 0, 80)])];
         let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
-        assert_eq!(*costs.of_configuration(1), [None, None]);
+        assert_eq!(*costs.of_configuration(1), [None]);
         assert_eq!(SweepCosts::of(&record(), [Block::default()].iter()), None);
     }
 }

@@ -329,7 +329,8 @@ fn faults_are_seen() {
     let leaking = Browser::visit(&with(&open, "<img src='http://127.0.0.1:9/x.png'>"), 1280);
     assert_eq!(leaking.requests, ["http://127.0.0.1:9/x.png"]);
     // The rules of the page on which numbers were pushed out of sight: nothing wraps.
-    let unwrapped = "</main><style>th, td, tbody th { white-space: nowrap !important; } tr { display: table-row !important; }\
+    let unwrapped = "</main><style>th, td, tbody th { white-space: nowrap !important; }\
+        tr { display: table-row !important; }\
         table { display: table !important; } tbody { display: table-row-group !important; }</style>";
     let (_, page) = pages().swap_remove(0);
     for width in [1280, 400] {

@@ -6,7 +6,7 @@ use synthetic::{ALL_OFF, PLAIN_HTTP, STAGES, Synthetic};
 use tlsdyno::report::answer::answer;
 use tlsdyno::report::{self, Style};
 use tlsdyno::stats::{Metric, Share, Summary, Verdict};
-use tlsdyno::store::{Kind, Record, Warning};
+use tlsdyno::store::{Kind, Record, Slice, Warning};
 use tlsdyno_tls::{Stage, StageSet};
 
 fn share<'a>(summary: &'a Summary, stage: &str, metric: Metric) -> &'a Share {
@@ -32,6 +32,38 @@ fn the_truth_is_found_and_the_sum_is_100() {
     let interaction = &summary.shares.interaction[0];
     let truth = STAGES.iter().map(|(_, percent)| percent).sum::<f64>() - ALL_OFF;
     assert!(interaction.low <= truth && truth <= interaction.high, "{interaction:?} {truth}");
+}
+
+/// The same costs told by slices: what is left is measured with all stages off, and overlap is a share of its own.
+#[test]
+fn what_is_left_is_measured_where_there_are_slices() {
+    let mut record = Synthetic::default().record();
+    let mut sliced = record.blocks.clone();
+    for block in &mut sliced {
+        let slice = Slice {
+            sweep_number: block.round,
+            started_us: block.started_ns / 1_000,
+            elapsed_us: (block.elapsed_ns / 1_000) as u32,
+            server_cpu_ns: block.server_cpu_ns,
+            hits: block.hits as u32,
+            handshakes_full: block.handshakes_full as u32,
+        };
+        block.slices = vec![slice];
+    }
+    record.blocks.extend(sliced);
+    let summary = Summary::of(&record);
+    let left = 100.0 - ALL_OFF - PLAIN_HTTP;
+    let together = ALL_OFF - STAGES.iter().map(|(_, percent)| percent).sum::<f64>();
+    for (name, truth) in [("other_tls", left), ("together", together)] {
+        let found = share(&summary, name, Metric::Cpu);
+        assert!(found.low <= truth && truth <= found.high && !found.is_step(), "{found:?} {truth}");
+    }
+    let sum: f64 = summary.shares.by(Metric::Cpu).map(|share| share.percent).sum();
+    assert!((sum - 100.0).abs() < 1e-9, "{sum}");
+    let width = |name: &str| share(&summary, name, Metric::Cpu).high - share(&summary, name, Metric::Cpu).low;
+    assert!(width("other_tls") < width("together"), "it does not have the errors of all stages");
+    assert_eq!(summary.shares.widest_points().map(|widest| widest < width("together") / 2.0), Some(true));
+    assert!(report::terminal_text(&record, Style::PLAIN).contains("saved only together"));
 }
 
 #[test]

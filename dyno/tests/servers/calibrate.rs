@@ -14,7 +14,7 @@ fn tlsdyno(place: &Path, arguments: &[&str]) -> (bool, String, String) {
 
 /// Calibrates; what it makes of 200 µs for each handshake, in microseconds.
 fn recovered_of_200_us(place: &Path, seconds: &str) -> f64 {
-    let calibrate = ["doctor", "--calibrate", "--time", seconds, "--server", "builtin", "--json"];
+    let calibrate = ["doctor", "--calibrate", "--time", seconds, "--server", "builtin", "--slices", "2ms", "--json"];
     let (done, result, said) = tlsdyno(place, &calibrate);
     assert!(done, "{said}");
     let result: serde_json::Value = serde_json::from_str(&result).unwrap();
@@ -28,8 +28,15 @@ fn recovered_of_200_us(place: &Path, seconds: &str) -> f64 {
         assert!((0.0..=100.0).contains(&number("explained_percent")) && number("pace_spread_percent") > 0.0, "{pace}");
         assert!(number("spread_uncorrected_us") > 0.0, "{pace}");
     }
+    let lengths: Vec<f64> = result["slice_trials"].as_array().unwrap().iter().map(slice_us).collect();
+    assert!(lengths.len() == 2 && lengths[1] < lengths[0], "the default, and what was asked for: {lengths:?}");
     println!("{recovered:?} {}", result["pace"]);
     number(3, "measured_us")
+}
+
+fn slice_us(trial: &serde_json::Value) -> f64 {
+    assert!(trial["half_width_us"].as_f64().unwrap() > 0.0 && trial["sweeps_number"].as_u64().unwrap() > 3, "{trial}");
+    trial["slice_us"].as_f64().unwrap()
 }
 
 #[test]
@@ -42,7 +49,7 @@ fn a_calibration_is_kept_and_later_reports_carry_its_limit() {
 
     // On a machine that is busy with other things a few seconds may resolve nothing: then it is given more time, as a
     // user would.
-    let seen = ["3", "6", "12"].iter().any(|seconds| recovered_of_200_us(place.path(), seconds) > 100.0);
+    let seen = ["4", "8", "16"].iter().any(|seconds| recovered_of_200_us(place.path(), seconds) > 100.0);
     assert!(seen, "200 µs are not seen beside a handshake of some hundred");
     assert!(place.path().join("calibrations.json").exists());
 

@@ -1,5 +1,7 @@
 //! `tlsdyno doctor --calibrate`: known costs are injected, to see what the instrument makes of them on this machine.
 
+use std::sync::atomic::AtomicBool;
+
 use anyhow::{Result, anyhow};
 use serde::Serialize;
 use tlsdyno_tls::StageSet;
@@ -16,10 +18,11 @@ use crate::report::document::{Column, Content, Document, Field, Section, Table, 
 use crate::report::terminal::{self, Style};
 use crate::run::modes::REFERENCE;
 use crate::run::single::run as run_experiment;
-use crate::stats::calibration::{Names, PaceEffect, evaluate};
+use crate::stats::calibration::{Names, PaceEffect, SliceTrial, Starts, evaluate};
 use crate::store::calibration::Recovered;
 use crate::store::{Calibration, Record};
-use crate::units::format_interval;
+use crate::time::Time;
+use crate::units::{format_duration, format_interval};
 
 /// CPU time injected into each handshake, microseconds.
 const INJECTED_US: [f64; 3] = [20.0, 50.0, 200.0];
@@ -29,6 +32,12 @@ const AGAIN: &str = "nothing off, again";
 const TIMES_S: [f64; 3] = [10.0, 60.0, 180.0];
 /// Configurations that share the measuring time: of one comparison, and of a whole `ablate`.
 const SHARERS: [(&str, f64); 2] = [("two configurations", 2.0), ("ten (ablate)", 10.0)];
+/// Part of the measuring time that each length of slices is tried for, in addition, and the least of it in seconds.
+const TRIAL_SHARE: f64 = 1.0 / 6.0;
+const TRIAL_LEAST_S: f64 = 5.0;
+/// A length of slices is recommended if intervals are narrower with it by this factor.
+const WORTH_CHANGING: f64 = 0.8;
+
 /// What to calibrate, and for how long.
 #[derive(Clone, Debug, clap::Args)]
 #[group(id = "calibration")]
@@ -48,6 +57,10 @@ pub struct Args {
     #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::P256)]
     #[arg(value_parser = choice(CertificateKind::ALL), requires = "calibrate")]
     cert: CertificateKind,
+    /// Try slices of these lengths too, each for a sixth of the time besides, at least 5 s; 0: none
+    #[arg(long, value_name = "TIMES", value_delimiter = ',', default_value = "2ms,5ms,20ms,100ms")]
+    #[arg(requires = "calibrate")]
+    slices: Vec<Time>,
     /// Do not keep the result for later reports
     #[arg(long, requires = "calibrate")]
     dry: bool,
@@ -69,6 +82,10 @@ struct Outcome<'a> {
     limits: Vec<Limit>,
     /// `null`: the pace could not be sampled.
     pace: Option<PaceEffect>,
+    /// The calibration's own slices, then the other lengths.
+    slice_trials: &'a [SliceTrial],
+    /// `null`: too few of them.
+    starts: Option<Starts>,
 }
 
 /// Runs the calibration, keeps it and answers what to print.
@@ -76,28 +93,44 @@ pub fn run(args: &Args, json: bool) -> Result<String> {
     let experiment = experiment(args).or_fault(Fault::Usage)?;
     experiment.check().or_fault(Fault::Usage)?;
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
-    let mut progress = Progress::default();
-    let finished = run_experiment(&experiment, &stop, &mut progress);
-    progress.clear();
-    let finished = finished?;
-    if let Some(error) = finished.cut_short {
-        return Err(error.context("the calibration was cut short; nothing is kept"));
-    }
     let burning = INJECTED_US.iter().map(|us| (*us, burn_name(*us))).collect();
     let names = Names { again: AGAIN.to_owned(), burning };
-    let Some(calibration) = evaluate(&finished.record, &names) else {
-        return Err(why_nothing(&finished.record)).or_fault(Fault::Invalid);
+    let record = measured(&experiment, &stop)?;
+    let Some(calibration) = evaluate(&record, &names) else {
+        return Err(why_nothing(&record)).or_fault(Fault::Invalid);
     };
-    let pace = PaceEffect::of(&finished.record, &names);
+    let pace = PaceEffect::of(&record, &names);
+    let mut trials: Vec<SliceTrial> = SliceTrial::of(&record, &names).into_iter().collect();
+    for slice in args.slices.iter().filter(|slice| !slice.0.is_zero()) {
+        let slice_us = Some(slice.0.as_micros() as u64);
+        let measure =
+            Measure { slice_us, time_s: (args.time * TRIAL_SHARE).max(TRIAL_LEAST_S), ..experiment.measure.clone() };
+        let record = measured(&Experiment { measure, ..experiment.clone() }, &stop)?;
+        trials.extend(SliceTrial::of(&record, &names));
+    }
+    let starts = Starts::of(&trials);
     let kept = if args.dry { None } else { Some(calibration.keep()?) };
     if json {
         let limits = limits(&calibration);
-        return json_of(&Outcome { calibration: &calibration, limits, pace });
+        return json_of(&Outcome { calibration: &calibration, limits, pace, slice_trials: &trials, starts });
     }
     let mut document = document(&calibration, pace.as_ref());
+    document.sections.extend(trials_section(&trials, starts));
     let kept = kept.map(|path| format!("Kept in {}: later reports of this machine carry it.", path.display()));
     document.sections.push(Section::default().notes(kept));
     Ok(terminal::text(&document, Style::of_stdout()))
+}
+
+/// The record of a calibration that was not cut short.
+fn measured(experiment: &Experiment, stop: &AtomicBool) -> Result<Record> {
+    let mut progress = Progress::default();
+    let finished = run_experiment(experiment, stop, &mut progress);
+    progress.clear();
+    let finished = finished?;
+    match finished.cut_short {
+        Some(error) => Err(error.context("the calibration was cut short; nothing is kept")),
+        None => Ok(finished.record),
+    }
 }
 
 /// Why there is nothing to evaluate.
@@ -187,6 +220,40 @@ fn document(calibration: &Calibration, pace: Option<&PaceEffect>) -> Document {
         Section::titled("", limits).table(times, found.collect()),
         Section::default().notes([formula].into_iter().chain(pace)),
     ])
+}
+
+/// What slices of several lengths came to, and what starts of the servers differ by.
+fn trials_section(trials: &[SliceTrial], starts: Option<Starts>) -> Option<Section> {
+    let (first, others) = trials.split_first()?;
+    let fields: [Field<SliceTrial>; _] = [
+        (Column::number("slices of"), |trial| format_duration(trial.slice_us * 1e3)),
+        (Column::number("sweeps"), |trial| trial.sweeps_number.to_string()),
+        (Column::number("a hit"), |trial| format!("{:.0} µs", trial.hit_us)),
+        (Column::number("200 µs burnt"), |trial| format!("{:.0} µs", trial.largest_us)),
+        (Column::number("spread"), |trial| format!("{:.1} µs", trial.spread_us)),
+        (Column::number("± after 1 min"), |trial| format!("{:.1} µs", trial.half_width_us)),
+    ];
+    let narrowest = others.iter().min_by(|a, b| a.half_width_us.total_cmp(&b.half_width_us));
+    let advice = narrowest.map(|narrowest| {
+        if narrowest.half_width_us < first.half_width_us * WORTH_CHANGING {
+            let length = format_duration(narrowest.slice_us * 1e3);
+            format!("On this machine slices of about {length} compare better than those by default: `--slice`.")
+        } else {
+            "On this machine no other length of slices compares much better than the default.".to_owned()
+        }
+    });
+    let starts = starts.map(|Starts { starts_number, seen_us, explained_us }| {
+        format!(
+            "In {starts_number} starts of the servers, what provider and shim cost differed by {seen_us:.1} µs \
+             (standard deviation); {explained_us:.1} µs of that are in the intervals."
+        )
+    });
+    let table = Content::Table(Table::of(fields, trials));
+    Some(
+        Section::titled("", "Lengths of slices, the default first:")
+            .with(table)
+            .notes(advice.into_iter().chain(starts)),
+    )
 }
 
 fn pace_sentence(pace: &PaceEffect, calibration: &Calibration) -> String {

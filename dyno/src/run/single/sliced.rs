@@ -20,9 +20,8 @@ use crate::run::verify::{FULL_SHARE_TOLERANCE, death, is_dead, verify_requests};
 use crate::servers::cpu::ProcessClocks;
 use crate::store::{Block, Slice, Warning};
 
-/// So many sweeps are made whatever time they take, the first of which fills the stores of sessions: fewer have no
-/// spread.
-const SWEEPS_LEAST: u32 = 5;
+/// So many sweeps that count are made for each row whatever time they take.
+const SWEEPS_LEAST: u32 = 1;
 /// Late work of more than this part of what was measured is told.
 const LATE_TOLD: f64 = 0.01;
 
@@ -35,6 +34,8 @@ pub(super) struct Sweeps {
     next: u32,
     /// Slices at the beginning of each visit to a server that do not count.
     pub(super) lead_in: usize,
+    /// The servers are new, and the stores of sessions have none of theirs: the next sweep fills them.
+    pub(super) stores_are_empty: bool,
     /// Stages of each configuration whose calls were counted in slices with full handshakes.
     calls: BTreeMap<usize, StageSet>,
     /// CPU time within slices, and of the same servers between them, nanoseconds.
@@ -78,24 +79,32 @@ impl SingleServer<'_> {
             .collect();
         let stops = self.stops(configurations);
         let mut servers = self.servers(&stops)?;
-        while began.elapsed() < length || self.sweeps.next < SWEEPS_LEAST {
+        let mut counted = 0;
+        while began.elapsed() < length || counted < SWEEPS_LEAST {
             let number = self.sweeps.next;
             let work = self.sweeps.works[number as usize % self.sweeps.works.len()].clone();
             let lead_in = self.sweeps.lead_in;
+            // Sessions that one sweep leaves to the next are those of a running count; users bring none.
+            let fills = std::mem::take(&mut self.sweeps.stores_are_empty) && self.keeps_sessions();
             for position in order(&stops, random).iter().flat_map(|stop| stop.positions(lead_in)) {
                 let failed = |error| (position.configuration, error);
                 let slice = self.slice(position, &work, number, since, &mut servers).map_err(failed)?;
                 let block = blocks.entry(position.configuration).or_default();
-                // The first sweep fills the stores of sessions.
-                add(block, slice, position.counts && number > 0);
+                add(block, slice, position.counts && !fills);
             }
             self.sweeps.next += 1;
+            counted += u32::from(!fills);
         }
         self.drop_if_workers_changed(&servers, &mut blocks);
         self.drop_unequal_work(&mut blocks);
         let says_something =
             |block: &Block| !(block.slices.is_empty() && block.errors.is_empty() && block.warnings.is_empty());
         Ok(blocks.into_values().filter(says_something).collect())
+    }
+
+    /// Whether a sweep resumes sessions of the one before.
+    fn keeps_sessions(&self) -> bool {
+        self.experiment.load.reuse_percent.is_some_and(|percent| percent > 0.0)
     }
 
     /// A mode ends with the server that it is one of.
@@ -123,6 +132,10 @@ impl SingleServer<'_> {
     fn servers(&mut self, stops: &[Stop]) -> Result<Servers, Failed> {
         let mut servers = Servers { clocks: BTreeMap::new(), accounts: BTreeMap::new() };
         for host in stops.iter().map(|stop| stop.host) {
+            if self.cold.remove(&host) {
+                let warmed = self.testbed.enter_mode(host).and_then(|()| self.warm_restarted(host));
+                warmed.map_err(|error| (host, error))?;
+            }
             let clocks = self.clocks(host).map_err(|error| (host, error))?;
             let account = self.account(host, &clocks).map_err(|error| (host, error))?;
             servers.accounts.insert(host, account);
