@@ -180,7 +180,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         None => args.flags.experiment(),
         Some(which) => match files::find(which).or_fault(Fault::Input)? {
             AnyExperiment::Cluster(experiment) => experiment,
-            AnyExperiment::Server(_) | AnyExperiment::Load(_) => {
+            AnyExperiment::Server(_) | AnyExperiment::Load(_) | AnyExperiment::Probe(_) => {
                 return refuse_server(which).or_fault(Fault::Input);
             }
         },

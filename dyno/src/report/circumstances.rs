@@ -15,7 +15,8 @@ fn meta(record: &Record, rounds: u32) -> String {
 pub fn document(record: &Record, rounds: u32, answer: String, sections: Vec<Section>, method: Method) -> Document {
     let sections = sections.into_iter().chain(record_line(record)).chain(closing(record, method));
     let meta = meta(record, rounds);
-    Document { title: record.question.clone(), meta, answer, see_also: None, sections: sections.collect() }
+    let sections = sections.collect();
+    Document { title: record.question.clone(), meta, answer, sections, ..Document::default() }
 }
 
 /// The texts of all warnings: of the record, then of each of its parts under its name.

@@ -23,9 +23,7 @@ pub fn document(summary: &Summary) -> Document {
     let over_time = Section::titled("", "Over time").on(Place::Page).charts(charts(&summary.slices));
     Document {
         title: format!("{}: {effort}, {}", summary.url, format_duration(summary.elapsed_ns as f64)),
-        meta: String::new(),
         answer: answer(summary),
-        see_also: None,
         sections: vec![
             Section::default().notes(negotiated),
             circumstances::warnings(summary.warnings.clone()).on(Place::Page),
@@ -34,6 +32,7 @@ pub fn document(summary: &Summary) -> Document {
             latencies(summary),
             circumstances::warnings(summary.warnings.clone()).on(Place::Terminal),
         ],
+        ..Document::default()
     }
 }
 

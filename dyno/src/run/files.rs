@@ -14,6 +14,7 @@ use toml::de::{DeTable, Deserializer};
 
 use crate::model::cluster::ClusterExperiment;
 use crate::model::load_experiment::LoadExperiment;
+use crate::model::probe_experiment::ProbeExperiment;
 use crate::model::{Experiment, Measure};
 use source::Source;
 use texts::Texts;
@@ -33,6 +34,8 @@ pub enum AnyExperiment {
     Cluster(ClusterExperiment),
     /// The load on a server by its `url`: `tlsdyno load`.
     Load(LoadExperiment),
+    /// Rounds of a probe in virtual time, which a table `probe` distinguishes.
+    Probe(ProbeExperiment),
 }
 
 impl AnyExperiment {
@@ -44,6 +47,9 @@ impl AnyExperiment {
         if table.contains_key("cluster") {
             return deserialized(table, texts).map(AnyExperiment::Cluster);
         }
+        if table.contains_key("probe") {
+            return deserialized(table, texts).map(AnyExperiment::Probe);
+        }
         deserialized(table, texts).map(AnyExperiment::Server)
     }
 
@@ -51,7 +57,7 @@ impl AnyExperiment {
         match self {
             AnyExperiment::Server(experiment) => experiment.completed(directory).map(AnyExperiment::Server),
             AnyExperiment::Cluster(experiment) => experiment.completed(directory).map(AnyExperiment::Cluster),
-            AnyExperiment::Load(_) => Ok(self),
+            AnyExperiment::Load(_) | AnyExperiment::Probe(_) => Ok(self),
         }
     }
 
@@ -61,6 +67,7 @@ impl AnyExperiment {
             AnyExperiment::Server(experiment) => &experiment.question,
             AnyExperiment::Cluster(experiment) => &experiment.question,
             AnyExperiment::Load(experiment) => &experiment.question,
+            AnyExperiment::Probe(experiment) => &experiment.question,
         }
     }
 
@@ -70,6 +77,7 @@ impl AnyExperiment {
             AnyExperiment::Server(experiment) => &experiment.measure,
             AnyExperiment::Cluster(experiment) => &experiment.measure,
             AnyExperiment::Load(experiment) => &experiment.measure,
+            AnyExperiment::Probe(experiment) => &experiment.measure,
         }
     }
 }
