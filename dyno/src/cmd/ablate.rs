@@ -9,7 +9,9 @@ use crate::choice::choice;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
-use crate::model::{CertificateKind, Experiment, Load, Measure, Server, ServerName, SessionCache, TicketKeys, Tls};
+use crate::model::{
+    CertificateKind, Experiment, Load, Measure, Method, Server, ServerName, SessionCache, TicketKeys, Tls,
+};
 use crate::time::Time;
 use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
@@ -126,6 +128,10 @@ pub struct Args {
     /// A first look: 20 seconds of measuring
     #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
     quick: bool,
+    /// How the cost of a stage is found out, comma-separated
+    #[arg(long, value_name = "METHODS", value_delimiter = ',', default_value = "removing")]
+    #[arg(value_parser = choice(Method::ALL), help_heading = "Measuring")]
+    method: Vec<Method>,
     /// Only these stages, comma-separated
     #[arg(long, value_name = "STAGES", value_delimiter = ',')]
     #[arg(value_parser = choice(Stage::ALL), help_heading = "Measuring")]
@@ -184,6 +190,7 @@ impl Args {
     /// The experiment that these flags describe.
     fn experiment(&self) -> Result<Experiment> {
         let mut experiment = Experiment {
+            methods: self.method.clone(),
             server: self.server_model(),
             tls: self.tls_model(),
             load: self.load_model(),
@@ -196,7 +203,7 @@ impl Args {
             experiment.pin_suite();
         }
         if !stages.is_empty() {
-            experiment.configurations = Experiment::ablation(stages, experiment.has_plain_http());
+            experiment.configurations = experiment.ablation(stages);
         }
         experiment.fill();
         experiment.check().or_fault(Fault::Usage)?;

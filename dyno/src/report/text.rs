@@ -39,6 +39,7 @@ pub fn loaded_label(loaded: Loaded) -> &'static str {
         Loaded::Provider => "provider",
         Loaded::Shim => "shim",
         Loaded::Both => "provider and shim",
+        Loaded::Doubler => "doubler",
     }
 }
 

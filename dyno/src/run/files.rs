@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer};
 
+use crate::model::array::ArrayExperiment;
 use crate::model::cluster::ClusterExperiment;
 use crate::model::load_experiment::LoadExperiment;
 use crate::model::probe_experiment::ProbeExperiment;
@@ -34,6 +35,8 @@ pub enum AnyExperiment {
     Cluster(ClusterExperiment),
     /// The load on a server by its `url`: `tlsdyno load`.
     Load(LoadExperiment),
+    /// Proxies before one server, which a table `array` distinguishes: `tlsdyno array`.
+    Array(ArrayExperiment),
     /// Rounds of a probe in virtual time, which a table `probe` distinguishes.
     Probe(ProbeExperiment),
 }
@@ -47,6 +50,9 @@ impl AnyExperiment {
         if table.contains_key("cluster") {
             return deserialized(table, texts).map(AnyExperiment::Cluster);
         }
+        if table.contains_key("array") {
+            return deserialized(table, texts).map(AnyExperiment::Array);
+        }
         if table.contains_key("probe") {
             return deserialized(table, texts).map(AnyExperiment::Probe);
         }
@@ -57,6 +63,7 @@ impl AnyExperiment {
         match self {
             AnyExperiment::Server(experiment) => experiment.completed(directory).map(AnyExperiment::Server),
             AnyExperiment::Cluster(experiment) => experiment.completed(directory).map(AnyExperiment::Cluster),
+            AnyExperiment::Array(ref experiment) => experiment.check().map(|()| self),
             AnyExperiment::Load(_) | AnyExperiment::Probe(_) => Ok(self),
         }
     }
@@ -67,6 +74,7 @@ impl AnyExperiment {
             AnyExperiment::Server(experiment) => &experiment.question,
             AnyExperiment::Cluster(experiment) => &experiment.question,
             AnyExperiment::Load(experiment) => &experiment.question,
+            AnyExperiment::Array(experiment) => &experiment.question,
             AnyExperiment::Probe(experiment) => &experiment.question,
         }
     }
@@ -77,6 +85,7 @@ impl AnyExperiment {
             AnyExperiment::Server(experiment) => &experiment.measure,
             AnyExperiment::Cluster(experiment) => &experiment.measure,
             AnyExperiment::Load(experiment) => &experiment.measure,
+            AnyExperiment::Array(experiment) => &experiment.measure,
             AnyExperiment::Probe(experiment) => &experiment.measure,
         }
     }

@@ -266,7 +266,7 @@ impl<S: Subject> Run<'_, S> {
             self.progress(&format!("round {}: slices", round + 1));
             left = until.saturating_duration_since(Instant::now());
             // Slices end a little before or after their time.
-            if left < length.min(SLICES_KEPT_AFTER) / 2 {
+            if left <= length.min(SLICES_KEPT_AFTER) / 2 {
                 return Ok(());
             }
         }

@@ -3,7 +3,7 @@
 
 mod judge;
 mod sliced;
-mod sweep;
+pub(in crate::run) mod sweep;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -43,6 +43,8 @@ const SLICE_US: u64 = 5_000;
 const SLICE_REQUESTS_MIN: u64 = 5;
 /// Part of the time that blocks have, which tell hits per second at saturation, where slices tell CPU per hit.
 const BLOCKS_SHARE: f64 = 0.2;
+/// The same where hits per second are told on machines, which slices say nothing of.
+const BLOCKS_SHARE_OF_MACHINES: f64 = 0.6;
 /// Wanted length of a round with slices: each has servers of its own, and after each it is looked whether intervals
 /// are narrow enough.
 const SLICED_ROUND: Duration = Duration::from_secs(5);
@@ -117,7 +119,7 @@ impl<'a> SingleServer<'a> {
         manifest::describe(&mut record.manifest, experiment, &mut testbed, cpus);
         observer.step("starting the load process");
         let load = testbed.start_load(experiment, |index| record.configurations[index].valid)?;
-        let is_sliced = testbed.servers.iter().any(|server| !server.model.wrapped.is_empty());
+        let is_sliced = testbed.servers.iter().any(|server| server.model.hosts_modes());
         let server_cpus = testbed.server_cpus();
         let mut subject = SingleServer {
             experiment,
@@ -161,12 +163,13 @@ impl<'a> SingleServer<'a> {
 
     /// Of these configurations, those whose server is replaced by another one of its kind: for each of its blocks where
     /// the experiment says so, for each round where there are slices. One start differs from the next by more than
-    /// slices would show. A server of the user's own may need more memory than there is for several, and the session
-    /// that fits a perfect cache is that of one process.
+    /// slices would show. A server of the user's own may need more memory than there is for several, the session that
+    /// fits a perfect cache is that of one process, and on a machine there are no slices.
     fn replaced(&self, indices: &[usize]) -> BTreeSet<usize> {
         let is_replaced = |index: usize| {
             let server = &self.testbed.servers[index];
-            let keeps = server.model.noop.contains(Stage::SessionCache) || self.is_own_command();
+            let unsliced = server.model.base.is_some();
+            let keeps = unsliced || server.model.noop.contains(Stage::SessionCache) || self.is_own_command();
             self.experiment.measure.fresh_servers || self.is_sliced && !keeps && self.testbed.host(index) == index
         };
         indices.iter().copied().filter(|index| is_replaced(*index)).collect()
@@ -248,7 +251,9 @@ impl Subject for SingleServer<'_> {
         let start = if starts { self.time_to_start } else { Duration::ZERO };
         let restart = (self.restarts.0 / self.restarts.1.max(1) + start) / self.experiment.measure.turns;
         let requests = self.load.requests;
-        let for_blocks = if self.is_sliced { left.mul_f64(BLOCKS_SHARE) } else { left };
+        let machines = !self.experiment.machines.is_empty();
+        let share = if machines { BLOCKS_SHARE_OF_MACHINES } else { BLOCKS_SHARE };
+        let for_blocks = if self.is_sliced { left.mul_f64(share) } else { left };
         let mut schedule = schedule(rounds, for_blocks, seconds_per_request, restart, u64::from(requests));
         let requests_of_users = requests_of_users(&self.testbed.site.workload);
         if self.is_sliced {
@@ -361,7 +366,10 @@ impl Subject for SingleServer<'_> {
         since: Instant,
         random: &mut SplitMix64,
     ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
-        self.sweeps(configurations, length, since, random)
+        // On a machine the CPU time of a hit is what it is without.
+        let configurations = configurations.iter().copied();
+        let sliced = configurations.filter(|index| self.testbed.servers[*index].model.base.is_none());
+        self.sweeps(&sliced.collect::<Vec<_>>(), length, since, random)
     }
 
     fn leave_out(&mut self, index: usize) -> bool {
