@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::server_url::ServerUrl;
@@ -98,12 +98,6 @@ impl fmt::Display for Address {
             Address::Server(url) => url.fmt(f),
         }
     }
-}
-
-/// A password from a file of its own: its first line.
-pub fn password_of_file(path: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
-    Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
 #[cfg(test)]

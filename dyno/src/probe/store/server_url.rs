@@ -10,8 +10,6 @@ use postgres::Config;
 use postgres::config::Host;
 use tlsdyno_tls::named;
 
-use super::address::password_of_file;
-
 named! {
     /// What is asked of TLS to the database; the names are those of libpq.
     pub enum TlsMode: "sslmode" {
@@ -120,6 +118,12 @@ impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.text.fmt(f)
     }
+}
+
+/// A password from a file of its own: its first line.
+fn password_of_file(path: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
 /// PGPASSFILE, else `~/.pgpass`, where it is there.
