@@ -14,6 +14,8 @@ pub struct Document {
     pub answer: String,
     /// The section that a page points to from its top, and what it says.
     pub see_also: Option<(&'static str, String)>,
+    /// Other pages of the same server, with their addresses.
+    pub links: Vec<(String, String)>,
     /// Everything else.
     pub sections: Vec<Section>,
 }

@@ -1,7 +1,14 @@
 //! `tlsdyno probe` against real servers.
 
+mod capture;
+mod database;
+mod network;
 mod once;
+mod relay;
 mod robot;
+mod serve;
+mod simulated;
+mod store;
 
 use std::process::Output;
 
