@@ -9,6 +9,7 @@ mod hardware;
 mod lifecycle;
 mod matrix;
 mod noop_client;
+mod own_server;
 #[path = "../place/mod.rs"]
 mod place;
 mod safety;
