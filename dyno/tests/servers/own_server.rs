@@ -112,12 +112,12 @@ fn what_is_no_configuration_to_measure_is_refused_at_once() {
     let hosts = file("hosts.txt", "https://a/\nhttps://b/\n");
     for (arguments, word) in [
         (&["--server-config", &plain][..], "listens with TLS"),
-        (&["--server-config", "/no/such.conf"], "/no/such.conf"),
-        (&["--server-command", "x {port}", "--paths", &empty], "names no path"),
-        (&["--server-command", "x {port}", "--paths", &hosts], "several hosts"),
-        (&["--server", "nginx", "--paths", &hosts], "--server-config"),
+        (&["--server-config", "/no/such.conf"][..], "/no/such.conf"),
+        (&["--server-command", "x {port}", "--paths", &empty][..], "names no path"),
+        (&["--server-command", "x {port}", "--paths", &hosts][..], "several hosts"),
+        (&["--server", "nginx", "--paths", &hosts][..], "--server-config"),
     ] {
-        let output = place.tlsdyno(&[&["ablate"], arguments].concat()).output().unwrap();
+        let output = place.tlsdyno(&[&["ablate"][..], arguments].concat()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(word), "{arguments:?}: {said}");
     }
