@@ -9,7 +9,9 @@ use crate::choice::choice;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
-use crate::model::{CertificateKind, Experiment, Load, Measure, Server, ServerName, SessionCache, TicketKeys, Tls};
+use crate::model::{
+    CertificateKind, Experiment, Load, Measure, Method, Server, ServerName, SessionCache, TicketKeys, Tls,
+};
 use crate::servers::installed::Installed;
 use crate::servers::{CommandSpec, driver_of};
 use crate::time::Time;
@@ -140,6 +142,10 @@ pub struct Args {
     /// A first look in 20 seconds: the four components that cost most on most servers, and plain HTTP
     #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
     quick: bool,
+    /// How the cost of a stage is found out, comma-separated
+    #[arg(long, value_name = "METHODS", value_delimiter = ',', default_value = "removing")]
+    #[arg(value_parser = choice(Method::ALL), help_heading = "Measuring")]
+    method: Vec<Method>,
     /// Only these stages, comma-separated
     #[arg(long, value_name = "STAGES", value_delimiter = ',')]
     #[arg(value_parser = choice(Stage::ALL), help_heading = "Measuring")]
@@ -201,6 +207,7 @@ impl Args {
     /// The experiment that these flags describe.
     fn experiment(&self) -> Result<Experiment> {
         let mut experiment = Experiment {
+            methods: self.method.clone(),
             server: self.server_model().or_fault(Fault::Input)?,
             tls: self.tls_model(),
             load: self.load_model(),
@@ -216,7 +223,7 @@ impl Args {
             experiment.pin_suite();
         }
         if !stages.is_empty() {
-            experiment.configurations = Experiment::ablation(stages, experiment.has_plain_http());
+            experiment.configurations = experiment.ablation(stages);
             // A first look has no time for how they overlap.
             experiment.configurations.retain(|model| !self.quick || model.noop.iter().count() < 2);
         }

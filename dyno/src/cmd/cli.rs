@@ -18,6 +18,7 @@ enum Command {
     Ablate(Box<cmd::ablate::Args>),
     Run(cmd::run::Args),
     Cluster(Box<cmd::cluster::Args>),
+    Array(Box<cmd::array::Args>),
     Reuse(Box<cmd::reuse::Args>),
     Load(Box<cmd::load::Args>),
     Compare(cmd::compare::Args),
@@ -27,7 +28,9 @@ enum Command {
     List(cmd::list::Args),
     Man(cmd::man::Args),
     Probe(Box<cmd::probe::Args>),
+    Profile(Box<cmd::profile::Args>),
     Report(cmd::report::Args),
+    Scoreboard(cmd::scoreboard::Args),
     Serve(cmd::serve::Args),
     Supervise(cmd::supervise::Args),
     Trace(cmd::trace::Args),
@@ -52,7 +55,7 @@ const SHORT: [(&str, &[&str], &str); 5] = [
     ),
     (
         "cluster",
-        &["file", "server", "backends", "backend_cpus", "policies", "reuse", "connections", "time", "quick"],
+        &["config", "server", "backends", "backend_cpus", "policies", "reuse", "connections", "time", "quick"],
         "tlsdyno cluster --server nginx --backends 3 --quick",
     ),
     (
@@ -80,6 +83,7 @@ pub fn run() -> anyhow::Result<Exit> {
     let parsed = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
     match parsed.command {
         Command::Ablate(args) => cmd::ablate::run(&args),
+        Command::Array(args) => cmd::array::run(&args),
         Command::Cluster(args) => cmd::cluster::run(&args),
         Command::Reuse(args) => cmd::reuse::run(&args),
         Command::Run(args) => cmd::run::run(&args),
@@ -91,7 +95,9 @@ pub fn run() -> anyhow::Result<Exit> {
         Command::List(args) => cmd::list::run(&args),
         Command::Man(args) => cmd::man::run(&args),
         Command::Probe(args) => cmd::probe::run(&args),
+        Command::Profile(args) => cmd::profile::run(&args),
         Command::Report(args) => cmd::report::run(&args),
+        Command::Scoreboard(args) => cmd::scoreboard::run(&args),
         Command::Serve(args) => cmd::serve::run(&args),
         Command::Supervise(args) => cmd::supervise::run(&args),
         Command::Trace(args) => cmd::trace::run(&args),

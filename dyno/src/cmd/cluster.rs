@@ -181,16 +181,14 @@ pub fn run(args: &Args) -> Result<Exit> {
         None => args.flags.experiment(),
         Some(which) => match files::find(which).or_fault(Fault::Input)? {
             AnyExperiment::Cluster(experiment) => experiment,
-            AnyExperiment::Server(_) | AnyExperiment::Load(_) => {
-                return refuse_server(which).or_fault(Fault::Input);
-            }
+            _ => return refuse_other(which).or_fault(Fault::Input),
         },
     };
     perform_cluster(&experiment, &args.output)
 }
 
-fn refuse_server(which: &std::path::Path) -> Result<Exit> {
-    bail!("{0} is about one server, not a cluster; run it with `tlsdyno run {0}`", which.display())
+fn refuse_other(which: &std::path::Path) -> Result<Exit> {
+    bail!("{0} is about something else than a cluster; run it with `tlsdyno run {0}`", which.display())
 }
 
 impl Flags {

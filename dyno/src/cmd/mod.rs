@@ -1,6 +1,7 @@
 //! The subcommands, one file each: `Args` (clap) and `run`, which answers the exit code.
 
 pub mod ablate;
+pub mod array;
 pub mod cli;
 pub mod cluster;
 pub mod compare;
@@ -11,9 +12,11 @@ pub mod list;
 pub mod load;
 pub mod man;
 pub mod probe;
+pub mod profile;
 pub mod report;
 pub mod reuse;
 pub mod run;
+pub mod scoreboard;
 pub mod serve;
 pub mod supervise;
 pub mod trace;

@@ -13,17 +13,18 @@ use crate::exit::{self, Exit};
 use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
 use crate::load::options::Options;
+use crate::model::array::{ArrayExperiment, Proxy};
 use crate::model::cluster::ClusterExperiment;
 use crate::model::load_experiment::LoadExperiment;
+use crate::model::profile::ProfileExperiment;
 use crate::model::{CertificateKind, Experiment, Measure, ServerName, Tls};
 use crate::report::Style;
-use crate::run::cluster;
 use crate::run::files::AnyExperiment;
 use crate::run::observer::Observer;
 use crate::run::runner::Finished;
 use crate::run::schedule::Schedule;
 use crate::run::single::run as run_experiment;
-use crate::run::{cpus, files, url};
+use crate::run::{array, cluster, cpus, files, profile, url};
 use crate::store::{Record, Warning};
 use crate::{interrupt, report};
 
@@ -95,6 +96,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         AnyExperiment::Server(experiment) => run_server(experiment, file, args),
         AnyExperiment::Cluster(experiment) => run_cluster(experiment, args),
         AnyExperiment::Load(experiment) => run_load(experiment, args),
+        AnyExperiment::Array(experiment) => run_array(experiment, args),
     }
 }
 
@@ -117,6 +119,15 @@ fn run_cluster(mut experiment: ClusterExperiment, args: &Args) -> Result<Exit> {
     experiment.cluster.server = args.server.unwrap_or(experiment.cluster.server);
     change(&mut experiment.measure, &mut experiment.tls, args);
     perform_cluster(&experiment, &args.output)
+}
+
+fn run_array(mut experiment: ArrayExperiment, args: &Args) -> Result<Exit> {
+    if let Some(server) = args.server {
+        let proxy = server.name().parse::<Proxy>().context("an array has proxies; --server is one of them");
+        experiment.array.proxy = proxy.or_fault(Fault::Usage)?;
+    }
+    change(&mut experiment.measure, &mut experiment.tls, args);
+    perform_array(&experiment, &args.output)
 }
 
 fn run_load(mut experiment: LoadExperiment, args: &Args) -> Result<Exit> {
@@ -166,6 +177,19 @@ pub fn perform(experiment: &Experiment, output: &OutputArgs) -> Result<Exit> {
 pub fn perform_cluster(experiment: &ClusterExperiment, output: &OutputArgs) -> Result<Exit> {
     experiment.check().or_fault(Fault::Usage)?;
     let run = |stop: &AtomicBool, progress: &mut Progress| cluster::run(experiment, stop, progress);
+    perform_with(output, &|| experiment.to_toml(), &run)
+}
+
+/// The same for a profile.
+pub fn perform_profile(experiment: &ProfileExperiment, results: &ResultArgs) -> Result<Exit> {
+    profile::check(experiment)?;
+    perform_and_show(results, &|stop, progress| profile::run(experiment, stop, progress))
+}
+
+/// The same for an array of proxies.
+pub fn perform_array(experiment: &ArrayExperiment, output: &OutputArgs) -> Result<Exit> {
+    experiment.check().or_fault(Fault::Usage)?;
+    let run = |stop: &AtomicBool, progress: &mut Progress| array::run(experiment, stop, progress);
     perform_with(output, &|| experiment.to_toml(), &run)
 }
 

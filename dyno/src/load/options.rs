@@ -21,6 +21,7 @@ use crate::load::values::{ExpectedStatus, Header, PauseFlag, PerSecond, Profile,
 use crate::load::workload::WorkloadFlags;
 use crate::load::{redirects, tls, urls};
 use crate::model::job::TlsSpec;
+use crate::servers::listening::is_loopback;
 use crate::time::Time;
 use crate::trace;
 
@@ -94,6 +95,11 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     #[arg(conflicts_with_all = ["session_limit", "reuse", "profile"])]
     pub hits_per_handshake: Option<u32>,
+
+    /// Sessions have a part of their lifetime or limit behind them when the load begins, each user's another, so that
+    /// renewals are spread; without it all users renew together, in surges
+    #[arg(long)]
+    pub staggered: bool,
 
     /// Requests on each connection [default: no limit; 1 with --reuse]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -281,6 +287,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         encrypt_then_mac: true,
         tickets: !options.no_tickets,
         early_data: options.early_data,
+        small_rsa_keys: is_loopback(address.ip()),
         universal: None,
         scripts: None,
         ca_file: options.ca_file.clone(),
@@ -337,6 +344,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         unix_path: options.unix.clone(),
         sources: options.source.iter().flat_map(|sources| sources.0.iter().copied()).collect(),
         source_of_client: false,
+        ..Route::default()
     };
     ensure!(
         options.connections <= route.connections_max(CONNECTIONS_MAX),

@@ -194,7 +194,9 @@ mod tests {
         let shares = Shares { shares: shares.iter().map(share).collect(), ..Shares::default() };
         Summary {
             shares,
+            by_methods: vec![],
             findings: Findings::default(),
+            machines: None,
             published: None,
             configurations: vec![],
             phases: vec![],

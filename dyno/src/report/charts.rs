@@ -187,7 +187,7 @@ fn interval_domain(summary: &Summary) -> [f64; 2] {
 
 /// Hits per second of all configurations, with intervals.
 pub fn throughput(summary: &Summary) -> Option<Chart> {
-    let used = || summary.configurations.iter().filter(|configuration| configuration.blocks > 0);
+    let used = || summary.off_machines().filter(|configuration| configuration.blocks > 0);
     let bar = |of: &ConfigurationSummary| {
         let bound = if of.client_bound { "≥ " } else { "" };
         json!({
@@ -333,6 +333,7 @@ fn configuration_colour(summary: &Summary, kind: &Kind) -> &'static str {
             .map_or(OTHER_COLOUR, |(_, colour)| colour),
         Kind::PlainHttp => PLAIN_COLOUR,
         Kind::AsIs | Kind::Loaded | Kind::AllOff | Kind::Several(_) | Kind::Setting => OTHER_COLOUR,
+        Kind::NothingDoubled | Kind::Copies | Kind::Doubled(_) | Kind::AllDoubled => OTHER_COLOUR,
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod accelerators;
 pub mod answer;
+mod array;
 mod charts;
 pub mod circumstances;
 pub mod cluster;
@@ -14,10 +15,14 @@ mod findings;
 mod load;
 mod load_files;
 pub mod load_run;
+mod machines;
+mod methods;
 pub mod probe;
+pub mod profile;
 pub mod published;
 pub mod remedies;
 pub mod render;
+pub mod scoreboard;
 pub mod text;
 pub mod workload;
 
@@ -25,8 +30,10 @@ pub use load_files::{check_endings, write_load};
 pub use render::terminal::Style;
 pub use render::{csv, html, json, terminal};
 
+use crate::stats::array::ArraySummary;
 use crate::stats::cluster::ClusterSummary;
 use crate::stats::load::LoadSummary;
+use crate::stats::profile::ProfileSummary;
 use crate::stats::{Shares, Summary};
 use crate::store::Record;
 use document::Document;
@@ -34,6 +41,12 @@ use document::Document;
 fn document_of(record: &Record) -> Document {
     if let Some(summary) = LoadSummary::of(record) {
         return load::document(record, &summary);
+    }
+    if let Some(summary) = ProfileSummary::of(record) {
+        return profile::document(record, &summary);
+    }
+    if let Some(summary) = ArraySummary::of(record) {
+        return array::document(record, &summary);
     }
     match ClusterSummary::of(record) {
         Some(summary) => cluster::document(record, &summary),
@@ -67,6 +80,12 @@ pub fn so_far(record: &Record, rows: usize) -> String {
 pub fn json_text(record: &Record) -> String {
     if let Some(summary) = LoadSummary::of(record) {
         return json::load_results(record, &summary);
+    }
+    if let Some(summary) = ProfileSummary::of(record) {
+        return json::profile_results(record, &summary);
+    }
+    if let Some(summary) = ArraySummary::of(record) {
+        return json::array_results(record, &summary);
     }
     match ClusterSummary::of(record) {
         Some(summary) => json::cluster_results(record, &summary),

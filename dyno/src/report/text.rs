@@ -42,6 +42,7 @@ pub fn loaded_label(loaded: Loaded) -> &'static str {
         Loaded::Provider => "provider",
         Loaded::Shim => "shim",
         Loaded::Both => "provider and shim",
+        Loaded::Doubler => "doubler",
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod judge;
 mod sliced;
-mod sweep;
+pub(in crate::run) mod sweep;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -20,9 +20,7 @@ use super::observer::Observer;
 use super::pace::Pace;
 use super::preflight::{compile, start_and_check};
 use super::runner::{self, Finished, Plan, SlicesOfRound, Subject};
-use super::schedule::{
-    ROUNDS_MIN, Work, drop_too_long, pieces, requests_of_users, schedule, typical_users, varied_pieces,
-};
+use super::schedule::{Work, drop_too_long, pieces, requests_of_users, schedule, typical_users, varied_pieces};
 use super::testbed::{Testbed, log_tail};
 use super::verify::{Achieved, death, is_dead};
 use super::{manifest, modes};
@@ -43,17 +41,17 @@ const POOL_MAX_OF_MANY_PROCESSES: u32 = 4;
 /// Length of a slice, microseconds: long enough that the server is not woken up for a few connections only, and short
 /// enough that the machine has not changed when the next one comes.
 const SLICE_US: u64 = 5_000;
-/// So long a server's hits are dearer after another server had the CPU (docs/METHODOLOGY.md, "Slices").
-const COLD: Duration = Duration::from_millis(15);
-/// Most slices that do not count for that.
-const LEAD_IN_MAX: f64 = 8.0;
 /// Fewest requests of a slice.
 const SLICE_REQUESTS_MIN: u64 = 5;
 /// Part of the time that blocks have, which tell hits per second at saturation, where slices tell CPU per hit.
 const BLOCKS_SHARE: f64 = 0.2;
+/// The same where hits per second are told on machines, which slices say nothing of.
+const BLOCKS_SHARE_OF_MACHINES: f64 = 0.6;
 /// Wanted length of a round with slices: each has servers of its own, and after each it is looked whether intervals
 /// are narrow enough.
 const SLICED_ROUND: Duration = Duration::from_secs(5);
+/// Rounds with slices that are planned at least.
+const SLICED_ROUNDS_MIN: u32 = 8;
 /// The least piece of work of a warm-up: so many times the users that keep all connections busy.
 const WARM_UP_FACTOR: u32 = 2;
 /// Users for each worker process of a server that was just started: the first connections of each cost more.
@@ -135,7 +133,7 @@ impl<'a> SingleServer<'a> {
         }
         observer.step("starting the load process");
         let load = testbed.start_load(experiment, |index| record.configurations[index].valid)?;
-        let has_modes = testbed.servers.iter().any(|server| !server.model.wrapped.is_empty());
+        let has_modes = testbed.servers.iter().any(|server| server.model.hosts_modes());
         let is_sliced = has_modes || experiment.compares_builds();
         let server_cpus = testbed.server_cpus();
         let mut subject = SingleServer {
@@ -181,12 +179,13 @@ impl<'a> SingleServer<'a> {
 
     /// Of these configurations, those whose server is replaced by another one of its kind: for each of its blocks where
     /// the experiment says so, for each round where there are slices. One start differs from the next by more than
-    /// slices would show. A server of the user's own may need more memory than there is for several, and the session
-    /// that fits a perfect cache is that of one process.
+    /// slices would show. A server of the user's own may need more memory than there is for several, the session that
+    /// fits a perfect cache is that of one process, and on a machine there are no slices.
     fn replaced(&self, indices: &[usize]) -> BTreeSet<usize> {
         let is_replaced = |index: usize| {
             let server = &self.testbed.servers[index];
-            let keeps = server.model.noop.contains(Stage::SessionCache) || self.is_own_command();
+            let unsliced = server.model.base.is_some();
+            let keeps = unsliced || server.model.noop.contains(Stage::SessionCache) || self.is_own_command();
             self.experiment.measure.fresh_servers || self.is_sliced && !keeps && self.testbed.host(index) == index
         };
         indices.iter().copied().filter(|index| is_replaced(*index)).collect()
@@ -247,9 +246,9 @@ impl<'a> SingleServer<'a> {
     }
 }
 
-/// Rounds with slices in so much time.
+/// Rounds with slices in so much time. Some may be cut for a sweep that takes long.
 fn sliced_rounds(time: Duration) -> u32 {
-    ((time.as_secs_f64() / SLICED_ROUND.as_secs_f64()).round() as u32).max(ROUNDS_MIN)
+    ((time.as_secs_f64() / SLICED_ROUND.as_secs_f64()).round() as u32).max(SLICED_ROUNDS_MIN)
 }
 
 impl Subject for SingleServer<'_> {
@@ -269,7 +268,9 @@ impl Subject for SingleServer<'_> {
         let start = if starts { self.time_to_start } else { Duration::ZERO };
         let restart = (self.restarts.0 / self.restarts.1.max(1) + start) / self.experiment.measure.turns;
         let requests = self.load.requests;
-        let for_blocks = if self.is_sliced { left.mul_f64(BLOCKS_SHARE) } else { left };
+        let machines = !self.experiment.machines.is_empty();
+        let share = if machines { BLOCKS_SHARE_OF_MACHINES } else { BLOCKS_SHARE };
+        let for_blocks = if self.is_sliced { left.mul_f64(share) } else { left };
         let mut schedule = schedule(rounds, for_blocks, seconds_per_request, restart, u64::from(requests));
         let requests_of_users = requests_of_users(&self.testbed.site.workload);
         if self.is_sliced {
@@ -278,8 +279,6 @@ impl Subject for SingleServer<'_> {
             let requests = ((slice.as_secs_f64() / slowest) as u64).max(SLICE_REQUESTS_MIN);
             let pieces = varied_pieces(&requests_of_users, requests, &mut SplitMix64::new(1));
             self.sweeps.works = pieces.into_iter().map(Work::from).collect();
-            let length = slowest * requests as f64;
-            self.sweeps.lead_in = (COLD.as_secs_f64() / length).ceil().clamp(1.0, LEAD_IN_MAX) as usize;
         }
         let mut pieces = pieces(&requests_of_users, schedule.requests_per_block, self.users_min());
         let dropped = drop_too_long(&mut pieces, &schedule, left);
@@ -384,7 +383,10 @@ impl Subject for SingleServer<'_> {
         since: Instant,
         random: &mut SplitMix64,
     ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
-        self.sweeps(configurations, length, since, random)
+        // On a machine the CPU time of a hit is what it is without.
+        let configurations = configurations.iter().copied();
+        let sliced = configurations.filter(|index| self.testbed.servers[*index].model.base.is_none());
+        self.sweeps(&sliced.collect::<Vec<_>>(), length, since, random)
     }
 
     fn leave_out(&mut self, index: usize) -> bool {

@@ -44,6 +44,9 @@ pub struct ComparisonFinding {
     pub decided_by: Option<Metric>,
     /// What the paper says.
     pub paper: Option<String>,
+    /// The same as a range of times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published_times: Option<[f64; 2]>,
 }
 
 /// What a remedy gains.
@@ -175,6 +178,7 @@ fn comparison_answer(experiment: &Experiment, model: &ComparisonModel, rounds: &
             () => None,
         },
         paper: model.paper.clone(),
+        published_times: model.published_times,
     }
 }
 

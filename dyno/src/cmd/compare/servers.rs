@@ -96,6 +96,7 @@ impl Servers {
                 a: "first".to_owned(),
                 b: "second".to_owned(),
                 paper: None,
+                published_times: None,
             }],
             ..Experiment::default()
         };

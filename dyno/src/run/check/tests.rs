@@ -79,6 +79,7 @@ fn impossible_combinations_are_refused_with_the_remedy() {
         })
         .contains("--tls 1.3")
     );
+    assert!(with(&|e| e.tls.certificate = CertificateKind::Rsa1024).contains("--tls 1.2"));
     let dsa = Experiment::from_toml("question = \"q\"\n[tls]\ncertificate = \"dsa\"", Path::new("/")).unwrap_err();
     let said = dsa.to_string();
     assert!(["certificate = ", "`dsa`", "rsa-2048"].iter().all(|word| said.contains(word)), "{said}");
