@@ -11,6 +11,7 @@ mod lifecycle;
 mod machines;
 mod matrix;
 mod noop_client;
+mod own_server;
 #[path = "../place/mod.rs"]
 mod place;
 mod profile;
