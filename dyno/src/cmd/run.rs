@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -41,8 +41,8 @@ pub struct Args {
     /// List the experiments that come with tlsdyno, with their questions and times, and run nothing
     #[arg(long, exclusive = true)]
     list: bool,
-    /// Bound on the measuring time, in seconds, instead of the file's
-    #[arg(short, long, value_name = "SECONDS")]
+    /// Bound on the measuring time, for example 90 or 3m, instead of the file's
+    #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME", value_parser = super::seconds)]
     time: Option<f64>,
     /// Server under test, instead of the file's
     #[arg(long, value_parser = choice(ServerName::configured()))]
@@ -79,6 +79,13 @@ pub struct ResultArgs {
     /// Write no report
     #[arg(long, help_heading = "Output")]
     no_report: bool,
+}
+
+impl ResultArgs {
+    /// Without a report, unless one is named.
+    pub fn of(json: bool, report: Option<PathBuf>) -> ResultArgs {
+        ResultArgs { json, no_report: report.is_none(), report: report.unwrap_or_default() }
+    }
 }
 
 /// Runs the experiment.
@@ -168,10 +175,10 @@ fn run_probe(mut experiment: ProbeExperiment, args: &Args) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The same for the load on a URL by the flags of a command line.
-pub fn perform_load(experiment: &LoadExperiment, options: &Options, results: &ResultArgs) -> Result<Exit> {
+/// The same for the load on a URL by the flags of a command line. Answers what was measured too.
+pub fn perform_load(experiment: &LoadExperiment, options: &Options, results: &ResultArgs) -> Result<(Exit, Record)> {
     url::check(experiment, Some(options)).or_fault(Fault::Usage)?;
-    perform_and_show(results, &|stop, progress| url::run(experiment, Some(options), stop, progress))
+    perform_and_answer(results, &|stop, progress| url::run(experiment, Some(options), stop, progress))
 }
 
 /// What flags say instead of the file.
@@ -233,7 +240,19 @@ fn perform_with(
     perform_and_show(&output.results, run)
 }
 
+/// Runs `experiment`, shows its result as asked, and answers it.
+pub fn perform_and_keep(experiment: &Experiment, output: &ResultArgs) -> Result<(Exit, Record)> {
+    perform_and_answer(output, &|stop, progress| run_experiment(experiment, stop, progress))
+}
+
 fn perform_and_show(output: &ResultArgs, run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>) -> Result<Exit> {
+    perform_and_answer(output, run).map(|(exit, _)| exit)
+}
+
+fn perform_and_answer(
+    output: &ResultArgs,
+    run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>,
+) -> Result<(Exit, Record)> {
     let report = (!output.no_report).then_some(output.report.as_path());
     if let Some(path) = report {
         refuse_unwritable(path)?;
@@ -254,7 +273,7 @@ fn perform_and_show(output: &ResultArgs, run: &dyn Fn(&AtomicBool, &mut Progress
     }
     super::print(text)?;
     written?;
-    Ok(exit_of(&finished))
+    Ok((exit_of(&finished), finished.record))
 }
 
 fn write_report(record: &Record, path: &Path) -> Result<()> {
@@ -299,7 +318,15 @@ fn refuse_unwritable(path: &Path) -> Result<()> {
 pub struct Progress {
     bar: ProgressBar,
     terminal: bool,
+    /// What was measured so far, as a table, and when it was made.
+    so_far: String,
+    shown: Option<Instant>,
 }
+
+/// How often the table of what was measured so far is renewed: it takes some tenths of a second to make.
+const RENEWED: Duration = Duration::from_secs(5);
+/// Its rows.
+const ROWS_SO_FAR: usize = 12;
 
 impl Default for Progress {
     fn default() -> Progress {
@@ -310,7 +337,7 @@ impl Default for Progress {
         bar.set_style(
             ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
         );
-        Progress { bar, terminal }
+        Progress { bar, terminal, so_far: String::new(), shown: None }
     }
 }
 
@@ -346,7 +373,8 @@ impl Observer for Progress {
             self.line(&format!("preflight of \"{name}\" failed: {check}"));
         }
         if failed.is_empty() && !self.terminal {
-            eprintln!("preflight of \"{name}\": {passed} checks passed");
+            let checks = if passed == 1 { "check" } else { "checks" };
+            eprintln!("preflight of \"{name}\": {passed} {checks} passed");
         }
     }
 
@@ -371,7 +399,14 @@ impl Observer for Progress {
     fn progress(&mut self, done: f64, left: Duration, text: &str) {
         self.bar.set_position((done * BAR_LENGTH as f64) as u64);
         self.bar.set_prefix(format!("{:.0} s", left.as_secs_f64()));
-        self.bar.set_message(text.to_owned());
+        self.bar.set_message(format!("{text}\n{}", self.so_far));
+    }
+
+    fn interim(&mut self, record: &Record) {
+        if self.terminal && self.shown.is_none_or(|shown| shown.elapsed() >= RENEWED) {
+            self.so_far = report::so_far(record, ROWS_SO_FAR);
+            self.shown = Some(Instant::now());
+        }
     }
 
     fn finished(&mut self) {

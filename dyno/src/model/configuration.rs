@@ -120,6 +120,9 @@ pub struct ConfigurationModel {
     /// Records are copied as doubling them needs it, and nothing is computed twice: what doubling costs besides.
     #[serde(default, skip_serializing_if = "is_false")]
     pub copies: bool,
+    /// Another build of the server: its command line instead of the experiment's (server kind `command` only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_command: Option<String>,
     /// What the paper calls it, where that is another name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,

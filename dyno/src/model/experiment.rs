@@ -113,8 +113,7 @@ impl Experiment {
 
     /// Each of the stages replaced, and all of them.
     fn removals(&self, stages: &[Stage]) -> Vec<ConfigurationModel> {
-        let without =
-            |stage: &Stage| ConfigurationModel::without(&format!("no {}", spoken(*stage)), with_needed(*stage));
+        let without = |stage: &Stage| ConfigurationModel::without(&without_in_words(*stage), with_needed(*stage));
         let mut configurations: Vec<ConfigurationModel> = stages.iter().map(without).collect();
         // Those of the shim overlap with them and with each other.
         let of_provider: StageSet = stages.iter().copied().filter(|stage| Stage::PROVIDER.contains(stage)).collect();
@@ -228,10 +227,19 @@ fn with_needed(stage: Stage) -> Vec<Stage> {
     }
 }
 
-fn spoken(stage: Stage) -> String {
-    stage.name().replace('_', " ")
+/// The server without a stage. What replaces a stage of the shim is named after what is there instead: "no session
+/// cache" would be understood as a server that resumes nothing.
+pub fn without_in_words(stage: Stage) -> String {
+    match stage {
+        Stage::SessionCache => "perfect session cache".to_owned(),
+        Stage::Marshalling => "unencrypted data".to_owned(),
+        Stage::Setup => "no connection setup".to_owned(),
+        Stage::Handshake => "bare handshake".to_owned(),
+        Stage::RoundTrip => "one round trip less".to_owned(),
+        other => format!("no {}", other.name().replace('_', " ")),
+    }
 }
 
 fn spoken_set(stages: StageSet) -> String {
-    stages.iter().map(spoken).collect::<Vec<_>>().join(" and ")
+    stages.iter().map(|stage| stage.name().replace('_', " ")).collect::<Vec<_>>().join(" and ")
 }

@@ -11,7 +11,7 @@ use crate::stats::pace::Pace;
 use crate::stats::shares::MISSING;
 use crate::stats::statement::Difference;
 use crate::stats::summary::Precision;
-use crate::stats::{ConfigurationSummary, Loaded, Metric, Share, Summary, Verdict};
+use crate::stats::{ConfigurationSummary, Loaded, Metric, Share, Shares, Summary, Verdict};
 use crate::store::{Kind, Record};
 use crate::units::{
     format_count, format_duration, format_interval, format_interval_with, format_micros, format_percent,
@@ -89,6 +89,20 @@ fn shares(summary: &Summary) -> Section {
         .with(Content::Table(table))
         .notes([meaning].into_iter().chain(bound).chain(remarks(summary)));
     Section { two_columns: true, ..section }
+}
+
+/// The shares of CPU time known so far, the largest first.
+pub(super) fn so_far(shares: &Shares, rows: usize) -> Option<Table> {
+    let mut known: Vec<&Share> = shares.by(Metric::Cpu).filter(|share| share.low.is_finite()).collect();
+    known.sort_by(|a, b| b.percent.total_cmp(&a.percent));
+    known.truncate(rows);
+    let fields: [Field<&Share>; _] = [
+        (Column::words("so far"), |share| short_share_label(share)),
+        (Column::number("CPU/hit"), |share| format_percent(share.percent)),
+        (Column::interval(), |share| format_interval(share.low, share.high)),
+        (Column::words("verdict"), |share| charts::verdict(share).to_owned()),
+    ];
+    (!known.is_empty()).then(|| Table::of(fields, &known))
 }
 
 /// What the configurations beside the single stages say, in sentences.

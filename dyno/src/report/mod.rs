@@ -7,6 +7,7 @@ mod array;
 mod charts;
 pub mod circumstances;
 pub mod cluster;
+pub mod compared;
 mod curve;
 pub mod document;
 pub mod experiment;
@@ -29,11 +30,11 @@ pub use load_files::{check_endings, write_load};
 pub use render::terminal::Style;
 pub use render::{csv, html, json, terminal};
 
-use crate::stats::Summary;
 use crate::stats::array::ArraySummary;
 use crate::stats::cluster::ClusterSummary;
 use crate::stats::load::LoadSummary;
 use crate::stats::profile::ProfileSummary;
+use crate::stats::{Shares, Summary};
 use crate::store::Record;
 use document::Document;
 
@@ -64,6 +65,15 @@ pub fn html(record: &Record) -> Result<String, askama::Error> {
 /// The results of a record as text for a terminal.
 pub fn terminal_text(record: &Record, style: Style) -> String {
     terminal::text(&document_of(record), style)
+}
+
+/// What an experiment on stages has found so far, in so many lines at most; empty where there is nothing yet.
+pub fn so_far(record: &Record, rows: usize) -> String {
+    if record.load.is_some() || record.cluster.is_some() {
+        return String::new();
+    }
+    let table = experiment::so_far(&Shares::of(record), rows);
+    table.map_or_else(String::new, |table| terminal::table_text(&table, Style { rich: false, ..Style::of_stderr() }))
 }
 
 /// The results of a record as one JSON object (docs/FORMAT.md).

@@ -16,7 +16,7 @@ use tlsdyno_tls::{Stage, StageSet, Version};
 use crate::model::workload::WorkloadSpec;
 use crate::model::{ConfigurationModel, Experiment, Method, ServerName, Tls};
 use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
-use crate::servers::{Wanted, driver_of, having, listening};
+use crate::servers::{CommandSpec, Wanted, driver_of, having, listening};
 use configuration::{check_combination, check_doubled, check_hardware, setting};
 
 impl Experiment {
@@ -98,17 +98,19 @@ impl Experiment {
 
     fn check_server(&self) -> Result<()> {
         if self.server.kind != ServerName::Command {
-            ensure!(self.server.command.is_none(), "a server command goes with server kind `command`");
+            let builds = self.configurations.iter().any(|model| model.server_command.is_some());
+            let given = self.server.command.is_some() || builds;
+            ensure!(!given, "a server command goes with server kind `command`");
             return Ok(());
         }
         ensure!(self.server.command.is_some(), "server kind `command` needs the command line (--server-command)");
         let address = self.server.address.as_deref();
         let address = address.context("the server command needs its address (--address 127.0.0.1:{port})")?;
-        let serves_ours = self.command_spec().mentions("{docroot}");
+        let serves_ours = self.command_specs().iter().all(|command| command.mentions("{docroot}"));
         ensure!(
-            serves_ours || matches!(self.workload, WorkloadSpec::Url { .. }),
+            serves_ours || self.workload.is_servers_own(),
             "the server command must serve the workload's objects: put {{docroot}} where its document root goes, \
-             or name one of its own objects with --path"
+             or ask for its own objects (--path, --paths)"
         );
         self.check_ports(address)?;
         for text in [Some(address), self.server.plain_address.as_deref()].into_iter().flatten() {
@@ -160,7 +162,10 @@ impl Experiment {
     /// Either every port is chosen by us and told to the command, or every port is fixed and servers take turns on it:
     /// a mixture would be waited for at the wrong place, or collide with itself.
     fn check_ports(&self, address: &str) -> Result<()> {
-        let command = self.command_spec();
+        self.command_specs().iter().try_for_each(|command| self.check_ports_of(command, address))
+    }
+
+    fn check_ports_of(&self, command: &CommandSpec, address: &str) -> Result<()> {
         let ports = ["{port}", "{plain_port}"];
         let chosen = |text: &str| ports.iter().any(|port| text.contains(port));
         for text in [Some(address), self.server.plain_address.as_deref()].into_iter().flatten() {

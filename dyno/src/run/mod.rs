@@ -16,6 +16,7 @@ pub(crate) mod lines;
 pub(crate) mod load_process;
 pub(crate) mod manifest;
 pub mod modes;
+mod neighbours;
 pub mod observer;
 pub mod occurrence;
 mod own_command;

@@ -5,6 +5,7 @@ use tlsdyno_tls::suite::Protection;
 use tlsdyno_tls::{Stage, StageSet};
 
 use crate::model::{ConfigurationModel, Experiment, ServerName, Tls};
+use crate::servers::CommandSpec;
 use crate::store::Warning;
 
 /// Name of the mode with nothing off, which the others are compared with.
@@ -49,7 +50,9 @@ pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
         return Err(NoSlices::AsExpected);
     }
     let because = |why| Err(NoSlices::Because(why));
-    if experiment.server.kind == ServerName::Command && experiment.command_spec().has_fixed_port() {
+    if experiment.server.kind == ServerName::Command
+        && experiment.command_specs().iter().any(CommandSpec::has_fixed_port)
+    {
         return because(
             "the port is fixed, so that the untouched server and the one with its modes cannot run side by side",
         );
@@ -173,7 +176,7 @@ mod tests {
         assert_eq!(with.configurations[host].name, REFERENCE);
         let hosts = hosts(&with);
         for (model, host_of) in with.configurations.iter().zip(&hosts) {
-            let own = ["as is", "plain HTTP", "no session cache", REFERENCE].contains(&model.name.as_str());
+            let own = ["as is", "plain HTTP", "perfect session cache", REFERENCE].contains(&model.name.as_str());
             assert_eq!(host_of.is_none(), own, "{}", model.name);
             assert!(host_of.is_none_or(|of| of == host));
         }

@@ -13,14 +13,16 @@ use anyhow::{Context, Result};
 use tlsdyno_tls::Stage;
 
 use super::cpus::{self, Cpus};
+use super::exchange::{Answer, exchange};
 use super::load_process::LoadProcess;
+use super::neighbours::Neighbours;
 use super::observer::Observer;
 use super::pace::Pace;
-use super::preflight::start_and_check;
+use super::preflight::{compile, start_and_check};
 use super::runner::{self, Finished, Plan, SlicesOfRound, Subject};
 use super::schedule::{Work, drop_too_long, pieces, requests_of_users, schedule, typical_users, varied_pieces};
 use super::testbed::{Testbed, log_tail};
-use super::verify::{Achieved, death, is_dead, unsaturated_warning};
+use super::verify::{Achieved, death, is_dead};
 use super::{manifest, modes};
 use crate::fault::{Fault, OrFault};
 use crate::model::{Experiment, ServerName};
@@ -70,6 +72,12 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
     })
 }
 
+/// What a client sees of the server of a configuration: one request more.
+fn seen(testbed: &Testbed, index: usize) -> Result<Answer> {
+    let config = testbed.servers[index].settings.as_ref().map(compile).transpose()?;
+    Ok(exchange(testbed.address(index), config.as_ref(), None, &testbed.preflight_request().0)?)
+}
+
 /// The configurations of one server.
 struct SingleServer<'a> {
     experiment: &'a Experiment,
@@ -84,6 +92,8 @@ struct SingleServer<'a> {
     /// Slices of configurations that are modes of one server.
     sweeps: Sweeps,
     is_sliced: bool,
+    /// Who else used the machine since the blocks began.
+    neighbours: Neighbours,
     /// Servers that came into the place of others for this round, and have done nothing yet.
     cold: BTreeSet<usize>,
     /// Configurations that were left out.
@@ -117,9 +127,14 @@ impl<'a> SingleServer<'a> {
         record.warnings.extend(log_warnings.map(|what| Warning::Other { what, remedy: LOG_REMEDY.to_owned() }));
         start_and_check(experiment, &mut testbed, record, stop, observer)?;
         manifest::describe(&mut record.manifest, experiment, &mut testbed, cpus);
+        let as_is = testbed.servers.iter().position(|server| server.model.is_untouched()).unwrap_or(0);
+        if experiment.server.kind == ServerName::Command && testbed.instance(as_is).is_some() {
+            manifest::describe_seen(&mut record.manifest, &seen(&testbed, as_is).or_fault(Fault::Server)?);
+        }
         observer.step("starting the load process");
         let load = testbed.start_load(experiment, |index| record.configurations[index].valid)?;
-        let is_sliced = testbed.servers.iter().any(|server| server.model.hosts_modes());
+        let has_modes = testbed.servers.iter().any(|server| server.model.hosts_modes());
+        let is_sliced = has_modes || experiment.compares_builds();
         let server_cpus = testbed.server_cpus();
         let mut subject = SingleServer {
             experiment,
@@ -131,6 +146,7 @@ impl<'a> SingleServer<'a> {
             reuse_told: false,
             sweeps: Sweeps::default(),
             is_sliced,
+            neighbours: Neighbours::now(),
             cold: BTreeSet::new(),
             failed: BTreeSet::new(),
             unsaturated: BTreeSet::new(),
@@ -244,6 +260,7 @@ impl Subject for SingleServer<'_> {
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         // The short blocks of the warm-up saturate nothing.
         self.unsaturated.clear();
+        self.neighbours = Neighbours::now();
         let sliced_rounds = self.experiment.measure.rounds.unwrap_or_else(|| sliced_rounds(left));
         let rounds = if self.is_sliced { Some(sliced_rounds) } else { self.experiment.measure.rounds };
         // Nothing is started for a block where the servers that are there already last for all rounds.
@@ -384,9 +401,11 @@ impl Subject for SingleServer<'_> {
     }
 
     fn warnings(&self) -> Vec<Warning> {
-        let name = |index: &usize| self.testbed.servers[*index].model.name.as_str();
-        let names: Vec<&str> = self.unsaturated.iter().map(name).collect();
-        let warning = (!names.is_empty()).then(|| unsaturated_warning(&names, self.testbed.servers.len()));
+        let name = |index: &usize| self.testbed.servers[*index].model.name.clone();
+        let configurations: Vec<String> = self.unsaturated.iter().map(name).collect();
+        let all = self.testbed.servers.len() as u32;
+        let is_told = !configurations.is_empty();
+        let warning = is_told.then(|| Warning::Unsaturated { configurations, all, other: self.neighbours.busiest() });
         warning.into_iter().chain(self.late_work()).collect()
     }
 }

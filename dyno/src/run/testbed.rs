@@ -38,6 +38,8 @@ pub struct Testbed {
     pub servers: Vec<ServerUnderTest>,
     /// CPUs in use.
     pub cpus: Cpus,
+    /// The name that clients ask for.
+    host_name: String,
     /// Only one server can run at a time, because its port is fixed.
     pub take_turns: bool,
     /// The certificates that the configurations use, by kind.
@@ -81,6 +83,7 @@ impl Testbed {
             requests_alone,
             servers: Vec::new(),
             cpus,
+            host_name: experiment.server.host.clone().unwrap_or_else(|| HOST.to_owned()),
             take_turns: false,
             credentials,
             recordings: Vec::new(),
@@ -132,7 +135,7 @@ impl Testbed {
         let plain = model.plain_http && experiment.server.kind != ServerName::Command;
         let companion = self.cpus.companion(&placement.server, &cpus::allowed());
         let spec = ServerSpec {
-            command: (experiment.server.kind == ServerName::Command).then(|| experiment.command_spec()),
+            command: (experiment.server.kind == ServerName::Command).then(|| experiment.command_spec_of(model)),
             tls: if plain { None } else { Some(self.credentials(&tls).server_tls(&tls)) },
             cpus: placement.server.clone(),
             quota_cpus: placement.quota_cpus,
@@ -204,7 +207,8 @@ impl Testbed {
     }
 
     fn client_settings(&self, experiment: &Experiment, tls: &Tls, stages: StageSet) -> Settings {
-        Settings { stages_off: stages, ..self.credentials(tls).client_settings(tls, experiment.load.effort) }
+        let settings = self.credentials(tls).client_settings(tls, experiment.load.effort);
+        Settings { stages_off: stages, server_name: Some(self.host_name.clone()), ..settings }
     }
 
     /// The configuration whose server serves this one: its own, unless it is a mode of another.
@@ -404,11 +408,16 @@ impl Testbed {
         Ok(TargetSpec {
             name: server.model.name.clone(),
             address: self.address(index),
-            host: HOST.to_owned(),
+            host: self.host_name.clone(),
             tls,
             reuse: experiment.load.reuse()?,
             load: TargetLoad::default(),
         })
+    }
+
+    /// The name that clients ask for.
+    pub fn host_name(&self) -> &str {
+        &self.host_name
     }
 
     /// Whether the server of a configuration is the built-in one.
@@ -430,7 +439,7 @@ impl Testbed {
 
     /// A whole GET of an object that answers with status 200, and its body length, for the preflight.
     pub fn preflight_request(&self) -> (Vec<u8>, Option<u64>) {
-        exchange::plain_get(&self.site.workload)
+        exchange::plain_get(&self.site.workload, &self.host_name)
     }
 }
 

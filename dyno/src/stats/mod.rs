@@ -9,6 +9,7 @@ pub mod array;
 pub mod bootstrap;
 pub mod calibration;
 pub mod cluster;
+pub mod compared;
 pub mod curve;
 pub mod findings;
 pub mod load;

@@ -338,7 +338,7 @@ pub(super) fn merge_phases(rounds: &Rounds, index: usize) -> BTreeMap<String, Hi
 fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let measured = rounds.measured();
-    if measured < FEW_ROUNDS {
+    if measured < FEW_ROUNDS && rounds.sweeps() < FEW_ROUNDS {
         warnings.push(Warning::FewRounds { rounds: measured });
     }
     if let Some(as_is) = rounds.find(&Kind::AsIs) {
@@ -362,8 +362,15 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     if let Some(share) = shares.by(Metric::Cpu).find(|share| !share.without.is_empty()) {
         warnings.push(Warning::Unmeasured { stages: share.without.clone(), share: share.stage.clone() });
     }
+    let told = record.warnings.iter().flat_map(|warning| match warning {
+        Warning::Unsaturated { configurations, .. } => &configurations[..],
+        _ => &[],
+    });
+    // Where neither side was busy that is told with its cause.
+    let told: Vec<&String> = told.collect();
     let bound = record.configurations.iter().enumerate().filter(|&(index, _)| rounds.client_bound(&[index]));
-    let configurations: Vec<String> = bound.map(|(_, configuration)| configuration.name.clone()).collect();
+    let bound = bound.map(|(_, configuration)| configuration.name.clone());
+    let configurations: Vec<String> = bound.filter(|name| !told.contains(&name)).collect();
     if !configurations.is_empty() {
         let all = record.configurations.len() as u32;
         warnings.push(Warning::ClientBound { configurations, all, effort: record.manifest.effort.clone() });

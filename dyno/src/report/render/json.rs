@@ -8,6 +8,7 @@ use crate::report::{array, cluster, load, profile, published, remedies};
 use crate::stats::accelerators::Prediction;
 use crate::stats::array::{ArrayLine, ArrayModel, ArraySummary};
 use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
+use crate::stats::compared::{Comparison, Word, verdict};
 use crate::stats::curve::{CurveSummary, Limit};
 use crate::stats::findings::{ComparisonFinding, Relative, RemedyFinding, SetupAndData};
 use crate::stats::load::{LoadSummary, PointSummary};
@@ -171,6 +172,10 @@ struct LoadResults<'a> {
     connections: &'a [u32],
     #[serde(skip_serializing_if = "Option::is_none")]
     log_on_curve: Option<&'a LogOnCurve>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<Word>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    comparisons: &'a [Comparison],
     runs: &'a [crate::load::summary::Summary],
 }
 
@@ -179,7 +184,9 @@ pub fn load_results(record: &Record, summary: &LoadSummary) -> String {
     let runs = record.load.as_ref().map_or(&[][..], |load| &load.runs);
     let connections = record.load.as_ref().map_or(&[][..], |load| &load.connections);
     let (points, curves, log_on_curve) = (&summary.points, &summary.curves, summary.log.as_ref());
-    let results = LoadResults { points, curves, connections, log_on_curve, runs };
+    let comparisons = &summary.against[..];
+    let verdict = (!comparisons.is_empty()).then(|| verdict(comparisons));
+    let results = LoadResults { points, curves, connections, log_on_curve, verdict, comparisons, runs };
     print(record, load::answer(summary), summary.rounds, results, &summary.warnings)
 }
 

@@ -243,7 +243,7 @@ impl<'a> ArrayTestbed<'a> {
 
     /// Gets the page over a connection of its own. Answers what came.
     fn get(&self, address: SocketAddr, tls: bool) -> Result<String> {
-        let (request, body_bytes) = plain_get(&self.site.workload);
+        let (request, body_bytes) = plain_get(&self.site.workload, HOST);
         let config = tls.then(|| Config::new(self.settings(TicketKeys::Own)).map(Arc::new)).transpose()?;
         let answer = exchange(address, config.as_ref(), None, &request).map_err(|failure| anyhow!("{failure}"));
         let answer = answer.or_fault(Fault::Server)?;
