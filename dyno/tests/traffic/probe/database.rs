@@ -1,12 +1,12 @@
 //! The robot and a PostgreSQL server: killed and started again in mid-run, absent at the start, shared by two robots.
 
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::Child;
 
 use super::super::place::postgres::{PASSWORD, Postgres};
 use super::super::place::{Place, eventually};
 use super::super::stacks::go_server::GoServer;
-use super::stderr;
+use super::{robot, stderr};
 
 struct Site {
     place: Place,
@@ -32,7 +32,7 @@ impl Site {
         let all = [&["probe", &url, "--store", &self.store, "--quiet"], arguments].concat();
         let mut command = self.place.tlsdyno(&all);
         command.env("PGPASSFILE", self.database.pass_file());
-        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+        robot(&command).spawn().unwrap()
     }
 
     /// Requests that the server saw: two for each round.

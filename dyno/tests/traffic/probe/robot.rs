@@ -8,7 +8,7 @@ use rusqlite::Connection;
 
 use super::super::place::{Place, eventually};
 use super::super::stacks::go_server::GoServer;
-use super::{probe, stderr};
+use super::{probe, robot, stderr};
 
 struct Site {
     place: Place,
@@ -38,7 +38,7 @@ impl Site {
     fn robot(&self, arguments: &[&str]) -> Child {
         let (url, store) = (self.url(), self.store.to_str().unwrap());
         let all = [&["probe", &url, "--store", store, "--quiet"], arguments].concat();
-        self.place.tlsdyno(&all).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+        robot(&self.place.tlsdyno(&all)).spawn().unwrap()
     }
 
     /// Requests that the server saw: two for each round.

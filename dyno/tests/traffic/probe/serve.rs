@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use super::super::place::{Place, eventually, request, signal};
 use super::super::stacks::go_server::GoServer;
-use super::{probe, stderr};
+use super::{probe, robot, stderr};
 
 /// A served store.
 struct Served {
@@ -53,7 +53,7 @@ fn metrics_and_page_follow_the_robot() {
     assert!(served.get("/metrics").contains("tlsdyno_probe_store_up 0"), "there is no store yet");
     assert!(served.get("/").starts_with("HTTP/1.1 503 "));
     let all = ["probe", &url, "--every", "50ms", "--store", &store, "--quiet", "--vantage", "Bern"];
-    let mut robot = place.tlsdyno(&all).stdout(Stdio::null()).spawn().unwrap();
+    let mut robot = robot(&place.tlsdyno(&all)).spawn().unwrap();
     eventually("rounds are counted", || served.metric("tlsdyno_probe_rounds_total", "vantage=\"Bern\"") > Some(5.0));
     assert_eq!(served.metric("probe_success", &url), Some(1.0));
     let [full, resumed] = ["full", "resumed"]
