@@ -37,7 +37,7 @@ fn throughput(machines: &Machines, summary: &Summary) -> Section {
         "A range is what the paper's percentages leave where it does not print the throughput they are of.".to_owned()
     });
     let text = "Hits per second of each configuration on each machine, and the paper's.";
-    Section::titled("machines", "On the paper's machines")
+    Section::titled("on-machines", "On the paper's machines")
         .text(text)
         .charts(bars(machines))
         .with(Content::Table(table))
@@ -151,7 +151,7 @@ fn shares(machines: &Machines) -> Option<Section> {
     };
     let table = Table { columns, rows: machines.share_names.iter().enumerate().map(cells).collect() };
     Some(
-        Section::titled("machine-shares", "Where the time of a hit goes on each machine")
+        Section::titled("shares-on-machines", "Where the time of a hit goes on each machine")
             .charts(strips(machines))
             .with(Content::Table(table)),
     )
