@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
     use crate::model::cluster::Sharing;
-    use crate::model::{Card, CertificateKind, Policy, ServerName, SessionCache, TicketKeys};
+    use crate::model::{Card, CertificateKind, Method, Policy, ServerName, SessionCache, TicketKeys};
 
     /// These are the names in files and records that people have: they must not change.
     fn names<T: Named + Debug + Serialize + DeserializeOwned>(all: impl IntoIterator<Item = T>, known: &str) {
@@ -81,6 +81,7 @@ mod tests {
         names(ServerName::ALL, "builtin nginx apache apache-prefork haproxy lighttpd command");
         names(SessionCache::ALL, "off shared builtin builtin-shared dbm memcached redis");
         names(TicketKeys::ALL, "own shared rotating");
+        names(Method::ALL, "removing doubling");
         names(Sharing::ALL, "own ticket-keys memcached redis");
         let own = "round-robin least-connections source-address session session+address lard";
         names(Rule::ALL, own);

@@ -91,7 +91,7 @@ pub struct Args {
 }
 
 /// Parses the value of --transaction.
-fn parse_transaction(text: &str) -> Result<Transaction, String> {
+pub(super) fn parse_transaction(text: &str) -> Result<Transaction, String> {
     let mut transaction = Transaction::default();
     for part in text.split('+') {
         let (what, time) = part.split_once(':').unwrap_or(("wait", part));

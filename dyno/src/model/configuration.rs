@@ -20,6 +20,10 @@ fn is_nothing(stages: &StageSet) -> bool {
     stages.is_empty()
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 fn one() -> u32 {
     1
 }
@@ -109,6 +113,16 @@ pub struct ConfigurationModel {
     /// while it runs, so that other configurations are modes of it. With no stage off it tells what that costs.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub wrapped: StageSet,
+    /// Stages that the server computes twice, keeping one result. With none the doubler is loaded and idle: what the
+    /// others are compared with, and whose server they can share as modes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubled: Option<StageSet>,
+    /// Records are copied as doubling them needs it, and nothing is computed twice: what doubling costs besides.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub copies: bool,
+    /// Another build of the server: its command line instead of the experiment's (server kind `command` only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_command: Option<String>,
     /// What the paper calls it, where that is another name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
@@ -150,6 +164,11 @@ impl ConfigurationModel {
     pub fn without(name: &str, stages: impl IntoIterator<Item = Stage>) -> ConfigurationModel {
         let noop = stages.into_iter().collect();
         ConfigurationModel { name: name.to_owned(), noop, ..ConfigurationModel::as_is() }
+    }
+
+    /// Exactly these stages computed twice.
+    pub fn doubling(name: &str, stages: StageSet) -> ConfigurationModel {
+        ConfigurationModel { name: name.to_owned(), doubled: Some(stages), ..ConfigurationModel::as_is() }
     }
 
     /// The same server without TLS.
@@ -202,6 +221,16 @@ impl ConfigurationModel {
     /// elsewhere.
     pub fn needs_shim(&self) -> bool {
         self.idle_shim || !self.wrapped.is_empty() || !self.stages_on_the_wire().is_empty()
+    }
+
+    /// Whether the doubler is loaded into the server.
+    pub fn needs_doubler(&self) -> bool {
+        self.doubled.is_some() || self.copies
+    }
+
+    /// Whether its server can have other configurations as its modes.
+    pub fn hosts_modes(&self) -> bool {
+        !self.wrapped.is_empty() || self.doubled == Some(StageSet::NONE) && !self.copies
     }
 
     /// Its server, where the experiment's is this one.

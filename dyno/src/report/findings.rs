@@ -87,7 +87,8 @@ pub(super) fn setup_and_data(summary: &Summary) -> Option<Section> {
         line("data exchange", |part| &part.data, paper.map(|of| &of.data)),
         line("discrepancy", |part| &part.discrepancy, paper.map(|of| &of.discrepancy)),
     ];
-    let intro = "Minimal set-up has no handshake; plain data has no records (Coarfa et al. 2006, section 3.10).";
+    let intro = "Measured without any handshake, and with data that are not encrypted (the minimal set-up and plain \
+                 data of Coarfa et al. 2006, section 3.10).";
     let title = "Connection setup and data exchange";
     Some(Section::titled("setup-and-data", title).text(intro).table(columns, rows).notes([discrepancy_note(cpu)]))
 }

@@ -14,10 +14,10 @@ use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Stage, StageSet, Version};
 
 use crate::model::workload::WorkloadSpec;
-use crate::model::{ConfigurationModel, Experiment, ServerName, Tls};
+use crate::model::{ConfigurationModel, Experiment, Method, ServerName, Tls};
 use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
-use crate::servers::{Wanted, driver_of, having, listening};
-use configuration::{check_combination, check_hardware, setting};
+use crate::servers::{CommandSpec, Wanted, driver_of, having, listening};
+use configuration::{check_combination, check_doubled, check_hardware, setting};
 
 impl Experiment {
     /// Reads an experiment file that extends no other and lies in `directory`: relative paths are relative to the file.
@@ -98,17 +98,19 @@ impl Experiment {
 
     fn check_server(&self) -> Result<()> {
         if self.server.kind != ServerName::Command {
-            ensure!(self.server.command.is_none(), "a server command goes with server kind `command`");
+            let builds = self.configurations.iter().any(|model| model.server_command.is_some());
+            let given = self.server.command.is_some() || builds;
+            ensure!(!given, "a server command goes with server kind `command`");
             return Ok(());
         }
         ensure!(self.server.command.is_some(), "server kind `command` needs the command line (--server-command)");
         let address = self.server.address.as_deref();
         let address = address.context("the server command needs its address (--address 127.0.0.1:{port})")?;
-        let serves_ours = self.command_spec().mentions("{docroot}");
+        let serves_ours = self.command_specs().iter().all(|command| command.mentions("{docroot}"));
         ensure!(
-            serves_ours || matches!(self.workload, WorkloadSpec::Url { .. }),
+            serves_ours || self.workload.is_servers_own(),
             "the server command must serve the workload's objects: put {{docroot}} where its document root goes, \
-             or name one of its own objects with --path"
+             or ask for its own objects (--path, --paths)"
         );
         self.check_ports(address)?;
         for text in [Some(address), self.server.plain_address.as_deref()].into_iter().flatten() {
@@ -160,7 +162,10 @@ impl Experiment {
     /// Either every port is chosen by us and told to the command, or every port is fixed and servers take turns on it:
     /// a mixture would be waited for at the wrong place, or collide with itself.
     fn check_ports(&self, address: &str) -> Result<()> {
-        let command = self.command_spec();
+        self.command_specs().iter().try_for_each(|command| self.check_ports_of(command, address))
+    }
+
+    fn check_ports_of(&self, command: &CommandSpec, address: &str) -> Result<()> {
         let ports = ["{port}", "{plain_port}"];
         let chosen = |text: &str| ports.iter().any(|port| text.contains(port));
         for text in [Some(address), self.server.plain_address.as_deref()].into_iter().flatten() {
@@ -186,6 +191,15 @@ impl Experiment {
     }
 
     fn check_configurations(&self) -> Result<()> {
+        let uses = |method| self.configurations.is_empty() || !self.methods.contains(&method);
+        let doubles = |model: &ConfigurationModel| model.doubled.is_some_and(|stages| !stages.is_empty());
+        ensure!(!self.methods.is_empty(), "no method is named (--method, `method`); known are {}", known_methods());
+        ensure!(
+            uses(Method::Doubling) || self.configurations.iter().any(doubles),
+            "method `doubling`: none of these stages can be computed twice by itself; possible are \
+             authentication,key_agreement,digest,kdf,randomness, and cipher,mac together (alone only where a CBC \
+             suite has encrypt-then-MAC)"
+        );
         let untouched = |model: &&ConfigurationModel| model.is_untouched();
         ensure!(
             self.configurations.is_empty() || self.configurations.iter().filter(untouched).count() == 1,
@@ -205,10 +219,17 @@ impl Experiment {
             let name = &configuration.name;
             check_shim(configuration.noop, &configuration.tls.applied(&self.tls))
                 .with_context(|| format!("configuration `{}`", configuration.name))?;
+            let alters = configuration.needs_provider() || configuration.needs_shim();
             ensure!(
-                !(configuration.plain_http && (configuration.needs_provider() || configuration.needs_shim())),
-                "configuration `{name}`: plain HTTP has no TLS stages to switch off"
+                !(configuration.plain_http && (alters || configuration.needs_doubler())),
+                "configuration `{name}`: plain HTTP has no TLS stages to switch off or to compute twice"
             );
+            ensure!(
+                !(alters && configuration.needs_doubler()),
+                "configuration `{name}`: provider and doubler both wrap OpenSSL's default provider; a configuration \
+                 either replaces stages or doubles some (`doubled`, `copies`)"
+            );
+            check_doubled(configuration).with_context(|| format!("configuration `{name}`"))?;
             ensure!(
                 self.configurations[..index].iter().all(|other| other.name != *name),
                 "two configurations are named `{name}`"
@@ -268,6 +289,10 @@ impl Experiment {
         );
         Ok(())
     }
+}
+
+fn known_methods() -> String {
+    Method::ALL.map(Method::name).join(", ")
 }
 
 /// Whether it replaces what lies above the primitives: then the client knows things of one server that no other shares.

@@ -1,5 +1,4 @@
 //! What servers of an experiment prove themselves with, and the TLS settings of both ends that follow from it.
-//! Circle: exchange speaks to the host that certificates name.
 
 use std::path::Path;
 

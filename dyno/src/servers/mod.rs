@@ -12,8 +12,11 @@ mod deaths;
 pub mod directives;
 pub mod dispatcher;
 mod driver;
+mod glob;
 pub mod growing_log;
 mod haproxy;
+mod includes;
+pub mod installed;
 pub mod instance;
 pub mod launch;
 mod lighttpd;
@@ -22,11 +25,13 @@ pub mod mapped;
 mod nginx;
 pub mod pid_namespace;
 pub mod programs;
+mod proxy;
 pub mod quota;
 mod reload;
 pub mod run_directory;
 pub mod session_log;
 mod small_keys;
+mod stunnel;
 pub mod supervised;
 pub mod supervisor;
 mod ticket_keys;
@@ -36,6 +41,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use tlsdyno_engine::serve::Transaction;
 use tlsdyno_tls::{Group, Suite, Version};
 
 pub use cache_server::start_session_server;
@@ -47,6 +53,7 @@ pub use driver::Driver;
 pub use instance::{Description, Instance, start};
 pub use listening::{listening_addresses, refuse_open_listeners};
 pub use mapped::{MappedLibrary, mapped_libraries, refuse_secure_execution, require_mapped};
+pub use proxy::start_proxy;
 pub use run_directory::RunDirectory;
 pub use session_log::SessionCounts;
 
@@ -120,6 +127,11 @@ pub struct ServerSpec {
     /// A memcached or redis server that runs already, which it shares with others; `None`: one of its own where it
     /// needs one.
     pub session_server: Option<SocketAddr>,
+    /// Each page costs so much, and is to be had without TLS beside it (built-in server).
+    pub transaction: Option<Transaction>,
+    /// A server without TLS that requests are passed on to (HAProxy, nginx); `None`: HAProxy has one of its own, the
+    /// others serve `docroot`.
+    pub origin: Option<SocketAddr>,
 }
 
 impl ServerSpec {
@@ -144,6 +156,8 @@ impl ServerSpec {
             connections: 64,
             page_cost_us: 0,
             session_server: None,
+            transaction: None,
+            origin: None,
         }
     }
 

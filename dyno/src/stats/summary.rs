@@ -11,6 +11,7 @@ use super::calibration::Detection;
 use super::findings::Findings;
 use super::loaded::Loaded;
 use super::machines::Machines;
+use super::methods::{self, ByMethods};
 use super::pace::Pace;
 use super::published::Published;
 use super::rounds::Rounds;
@@ -108,6 +109,8 @@ impl Precision {
 pub struct Summary {
     /// Relative costs.
     pub shares: Shares,
+    /// Costs of stages by several methods, where there are several.
+    pub by_methods: Vec<ByMethods>,
     /// Comparisons, remedies, and setup against data.
     pub findings: Findings,
     /// The paper's numbers beside ours, where the experiment has some.
@@ -163,6 +166,7 @@ impl Summary {
         let precision = Precision::of(record, &shares);
         Summary {
             precision,
+            by_methods: methods::by_methods(record),
             shares,
             findings,
             published,
@@ -334,7 +338,7 @@ pub(super) fn merge_phases(rounds: &Rounds, index: usize) -> BTreeMap<String, Hi
 fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let measured = rounds.measured();
-    if measured < FEW_ROUNDS {
+    if measured < FEW_ROUNDS && rounds.sweeps() < FEW_ROUNDS {
         warnings.push(Warning::FewRounds { rounds: measured });
     }
     if let Some(as_is) = rounds.find(&Kind::AsIs) {
@@ -358,8 +362,15 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     if let Some(share) = shares.by(Metric::Cpu).find(|share| !share.without.is_empty()) {
         warnings.push(Warning::Unmeasured { stages: share.without.clone(), share: share.stage.clone() });
     }
+    let told = record.warnings.iter().flat_map(|warning| match warning {
+        Warning::Unsaturated { configurations, .. } => &configurations[..],
+        _ => &[],
+    });
+    // Where neither side was busy that is told with its cause.
+    let told: Vec<&String> = told.collect();
     let bound = record.configurations.iter().enumerate().filter(|&(index, _)| rounds.client_bound(&[index]));
-    let configurations: Vec<String> = bound.map(|(_, configuration)| configuration.name.clone()).collect();
+    let bound = bound.map(|(_, configuration)| configuration.name.clone());
+    let configurations: Vec<String> = bound.filter(|name| !told.contains(&name)).collect();
     if !configurations.is_empty() {
         let all = record.configurations.len() as u32;
         warnings.push(Warning::ClientBound { configurations, all, effort: record.manifest.effort.clone() });
@@ -369,9 +380,9 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     warnings
 }
 
-/// Whether the experiment switches single stages off.
+/// Whether the experiment switches single stages off, or doubles them.
 fn has_stages(record: &Record) -> bool {
-    record.configurations.iter().any(|configuration| matches!(configuration.kind, Kind::StageOff(_)))
+    record.configurations.iter().any(|configuration| matches!(configuration.kind, Kind::StageOff(_) | Kind::Doubled(_)))
 }
 
 /// Steal above 2 % of the time of the machine's CPUs.

@@ -165,6 +165,7 @@ impl Bench {
             settings: Some(&settings),
             injection: Some(injection),
             shim: None,
+            doubler: None,
             foreign_session: None,
             request: REQUEST,
             body_bytes: Some(OBJECT_BYTES as u64),

@@ -77,6 +77,22 @@ pub(super) fn check_hardware(model: &ConfigurationModel) -> Result<()> {
     Ok(())
 }
 
+/// What can be computed twice.
+pub(super) fn check_doubled(model: &ConfigurationModel) -> Result<()> {
+    let stages = model.doubled.unwrap_or_default();
+    ensure!(
+        stages.shim().is_empty(),
+        "`doubled`: {} are no computations and cannot be done twice; possible are {}",
+        stages.shim(),
+        StageSet::PROVIDER
+    );
+    ensure!(
+        !model.copies || stages.is_empty(),
+        "`copies` and `doubled` exclude each other: doubling records copies them in any case"
+    );
+    Ok(())
+}
+
 /// Which stages of the shim go together (docs/NOOP.md).
 pub(super) fn check_combination(off: StageSet) -> Result<()> {
     let without = |stage| off.contains(stage);

@@ -12,7 +12,7 @@ fn defaults_fill_in_the_whole_ablation() {
     assert_eq!(names.first(), Some(&"as is"));
     assert_eq!(names.last(), Some(&"plain HTTP"));
     assert_eq!(names.len(), 2 + Stage::PROVIDER.len() + 3 + 1);
-    assert_eq!(names[8..11], ["no session cache", "no marshalling", "no setup"]);
+    assert_eq!(names[8..11], ["perfect session cache", "unencrypted data", "no connection setup"]);
     assert!(names.contains(&"no key agreement"));
 }
 
