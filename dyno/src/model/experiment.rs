@@ -8,7 +8,8 @@ use tlsdyno_tls::{Stage, StageSet, Suite};
 use super::method::{self, Method};
 use super::workload::WorkloadSpec;
 use super::{
-    ComparisonModel, ConfigurationModel, Load, Measure, PaperModel, RemedyModel, Server, ServerName, ShareModel, Tls,
+    ComparisonModel, ConfigurationModel, ForeignTraffic, Load, Measure, PaperModel, RemedyModel, Server, ServerName,
+    ShareModel, Tls,
 };
 
 /// One experiment: a question, a server, a workload and the configurations that are compared.
@@ -37,6 +38,9 @@ pub struct Experiment {
     /// How it is requested.
     #[serde(default)]
     pub load: Load,
+    /// The load is somebody else's; then nothing of `load` and `workload` is used but the path that is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign_traffic: Option<ForeignTraffic>,
     /// How long and where it is measured.
     #[serde(default)]
     pub measure: Measure,
@@ -72,6 +76,7 @@ impl Default for Experiment {
             tls: Tls::default(),
             workload: default_workload(),
             load: Load::default(),
+            foreign_traffic: None,
             measure: Measure::default(),
             configurations: Vec::new(),
             shares: Vec::new(),
@@ -90,9 +95,14 @@ impl Experiment {
 
     /// The configurations of `ablate`: the untouched server, for each method each of the stages and all of them, and
     /// plain HTTP where it can be had.
+    ///
+    /// Under somebody else's traffic there is only one server, and so neither of the two.
     pub fn ablation(&self, stages: &[Stage]) -> Vec<ConfigurationModel> {
+        if self.foreign_traffic.is_some() {
+            return self.doublings(stages);
+        }
         let mut configurations = vec![ConfigurationModel::as_is()];
-        if self.methods.contains(&Method::Removing) {
+        if self.removes() {
             configurations.extend(self.removals(stages));
         }
         if self.methods.contains(&Method::Doubling) {
@@ -102,6 +112,16 @@ impl Experiment {
             configurations.push(ConfigurationModel::plain_http());
         }
         configurations
+    }
+
+    /// Whether stages are replaced. Counting needs configurations that differ: if nothing else is said, those.
+    fn removes(&self) -> bool {
+        self.methods.contains(&Method::Removing) || !self.methods.contains(&Method::Doubling)
+    }
+
+    /// Whether CPU time is measured.
+    pub fn is_timed(&self) -> bool {
+        self.methods.iter().any(|method| *method != Method::Counting)
     }
 
     /// Each of the stages replaced, and all of them.
@@ -170,7 +190,7 @@ impl Experiment {
     /// Fills in the configurations where the experiment names none.
     pub fn fill(&mut self) {
         if self.configurations.is_empty() {
-            let of_shim = if self.methods.contains(&Method::Removing) { self.stages_of_shim() } else { Vec::new() };
+            let of_shim = if self.removes() { self.stages_of_shim() } else { Vec::new() };
             let stages: Vec<Stage> = Stage::PROVIDER.into_iter().chain(of_shim).collect();
             if stages.contains(&Stage::Setup) {
                 self.pin_suite();

@@ -19,6 +19,7 @@ pub mod published;
 pub mod remedies;
 pub mod render;
 pub mod text;
+mod traffic;
 pub mod workload;
 
 pub use load_files::{check_endings, write_load};

@@ -33,7 +33,8 @@ pub fn hardware(model: &ConfigurationModel, key: &Path, cpu: usize) -> Result<Ha
             Some(engines(accelerator, model.processors.unwrap_or_default(), own_ns))
         }
     };
-    Ok(Hardware { accelerator, burn_ns: model.burn_ns() })
+    let burn_instructions = model.burn_instructions.unwrap_or(0);
+    Ok(Hardware { accelerator, burn_ns: model.burn_ns(), burn_instructions })
 }
 
 /// The engines of an accelerator. `own_ns`: CPU time of one private-key operation on a whole processor; a slower

@@ -238,7 +238,13 @@ impl Subject for LoadedUrl<'_> {
         let most = seconds_per_request.iter().map(|seconds| 1.0 / seconds.max(1e-9)).fold(0.0, f64::max);
         let (timed, schedule) = timed_blocks(left, seconds_per_request.len() as u32, BLOCK, BLOCK_OVERHEAD, most);
         let piece = Piece { users: 0..0, requests: schedule.requests_per_block };
-        Plan { schedule, works: vec![Work { piece, timed: Some(timed) }], slices: None, warnings: Vec::new() }
+        Plan {
+            schedule,
+            works: vec![Work { piece, timed: Some(timed) }],
+            rounds_most: None,
+            slices: None,
+            warnings: Vec::new(),
+        }
     }
 
     /// Arrivals at random are the same for all points of a round.

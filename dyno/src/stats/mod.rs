@@ -8,6 +8,7 @@ pub mod accelerators;
 pub mod bootstrap;
 pub mod calibration;
 pub mod cluster;
+pub mod counts;
 pub mod curve;
 pub mod findings;
 pub mod load;
@@ -24,6 +25,7 @@ pub mod shares;
 pub mod statement;
 pub mod summary;
 mod sweeps;
+pub mod traffic;
 
 pub use bootstrap::Estimate;
 pub use findings::Findings;

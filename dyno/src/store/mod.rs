@@ -15,7 +15,8 @@ pub use journal::{Journal, read_json, write_json};
 pub use load::{LoadRecord, LoggedReuse};
 pub use location::default_path;
 pub use record::{
-    BackendUse, Block, ClusterBlock, Configuration, FORMAT, Kind, Locality, Manifest, Preflight, Record, Slice,
+    BackendUse, Block, ClusterBlock, Configuration, FORMAT, Interval, Kind, Locality, Manifest, Preflight, Record,
+    Slice, of_interval,
 };
 pub use sqlite::{Listing, Store};
 pub use warning::Warning;

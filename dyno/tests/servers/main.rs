@@ -2,9 +2,11 @@
 
 mod calibrate;
 mod cluster;
+mod counting;
 mod directives;
 mod experiments;
 mod faults;
+mod foreign_traffic;
 mod hardware;
 mod lifecycle;
 mod matrix;
