@@ -5,11 +5,12 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Stage, StageSet, Suite};
 
+use super::machine;
 use super::method::{self, Method};
 use super::workload::WorkloadSpec;
 use super::{
-    ComparisonModel, ConfigurationModel, ForeignTraffic, Load, Measure, PaperModel, RemedyModel, Server, ServerName,
-    ShareModel, Tls,
+    ComparisonModel, ConfigurationModel, ForeignTraffic, Load, Machine, Measure, PaperModel, RemedyModel, Server,
+    ServerName, ShareModel, Tls,
 };
 
 /// One experiment: a question, a server, a workload and the configurations that are compared.
@@ -48,6 +49,10 @@ pub struct Experiment {
     /// methods say), plain HTTP.
     #[serde(default, rename = "configuration")]
     pub configurations: Vec<ConfigurationModel>,
+    /// Machines on which each configuration is measured besides, under quotas of CPU time: hits per second only, for a
+    /// quota leaves the CPU time of a hit as it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<Machine>,
     /// Named shares of the cost of a hit, in the order of the report. Empty: what each configuration with one stage
     /// off saves.
     #[serde(default, rename = "share", skip_serializing_if = "Vec::is_empty")]
@@ -79,6 +84,7 @@ impl Default for Experiment {
             foreign_traffic: None,
             measure: Measure::default(),
             configurations: Vec::new(),
+            machines: Vec::new(),
             shares: Vec::new(),
             comparisons: Vec::new(),
             remedies: Vec::new(),
@@ -126,8 +132,7 @@ impl Experiment {
 
     /// Each of the stages replaced, and all of them.
     fn removals(&self, stages: &[Stage]) -> Vec<ConfigurationModel> {
-        let without =
-            |stage: &Stage| ConfigurationModel::without(&format!("no {}", spoken(*stage)), with_needed(*stage));
+        let without = |stage: &Stage| ConfigurationModel::without(&without_in_words(*stage), with_needed(*stage));
         let mut configurations: Vec<ConfigurationModel> = stages.iter().map(without).collect();
         // Those of the shim overlap with them and with each other.
         let of_provider: StageSet = stages.iter().copied().filter(|stage| Stage::PROVIDER.contains(stage)).collect();
@@ -187,7 +192,7 @@ impl Experiment {
         self.tls.encrypt_then_mac && self.tls.suite.is_some_and(|suite| suite.protection().is_cbc())
     }
 
-    /// Fills in the configurations where the experiment names none.
+    /// Fills in the configurations where the experiment names none, and those on machines.
     pub fn fill(&mut self) {
         if self.configurations.is_empty() {
             let of_shim = if self.removes() { self.stages_of_shim() } else { Vec::new() };
@@ -197,6 +202,7 @@ impl Experiment {
             }
             self.configurations = self.ablation(&stages);
         }
+        self.configurations = machine::multiplied(&self.configurations, &self.machines);
     }
 
     /// The stages of the shim that make sense beside those of the provider without further thought.
@@ -240,10 +246,19 @@ fn with_needed(stage: Stage) -> Vec<Stage> {
     }
 }
 
-fn spoken(stage: Stage) -> String {
-    stage.name().replace('_', " ")
+/// The server without a stage. What replaces a stage of the shim is named after what is there instead: "no session
+/// cache" would be understood as a server that resumes nothing.
+pub fn without_in_words(stage: Stage) -> String {
+    match stage {
+        Stage::SessionCache => "perfect session cache".to_owned(),
+        Stage::Marshalling => "unencrypted data".to_owned(),
+        Stage::Setup => "no connection setup".to_owned(),
+        Stage::Handshake => "bare handshake".to_owned(),
+        Stage::RoundTrip => "one round trip less".to_owned(),
+        other => format!("no {}", other.name().replace('_', " ")),
+    }
 }
 
 fn spoken_set(stages: StageSet) -> String {
-    stages.iter().map(spoken).collect::<Vec<_>>().join(" and ")
+    stages.iter().map(|stage| stage.name().replace('_', " ")).collect::<Vec<_>>().join(" and ")
 }

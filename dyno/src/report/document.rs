@@ -92,6 +92,8 @@ pub enum Method {
         /// Requests at given times.
         open_loop: bool,
     },
+    /// Calls were timed inside the server.
+    Profile,
 }
 
 /// A table.

@@ -6,12 +6,12 @@ use super::charts::{self, PHASES};
 use super::circumstances;
 use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
 use super::text::{difference_with_interval, loaded_label, share_label, share_with_interval, short_share_label};
-use super::{accelerators, findings, methods, published, remedies, traffic};
+use super::{accelerators, findings, machines, methods, published, remedies, scoreboard, traffic};
 use crate::stats::pace::Pace;
 use crate::stats::shares::MISSING;
 use crate::stats::statement::Difference;
 use crate::stats::summary::Precision;
-use crate::stats::{ConfigurationSummary, Loaded, Metric, Share, Summary, Verdict};
+use crate::stats::{ConfigurationSummary, Loaded, Metric, Share, Shares, Summary, Verdict};
 use crate::store::{Kind, Record};
 use crate::units::{
     format_count, format_duration, format_interval, format_interval_with, format_micros, format_percent,
@@ -42,6 +42,8 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
         sections.push(warnings.on(Place::Terminal));
         return circumstances::document(record, summary.rounds, answer(summary), sections, Method::Counting);
     }
+    sections.extend(summary.machines.iter().flat_map(|of| machines::sections(of, summary)));
+    sections.extend(scoreboard::section(summary));
     sections.extend(findings.into_iter().flatten().chain(published::sections(summary)));
     sections.extend([throughput(summary), configurations(summary), latency(summary), warnings.on(Place::Terminal)]);
     sections.extend(remedies);
@@ -97,6 +99,20 @@ fn shares(summary: &Summary) -> Section {
         .with(Content::Table(table))
         .notes([meaning].into_iter().chain(bound).chain(remarks(summary)));
     Section { two_columns: true, ..section }
+}
+
+/// The shares of CPU time known so far, the largest first.
+pub(super) fn so_far(shares: &Shares, rows: usize) -> Option<Table> {
+    let mut known: Vec<&Share> = shares.by(Metric::Cpu).filter(|share| share.low.is_finite()).collect();
+    known.sort_by(|a, b| b.percent.total_cmp(&a.percent));
+    known.truncate(rows);
+    let fields: [Field<&Share>; _] = [
+        (Column::words("so far"), |share| short_share_label(share)),
+        (Column::number("CPU/hit"), |share| format_percent(share.percent)),
+        (Column::interval(), |share| format_interval(share.low, share.high)),
+        (Column::words("verdict"), |share| charts::verdict(share).to_owned()),
+    ];
+    (!known.is_empty()).then(|| Table::of(fields, &known))
 }
 
 /// What the configurations beside the single stages say, in sentences.
@@ -215,8 +231,11 @@ fn configurations(summary: &Summary) -> Section {
         // One that is not valid has no usable block.
         (Column::number("blocks"), |of| if of.valid { of.blocks.to_string() } else { "INVALID".to_owned() }),
     ];
-    let mut table = Table::of(fields, &summary.configurations);
-    for (row, _) in table.rows.iter_mut().zip(&summary.configurations).filter(|(_, of)| !of.valid) {
+    // Those on machines that can be used have a table of their own.
+    let shown = |of: &&ConfigurationSummary| of.base.is_none() || !of.valid;
+    let shown: Vec<ConfigurationSummary> = summary.configurations.iter().filter(shown).cloned().collect();
+    let mut table = Table::of(fields, &shown);
+    for (row, _) in table.rows.iter_mut().zip(&shown).filter(|(_, of)| !of.valid) {
         row.iter_mut().rev().take(1).for_each(|blocks| blocks.tone = Tone::Bad);
     }
     Section::default().with(Content::Table(table)).notes(companions(summary))
@@ -240,7 +259,7 @@ fn latency(summary: &Summary) -> Section {
                 what a visitor of a quiet site feels.";
     let names = ["count", "median", "90 %", "99 %", "99.9 %", "largest"];
     let columns = ["configuration", "phase"].map(Column::words).into_iter().chain(names.map(Column::number)).collect();
-    let rows = summary.configurations.iter().flat_map(latency_rows).collect();
+    let rows = summary.off_machines().flat_map(latency_rows).collect();
     let table = Section::default().table(columns, rows).parts;
     Section::titled("", "Latency by phase")
         .on(Place::Page)

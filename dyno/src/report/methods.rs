@@ -74,8 +74,8 @@ fn counting_note(summary: &Summary) -> Option<String> {
     Some(format!(
         "Instructions are those in user space, counted by valgrind's callgrind with one connection after the other; \
          what the kernel does is not in them.{repeats} Every server, timed or counted, ran with {name}={value}: \
-         without AVX-512, VAES, SHA and ADX instructions, which valgrind does not know, so that a processor that has them is \
-         faster at these stages than told here."
+         without AVX-512, VAES, SHA and ADX instructions, which valgrind does not know, so that a processor that has them \
+         is faster at these stages than told here."
     ))
 }
 
@@ -141,8 +141,8 @@ fn difference(row: &ByMethods) -> String {
         both.map(|(removing, doubling)| (removing - doubling).abs() <= 0.1 * removing.abs().max(doubling.abs()));
     let why = match (doubling_is_more, same_work) {
         (false, Some(true)) => {
-            "both are as many instructions, so the second computation is faster: its code and tables are in the caches. \
-             Removing tells what taking the stage away gives"
+            "both are as many instructions, so the second computation is faster: its code and tables are in the \
+             caches. Removing tells what taking the stage away gives"
         }
         (true, Some(true)) => {
             "both are as many instructions, so something else gets slower without the stage, or slower beside two of \

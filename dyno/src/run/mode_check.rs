@@ -49,7 +49,7 @@ impl ModeCheck {
         before: &Counted,
         after: &Counted,
     ) -> Option<String> {
-        let off = server.model.noop;
+        let (off, on_the_wire) = (server.model.noop, server.model.stages_on_the_wire());
         if let (Some(after), Some(before)) = (after.shim, before.shim) {
             let counted = after - before;
             let [full, resumed] = [false, true].map(|resumed| counted.get(counter(off, resumed)).unwrap_or_default());
@@ -63,7 +63,7 @@ impl ModeCheck {
             return self.doubled_otherwise((index, server), outcome, after - before);
         }
         let counted = after.provider? - before.provider?;
-        let wrong = counted.iter().find(|(stage, _, calls)| *calls > 0 && !off.contains(*stage));
+        let wrong = counted.iter().find(|(stage, _, calls)| *calls > 0 && !on_the_wire.contains(*stage));
         if let Some((stage, name, calls)) = wrong {
             return Some(format!("{stage} was on, and yet {name} was called {calls} times as a no-op"));
         }
@@ -71,7 +71,7 @@ impl ModeCheck {
         if outcome.handshakes_full == 0 {
             return None;
         }
-        let seen: StageSet = off.provider().iter().filter(|stage| counted.of(*stage) > 0).collect();
+        let seen: StageSet = on_the_wire.provider().iter().filter(|stage| counted.of(*stage) > 0).collect();
         let silent = self.missing_of(index, seen)?;
         Some(format!("{silent} was off, and yet no call of it was counted"))
     }

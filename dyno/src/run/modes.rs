@@ -5,6 +5,7 @@ use tlsdyno_tls::suite::Protection;
 use tlsdyno_tls::{Stage, StageSet};
 
 use crate::model::{ConfigurationModel, Experiment, ServerName, Tls};
+use crate::servers::CommandSpec;
 use crate::store::Warning;
 
 /// Name of the mode with nothing off, which the others are compared with.
@@ -49,12 +50,17 @@ pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
         return Err(NoSlices::AsExpected);
     }
     let because = |why| Err(NoSlices::Because(why));
-    if experiment.server.kind == ServerName::Command && experiment.command_spec().has_fixed_port() {
+    if experiment.server.kind == ServerName::Command
+        && experiment.command_specs().iter().any(CommandSpec::has_fixed_port)
+    {
         return because(
             "the port is fixed, so that the untouched server and the one with its modes cannot run side by side",
         );
     }
-    let limited = |model: &ConfigurationModel| model.processors.is_some_and(|processors| processors.speed < 1.0);
+    // On machines they are measured in blocks only.
+    let limited = |model: &ConfigurationModel| {
+        model.base.is_none() && model.processors.is_some_and(|processors| processors.speed < 1.0)
+    };
     if experiment.configurations.iter().any(limited) {
         return because("a quota of CPU time holds over tenths of a second only");
     }
@@ -72,7 +78,8 @@ pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
     Ok(experiment)
 }
 
-/// For each configuration, the one in whose server it is a mode; `None`: it has a server of its own.
+/// For each configuration, the one in whose server it is a mode; `None`: it has a server of its own. On a machine of
+/// one processor it is in the server that it is in without a quota.
 pub fn hosts(experiment: &Experiment) -> Vec<Option<usize>> {
     let host = position_of_host(experiment);
     let name = host.map(|host| experiment.configurations[host].name.as_str());
@@ -81,7 +88,23 @@ pub fn hosts(experiment: &Experiment) -> Vec<Option<usize>> {
         true => doubler,
         false => host.filter(|_| is_mode(model, &experiment.tls, name)),
     };
-    experiment.configurations.iter().map(host_of).collect()
+    let on_machine = |model: &ConfigurationModel| {
+        let base = base(experiment, model).filter(|_| model.processors.is_some_and(|processors| processors.count == 1));
+        base.map(|base| host_of(&experiment.configurations[base]).unwrap_or(base))
+    };
+    experiment.configurations.iter().map(|model| on_machine(model).or_else(|| host_of(model))).collect()
+}
+
+/// The configuration that this one is on a machine.
+pub fn base(experiment: &Experiment, model: &ConfigurationModel) -> Option<usize> {
+    let name = model.base.as_ref()?;
+    experiment.configurations.iter().position(|other| other.name == *name)
+}
+
+/// Whether others are this configuration's server on a machine.
+pub fn is_on_machines(experiment: &Experiment, host: usize) -> bool {
+    let all = experiment.configurations.iter().zip(hosts(experiment));
+    all.into_iter().any(|(model, of)| of == Some(host) && model.base.is_some())
 }
 
 /// The most CPU time that a mode of this configuration's server burns in each private-key operation, nanoseconds.
@@ -153,7 +176,7 @@ mod tests {
         assert_eq!(with.configurations[host].name, REFERENCE);
         let hosts = hosts(&with);
         for (model, host_of) in with.configurations.iter().zip(&hosts) {
-            let own = ["as is", "plain HTTP", "no session cache", REFERENCE].contains(&model.name.as_str());
+            let own = ["as is", "plain HTTP", "perfect session cache", REFERENCE].contains(&model.name.as_str());
             assert_eq!(host_of.is_none(), own, "{}", model.name);
             assert!(host_of.is_none_or(|of| of == host));
         }

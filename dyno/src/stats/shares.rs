@@ -108,6 +108,16 @@ impl Shares {
         }
     }
 
+    /// Named shares of the time per hit of the configuration `as_is`, and what is missing.
+    pub(super) fn by_time(models: &[ShareModel], rounds: &Rounds, as_is: &str) -> Vec<Share> {
+        let mut all = Shares::default();
+        if let Some(as_is) = rounds.named(as_is).filter(|_| !models.is_empty()) {
+            let comparison = Comparison::named(models, rounds, as_is, Metric::Throughput);
+            all.add(&comparison, rounds, as_is, Metric::Throughput);
+        }
+        all.shares
+    }
+
     /// The widest interval of a share by CPU, to one side, in percentage points. `None`: there is none, or one of them
     /// has no end. A difference from the sum of the steps has the errors of all of them, and does not count: what is
     /// left, unless it was measured itself, and what the steps save only together.

@@ -11,6 +11,7 @@ use super::calibration::Detection;
 use super::counts::Counts;
 use super::findings::Findings;
 use super::loaded::Loaded;
+use super::machines::Machines;
 use super::methods::{self, ByMethods};
 use super::pace::Pace;
 use super::published::Published;
@@ -28,6 +29,9 @@ use crate::store::{Kind, Record, Warning};
 pub struct ConfigurationSummary {
     /// The name.
     pub name: String,
+    /// The configuration that it is on a machine, where it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
     /// Stages replaced by no-ops.
     pub noop: StageSet,
     /// What it is for.
@@ -119,6 +123,8 @@ pub struct Summary {
     pub findings: Findings,
     /// The paper's numbers beside ours, where the experiment has some.
     pub published: Option<Published>,
+    /// What was measured on machines, where the experiment has some.
+    pub machines: Option<Machines>,
     /// The configurations, in the order of the record.
     pub configurations: Vec<ConfigurationSummary>,
     /// Merged phase histograms per configuration, for curves.
@@ -161,6 +167,7 @@ impl Summary {
         }
         let findings = Findings::of(record);
         let published = Published::of(record, &shares, &findings);
+        let machines = Machines::of(record, &configurations, published.as_ref());
         let detection = Detection::of(record);
         warnings.extend(detection.below(&shares));
         let pace = rounds.pace().cloned();
@@ -173,6 +180,7 @@ impl Summary {
             shares,
             findings,
             published,
+            machines,
             configurations,
             phases,
             rounds: rounds.measured(),
@@ -182,6 +190,11 @@ impl Summary {
             pace,
             loaded: Loaded::of(record),
         }
+    }
+
+    /// The configurations that are not one of the others on a machine.
+    pub fn off_machines(&self) -> impl Iterator<Item = &ConfigurationSummary> {
+        self.configurations.iter().filter(|of| of.base.is_none())
     }
 
     /// The configuration of this kind, if its blocks can be used.
@@ -210,8 +223,11 @@ fn summarise(
             *errors.entry(kind.clone()).or_default() += count;
         }
     }
+    let models = record.experiment.iter().flat_map(|experiment| &experiment.configurations);
+    let base = models.into_iter().find(|model| model.name == configuration.name).and_then(|model| model.base.clone());
     ConfigurationSummary {
         name: configuration.name.clone(),
+        base,
         noop: configuration.noop,
         kind: configuration.kind.clone(),
         blocks: rounds.of_configuration(index).count() as u32,
@@ -334,7 +350,7 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     let measured = rounds.measured();
     let compares = |experiment: &Experiment| experiment.is_timed() && experiment.foreign_traffic.is_none();
     let compares = record.experiment.as_ref().is_none_or(compares);
-    if measured < FEW_ROUNDS && compares {
+    if measured < FEW_ROUNDS && rounds.sweeps() < FEW_ROUNDS && compares {
         warnings.push(Warning::FewRounds { rounds: measured });
     }
     if let Some(as_is) = rounds.find(&Kind::AsIs) {
@@ -358,8 +374,15 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     if let Some(share) = shares.by(Metric::Cpu).find(|share| !share.without.is_empty()) {
         warnings.push(Warning::Unmeasured { stages: share.without.clone(), share: share.stage.clone() });
     }
+    let told = record.warnings.iter().flat_map(|warning| match warning {
+        Warning::Unsaturated { configurations, .. } => &configurations[..],
+        _ => &[],
+    });
+    // Where neither side was busy that is told with its cause.
+    let told: Vec<&String> = told.collect();
     let bound = record.configurations.iter().enumerate().filter(|&(index, _)| rounds.client_bound(&[index]));
-    let configurations: Vec<String> = bound.map(|(_, configuration)| configuration.name.clone()).collect();
+    let bound = bound.map(|(_, configuration)| configuration.name.clone());
+    let configurations: Vec<String> = bound.filter(|name| !told.contains(&name)).collect();
     if !configurations.is_empty() {
         let all = record.configurations.len() as u32;
         warnings.push(Warning::ClientBound { configurations, all, effort: record.manifest.effort.clone() });

@@ -27,7 +27,7 @@ fn check(record: &Record, what: &str, reference: &str) {
     let host = record.configurations.iter().position(|one| one.name == reference);
     let host = host.unwrap_or_else(|| panic!("{what}: no reference"));
     for configuration in &record.configurations {
-        let alone = ["as is", "plain HTTP", reference, "no session cache"].contains(&configuration.name.as_str());
+        let alone = ["as is", "plain HTTP", reference, "perfect session cache"].contains(&configuration.name.as_str());
         assert_eq!(configuration.host_number.is_none(), alone, "{what}: {}", configuration.name);
         assert!(configuration.valid && configuration.host_number.is_none_or(|number| number == host), "{what}");
     }
@@ -49,7 +49,7 @@ fn check(record: &Record, what: &str, reference: &str) {
         assert_eq!(of_sweep.len(), record.configurations.len(), "{what}: sweep {sweep}");
         let tls = of_sweep.iter().filter(|(index, _)| record.configurations[**index].tls);
         // A minimal set-up has no handshakes.
-        let tls = tls.filter(|(index, _)| record.configurations[**index].name != "no setup");
+        let tls = tls.filter(|(index, _)| record.configurations[**index].name != "no connection setup");
         let different: BTreeSet<(u32, u32)> = tls.flat_map(|(_, done)| done).copied().collect();
         assert_eq!(different.len(), 1, "{what}: sweep {sweep}: hits and full handshakes {different:?}");
     }

@@ -118,13 +118,19 @@ pub fn start_and_check(
     for index in 0..testbed.servers.len() {
         interrupt::before_measuring(stop, interrupt::check(stop))?;
         observer.step(&format!("starting and checking: {}", testbed.servers[index].model.name));
+        if let Some(base) = testbed.servers[index].base {
+            testbed.follow_base(index, base);
+        }
         let untouched = testbed.servers[index].model.is_untouched();
         let resumable = can_resume(experiment, &testbed.servers[index].model);
         let refused = quota_refused.as_ref().filter(|_| testbed.servers[index].placement.quota_cpus.is_some());
         let checks = match refused {
             Some(why) => vec![Check::new("its CPU time can be limited", false, why.clone())],
             None => match testbed.activate(index).and_then(|_| testbed.make_universal(index, &request, resumable)) {
-                Ok(()) => checks_of(testbed, index, &request, body_bytes, resumable)?,
+                Ok(()) => match testbed.servers[index].base {
+                    Some(base) => checks_on_machine(testbed, index, &record.configurations[base]),
+                    None => checks_of(testbed, index, &request, body_bytes, resumable)?,
+                },
                 // The others can do without it.
                 Err(error) if !untouched && fault_of(&error).is_some_and(Fault::is_of_server) => {
                     vec![Check::new("the server starts", false, format!("{error:#}"))]
@@ -145,6 +151,21 @@ pub fn start_and_check(
     Ok(())
 }
 
+/// Whether the server of this configuration is limited as it says; `None`: it is not limited.
+fn quota_check(testbed: &mut Testbed, index: usize) -> Option<Check> {
+    testbed.servers[index].placement.quota_cpus?;
+    testbed.instance(index).and_then(|instance| instance.quota()).map(hardware::quota_check)
+}
+
+/// A configuration on a machine, in the server of the one that it is there: that passed its checks, and the quota does
+/// what it says.
+fn checks_on_machine(testbed: &mut Testbed, index: usize, base: &Configuration) -> Vec<Check> {
+    let name = format!("its server has passed as \"{}\"", base.name);
+    let seen = format!("{} checks", base.preflight.passed.len());
+    let checks = vec![Check::new(name, base.valid, seen)];
+    checks.into_iter().chain(quota_check(testbed, index)).collect()
+}
+
 /// What must hold of a running server before it is measured.
 pub fn checks_of(
     testbed: &mut Testbed,
@@ -162,9 +183,7 @@ pub fn checks_of(
         let seen = mapped.as_ref().map_or_else(|error| format!("{error:#}"), |()| "mapped".to_owned());
         checks.push(Check::new(format!("{what} is mapped in every worker"), mapped.is_ok(), seen));
     }
-    if let Some(quota) = testbed.instance(index).and_then(|instance| instance.quota()) {
-        checks.push(hardware::quota_check(quota));
-    }
+    checks.extend(quota_check(testbed, index));
     let server = &testbed.servers[index];
     let target = Target {
         address,

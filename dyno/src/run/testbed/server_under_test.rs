@@ -10,7 +10,7 @@ use tlsdyno_tls::{Session, Settings, Stage};
 use super::server_pool::ServerPool;
 use crate::fault::{Fault, OrFault};
 use crate::model::{ConfigurationModel, Tls};
-use crate::native::{Doubled, Doubling, Injection, ShimInjection};
+use crate::native::{Doubled, Doubling, Injection, Profiling, ShimInjection};
 use crate::run::cpus::Placement;
 use crate::servers::{self, Instance, ServerSpec};
 
@@ -21,6 +21,8 @@ pub struct ServerUnderTest {
     /// The configuration in whose server it is a mode; `None`: it has a server of its own. A mode has neither
     /// provider nor shim nor instance itself.
     pub host: Option<usize>,
+    /// The configuration that it is on a machine, in the same server.
+    pub base: Option<usize>,
     /// Where its server runs.
     pub placement: Placement,
     /// Servers that its server needs beside it run on the load's CPU.
@@ -33,6 +35,8 @@ pub struct ServerUnderTest {
     pub shim: Option<ShimInjection>,
     /// The doubler in the server.
     pub doubling: Option<Doubling>,
+    /// The profiler in the server.
+    pub profiling: Option<Profiling>,
     /// A session of another server, which a perfect cache must not take.
     pub foreign_session: Option<Session>,
     /// The TLS settings that its handshakes have.
@@ -75,7 +79,8 @@ impl ServerUnderTest {
         let provider = self.injection.iter().map(|injection| ("provider", injection.library_path().to_owned()));
         let shim = self.shim.iter().map(|shim| ("shim", shim.library_path().to_owned()));
         let doubler = self.doubling.iter().map(|doubling| ("doubler", doubling.library_path().to_owned()));
-        provider.chain(shim).chain(doubler).collect()
+        let profiler = self.profiling.iter().map(|profiling| ("profiler", profiling.library_path().to_owned()));
+        provider.chain(shim).chain(doubler).chain(profiler).collect()
     }
 
     /// Whether its client knows the sizes of flights.
@@ -106,6 +111,12 @@ impl ServerUnderTest {
         let group = settings.groups.first().filter(|group| group.is_hybrid()).map(|group| format!("group {group}"));
         let certificate = self.tls.certificate;
         group.or_else(|| certificate.is_post_quantum().then(|| format!("certificate {certificate}")))
+    }
+
+    /// Lets its server be profiled, from its next start on.
+    pub fn profile_with(&mut self, profiling: Profiling) {
+        self.spec.handed = std::mem::take(&mut self.spec.handed).and(profiling.handed());
+        self.profiling = Some(profiling);
     }
 
     /// Lets its server run under another program, given with its arguments, from its next start on.
