@@ -74,8 +74,8 @@ fn counting_note(summary: &Summary) -> Option<String> {
     Some(format!(
         "Instructions are those in user space, counted by valgrind's callgrind with one connection after the other; \
          what the kernel does is not in them.{repeats} Every server, timed or counted, ran with {name}={value}: \
-         without AVX-512, VAES, SHA and ADX instructions, which valgrind does not know, so that a processor that has them \
-         is faster at these stages than told here."
+         without AVX-512, VAES, SHA and ADX instructions, which valgrind does not know, so that a processor that has \
+         them is faster at these stages than told here."
     ))
 }
 
