@@ -132,7 +132,7 @@ fn placed(experiment: &ProfileExperiment, testbed: &Testbed) -> Vec<Placed> {
                 .servers
                 .iter()
                 .skip(1)
-                .position(|server| server.model.noop == off && (!server.model.wrapped.is_empty() == wraps));
+                .position(|server| server.model.noop == off && server.model.wrapped.is_empty() != wraps);
             found.map_or(PROFILED, |position| position + 1)
         };
         match treatment {
