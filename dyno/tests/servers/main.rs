@@ -3,9 +3,11 @@
 mod array;
 mod calibrate;
 mod cluster;
+mod counting;
 mod directives;
 mod experiments;
 mod faults;
+mod foreign_traffic;
 mod hardware;
 mod lifecycle;
 mod machines;

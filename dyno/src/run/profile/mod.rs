@@ -94,7 +94,7 @@ impl Subject for Profile {
         schedule.round += slices;
         let works = pieces.into_iter().map(Work::from).collect();
         let slices = SlicesOfRound { length: slices, rounds_per_blocks: 1 };
-        Plan { schedule, works, slices: Some(slices), warnings: Vec::new() }
+        Plan { schedule, works, rounds_most: None, slices: Some(slices), warnings: Vec::new() }
     }
 
     fn block(&mut self, index: usize, work: &Work, _journal: &mut Journal) -> Result<Block> {
