@@ -347,6 +347,7 @@ pub(crate) mod samples {
             cluster: Some(experiment),
             load: None,
             profile: None,
+            array: None,
         }
     }
 

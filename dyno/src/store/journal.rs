@@ -168,6 +168,7 @@ mod tests {
             cluster: None,
             load: None,
             profile: None,
+            array: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Keeping records: their model, one SQLite file of them, and the journal of a running experiment.
 
+mod array;
 pub mod calibration;
 mod error;
 mod journal;
@@ -10,6 +11,7 @@ pub mod record;
 mod sqlite;
 pub mod warning;
 
+pub use array::{ArrayRecord, PageScale};
 pub use calibration::Calibration;
 pub use error::StoreError;
 pub use journal::{Journal, read_json, write_json};

@@ -104,6 +104,14 @@ pub struct Listing {
     pub finished: bool,
     /// Blocks measured.
     pub blocks: u64,
+    /// The server's version; empty, as the next ones, where the record does not say.
+    pub version: String,
+    /// What the handshakes negotiated.
+    pub negotiated: String,
+    /// The server's certificate.
+    pub certificate: String,
+    /// What was requested.
+    pub workload: String,
 }
 
 impl Store {
@@ -221,8 +229,12 @@ impl Store {
 
     /// The records, newest first.
     pub fn list(&self) -> Result<Vec<Listing>, StoreError> {
+        // What older records do not say is null.
         let query = "SELECT id, created_unix_s, question, server, finished,
-                            (SELECT COUNT(*) FROM blocks WHERE record = records.id)
+                            (SELECT COUNT(*) FROM blocks WHERE record = records.id),
+                            json_extract(head, '$.manifest.server_version'),
+                            json_extract(head, '$.manifest.negotiated'),
+                            json_extract(head, '$.manifest.certificate'), json_extract(head, '$.manifest.workload')
                      FROM records ORDER BY created_unix_s DESC, rowid DESC";
         let read = || -> rusqlite::Result<Vec<Listing>> {
             let mut statement = self.connection.prepare(query)?;
@@ -234,6 +246,10 @@ impl Store {
                     server: row.get(3)?,
                     finished: row.get(4)?,
                     blocks: row.get(5)?,
+                    version: row.get::<_, Option<String>>(6)?.unwrap_or_default(),
+                    negotiated: row.get::<_, Option<String>>(7)?.unwrap_or_default(),
+                    certificate: row.get::<_, Option<String>>(8)?.unwrap_or_default(),
+                    workload: row.get::<_, Option<String>>(9)?.unwrap_or_default(),
                 })
             })?;
             rows.collect()

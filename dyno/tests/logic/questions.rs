@@ -233,5 +233,6 @@ fn made(text: &str, truths: &[Truth], rounds: u32, noise: f64) -> Record {
         cluster: None,
         load: None,
         profile: None,
+        array: None,
     }
 }

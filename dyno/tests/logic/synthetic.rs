@@ -78,6 +78,7 @@ impl Synthetic {
             cluster: None,
             load: None,
             profile: None,
+            array: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a hit is made of outside of the stages, by samples: areas with their parts, the dearest functions, and all stacks
 //! as a chart.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{interval, percent_of};
 use crate::report::document::{Cell, Chart, Column, Place, Section, Tone, row};
@@ -134,6 +134,8 @@ fn flame(stacks: &Stacks, from: u64, depth: usize, tell: &mut impl FnMut(&str, u
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[test]
