@@ -64,7 +64,7 @@ fn interval(cell: &OnMachine) -> String {
 
 fn theirs(cell: &OnMachine) -> String {
     let count = |number: f64| format_count(number.round() as u64);
-    match (cell.paper, cell.paper_implied) {
+    match (cell.paper_hits_per_second, cell.paper_implied) {
         (Some(paper), _) => count(paper),
         (None, Some((low, high))) => format!("{}–{}", count(low), count(high)),
         (None, None) => NONE.to_owned(),
@@ -86,8 +86,8 @@ fn bars(machines: &Machines) -> Option<Chart> {
                 let ends = json!({"low": cell.low.unwrap_or(rate), "high": cell.high.unwrap_or(rate)});
                 rows.push(with(bar("here", rate, format!("{} {}", ours(cell), interval(cell))), ends));
             }
-            let middle = cell.paper.or(cell.paper_implied.map(|(low, high)| (low + high) / 2.0));
-            if let (Some(scale), Some(paper)) = (machines.scale, middle) {
+            let middle = cell.paper_hits_per_second.or(cell.paper_implied.map(|(low, high)| (low + high) / 2.0));
+            if let (Some(scale), Some(paper)) = (machines.scale_times, middle) {
                 rows.push(bar("the paper", paper * scale, theirs(cell)));
             }
         }
@@ -116,7 +116,7 @@ fn bars(machines: &Machines) -> Option<Chart> {
         "encoding": {"y": names("name", 180), "yOffset": offset, "tooltip": tooltip(fields)},
         "layer": [only("here", solid), only("the paper", hollow), only("here", ends)],
     });
-    let scale = machines.scale.map_or(String::new(), |scale| {
+    let scale = machines.scale_times.map_or(String::new(), |scale| {
         format!(
             " The paper's bars (hollow) are drawn {scale:.2} times as long as printed, so that those of the untouched \
              server on the first machine are alike."

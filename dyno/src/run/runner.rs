@@ -18,7 +18,8 @@ use crate::random::SplitMix64;
 use crate::stats::Shares;
 use crate::store::{Block, Calibration, Journal, Kind, Record, Warning};
 
-/// Where a number of rounds is asked for, and where there are slices, so many are measured whatever time they take: fewer have no spread.
+/// Where a number of rounds is asked for, and where there are slices, so many are measured whatever time they take:
+/// fewer have no spread.
 const ROUNDS_LEAST: u32 = 3;
 /// What was measured in slices is kept in the store after so long.
 const SLICES_KEPT_AFTER: Duration = Duration::from_secs(2);

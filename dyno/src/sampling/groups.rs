@@ -1,5 +1,5 @@
-//! What a sample was doing: in a stage, in the kernel for a system call, in one of the libraries outside of stages, or in
-//! the server's own code.
+//! What a sample was doing: in a stage, in the kernel for a system call, in one of the libraries outside of stages, or
+//! in the server's own code.
 
 use std::fmt;
 

@@ -1,23 +1,23 @@
-//! Where a process spends its CPU time, seen from outside: the kernel notes, every tenth of a millisecond of CPU time of
-//! each of its threads, what it executes and a piece of its stack (perf_event_open(2), clock of the CPU: no hardware
+//! Where a process spends its CPU time, seen from outside: the kernel notes, every tenth of a millisecond of CPU time
+//! of each of its threads, what it executes and a piece of its stack (perf_event_open(2), clock of the CPU: no hardware
 //! counters are needed, which virtual machines lack). The stack is unwound here, by the tables that libraries carry for
 //! exceptions, so that nothing needs frame pointers or debug information.
 
 mod elf;
 mod groups;
+mod samples;
 mod space;
 mod stacks;
 
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
 use anyhow::{Context, Result};
 use perf_event::data::Record;
 use perf_event::events::Software;
 use perf_event::{Builder, SampleFlag};
-use serde::{Deserialize, Serialize};
 
 pub use groups::{Area, Group};
+pub use samples::{Samples, Trampolines};
 use space::Space;
 pub use stacks::Stacks;
 
@@ -39,48 +39,6 @@ const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
 const MODE_MASK: u16 = 7;
 /// `PERF_RECORD_MISC_KERNEL`.
 const MODE_KERNEL: u16 = 1;
-
-/// What the library of the profiler has between libcrypto and its provider: stages by trampoline.
-pub type Trampolines = Vec<Option<&'static str>>;
-
-/// Samples of some threads, as far as they were read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Samples {
-    /// By group.
-    pub groups: BTreeMap<Group, u64>,
-    /// Of those outside of stages and kernel, by function: `libssl.so.3 SSL_do_handshake`.
-    pub functions: BTreeMap<String, u64>,
-    /// By stack.
-    pub stacks: Stacks,
-    /// Samples that found no room.
-    pub lost: u64,
-}
-
-impl Samples {
-    /// How many there are.
-    pub fn count(&self) -> u64 {
-        self.groups.values().sum()
-    }
-
-    /// Adds samples that would have been in the kernel, had it been seen.
-    pub fn add_unseen_kernel(&mut self, count: u64) {
-        *self.groups.entry(Group::unseen_kernel()).or_default() += count;
-        self.stacks.count += count;
-    }
-
-    /// Adds those of another time.
-    pub fn add(&mut self, other: &Samples) {
-        for (group, count) in &other.groups {
-            *self.groups.entry(group.clone()).or_default() += count;
-        }
-        for (name, count) in &other.functions {
-            *self.functions.entry(name.clone()).or_default() += count;
-        }
-        self.stacks.add(&other.stacks);
-        self.lost += other.lost;
-    }
-}
 
 /// Samples the threads of some processes.
 pub struct Sampler {
@@ -146,7 +104,7 @@ impl Sampler {
                         let frames = registers.map_or(Vec::new(), |registers| space.unwind(registers, stack));
                         space.add(&mut samples, is_kernel, &frames);
                     }
-                    Ok(Record::Lost(lost)) => samples.lost += lost.lost,
+                    Ok(Record::Lost(lost)) => samples.lost_count += lost.lost,
                     Ok(_) | Err(_) => (),
                 }
             }

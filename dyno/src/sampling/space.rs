@@ -10,7 +10,7 @@ use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 
 use super::elf::{Symbols, Tables};
 use super::groups::{Frame, PROFILER, found};
-use super::{Samples, Trampolines};
+use super::samples::{Samples, Trampolines};
 
 /// More frames than this have no stack of a server.
 const FRAMES_MAX: usize = 96;

@@ -51,8 +51,11 @@ mod tests {
         stacks.add_stack(&of(&["main", "read"]));
         stacks.add_stack(&of(&["main", "write", "kernel"]));
         stacks.add_stack(&of(&["main"]));
-        let text = r#"{"count":3,"callees":{"main":{"count":3,"callees":{"read":{"count":1},"write":{"count":1,"callees":{"kernel":{"count":1}}}}}}}"#;
-        assert_eq!(serde_json::to_string(&stacks).unwrap(), text);
+        let text = [
+            r#"{"count":3,"callees":{"main":{"count":3,"callees":{"read":{"count":1},"#,
+            r#""write":{"count":1,"callees":{"kernel":{"count":1}}}}}}}"#,
+        ];
+        assert_eq!(serde_json::to_string(&stacks).unwrap(), text.concat());
         let mut twice = stacks.clone();
         twice.add(&stacks);
         assert_eq!((twice.count, twice.callees["main"].callees["read"].count), (6, 2));

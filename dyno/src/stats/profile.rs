@@ -353,7 +353,7 @@ impl Counts {
             stage,
             name,
             calls_per_hit: self.per_hit(count.calls),
-            ns_per_call: count.ns as f64 / count.timed.max(1) as f64,
+            ns_per_call: count.ns as f64 / count.timed_count.max(1) as f64,
             ns_per_hit: count.all_ns() / self.hits.max(1) as f64,
             bytes_per_hit: self.per_hit(count.bytes),
         };

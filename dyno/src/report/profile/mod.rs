@@ -133,8 +133,8 @@ fn meaning(summary: &ProfileSummary) -> Section {
     let untouched = summary.handshakes.iter().all(|kind| kind.is_untouched);
     let whole = if untouched { "of the untouched server" } else { "of the profiled server while nothing is timed" };
     Section::default().notes([format!(
-        "A hit is one connection with its handshake and one request; its cost is server CPU {whole}. timed: time in the \
-         calls of a stage, by the {} ({} a reading). removed: what a hit is cheaper by without the stage. \
+        "A hit is one connection with its handshake and one request; its cost is server CPU {whole}. timed: time in \
+         the calls of a stage, by the {} ({} a reading). removed: what a hit is cheaper by without the stage. \
          difference: removed less timed. sampled: the part of all samples in its calls. 95 %: confidence interval.",
         summary.clock,
         crate::units::format_duration(summary.clock_reading_ns)
@@ -163,7 +163,8 @@ pub fn answer(summary: &ProfileSummary) -> String {
         let dearest = kind.stages.iter().max_by(|a, b| a.timed_ns.value.total_cmp(&b.timed_ns.value))?;
         let whole = kind.cpu_ns.value;
         Some(format!(
-            "A hit with a {} handshake costs {} µs {}: {} in the stages, most of it {} ({}), and {} in everything else.",
+            "A hit with a {} handshake costs {} µs {}: {} in the stages, most of it {} ({}), and {} in everything \
+             else.",
             kind.kind.name(),
             format_micros(whole),
             interval(kind.cpu_ns),

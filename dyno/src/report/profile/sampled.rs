@@ -1,5 +1,5 @@
-//! What a hit is made of outside of the stages, by samples: areas with their parts, the dearest functions, and all stacks
-//! as a chart.
+//! What a hit is made of outside of the stages, by samples: areas with their parts, the dearest functions, and all
+//! stacks as a chart.
 
 use serde_json::json;
 
@@ -39,7 +39,7 @@ fn areas(kind: &KindSummary, sampled: &SampledSummary) -> Section {
         rows.push(head.into_iter().map(|cell| cell.toned(Tone::Strong)).collect());
         let is_told = |ns: f64| ns >= PART_LEAST * whole;
         for part in area.parts.iter().filter(|part| is_told(part.ns.value)) {
-            rows.push(line(format!("  {}", part.part.replace('_', "_")), part.ns, whole));
+            rows.push(line(format!("  {}", part.part), part.ns, whole));
         }
         let rest: Vec<f64> = area.parts.iter().map(|part| part.ns.value).filter(|ns| !is_told(*ns)).collect();
         if !rest.is_empty() {
@@ -49,8 +49,8 @@ fn areas(kind: &KindSummary, sampled: &SampledSummary) -> Section {
         }
     }
     let unnamed = "Functions that a library's file does not name are parts of the named one that called them; debug \
-                   packages name all. Kernel: by the system call that was made. libssl: by the function that the server \
-                   called.";
+                   packages name all. Kernel: by the system call that was made. libssl: by the function that the \
+                   server called.";
     Section::titled("", format!("What a hit with a {} handshake is made of, by samples", kind.kind.name()))
         .table(columns, rows)
         .notes([unnamed.to_owned()])
@@ -113,8 +113,8 @@ fn flames(kind: &KindSummary, sampled: &SampledSummary) -> Option<Chart> {
         ]
     });
     let chart = Chart::new(format!("profile-stacks-{}", kind.kind.name()), ROW_HEIGHT * depth.max(4), rows, body)?;
-    let caption =
-        format!("Where a hit with a {} handshake spends its CPU: callers above what they call", kind.kind.name());
+    let name = kind.kind.name();
+    let caption = format!("Where a hit with a {name} handshake spends its CPU: callers above what they call");
     let told: Vec<String> =
         sampled.areas.iter().map(|area| format!("{} {} µs", area.area, format_micros(area.ns.value))).collect();
     Some(chart.told(caption, told.join("; ")))

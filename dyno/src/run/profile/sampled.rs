@@ -53,7 +53,7 @@ impl Sampling {
     /// it was spent there.
     pub(super) fn end(&mut self, cpu_ns: u64) -> Result<Samples> {
         let mut samples = self.sampler.disable().or_fault(Fault::Server)?;
-        self.lost += samples.lost;
+        self.lost += samples.lost_count;
         self.count += samples.count();
         if !self.sampler.sees_kernel {
             samples.add_unseen_kernel((cpu_ns / PERIOD_NS).saturating_sub(samples.count()));
