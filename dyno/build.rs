@@ -1,6 +1,6 @@
-//! Compiles the provider (`native/provider`, C), the doubler (`native/doubler`), the profiler (`native/profiler`) and the
-//! shim (`native/shim`) into a shared library each, which `src/native` embeds, and lists the repository's experiments, which `src/run/files.rs`
-//! embeds.
+//! Compiles the provider (`native/provider`, C), the doubler (`native/doubler`), the profiler (`native/profiler`) and
+//! the shim (`native/shim`) into a shared library each, which `src/native` embeds, and lists the repository's
+//! experiments, which `src/run/files.rs` embeds.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -237,7 +237,7 @@ impl Args {
             server: self.server_model().or_fault(Fault::Input)?,
             tls: self.tls_model(),
             load: self.load_model(),
-            foreign_traffic: self.foreign_traffic.then(|| ForeignTraffic {
+            foreign_traffic: self.foreign_traffic.then_some(ForeignTraffic {
                 at_most_percent: self.at_most,
                 latency_within_percent: self.latency_within,
                 open_listen: self.open_listen,

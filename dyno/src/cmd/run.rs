@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         return Ok(Exit::Done);
     };
     match files::find(file).or_fault(Fault::Input)? {
-        AnyExperiment::Server(experiment) => run_server(experiment, file, args),
+        AnyExperiment::Server(experiment) => run_server(*experiment, file, args),
         AnyExperiment::Cluster(experiment) => run_cluster(experiment, args),
         AnyExperiment::Load(experiment) => run_load(experiment, args),
         AnyExperiment::Array(experiment) => run_array(experiment, args),

@@ -88,7 +88,7 @@ mod tests {
         let one = |number: usize| {
             let mut bytes = vec![kind, suite[0], suite[1], 0, 0, 0, u8::from(kind == 2)];
             bytes.extend([7200u32, 0, 0].iter().flat_map(|number| number.to_be_bytes()));
-            let mut identity = vec![9; 20];
+            let mut identity = [9; 20];
             identity[19] = number as u8;
             for field in [&identity[..], secret, &[]] {
                 bytes.extend((field.len() as u16).to_be_bytes());

@@ -61,11 +61,12 @@ fn trend(machines: &Machines, summary: &Summary) -> Option<String> {
         }
         _ => NONE.to_owned(),
     });
-    let paper = slashed(|plain, as_is| match (plain.paper, plain.paper_implied, as_is.paper) {
-        (Some(plain), _, Some(as_is)) => format!("{:.1}", plain / as_is),
-        (None, Some((low, high)), Some(as_is)) => format!("{:.1}–{:.1}", low / as_is, high / as_is),
-        _ => NONE.to_owned(),
-    });
+    let paper =
+        slashed(|plain, as_is| match (plain.paper_hits_per_second, plain.paper_implied, as_is.paper_hits_per_second) {
+            (Some(plain), _, Some(as_is)) => format!("{:.1}", plain / as_is),
+            (None, Some((low, high)), Some(as_is)) => format!("{:.1}–{:.1}", low / as_is, high / as_is),
+            _ => NONE.to_owned(),
+        });
     Some(format!(
         "TLS divides hits per second by {here} on these machines, in the paper by {paper}. Whether the loss diminishes \
          as CPUs get faster (section 3.2) shows between the paper's CPUs and this one, not between quotas of this one."

@@ -27,8 +27,8 @@ pub fn section(summary: &Summary) -> Option<Section> {
         (Column::words("agree?"), |row| agreement(row).to_owned()),
     ];
     let counted: Fields = vec![
-        (Column::number("removing instr./hit"), |row| instructions(row, |counting| counting.removing)),
-        (Column::number("doubling instr./hit"), |row| instructions(row, |counting| counting.doubling)),
+        (Column::number("removing instr./hit"), |row| instructions(row, |counting| counting.removing_per_hit)),
+        (Column::number("doubling instr./hit"), |row| instructions(row, |counting| counting.doubling_per_hit)),
         (Column::number("share"), |row| {
             row.counting.map_or(String::new(), |counting| format_percent(counting.percent))
         }),
@@ -136,7 +136,7 @@ fn differences(summary: &Summary) -> Vec<String> {
 /// Counts tell whether the second computation does less, or does the same in less time.
 fn difference(row: &ByMethods) -> String {
     let doubling_is_more = row.difference.is_some_and(|difference| difference.cpu_ns_per_hit > 0.0);
-    let both = row.counting.and_then(|counting| counting.removing.zip(counting.doubling));
+    let both = row.counting.and_then(|counting| counting.removing_per_hit.zip(counting.doubling_per_hit));
     let same_work =
         both.map(|(removing, doubling)| (removing - doubling).abs() <= 0.1 * removing.abs().max(doubling.abs()));
     let why = match (doubling_is_more, same_work) {

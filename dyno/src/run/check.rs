@@ -208,7 +208,7 @@ impl Experiment {
              from it; choose another with --server, for example nginx"
         );
         ensure!(
-            !counts || !(self.server.kind == ServerName::Command && self.command_spec().has_fixed_port()),
+            !(counts && self.server.kind == ServerName::Command && self.command_spec().has_fixed_port()),
             "method `counting` runs several servers side by side: write {{port}} in --server-command and --address"
         );
         ensure!(!self.methods.is_empty(), "no method is named (--method, `method`); known are {}", known_methods());

@@ -30,7 +30,7 @@ const BASES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/bases.rs"));
 #[derive(Clone, Debug, PartialEq)]
 pub enum AnyExperiment {
     /// One server after the other: `tlsdyno ablate`.
-    Server(Experiment),
+    Server(Box<Experiment>),
     /// Several behind a dispatcher, which a table `cluster` distinguishes: `tlsdyno cluster`.
     Cluster(ClusterExperiment),
     /// The load on a server by its `url`: `tlsdyno load`.
@@ -56,12 +56,14 @@ impl AnyExperiment {
         if table.contains_key("probe") {
             return deserialized(table, texts).map(AnyExperiment::Probe);
         }
-        deserialized(table, texts).map(AnyExperiment::Server)
+        deserialized(table, texts).map(Box::new).map(AnyExperiment::Server)
     }
 
     fn completed(self, directory: &Path) -> Result<AnyExperiment> {
         match self {
-            AnyExperiment::Server(experiment) => experiment.completed(directory).map(AnyExperiment::Server),
+            AnyExperiment::Server(experiment) => {
+                experiment.completed(directory).map(Box::new).map(AnyExperiment::Server)
+            }
             AnyExperiment::Cluster(experiment) => experiment.completed(directory).map(AnyExperiment::Cluster),
             AnyExperiment::Array(ref experiment) => experiment.check().map(|()| self),
             AnyExperiment::Load(_) | AnyExperiment::Probe(_) => Ok(self),
@@ -166,7 +168,7 @@ mod tests {
             std::fs::write(path, text).unwrap();
         }
         match find(&place.path().join(files[0].0))? {
-            AnyExperiment::Server(experiment) => Ok(experiment),
+            AnyExperiment::Server(experiment) => Ok(*experiment),
             _ => panic!("not a server"),
         }
     }
@@ -181,7 +183,7 @@ mod tests {
         let AnyExperiment::Server(remedies) = find(Path::new("modern/remedies")).unwrap() else { panic!("a server") };
         let mut expected = remedies;
         expected.measure.time_s = 20.0;
-        assert_eq!(read_files(&[("mine.toml", mine)]).unwrap(), expected);
+        assert_eq!(read_files(&[("mine.toml", mine)]).unwrap(), *expected);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Runs experiments: starts servers, checks them, measures, verifies what was measured. `runner.rs` measures any
-//! `Subject`: `single.rs` is the one with one server at a time, `counting.rs` the same under valgrind, `foreign.rs` a server
-//! that others load, `cluster/` the one with several behind a dispatcher, `array/` the one with proxies before one.
+//! `Subject`: `single.rs` is the one with one server at a time, `counting.rs` the same under valgrind, `foreign.rs` a
+//! server that others load, `cluster/` the one with several behind a dispatcher, `array/` the one with proxies before
+//! one.
 
 pub mod array;
 mod check;

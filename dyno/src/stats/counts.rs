@@ -27,9 +27,9 @@ pub struct Count {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Instructions {
     /// Per hit, what is saved without the stage.
-    pub removing: Option<f64>,
+    pub removing_per_hit: Option<f64>,
     /// Per hit, what is added with the stage computed twice.
-    pub doubling: Option<f64>,
+    pub doubling_per_hit: Option<f64>,
     /// The first of these that is there, per cent of the untouched server's.
     pub percent: f64,
 }
@@ -83,6 +83,6 @@ impl Counts {
             Some(self.per_hit(index)? - self.per_hit(once)?)
         });
         let percent = 100.0 * removing.or(doubling)? / as_is;
-        Some(Instructions { removing, doubling, percent })
+        Some(Instructions { removing_per_hit: removing, doubling_per_hit: doubling, percent })
     }
 }

@@ -75,8 +75,8 @@ const SCHEMA: &str = "
 
 /// What brings the tables of version 1, 2, … to the next: servers beside the server under test were not counted before
 /// version 2, nor the pace of the machine before version 3, nor who did how much in a cluster before version 4; there
-/// were no slices before version 5, no profiles before version 6, and neither counts of instructions nor intervals before
-/// version 7.
+/// were no slices before version 5, no profiles before version 6, and neither counts of instructions nor intervals
+/// before version 7.
 const UPGRADES: [&str; SCHEMA_VERSION as usize - 1] = [
     "ALTER TABLE blocks ADD COLUMN companion_cpu_ns INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE blocks ADD COLUMN pace_ps INTEGER NOT NULL DEFAULT 0",

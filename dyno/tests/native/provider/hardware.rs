@@ -29,7 +29,8 @@ fn sign(program: &Path, library: Option<&Path>, stages: StageSet, hardware: Hard
 
 const AUTHENTICATION: StageSet = StageSet::NONE.with(Stage::Authentication);
 /// Two engines of 3 ms.
-const ACCELERATOR: Hardware = Hardware { accelerator: Some(Engines { count: 2, operation_ns: 3_000_000 }), burn_ns: 0 };
+const ACCELERATOR: Hardware =
+    Hardware { accelerator: Some(Engines { count: 2, operation_ns: 3_000_000 }), burn_ns: 0, burn_instructions: 0 };
 
 /// 2 processes of 2 threads make 5 signatures each: 20 operations in 2 engines of 3 ms cannot take less than 30 ms,
 /// however they are spread, and each waits for at least its own 3 ms. How much longer they take is the machine's
@@ -73,7 +74,7 @@ fn cpu_time_is_burnt_as_asked() {
     const SIGNATURES: u64 = 400;
     let program = build::test_program("cc", "private_key", "plain", &[]);
     for wanted_ns in [20_000, 100_000] {
-        let hardware = Hardware { burn_ns: wanted_ns, accelerator: None };
+        let hardware = Hardware { burn_ns: wanted_ns, accelerator: None, burn_instructions: 0 };
         let outcome = sign(&program, None, StageSet::NONE, hardware, &["1", "2", "200"]);
         let counters = outcome.counters;
         assert_eq!((counters.hardware("burns"), counters.of(Stage::Authentication)), (SIGNATURES, 0));
