@@ -164,7 +164,7 @@ mod tests {
         let network: Network = toml::from_str(text).unwrap();
         network.check().unwrap();
         let mut random = SplitMix64::new(1);
-        let mut delay = |phase, hour| network.delay_ns(phase, 3600 * hour, &mut random) / 1_000_000;
+        let mut delay = |phase, hour: i64| network.delay_ns(phase, 3600 * hour, &mut random) / 1_000_000;
         assert_eq!([delay(Phase::Tcp, 3), delay(Phase::Handshake, 3)], [10, 30]);
         assert_eq!([delay(Phase::Tcp, 15), delay(Phase::Tcp, 18), delay(Phase::Tcp, 24 + 15)], [30, 10, 30]);
         assert!(network.is_lost(Phase::Answer, &mut random) && !network.is_lost(Phase::Handshake, &mut random));

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::charts::{COLOURS, axis, layer, names, palette, quantity, rule_mark, tooltip, with};
 use super::document::{Cell, Chart, Column, Content, Place, Section, Table, row};
-use super::published::what_changed;
 use super::text::stage_label;
 use crate::stats::Summary;
 use crate::stats::machines::{MachineRow, MachineShares, Machines, OnMachine};
+use crate::store::Kind;
 use crate::units::{NONE, format_count, format_interval, format_interval_with, format_percent, format_quantity};
 
 /// What a quota of CPU time is not.
@@ -37,19 +37,38 @@ fn throughput(machines: &Machines, summary: &Summary) -> Section {
         "A range is what the paper's percentages leave where it does not print the throughput they are of.".to_owned()
     });
     let text = "Hits per second of each configuration on each machine, and the paper's.";
-    Section::titled("machines", "On the paper's machines")
+    Section::titled("on-machines", "On the paper's machines")
         .text(text)
         .charts(bars(machines))
         .with(Content::Table(table))
-        .notes([QUOTA.to_owned()].into_iter().chain(implied).chain(trend(summary)))
+        .notes([QUOTA.to_owned()].into_iter().chain(implied).chain(trend(machines, summary)))
 }
 
-/// What stands in the paper's section 3.2, and what can be said of it here.
-fn trend(summary: &Summary) -> Option<String> {
-    let factor = what_changed(summary).into_iter().find(|sentence| sentence.starts_with("TLS divides"))?;
+/// By what TLS divides throughput on each machine, and what that says of the paper's section 3.2.
+fn trend(machines: &Machines, summary: &Summary) -> Option<String> {
+    let row = |kind: &Kind| {
+        let name = &summary.configuration(kind)?.name;
+        machines.rows.iter().find(|row| row.configuration == *name)
+    };
+    let (as_is, plain) = (row(&Kind::AsIs)?, row(&Kind::PlainHttp)?);
+    let slashed = |factor: fn(&OnMachine, &OnMachine) -> String| {
+        let pairs = plain.machines.iter().zip(&as_is.machines);
+        pairs.map(|(plain, as_is)| factor(plain, as_is)).collect::<Vec<_>>().join(" / ")
+    };
+    let here = slashed(|plain, as_is| match (plain.hits_per_s, as_is.hits_per_s) {
+        (Some(plain_rate), Some(as_is)) => {
+            format!("{}{:.1}", if plain.client_bound { "≥ " } else { "" }, plain_rate / as_is)
+        }
+        _ => NONE.to_owned(),
+    });
+    let paper = slashed(|plain, as_is| match (plain.paper, plain.paper_implied, as_is.paper) {
+        (Some(plain), _, Some(as_is)) => format!("{:.1}", plain / as_is),
+        (None, Some((low, high)), Some(as_is)) => format!("{:.1}–{:.1}", low / as_is, high / as_is),
+        _ => NONE.to_owned(),
+    });
     Some(format!(
-        "Whether the loss by TLS diminishes as CPUs get faster (section 3.2) shows between the paper's CPUs and one of \
-         today: {factor}"
+        "TLS divides hits per second by {here} on these machines, in the paper by {paper}. Whether the loss diminishes \
+         as CPUs get faster (section 3.2) shows between the paper's CPUs and this one, not between quotas of this one."
     ))
 }
 
@@ -151,7 +170,7 @@ fn shares(machines: &Machines) -> Option<Section> {
     };
     let table = Table { columns, rows: machines.share_names.iter().enumerate().map(cells).collect() };
     Some(
-        Section::titled("machine-shares", "Where the time of a hit goes on each machine")
+        Section::titled("shares-on-machines", "Where the time of a hit goes on each machine")
             .charts(strips(machines))
             .with(Content::Table(table)),
     )
