@@ -42,7 +42,9 @@ fn robot(command: &Command) -> Command {
     let mut bound = Command::new("setpriv");
     bound.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
     bound.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    command.get_current_dir().map(|directory| bound.current_dir(directory));
+    if let Some(directory) = command.get_current_dir() {
+        bound.current_dir(directory);
+    }
     bound.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     bound
 }
