@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use tlsdyno_tls::named;
 
-use super::slices::Slice;
+use super::merge::Part;
+use super::slices::{Slice, SliceLatencies};
 
 named! {
     /// A timed part of a connection or request. Histograms are kept apart because lumping them hides what resumption
@@ -129,6 +130,8 @@ pub struct Outcome {
     pub connections: u64,
     /// Handshakes by kind.
     pub handshakes: Handshakes,
+    /// When it began, in nanoseconds of the monotonic clock.
+    pub began_ns: u64,
     /// From the first connect to the last response, in nanoseconds.
     pub elapsed_ns: u64,
     /// CPU time (user and system) of the loading thread in that time, in nanoseconds.
@@ -150,6 +153,10 @@ pub struct Outcome {
     pub unserved: u64,
     /// The run in slices, if the plan asked for them.
     pub slices: Vec<Slice>,
+    /// The latencies of each slice, if the run is a part of a load.
+    pub slice_latencies: Vec<SliceLatencies>,
+    /// What each of the loops did, if there were several.
+    pub parts: Vec<Part>,
     /// The run was stopped before its end (Ctrl-C).
     pub stopped: bool,
     /// Redirects followed.
