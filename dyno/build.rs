@@ -1,5 +1,5 @@
-//! Compiles the provider (`native/provider`, C), the doubler (`native/doubler`) and the shim (`native/shim`) into a
-//! shared library each, which `src/native` embeds, and lists the repository's experiments, which `src/run/files.rs`
+//! Compiles the provider (`native/provider`, C), the doubler (`native/doubler`), the profiler (`native/profiler`) and the
+//! shim (`native/shim`) into a shared library each, which `src/native` embeds, and lists the repository's experiments, which `src/run/files.rs`
 //! embeds.
 
 use std::env;
@@ -16,15 +16,24 @@ const WARNINGS_ARE_ERRORS: &str = "TLSDYNO_WERROR";
 fn main() {
     let native = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../native");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    for source in
-        ["doubler", "doubler_record.h", "owner.h", "provider", "record.h", "shim", "shim_record.h", "wrapping"]
-    {
+    for source in [
+        "doubler",
+        "doubler_record.h",
+        "owner.h",
+        "profiler",
+        "profiler_record.h",
+        "provider",
+        "record.h",
+        "shim",
+        "shim_record.h",
+        "wrapping",
+    ] {
         println!("cargo::rerun-if-changed={}", native.join(source).display());
     }
     println!("cargo::rerun-if-env-changed={WARNINGS_ARE_ERRORS}");
     // Not linked with libcrypto: they take that of the server that loads them, of whatever series (3.0, 3.5, 4.0); two
     // in one process crash. `nodelete`: threads and fork handlers may still point into them after they are unloaded.
-    for name in ["provider", "doubler"] {
+    for name in ["provider", "doubler", "profiler"] {
         let library = out.join(format!("tlsdyno-{name}.so"));
         build(&[&native.join(name), &native.join("wrapping")], &library, &["-Wl,-z,nodelete,-z,relro,-z,now"]);
     }

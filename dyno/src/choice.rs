@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
     use crate::model::cluster::Sharing;
-    use crate::model::{CertificateKind, Policy, ServerName, SessionCache, TicketKeys};
+    use crate::model::{Card, CertificateKind, Method, Policy, ServerName, SessionCache, TicketKeys};
 
     /// These are the names in files and records that people have: they must not change.
     fn names<T: Named + Debug + Serialize + DeserializeOwned>(all: impl IntoIterator<Item = T>, known: &str) {
@@ -75,13 +75,17 @@ mod tests {
         let stages = "authentication key_agreement cipher mac digest kdf randomness session_cache marshalling \
                       handshake round_trip setup";
         names(Stage::ALL, stages);
-        names(CertificateKind::ALL, "rsa-2048 rsa-3072 rsa-4096 p-256 p-384 ed25519 ml-dsa-44 ml-dsa-65 ml-dsa-87");
+        let kinds =
+            "rsa-512 rsa-768 rsa-1024 rsa-2048 rsa-3072 rsa-4096 p-256 p-384 ed25519 ml-dsa-44 ml-dsa-65 ml-dsa-87";
+        names(CertificateKind::ALL, kinds);
         names(ServerName::ALL, "builtin nginx apache apache-prefork haproxy lighttpd command");
         names(SessionCache::ALL, "off shared builtin builtin-shared dbm memcached redis");
         names(TicketKeys::ALL, "own shared rotating");
+        names(Method::ALL, "removing doubling");
         names(Sharing::ALL, "own ticket-keys memcached redis");
         let own = "round-robin least-connections source-address session session+address lard";
         names(Rule::ALL, own);
+        names(Card::ALL, "axl300");
         names(Policy::all(), &format!("{own} haproxy-round-robin haproxy-source haproxy-stick nginx-hash"));
         names(ProxyHeader::ALL, "none v1 v2");
         names(CheckKind::ALL, "none tcp hello");

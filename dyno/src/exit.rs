@@ -30,10 +30,12 @@ pub enum Exit {
     Invalid = 8,
     /// The record could not be written; what was measured was printed.
     Store = 9,
-    /// `compare`: the second result is slower.
+    /// `compare`, `load --against`: the second is slower.
     Slower = 10,
-    /// `compare --strict`: the difference is undecided.
+    /// `compare --strict`, `load --against --strict`: the difference is undecided.
     Undecided = 11,
+    /// `load --fail-if`: measured and printed, but a limit was broken.
+    Limit = 12,
     /// Stopped by Ctrl-C; what was measured until then was printed and kept.
     Interrupted = 130,
 }
@@ -51,8 +53,9 @@ Exit codes:
     7  measured and printed, but with failed requests
     8  measured and printed, but a check failed: it is not what was asked for
     9  the record could not be written; what was measured was printed
-   10  compare: the second result is slower
+   10  compare, load --against: the second is slower
    11  compare --strict: undecided
+   12  load --fail-if: measured and printed, but a limit was broken
   130  stopped by Ctrl-C; what was measured until then was printed and kept";
 
 impl From<Exit> for ExitCode {
@@ -123,6 +126,7 @@ mod tests {
             Store,
             Slower,
             Undecided,
+            Limit,
             Interrupted,
         ] {
             let line = format!("\n{:5}  ", exit as u8);

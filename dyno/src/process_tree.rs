@@ -82,7 +82,7 @@ pub fn numbers_in(directory: &str) -> Vec<u32> {
 }
 
 /// Every process there is. Those that end meanwhile are left out.
-fn all() -> Vec<ProcessStat> {
+pub fn all() -> Vec<ProcessStat> {
     numbers_in("/proc").into_iter().filter_map(stat).collect()
 }
 

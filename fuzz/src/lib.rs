@@ -138,7 +138,7 @@ fn survives<'a, M: Body<'a>>(body: &'a [u8]) {
 pub fn certificate(der: &[u8]) {
     let Ok(key) = public_key(der) else { return };
     for off in [StageSet::NONE, StageSet::NONE.with(Stage::Authentication)] {
-        if let Ok(encrypted) = rsa_encrypt_premaster(key.spki_der, &[1; 48], off) {
+        if let Ok(encrypted) = rsa_encrypt_premaster(key.spki_der, &[1; 48], off, true) {
             assert!(encrypted.len() <= 1024, "it fits a ClientKeyExchange");
         }
         for scheme in [0x0401, 0x0403, 0x0503, 0x0804] {

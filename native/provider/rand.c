@@ -2,35 +2,12 @@
  * Operation RAND "CTR-DRBG". Stage randomness: a counter instead of random bytes; draws of 8 bytes or more are unique
  * across threads and processes, because colliding session ids break resumption. The context is the wrapped provider's
  * own.
- *
- * Always, whatever is switched off: libcrypto from 3.5 on hands the generator the parameter `provider-name`, which the
- * wrapped provider would look up in its private context and not find.
  */
 #include "provider.h"
 
 #include <string.h>
 
-static OSSL_FUNC_rand_instantiate_fn *real_instantiate;
 static OSSL_FUNC_rand_generate_fn *real_generate;
-static OSSL_FUNC_rand_set_ctx_params_fn *real_set_ctx_params;
-
-static const char *const PROVIDER_NAME[] = {"provider-name", NULL};
-
-static int instantiate(void *context, unsigned int strength, int prediction_resistance,
-                       const unsigned char *personalisation, size_t personalisation_length, const OSSL_PARAM params[])
-{
-    OSSL_PARAM kept[PARAMS_MAX];
-
-    return params_without(kept, params, PROVIDER_NAME)
-           && real_instantiate(context, strength, prediction_resistance, personalisation, personalisation_length, kept);
-}
-
-static int set_ctx_params(void *context, const OSSL_PARAM params[])
-{
-    OSSL_PARAM kept[PARAMS_MAX];
-
-    return params_without(kept, params, PROVIDER_NAME) && real_set_ctx_params(context, kept);
-}
 
 static int generate(void *context, unsigned char *out, size_t length, unsigned int strength, int prediction_resistance,
                     const unsigned char *additional, size_t additional_length)
@@ -69,7 +46,7 @@ static const OSSL_DISPATCH *wrap_ctr_drbg(const OSSL_ALGORITHM *original, bool *
     OSSL_DISPATCH allowed[] = {
         {OSSL_FUNC_RAND_NEWCTX, KEEP},
         {OSSL_FUNC_RAND_FREECTX, KEEP},
-        {OSSL_FUNC_RAND_INSTANTIATE, FUNCTION(instantiate)},
+        {OSSL_FUNC_RAND_INSTANTIATE, KEEP},
         {OSSL_FUNC_RAND_UNINSTANTIATE, KEEP},
         {OSSL_FUNC_RAND_GENERATE, stage_may_be_off(STAGE_RANDOMNESS) ? FUNCTION(generate) : KEEP},
         {OSSL_FUNC_RAND_RESEED, KEEP},
@@ -82,18 +59,18 @@ static const OSSL_DISPATCH *wrap_ctr_drbg(const OSSL_ALGORITHM *original, bool *
         {OSSL_FUNC_RAND_SETTABLE_CTX_PARAMS, KEEP},
         {OSSL_FUNC_RAND_GET_PARAMS, KEEP},
         {OSSL_FUNC_RAND_GET_CTX_PARAMS, KEEP},
-        {OSSL_FUNC_RAND_SET_CTX_PARAMS, FUNCTION(set_ctx_params)},
+        {OSSL_FUNC_RAND_SET_CTX_PARAMS, KEEP},
         {OSSL_FUNC_RAND_VERIFY_ZEROIZATION, KEEP},
         {OSSL_FUNC_RAND_GET_SEED, KEEP},
         {OSSL_FUNC_RAND_CLEAR_SEED, KEEP},
         {0, NULL},
     };
-    const OSSL_DISPATCH *table = original->implementation;
+    const OSSL_DISPATCH *table = drbg_without_provider_name(original->implementation);
 
     (void)hide;
-    real_instantiate = (OSSL_FUNC_rand_instantiate_fn *)table_find(table, OSSL_FUNC_RAND_INSTANTIATE);
+    if (table == NULL)
+        return NULL;
     real_generate = (OSSL_FUNC_rand_generate_fn *)table_find(table, OSSL_FUNC_RAND_GENERATE);
-    real_set_ctx_params = (OSSL_FUNC_rand_set_ctx_params_fn *)table_find(table, OSSL_FUNC_RAND_SET_CTX_PARAMS);
     return table_allow(table, allowed);
 }
 

@@ -59,11 +59,7 @@ void table_override(OSSL_DISPATCH *table, const OSSL_DISPATCH *own)
     }
 }
 
-/*
- * The original table with the functions in `own` in place of its own. For operations whose contexts are the wrapped
- * provider's, so that no function can meet a context that it does not know.
- */
-const OSSL_DISPATCH *table_replace(const OSSL_DISPATCH *original, const OSSL_DISPATCH *own)
+OSSL_DISPATCH *table_copy(const OSSL_DISPATCH *original)
 {
     size_t length = table_length(original);
     OSSL_DISPATCH *table = calloc(length + 1, sizeof(*table));
@@ -73,7 +69,19 @@ const OSSL_DISPATCH *table_replace(const OSSL_DISPATCH *original, const OSSL_DIS
         return NULL;
     }
     memcpy(table, original, length * sizeof(*table));
-    table_override(table, own);
+    return table;
+}
+
+/*
+ * The original table with the functions in `own` in place of its own. For operations whose contexts are the wrapped
+ * provider's, so that no function can meet a context that it does not know.
+ */
+const OSSL_DISPATCH *table_replace(const OSSL_DISPATCH *original, const OSSL_DISPATCH *own)
+{
+    OSSL_DISPATCH *table = table_copy(original);
+
+    if (table != NULL)
+        table_override(table, own);
     return table;
 }
 
@@ -113,10 +121,9 @@ static const struct wrapping *wrapping_for(const OSSL_ALGORITHM *algorithm, cons
     return NULL;
 }
 
-const OSSL_ALGORITHM *algorithms_wrap(const OSSL_ALGORITHM *originals, const struct wrapping *wrappings, size_t count)
+OSSL_ALGORITHM *algorithms_copy(const OSSL_ALGORITHM *originals)
 {
     size_t total = 0;
-    size_t next = 0;
     OSSL_ALGORITHM *algorithms;
 
     while (originals[total].algorithm_names != NULL)
@@ -126,7 +133,18 @@ const OSSL_ALGORITHM *algorithms_wrap(const OSSL_ALGORITHM *originals, const str
         raise_error(REASON_NO_MEMORY, "algorithm table");
         return NULL;
     }
-    for (size_t i = 0; i < total; i++) {
+    memcpy(algorithms, originals, total * sizeof(*algorithms));
+    return algorithms;
+}
+
+const OSSL_ALGORITHM *algorithms_wrap(const OSSL_ALGORITHM *originals, const struct wrapping *wrappings, size_t count)
+{
+    size_t next = 0;
+    OSSL_ALGORITHM *algorithms = algorithms_copy(originals);
+
+    if (algorithms == NULL)
+        return NULL;
+    for (size_t i = 0; originals[i].algorithm_names != NULL; i++) {
         const struct wrapping *wrapping = wrapping_for(&originals[i], wrappings, count);
         bool hide = false;
 

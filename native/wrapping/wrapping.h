@@ -81,10 +81,12 @@ struct wrapping {
 
 function *table_find(const OSSL_DISPATCH *table, int id);
 const OSSL_DISPATCH *table_allow(const OSSL_DISPATCH *original, const OSSL_DISPATCH *allowed);
+OSSL_DISPATCH *table_copy(const OSSL_DISPATCH *original);
 void table_override(OSSL_DISPATCH *table, const OSSL_DISPATCH *own);
 const OSSL_DISPATCH *table_replace(const OSSL_DISPATCH *original, const OSSL_DISPATCH *own);
 bool algorithm_is(const OSSL_ALGORITHM *algorithm, const char *name);
 const OSSL_ALGORITHM *algorithm_find(const OSSL_ALGORITHM *algorithms, const char *name);
+OSSL_ALGORITHM *algorithms_copy(const OSSL_ALGORITHM *originals);
 const OSSL_ALGORITHM *algorithms_wrap(const OSSL_ALGORITHM *originals, const struct wrapping *wrappings, size_t count);
 
 /*
@@ -94,6 +96,9 @@ const OSSL_ALGORITHM *algorithms_wrap(const OSSL_ALGORITHM *originals, const str
 #define FUNCTION_FIELD(operation, OPERATION, name, NAME) OSSL_FUNC_##operation##_##name##_fn *name;
 #define FIND_FUNCTION(operation, OPERATION, name, NAME)                                                                \
     real->name = (OSSL_FUNC_##operation##_##name##_fn *)table_find(table, OSSL_FUNC_##OPERATION##_##NAME);
+
+/* drbg.c: the table of CTR-DRBG without what libcrypto from 3.5 on tells it. */
+OSSL_DISPATCH *drbg_without_provider_name(const OSSL_DISPATCH *original);
 
 /* params.c */
 enum { PARAMS_MAX = 32 };

@@ -188,7 +188,7 @@ fn verification() {
         ("ECDSA P-256", &ecdsa_certificate, ECDSA_SHA256, ecdsa.as_ref()),
         ("RSA-2048 PSS", &rsa_certificate, PSS_SHA256, &rsa[..]),
     ] {
-        let kept = Verifier::new(certificate, scheme).expect("a key");
+        let kept = Verifier::new(certificate, scheme, false).expect("a key");
         time(&format!("{name} verification, key kept"), || kept.verify(&message, signature).expect("its signature"));
         time(&format!("{name} verification, key read anew"), || {
             verify_signature(certificate, scheme, &message, signature, ON).expect("its signature");

@@ -57,7 +57,7 @@ pub(crate) fn signature(
             verify_signature(certificate, signature.scheme, signature.message, signature.bytes, off)?;
         }
         None => {
-            let verifier = Verifier::new(certificate, signature.scheme)?;
+            let verifier = Verifier::new(certificate, signature.scheme, config.settings().small_rsa_keys)?;
             verifier.verify(signature.message, signature.bytes)?;
             config.keep_verifier(verifier);
         }

@@ -47,6 +47,9 @@ pub struct Settings {
     pub tickets: bool,
     /// DER certificates trusted as roots at honest effort.
     pub trust_anchors: Vec<Vec<u8>>,
+    /// Take RSA keys below 2048 bits, as the papers have them: for servers of experiments, never beyond loopback or an
+    /// isolated network.
+    pub small_rsa_keys: bool,
     /// What a server gets that asks for a certificate; `None`: an empty one, and it decides.
     pub client_certificate: Option<Arc<ClientCertificate>>,
     /// The time at which certificates must be valid, in seconds since 1970 (the client has no clock).
@@ -78,6 +81,7 @@ impl Default for Settings {
             extended_master_secret: true,
             tickets: true,
             trust_anchors: Vec::new(),
+            small_rsa_keys: false,
             client_certificate: None,
             now_unix_s: 0,
             early_data: false,

@@ -163,6 +163,7 @@ fn refusal_alert(fault: &CryptoError) -> Alert {
             Alert::ILLEGAL_PARAMETER
         }
         CryptoError::UnsuitableKey(_) => Alert::UNSUPPORTED_CERTIFICATE,
+        CryptoError::SmallRsaKey { .. } => Alert::INSUFFICIENT_SECURITY,
         CryptoError::UnknownIssuer => Alert::UNKNOWN_CA,
         CryptoError::CertificateExpired(_) => Alert::CERTIFICATE_EXPIRED,
         CryptoError::BadSignature => Alert::DECRYPT_ERROR,

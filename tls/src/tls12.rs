@@ -218,7 +218,9 @@ impl Handshaking {
                 premaster_rsa[..2].copy_from_slice(&hello::TLS12.to_be_bytes());
                 context.entropy.fill(&mut premaster_rsa[2..]);
                 let spki = public_key(&self.certificate)?.spki_der;
-                let encrypted = rsa_encrypt_premaster(spki, &premaster_rsa, context.config.settings().stages_off)?;
+                let settings = context.config.settings();
+                let encrypted =
+                    rsa_encrypt_premaster(spki, &premaster_rsa, settings.stages_off, settings.small_rsa_keys)?;
                 put_vector24(&mut flight, |out| put_vector16(out, |out| out.extend_from_slice(&encrypted)));
                 &premaster_rsa[..]
             }

@@ -4,6 +4,7 @@ mod bench_client;
 mod bench_dispatch;
 mod bench_trace;
 mod calibrate_series;
+mod compare_pairs;
 mod distributions;
 mod idle_connections;
 mod instrument_instructions;
@@ -36,6 +37,8 @@ enum Task {
     BenchTrace(bench_trace::Arguments),
     /// How often calibrations are right
     CalibrateSeries(calibrate_series::Series),
+    /// How often two loads in turn are told apart rightly
+    ComparePairs(compare_pairs::Arguments),
     /// Every stage, server and classic experiment on Debian 12 and 13, in private directories
     Distributions(distributions::Arguments),
     /// What an open TLS connection without traffic costs the load process
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Task::BenchDispatch(effort) => bench_dispatch::run(&effort),
         Task::BenchTrace(arguments) => bench_trace::run(&arguments),
         Task::CalibrateSeries(series) => calibrate_series::run(&series),
+        Task::ComparePairs(arguments) => compare_pairs::run(&arguments),
         Task::Distributions(arguments) => distributions::run(&arguments),
         Task::IdleConnections(arguments) => idle_connections::run(&arguments),
         Task::InstrumentInstructions(arguments) => instrument_instructions::run(&arguments),

@@ -2,14 +2,18 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use tlsdyno_tls::{Effort, Group, Stage, Suite, Version};
 
 use crate::choice::choice;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
-use crate::model::{CertificateKind, Experiment, Load, Measure, Server, ServerName, SessionCache, TicketKeys, Tls};
+use crate::model::{
+    CertificateKind, Experiment, Load, Measure, Method, Server, ServerName, SessionCache, TicketKeys, Tls,
+};
+use crate::servers::installed::Installed;
+use crate::servers::{CommandSpec, driver_of};
 use crate::time::Time;
 use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
@@ -21,12 +25,20 @@ pub struct Args {
     server: ServerName,
     /// Your own server and configuration: a command line that stays in the foreground; {port} {plain_port} {docroot}
     /// {dir} {certificate} {key} are filled in, also in files that it names (as copies: write absolute paths there)
-    #[arg(long, value_name = "COMMAND", requires = "address", conflicts_with = "server", help_heading = "Server")]
+    #[arg(long, value_name = "COMMAND", conflicts_with = "server", help_heading = "Server")]
     server_command: Option<String>,
-    /// Where the server command listens: 127.0.0.1:{port}, or a fixed 127.0.0.1:8443 (then configurations take turns
-    /// by restart)
+    /// Where the server command listens: 127.0.0.1:{port} if nothing else is said, or a fixed 127.0.0.1:8443 (then
+    /// configurations take turns by restart)
     #[arg(long, value_name = "IP:PORT", requires = "server_command", help_heading = "Server")]
     address: Option<String>,
+    /// Your installed nginx: a copy of its configuration with all that it includes, on free ports of loopback, beside
+    /// the one that runs; with --paths what is requested of it, otherwise its front page
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "server_command"], help_heading = "Server")]
+    server_config: Option<PathBuf>,
+    /// The name that clients ask for [default: that of --paths or of the first server of --server-config, else
+    /// localhost]
+    #[arg(long, value_name = "NAME", help_heading = "Server")]
+    host: Option<String>,
     /// Where the server command serves the same objects without TLS; without it no plain-HTTP share is claimed
     #[arg(long, value_name = "IP:PORT", requires = "server_command", help_heading = "Server")]
     plain_address: Option<String>,
@@ -90,11 +102,14 @@ pub struct Args {
     #[arg(
         long,
         value_name = "PATH",
-        requires = "server_command",
-        conflicts_with_all = ["trace", "har"],
+        conflicts_with_all = ["trace", "har", "paths"],
         help_heading = "Workload"
     )]
     path: Option<String>,
+    /// Several objects of your own server, proxied ones too, as a browser asks for them: a path or URL in each line,
+    /// and behind a blank the status where that is not 200
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["trace", "har"], help_heading = "Workload")]
+    paths: Option<PathBuf>,
     /// Size of the department workload; 1 is the paper's 100,000 hits over 530 MB
     #[arg(long, value_name = "FACTOR", default_value_t = 0.1, value_parser = factor, help_heading = "Workload")]
     scale: f64,
@@ -120,12 +135,17 @@ pub struct Args {
     #[arg(value_parser = choice(Effort::ALL), help_heading = "Load")]
     effort: Effort,
 
-    /// Bound on the measuring time, in seconds
-    #[arg(short, long, value_name = "SECONDS", default_value_t = Measure::default().time_s, help_heading = "Measuring")]
+    /// Bound on the measuring time, for example 90 or 3m
+    #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME", value_parser = super::seconds)]
+    #[arg(default_value_t = Measure::default().time_s, help_heading = "Measuring")]
     time: f64,
-    /// A first look: 20 seconds of measuring
+    /// A first look in 20 seconds: the four components that cost most on most servers, and plain HTTP
     #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
     quick: bool,
+    /// How the cost of a stage is found out, comma-separated
+    #[arg(long, value_name = "METHODS", value_delimiter = ',', default_value = "removing")]
+    #[arg(value_parser = choice(Method::ALL), help_heading = "Measuring")]
+    method: Vec<Method>,
     /// Only these stages, comma-separated
     #[arg(long, value_name = "STAGES", value_delimiter = ',')]
     #[arg(value_parser = choice(Stage::ALL), help_heading = "Measuring")]
@@ -149,6 +169,9 @@ pub struct Args {
     #[command(flatten)]
     output: super::run::OutputArgs,
 }
+
+/// What a first look takes apart.
+const QUICK_STAGES: [Stage; 4] = [Stage::Authentication, Stage::KeyAgreement, Stage::Cipher, Stage::Kdf];
 
 /// Parses the size of a workload.
 fn factor(text: &str) -> Result<f64, String> {
@@ -184,19 +207,25 @@ impl Args {
     /// The experiment that these flags describe.
     fn experiment(&self) -> Result<Experiment> {
         let mut experiment = Experiment {
-            server: self.server_model(),
+            methods: self.method.clone(),
+            server: self.server_model().or_fault(Fault::Input)?,
             tls: self.tls_model(),
             load: self.load_model(),
             measure: self.measure_model(),
             ..Experiment::default()
         };
         experiment.workload = self.workload_spec()?;
-        let stages = &self.stages;
+        let stages = match self.quick && self.stages.is_empty() {
+            true => &QUICK_STAGES[..],
+            false => &self.stages,
+        };
         if stages.contains(&Stage::Setup) {
             experiment.pin_suite();
         }
         if !stages.is_empty() {
-            experiment.configurations = Experiment::ablation(stages, experiment.has_plain_http());
+            experiment.configurations = experiment.ablation(stages);
+            // A first look has no time for how they overlap.
+            experiment.configurations.retain(|model| !self.quick || model.noop.iter().count() < 2);
         }
         experiment.fill();
         experiment.check().or_fault(Fault::Usage)?;
@@ -204,15 +233,51 @@ impl Args {
         Ok(experiment)
     }
 
-    fn server_model(&self) -> Server {
-        let kind = if self.server_command.is_some() { ServerName::Command } else { self.server };
-        Server {
-            kind,
+    fn server_model(&self) -> Result<Server> {
+        let own = self.server_command.is_some() || self.server_config.is_some();
+        let needs_own = self.path.is_some() || self.paths.is_some() || self.host.is_some();
+        ensure!(
+            own || !needs_own,
+            "--path, --paths and --host are for your own server: give --server-command or --server-config"
+        );
+        let mut server = Server {
+            kind: if own { ServerName::Command } else { self.server },
             command: self.server_command.clone(),
-            address: self.address.clone(),
+            address: own.then(|| self.address.clone().unwrap_or_else(|| "127.0.0.1:{port}".to_owned())),
             plain_address: self.plain_address.clone(),
+            config: self.server_config.clone(),
+            host: self.host.clone().or(self.listed()?.1),
             allow_insecure_listen: self.allow_insecure_listen,
+        };
+        if let Some(path) = &self.server_config {
+            server.config = Some(flags::input(path, "server configuration")?);
+            let installed = Installed::read(path)?;
+            server.command = Some(nginx_program()?);
+            server.plain_address = Some("127.0.0.1:{plain_port}".to_owned());
+            server.host = server.host.or(installed.host_names().into_iter().next());
         }
+        Ok(server)
+    }
+
+    /// The lines of --paths, and the host that they name.
+    fn listed(&self) -> Result<(Vec<String>, Option<String>)> {
+        let Some(path) = &self.paths else { return Ok((Vec::new(), None)) };
+        let text = std::fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let mut hosts = std::collections::BTreeSet::new();
+        let mut paths = Vec::new();
+        for line in lines {
+            let Some((_, rest)) = line.split_once("://") else {
+                paths.push(line.to_owned());
+                continue;
+            };
+            let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            hosts.insert(host.to_owned());
+            paths.push(if path.is_empty() { "/".to_owned() } else { path.to_owned() });
+        }
+        ensure!(!paths.is_empty(), "{} names no path", path.display());
+        ensure!(hosts.len() < 2, "{} names several hosts; one is measured at a time", path.display());
+        Ok((paths, hosts.into_iter().next()))
     }
 
     fn tls_model(&self) -> Tls {
@@ -256,12 +321,21 @@ impl Args {
 
     fn workload_spec(&self) -> Result<WorkloadSpec> {
         if let Some(path) = &self.trace {
-            return Ok(self.replay.workload(flags::input(path, "access log")?, NamesSpec::Files));
+            let serves_ours =
+                self.server_config.is_none() && self.server_command.as_ref().is_none_or(|_| self.mentions_docroot());
+            let names = if serves_ours { NamesSpec::Files } else { NamesSpec::AsRecorded };
+            return Ok(self.replay.workload(flags::input(path, "access log")?, names));
         }
         self.replay.ensure_absent("a workload without --trace LOG").or_fault(Fault::Usage)?;
         if let Some(path) = &self.har {
             let har = HarSpec { users: 20_000, ..HarSpec::default() };
             return Ok(WorkloadSpec::Har { path: flags::input(path, "HAR file")?, har });
+        }
+        if self.paths.is_some() {
+            return Ok(WorkloadSpec::Paths { paths: self.listed()?.0, users: 20_000 });
+        }
+        if self.path.is_none() && self.server_config.is_some() {
+            return Ok(WorkloadSpec::Paths { paths: vec!["/".to_owned()], users: 20_000 });
         }
         if let Some(path) = &self.path {
             let path = path.clone();
@@ -269,4 +343,16 @@ impl Args {
         }
         Ok(self.workload.spec(None, self.scale, 1))
     }
+
+    /// The server command serves the objects that are made for it.
+    fn mentions_docroot(&self) -> bool {
+        let command = self.server_command.clone().unwrap_or_default();
+        CommandSpec { command, address: String::new(), plain_address: None, installed: None }.mentions("{docroot}")
+    }
+}
+
+/// The nginx that is installed.
+fn nginx_program() -> Result<String> {
+    let program = driver_of(ServerName::Nginx).package().context("nginx has a package")?.require("")?;
+    Ok(program.display().to_string())
 }

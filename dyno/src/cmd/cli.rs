@@ -1,6 +1,6 @@
 //! The command line's top level. A subcommand is a file in `cmd/` with `Args` and `run`, and two lines here.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::cmd;
 use crate::exit::{self, Exit};
@@ -18,6 +18,7 @@ enum Command {
     Ablate(Box<cmd::ablate::Args>),
     Run(cmd::run::Args),
     Cluster(Box<cmd::cluster::Args>),
+    Array(Box<cmd::array::Args>),
     Reuse(Box<cmd::reuse::Args>),
     Load(Box<cmd::load::Args>),
     Compare(cmd::compare::Args),
@@ -27,16 +28,62 @@ enum Command {
     List(cmd::list::Args),
     Man(cmd::man::Args),
     Probe(Box<cmd::probe::Args>),
+    Profile(Box<cmd::profile::Args>),
     Report(cmd::report::Args),
+    Scoreboard(cmd::scoreboard::Args),
     Serve(cmd::serve::Args),
     Supervise(cmd::supervise::Args),
     Trace(cmd::trace::Args),
 }
 
+/// What `-h` shows of subcommands with many flags: those that matter, and an example. `--help` shows all.
+const SHORT: [(&str, &[&str], &str); 5] = [
+    (
+        "ablate",
+        &["server", "server_config", "server_command", "paths", "trace", "cert", "time", "quick"],
+        "tlsdyno ablate --server-config /etc/nginx/nginx.conf --quick",
+    ),
+    (
+        "load",
+        &["url", "connections", "duration", "rate", "reuse", "insecure", "against", "fail_if", "output"],
+        "tlsdyno load https://localhost:8443/ -k -d 10s --reuse 80% --fail-if 'p99 > 50ms'",
+    ),
+    (
+        "reuse",
+        &["url", "by", "levels", "plain", "connections", "insecure", "duration", "json", "report"],
+        "tlsdyno reuse https://localhost:8443/1k.bin -k --by hits --plain http://localhost:8080/1k.bin",
+    ),
+    (
+        "cluster",
+        &["file", "server", "backends", "backend_cpus", "policies", "reuse", "connections", "time", "quick"],
+        "tlsdyno cluster --server nginx --backends 3 --quick",
+    ),
+    (
+        "serve",
+        &["docroot", "listen", "listen_plain", "certificate", "key", "cert", "tls", "transaction"],
+        "tlsdyno serve --docroot . --listen 127.0.0.1:8443",
+    ),
+];
+
+/// The command line with its two kinds of help.
+pub fn command() -> clap::Command {
+    SHORT.iter().fold(Cli::command(), |command, (name, flags, example)| {
+        command.mut_subcommand(name, |of| {
+            let long = of.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let short = format!("Example:\n  {example}\n\nAll flags and more examples: tlsdyno {name} --help");
+            let is_shown = |arg: &clap::Arg| flags.contains(&arg.get_id().as_str());
+            let of = of.mut_args(|arg| if is_shown(&arg) { arg } else { arg.hide_short_help(true) });
+            of.after_help(short).after_long_help(long)
+        })
+    })
+}
+
 /// Parses the arguments and runs the subcommand. Wrong arguments end the process here, with [`Exit::Usage`].
 pub fn run() -> anyhow::Result<Exit> {
-    match Cli::parse().command {
+    let parsed = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    match parsed.command {
         Command::Ablate(args) => cmd::ablate::run(&args),
+        Command::Array(args) => cmd::array::run(&args),
         Command::Cluster(args) => cmd::cluster::run(&args),
         Command::Reuse(args) => cmd::reuse::run(&args),
         Command::Run(args) => cmd::run::run(&args),
@@ -48,7 +95,9 @@ pub fn run() -> anyhow::Result<Exit> {
         Command::List(args) => cmd::list::run(&args),
         Command::Man(args) => cmd::man::run(&args),
         Command::Probe(args) => cmd::probe::run(&args),
+        Command::Profile(args) => cmd::profile::run(&args),
         Command::Report(args) => cmd::report::run(&args),
+        Command::Scoreboard(args) => cmd::scoreboard::run(&args),
         Command::Serve(args) => cmd::serve::run(&args),
         Command::Supervise(args) => cmd::supervise::run(&args),
         Command::Trace(args) => cmd::trace::run(&args),
@@ -58,10 +107,26 @@ pub fn run() -> anyhow::Result<Exit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn short_help_has_the_flags_that_matter_and_an_example() {
+        for (name, flags, example) in SHORT {
+            let mut command = command();
+            let of = command.find_subcommand_mut(name).expect(name);
+            for flag in flags {
+                assert!(of.get_arguments().any(|arg| arg.get_id() == flag), "{name} has no {flag}");
+            }
+            let (short, long) = (of.render_help().to_string(), of.render_long_help().to_string());
+            assert!(short.contains(example), "{short}");
+            assert!(short.lines().count() < 45 && short.lines().count() < long.lines().count() / 2, "{short}");
+            let words: Vec<&str> = example.split(' ').collect();
+            let is_understood = Cli::try_parse_from(words.iter().map(|word| word.trim_matches('\''))).is_ok();
+            assert!(is_understood || example.contains('\''), "{example}");
+        }
     }
 }

@@ -157,8 +157,9 @@ struct Flags {
     #[arg(long, value_name = "CACHE", default_value_t, value_parser = choice(SessionCache::ALL), help_heading = "TLS")]
     session_cache: SessionCache,
 
-    /// Bound on the measuring time, in seconds
-    #[arg(short, long, value_name = "SECONDS", default_value_t = TIME_S, help_heading = "Measuring")]
+    /// Bound on the measuring time, for example 90 or 3m
+    #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME", value_parser = super::seconds)]
+    #[arg(default_value_t = TIME_S, help_heading = "Measuring")]
     time: f64,
     /// A first look: 20 seconds of measuring
     #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
@@ -180,16 +181,14 @@ pub fn run(args: &Args) -> Result<Exit> {
         None => args.flags.experiment(),
         Some(which) => match files::find(which).or_fault(Fault::Input)? {
             AnyExperiment::Cluster(experiment) => experiment,
-            AnyExperiment::Server(_) | AnyExperiment::Load(_) => {
-                return refuse_server(which).or_fault(Fault::Input);
-            }
+            _ => return refuse_other(which).or_fault(Fault::Input),
         },
     };
     perform_cluster(&experiment, &args.output)
 }
 
-fn refuse_server(which: &std::path::Path) -> Result<Exit> {
-    bail!("{0} is about one server, not a cluster; run it with `tlsdyno run {0}`", which.display())
+fn refuse_other(which: &std::path::Path) -> Result<Exit> {
+    bail!("{0} is about something else than a cluster; run it with `tlsdyno run {0}`", which.display())
 }
 
 impl Flags {

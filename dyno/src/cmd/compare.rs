@@ -1,4 +1,6 @@
-//! `tlsdyno compare`: whether one load run was faster than another, for people and for gates in continuous integration.
+//! `tlsdyno compare`: whether one load was faster than another, for people and for gates in continuous integration.
+
+mod servers;
 
 use std::path::{Path, PathBuf};
 
@@ -7,33 +9,46 @@ use anyhow::{Context, Result, ensure};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::load::summary::{FORMAT, Summary};
-use crate::report::circumstances;
-use crate::report::document::{Cell, Column, Content, Document, Field, Section, Table, Tone};
+use crate::report::document::{Document, Section};
 use crate::report::terminal::{self, Style};
-use crate::stats::load::{Comparison, QUANTITIES, Sample, Word, compare, samples, samples_of_run};
+use crate::report::{circumstances, compared};
+use crate::stats::compared::{Comparison, RUN_TO_RUN_PERCENT, Word, repeats, single_runs, verdict};
+use crate::stats::load::{LoadSummary, Sample, sample_of_point, sample_of_whole, samples, samples_of_run};
 use crate::store::Store;
-use crate::units::{format_duration, format_interval_with, format_rate};
 
-/// Compare two load results, files of `tlsdyno load --output FILE.json` or records: faster, slower or undecided
+/// Compare loads: faster, slower or undecided
 ///
-/// The slices of the runs, or the blocks of each point, are compared; the interval (95 %) is that of the second by the
-/// first. Exit code 10: the
-/// second is slower in hits/s or in a latency; 0 otherwise, or with --strict 11 where nothing is decided.
+/// What is compared are files of `tlsdyno load --output FILE.json`, or records by their ids (`tlsdyno list`): several
+/// repeats on either side of `--`, of which each run is one sample. With one run on each side only what no equal runs
+/// differ by is called a difference. With --run two builds of a server are started side by side and loaded in turn.
+///
+/// Exit code 10: the second is slower in hits/s or in a latency; 0 otherwise, or with --strict 11 where nothing is
+/// decided.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:
-  tlsdyno load https://localhost:8443/ -k --output before.json   # then change something
-  tlsdyno load https://localhost:8443/ -k --output after.json
-  tlsdyno compare before.json after.json --tolerance 2")]
+#[command(after_help = "Examples:
+  for i in 1 2 3 4; do                  # take turns: what drifts meets both
+    tlsdyno load https://localhost:8443/ -k --output a$i.json
+    tlsdyno load https://localhost:9443/ -k --output b$i.json
+  done
+  tlsdyno compare a?.json -- b?.json --tolerance 2
+  tlsdyno load https://localhost:8443/ -k --against https://localhost:9443/
+  tlsdyno compare --run './nginx-old -p {dir} -c nginx.conf' --run './nginx-new -p {dir} -c nginx.conf'")]
 pub struct Args {
-    /// The earlier result: a file, or the id of a record (`tlsdyno list`)
-    first: PathBuf,
+    /// The earlier results: files, or ids of records; of two without `--` the second is the later one
+    #[arg(value_name = "FIRST", required_unless_present = "run")]
+    first: Vec<PathBuf>,
 
-    /// The later result
-    second: PathBuf,
+    /// The later results, behind `--`
+    #[arg(last = true, value_name = "SECOND")]
+    second: Vec<PathBuf>,
 
-    /// Changes up to so many percent are no difference
-    #[arg(long, default_value_t = 0.0, value_name = "PERCENT")]
-    tolerance: f64,
+    #[command(flatten)]
+    servers: servers::Servers,
+
+    /// Changes up to so many percent are no difference [default: 0; with --run 2, which two starts of one build may
+    /// differ by]
+    #[arg(long, value_name = "PERCENT")]
+    tolerance: Option<f64>,
 
     /// Exit code 11 where nothing is decided
     #[arg(long)]
@@ -46,16 +61,15 @@ pub struct Args {
 
 /// Compares and prints.
 pub fn run(args: &Args) -> Result<Exit> {
-    ensure!(args.tolerance >= 0.0, "--tolerance must not be negative");
-    let (first, second) = (read(&args.first).or_fault(Fault::Input)?, read(&args.second).or_fault(Fault::Input)?);
-    let pairs = pairs(&first, &second).or_fault(Fault::Input)?;
-    let (mut comparisons, mut remarks) = (Vec::new(), Vec::new());
-    for (a, b) in &pairs {
-        let found = compare(&a.samples, &b.samples, [&a.name, &b.name], args.tolerance).or_fault(Fault::Input)?;
-        let point = (pairs.len() > 1).then(|| a.name.clone());
-        comparisons.extend(found.into_iter().map(|comparison| Comparison { point: point.clone(), ..comparison }));
-        remarks.extend(a.run.as_ref().zip(b.run.as_ref()).into_iter().flat_map(|(a, b)| differences(a, b)));
+    let tolerance = args.tolerance.unwrap_or(0.0);
+    ensure!(tolerance >= 0.0, "--tolerance must not be negative");
+    if let Some(experiment) = args.servers.experiment()? {
+        return servers::run(&experiment, &args.servers, args.tolerance, args.strict, args.json);
     }
+    let (first, second) = sides(&args.first, &args.second).or_fault(Fault::Usage)?;
+    let read_all = |side: &[PathBuf]| side.iter().map(|which| read(which)).collect::<Result<Vec<_>>>();
+    let (first, second) = (read_all(first).or_fault(Fault::Input)?, read_all(second).or_fault(Fault::Input)?);
+    let (comparisons, remarks) = compare_all(&first, &second, tolerance).or_fault(Fault::Input)?;
     let verdict = verdict(&comparisons);
     if args.json {
         let object =
@@ -63,23 +77,39 @@ pub fn run(args: &Args) -> Result<Exit> {
         super::print(super::json_of(&object)?)?;
     } else {
         let sections = [
-            table(&comparisons),
+            compared::table(&comparisons),
             circumstances::warnings(remarks),
-            Section::default().text(format!("the second is: {verdict}")),
+            Section::default().text(compared::sentence(&comparisons)),
         ];
         super::print(terminal::text(&Document::of(sections), Style::of_stdout()))?;
     }
-    Ok(match verdict {
-        Word::Slower => Exit::Slower,
-        Word::Undecided if args.strict => Exit::Undecided,
-        Word::Faster | Word::Undecided => Exit::Done,
-    })
+    Ok(exit_of(verdict, args.strict))
 }
 
-/// What is compared with its like.
+fn exit_of(verdict: Word, strict: bool) -> Exit {
+    match verdict {
+        Word::Slower => Exit::Slower,
+        Word::Undecided if strict => Exit::Undecided,
+        Word::Faster | Word::Undecided => Exit::Done,
+    }
+}
+
+/// What stands on either side of `--`; two without it are one on each side.
+fn sides<'a>(first: &'a [PathBuf], second: &'a [PathBuf]) -> Result<(&'a [PathBuf], &'a [PathBuf])> {
+    match (first, second) {
+        ([a, b], []) => Ok((std::slice::from_ref(a), std::slice::from_ref(b))),
+        (_, []) => anyhow::bail!("say which results are the later ones: tlsdyno compare A1 A2 A3 -- B1 B2 B3"),
+        both => Ok(both),
+    }
+}
+
+/// Something that was measured: a run, or a point of a record.
 struct Measured {
     name: String,
-    samples: Vec<Sample>,
+    /// Within it.
+    slices: Vec<Sample>,
+    /// As a whole.
+    whole: Option<Sample>,
     /// What the run printed, where it was one.
     run: Option<Summary>,
 }
@@ -90,17 +120,20 @@ fn read(which: &Path) -> Result<Vec<Measured>> {
     // Ids hold no dot and no slash, so a file cannot be mistaken for one.
     if which.exists() || text.contains(['.', '/']) {
         let run = read_file(which)?;
-        return Ok(vec![Measured { name: run.url.clone(), samples: samples_of_run(&run), run: Some(run) }]);
+        let (slices, whole) = (samples_of_run(&run), sample_of_whole(&run));
+        return Ok(vec![Measured { name: run.url.clone(), slices, whole, run: Some(run) }]);
     }
     let record = Store::open_for_reading()?.load(&text)?;
-    let load = record.load.as_ref();
-    let load = load.with_context(|| format!("record {text} is not one of a load: `tlsdyno report {text}` shows it"))?;
-    let points = record.configurations.iter().enumerate();
+    let summary = LoadSummary::of(&record);
+    let summary =
+        summary.with_context(|| format!("record {text} is not one of a load: `tlsdyno report {text}` shows it"))?;
+    let points = summary.points.iter().enumerate();
     Ok(points
-        .map(|(index, of)| Measured {
-            name: of.name.clone(),
-            samples: samples(&record, index),
-            run: load.runs.get(index).cloned(),
+        .map(|(index, point)| Measured {
+            name: point.name.clone(),
+            slices: samples(&record, index),
+            whole: sample_of_point(point),
+            run: record.load.as_ref().and_then(|load| load.runs.get(index)).cloned(),
         })
         .collect())
 }
@@ -113,29 +146,64 @@ fn read_file(path: &Path) -> Result<Summary> {
     Ok(summary)
 }
 
-/// The points of both: of two that have one each these, whatever they are called.
-fn pairs<'a>(first: &'a [Measured], second: &'a [Measured]) -> Result<Vec<(&'a Measured, &'a Measured)>> {
-    if let ([first], [second]) = (first, second) {
-        return Ok(vec![(first, second)]);
+/// Compares every point that all results have, and says what a reader must know.
+fn compare_all(
+    first: &[Vec<Measured>],
+    second: &[Vec<Measured>],
+    tolerance: f64,
+) -> Result<(Vec<Comparison>, Vec<String>)> {
+    let results = || first.iter().chain(second);
+    let alone = results().all(|points| points.len() == 1);
+    let of = |points: &'_ Vec<Measured>, name: &str| points.iter().position(|point| alone || point.name == name);
+    let (mut comparisons, mut remarks) = (Vec::new(), Vec::new());
+    for point in &first[0] {
+        let side = |results: &'_ [Vec<Measured>]| -> Option<Vec<usize>> {
+            results.iter().map(|points| of(points, &point.name)).collect()
+        };
+        let (Some(a), Some(b)) = (side(first), side(second)) else { continue };
+        let pick = |results: &'_ [Vec<Measured>], places: &[usize]| -> Vec<Sample> {
+            results.iter().zip(places).filter_map(|(points, place)| points[*place].whole).collect()
+        };
+        let found = match (&first, &second) {
+            ([one], [other]) => {
+                let (one, other) = (&one[a[0]], &other[b[0]]);
+                single_runs(&one.slices, &other.slices, [&one.name, &other.name], tolerance)?
+            }
+            _ => repeats(&pick(first, &a), &pick(second, &b), tolerance),
+        };
+        let name = (!alone).then(|| point.name.clone());
+        comparisons.extend(found.into_iter().map(|comparison| Comparison { point: name.clone(), ..comparison }));
+        let runs = [("first", first, a), ("second", second, b)];
+        for (which, results, places) in runs {
+            for (number, (points, place)) in (1..).zip(results.iter().zip(places)) {
+                let which =
+                    if results.len() > 1 { format!("{which} side's run {number}") } else { format!("{which} run") };
+                remarks.extend(point.run.iter().zip(&points[place].run).flat_map(|(a, b)| differences(a, b, &which)));
+            }
+        }
     }
-    let partner = |point: &Measured| second.iter().find(|other| other.name == point.name);
-    let pairs: Vec<_> = first.iter().filter_map(|point| Some((point, partner(point)?))).collect();
-    ensure!(!pairs.is_empty(), "the two records have no point in common");
-    Ok(pairs)
+    ensure!(!comparisons.is_empty(), "the results have no point in common");
+    remarks.extend(of_design(first.len(), second.len()));
+    let mut seen = std::collections::BTreeSet::new();
+    remarks.retain(|remark| seen.insert(remark.clone()));
+    Ok((comparisons, remarks))
 }
 
-/// Slower in anything is slower: a gate should not let a latency through for a gain in throughput.
-fn verdict(comparisons: &[Comparison]) -> Word {
-    let any = |word| comparisons.iter().any(|comparison| comparison.word == word);
-    match (any(Word::Slower), any(Word::Faster)) {
-        (true, _) => Word::Slower,
-        (false, true) => Word::Faster,
-        (false, false) => Word::Undecided,
+/// What so many runs on either side cannot tell.
+fn of_design(first: usize, second: usize) -> Option<String> {
+    match (first, second) {
+        (1, 1) => Some(format!(
+            "one run on each side does not show what equal runs differ by, so that only changes beyond \
+             {RUN_TO_RUN_PERCENT} % are called one. Repeat both in turn (tlsdyno compare A1 A2 A3 -- B1 B2 B3), or \
+             load them in turn in one go (tlsdyno load URL --against URL)"
+        )),
+        (1, _) | (_, 1) => Some("a side with one run has no scatter, so that nothing is decided. Repeat it".to_owned()),
+        _ => None,
     }
 }
 
-/// What makes the two runs different loads, or one of them doubtful.
-fn differences(first: &Summary, second: &Summary) -> Vec<String> {
+/// What makes a run another load than the first one, or doubtful.
+fn differences(first: &Summary, run: &Summary, which: &str) -> Vec<String> {
     let mut remarks = Vec::new();
     let asked = |summary: &Summary| {
         (
@@ -145,46 +213,15 @@ fn differences(first: &Summary, second: &Summary) -> Vec<String> {
             summary.hits_per_handshake_asked,
         )
     };
-    if asked(first) != asked(second) {
+    if asked(first) != asked(run) {
         remarks.push("effort, reuse or rate differ: these are different loads".to_owned());
     }
-    if !first.negotiated.keys().eq(second.negotiated.keys()) {
+    if !first.negotiated.keys().eq(run.negotiated.keys()) {
         remarks.push("other TLS parameters were negotiated: version, suite or group changed".to_owned());
     }
-    for (which, summary) in [("first", first), ("second", second)] {
-        if !summary.errors.is_empty() {
-            remarks.push(format!("the {which} run had errors"));
-        }
-        remarks.extend(summary.warnings.iter().map(|warning| format!("the {which} run: {warning}")));
+    if !run.errors.is_empty() {
+        remarks.push(format!("the {which} had errors"));
     }
+    remarks.extend(run.warnings.iter().map(|warning| format!("the {which}: {warning}")));
     remarks
-}
-
-fn table(comparisons: &[Comparison]) -> Section {
-    let fields: [Field<Comparison>; _] = [
-        (Column::words(""), |of| of.quantity.to_owned()),
-        (Column::number("first"), |of| value(of, of.first)),
-        (Column::number("second"), |of| value(of, of.second)),
-        (Column::number("change"), |of| signed(of.change_percent)),
-        (Column::interval(), |of| format_interval_with(of.low_percent, of.high_percent, signed)),
-        (Column::words(""), |of| of.word.to_string()),
-    ];
-    let mut table = Table::of(fields, comparisons);
-    for (number, comparison) in comparisons.iter().enumerate().rev().filter(|(number, _)| number % QUANTITIES == 0) {
-        // A sweep's points stand above what is said of them.
-        table.rows.splice(number..number, comparison.point.iter().map(|point| vec![point_cell(point)]));
-    }
-    Section::default().with(Content::Table(table))
-}
-
-fn point_cell(name: &str) -> Cell {
-    Cell::from(name).toned(Tone::Strong)
-}
-
-fn value(of: &Comparison, value: f64) -> String {
-    if of.quantity == "hits/s" { format_rate(value) } else { format_duration(value) }
-}
-
-fn signed(percent: f64) -> String {
-    format!("{percent:+.1} %")
 }

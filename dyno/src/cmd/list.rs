@@ -38,9 +38,17 @@ fn as_table(records: &[Listing], style: Style) -> String {
         (Column::words("server"), |record| record.server.clone()),
         (Column::number("blocks"), |record| record.blocks.to_string()),
         (Column::words("state"), |record| if record.finished { "complete" } else { "stopped" }.to_owned()),
+        (Column::words("TLS, certificate, workload"), measured),
         (Column::words("question"), |record| record.question.clone()),
     ];
     table_text(&Table::of(fields, records), style) + "\n"
+}
+
+/// What was measured, in short: the whole texts are in JSON and in the report.
+fn measured(record: &Listing) -> String {
+    let first = |text: &str, end: char| text.split(end).next().unwrap_or_default().trim().to_owned();
+    let parts = [first(&record.negotiated, ';'), first(&record.certificate, ','), first(&record.workload, ':')];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -57,6 +65,10 @@ mod tests {
             server: "nginx".to_owned(),
             finished: false,
             blocks: 41,
+            version: "nginx/1.22.1".to_owned(),
+            negotiated: "1.3 AES128-GCM X25519".to_owned(),
+            certificate: "rsa-2048".to_owned(),
+            workload: "ecommerce: 240,000 hits".to_owned(),
         };
         let text = as_table(std::slice::from_ref(&record), Style::PLAIN);
         let line = text.lines().nth(1).expect("a line");
@@ -65,6 +77,7 @@ mod tests {
             as_table(&[Listing { question: "q\u{1b}[31m".to_owned(), ..record }], Style::PLAIN)
                 .contains("q\\u{1b}[31m")
         );
+        assert!(line.contains("1.3 AES128-GCM X25519, rsa-2048, ecommerce"), "{line}");
         assert_eq!(words[..7], ["3fd1c07a92e4", "2026-11-20", "16:00", "UTC", "nginx", "41", "stopped"]);
     }
 }

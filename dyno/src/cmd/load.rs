@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{ErrorKind, Outcome};
 
+use crate::cmd::run::{ResultArgs, perform_load};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
 use crate::histogram::Percentiles;
 use crate::load::asked::Asked;
+use crate::load::limit::Limit;
 use crate::load::options::{self, Options};
 use crate::load::screen::{self, Display};
 use crate::load::summary::Summary;
@@ -21,10 +23,15 @@ use crate::load::threads::{Loops, Threads};
 use crate::load::url::Url;
 use crate::load::warning::{Warning, warnings};
 use crate::load::{diagnosis, job, permission, sweep, window_search};
+use crate::model::Measure;
+use crate::model::load_experiment::LoadExperiment;
 use crate::report::terminal::{Style, streamed_line, text};
 use crate::report::{check_endings, json, load_run, write_load};
 use crate::run::cpus;
-use crate::run::url::Runs;
+use crate::run::url::{Runs, WARM_UP};
+use crate::stats::compared::{Word, verdict};
+use crate::stats::load::LoadSummary;
+use crate::time::Time;
 use crate::units::{NONE, format_duration, format_rate};
 use crate::{interrupt, open_files};
 
@@ -76,7 +83,7 @@ pub struct Args {
 
     /// Load with so many loops, each on a CPU of its own, with an exact share of the users, connections and rate; `auto`:
     /// one for each CPU that the server, where it is on this machine, does not need [default: one loop]
-    #[arg(long, value_name = "N|auto", conflicts_with_all = ["cpu", "job"])]
+    #[arg(long, value_name = "N|auto", conflicts_with_all = ["cpu", "job", "against"])]
     threads: Option<Threads>,
 
     /// Also write the result to a file (several times): .json, .csv, .prom (Prometheus text), .html, or .hdr
@@ -91,6 +98,16 @@ pub struct Args {
     /// Each rate of --sweep is so many times the last
     #[arg(long, default_value_t = 1.5, value_name = "FACTOR", requires = "sweep")]
     factor: f64,
+
+    /// Load this URL too, in turn with the first, and say whether it is slower: both have the same flags, --duration is
+    /// the time of each. Exit code 10: it is slower
+    #[arg(long, value_name = "URL", conflicts_with_all = ["sweep", "output", "total_connections", "job"])]
+    against: Option<String>,
+
+    /// Fail with exit code 12 where the run is beyond this limit, for example 'p99 > 50ms', 'hits/s < 2000' or
+    /// 'errors > 0.1%' (several times)
+    #[arg(long, value_name = "LIMIT", conflicts_with_all = ["sweep", "against", "job"])]
+    fail_if: Vec<Limit>,
 
     #[command(flatten)]
     progress: screen::Flag,
@@ -121,6 +138,9 @@ pub fn run(args: &Args) -> Result<Exit> {
     let address = options::address(options, &url).or_fault(Fault::Unreachable)?;
     let plan = options::plan(options, &url, address).or_fault(Fault::Usage)?;
     check_endings(&args.output).or_fault(Fault::Usage)?;
+    if let Some(other) = &args.against {
+        return against(args, text, other);
+    }
     permission::check(&url.host, address, &options.i_may_load_this).or_fault(Fault::Usage)?;
     open_files::make_room_for(options.connections).or_fault(Fault::Environment)?;
     let loops = Loops::choose(args.threads, address);
@@ -147,8 +167,37 @@ pub fn run(args: &Args) -> Result<Exit> {
     for path in &args.output {
         write_load(path, &summary).or_fault(Fault::Store)?;
     }
-    exit(&outcome, &warnings, address, args.strict)
+    let broken: Vec<String> = args.fail_if.iter().filter_map(|limit| limit.broken_by(&summary)).collect();
+    for limit in &broken {
+        eprintln!("tlsdyno: {limit}");
+    }
+    let end = exit(&outcome, &warnings, (address, &options::offered(options)), args.strict)?;
+    Ok(if broken.is_empty() || end == Exit::Interrupted { end } else { Exit::Limit })
 }
+
+/// Loads two URLs in turn, and says whether the second is slower.
+fn against(args: &Args, url: &str, other: &str) -> Result<Exit> {
+    let mut options = args.options.clone();
+    let each = options.duration.take().unwrap_or(DURATION_AGAINST);
+    let experiment = LoadExperiment {
+        question: format!("Is {other} slower than {url}?"),
+        url: url.to_owned(),
+        against: Some(other.to_owned()),
+        measure: Measure { time_s: 2.0 * (each.0 + WARM_UP).as_secs_f64(), ..Measure::default() },
+        ..LoadExperiment::default()
+    };
+    let (end, record) = perform_load(&experiment, &options, &ResultArgs::of(args.json, None))?;
+    let comparisons = LoadSummary::of(&record).map(|summary| summary.against).unwrap_or_default();
+    Ok(match verdict(&comparisons) {
+        _ if end != Exit::Done => end,
+        Word::Slower => Exit::Slower,
+        Word::Undecided if args.strict => Exit::Undecided,
+        Word::Faster | Word::Undecided => Exit::Done,
+    })
+}
+
+/// How long each of two URLs is loaded if nothing else is said.
+const DURATION_AGAINST: Time = Time::seconds(10);
 
 /// Runs the rates of --sweep and prints them.
 fn sweep(
@@ -245,12 +294,12 @@ fn print(summary: &Summary, json: bool) -> Result<()> {
 }
 
 /// How the program ends after a run that was printed.
-fn exit(outcome: &Outcome, warnings: &[Warning], address: SocketAddr, strict: bool) -> Result<Exit> {
+fn exit(outcome: &Outcome, warnings: &[Warning], (address, offered): (SocketAddr, &str), strict: bool) -> Result<Exit> {
     if outcome.stopped {
         return Ok(Exit::Interrupted);
     }
     if outcome.hits == 0 {
-        let why = diagnosis::of(outcome, address);
+        let why = diagnosis::of(outcome, address, offered);
         let local = diagnosis::main_kind(outcome).is_some_and(ErrorKind::is_local);
         let fault = if local { Fault::Environment } else { Fault::Unreachable };
         return Err(anyhow::anyhow!("not one request succeeded: {why}")).or_fault(fault);

@@ -50,7 +50,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn find(which: &str) -> Result<Record, StoreError> {
+/// The record of this id, or in this file.
+pub(super) fn find(which: &str) -> Result<Record, StoreError> {
     // Ids hold no dot and no slash, so a file cannot be mistaken for one.
     if which.contains(['.', '/']) { read_json(Path::new(which)) } else { Store::open_for_reading()?.load(which) }
 }

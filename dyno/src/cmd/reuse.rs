@@ -77,5 +77,5 @@ pub fn run(args: &Args) -> Result<Exit> {
         measure: Measure { time_s, ..Measure::default() },
         ..LoadExperiment::default()
     };
-    perform_load(&experiment, &options, &args.results)
+    perform_load(&experiment, &options, &args.results).map(|(exit, _)| exit)
 }

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -13,17 +13,18 @@ use crate::exit::{self, Exit};
 use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
 use crate::load::options::Options;
+use crate::model::array::{ArrayExperiment, Proxy};
 use crate::model::cluster::ClusterExperiment;
 use crate::model::load_experiment::LoadExperiment;
+use crate::model::profile::ProfileExperiment;
 use crate::model::{CertificateKind, Experiment, Measure, ServerName, Tls};
 use crate::report::Style;
-use crate::run::cluster;
 use crate::run::files::AnyExperiment;
 use crate::run::observer::Observer;
 use crate::run::runner::Finished;
 use crate::run::schedule::Schedule;
 use crate::run::single::run as run_experiment;
-use crate::run::{cpus, files, url};
+use crate::run::{array, cluster, cpus, files, profile, url};
 use crate::store::{Record, Warning};
 use crate::{interrupt, report};
 
@@ -38,8 +39,8 @@ pub struct Args {
     /// List the experiments that come with tlsdyno, with their questions and times, and run nothing
     #[arg(long, exclusive = true)]
     list: bool,
-    /// Bound on the measuring time, in seconds, instead of the file's
-    #[arg(short, long, value_name = "SECONDS")]
+    /// Bound on the measuring time, for example 90 or 3m, instead of the file's
+    #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME", value_parser = super::seconds)]
     time: Option<f64>,
     /// Server under test, instead of the file's
     #[arg(long, value_parser = choice(ServerName::configured()))]
@@ -78,6 +79,13 @@ pub struct ResultArgs {
     no_report: bool,
 }
 
+impl ResultArgs {
+    /// Without a report, unless one is named.
+    pub fn of(json: bool, report: Option<PathBuf>) -> ResultArgs {
+        ResultArgs { json, no_report: report.is_none(), report: report.unwrap_or_default() }
+    }
+}
+
 /// Runs the experiment.
 pub fn run(args: &Args) -> Result<Exit> {
     let Some(file) = &args.file else {
@@ -88,6 +96,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         AnyExperiment::Server(experiment) => run_server(experiment, file, args),
         AnyExperiment::Cluster(experiment) => run_cluster(experiment, args),
         AnyExperiment::Load(experiment) => run_load(experiment, args),
+        AnyExperiment::Array(experiment) => run_array(experiment, args),
     }
 }
 
@@ -112,6 +121,15 @@ fn run_cluster(mut experiment: ClusterExperiment, args: &Args) -> Result<Exit> {
     perform_cluster(&experiment, &args.output)
 }
 
+fn run_array(mut experiment: ArrayExperiment, args: &Args) -> Result<Exit> {
+    if let Some(server) = args.server {
+        let proxy = server.name().parse::<Proxy>().context("an array has proxies; --server is one of them");
+        experiment.array.proxy = proxy.or_fault(Fault::Usage)?;
+    }
+    change(&mut experiment.measure, &mut experiment.tls, args);
+    perform_array(&experiment, &args.output)
+}
+
 fn run_load(mut experiment: LoadExperiment, args: &Args) -> Result<Exit> {
     let foreign = args.server.is_none() && args.cert.is_none();
     ensure!(foreign, "{} is loaded as it is; leave --server and --cert out", experiment.url);
@@ -122,10 +140,10 @@ fn run_load(mut experiment: LoadExperiment, args: &Args) -> Result<Exit> {
     perform_with(&args.output, &|| Ok(toml::to_string(&experiment)?), &run)
 }
 
-/// The same for the load on a URL by the flags of a command line.
-pub fn perform_load(experiment: &LoadExperiment, options: &Options, results: &ResultArgs) -> Result<Exit> {
+/// The same for the load on a URL by the flags of a command line. Answers what was measured too.
+pub fn perform_load(experiment: &LoadExperiment, options: &Options, results: &ResultArgs) -> Result<(Exit, Record)> {
     url::check(experiment, Some(options)).or_fault(Fault::Usage)?;
-    perform_and_show(results, &|stop, progress| url::run(experiment, Some(options), stop, progress))
+    perform_and_answer(results, &|stop, progress| url::run(experiment, Some(options), stop, progress))
 }
 
 /// What flags say instead of the file.
@@ -162,6 +180,19 @@ pub fn perform_cluster(experiment: &ClusterExperiment, output: &OutputArgs) -> R
     perform_with(output, &|| experiment.to_toml(), &run)
 }
 
+/// The same for a profile.
+pub fn perform_profile(experiment: &ProfileExperiment, results: &ResultArgs) -> Result<Exit> {
+    profile::check(experiment)?;
+    perform_and_show(results, &|stop, progress| profile::run(experiment, stop, progress))
+}
+
+/// The same for an array of proxies.
+pub fn perform_array(experiment: &ArrayExperiment, output: &OutputArgs) -> Result<Exit> {
+    experiment.check().or_fault(Fault::Usage)?;
+    let run = |stop: &AtomicBool, progress: &mut Progress| array::run(experiment, stop, progress);
+    perform_with(output, &|| experiment.to_toml(), &run)
+}
+
 fn perform_with(
     output: &OutputArgs,
     toml: &dyn Fn() -> Result<String>,
@@ -174,7 +205,19 @@ fn perform_with(
     perform_and_show(&output.results, run)
 }
 
+/// Runs `experiment`, shows its result as asked, and answers it.
+pub fn perform_and_keep(experiment: &Experiment, output: &ResultArgs) -> Result<(Exit, Record)> {
+    perform_and_answer(output, &|stop, progress| run_experiment(experiment, stop, progress))
+}
+
 fn perform_and_show(output: &ResultArgs, run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>) -> Result<Exit> {
+    perform_and_answer(output, run).map(|(exit, _)| exit)
+}
+
+fn perform_and_answer(
+    output: &ResultArgs,
+    run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>,
+) -> Result<(Exit, Record)> {
     let report = (!output.no_report).then_some(output.report.as_path());
     if let Some(path) = report {
         refuse_unwritable(path)?;
@@ -195,7 +238,7 @@ fn perform_and_show(output: &ResultArgs, run: &dyn Fn(&AtomicBool, &mut Progress
     }
     super::print(text)?;
     written?;
-    Ok(exit_of(&finished))
+    Ok((exit_of(&finished), finished.record))
 }
 
 fn write_report(record: &Record, path: &Path) -> Result<()> {
@@ -240,7 +283,15 @@ fn refuse_unwritable(path: &Path) -> Result<()> {
 pub struct Progress {
     bar: ProgressBar,
     terminal: bool,
+    /// What was measured so far, as a table, and when it was made.
+    so_far: String,
+    shown: Option<Instant>,
 }
+
+/// How often the table of what was measured so far is renewed: it takes some tenths of a second to make.
+const RENEWED: Duration = Duration::from_secs(5);
+/// Its rows.
+const ROWS_SO_FAR: usize = 12;
 
 impl Default for Progress {
     fn default() -> Progress {
@@ -251,7 +302,7 @@ impl Default for Progress {
         bar.set_style(
             ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
         );
-        Progress { bar, terminal }
+        Progress { bar, terminal, so_far: String::new(), shown: None }
     }
 }
 
@@ -287,7 +338,8 @@ impl Observer for Progress {
             self.line(&format!("preflight of \"{name}\" failed: {check}"));
         }
         if failed.is_empty() && !self.terminal {
-            eprintln!("preflight of \"{name}\": {passed} checks passed");
+            let checks = if passed == 1 { "check" } else { "checks" };
+            eprintln!("preflight of \"{name}\": {passed} {checks} passed");
         }
     }
 
@@ -312,7 +364,14 @@ impl Observer for Progress {
     fn progress(&mut self, done: f64, left: Duration, text: &str) {
         self.bar.set_position((done * BAR_LENGTH as f64) as u64);
         self.bar.set_prefix(format!("{:.0} s", left.as_secs_f64()));
-        self.bar.set_message(text.to_owned());
+        self.bar.set_message(format!("{text}\n{}", self.so_far));
+    }
+
+    fn interim(&mut self, record: &Record) {
+        if self.terminal && self.shown.is_none_or(|shown| shown.elapsed() >= RENEWED) {
+            self.so_far = report::so_far(record, ROWS_SO_FAR);
+            self.shown = Some(Instant::now());
+        }
     }
 
     fn finished(&mut self) {

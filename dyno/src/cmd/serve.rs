@@ -91,7 +91,7 @@ pub struct Args {
 }
 
 /// Parses the value of --transaction.
-fn parse_transaction(text: &str) -> Result<Transaction, String> {
+pub(super) fn parse_transaction(text: &str) -> Result<Transaction, String> {
     let mut transaction = Transaction::default();
     for part in text.split('+') {
         let (what, time) = part.split_once(':').unwrap_or(("wait", part));
@@ -163,6 +163,14 @@ fn addresses(args: &Args) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>)> {
     let mut tls = args.listen.clone();
     if tls.is_empty() && args.listen_plain.is_empty() {
         tls.push(SocketAddr::from(([127, 0, 0, 1], 0)));
+    }
+    let beyond = tls.iter().find(|address| !listening::is_loopback(address.ip()));
+    if let (Some(address), true) = (beyond, args.cert.is_small_rsa()) {
+        bail!(
+            "{address} can be reached from other hosts, whom certificate {} does not protect: it is for experiments; \
+             listen on 127.0.0.1, or choose --cert rsa-2048",
+            args.cert
+        );
     }
     for address in tls.iter().chain(&args.listen_plain) {
         if !args.allow_insecure_listen && !listening::is_loopback(address.ip()) {

@@ -10,7 +10,8 @@ pub fn main_kind(outcome: &Outcome) -> Option<ErrorKind> {
 }
 
 /// What the main kind of error of a run means.
-pub fn of(outcome: &Outcome, address: SocketAddr) -> String {
+/// `offered`: what the client's hellos held, in words; empty: not told.
+pub fn of(outcome: &Outcome, address: SocketAddr, offered: &str) -> String {
     let Some(kind) = main_kind(outcome) else {
         return format!("{address} answered nothing in the time; give it more (--duration)");
     };
@@ -19,11 +20,14 @@ pub fn of(outcome: &Outcome, address: SocketAddr) -> String {
         (ErrorKind::Tls, Some(fault)) if fault.contains("authenticated") => {
             format!("{fault}; trust its certificate with --ca-file, or do not verify with --insecure")
         }
-        (ErrorKind::Tls, Some(fault)) if fault.ends_with("alert handshake_failure") => format!(
-            "{fault}: most likely it has none of the groups or suites offered; name more of them (--group, --suite) \
-             or leave these flags out. OpenSSL has no post-quantum groups before version 3.5; \
-             --group X25519MLKEM768,X25519 offers a curve beside"
-        ),
+        (ErrorKind::Tls, Some(fault)) if fault.ends_with("alert handshake_failure") => {
+            let offered = if offered.is_empty() { String::new() } else { format!(" ({offered})") };
+            format!(
+                "{fault}: most likely it has none of the groups or suites offered{offered}; name others (--group, \
+                 --suite, --tls) or leave these flags out. OpenSSL has no post-quantum groups before version 3.5; \
+                 --group X25519MLKEM768,X25519 offers a curve beside"
+            )
+        }
         (ErrorKind::Tls, Some(fault)) => fault.to_owned(),
         (kind, _) if kind.is_local() => of_kind(kind),
         (kind, _) => format!("{address} {}", of_kind(kind)),

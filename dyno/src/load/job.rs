@@ -38,6 +38,7 @@ struct Loaded {
     rate_per_s: Option<f64>,
     /// Most connections open at once, if it has its own number of them.
     connections: Option<u32>,
+    session_limits: SessionLimits,
 }
 
 impl Loaded {
@@ -103,7 +104,7 @@ impl Prepared {
             connections: Connections { total, ..self.connections },
             timeouts: Timeouts::default(),
             resumption: loaded.resumption,
-            session_limits: SessionLimits::default(),
+            session_limits: loaded.session_limits,
             pacing: loaded.pacing(timed.map_or(0, |timed| timed.seed)),
             until: timed.map_or(Until::UsersDone, |timed| Until::Elapsed(timed.for_ns)),
             window: self.window,
@@ -156,9 +157,17 @@ fn loaded(spec: &TargetSpec) -> Result<Loaded> {
     Ok(Loaded {
         target: Target { address: spec.address, host: spec.host.clone(), tls },
         resumption: spec.reuse,
-        route: Route { sources: load.sources.clone(), source_of_client: true, ..Route::default() },
+        route: Route {
+            sources: load.sources.clone(),
+            source_of_client: true,
+            servers: load.servers.clone(),
+            server_of_client: load.server_of_client,
+            ..Route::default()
+        },
         rate_per_s: load.rate_per_s,
         connections: load.connections,
+        // As users do who came at different times: otherwise each block would begin with a surge, and end in one.
+        session_limits: SessionLimits { lifetime_ns: None, requests: load.hits_per_handshake, staggered: true },
     })
 }
 

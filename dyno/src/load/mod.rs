@@ -4,6 +4,7 @@
 pub mod asked;
 pub mod diagnosis;
 pub mod job;
+pub mod limit;
 pub mod options;
 pub mod permission;
 pub mod places;

@@ -21,6 +21,7 @@ use crate::load::values::{ExpectedStatus, Header, PauseFlag, PerSecond, Profile,
 use crate::load::workload::WorkloadFlags;
 use crate::load::{redirects, tls, urls};
 use crate::model::job::TlsSpec;
+use crate::servers::listening::is_loopback;
 use crate::time::Time;
 use crate::trace;
 
@@ -33,8 +34,14 @@ pub struct Options {
 
     /// How long, for example 10, 500ms, 2m. Then nothing is begun any more; what is under way may go on for --timeout
     /// at most, and is cut after that [default: 10s; a log is replayed once]
-    #[arg(short, long, value_name = "TIME")]
+    #[arg(short, short_aliases = ['t', 'z'], long, alias = "time", value_name = "TIME")]
     pub duration: Option<Time>,
+
+    /// Requests, as ab and oha count them: where each connection makes so many of them (--close, --reuse,
+    /// --requests-per-connection) the same as --total-connections
+    #[arg(short = 'n', long, value_name = "N", conflicts_with_all = ["duration", "total_connections"])]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub requests: Option<u64>,
 
     /// End after so many connections were made, instead of after a time
     #[arg(long, value_name = "N", conflicts_with = "duration")]
@@ -88,6 +95,11 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     #[arg(conflicts_with_all = ["session_limit", "reuse", "profile"])]
     pub hits_per_handshake: Option<u32>,
+
+    /// Sessions have a part of their lifetime or limit behind them when the load begins, each user's another, so that
+    /// renewals are spread; without it all users renew together, in surges
+    #[arg(long)]
+    pub staggered: bool,
 
     /// Requests on each connection [default: no limit; 1 with --reuse]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -275,6 +287,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         encrypt_then_mac: true,
         tickets: !options.no_tickets,
         early_data: options.early_data,
+        small_rsa_keys: is_loopback(address.ip()),
         universal: None,
         scripts: None,
         ca_file: options.ca_file.clone(),
@@ -331,6 +344,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         unix_path: options.unix.clone(),
         sources: options.source.iter().flat_map(|sources| sources.0.iter().copied()).collect(),
         source_of_client: false,
+        ..Route::default()
     };
     ensure!(
         options.connections <= route.connections_max(CONNECTIONS_MAX),
@@ -359,7 +373,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         window: window.filter(|_| options.rate.is_none() && speed.is_none()),
         redirects: options.follow_redirects.map(|most| redirects::here(most, options, url, address, &host)),
         numbered,
-        until: match (options.total_connections, options.duration) {
+        until: match (options.total_connections.or(connections_of(options, shape.requests_each)?), options.duration) {
             (Some(count), _) => Until::ConnectionsMade(count),
             (None, Some(duration)) => Until::Elapsed(duration.nanoseconds()?),
             (None, None) if options.workload.is_trace() => Until::UsersDone,
@@ -370,6 +384,35 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
             (options.duration.map_or(Ok(DURATION_NS), Time::nanoseconds)? / SLICES).clamp(SLICE_NS_MIN, SLICE_NS_MAX),
         ),
     })
+}
+
+/// The connections that make as many requests as -n says.
+fn connections_of(options: &Options, each: Option<u32>) -> Result<Option<u64>> {
+    let Some(requests) = options.requests else { return Ok(None) };
+    let each = each.with_context(|| {
+        format!(
+            "-n {requests} counts requests, but kept connections end with the time: give --close for a connection for \
+             each request, or --requests-per-connection, or a time (-d 10s)"
+        )
+    })?;
+    ensure!(
+        requests % u64::from(each) == 0,
+        "-n {requests} is no multiple of the {each} requests that each connection makes"
+    );
+    Ok(Some(requests / u64::from(each)))
+}
+
+/// What the client's hellos offer, in words: what a server that refuses all of it did not find there.
+pub fn offered(options: &Options) -> String {
+    let versions = options.version.map_or_else(|| "1.2 and 1.3".to_owned(), |version| version.to_string());
+    let named = |texts: Vec<String>, all: &str| if texts.is_empty() { all.to_owned() } else { texts.join(", ") };
+    let suites = options.suite.iter().map(|suite| suite.openssl_name().to_owned()).collect();
+    let groups = options.group.iter().map(ToString::to_string).collect();
+    format!(
+        "offered were TLS {versions}; suites {}; groups {}",
+        named(suites, "AES-GCM, ChaCha20 and CBC"),
+        named(groups, "X25519, P-256, P-384")
+    )
 }
 
 fn pacing(options: &Options, speed: Option<f64>) -> Pacing {

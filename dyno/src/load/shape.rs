@@ -35,10 +35,12 @@ impl Shape {
         let given = SessionLimits {
             lifetime_ns: options.session_lifetime.map(|time| time.0.as_nanos() as u64),
             requests: options.session_limit,
+            staggered: options.staggered,
         };
         let typical = SessionLimits {
             lifetime_ns: given.lifetime_ns.or(Some(TYPICAL_LIFETIME_NS)),
             requests: given.requests.or(Some(TYPICAL_REQUESTS)),
+            ..given
         };
         let each = options.requests_per_connection;
         let shape = |requests_each, resumption, session_limits| Shape { requests_each, resumption, session_limits };
@@ -68,10 +70,15 @@ impl Shape {
     /// Flags that do not go together, or not with the URL.
     pub fn check(&self, options: &Options, url: &Url) -> Result<()> {
         ensure!(url.tls || options.reuse.is_none(), "--reuse is about TLS sessions; the URL is plain http");
-        let limited = self.session_limits != SessionLimits::default();
+        let limited = self.session_limits.lifetime_ns.is_some() || self.session_limits.requests.is_some();
         ensure!(
             url.tls || !limited,
             "session limits, --hits-per-handshake and --profile are about TLS sessions; the URL is plain http"
+        );
+        ensure!(
+            !options.staggered || limited,
+            "--staggered is about when sessions end; give --session-lifetime, --session-limit, --hits-per-handshake or \
+             a --profile that renews"
         );
         ensure!(
             !limited || !matches!(self.resumption, Resumption::Share(_)),
@@ -125,21 +132,23 @@ mod tests {
 
     #[test]
     fn profiles_are_those_of_mraz() {
-        let typical = SessionLimits { lifetime_ns: Some(300_000_000_000), requests: Some(500) };
+        let typical =
+            SessionLimits { lifetime_ns: Some(300_000_000_000), requests: Some(500), ..SessionLimits::default() };
         let is = |flags: &[&str], requests_each, resumption, session_limits| {
             assert_eq!(shape(flags).unwrap(), Shape { requests_each, resumption, session_limits }, "{flags:?}");
         };
         is(&["--profile", "one-time"], Some(25), Resumption::Never, SessionLimits::default());
         is(&["--profile", "intermittent"], Some(1), Resumption::Always, typical);
         is(&["--profile", "continuous"], None, Resumption::Always, typical);
-        let limits = SessionLimits { lifetime_ns: Some(100_000_000_000), requests: Some(50) };
+        let limits =
+            SessionLimits { lifetime_ns: Some(100_000_000_000), requests: Some(50), ..SessionLimits::default() };
         is(
             &["--profile", "continuous", "--session-lifetime", "100s", "--session-limit", "50"],
             None,
             Resumption::Always,
             limits,
         );
-        let ten = SessionLimits { lifetime_ns: None, requests: Some(10) };
+        let ten = SessionLimits { lifetime_ns: None, requests: Some(10), ..SessionLimits::default() };
         is(&["--hits-per-handshake", "10"], None, Resumption::Always, ten);
         is(&["--reuse", "50%"], Some(1), Resumption::Share(0.5), SessionLimits::default());
         is(&["--reuse", "always", "--session-limit", "10"], Some(1), Resumption::Always, ten);

@@ -15,7 +15,7 @@ use crate::load::warning::{Warning, achieved_reuse_percent, busy_fraction};
 pub const FORMAT: u32 = 1;
 
 /// What one load run measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Version of this object: [`FORMAT`].
     pub format: u32,

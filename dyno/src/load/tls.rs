@@ -35,6 +35,7 @@ pub fn config(
         encrypt_then_mac: spec.encrypt_then_mac,
         tickets: spec.tickets,
         early_data: spec.early_data,
+        small_rsa_keys: spec.small_rsa_keys,
         trust_anchors: if spec.effort == Effort::Honest { trust_anchors(spec.ca_file.as_deref())? } else { Vec::new() },
         universal: spec.universal.as_deref().map(session).transpose()?,
         scripts: spec.scripts.clone(),

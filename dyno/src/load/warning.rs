@@ -157,7 +157,7 @@ pub fn warnings(outcome: &Outcome, address: SocketAddr, asked: &Asked, strict: b
         }
     }
     if outcome.gave_up {
-        warnings.push(Warning::GaveUp { why: diagnosis::of(outcome, address) });
+        warnings.push(Warning::GaveUp { why: diagnosis::of(outcome, address, "") });
     }
     warnings
 }
@@ -472,7 +472,7 @@ mod tests {
                 Warning::NoResources { kind: ErrorKind::Ports, times: 3 },
                 Warning::Cut { times: 2 },
                 Warning::UnexpectedStatus { expected: 200, came: 301, times: 3 },
-                Warning::GaveUp { why: diagnosis::of(&doubtful, ADDRESS) },
+                Warning::GaveUp { why: diagnosis::of(&doubtful, ADDRESS, "") },
             ]
         );
         assert!(raised.iter().all(|warning| warning.to_string().len() > 40));

@@ -63,9 +63,9 @@ pub struct WorkloadFlags {
     /// Log: fetch a document and what it embeds together, instead of one request after the other
     #[arg(long)]
     pages: bool,
-    /// Log: a user forgets its TLS session after so many seconds without a request; `never` makes only the first
-    /// handshake of an address full [default: 300]
-    #[arg(long, value_name = "SECONDS|never", value_parser = flags::session_lifetime)]
+    /// Log: a user forgets its TLS session after so long without a request; `never` makes only the first handshake of
+    /// an address full [default: 300s]
+    #[arg(long, value_name = "TIME|never", value_parser = flags::session_lifetime)]
     trace_session_lifetime: Option<SessionsSpec>,
     /// Log: how far requests may get ahead of each other in its order; `none`: as far as their users come; `search`:
     /// replays it again and again until the smallest window is found that lets no connection stall [default:
@@ -80,8 +80,8 @@ pub struct WorkloadFlags {
     /// Log: each request carries its place in it, from 0, in the header Trace-Index
     #[arg(long)]
     number_requests: bool,
-    /// Log: a user's connection closes after so many seconds without a request [default: 75]
-    #[arg(long, value_name = "SECONDS")]
+    /// Log: a user's connection closes after so long without a request [default: 75s]
+    #[arg(long, value_name = "TIME", value_parser = flags::whole_seconds)]
     trace_keep_alive: Option<u32>,
 }
 

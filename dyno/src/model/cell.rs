@@ -72,7 +72,12 @@ impl Cell {
 
     /// How it is loaded.
     pub fn load(&self) -> TargetLoad {
-        TargetLoad { connections: Some(self.clients), rate_per_s: self.rate_per_s, sources: self.sources() }
+        TargetLoad {
+            connections: Some(self.clients),
+            rate_per_s: self.rate_per_s,
+            sources: self.sources(),
+            ..TargetLoad::default()
+        }
     }
 
     /// The address of each client, all on loopback: those behind the proxy share the first one, the others have each

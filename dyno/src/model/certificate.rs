@@ -5,6 +5,12 @@ use tlsdyno_tls::{Group, named};
 named! {
     /// Kind and size of a server's key.
     pub enum CertificateKind: "certificate" {
+        /// RSA, 512 bits, as the next two the papers' sizes: TLS 1.2, on loopback only.
+        Rsa512 = "rsa-512",
+        /// RSA, 768 bits.
+        Rsa768 = "rsa-768",
+        /// RSA, 1024 bits.
+        Rsa1024 = "rsa-1024",
         /// RSA, 2048 bits.
         Rsa2048 = "rsa-2048",
         /// RSA, 3072 bits.
@@ -30,7 +36,25 @@ impl CertificateKind {
     /// Whether the key is RSA: static RSA and ECDHE-RSA suites need that, ECDHE-ECDSA suites the opposite, to which
     /// Ed25519 belongs.
     pub const fn is_rsa(self) -> bool {
-        matches!(self, CertificateKind::Rsa2048 | CertificateKind::Rsa3072 | CertificateKind::Rsa4096)
+        self.rsa_bits().is_some()
+    }
+
+    /// Bits of an RSA key's modulus.
+    pub const fn rsa_bits(self) -> Option<u32> {
+        match self {
+            CertificateKind::Rsa512 => Some(512),
+            CertificateKind::Rsa768 => Some(768),
+            CertificateKind::Rsa1024 => Some(1024),
+            CertificateKind::Rsa2048 => Some(2048),
+            CertificateKind::Rsa3072 => Some(3072),
+            CertificateKind::Rsa4096 => Some(4096),
+            _ => None,
+        }
+    }
+
+    /// Whether it is an RSA key that protects nothing any more, and that OpenSSL has at security level 0 only.
+    pub const fn is_small_rsa(self) -> bool {
+        matches!(self, CertificateKind::Rsa512 | CertificateKind::Rsa768 | CertificateKind::Rsa1024)
     }
 
     /// Whether the key is post-quantum.

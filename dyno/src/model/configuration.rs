@@ -1,8 +1,9 @@
 //! The configurations that are compared: which stages are off, and what else differs.
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_tls::{Stage, StageSet};
+use tlsdyno_tls::{Stage, StageSet, named};
 
+use super::ServerName;
 use super::tls::TlsChange;
 
 /// Processors of the server, real or emulated by a quota of CPU time.
@@ -17,6 +18,10 @@ pub struct Processors {
 
 fn is_nothing(stages: &StageSet) -> bool {
     stages.is_empty()
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn one() -> u32 {
@@ -44,9 +49,46 @@ pub struct Accelerator {
     /// measured before. The AXL300 of Coarfa et al. 2006 did 330 RSA-1024 operations a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_rates: Option<f64>,
+    /// Instead: a card of the papers with its own fixed rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card: Option<Card>,
     /// The server goes on while an operation runs, where it can (HAProxy); otherwise its worker waits.
     #[serde(default)]
     pub asynchronous: bool,
+}
+
+named! {
+    /// A card of the papers, the same on all machines of an experiment.
+    pub enum Card: "card" {
+        /// The AXL300 of Coarfa et al. 2006 (section 2.1), which does 330 RSA-1024 operations a second.
+        Axl300 = "axl300",
+    }
+}
+
+impl Card {
+    /// Private-key operations that it does a second, all engines together.
+    pub const fn operations_per_s(self) -> f64 {
+        match self {
+            Card::Axl300 => 330.0,
+        }
+    }
+
+    /// Those of a processor of the paper, and its clock rate, MHz: the processor here does them faster, and the card as
+    /// many times as fast. 14.2 ms each at 500 MHz (docs/WORKLOADS.md).
+    pub const fn beside(self) -> (f64, u32) {
+        match self {
+            Card::Axl300 => (70.4, 500),
+        }
+    }
+
+    /// How many times as much CPU time an operation takes without the card: what is left is its driver and the bus.
+    /// The AXL300: 147, 305 and 350 hits per second without it, with it, and without operations (NDSS 2002, Figure 1,
+    /// at 500 MHz) are a share of 1 - 147/350 that becomes this many times as fast, by Amdahl's law.
+    pub const fn effective_speed(self) -> f64 {
+        match self {
+            Card::Axl300 => 9.4,
+        }
+    }
 }
 
 /// One configuration that is compared with the others.
@@ -71,6 +113,16 @@ pub struct ConfigurationModel {
     /// while it runs, so that other configurations are modes of it. With no stage off it tells what that costs.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub wrapped: StageSet,
+    /// Stages that the server computes twice, keeping one result. With none the doubler is loaded and idle: what the
+    /// others are compared with, and whose server they can share as modes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubled: Option<StageSet>,
+    /// Records are copied as doubling them needs it, and nothing is computed twice: what doubling costs besides.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub copies: bool,
+    /// Another build of the server: its command line instead of the experiment's (server kind `command` only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_command: Option<String>,
     /// What the paper calls it, where that is another name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
@@ -80,6 +132,12 @@ pub struct ConfigurationModel {
     /// Processors of the server, where they differ from one whole real one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processors: Option<Processors>,
+    /// The configuration that this one is on one of the experiment's machines: made of `machines`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+    /// The server under test, where it is another than the experiment's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerName>,
     /// An emulated accelerator for private-key operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<Accelerator>,
@@ -87,6 +145,9 @@ pub struct ConfigurationModel {
     /// instrument with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burn_us: Option<f64>,
+    /// CPU time that each page costs the built-in server besides, microseconds: pages that are made for each request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_cost_us: Option<f64>,
     /// The configuration that this one repeats: the same setting in a server of its own, to see what the instrument
     /// makes of no difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,6 +164,11 @@ impl ConfigurationModel {
     pub fn without(name: &str, stages: impl IntoIterator<Item = Stage>) -> ConfigurationModel {
         let noop = stages.into_iter().collect();
         ConfigurationModel { name: name.to_owned(), noop, ..ConfigurationModel::as_is() }
+    }
+
+    /// Exactly these stages computed twice.
+    pub fn doubling(name: &str, stages: StageSet) -> ConfigurationModel {
+        ConfigurationModel { name: name.to_owned(), doubled: Some(stages), ..ConfigurationModel::as_is() }
     }
 
     /// The same server without TLS.
@@ -127,6 +193,7 @@ impl ConfigurationModel {
         ConfigurationModel {
             name: String::new(),
             label: None,
+            base: None,
             noop: StageSet::NONE,
             idle_provider: self.idle_provider && !loads,
             ..self.clone()
@@ -154,6 +221,21 @@ impl ConfigurationModel {
     /// elsewhere.
     pub fn needs_shim(&self) -> bool {
         self.idle_shim || !self.wrapped.is_empty() || !self.stages_on_the_wire().is_empty()
+    }
+
+    /// Whether the doubler is loaded into the server.
+    pub fn needs_doubler(&self) -> bool {
+        self.doubled.is_some() || self.copies
+    }
+
+    /// Whether its server can have other configurations as its modes.
+    pub fn hosts_modes(&self) -> bool {
+        !self.wrapped.is_empty() || self.doubled == Some(StageSet::NONE) && !self.copies
+    }
+
+    /// Its server, where the experiment's is this one.
+    pub fn server(&self, experiments: ServerName) -> ServerName {
+        self.server.unwrap_or(experiments)
     }
 
     /// Whether it is the server exactly as the experiment's other tables describe it.

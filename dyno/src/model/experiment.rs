@@ -3,11 +3,14 @@
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::suite::KeyExchange;
-use tlsdyno_tls::{Stage, Suite};
+use tlsdyno_tls::{Stage, StageSet, Suite};
 
+use super::machine;
+use super::method::{self, Method};
 use super::workload::WorkloadSpec;
 use super::{
-    ComparisonModel, ConfigurationModel, Load, Measure, PaperModel, RemedyModel, Server, ServerName, ShareModel, Tls,
+    ComparisonModel, ConfigurationModel, Load, Machine, Measure, PaperModel, RemedyModel, Server, ServerName,
+    ShareModel, Tls,
 };
 
 /// One experiment: a question, a server, a workload and the configurations that are compared.
@@ -16,6 +19,14 @@ use super::{
 pub struct Experiment {
     /// What the experiment is to answer, one sentence.
     pub question: String,
+    /// How costs of stages are found out.
+    #[serde(
+        default = "method::usual",
+        rename = "method",
+        deserialize_with = "method::one_or_several",
+        skip_serializing_if = "method::are_usual"
+    )]
+    pub methods: Vec<Method>,
     /// The server under test.
     #[serde(default)]
     pub server: Server,
@@ -31,9 +42,14 @@ pub struct Experiment {
     /// How long and where it is measured.
     #[serde(default)]
     pub measure: Measure,
-    /// What is compared. Empty: the untouched server, each stage off, all stages off, plain HTTP.
+    /// What is compared. Empty: the untouched server, each stage off, all stages off (or each twice, all twice, as the
+    /// methods say), plain HTTP.
     #[serde(default, rename = "configuration")]
     pub configurations: Vec<ConfigurationModel>,
+    /// Machines on which each configuration is measured besides, under quotas of CPU time: hits per second only, for a
+    /// quota leaves the CPU time of a hit as it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<Machine>,
     /// Named shares of the cost of a hit, in the order of the report. Empty: what each configuration with one stage
     /// off saves.
     #[serde(default, rename = "share", skip_serializing_if = "Vec::is_empty")]
@@ -57,12 +73,14 @@ impl Default for Experiment {
     fn default() -> Experiment {
         Experiment {
             question: "What does each TLS component cost this server?".to_owned(),
+            methods: method::usual(),
             server: Server::default(),
             tls: Tls::default(),
             workload: default_workload(),
             load: Load::default(),
             measure: Measure::default(),
             configurations: Vec::new(),
+            machines: Vec::new(),
             shares: Vec::new(),
             comparisons: Vec::new(),
             remedies: Vec::new(),
@@ -77,33 +95,95 @@ impl Experiment {
         Ok(toml::to_string(self)?)
     }
 
-    /// The configurations of `ablate`: the untouched server, each stage off, all off, and plain HTTP where it can be
-    /// had.
-    pub fn ablation(stages: &[Stage], plain_http: bool) -> Vec<ConfigurationModel> {
+    /// The configurations of `ablate`: the untouched server, for each method each of the stages and all of them, and
+    /// plain HTTP where it can be had.
+    pub fn ablation(&self, stages: &[Stage]) -> Vec<ConfigurationModel> {
         let mut configurations = vec![ConfigurationModel::as_is()];
-        let without =
-            |stage: &Stage| ConfigurationModel::without(&format!("no {}", spoken(*stage)), with_needed(*stage));
-        configurations.extend(stages.iter().map(without));
-        // Those of the shim overlap with them and with each other.
-        let of_provider: Vec<Stage> = stages.iter().copied().filter(|stage| Stage::PROVIDER.contains(stage)).collect();
-        if of_provider.len() > 1 {
-            configurations.push(ConfigurationModel::without("all off", of_provider));
+        if self.methods.contains(&Method::Removing) {
+            configurations.extend(self.removals(stages));
         }
-        if plain_http {
+        if self.methods.contains(&Method::Doubling) {
+            configurations.extend(self.doublings(stages));
+        }
+        if self.has_plain_http() {
             configurations.push(ConfigurationModel::plain_http());
         }
         configurations
     }
 
-    /// Fills in the configurations where the experiment names none.
+    /// Each of the stages replaced, and all of them.
+    fn removals(&self, stages: &[Stage]) -> Vec<ConfigurationModel> {
+        let without = |stage: &Stage| ConfigurationModel::without(&without_in_words(*stage), with_needed(*stage));
+        let mut configurations: Vec<ConfigurationModel> = stages.iter().map(without).collect();
+        // Those of the shim overlap with them and with each other.
+        let of_provider: StageSet = stages.iter().copied().filter(|stage| Stage::PROVIDER.contains(stage)).collect();
+        // What can only be doubled together is removed together too, so that the methods can be compared.
+        if self.methods.contains(&Method::Doubling) {
+            let together = self.doubled_together(stages).into_iter().filter(|set| set.only().is_none());
+            let together = together.filter(|set| *set != of_provider);
+            configurations.extend(
+                together.map(|set| ConfigurationModel::without(&format!("no {}", spoken_set(set)), set.iter())),
+            );
+        }
+        if of_provider.only().is_none() && !of_provider.is_empty() {
+            configurations.push(ConfigurationModel::without("all off", of_provider.iter()));
+        }
+        configurations
+    }
+
+    /// The doubler idle, each of the stages computed twice, records copied, and all stages computed twice.
+    fn doublings(&self, stages: &[Stage]) -> Vec<ConfigurationModel> {
+        let sets = self.doubled_together(stages);
+        if sets.is_empty() {
+            return Vec::new();
+        }
+        let mut configurations = vec![ConfigurationModel::doubling("nothing doubled", StageSet::NONE)];
+        let twice = |set: &StageSet| ConfigurationModel::doubling(&format!("{} twice", spoken_set(*set)), *set);
+        configurations.extend(sets.iter().map(twice));
+        let all = sets.iter().fold(StageSet::NONE, |all, set| all.union(*set));
+        if all.contains(Stage::Cipher) {
+            let copies = ConfigurationModel { copies: true, ..ConfigurationModel::as_is() };
+            configurations.push(ConfigurationModel { name: "records copied".to_owned(), ..copies });
+        }
+        if sets.len() > 1 {
+            configurations.push(ConfigurationModel::doubling("all twice", all));
+        }
+        configurations
+    }
+
+    /// What of these stages can be computed twice, in sets that cannot be taken apart (docs/DOUBLING.md): encryption
+    /// and authentication of records are one computation but for CBC with a MAC of its own.
+    pub fn doubled_together(&self, stages: &[Stage]) -> Vec<StageSet> {
+        let records: StageSet = [Stage::Cipher, Stage::Mac].into_iter().collect();
+        let is_separate = self.has_separate_mac();
+        let mut sets = Vec::new();
+        for stage in stages.iter().copied().filter(|stage| Stage::PROVIDER.contains(stage)) {
+            let is_of_records = records.contains(stage);
+            let set = if is_of_records && !is_separate { records } else { StageSet::NONE.with(stage) };
+            let is_whole = set.iter().all(|of_set| stages.contains(&of_set));
+            if is_whole && !sets.contains(&set) {
+                sets.push(set);
+            }
+        }
+        sets
+    }
+
+    /// Whether records certainly have a MAC beside their encryption: CBC with encrypt-then-MAC.
+    fn has_separate_mac(&self) -> bool {
+        self.tls.encrypt_then_mac && self.tls.suite.is_some_and(|suite| suite.protection().is_cbc())
+    }
+
+    /// Fills in the configurations where the experiment names none, and those on machines.
     pub fn fill(&mut self) {
         if self.configurations.is_empty() {
-            let stages: Vec<Stage> = Stage::PROVIDER.into_iter().chain(self.stages_of_shim()).collect();
+            let of_shim = if self.methods.contains(&Method::Removing) { self.stages_of_shim() } else { Vec::new() };
+            let stages: Vec<Stage> = Stage::PROVIDER.into_iter().chain(of_shim).collect();
             if stages.contains(&Stage::Setup) {
                 self.pin_suite();
             }
-            self.configurations = Experiment::ablation(&stages, self.has_plain_http());
+            self.configurations = self.ablation(&stages);
         }
+        self.configurations = machine::multiplied(&self.configurations, &self.machines);
     }
 
     /// The stages of the shim that make sense beside those of the provider without further thought.
@@ -147,6 +227,19 @@ fn with_needed(stage: Stage) -> Vec<Stage> {
     }
 }
 
-fn spoken(stage: Stage) -> String {
-    stage.name().replace('_', " ")
+/// The server without a stage. What replaces a stage of the shim is named after what is there instead: "no session
+/// cache" would be understood as a server that resumes nothing.
+pub fn without_in_words(stage: Stage) -> String {
+    match stage {
+        Stage::SessionCache => "perfect session cache".to_owned(),
+        Stage::Marshalling => "unencrypted data".to_owned(),
+        Stage::Setup => "no connection setup".to_owned(),
+        Stage::Handshake => "bare handshake".to_owned(),
+        Stage::RoundTrip => "one round trip less".to_owned(),
+        other => format!("no {}", other.name().replace('_', " ")),
+    }
+}
+
+fn spoken_set(stages: StageSet) -> String {
+    stages.iter().map(|stage| stage.name().replace('_', " ")).collect::<Vec<_>>().join(" and ")
 }

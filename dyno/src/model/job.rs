@@ -69,6 +69,9 @@ pub struct TlsSpec {
     /// Send the first request as early data where a session allows it (TLS 1.3).
     #[serde(default)]
     pub early_data: bool,
+    /// Take RSA keys below 2048 bits from this target, which is on loopback.
+    #[serde(default)]
+    pub small_rsa_keys: bool,
     /// The universal session of a perfect cache (`Session::to_bytes`, base64).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub universal: Option<String>,
@@ -89,6 +92,12 @@ pub struct TargetLoad {
     pub rate_per_s: Option<f64>,
     /// Local addresses of the clients, in turn; empty: the system's choice.
     pub sources: Vec<IpAddr>,
+    /// Servers that take the connections in turn, in place of the target's address; empty: that one.
+    pub servers: Vec<SocketAddr>,
+    /// Each client stays with one of these servers.
+    pub server_of_client: bool,
+    /// Requests for each full handshake, on kept connections; `None`: as `reuse` says.
+    pub hits_per_handshake: Option<u32>,
 }
 
 /// A line to the load process.

@@ -17,6 +17,9 @@ pub struct LoadExperiment {
     pub question: String,
     /// What is requested.
     pub url: String,
+    /// Another URL, which is loaded in turn with the first: how the two compare.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<String>,
     /// Flags of `tlsdyno load` by their long names: `reuse = "80%"`, `connections = 32`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub load: BTreeMap<String, FlagValue>,

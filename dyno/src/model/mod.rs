@@ -4,6 +4,7 @@
 //!
 //! Every table refuses unknown keys, so that a typing error never silently measures something else.
 
+pub mod array;
 pub mod cell;
 mod certificate;
 pub mod cluster;
@@ -13,7 +14,10 @@ mod experiment;
 pub mod job;
 mod load;
 pub mod load_experiment;
+mod machine;
+mod method;
 mod policy;
+pub mod profile;
 mod questions;
 mod sentences;
 mod server;
@@ -22,9 +26,11 @@ mod tls;
 pub mod workload;
 
 pub use certificate::CertificateKind;
-pub use configuration::{Accelerator, ConfigurationModel, Processors};
+pub use configuration::{Accelerator, Card, ConfigurationModel, Processors};
 pub use experiment::Experiment;
 pub use load::{Load, Measure};
+pub use machine::{Machine, speed_beside};
+pub use method::Method;
 pub use policy::Policy;
 pub use questions::{ComparisonModel, PaperModel, RemedyModel, ShareModel};
 pub use server::{Server, ServerName};

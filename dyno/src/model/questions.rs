@@ -34,6 +34,9 @@ pub struct ComparisonModel {
     /// What the paper says, for example `+11 to +24 % (section 3.4)`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<String>,
+    /// The same in numbers: from how many to how many times as many hits per second `b` serves as `a`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<[f64; 2]>,
 }
 
 /// A remedy: a configuration that somebody could really run, or the bound of one.
@@ -63,6 +66,9 @@ pub struct PaperModel {
     /// Hits per second by configuration (our name) for each machine. NaN where it was not published or is illegible.
     #[serde(deserialize_with = "numbers_or_nan")]
     pub hits_per_s: BTreeMap<String, Vec<f64>>,
+    /// Throughput in per cent of plain HTTP's, as printed: what it was, where its own number is not there.
+    #[serde(deserialize_with = "numbers_or_nan")]
+    pub percent_of_plain: BTreeMap<String, Vec<f64>>,
     /// Shares in per cent by share (our name) for each machine, as printed. NaN as above.
     #[serde(deserialize_with = "numbers_or_nan")]
     pub shares_percent: BTreeMap<String, Vec<f64>>,

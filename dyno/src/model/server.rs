@@ -1,5 +1,7 @@
 //! The server under test.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::named;
 
@@ -18,6 +20,13 @@ pub struct Server {
     /// `command` only: where it serves the same objects without TLS. Without it no plain-HTTP share is claimed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plain_address: Option<String>,
+    /// `command` only: an installed nginx configuration, of which a copy is started on ports of ours. The command is
+    /// then its program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<PathBuf>,
+    /// `command` only: the name that clients ask for, as server name and in the header Host; `None`: localhost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Let a server with no-op stages listen beyond loopback: a total break of its TLS for everybody who can reach it.
     pub allow_insecure_listen: bool,
 }

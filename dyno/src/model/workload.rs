@@ -69,6 +69,14 @@ pub enum WorkloadSpec {
         /// Requests each user makes before it starts anew.
         requests_per_user: u32,
     },
+    /// Objects that an own server has by itself, files or what applications answer: each user asks for all of them in
+    /// this order, with the headers that a browser sends.
+    Paths {
+        /// Path and query of each, and behind a blank the status that it answers with where that is not 200.
+        paths: Vec<String>,
+        /// Users.
+        users: u32,
+    },
 }
 
 /// Requests of a SPECweb96 user unless a file says otherwise.
@@ -81,6 +89,16 @@ fn is_hundred(requests: &u32) -> bool {
 }
 
 impl WorkloadSpec {
+    /// The requests are for what the server has anyway, not for files made for it.
+    pub fn is_servers_own(&self) -> bool {
+        match self {
+            WorkloadSpec::Url { .. } | WorkloadSpec::Paths { .. } => true,
+            WorkloadSpec::Trace { replay, .. } => replay.names == NamesSpec::AsRecorded,
+            WorkloadSpec::Har { har, .. } => har.names == NamesSpec::AsRecorded,
+            _ => false,
+        }
+    }
+
     /// How far requests may get ahead of each other in the order of the log, if the workload is one and that is
     /// bounded.
     pub fn window(&self) -> Option<u32> {

@@ -12,11 +12,13 @@ use anyhow::{Context, Result};
 
 pub mod area;
 pub mod doubler;
+pub mod profiler;
 pub mod provider;
 pub mod shim;
 
 pub use area::Handed;
 pub use doubler::{Doubled, Doubling, DoublingCounters};
+pub use profiler::{ClassCount, Clock, ProfileCounts, Profiling};
 pub use provider::{Counters, Engines, Hardware, Injection, layout};
 pub use shim::{ShimCounters, ShimInjection, ShimSettings, TimeStamp};
 

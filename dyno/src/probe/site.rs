@@ -103,6 +103,7 @@ impl Site {
             encrypt_then_mac: true,
             tickets: !options.no_tickets,
             early_data,
+            small_rsa_keys: false,
             universal: None,
             scripts: None,
             ca_file: None,

@@ -1,7 +1,11 @@
 //! The answer in one sentence or two.
 
+use std::cmp::Ordering;
+
 use super::findings;
+use super::remedies::doubtful;
 use super::text::{capitalised, difference_with_interval, loaded_label, ratio_gain, share_with_interval, stage_label};
+use crate::stats::findings::RemedyFinding;
 use crate::stats::shares::{MISSING, PLAIN_HTTP};
 use crate::stats::statement::Difference;
 use crate::stats::{Direction, Loaded, Metric, Share, Summary, Verdict};
@@ -31,10 +35,8 @@ pub fn answer(summary: &Summary) -> String {
     }
     let mut stages: Vec<&Share> = shares.iter().copied().filter(|share| share.is_step()).collect();
     stages.sort_by(|a, b| b.percent.total_cmp(&a.percent));
-    let resolved: Vec<&Share> =
-        stages.into_iter().filter(|share| share.verdict == Verdict::Resolved && share.percent > 0.0).collect();
     let plain = shares.iter().find(|share| share.stage == PLAIN_HTTP);
-    format!("{}{}", costliest(&resolved), plain.map_or_else(String::new, |plain| without_tls(plain)))
+    format!("{}{}", costliest(&stages), plain.map_or_else(String::new, |plain| without_tls(plain)))
 }
 
 fn instrument(summary: &Summary) -> Option<&Difference> {
@@ -58,32 +60,102 @@ fn from_comparisons(summary: &Summary) -> Option<String> {
     }
 }
 
-/// The remedy that gains most.
+/// The remedy that gains most, as far as that is known. Bounds cannot be had, and what has a base of its own, or is
+/// there already, does not compete.
 fn from_remedies(summary: &Summary) -> Option<String> {
-    let best = summary.findings.remedies.iter().find(|remedy| !remedy.bound)?;
-    let ratio = best.ratio.filter(|ratio| ratio.direction == Direction::Bigger);
-    Some(match ratio {
-        Some(ratio) => format!("{} gains most: {} hits/s.", capitalised(&best.name), ratio_gain(&ratio)),
-        None => "No remedy was measured to gain anything; measure longer (--time), and see the warnings.".to_owned(),
+    let mut ranked = summary.findings.remedies.iter().filter(|remedy| remedy.competes());
+    let nothing = "No remedy was measured to gain anything; measure longer (--time), and see the warnings.".to_owned();
+    let gains = |remedy: &&RemedyFinding| remedy.ratio.is_some_and(|ratio| ratio.direction == Direction::Bigger);
+    let Some(best) = ranked.clone().find(gains) else {
+        return ranked.next().map(|_| nothing);
+    };
+    let least = best.ratio?.low;
+    let rivals: Vec<String> = ranked
+        .filter(|remedy| remedy.name != best.name)
+        .filter_map(|remedy| remedy.ratio.filter(|ratio| ratio.high >= least).map(|ratio| (remedy, ratio)))
+        .map(|(remedy, ratio)| format!("{} {}", remedy.name, ratio_gain(&ratio)))
+        .collect();
+    let gain = ratio_gain(&best.ratio?);
+    let doubt = if best.is_doubtful() { format!(" Doubt it: {}.", doubtful(best)) } else { String::new() };
+    let name = capitalised(&best.name);
+    Some(match rivals.is_empty() {
+        true => format!("{name} gains most: {gain} hits/s.{doubt}"),
+        false => format!(
+            "{name} gains {gain} hits/s; whether it gains most is undecided, for others may gain as much: {}.{doubt}",
+            rivals.join("; ")
+        ),
     })
 }
 
-fn costliest(resolved: &[&Share]) -> String {
-    match resolved {
-        [] => "The cost of no single stage could be told from noise; measure longer (--time) or on a quieter machine."
-            .to_owned(),
-        [first, second, ..] if second.high >= first.low => format!(
-            "{} ({}) and {} ({}) cost most of this server's CPU per hit; which of them costs more is undecided.",
-            capitalised(&stage_label(&first.stage)),
-            share_with_interval(first),
-            stage_label(&second.stage),
-            share_with_interval(second),
-        ),
-        [first, ..] => format!(
+/// The most components that a headline names.
+const NAMED_MAX: usize = 4;
+
+/// Which component costs most, as far as that is known: whoever may cost as much as one that is named is named too, or
+/// nothing is ranked. `stages`: all that can be compared, the largest first.
+fn costliest(stages: &[&Share]) -> String {
+    let is_known = |share: &Share| share.verdict == Verdict::Resolved && share.percent > 0.0;
+    let Some(first) = stages.iter().copied().find(|share| is_known(share)) else {
+        let told = "The cost of no single component could be told from noise";
+        let most = stages.iter().copied().max_by(|a, b| a.high.total_cmp(&b.high)).filter(|most| most.high.is_finite());
+        let most = most.map_or_else(String::new, |most| format!(" ({})", may_cost(most)));
+        return format!("{told}{most}; measure longer (--time) or on a quieter machine.");
+    };
+    // Whoever reaches down to the least that one of them may cost joins them, which may let others in.
+    let mut named = vec![first];
+    let mut least = first.low;
+    while let Some(more) = stages.iter().copied().find(|share| share.high >= least && !named.contains(share)) {
+        named.push(more);
+        least = if is_known(more) { least.min(more.low) } else { least };
+    }
+    named.sort_by(|a, b| (is_known(b), b.percent).partial_cmp(&(is_known(a), a.percent)).unwrap_or(Ordering::Equal));
+    let (known, open) = named.split_at(named.partition_point(|share| is_known(share)));
+    let label = |share: &Share| format!("{} ({})", stage_label(&share.stage), share_with_interval(share));
+    match (known, open) {
+        ([only], []) => format!(
             "{} costs most: {} of this server's CPU per hit.",
-            capitalised(&stage_label(&first.stage)),
-            share_with_interval(first)
+            capitalised(&stage_label(&only.stage)),
+            share_with_interval(only)
         ),
+        (all, []) if all.len() <= NAMED_MAX => format!(
+            "{} cost most of this server's CPU per hit; which of them costs most is undecided.",
+            capitalised(&listed(all.iter().copied().map(label)))
+        ),
+        _ if named.len() <= NAMED_MAX => format!(
+            "{} {} of this server's CPU per hit; {}: which component costs most is undecided.",
+            capitalised(&listed(known.iter().copied().map(label))),
+            if known.len() == 1 { "is known to cost its share" } else { "are known to cost their shares" },
+            listed(open.iter().copied().map(may_cost))
+        ),
+        _ => {
+            let rivals = named.iter().filter(|share| **share != first);
+            let most = rivals.max_by(|a, b| a.high.total_cmp(&b.high)).map(|most| may_cost(most));
+            format!(
+                "Which component costs most is undecided: {} is the largest that is known, and {} others may cost \
+                 as much ({}). Measure longer (--time).",
+                label(first),
+                named.len() - 1,
+                most.unwrap_or_default()
+            )
+        }
+    }
+}
+
+/// `MAC may cost up to 55.9 %`.
+fn may_cost(share: &Share) -> String {
+    let label = stage_label(&share.stage);
+    match share.high.is_finite() {
+        true => format!("{label} may cost up to {}", format_percent(share.high)),
+        false => format!("what {label} costs is not known at all"),
+    }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn listed(texts: impl Iterator<Item = String>) -> String {
+    let texts: Vec<String> = texts.collect();
+    match &texts[..] {
+        [] => String::new(),
+        [only] => only.clone(),
+        [most @ .., last] => format!("{} and {last}", most.join(", ")),
     }
 }
 
@@ -103,25 +175,28 @@ fn without_tls(plain: &Share) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::SplitMix64;
     use crate::stats::{Findings, Shares};
 
     /// A summary with these CPU shares: stage, per cent, half the width of the interval.
-    fn of(shares: &[(&str, f64, f64)]) -> String {
+    fn summary(shares: &[(&str, f64, f64)]) -> Summary {
         let share = |&(stage, percent, half): &(&str, f64, f64)| Share {
             stage: stage.to_owned(),
             metric: Metric::Cpu,
             percent,
             low: percent - half,
             high: percent + half,
-            verdict: if percent > half { Verdict::Resolved } else { Verdict::Undecided },
+            verdict: if percent.abs() > half { Verdict::Resolved } else { Verdict::Undecided },
             bound: false,
             without: Vec::new(),
             left: stage == "plain_http" || stage == "other_tls",
         };
         let shares = Shares { shares: shares.iter().map(share).collect(), ..Shares::default() };
-        answer(&Summary {
+        Summary {
             shares,
+            by_methods: vec![],
             findings: Findings::default(),
+            machines: None,
             published: None,
             configurations: vec![],
             phases: vec![],
@@ -132,7 +207,11 @@ mod tests {
             detection: crate::stats::calibration::Detection { limit_percent: None, sentence: String::new() },
             pace: None,
             loaded: Loaded::default(),
-        })
+        }
+    }
+
+    fn of(shares: &[(&str, f64, f64)]) -> String {
+        answer(&summary(shares))
     }
 
     #[test]
@@ -145,9 +224,56 @@ mod tests {
         assert_eq!(
             of(&[("kdf", 38.0, 3.0), ("authentication", 40.0, 2.0)]),
             "Authentication (40.0 % [38.0, 42.0]) and KDF (38.0 % [35.0, 41.0]) cost most of this server's CPU per \
-             hit; which of them costs more is undecided."
+             hit; which of them costs most is undecided."
         );
-        assert!(of(&[("kdf", 2.0, 3.0), ("other_tls", 40.0, 2.0)]).starts_with("The cost of no single stage"));
+        let none = of(&[("kdf", 2.0, 3.0), ("other_tls", 40.0, 2.0)]);
+        assert!(none.starts_with("The cost of no single component") && none.contains("KDF may cost up to 5.0 %"));
         assert!(of(&[]).starts_with("There is no answer"));
+    }
+
+    /// A1 of the trial: MAC 24.5 % [-7.7, 55.9] stood below a headline that named cipher.
+    #[test]
+    fn what_is_undecided_is_not_left_out() {
+        let said = of(&[("authentication", 19.9, 1.0), ("cipher", 9.6, 1.0), ("mac", 24.5, 31.4)]);
+        assert_eq!(
+            said,
+            "Authentication (19.9 % [18.9, 20.9]) is known to cost its share of this server's CPU per hit; MAC may \
+             cost up to 55.9 %: which component costs most is undecided."
+        );
+        let many: Vec<(&str, f64, f64)> =
+            ["cipher", "digest", "kdf", "mac"].into_iter().map(|stage| (stage, 14.0, 20.0)).collect();
+        let said = of(&[&[("authentication", 19.9, 1.0)], &many[..]].concat());
+        assert!(said.contains("4 others may cost as much (") && said.contains("undecided"), "{said}");
+    }
+
+    /// Over made-up records: whoever may cost as much as what a headline ranks is in it.
+    #[test]
+    fn no_headline_ranks_below_something_undecided() {
+        let stages = ["authentication", "key_agreement", "cipher", "mac", "digest", "kdf", "randomness"];
+        let (mut random, mut ranked) = (SplitMix64::new(23), 0);
+        for _ in 0..20_000 {
+            let mut drawn = |most: f64| random.uniform() * most;
+            let widest = drawn(40.0);
+            let shares: Vec<(&str, f64, f64)> =
+                stages.iter().map(|stage| (*stage, drawn(45.0) - 5.0, drawn(widest))).collect();
+            let (summary, said) = (summary(&shares), of(&shares));
+            let all: Vec<&Share> = summary.shares.shares.iter().collect();
+            let is_named = |share: &&&Share| {
+                let label = stage_label(&share.stage);
+                said.to_lowercase().contains(&format!("{} (", label.to_lowercase()))
+                    || said.starts_with(&format!("{} costs most", capitalised(&label)))
+            };
+            let is_told = |share: &&&Share| is_named(share) || said.contains(&may_cost(share));
+            if said.contains("costs most:") || said.contains(" cost most of ") || said.contains("known to cost") {
+                ranked += 1;
+                let (named, others): (Vec<&&Share>, Vec<&&Share>) = all.iter().partition(|share| is_named(share));
+                let least = named.iter().map(|share| share.low).fold(f64::INFINITY, f64::min);
+                let left_out = others.iter().find(|share| share.high >= least && !is_told(share));
+                assert!(!named.is_empty() && left_out.is_none(), "{left_out:?} is not in: {said}");
+            } else {
+                assert!(said.contains("undecided") || said.contains("told from noise"), "{said}");
+            }
+        }
+        assert!(ranked > 2_000, "the test saw {ranked} headlines with a rank");
     }
 }

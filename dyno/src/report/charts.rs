@@ -1,5 +1,6 @@
 //! The charts of an experiment, and the parts of Vega-Lite that charts have in common.
 
+use std::collections::BTreeMap;
 use std::f64::consts::LOG10_2;
 
 use hdrhistogram::Histogram;
@@ -162,8 +163,13 @@ pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
     let common =
         json!({"y": names("stage", 180), "yOffset": {"field": "metric", "sort": null}, "tooltip": tooltip(fields)});
     let body = json!({"encoding": common, "layer": [zero, intervals, points]});
-    let caption = "Each share with its 95 % interval: what crosses 0 is undecided. Very wide intervals by time are \
-                   cut at the edge.";
+    let [from, to] = interval_domain(summary);
+    let is_cut = |share: &&Share| share.low.is_finite() && (share.low < from || share.high > to);
+    let cut = match summary.shares.shares.iter().any(|share| is_cut(&share)) {
+        true => " Very wide intervals by time are cut at the edge.",
+        false => "",
+    };
+    let caption = format!("Each share with its 95 % interval: what crosses 0 is undecided.{cut}");
     let words = shares_in_words("Points with 95 % intervals", summary);
     Some(Chart::new("cost-intervals", 37 * rows.len() / Metric::ALL.len(), rows, body)?.told(caption, words))
 }
@@ -181,7 +187,7 @@ fn interval_domain(summary: &Summary) -> [f64; 2] {
 
 /// Hits per second of all configurations, with intervals.
 pub fn throughput(summary: &Summary) -> Option<Chart> {
-    let used = || summary.configurations.iter().filter(|configuration| configuration.blocks > 0);
+    let used = || summary.off_machines().filter(|configuration| configuration.blocks > 0);
     let bar = |of: &ConfigurationSummary| {
         let bound = if of.client_bound { "≥ " } else { "" };
         json!({
@@ -224,22 +230,33 @@ pub fn throughput(summary: &Summary) -> Option<Chart> {
 
 /// Percentile curves of the phases, the server as is beside plain HTTP.
 pub fn latency(summary: &Summary) -> Option<Chart> {
-    let (mut rows, mut words) = (Vec::new(), Vec::new());
     let both = summary.configurations.iter().zip(&summary.phases);
-    for (of, phases) in both.filter(|(of, _)| matches!(of.kind, Kind::AsIs | Kind::PlainHttp)) {
+    let both = both.filter(|(of, _)| matches!(of.kind, Kind::AsIs | Kind::PlainHttp));
+    let caption = "Percentile curves, the server as is (solid) beside plain HTTP (dashed).";
+    percentile_curves("latency", both.map(|(of, phases)| (of.name.as_str(), phases)), caption)
+}
+
+/// Percentile curves of the phases of one or two loads; the second is dashed.
+pub(super) fn percentile_curves<'a>(
+    id: &str,
+    loads: impl Iterator<Item = (&'a str, &'a BTreeMap<String, Histogram<u64>>)>,
+    caption: &str,
+) -> Option<Chart> {
+    let (mut rows, mut words) = (Vec::new(), Vec::new());
+    for (load, phases) in loads {
         for (name, label, _) in PHASES {
             let Some(histogram) = phases.get(name).filter(|histogram| !histogram.is_empty()) else {
                 continue;
             };
             rows.extend(curve(histogram).into_iter().map(|(nines, value)| {
                 json!({
-                    "phase": label, "configuration": of.name, "nines": nines, "milliseconds": value as f64 / 1e6,
+                    "phase": label, "configuration": load, "nines": nines, "milliseconds": value as f64 / 1e6,
                     "percentile": format!("{} %", trimmed(100.0 * (1.0 - 10f64.powf(-nines)))),
                     "value": format_duration(value as f64),
                 })
             }));
             let at = |quantile| format_duration(histogram.value_at_quantile(quantile) as f64);
-            words.push(format!("{label} ({}) median {}, 99th percentile {}", of.name, at(0.5), at(0.99)));
+            words.push(format!("{label} ({load}) median {}, 99th percentile {}", at(0.5), at(0.99)));
         }
     }
     let ticks = log_ticks(rows.iter().filter_map(|row| row["milliseconds"].as_f64()));
@@ -259,9 +276,8 @@ pub fn latency(summary: &Summary) -> Option<Chart> {
             "tooltip": tooltip(fields),
         },
     });
-    let caption = "Percentile curves, the server as is (solid) beside plain HTTP (dashed).";
     let words = format!("Percentile curves of latency: {}.", words.join("; "));
-    Some(Chart::new("latency", 300, rows, body)?.told(caption, words))
+    Some(Chart::new(id, 300, rows, body)?.told(caption, words))
 }
 
 /// Points of a percentile curve as (nines, value): the percentile p is drawn at `-log10(1 - p)`, so that 90, 99 and
@@ -317,6 +333,7 @@ fn configuration_colour(summary: &Summary, kind: &Kind) -> &'static str {
             .map_or(OTHER_COLOUR, |(_, colour)| colour),
         Kind::PlainHttp => PLAIN_COLOUR,
         Kind::AsIs | Kind::Loaded | Kind::AllOff | Kind::Several(_) | Kind::Setting => OTHER_COLOUR,
+        Kind::NothingDoubled | Kind::Copies | Kind::Doubled(_) | Kind::AllDoubled => OTHER_COLOUR,
     }
 }
 

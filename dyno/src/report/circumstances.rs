@@ -13,7 +13,8 @@ fn meta(record: &Record, rounds: u32) -> String {
 
 /// A report of a record, with what stands around its sections whatever it is of.
 pub fn document(record: &Record, rounds: u32, answer: String, sections: Vec<Section>, method: Method) -> Document {
-    let sections = sections.into_iter().chain(record_line(record)).chain(closing(record, method));
+    let sections = measured_line(record).into_iter().chain(sections);
+    let sections = sections.chain(record_line(record)).chain(closing(record, method));
     let meta = meta(record, rounds);
     Document { title: record.question.clone(), meta, answer, see_also: None, sections: sections.collect() }
 }
@@ -28,6 +29,19 @@ pub fn texts<'a>(of_all: &[Warning], parts: impl Iterator<Item = (&'a String, &'
 pub fn warnings(texts: Vec<String>) -> Section {
     let section = Section::default();
     if texts.is_empty() { section } else { section.with(Content::Warnings(texts)) }
+}
+
+/// What was measured, for a terminal: a page has it among the circumstances.
+fn measured_line(record: &Record) -> Option<Section> {
+    let manifest = &record.manifest;
+    let server = match manifest.server_version.starts_with("own command: ") || manifest.server_version.is_empty() {
+        true => manifest.server_version.trim_start_matches("own command: ").to_owned(),
+        false => format!("{} {}", manifest.server_name, manifest.server_version),
+    };
+    let parts = [&server, &manifest.openssl_version, &manifest.negotiated, &manifest.certificate, &manifest.workload];
+    let parts = parts.into_iter().map(|part| part.trim()).filter(|part| !part.is_empty());
+    let text = parts.collect::<Vec<_>>().join(" · ");
+    (!text.is_empty()).then(|| Section::default().text(format!("Measured: {text}.")).on(Place::Terminal))
 }
 
 /// Where a terminal's reader finds the page; `None` of a record that is in no store.

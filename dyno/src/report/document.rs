@@ -81,6 +81,8 @@ pub enum Content {
 pub enum Method {
     /// Stages were replaced by no-ops, in so many rounds.
     Stages(u32),
+    /// Stages were computed twice and nothing replaced, in so many rounds.
+    Doubling(u32),
     /// A server was loaded, in one run for each point or in rounds.
     Load,
     /// Policies dispatched the same traffic: requests at given times, or a given amount of them.
@@ -88,6 +90,8 @@ pub enum Method {
         /// Requests at given times.
         open_loop: bool,
     },
+    /// Calls were timed inside the server.
+    Profile,
 }
 
 /// A table.

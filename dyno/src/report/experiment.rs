@@ -6,13 +6,13 @@ use super::charts::{self, PHASES};
 use super::circumstances;
 use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
 use super::text::{difference_with_interval, loaded_label, share_label, share_with_interval, short_share_label};
-use super::{accelerators, findings, published, remedies};
+use super::{accelerators, findings, machines, methods, published, remedies, scoreboard};
 use crate::stats::pace::Pace;
 use crate::stats::shares::MISSING;
 use crate::stats::statement::Difference;
 use crate::stats::summary::Precision;
-use crate::stats::{ConfigurationSummary, Metric, Share, Summary, Verdict};
-use crate::store::Record;
+use crate::stats::{ConfigurationSummary, Loaded, Metric, Share, Shares, Summary, Verdict};
+use crate::store::{Kind, Record};
 use crate::units::{
     format_count, format_duration, format_interval, format_interval_with, format_micros, format_percent,
     format_quantity,
@@ -29,11 +29,16 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     let parts = summary.configurations.iter().map(|of| (&of.name, &of.warnings));
     let warnings = circumstances::warnings(circumstances::texts(&summary.warnings, parts));
     let findings = [findings::comparisons(summary), accelerators::section(summary), findings::setup_and_data(summary)];
-    let mut sections = vec![shares(summary), warnings.clone().on(Place::Page)];
+    let noted = shares(summary).notes(methods::doubling_note(record, summary));
+    let mut sections = vec![noted, warnings.clone().on(Place::Page)];
+    sections.extend(methods::section(summary));
+    sections.extend(summary.machines.iter().flat_map(|of| machines::sections(of, summary)));
+    sections.extend(scoreboard::section(summary));
     sections.extend(findings.into_iter().flatten().chain(published::sections(summary)));
     sections.extend([throughput(summary), configurations(summary), latency(summary), warnings.on(Place::Terminal)]);
     sections.extend(remedies);
-    let method = Method::Stages(summary.rounds);
+    let replaces = summary.configurations.iter().any(|of| !of.noop.is_empty());
+    let method = if replaces { Method::Stages(summary.rounds) } else { Method::Doubling(summary.rounds) };
     Document { see_also, ..circumstances::document(record, summary.rounds, answer(summary), sections, method) }
 }
 
@@ -86,6 +91,20 @@ fn shares(summary: &Summary) -> Section {
     Section { two_columns: true, ..section }
 }
 
+/// The shares of CPU time known so far, the largest first.
+pub(super) fn so_far(shares: &Shares, rows: usize) -> Option<Table> {
+    let mut known: Vec<&Share> = shares.by(Metric::Cpu).filter(|share| share.low.is_finite()).collect();
+    known.sort_by(|a, b| b.percent.total_cmp(&a.percent));
+    known.truncate(rows);
+    let fields: [Field<&Share>; _] = [
+        (Column::words("so far"), |share| short_share_label(share)),
+        (Column::number("CPU/hit"), |share| format_percent(share.percent)),
+        (Column::interval(), |share| format_interval(share.low, share.high)),
+        (Column::words("verdict"), |share| charts::verdict(share).to_owned()),
+    ];
+    (!known.is_empty()).then(|| Table::of(fields, &known))
+}
+
 /// What the configurations beside the single stages say, in sentences.
 fn remarks(summary: &Summary) -> Vec<String> {
     let sentences = [interaction(summary), instrument(summary), missing(summary)].into_iter().flatten();
@@ -100,6 +119,19 @@ fn by(differences: &[Difference], metric: Metric) -> Option<&Difference> {
 fn interaction(summary: &Summary) -> Option<String> {
     let overlap = by(&summary.shares.interaction, Metric::Cpu)?;
     let value = difference_with_interval(overlap);
+    if summary.configuration(&Kind::AllOff).is_none() {
+        // Computed twice: what is shared by two stages would be added once only.
+        return Some(match overlap.verdict {
+            Verdict::Undecided => format!(
+                "Whether the stages' costs add up is undecided: the sum of their shares and what all of them computed \
+                 twice add differ by {value}."
+            ),
+            Verdict::Resolved => format!(
+                "The stages' costs do not add up: the sum of their shares and what all of them computed twice add \
+                 differ by {value}."
+            ),
+        });
+    }
     Some(match overlap.verdict {
         Verdict::Undecided => format!(
             "Whether the stages overlap is undecided: the sum of their shares and what all off saves differ by \
@@ -137,8 +169,9 @@ fn instrument(summary: &Summary) -> Option<String> {
     let by_time = by(&summary.shares.instrument, Metric::Throughput);
     let by_time = by_time.map(|time| format!(", {} of the time per hit", difference_with_interval(time)));
     Some(format!(
-        "The instrument itself ({} loaded, nothing off) costs {} of the server's CPU per hit{}.",
+        "The instrument itself ({} loaded, nothing {}) costs {} of the server's CPU per hit{}.",
         loaded_label(summary.loaded),
+        if summary.loaded == Loaded::Doubler { "doubled" } else { "off" },
         difference_with_interval(by_cpu),
         by_time.unwrap_or_default()
     ))
@@ -188,8 +221,11 @@ fn configurations(summary: &Summary) -> Section {
         // One that is not valid has no usable block.
         (Column::number("blocks"), |of| if of.valid { of.blocks.to_string() } else { "INVALID".to_owned() }),
     ];
-    let mut table = Table::of(fields, &summary.configurations);
-    for (row, _) in table.rows.iter_mut().zip(&summary.configurations).filter(|(_, of)| !of.valid) {
+    // Those on machines that can be used have a table of their own.
+    let shown = |of: &&ConfigurationSummary| of.base.is_none() || !of.valid;
+    let shown: Vec<ConfigurationSummary> = summary.configurations.iter().filter(shown).cloned().collect();
+    let mut table = Table::of(fields, &shown);
+    for (row, _) in table.rows.iter_mut().zip(&shown).filter(|(_, of)| !of.valid) {
         row.iter_mut().rev().take(1).for_each(|blocks| blocks.tone = Tone::Bad);
     }
     Section::default().with(Content::Table(table)).notes(companions(summary))
@@ -213,7 +249,7 @@ fn latency(summary: &Summary) -> Section {
                 what a visitor of a quiet site feels.";
     let names = ["count", "median", "90 %", "99 %", "99.9 %", "largest"];
     let columns = ["configuration", "phase"].map(Column::words).into_iter().chain(names.map(Column::number)).collect();
-    let rows = summary.configurations.iter().flat_map(latency_rows).collect();
+    let rows = summary.off_machines().flat_map(latency_rows).collect();
     let table = Section::default().table(columns, rows).parts;
     Section::titled("", "Latency by phase")
         .on(Place::Page)

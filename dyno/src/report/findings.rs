@@ -30,16 +30,16 @@ pub(super) fn signs(mut ratios: impl Iterator<Item = Ratio>) -> Option<String> {
 }
 
 fn comparison(finding: &ComparisonFinding) -> Item {
-    let said = match finding.ratio.zip(finding.by_cpu) {
-        None => "not measured: see what is said of these configurations".to_owned(),
-        Some((ratio, cpu)) => match finding.decided_by {
-            Some(Metric::Cpu) => {
-                let hits = ratio_times(&ratio);
-                format!("{} (hits/s, limited by something else: {hits})", by_cpu(finding, &cpu))
-            }
-            Some(Metric::Throughput) => format!("{} (CPU: {})", by_hits(finding, &ratio), ratio_times(&cpu)),
-            None => format!("undecided: {} (CPU: {})", by_hits(finding, &ratio), ratio_times(&cpu)),
-        },
+    // On machines CPU per hit is not told again.
+    let cpu = finding.by_cpu.map(|cpu| format!(" (CPU: {})", ratio_times(&cpu))).unwrap_or_default();
+    let said = match (finding.ratio, finding.decided_by, finding.by_cpu) {
+        (None, ..) => "not measured: see what is said of these configurations".to_owned(),
+        (Some(ratio), Some(Metric::Cpu), Some(by_cpu_ratio)) => {
+            let hits = ratio_times(&ratio);
+            format!("{} (hits/s, limited by something else: {hits})", by_cpu(finding, &by_cpu_ratio))
+        }
+        (Some(ratio), Some(_), _) => format!("{}{cpu}", by_hits(finding, &ratio)),
+        (Some(ratio), None, _) => format!("undecided: {}{cpu}", by_hits(finding, &ratio)),
     };
     let paper = finding.paper.iter().map(|text| format!("Paper: {text}."));
     Item {
@@ -87,7 +87,8 @@ pub(super) fn setup_and_data(summary: &Summary) -> Option<Section> {
         line("data exchange", |part| &part.data, paper.map(|of| &of.data)),
         line("discrepancy", |part| &part.discrepancy, paper.map(|of| &of.discrepancy)),
     ];
-    let intro = "Minimal set-up has no handshake; plain data has no records (Coarfa et al. 2006, section 3.10).";
+    let intro = "Measured without any handshake, and with data that are not encrypted (the minimal set-up and plain \
+                 data of Coarfa et al. 2006, section 3.10).";
     let title = "Connection setup and data exchange";
     Some(Section::titled("setup-and-data", title).text(intro).table(columns, rows).notes([discrepancy_note(cpu)]))
 }

@@ -1,8 +1,12 @@
 //! A load experiment as a document: a table of its points, and what each run printed.
 
+use serde_json::{Value, json};
+
+use super::charts::{COLOURS, line_legend, line_mark, palette, quantity, tooltip, with};
 use super::circumstances;
+use super::compared;
 use super::curve;
-use super::document::{Column, Content, Document, Field, Method, Place, Section, Table, Tone};
+use super::document::{Chart, Column, Content, Document, Field, Method, Place, Section, Table, Tone};
 use super::load_run;
 use crate::histogram::Percentiles;
 use crate::load::summary::Summary;
@@ -15,6 +19,10 @@ pub fn document(record: &Record, summary: &LoadSummary) -> Document {
     let runs = record.load.as_ref().map_or(&[][..], |load| &load.runs);
     let connections = record.load.as_ref().map_or(&[][..], |load| &load.connections);
     let mut sections = curve::sections(&summary.curves, summary.log.as_ref(), connections);
+    if !summary.against.is_empty() {
+        sections
+            .push(Section { title: "The second against the first".to_owned(), ..compared::table(&summary.against) });
+    }
     sections.push(points(summary, !runs.is_empty()));
     match runs {
         // It tells its warnings itself.
@@ -42,6 +50,9 @@ fn run_of_several((point, run): (&PointSummary, &Summary)) -> impl Iterator<Item
 pub fn answer(summary: &LoadSummary) -> String {
     if !summary.curves.is_empty() {
         return curve::answer(&summary.curves, summary.log.as_ref());
+    }
+    if !summary.against.is_empty() {
+        return compared::sentence(&summary.against);
     }
     let served = summary.points.iter().filter(|point| point.hits > 0);
     let Some(best) = served.max_by(|a, b| a.hits_per_second.total_cmp(&b.hits_per_second)) else {
@@ -80,10 +91,48 @@ fn points(summary: &LoadSummary, in_one_run: bool) -> Section {
     }
     let of = if in_one_run { "slices of the run".to_owned() } else { format!("{} rounds", summary.rounds) };
     let place = if summary.curves.is_empty() { Place::Everywhere } else { Place::Page };
-    Section::titled("points", "Throughput and latency").on(place).with(Content::Table(table)).notes([format!(
-        "95 %: confidence interval, from {of}. p50, p99: whole responses, of an open loop from the intended send \
+    Section::titled("points", "Throughput and latency")
+        .on(place)
+        .charts(saturation_chart(summary))
+        .with(Content::Table(table))
+        .notes([format!(
+            "95 %: confidence interval, from {of}. p50, p99: whole responses, of an open loop from the intended send \
          time. resumed: of the handshakes. ≥: the client's CPU was full."
-    )])
+        )])
+}
+
+/// Latency against throughput, where there are several points and they are not on a curve of their own.
+fn saturation_chart(summary: &LoadSummary) -> Option<Chart> {
+    let served = summary.points.iter().filter(|point| point.hits > 0);
+    let rows: Vec<Value> = served
+        .filter_map(|point| Some((point, point.latency_ns.as_ref()?)))
+        .flat_map(|(point, latency)| {
+            [("p50", latency.p50), ("p99", latency.p99)].map(|(line, ns)| {
+                json!({"point": point.name, "line": line, "rate": point.hits_per_second,
+                       "label": format_quantity(point.hits_per_second), "milliseconds": ns as f64 / 1e6,
+                       "latency": format_duration(ns as f64)})
+            })
+        })
+        .collect();
+    if rows.len() < 6 || !summary.curves.is_empty() || !summary.against.is_empty() {
+        return None;
+    }
+    let logarithmic = json!({"scale": {"type": "log", "nice": true}, "axis": {"format": "~g", "tickCount": 6}});
+    let fields = [("point", "point"), ("label", "hits/s"), ("line", "percentile"), ("latency", "latency")];
+    let body = json!({
+        "mark": line_mark(),
+        "encoding": {
+            "x": with(quantity("rate", "hits per second"), json!({"scale": {"zero": true}})),
+            "y": with(quantity("milliseconds", "milliseconds (log scale)"), logarithmic),
+            "color": with(palette("line", &["p50", "p99"], &COLOURS), line_legend(None, 2)),
+            "tooltip": tooltip(fields),
+        },
+    });
+    let words = format!("Latency against throughput at {} points; the table has every number.", rows.len() / 2);
+    Some(
+        Chart::new("saturation", 300, rows, body)?
+            .told("Latency against throughput: where it bends, the server is full.", words),
+    )
 }
 
 fn latency(point: &PointSummary, of: fn(&Percentiles) -> u64) -> String {

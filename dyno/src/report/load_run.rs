@@ -1,12 +1,15 @@
 //! A load run as a document: the counts, the latencies, and both over time.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use tlsdyno_engine::load::{Part, Phase, Slice};
 
-use super::charts::{COLOURS, line_legend, palette, quantity, tooltip, with};
+use super::charts::{COLOURS, line_legend, palette, percentile_curves, quantity, tooltip, with};
 use super::circumstances;
 use super::document::{Cell, Chart, Column, Document, Place, Section, row};
 use super::text::capitalised;
+use crate::histogram;
 use crate::load::summary::Summary;
 use crate::units::{
     NONE, format_bytes, format_count, format_duration, format_percent, format_quantity, format_rate, format_tenths,
@@ -27,15 +30,26 @@ pub fn document(summary: &Summary) -> Document {
         answer: answer(summary),
         see_also: None,
         sections: vec![
-            Section::default().notes(negotiated),
+            Section::default().notes(negotiated.chain(trusting(summary))),
             circumstances::warnings(summary.warnings.clone()).on(Place::Page),
             if over_time.parts.is_empty() { Section::default() } else { over_time },
             Section::default().table(columns, counts_rows(summary)).notes(faults),
             latencies(summary),
             workers(summary),
+            Section::titled("", "Latency by phase").on(Place::Page).charts(percentile_chart(summary)),
             circumstances::warnings(summary.warnings.clone()).on(Place::Terminal),
         ],
     }
+}
+
+/// What a client that does not verify saves itself.
+fn trusting(summary: &Summary) -> Option<String> {
+    let lean = summary.effort.as_deref() == Some("lean");
+    lean.then(|| {
+        "Effort lean (--insecure): the client verifies neither certificates nor signatures, which saves it CPU time. \
+         Compare runs of one effort only."
+            .to_owned()
+    })
 }
 
 fn answer(summary: &Summary) -> String {
@@ -140,6 +154,14 @@ fn workers(summary: &Summary) -> Section {
         row(cells, false)
     };
     Section::default().table(columns, summary.workers.iter().map(line).collect())
+}
+
+/// Percentile curves of the run's phases.
+fn percentile_chart(summary: &Summary) -> Option<Chart> {
+    let decoded = |(phase, text): (&String, &String)| Some((phase.clone(), histogram::decode(text)?));
+    let phases: BTreeMap<_, _> = summary.histograms.iter().filter_map(decoded).collect();
+    let caption = "How long each phase took, by the share of requests or handshakes that were at least as fast.";
+    percentile_curves("percentiles", [(summary.url.as_str(), &phases)].into_iter(), caption)
 }
 
 /// Throughput and latency over time, where there are slices enough to show any.

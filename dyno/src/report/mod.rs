@@ -3,9 +3,11 @@
 
 mod accelerators;
 pub mod answer;
+mod array;
 mod charts;
 pub mod circumstances;
 pub mod cluster;
+pub mod compared;
 mod curve;
 pub mod document;
 pub mod experiment;
@@ -13,10 +15,14 @@ mod findings;
 mod load;
 mod load_files;
 pub mod load_run;
+mod machines;
+mod methods;
 pub mod probe;
+pub mod profile;
 pub mod published;
 pub mod remedies;
 pub mod render;
+pub mod scoreboard;
 pub mod text;
 pub mod workload;
 
@@ -24,15 +30,23 @@ pub use load_files::{check_endings, write_load};
 pub use render::terminal::Style;
 pub use render::{csv, html, json, terminal};
 
-use crate::stats::Summary;
+use crate::stats::array::ArraySummary;
 use crate::stats::cluster::ClusterSummary;
 use crate::stats::load::LoadSummary;
+use crate::stats::profile::ProfileSummary;
+use crate::stats::{Shares, Summary};
 use crate::store::Record;
 use document::Document;
 
 fn document_of(record: &Record) -> Document {
     if let Some(summary) = LoadSummary::of(record) {
         return load::document(record, &summary);
+    }
+    if let Some(summary) = ProfileSummary::of(record) {
+        return profile::document(record, &summary);
+    }
+    if let Some(summary) = ArraySummary::of(record) {
+        return array::document(record, &summary);
     }
     match ClusterSummary::of(record) {
         Some(summary) => cluster::document(record, &summary),
@@ -53,10 +67,25 @@ pub fn terminal_text(record: &Record, style: Style) -> String {
     terminal::text(&document_of(record), style)
 }
 
+/// What an experiment on stages has found so far, in so many lines at most; empty where there is nothing yet.
+pub fn so_far(record: &Record, rows: usize) -> String {
+    if record.load.is_some() || record.cluster.is_some() {
+        return String::new();
+    }
+    let table = experiment::so_far(&Shares::of(record), rows);
+    table.map_or_else(String::new, |table| terminal::table_text(&table, Style { rich: false, ..Style::of_stderr() }))
+}
+
 /// The results of a record as one JSON object (docs/FORMAT.md).
 pub fn json_text(record: &Record) -> String {
     if let Some(summary) = LoadSummary::of(record) {
         return json::load_results(record, &summary);
+    }
+    if let Some(summary) = ProfileSummary::of(record) {
+        return json::profile_results(record, &summary);
+    }
+    if let Some(summary) = ArraySummary::of(record) {
+        return json::array_results(record, &summary);
     }
     match ClusterSummary::of(record) {
         Some(summary) => json::cluster_results(record, &summary),

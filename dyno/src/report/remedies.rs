@@ -9,6 +9,7 @@ use super::text::{capitalised, ratio_gain, ratio_times};
 use crate::model::{ConfigurationModel, Experiment};
 use crate::servers::directives::{self, Setting};
 use crate::stats::Direction;
+use crate::stats::accelerators::Prediction;
 use crate::stats::findings::RemedyFinding;
 use crate::stats::{Ratio, Summary};
 use crate::store::Record;
@@ -56,38 +57,82 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
     if remedies.is_empty() {
         return None;
     }
-    let server = record.experiment.as_ref().map_or("the server", |experiment| experiment.server.kind.name());
+    let intro = "By what each gains in hits per second over the server as is, the largest first. Nothing is \
+                 recommended that was not measured in this record.";
+    let mut section = Section::titled("remedies", "What to do about it").text(intro);
     let measured = || remedies.iter().filter_map(|remedy| remedy.ratio.map(|ratio| (remedy, ratio)));
-    let items = measured().zip(1..).map(|((remedy, ratio), place)| item(remedy, ratio, place, server, record));
+    let of = |remedy: &RemedyFinding| (remedy.in_place, remedy.over_as_is);
+    let kinds = [
+        ((false, true), ""),
+        ((false, false), "Over another base than the server as is, so in no ranking with the above:"),
+        ((true, false), "In place already, and worth keeping by so much:"),
+    ];
+    for (kind, head) in kinds {
+        let ranked = kind == (false, true);
+        let of_kind = measured().filter(|(remedy, _)| of(remedy) == kind).zip(1..);
+        let items: Vec<Item> = of_kind
+            .map(|((remedy, ratio), place)| item(remedy, ratio, ranked.then_some(place), summary, record))
+            .collect();
+        if !items.is_empty() {
+            section = if head.is_empty() { section } else { section.text(head) };
+            section = section.with(Content::Items(items));
+        }
+    }
     let missing: Vec<&str> = remedies.iter().filter(|of| of.ratio.is_none()).map(|of| of.name.as_str()).collect();
     let mut notes: Vec<String> = signs(remedies.iter().filter_map(|of| of.ratio)).into_iter().collect();
     if !missing.is_empty() {
         notes.push(format!("Not measured here, so not recommended: {}.", missing.join(", ")));
     }
-    let intro = "By what each gains in hits per second, the largest first. Nothing is recommended that was not \
-                 measured in this record.";
-    let section = Section::titled("remedies", "What to do about it").text(intro);
-    Some(section.with(Content::Items(items.collect())).notes(notes))
+    Some(section.notes(notes))
 }
 
-fn item(remedy: &RemedyFinding, ratio: Ratio, place: usize, server: &str, record: &Record) -> Item {
+fn item(remedy: &RemedyFinding, ratio: Ratio, place: Option<u32>, summary: &Summary, record: &Record) -> Item {
+    let server = record.experiment.as_ref().map_or("the server", |experiment| experiment.server.kind.name());
+    let doubt = remedy.is_doubtful();
     let word = match ratio.direction {
+        Direction::Bigger if doubt => " – doubtful",
         Direction::Bigger => "",
         Direction::Smaller => " – a loss",
         Direction::Undecided => " – undecided",
     };
     let bound = if remedy.bound { " (a bound: it cannot be had itself)" } else { "" };
     let cpu = remedy.by_cpu.map_or_else(String::new, |cpu| format!("; from CPU per hit {}", ratio_gain(&cpu)));
-    let loss = ratio.direction == Direction::Smaller;
-    let lines = if loss { Vec::new() } else { configuration_lines(remedy, record) };
+    let nothing_to_do = ratio.direction == Direction::Smaller || remedy.in_place;
+    let lines = if nothing_to_do { Vec::new() } else { configuration_lines(remedy, record) };
     let mut text = vec![format!("{} the hits/s of \"{}\"{cpu}.", capitalised(&ratio_times(&ratio)), remedy.over)];
-    if lines.is_empty() && !loss {
+    text.extend(predicted(remedy, summary));
+    text.extend(doubt.then(|| capitalised(&doubtful(remedy)) + "."));
+    if lines.is_empty() && !nothing_to_do {
         text.push(format!("No line of {server}'s configuration does this."));
     }
+    let place = place.map_or_else(String::new, |place| format!("{place}. "));
     Item {
-        head: format!("{place}. {}{bound}: {} hits/s{word}", capitalised(&remedy.name), ratio_gain(&ratio)),
+        head: format!("{place}{}{bound}: {} hits/s{word}", capitalised(&remedy.name), ratio_gain(&ratio)),
         text,
         code: lines,
-        muted: ratio.direction != Direction::Bigger,
+        muted: ratio.direction != Direction::Bigger || doubt,
     }
+}
+
+/// What was to be expected of a remedy, beside what was measured.
+fn predicted(remedy: &RemedyFinding, summary: &Summary) -> Option<String> {
+    let of = |prediction: &&Prediction| {
+        (&prediction.configuration, &prediction.over) == (&remedy.configuration, &remedy.over)
+    };
+    let by_law = summary.findings.accelerators.iter().find(of).and_then(|prediction| prediction.by.first());
+    let by_law =
+        by_law.map(|by| format!("Predicted by Amdahl's law from its share of CPU: {}.", ratio_gain(&by.predicted)));
+    let by_count = remedy
+        .processors_times
+        .map(|times| format!("Predicted if all of it scales: {:+.0} %, and no more.", 100.0 * (times - 1.0)));
+    by_law.or(by_count)
+}
+
+/// Why a remedy's gain is hard to believe.
+pub(super) fn doubtful(remedy: &RemedyFinding) -> String {
+    let times = remedy.processors_times.unwrap_or(1.0);
+    format!(
+        "{times:.1} times the processors cannot serve more than {times:.1} times the hits by themselves: something \
+         else changed too, such as other load on the machine or requests that waited"
+    )
 }

@@ -10,15 +10,18 @@ pub fn stage_label(stage: &str) -> String {
     match stage {
         "mac" => "MAC".to_owned(),
         "kdf" => "KDF".to_owned(),
-        OTHER_TLS => "other TLS".to_owned(),
+        OTHER_TLS => "rest of TLS".to_owned(),
         PLAIN_HTTP => "plain HTTP".to_owned(),
         TOGETHER => "saved only together".to_owned(),
         MISSING => "missing to 100 %".to_owned(),
+        "marshalling" => "record processing".to_owned(),
+        "setup" => "connection setup".to_owned(),
+        "round_trip" => "a round trip".to_owned(),
         other => other.replace('_', " "),
     }
 }
 
-/// A share's name, with the stages whose cost it holds beside its own: `other TLS (with MAC, digest)`.
+/// A share's name, with the stages whose cost it holds beside its own: `rest of TLS (with MAC, digest)`.
 pub fn share_label(share: &Share) -> String {
     let stages: Vec<String> = share.without.iter().map(|stage| stage_label(stage)).collect();
     let label = stage_label(&share.stage);
@@ -39,6 +42,7 @@ pub fn loaded_label(loaded: Loaded) -> &'static str {
         Loaded::Provider => "provider",
         Loaded::Shim => "shim",
         Loaded::Both => "provider and shim",
+        Loaded::Doubler => "doubler",
     }
 }
 

@@ -14,10 +14,10 @@ use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Stage, StageSet, Version};
 
 use crate::model::workload::WorkloadSpec;
-use crate::model::{ConfigurationModel, Experiment, ServerName, Tls};
+use crate::model::{ConfigurationModel, Experiment, Method, ServerName, Tls};
 use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
-use crate::servers::{Wanted, driver_of, having, listening};
-use configuration::{check_combination, check_hardware, setting};
+use crate::servers::{CommandSpec, Wanted, driver_of, having, listening};
+use configuration::{check_combination, check_doubled, check_hardware, setting};
 
 impl Experiment {
     /// Reads an experiment file that extends no other and lies in `directory`: relative paths are relative to the file.
@@ -79,40 +79,38 @@ impl Experiment {
             !self.measure.fresh_servers || self.server.kind != ServerName::Command,
             "`measure.fresh_servers` needs servers that tlsdyno configures, not a command of your own"
         );
+        ensure!(
+            self.machines.is_empty() || !self.measure.fresh_servers,
+            "`machines` are quotas of servers that stay up: leave `measure.fresh_servers` out"
+        );
         self.check_server()?;
         self.check_configurations()?;
         self.check_answers()
     }
 
-    /// Sessions as this server with so many workers can have them.
+    /// Sessions as the experiment's server with so many workers can have them.
     ///
     /// # Errors
     /// What it has instead, or which server has what is wanted.
     pub fn check_sessions(&self, tls: &Tls, workers: u32) -> Result<()> {
-        let wanted = Wanted {
-            session_cache: tls.session_cache,
-            session_timeout_s: tls.session_timeout_s,
-            tickets: tls.tickets,
-            ticket_keys: tls.ticket_keys,
-            early_data: tls.early_data,
-            tls13: tls.version == Version::Tls13,
-        };
-        wanted.refuse_unable(self.server.kind, workers)
+        check_sessions(self.server.kind, tls, workers)
     }
 
     fn check_server(&self) -> Result<()> {
         if self.server.kind != ServerName::Command {
-            ensure!(self.server.command.is_none(), "a server command goes with server kind `command`");
+            let builds = self.configurations.iter().any(|model| model.server_command.is_some());
+            let given = self.server.command.is_some() || builds;
+            ensure!(!given, "a server command goes with server kind `command`");
             return Ok(());
         }
         ensure!(self.server.command.is_some(), "server kind `command` needs the command line (--server-command)");
         let address = self.server.address.as_deref();
         let address = address.context("the server command needs its address (--address 127.0.0.1:{port})")?;
-        let serves_ours = self.command_spec().mentions("{docroot}");
+        let serves_ours = self.command_specs().iter().all(|command| command.mentions("{docroot}"));
         ensure!(
-            serves_ours || matches!(self.workload, WorkloadSpec::Url { .. }),
+            serves_ours || self.workload.is_servers_own(),
             "the server command must serve the workload's objects: put {{docroot}} where its document root goes, \
-             or name one of its own objects with --path"
+             or ask for its own objects (--path, --paths)"
         );
         self.check_ports(address)?;
         for text in [Some(address), self.server.plain_address.as_deref()].into_iter().flatten() {
@@ -141,6 +139,16 @@ impl Experiment {
              127.0.0.1:{{port}}, or --allow-insecure-listen if the command starts it in an isolated network namespace"
         );
         let alters = |model: &ConfigurationModel| model.needs_provider() || model.needs_shim();
+        let tls = |model: &ConfigurationModel| model.tls.applied(&self.tls);
+        let small = std::iter::once(self.tls.clone()).chain(self.configurations.iter().map(tls));
+        let small = small.map(|tls| tls.certificate).find(|certificate| certificate.is_small_rsa());
+        if let Some(certificate) = small {
+            bail!(
+                "other hosts can reach `{text}`, and certificate {certificate} protects nothing any more; let it \
+                 listen on loopback only, for example 127.0.0.1:{{port}}, or give --allow-insecure-listen if this \
+                 network is isolated"
+            );
+        }
         // Without configurations it is the usual ones, which switch stages off.
         ensure!(
             !self.configurations.is_empty() && !self.configurations.iter().any(alters),
@@ -154,7 +162,10 @@ impl Experiment {
     /// Either every port is chosen by us and told to the command, or every port is fixed and servers take turns on it:
     /// a mixture would be waited for at the wrong place, or collide with itself.
     fn check_ports(&self, address: &str) -> Result<()> {
-        let command = self.command_spec();
+        self.command_specs().iter().try_for_each(|command| self.check_ports_of(command, address))
+    }
+
+    fn check_ports_of(&self, command: &CommandSpec, address: &str) -> Result<()> {
         let ports = ["{port}", "{plain_port}"];
         let chosen = |text: &str| ports.iter().any(|port| text.contains(port));
         for text in [Some(address), self.server.plain_address.as_deref()].into_iter().flatten() {
@@ -180,6 +191,15 @@ impl Experiment {
     }
 
     fn check_configurations(&self) -> Result<()> {
+        let uses = |method| self.configurations.is_empty() || !self.methods.contains(&method);
+        let doubles = |model: &ConfigurationModel| model.doubled.is_some_and(|stages| !stages.is_empty());
+        ensure!(!self.methods.is_empty(), "no method is named (--method, `method`); known are {}", known_methods());
+        ensure!(
+            uses(Method::Doubling) || self.configurations.iter().any(doubles),
+            "method `doubling`: none of these stages can be computed twice by itself; possible are \
+             authentication,key_agreement,digest,kdf,randomness, and cipher,mac together (alone only where a CBC \
+             suite has encrypt-then-MAC)"
+        );
         let untouched = |model: &&ConfigurationModel| model.is_untouched();
         ensure!(
             self.configurations.is_empty() || self.configurations.iter().filter(untouched).count() == 1,
@@ -192,26 +212,59 @@ impl Experiment {
                 .and_then(|()| check_tls(&configuration.tls.applied(&self.tls)))
                 .and_then(|()| {
                     let workers = configuration.processors.map_or(1, |processors| processors.count);
-                    self.check_sessions(&configuration.tls.applied(&self.tls), workers)
+                    let server = configuration.server(self.server.kind);
+                    check_sessions(server, &configuration.tls.applied(&self.tls), workers)
                 })
                 .with_context(|| format!("configuration `{}`", configuration.name))?;
             let name = &configuration.name;
             check_shim(configuration.noop, &configuration.tls.applied(&self.tls))
                 .with_context(|| format!("configuration `{}`", configuration.name))?;
+            let alters = configuration.needs_provider() || configuration.needs_shim();
             ensure!(
-                !(configuration.plain_http && (configuration.needs_provider() || configuration.needs_shim())),
-                "configuration `{name}`: plain HTTP has no TLS stages to switch off"
+                !(configuration.plain_http && (alters || configuration.needs_doubler())),
+                "configuration `{name}`: plain HTTP has no TLS stages to switch off or to compute twice"
             );
+            ensure!(
+                !(alters && configuration.needs_doubler()),
+                "configuration `{name}`: provider and doubler both wrap OpenSSL's default provider; a configuration \
+                 either replaces stages or doubles some (`doubled`, `copies`)"
+            );
+            check_doubled(configuration).with_context(|| format!("configuration `{name}`"))?;
             ensure!(
                 self.configurations[..index].iter().all(|other| other.name != *name),
                 "two configurations are named `{name}`"
             );
             ensure!(
                 configuration.accelerator.as_ref().is_none_or(|accelerator| !accelerator.asynchronous)
-                    || driver_of(self.server.kind).capabilities().is_none_or(|able| able.asynchronous),
+                    || driver_of(configuration.server(self.server.kind))
+                        .capabilities()
+                        .is_none_or(|able| able.asynchronous),
                 "configuration `{name}`: only {able} goes on while an accelerator works; leave `asynchronous` out, or \
                  choose --server {able}",
                 able = having(|able| able.asynchronous)
+            );
+            ensure!(
+                configuration.server != Some(ServerName::Command) && configuration.server != Some(self.server.kind),
+                "configuration `{name}`: `server` names another server that tlsdyno configures than the experiment's"
+            );
+            ensure!(
+                configuration.server.is_none() || self.server.kind != ServerName::Command,
+                "configuration `{name}`: beside a server command there is no other server"
+            );
+            ensure!(
+                configuration.page_cost_us.is_none() || configuration.server(self.server.kind) == ServerName::Builtin,
+                "configuration `{name}`: only the built-in server makes pages of a stated cost (`page_cost_us`); \
+                 choose --server builtin"
+            );
+            let card = configuration.accelerator.as_ref().and_then(|accelerator| accelerator.card);
+            ensure!(
+                card.is_none() || !self.machines.is_empty(),
+                "configuration `{name}`: a card of a paper stands beside `machines` of that paper; name some, or give \
+                 `cpu_rates`"
+            );
+            ensure!(
+                configuration.base.as_ref().is_none_or(|base| self.configurations.iter().any(|of| of.name == *base)),
+                "configuration `{name}` is on a machine what another one is that is not there; leave `base` out"
             );
             self.check_repeat(configuration)?;
             for other in &self.configurations[..index] {
@@ -238,6 +291,10 @@ impl Experiment {
     }
 }
 
+fn known_methods() -> String {
+    Method::ALL.map(Method::name).join(", ")
+}
+
 /// Whether it replaces what lies above the primitives: then the client knows things of one server that no other shares.
 fn switches_shim(model: &ConfigurationModel) -> bool {
     !model.noop.shim().is_empty()
@@ -256,12 +313,29 @@ fn check_shim(off: StageSet, tls: &Tls) -> Result<()> {
     Ok(())
 }
 
+fn check_sessions(server: ServerName, tls: &Tls, workers: u32) -> Result<()> {
+    let wanted = Wanted {
+        session_cache: tls.session_cache,
+        session_timeout_s: tls.session_timeout_s,
+        tickets: tls.tickets,
+        ticket_keys: tls.ticket_keys,
+        early_data: tls.early_data,
+        tls13: tls.version == Version::Tls13,
+    };
+    wanted.refuse_unable(server, workers)
+}
+
 /// Versions, suites, groups and certificates that go together.
 fn check_tls(tls: &Tls) -> Result<()> {
     let rsa_certificate = tls.certificate.is_rsa();
     ensure!(
         tls.version == Version::Tls13 || !tls.certificate.is_post_quantum(),
         "certificate {} belongs to TLS 1.3; choose --tls 1.3 or another --cert",
+        tls.certificate
+    );
+    ensure!(
+        tls.version == Version::Tls12 || !tls.certificate.is_small_rsa(),
+        "certificate {} is of the time before TLS 1.3; choose --tls 1.2 or another --cert",
         tls.certificate
     );
     let Some(suite) = tls.suite else {

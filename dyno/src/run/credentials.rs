@@ -1,5 +1,4 @@
 //! What servers of an experiment prove themselves with, and the TLS settings of both ends that follow from it.
-//! Circle: exchange speaks to the host that certificates name.
 
 use std::path::Path;
 
@@ -66,6 +65,7 @@ impl Credentials {
             encrypt_then_mac: tls.encrypt_then_mac,
             tickets: tls.tickets,
             early_data: tls.early_data,
+            small_rsa_keys: tls.certificate.is_small_rsa(),
             trust_anchors: vec![self.root.clone()],
             now_unix_s: exchange::now_ms() / 1000,
             ..Settings::default()
@@ -83,6 +83,7 @@ impl Credentials {
             encrypt_then_mac: settings.encrypt_then_mac,
             tickets: settings.tickets,
             early_data: settings.early_data,
+            small_rsa_keys: settings.small_rsa_keys,
             universal: settings.universal.as_ref().map(|session| STANDARD.encode(session.to_bytes())),
             scripts: settings.scripts.clone(),
             ca_file: Some(self.files.ca.clone()),

@@ -10,7 +10,7 @@ use tlsdyno_engine::load::{self, Handshakes, Outcome, Plan};
 
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
-use crate::load::options::Options;
+use crate::load::options::{self, Options};
 use crate::load::url::Url;
 use crate::load::values::Reuse;
 use crate::load::warning::{Warning as LoadWarning, missed_reuse};
@@ -53,6 +53,7 @@ pub(super) fn check(curve: &Curve, options: &Options) -> Result<()> {
         ("--keep-alive", options.keep_alive),
         ("--users", options.users.is_some()),
         ("--total-connections", options.total_connections.is_some()),
+        ("-n", options.requests.is_some()),
         ("--rate", options.rate.is_some()),
         ("--pause", options.pause.is_some()),
         ("--window search", options.workload.searches_window()),
@@ -130,7 +131,11 @@ pub(super) fn saturated(
     interrupt::check(stop)?;
     if outcome.hits == 0 {
         let error = || -> Result<()> {
-            bail!("not one request of \"{}\" succeeded: {}", point.name, diagnosis::of(&outcome, address))
+            bail!(
+                "not one request of \"{}\" succeeded: {}",
+                point.name,
+                diagnosis::of(&outcome, address, &options::offered(&point.options))
+            )
         };
         error().or_fault(Fault::Unreachable)?;
     }

@@ -5,11 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tlsdyno_engine::load::Workload;
+use tlsdyno_engine::load::{Object, Workload};
 use tlsdyno_tls::{Client, Config, Entropy, Handshake, Receiver, Script, Session};
 use tlsdyno_wire::http::Response;
-
-use super::credentials::HOST;
 
 /// How long one exchange may take. A mismatched pair of ends fails at once; only a hanging server takes this long.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
@@ -25,6 +23,8 @@ pub struct Answer {
     pub handshake: Option<Handshake>,
     /// Sessions that the server offered for resumption.
     pub sessions: Vec<Session>,
+    /// The server's certificates; empty where it resumed, and of plain HTTP.
+    pub chain: Vec<Vec<u8>>,
     /// The response as it came, head and body.
     pub response: Vec<u8>,
     /// The flights of the handshake; `None` for plain HTTP.
@@ -94,9 +94,14 @@ struct Gathered {
     bytes: Vec<u8>,
     fault: Option<String>,
     sessions: Vec<Session>,
+    chain: Vec<Vec<u8>>,
 }
 
 impl Receiver for Gathered {
+    fn certificates(&mut self, chain_der: &[&[u8]]) {
+        self.chain = chain_der.iter().map(|der| der.to_vec()).collect();
+    }
+
     fn plaintext(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         if let Err(fault) = self.response.receive(bytes) {
@@ -115,11 +120,15 @@ pub fn now_ms() -> u64 {
 }
 
 /// A whole GET of an object of the workload that answers with status 200, and its body length, to try a server with.
-pub fn plain_get(workload: &Workload) -> (Vec<u8>, Option<u64>) {
-    let mut objects = workload.objects.iter().filter(|object| object.method == "GET" && object.headers.is_empty());
-    let object = objects.find(|object| matches!(object.expect.status, Some(200) | None));
+pub fn plain_get(workload: &Workload, host: &str) -> (Vec<u8>, Option<u64>) {
+    let objects = || workload.objects.iter().filter(|object| object.method == "GET");
+    let answers = |object: &&Object| matches!(object.expect.status, Some(200) | None);
+    // Headers may make it a request for a part, or none for what is known already.
+    let bare = objects().filter(|object| object.headers.is_empty()).find(answers);
+    let object = bare.or_else(|| objects().filter(|object| object.expect.body_bytes.is_none()).find(answers));
     let (path, bytes) = object.map_or(("/", None), |object| (object.path.as_str(), object.expect.body_bytes));
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+    let headers = object.map_or("", |object| object.headers.as_str());
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n");
     (request.into_bytes(), bytes)
 }
 
@@ -146,8 +155,13 @@ pub fn exchange_with(
     let mut stream = TcpStream::connect_timeout(&address, TIME_LIMIT)?;
     stream.set_read_timeout(Some(TIME_LIMIT))?;
     stream.set_nodelay(true)?;
-    let mut gathered =
-        Gathered { response: Response::new(false), bytes: Vec::new(), fault: None, sessions: Vec::new() };
+    let mut gathered = Gathered {
+        response: Response::new(false),
+        bytes: Vec::new(),
+        fault: None,
+        sessions: Vec::new(),
+        chain: Vec::new(),
+    };
     let mut out = Vec::new();
     let mut client = tls.map(|config| Client::new(config, session, &mut SystemEntropy, now_ms(), &mut out));
     let mut requested = false;
@@ -213,6 +227,7 @@ pub fn exchange_with(
         body_bytes: gathered.response.body_bytes(),
         handshake: client.as_ref().and_then(|client| client.handshake().cloned()),
         sessions: gathered.sessions,
+        chain: gathered.chain,
         response: gathered.bytes,
         script: client.as_ref().map(Client::script),
         overhead_in: bytes_in - data_in,

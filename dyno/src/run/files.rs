@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer};
 
+use crate::model::array::ArrayExperiment;
 use crate::model::cluster::ClusterExperiment;
 use crate::model::load_experiment::LoadExperiment;
 use crate::model::{Experiment, Measure};
@@ -33,6 +34,8 @@ pub enum AnyExperiment {
     Cluster(ClusterExperiment),
     /// The load on a server by its `url`: `tlsdyno load`.
     Load(LoadExperiment),
+    /// Proxies before one server, which a table `array` distinguishes: `tlsdyno array`.
+    Array(ArrayExperiment),
 }
 
 impl AnyExperiment {
@@ -44,6 +47,9 @@ impl AnyExperiment {
         if table.contains_key("cluster") {
             return deserialized(table, texts).map(AnyExperiment::Cluster);
         }
+        if table.contains_key("array") {
+            return deserialized(table, texts).map(AnyExperiment::Array);
+        }
         deserialized(table, texts).map(AnyExperiment::Server)
     }
 
@@ -51,6 +57,7 @@ impl AnyExperiment {
         match self {
             AnyExperiment::Server(experiment) => experiment.completed(directory).map(AnyExperiment::Server),
             AnyExperiment::Cluster(experiment) => experiment.completed(directory).map(AnyExperiment::Cluster),
+            AnyExperiment::Array(ref experiment) => experiment.check().map(|()| self),
             AnyExperiment::Load(_) => Ok(self),
         }
     }
@@ -61,6 +68,7 @@ impl AnyExperiment {
             AnyExperiment::Server(experiment) => &experiment.question,
             AnyExperiment::Cluster(experiment) => &experiment.question,
             AnyExperiment::Load(experiment) => &experiment.question,
+            AnyExperiment::Array(experiment) => &experiment.question,
         }
     }
 
@@ -70,6 +78,7 @@ impl AnyExperiment {
             AnyExperiment::Server(experiment) => &experiment.measure,
             AnyExperiment::Cluster(experiment) => &experiment.measure,
             AnyExperiment::Load(experiment) => &experiment.measure,
+            AnyExperiment::Array(experiment) => &experiment.measure,
         }
     }
 }

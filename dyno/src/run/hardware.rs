@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::exchange::exchange;
 use super::preflight::{Check, Target, compile};
-use crate::model::{Accelerator, ConfigurationModel, Processors};
+use crate::model::{Accelerator, Card, ConfigurationModel, Machine, Processors, speed_beside};
 use crate::native::{Engines, Hardware};
 use crate::servers::quota::Quota;
 
@@ -20,20 +20,34 @@ const BATCH_NS: u64 = 20_000_000;
 /// The median of so many batches counts.
 const BATCHES: usize = 7;
 
+/// Workers beyond the processors for each engine, where a worker waits for its operation. At the papers' busiest a card
+/// works three quarters of its time (Coarfa et al. 2006, section 3.4: 757 hits a second, a third of them full
+/// handshakes, 330 operations a second): then more than eight operations are seldom there at once.
+const WAITING_PER_ENGINE: u32 = 8;
+
 /// What the provider shall do in a server of this configuration. `key` is its private key in PEM; `cpu` is where its
-/// rate is measured, if an accelerator is declared as a multiple of it.
-pub fn hardware(model: &ConfigurationModel, key: &Path, cpu: usize) -> Result<Hardware> {
-    let accelerator = match &model.accelerator {
-        None => None,
-        Some(accelerator) => {
-            let own_ns = match accelerator.cpu_rates {
-                Some(_) => private_key_ns(key, cpu)?,
-                None => 0.0,
-            };
-            Some(engines(accelerator, model.processors.unwrap_or_default(), own_ns))
-        }
+/// rate is measured, if an accelerator is declared by it. `machines` are the experiment's.
+pub fn hardware(model: &ConfigurationModel, machines: &[Machine], key: &Path, cpu: usize) -> Result<Hardware> {
+    let Some(accelerator) = &model.accelerator else {
+        return Ok(Hardware { accelerator: None, burn_ns: model.burn_ns() });
     };
-    Ok(Hardware { accelerator, burn_ns: model.burn_ns() })
+    if let Some(card) = accelerator.card {
+        let speed = speed_beside(machines, card.beside().1).context("a card needs machines to stand beside")?;
+        return Ok(of_card(card, accelerator.engines, speed, private_key_ns(key, cpu)?));
+    }
+    let own_ns = if accelerator.cpu_rates.is_some() { private_key_ns(key, cpu)? } else { 0.0 };
+    let engines = engines(accelerator, model.processors.unwrap_or_default(), own_ns);
+    Ok(Hardware { accelerator: Some(engines), burn_ns: model.burn_ns() })
+}
+
+/// A card of the papers. `speed`: the part of a processor here that the paper's processor is; `own_ns`: CPU time of one
+/// operation on a whole one. A quota lets that CPU time be, so that what the card leaves of it is the same on all
+/// machines, as the card's own time is.
+fn of_card(card: Card, engines: u32, speed: f64, own_ns: f64) -> Hardware {
+    let all_ns = own_ns / speed * card.beside().0 / card.operations_per_s();
+    let operation_ns = (f64::from(engines) * all_ns).round().max(1.0) as u64;
+    let burn_ns = (own_ns / card.effective_speed()).round() as u64;
+    Hardware { accelerator: Some(Engines { count: engines, operation_ns }), burn_ns }
 }
 
 /// The engines of an accelerator. `own_ns`: CPU time of one private-key operation on a whole processor; a slower
@@ -98,6 +112,7 @@ pub fn checks(model: &ConfigurationModel, target: &Target) -> Result<Vec<Check>>
     let (Some(settings), Some(injection)) = (target.settings, target.injection) else {
         return Ok(Vec::new());
     };
+    let has_card = model.accelerator.as_ref().is_some_and(|accelerator| accelerator.card.is_some());
     let wanted = [
         ("accelerated", "private-key operations run in the accelerator", model.accelerator.is_some()),
         (
@@ -105,7 +120,7 @@ pub fn checks(model: &ConfigurationModel, target: &Target) -> Result<Vec<Check>>
             "the server goes on meanwhile",
             model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),
         ),
-        ("burns", "private-key operations burn CPU time", model.burn_us.is_some_and(|us| us > 0.0)),
+        ("burns", "private-key operations burn CPU time", model.burn_us.is_some_and(|us| us > 0.0) || has_card),
     ];
     if wanted.iter().all(|(_, _, declared)| !declared) {
         return Ok(Vec::new());
@@ -183,13 +198,13 @@ pub fn description(
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// Processes or threads of the server: as many as processors. Where each operation of an accelerator blocks one, as
-/// many more as it has engines, so that the processors are not idle meanwhile (as Apache's many processes were not in
-/// Coarfa et al. 2006).
+/// Processes or threads of the server: as many as processors. Where each operation of an accelerator blocks one, more
+/// for those that wait, so that the processors are not idle meanwhile (as Apache's many processes were not in Coarfa et
+/// al. 2006).
 pub fn workers(model: &ConfigurationModel) -> u32 {
     let processors = model.processors.unwrap_or_default().count;
     let blocked = model.accelerator.as_ref().filter(|accelerator| !accelerator.asynchronous);
-    processors + blocked.map_or(0, |accelerator| accelerator.engines)
+    processors + blocked.map_or(0, |accelerator| WAITING_PER_ENGINE * accelerator.engines)
 }
 
 #[cfg(test)]
@@ -197,7 +212,7 @@ mod tests {
     use super::*;
 
     fn accelerator(engines: u32, operation_us: Option<f64>, cpu_rates: Option<f64>) -> Accelerator {
-        Accelerator { engines, operation_us, cpu_rates, asynchronous: false }
+        Accelerator { engines, operation_us, cpu_rates, card: None, asynchronous: false }
     }
 
     #[test]
@@ -210,6 +225,15 @@ mod tests {
         assert!((of(&accelerator(1, None, Some(4.0)), 1.0) - 6_666.7).abs() < 1.0);
         assert!((of(&accelerator(3, None, Some(4.0)), 0.5) - 3_333.3).abs() < 1.0);
         assert!((of(&accelerator(2, Some(500.0), None), 0.5) - 4_000.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn a_card_is_as_fast_beside_every_machine() {
+        // A processor here needs 70.4 µs, as a fifth of one 352 µs: 2,841 a second, of which the card does 330/70.4.
+        let hardware = of_card(Card::Axl300, 1, 0.2, 70_400.0);
+        assert_eq!(hardware.accelerator, Some(Engines { count: 1, operation_ns: 75_093 }));
+        assert_eq!(hardware.burn_ns, 7_489);
+        assert_eq!(of_card(Card::Axl300, 2, 0.2, 70_400.0).accelerator.unwrap().operation_ns, 150_187);
     }
 
     #[test]
@@ -236,7 +260,7 @@ mod tests {
             workers(&ConfigurationModel { accelerator, processors, ..ConfigurationModel::as_is() })
         };
         assert_eq!(with(None, 2), 2);
-        assert_eq!(with(Some(accelerator(3, Some(1.0), None)), 2), 5);
+        assert_eq!(with(Some(accelerator(3, Some(1.0), None)), 2), 26);
         let asynchronous = Accelerator { asynchronous: true, ..accelerator(3, Some(1.0), None) };
         assert_eq!(with(Some(asynchronous), 2), 2);
     }

@@ -4,14 +4,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use openssl::nid::Nid;
+use openssl::pkey::Id;
+use openssl::x509::X509;
+
 use super::cpus::Cpus;
+use super::exchange::Answer;
 use super::testbed::Testbed;
 use crate::model::workload::WorkloadSpec;
 use crate::model::{Experiment, ServerName};
 use crate::servers::Description;
 use crate::store::{Manifest, Warning};
 use crate::trace::Summary;
-use crate::units::format_binary_bytes;
+use crate::units::{format_binary_bytes, format_count};
 
 /// Fills in what can be known once the servers run. Unknown texts stay empty.
 pub fn describe(manifest: &mut Manifest, experiment: &Experiment, testbed: &mut Testbed, cpus: Cpus) {
@@ -19,7 +24,13 @@ pub fn describe(manifest: &mut Manifest, experiment: &Experiment, testbed: &mut 
     manifest.client_cpus = vec![cpus.load as u32];
     manifest.certificate = experiment.tls.certificate.to_string();
     manifest.effort = experiment.load.effort.to_string();
-    manifest.workload = workload_line(&testbed.site.summary);
+    manifest.workload = match &experiment.workload {
+        WorkloadSpec::Paths { paths, .. } => {
+            format!("GET {} of {}, as a browser asks", paths.join(", "), testbed.host_name())
+        }
+        WorkloadSpec::Url { path, bytes: None, .. } => format!("GET {path} of {}, over and over", testbed.host_name()),
+        _ => workload_line(&testbed.site.summary),
+    };
     describe_seed(manifest, &experiment.workload);
     if let Ok(toml) = experiment.to_toml() {
         manifest.server_config.insert("experiment.toml".to_owned(), toml);
@@ -36,6 +47,40 @@ pub fn describe(manifest: &mut Manifest, experiment: &Experiment, testbed: &mut 
         ServerName::Command => experiment.server.command.clone().unwrap_or_default(),
         kind => kind.name().to_owned(),
     };
+}
+
+/// What a client saw of a server that is not configured by us: its certificate, and what it calls itself.
+pub fn describe_seen(manifest: &mut Manifest, seen: &Answer) {
+    if let Some(certificate) = certificate_text(&seen.chain) {
+        manifest.certificate = certificate;
+    }
+    let head = String::from_utf8_lossy(&seen.response);
+    let head = head.split("\r\n\r\n").next().unwrap_or_default();
+    let header = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("server").then(|| value.trim().to_owned())
+    };
+    if let Some(server) = head.lines().find_map(header).filter(|server| !manifest.server_version.contains(server)) {
+        manifest.server_version.push_str(&format!(", calls itself {server}"));
+    }
+}
+
+/// Kind and size of a chain's own certificate, and what else a handshake carries of it: `p-256 of shop.example, chain
+/// of 2, 2,134 bytes`.
+fn certificate_text(chain: &[Vec<u8>]) -> Option<String> {
+    let own = X509::from_der(chain.first()?).ok()?;
+    let key = own.public_key().ok()?;
+    let kind = match key.id() {
+        Id::RSA => format!("rsa-{}", key.bits()),
+        Id::EC => format!("p-{}", key.bits()),
+        Id::ED25519 => "ed25519".to_owned(),
+        _ => format!("key of {} bits", key.bits()),
+    };
+    let name = own.subject_name().entries_by_nid(Nid::COMMONNAME).next();
+    let name =
+        name.and_then(|name| name.data().to_string().ok()).map_or_else(String::new, |name| format!(" of {name}"));
+    let bytes: usize = chain.iter().map(Vec::len).sum();
+    Some(format!("{kind}{name}, chain of {}, {} bytes", chain.len(), format_count(bytes as u64)))
 }
 
 /// Tool, command line and machine.

@@ -1,6 +1,8 @@
 //! Runs experiments: starts servers, checks them, measures, verifies what was measured. `runner.rs` measures any
-//! `Subject`: `single.rs` is the one with one server at a time, `cluster/` the one with several behind a dispatcher.
+//! `Subject`: `single.rs` is the one with one server at a time, `cluster/` the one with several behind a dispatcher,
+//! `array/` the one with proxies before one.
 
+pub mod array;
 mod check;
 pub mod cluster;
 mod control_characters;
@@ -14,11 +16,13 @@ pub(crate) mod lines;
 pub(crate) mod load_process;
 pub(crate) mod manifest;
 pub mod modes;
+mod neighbours;
 pub mod observer;
 pub mod occurrence;
 mod own_command;
 mod pace;
 pub mod preflight;
+pub mod profile;
 pub mod recording;
 pub mod runner;
 pub mod schedule;

@@ -5,10 +5,13 @@ use tlsdyno_tls::suite::Protection;
 use tlsdyno_tls::{Stage, StageSet};
 
 use crate::model::{ConfigurationModel, Experiment, ServerName, Tls};
+use crate::servers::CommandSpec;
 use crate::store::Warning;
 
 /// Name of the mode with nothing off, which the others are compared with.
 pub const REFERENCE: &str = "nothing off";
+/// The same of the doubler.
+const DOUBLER_REFERENCE: &str = "nothing doubled";
 
 /// Why CPU time is told by blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +32,7 @@ impl NoSlices {
     }
 }
 
-/// The experiment with a configuration that hosts the others as its modes, where slices can compare them.
+/// The experiment with configurations that host the others as their modes, where slices can compare them.
 ///
 /// # Errors
 /// Why there cannot be slices.
@@ -41,35 +44,67 @@ pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
     let host = position_of_host(&experiment);
     let modes = experiment.configurations.iter().filter(|model| is_mode(model, &experiment.tls, None));
     let stages = modes.fold(StageSet::NONE, |stages, model| stages.union(model.noop));
-    if host.is_none() && stages.is_empty() {
+    let doubles = experiment.configurations.iter().any(is_doubling_mode);
+    let doubler = position_of_doubler(&experiment);
+    if host.is_none() && stages.is_empty() && doubler.is_none() && !doubles {
         return Err(NoSlices::AsExpected);
     }
     let because = |why| Err(NoSlices::Because(why));
-    if experiment.server.kind == ServerName::Command && experiment.command_spec().has_fixed_port() {
+    if experiment.server.kind == ServerName::Command
+        && experiment.command_specs().iter().any(CommandSpec::has_fixed_port)
+    {
         return because(
-            "the port is fixed, so that the untouched server and the one with no-ops cannot run side by side",
+            "the port is fixed, so that the untouched server and the one with its modes cannot run side by side",
         );
     }
-    let limited = |model: &ConfigurationModel| model.processors.is_some_and(|processors| processors.speed < 1.0);
+    // On machines they are measured in blocks only.
+    let limited = |model: &ConfigurationModel| {
+        model.base.is_none() && model.processors.is_some_and(|processors| processors.speed < 1.0)
+    };
     if experiment.configurations.iter().any(limited) {
         return because("a quota of CPU time holds over tenths of a second only");
     }
     match host {
         Some(host) => experiment.configurations[host].wrapped = experiment.configurations[host].wrapped.union(stages),
+        None if stages.is_empty() => {}
         None => {
             let reference = ConfigurationModel { wrapped: stages, ..ConfigurationModel::without(REFERENCE, []) };
             experiment.configurations.push(reference);
         }
     }
+    if doubles && doubler.is_none() {
+        experiment.configurations.push(ConfigurationModel::doubling(DOUBLER_REFERENCE, StageSet::NONE));
+    }
     Ok(experiment)
 }
 
-/// For each configuration, the one in whose server it is a mode; `None`: it has a server of its own.
+/// For each configuration, the one in whose server it is a mode; `None`: it has a server of its own. On a machine of
+/// one processor it is in the server that it is in without a quota.
 pub fn hosts(experiment: &Experiment) -> Vec<Option<usize>> {
     let host = position_of_host(experiment);
     let name = host.map(|host| experiment.configurations[host].name.as_str());
-    let host_of = |model| host.filter(|_| is_mode(model, &experiment.tls, name));
-    experiment.configurations.iter().map(host_of).collect()
+    let doubler = position_of_doubler(experiment);
+    let host_of = |model: &ConfigurationModel| match is_doubling_mode(model) {
+        true => doubler,
+        false => host.filter(|_| is_mode(model, &experiment.tls, name)),
+    };
+    let on_machine = |model: &ConfigurationModel| {
+        let base = base(experiment, model).filter(|_| model.processors.is_some_and(|processors| processors.count == 1));
+        base.map(|base| host_of(&experiment.configurations[base]).unwrap_or(base))
+    };
+    experiment.configurations.iter().map(|model| on_machine(model).or_else(|| host_of(model))).collect()
+}
+
+/// The configuration that this one is on a machine.
+pub fn base(experiment: &Experiment, model: &ConfigurationModel) -> Option<usize> {
+    let name = model.base.as_ref()?;
+    experiment.configurations.iter().position(|other| other.name == *name)
+}
+
+/// Whether others are this configuration's server on a machine.
+pub fn is_on_machines(experiment: &Experiment, host: usize) -> bool {
+    let all = experiment.configurations.iter().zip(hosts(experiment));
+    all.into_iter().any(|(model, of)| of == Some(host) && model.base.is_some())
 }
 
 /// The most CPU time that a mode of this configuration's server burns in each private-key operation, nanoseconds.
@@ -81,6 +116,23 @@ pub fn burn_ns(experiment: &Experiment, host: usize) -> u64 {
 /// The configuration whose stages can be switched while its server runs.
 fn position_of_host(experiment: &Experiment) -> Option<usize> {
     experiment.configurations.iter().position(|model| !model.wrapped.is_empty() && model.repeat_of.is_none())
+}
+
+/// The configuration in whose server stages can be doubled while it runs.
+fn position_of_doubler(experiment: &Experiment) -> Option<usize> {
+    let idle = |model: &ConfigurationModel| model.doubled == Some(StageSet::NONE) && !model.copies;
+    experiment.configurations.iter().position(|model| idle(model) && is_only_doubling(model))
+}
+
+/// Whether a configuration differs from the untouched server by nothing but what is computed twice.
+fn is_doubling_mode(model: &ConfigurationModel) -> bool {
+    let does_something = model.copies || model.doubled.is_some_and(|stages| !stages.is_empty());
+    does_something && is_only_doubling(model)
+}
+
+/// Whether nothing but the doubler makes it differ from the untouched server.
+fn is_only_doubling(model: &ConfigurationModel) -> bool {
+    ConfigurationModel { doubled: None, copies: false, ..model.clone() }.is_untouched()
 }
 
 /// Whether a configuration differs from the untouched server by nothing but what is switched while it runs (stages, CPU
@@ -108,7 +160,7 @@ mod tests {
     use tlsdyno_tls::Version;
 
     use super::*;
-    use crate::model::{Processors, Server};
+    use crate::model::{Method, Processors, Server};
 
     fn ablation(change: impl FnOnce(&mut Experiment)) -> Experiment {
         let mut experiment = Experiment::default();
@@ -124,13 +176,36 @@ mod tests {
         assert_eq!(with.configurations[host].name, REFERENCE);
         let hosts = hosts(&with);
         for (model, host_of) in with.configurations.iter().zip(&hosts) {
-            let own = ["as is", "plain HTTP", "no session cache", REFERENCE].contains(&model.name.as_str());
+            let own = ["as is", "plain HTTP", "perfect session cache", REFERENCE].contains(&model.name.as_str());
             assert_eq!(host_of.is_none(), own, "{}", model.name);
             assert!(host_of.is_none_or(|of| of == host));
         }
         assert!(!with.configurations[host].wrapped.contains(Stage::SessionCache));
         assert!(with.configurations[host].wrapped.contains(Stage::Marshalling));
         assert_eq!(with_host(&with).unwrap(), with, "a record's experiment can be run again");
+    }
+
+    #[test]
+    fn what_is_computed_twice_shares_a_server_of_its_own() {
+        let with = with_host(&ablation(|experiment| experiment.methods = Method::ALL.to_vec())).unwrap();
+        let (mut removed, mut doubled) = (0, 0);
+        for (model, host) in with.configurations.iter().zip(hosts(&with)) {
+            let host = host.map(|host| with.configurations[host].name.as_str());
+            if model.needs_doubler() {
+                let alone = model.name == DOUBLER_REFERENCE;
+                assert_eq!(host, (!alone).then_some(DOUBLER_REFERENCE), "{}", model.name);
+                assert!(model.noop.is_empty() && model.wrapped.is_empty());
+                doubled += 1;
+            } else if host.is_some() {
+                assert_eq!(host, Some(REFERENCE), "{}", model.name);
+                removed += 1;
+            }
+        }
+        // Idle, six sets of stages, copies, all; seven stages, records as one, all, two of the shim.
+        assert_eq!((removed, doubled), (11, 9));
+        let only = with_host(&ablation(|experiment| experiment.methods = vec![Method::Doubling])).unwrap();
+        assert!(only.configurations.iter().all(|model| !model.needs_provider() && !model.needs_shim()));
+        assert_eq!(hosts(&only).iter().flatten().count(), 8);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::schedule::Schedule;
+use crate::store::Record;
 
 /// What the runner tells while it works.
 pub trait Observer {
@@ -16,6 +17,8 @@ pub trait Observer {
     fn measuring(&mut self, schedule: &Schedule, configurations: usize);
     /// This part of the measuring time is over, 0 to 1, with the time left.
     fn progress(&mut self, done: f64, left: Duration, text: &str);
+    /// What was measured so far.
+    fn interim(&mut self, _record: &Record) {}
     /// Everything is done or was stopped.
     fn finished(&mut self);
 }

@@ -1,6 +1,6 @@
 //! The user's own server command, as its driver takes it.
 
-use crate::model::Experiment;
+use crate::model::{ConfigurationModel, Experiment, ServerName};
 use crate::servers::CommandSpec;
 
 impl Experiment {
@@ -11,6 +11,27 @@ impl Experiment {
             command: server.command.unwrap_or_default(),
             address: server.address.unwrap_or_default(),
             plain_address: server.plain_address,
+            installed: server.config,
         }
+    }
+
+    /// That of a configuration, which may be another build.
+    pub fn command_spec_of(&self, model: &ConfigurationModel) -> CommandSpec {
+        let spec = self.command_spec();
+        CommandSpec { command: model.server_command.clone().unwrap_or(spec.command), ..spec }
+    }
+
+    /// All of them: the experiment's, then those of configurations with another.
+    pub fn command_specs(&self) -> Vec<CommandSpec> {
+        let builds = self.configurations.iter().filter(|model| model.server_command.is_some());
+        let builds = builds.map(|model| self.command_spec_of(model));
+        let own = (self.server.kind == ServerName::Command).then(|| self.command_spec());
+        own.into_iter().chain(builds).collect()
+    }
+
+    /// Builds that cannot be switched into each other, but can be up side by side: their CPU time is told by slices.
+    pub fn compares_builds(&self) -> bool {
+        let several = self.configurations.iter().any(|model| model.server_command.is_some());
+        several && self.measure.slice_us != Some(0) && !self.command_specs().iter().any(CommandSpec::has_fixed_port)
     }
 }

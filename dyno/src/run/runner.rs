@@ -218,6 +218,10 @@ impl<S: Subject> Run<'_, S> {
                 return slices.map_or(Ok(()), |_| self.slices(round.saturating_sub(1), left, &mut random));
             }
             self.subject.begin_round(&blocks, order[0].1)?;
+            // They come first: whoever stops it early has an interval.
+            if let Some(SlicesOfRound { length, .. }) = slices {
+                self.slices(round, length, &mut random)?;
+            }
             if has_blocks {
                 let began = Instant::now();
                 if !self.round(round, &order, &work)? {
@@ -227,9 +231,7 @@ impl<S: Subject> Run<'_, S> {
                 let seconds = schedule.seconds_per_request_of(began.elapsed(), work.piece.requests);
                 slowest = Some(slowest.map_or(seconds, |slowest| slowest.max(seconds)));
             }
-            if let Some(SlicesOfRound { length, .. }) = slices {
-                self.slices(round, length, &mut random)?;
-            }
+            self.observer.interim(self.journal.record());
             if self.is_precise(round + 1) {
                 break;
             }
@@ -264,8 +266,10 @@ impl<S: Subject> Run<'_, S> {
                 Err((index, error)) => self.leave_out(index, error)?,
             }
             self.progress(&format!("round {}: slices", round + 1));
+            self.observer.interim(self.journal.record());
             left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            // Slices end a little before or after their time.
+            if left <= length.min(SLICES_KEPT_AFTER) / 2 {
                 return Ok(());
             }
         }

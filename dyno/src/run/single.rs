@@ -3,7 +3,7 @@
 
 mod judge;
 mod sliced;
-mod sweep;
+pub(in crate::run) mod sweep;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -13,16 +13,16 @@ use anyhow::{Context, Result};
 use tlsdyno_tls::Stage;
 
 use super::cpus::{self, Cpus};
+use super::exchange::{Answer, exchange};
 use super::load_process::LoadProcess;
+use super::neighbours::Neighbours;
 use super::observer::Observer;
 use super::pace::Pace;
-use super::preflight::start_and_check;
+use super::preflight::{compile, start_and_check};
 use super::runner::{self, Finished, Plan, SlicesOfRound, Subject};
-use super::schedule::{
-    ROUNDS_MIN, Work, drop_too_long, pieces, requests_of_users, schedule, typical_users, varied_pieces,
-};
+use super::schedule::{Work, drop_too_long, pieces, requests_of_users, schedule, typical_users, varied_pieces};
 use super::testbed::{Testbed, log_tail};
-use super::verify::{Achieved, death, is_dead, unsaturated_warning};
+use super::verify::{Achieved, death, is_dead};
 use super::{manifest, modes};
 use crate::fault::{Fault, OrFault};
 use crate::model::{Experiment, ServerName};
@@ -41,17 +41,17 @@ const POOL_MAX_OF_MANY_PROCESSES: u32 = 4;
 /// Length of a slice, microseconds: long enough that the server is not woken up for a few connections only, and short
 /// enough that the machine has not changed when the next one comes.
 const SLICE_US: u64 = 5_000;
-/// So long a server's hits are dearer after another server had the CPU (docs/METHODOLOGY.md, "Slices").
-const COLD: Duration = Duration::from_millis(15);
-/// Most slices that do not count for that.
-const LEAD_IN_MAX: f64 = 8.0;
 /// Fewest requests of a slice.
 const SLICE_REQUESTS_MIN: u64 = 5;
 /// Part of the time that blocks have, which tell hits per second at saturation, where slices tell CPU per hit.
 const BLOCKS_SHARE: f64 = 0.2;
+/// The same where hits per second are told on machines, which slices say nothing of.
+const BLOCKS_SHARE_OF_MACHINES: f64 = 0.6;
 /// Wanted length of a round with slices: each has servers of its own, and after each it is looked whether intervals
 /// are narrow enough.
 const SLICED_ROUND: Duration = Duration::from_secs(5);
+/// Rounds with slices that are planned at least.
+const SLICED_ROUNDS_MIN: u32 = 8;
 /// The least piece of work of a warm-up: so many times the users that keep all connections busy.
 const WARM_UP_FACTOR: u32 = 2;
 /// Users for each worker process of a server that was just started: the first connections of each cost more.
@@ -72,6 +72,12 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
     })
 }
 
+/// What a client sees of the server of a configuration: one request more.
+fn seen(testbed: &Testbed, index: usize) -> Result<Answer> {
+    let config = testbed.servers[index].settings.as_ref().map(compile).transpose()?;
+    Ok(exchange(testbed.address(index), config.as_ref(), None, &testbed.preflight_request().0)?)
+}
+
 /// The configurations of one server.
 struct SingleServer<'a> {
     experiment: &'a Experiment,
@@ -86,6 +92,8 @@ struct SingleServer<'a> {
     /// Slices of configurations that are modes of one server.
     sweeps: Sweeps,
     is_sliced: bool,
+    /// Who else used the machine since the blocks began.
+    neighbours: Neighbours,
     /// Servers that came into the place of others for this round, and have done nothing yet.
     cold: BTreeSet<usize>,
     /// Configurations that were left out.
@@ -119,9 +127,14 @@ impl<'a> SingleServer<'a> {
         record.warnings.extend(log_warnings.map(|what| Warning::Other { what, remedy: LOG_REMEDY.to_owned() }));
         start_and_check(experiment, &mut testbed, record, stop, observer)?;
         manifest::describe(&mut record.manifest, experiment, &mut testbed, cpus);
+        let as_is = testbed.servers.iter().position(|server| server.model.is_untouched()).unwrap_or(0);
+        if experiment.server.kind == ServerName::Command && testbed.instance(as_is).is_some() {
+            manifest::describe_seen(&mut record.manifest, &seen(&testbed, as_is).or_fault(Fault::Server)?);
+        }
         observer.step("starting the load process");
         let load = testbed.start_load(experiment, |index| record.configurations[index].valid)?;
-        let is_sliced = testbed.servers.iter().any(|server| !server.model.wrapped.is_empty());
+        let has_modes = testbed.servers.iter().any(|server| server.model.hosts_modes());
+        let is_sliced = has_modes || experiment.compares_builds();
         let server_cpus = testbed.server_cpus();
         let mut subject = SingleServer {
             experiment,
@@ -133,6 +146,7 @@ impl<'a> SingleServer<'a> {
             reuse_told: false,
             sweeps: Sweeps::default(),
             is_sliced,
+            neighbours: Neighbours::now(),
             cold: BTreeSet::new(),
             failed: BTreeSet::new(),
             unsaturated: BTreeSet::new(),
@@ -165,12 +179,13 @@ impl<'a> SingleServer<'a> {
 
     /// Of these configurations, those whose server is replaced by another one of its kind: for each of its blocks where
     /// the experiment says so, for each round where there are slices. One start differs from the next by more than
-    /// slices would show. A server of the user's own may need more memory than there is for several, and the session
-    /// that fits a perfect cache is that of one process.
+    /// slices would show. A server of the user's own may need more memory than there is for several, the session that
+    /// fits a perfect cache is that of one process, and on a machine there are no slices.
     fn replaced(&self, indices: &[usize]) -> BTreeSet<usize> {
         let is_replaced = |index: usize| {
             let server = &self.testbed.servers[index];
-            let keeps = server.model.noop.contains(Stage::SessionCache) || self.is_own_command();
+            let unsliced = server.model.base.is_some();
+            let keeps = unsliced || server.model.noop.contains(Stage::SessionCache) || self.is_own_command();
             self.experiment.measure.fresh_servers || self.is_sliced && !keeps && self.testbed.host(index) == index
         };
         indices.iter().copied().filter(|index| is_replaced(*index)).collect()
@@ -231,9 +246,9 @@ impl<'a> SingleServer<'a> {
     }
 }
 
-/// Rounds with slices in so much time.
+/// Rounds with slices in so much time. Some may be cut for a sweep that takes long.
 fn sliced_rounds(time: Duration) -> u32 {
-    ((time.as_secs_f64() / SLICED_ROUND.as_secs_f64()).round() as u32).max(ROUNDS_MIN)
+    ((time.as_secs_f64() / SLICED_ROUND.as_secs_f64()).round() as u32).max(SLICED_ROUNDS_MIN)
 }
 
 impl Subject for SingleServer<'_> {
@@ -245,6 +260,7 @@ impl Subject for SingleServer<'_> {
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         // The short blocks of the warm-up saturate nothing.
         self.unsaturated.clear();
+        self.neighbours = Neighbours::now();
         let sliced_rounds = self.experiment.measure.rounds.unwrap_or_else(|| sliced_rounds(left));
         let rounds = if self.is_sliced { Some(sliced_rounds) } else { self.experiment.measure.rounds };
         // Nothing is started for a block where the servers that are there already last for all rounds.
@@ -252,7 +268,9 @@ impl Subject for SingleServer<'_> {
         let start = if starts { self.time_to_start } else { Duration::ZERO };
         let restart = (self.restarts.0 / self.restarts.1.max(1) + start) / self.experiment.measure.turns;
         let requests = self.load.requests;
-        let for_blocks = if self.is_sliced { left.mul_f64(BLOCKS_SHARE) } else { left };
+        let machines = !self.experiment.machines.is_empty();
+        let share = if machines { BLOCKS_SHARE_OF_MACHINES } else { BLOCKS_SHARE };
+        let for_blocks = if self.is_sliced { left.mul_f64(share) } else { left };
         let mut schedule = schedule(rounds, for_blocks, seconds_per_request, restart, u64::from(requests));
         let requests_of_users = requests_of_users(&self.testbed.site.workload);
         if self.is_sliced {
@@ -261,8 +279,6 @@ impl Subject for SingleServer<'_> {
             let requests = ((slice.as_secs_f64() / slowest) as u64).max(SLICE_REQUESTS_MIN);
             let pieces = varied_pieces(&requests_of_users, requests, &mut SplitMix64::new(1));
             self.sweeps.works = pieces.into_iter().map(Work::from).collect();
-            let length = slowest * requests as f64;
-            self.sweeps.lead_in = (COLD.as_secs_f64() / length).ceil().clamp(1.0, LEAD_IN_MAX) as usize;
         }
         let mut pieces = pieces(&requests_of_users, schedule.requests_per_block, self.users_min());
         let dropped = drop_too_long(&mut pieces, &schedule, left);
@@ -367,7 +383,10 @@ impl Subject for SingleServer<'_> {
         since: Instant,
         random: &mut SplitMix64,
     ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
-        self.sweeps(configurations, length, since, random)
+        // On a machine the CPU time of a hit is what it is without.
+        let configurations = configurations.iter().copied();
+        let sliced = configurations.filter(|index| self.testbed.servers[*index].model.base.is_none());
+        self.sweeps(&sliced.collect::<Vec<_>>(), length, since, random)
     }
 
     fn leave_out(&mut self, index: usize) -> bool {
@@ -382,9 +401,11 @@ impl Subject for SingleServer<'_> {
     }
 
     fn warnings(&self) -> Vec<Warning> {
-        let name = |index: &usize| self.testbed.servers[*index].model.name.as_str();
-        let names: Vec<&str> = self.unsaturated.iter().map(name).collect();
-        let warning = (!names.is_empty()).then(|| unsaturated_warning(&names, self.testbed.servers.len()));
+        let name = |index: &usize| self.testbed.servers[*index].model.name.clone();
+        let configurations: Vec<String> = self.unsaturated.iter().map(name).collect();
+        let all = self.testbed.servers.len() as u32;
+        let is_told = !configurations.is_empty();
+        let warning = is_told.then(|| Warning::Unsaturated { configurations, all, other: self.neighbours.busiest() });
         warning.into_iter().chain(self.late_work()).collect()
     }
 }

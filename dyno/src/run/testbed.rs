@@ -23,7 +23,7 @@ use crate::fault::{Fault, OrFault};
 use crate::model::job::{Job, TargetLoad, TargetSpec};
 use crate::model::workload::WorkloadSpec;
 use crate::model::{CertificateKind, ConfigurationModel, Experiment, Load, ServerName, Tls};
-use crate::native::{Handed, Injection, ShimInjection, ShimSettings};
+use crate::native::{Doubling, Handed, Injection, ShimInjection, ShimSettings};
 use crate::servers::{self, Instance, RunDirectory, ServerSpec};
 use crate::trace::{self, Site};
 use server_pool::ServerPool;
@@ -38,6 +38,8 @@ pub struct Testbed {
     pub servers: Vec<ServerUnderTest>,
     /// CPUs in use.
     pub cpus: Cpus,
+    /// The name that clients ask for.
+    host_name: String,
     /// Only one server can run at a time, because its port is fixed.
     pub take_turns: bool,
     /// The certificates that the configurations use, by kind.
@@ -81,6 +83,7 @@ impl Testbed {
             requests_alone,
             servers: Vec::new(),
             cpus,
+            host_name: experiment.server.host.clone().unwrap_or_else(|| HOST.to_owned()),
             take_turns: false,
             credentials,
             recordings: Vec::new(),
@@ -110,9 +113,11 @@ impl Testbed {
             .or_fault(Fault::Environment)?;
         let mut emulated = None;
         let injection = if loads && model.needs_provider() {
-            let provider = self.directory.path().join(format!("provider-{index}"));
-            servers::run_directory::make_private(&provider)?;
-            let mut hardware = hardware::hardware(model, &self.credentials(&tls).files.key, self.cpus.server)?;
+            let provider = self.make_directory(&format!("provider-{index}"))?;
+            let mut hardware = {
+                let key = &self.credentials(&tls).files.key;
+                hardware::hardware(model, &experiment.machines, key, self.cpus.server)?
+            };
             hardware.burn_ns = hardware.burn_ns.max(modes::burn_ns(experiment, index));
             emulated = Some(hardware);
             Some(Injection::with_hardware(&provider, stages.union(model.wrapped).provider(), hardware)?)
@@ -120,7 +125,9 @@ impl Testbed {
             None
         };
         let shim = if loads { self.shim(experiment, index, model, &tls)? } else { None };
-        let handed = injection.as_ref().map(Injection::handed).unwrap_or_default();
+        let doubling = if loads { self.doubling(index, model)? } else { None };
+        let provider = injection.as_ref().map(Injection::handed).or(doubling.as_ref().map(Doubling::handed));
+        let handed = provider.unwrap_or_default();
         let handed = handed.and(shim.as_ref().map(ShimInjection::handed).unwrap_or_default());
         let workers = hardware::workers(model);
         let emulated = hardware::description(model, &placement, workers, emulated, self.cpus.load);
@@ -128,28 +135,33 @@ impl Testbed {
         let plain = model.plain_http && experiment.server.kind != ServerName::Command;
         let companion = self.cpus.companion(&placement.server, &cpus::allowed());
         let spec = ServerSpec {
-            command: (experiment.server.kind == ServerName::Command).then(|| experiment.command_spec()),
+            command: (experiment.server.kind == ServerName::Command).then(|| experiment.command_spec_of(model)),
             tls: if plain { None } else { Some(self.credentials(&tls).server_tls(&tls)) },
             cpus: placement.server.clone(),
             quota_cpus: placement.quota_cpus,
+            changing_quota: modes::is_on_machines(experiment, index),
             handed,
             allow_insecure_listen: experiment.server.allow_insecure_listen,
             workers,
             asynchronous: model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),
             companion_cpu: Some(companion),
             connections: experiment.load.connections,
-            ..ServerSpec::new(experiment.server.kind, self.docroot())
+            page_cost_us: model.page_cost_us.unwrap_or(0.0).round() as u64,
+            ..ServerSpec::new(model.server(experiment.server.kind), self.docroot())
         };
         let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)) };
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         Ok(ServerUnderTest {
             model: model.clone(),
             host,
+            base: host.and_then(|_| modes::base(experiment, model)),
             placement,
             companion_shares_load: companion == self.cpus.load,
             hardware: emulated,
             injection,
             shim,
+            doubling,
+            profiling: None,
             foreign_session: None,
             tls,
             settings,
@@ -158,6 +170,15 @@ impl Testbed {
             pool: ServerPool::default(),
             address,
         })
+    }
+
+    fn doubling(&self, index: usize, model: &ConfigurationModel) -> Result<Option<Doubling>> {
+        if !model.needs_doubler() {
+            return Ok(None);
+        }
+        let directory = self.directory.path().join(format!("doubler-{index}"));
+        servers::run_directory::make_private(&directory)?;
+        Doubling::prepare(&directory).map(Some)
     }
 
     fn shim(
@@ -170,8 +191,7 @@ impl Testbed {
         if !model.needs_shim() {
             return Ok(None);
         }
-        let directory = self.directory.path().join(format!("shim-{index}"));
-        servers::run_directory::make_private(&directory)?;
+        let directory = self.make_directory(&format!("shim-{index}"))?;
         let settings = ShimSettings {
             suite: tls.suite,
             encrypt_then_mac: tls.encrypt_then_mac,
@@ -187,7 +207,8 @@ impl Testbed {
     }
 
     fn client_settings(&self, experiment: &Experiment, tls: &Tls, stages: StageSet) -> Settings {
-        Settings { stages_off: stages, ..self.credentials(tls).client_settings(tls, experiment.load.effort) }
+        let settings = self.credentials(tls).client_settings(tls, experiment.load.effort);
+        Settings { stages_off: stages, server_name: Some(self.host_name.clone()), ..settings }
     }
 
     /// The configuration whose server serves this one: its own, unless it is a mode of another.
@@ -206,14 +227,17 @@ impl Testbed {
         self.servers[host].instance.as_mut()
     }
 
-    /// Switches the server of this configuration to its stages, where it has several modes: for connections from now
-    /// on.
+    /// Switches the server of this configuration to its stages, where it has several modes, for connections from now
+    /// on, and to its quota of CPU time, where that changes.
     ///
     /// # Errors
-    /// The memory shared with the server cannot be written.
+    /// The memory shared with the server, or the quota, cannot be written.
     pub fn enter_mode(&self, index: usize) -> Result<()> {
         let host = &self.servers[self.host(index)];
-        if host.model.wrapped.is_empty() { Ok(()) } else { host.set_mode(&self.servers[index].model) }
+        let quota = host.instance.as_ref().and_then(Instance::quota).filter(|_| host.spec.changing_quota);
+        quota.map_or(Ok(()), |quota| quota.limit(self.servers[index].placement.quota_cpus))?;
+        let has_modes = !host.model.wrapped.is_empty() || host.doubling.is_some();
+        if has_modes { host.set_mode(&self.servers[index].model) } else { Ok(()) }
     }
 
     /// Starts the server of one configuration if it does not run, and where servers take turns stops the others first.
@@ -225,6 +249,13 @@ impl Testbed {
         let started = self.start_host(self.host(index))?;
         self.enter_mode(index)?;
         Ok(started)
+    }
+
+    /// Lets the client of a configuration know of its server what the one knows that it is on a machine.
+    pub fn follow_base(&mut self, index: usize, base: usize) {
+        let (settings, foreign) = (self.servers[base].settings.clone(), self.servers[base].foreign_session.clone());
+        self.servers[index].settings = settings;
+        self.servers[index].foreign_session = foreign;
     }
 
     fn start_host(&mut self, index: usize) -> Result<bool> {
@@ -351,36 +382,54 @@ impl Testbed {
     /// Starts the load process for these servers (all of them must have been started once, so that their addresses are
     /// known). Configurations that are not `valid` keep their place, but nothing is prepared for them.
     pub fn start_load(&self, experiment: &Experiment, valid: impl Fn(usize) -> bool) -> Result<LoadProcess> {
-        let target = |(index, server): (usize, &ServerUnderTest)| {
-            let target = TargetSpec { address: self.address(index), ..self.target(experiment, server)? };
+        let target = |index: usize| {
+            let target = self.target(experiment, index)?;
             Ok(if valid(index) { target } else { TargetSpec { tls: None, ..target } })
         };
-        let targets = self.servers.iter().enumerate().map(target).collect::<Result<_>>()?;
+        self.start_load_on((0..self.servers.len()).map(target).collect::<Result<_>>()?, &experiment.load)
+    }
+
+    /// Starts the load process for these targets.
+    pub fn start_load_on(&self, targets: Vec<TargetSpec>, load: &Load) -> Result<LoadProcess> {
         let job = Job {
             workload: self.site.spec.clone(),
             requests_alone: self.requests_alone,
             targets,
-            connections: connections(&experiment.load),
+            connections: connections(load),
         };
         LoadProcess::start(&job, self.directory.path(), Some(self.cpus.load))
     }
 
-    fn target(&self, experiment: &Experiment, server: &ServerUnderTest) -> Result<TargetSpec> {
+    /// The server of a configuration as the load process sees it. It must have been started once.
+    pub fn target(&self, experiment: &Experiment, index: usize) -> Result<TargetSpec> {
+        let server = &self.servers[index];
         let credentials = self.credentials(&server.model.tls.applied(&experiment.tls));
         let tls = server.settings.as_ref().map(|settings| credentials.target_tls(settings));
         Ok(TargetSpec {
             name: server.model.name.clone(),
-            address: server.address,
-            host: HOST.to_owned(),
+            address: self.address(index),
+            host: self.host_name.clone(),
             tls,
             reuse: experiment.load.reuse()?,
             load: TargetLoad::default(),
         })
     }
 
+    /// The name that clients ask for.
+    pub fn host_name(&self) -> &str {
+        &self.host_name
+    }
+
     /// Whether the server of a configuration is the built-in one.
     pub fn is_built_in(&self, index: usize) -> bool {
         self.servers[index].spec.kind == ServerName::Builtin
+    }
+
+    /// Makes a directory of that name that is closed to others, for what a server is handed.
+    pub fn make_directory(&self, name: &str) -> Result<PathBuf> {
+        let directory = self.directory.path().join(name);
+        servers::run_directory::make_private(&directory)?;
+        Ok(directory)
     }
 
     /// The files of the workload.
@@ -390,7 +439,7 @@ impl Testbed {
 
     /// A whole GET of an object that answers with status 200, and its body length, for the preflight.
     pub fn preflight_request(&self) -> (Vec<u8>, Option<u64>) {
-        exchange::plain_get(&self.site.workload)
+        exchange::plain_get(&self.site.workload, &self.host_name)
     }
 }
 

@@ -35,6 +35,9 @@ const CLIENT_BUSY_MAX: f64 = 0.95;
 pub const WARM_UP: Duration = Duration::from_millis(500);
 /// The shortest and the longest block.
 const BLOCK: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+/// The same of two URLs that are compared, and the rounds that there are to be of them at least.
+const PAIRED_BLOCK: [Duration; 2] = [Duration::from_millis(150), Duration::from_secs(1)];
+const PAIRS: u32 = 20;
 /// Fixed cost of a block: connecting, the last responses.
 const BLOCK_OVERHEAD: Duration = Duration::from_millis(50);
 
@@ -144,6 +147,21 @@ pub fn check(experiment: &LoadExperiment, options: Option<&Options>) -> Result<V
     ensure!(experiment.sweep.values().all(|values| !values.is_empty()), "a flag of `[sweep]` has no value");
     let url = Url::parse(&experiment.url)?;
     let points = experiment.points();
+    if let Some(against) = &experiment.against {
+        ensure!(
+            experiment.sweep.is_empty() && experiment.curve.is_none(),
+            "`against` compares two URLs; leave out `[sweep]` and `[curve]`"
+        );
+        let options = options.map_or_else(|| flags(&points[0]), |options| Ok(options.clone()))?;
+        let sides = [("first", url), ("second", Url::parse(against)?)];
+        let texts = [&experiment.url, against];
+        let point = |((side, url), text): ((&str, Url), &String)| Point {
+            name: format!("{side}: {text}"),
+            options: options.clone(),
+            url,
+        };
+        return Ok(sides.into_iter().zip(texts).map(point).collect());
+    }
     let Some(of_curve) = &experiment.curve else {
         let point = |point: LoadPoint| Ok(Point { options: flags(&point)?, name: point.name, url: url.clone() });
         return points.into_iter().map(point).collect();
@@ -162,7 +180,10 @@ fn flags(point: &LoadPoint) -> Result<Options> {
     });
     let options = flags.with_context(|| format!("the flags of the point \"{}\"", point.name))?.options;
     ensure!(
-        options.duration.is_none() && options.total_connections.is_none() && !options.workload.searches_window(),
+        options.duration.is_none()
+            && options.total_connections.is_none()
+            && options.requests.is_none()
+            && !options.workload.searches_window(),
         "`duration`, `total-connections` and a search for the window go with `tlsdyno load` only; `measure.time_s` \
          says how long an experiment lasts"
     );
@@ -176,6 +197,8 @@ struct LoadedUrl<'a> {
     /// What the points of a curve are; empty without one.
     places: Vec<CurvePlace>,
     counted: Vec<Counted>,
+    /// Two URLs are compared.
+    is_pair: bool,
     stop: &'a AtomicBool,
 }
 
@@ -224,7 +247,7 @@ impl<'a> LoadedUrl<'a> {
         let places = experiment.curve.as_ref().map(|curve| curve.places()).unwrap_or_default();
         let counted = vec![Counted::default(); points.len()];
         let names = points.into_iter().map(|point| point.name).collect();
-        Ok(LoadedUrl { plans, names, places, counted, stop })
+        Ok(LoadedUrl { plans, names, places, counted, is_pair: experiment.against.is_some(), stop })
     }
 }
 
@@ -236,7 +259,10 @@ impl Subject for LoadedUrl<'_> {
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         let most = seconds_per_request.iter().map(|seconds| 1.0 / seconds.max(1e-9)).fold(0.0, f64::max);
-        let (timed, schedule) = timed_blocks(left, seconds_per_request.len() as u32, BLOCK, BLOCK_OVERHEAD, most);
+        let blocks = seconds_per_request.len() as u32;
+        // Two that are compared take turns as often as they can: what changes meanwhile meets both.
+        let bounds = if self.is_pair { PAIRED_BLOCK.map(|bound| bound.min(left / (PAIRS * blocks))) } else { BLOCK };
+        let (timed, schedule) = timed_blocks(left, blocks, bounds, BLOCK_OVERHEAD, most);
         let piece = Piece { users: 0..0, requests: schedule.requests_per_block };
         Plan { schedule, works: vec![Work { piece, timed: Some(timed) }], slices: None, warnings: Vec::new() }
     }

@@ -191,22 +191,6 @@ pub fn reuse_warning(outcome: &OutcomeRecord) -> Warning {
     }
 }
 
-/// What to say where in blocks of these configurations, of `all`, neither side was saturated.
-pub fn unsaturated_warning(configurations: &[&str], all: usize) -> Warning {
-    let place = match configurations.len() == all {
-        true => "every configuration".to_owned(),
-        false => format!("\"{}\"", configurations.join("\", \"")),
-    };
-    Warning::Other {
-        what: format!(
-            "in blocks of {place} neither the server nor the client was busy all the time: requests wait for each \
-             other (few users at once, or each user's in strict order), or the machine had other work; hits per \
-             second are a lower bound there"
-        ),
-        remedy: "Raise --connections, use a workload with more users, or measure on a quiet machine".to_owned(),
-    }
-}
-
 fn handshakes(outcome: &OutcomeRecord) -> u64 {
     outcome.handshakes_full + outcome.resumed_accepted
 }

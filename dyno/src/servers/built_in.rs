@@ -5,6 +5,7 @@ use anyhow::Result;
 use super::capabilities::Capabilities;
 use super::directives::{Setting, openssl_provider, owned};
 use super::driver::Driver;
+use super::instance::{Addresses, loopback};
 use super::launch::own_executable;
 use super::session_log::SessionLog;
 use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec};
@@ -67,7 +68,16 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
     let mut arguments: Vec<std::ffi::OsString> = vec!["serve".into(), "--docroot".into(), spec.docroot.clone().into()];
     let mut option = |name: &str, value: std::ffi::OsString| arguments.extend([name.into(), value]);
     let listen = if spec.tls.is_some() { "--listen" } else { "--listen-plain" };
-    option(listen, format!("127.0.0.1:{port}").into());
+    option(listen, loopback(port).to_string().into());
+    let plain = spec.transaction.filter(|_| spec.tls.is_some()).map(|_| loopback(place.plain_port));
+    if let Some(cost) = spec.transaction {
+        let parts = [("cpu", cost.cpu_ns), ("wait", cost.wait_ns)].into_iter().filter(|(_, ns)| *ns > 0);
+        let parts: Vec<String> = parts.map(|(what, ns)| format!("{what}:{}us", ns as f64 / 1e3)).collect();
+        option("--transaction", parts.join("+").into());
+    }
+    if let Some(plain) = plain {
+        option("--listen-plain", plain.to_string().into());
+    }
     option("--workers", spec.workers.to_string().into());
     if let Some(tls) = &spec.tls {
         option("--certificate", tls.certificate.chain.clone().into());
@@ -79,6 +89,9 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
         if !tls.groups.is_empty() {
             option("--group", join(&tls.groups).into());
         }
+    }
+    if spec.page_cost_us > 0 {
+        option("--transaction", format!("cpu:{}us", spec.page_cost_us).into());
     }
     if spec.log_sessions {
         option("--session-log", directory.join(SESSION_LOG_FILE).into());
@@ -99,6 +112,7 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
         config: format!("tlsdyno {}", words.join(" ")),
         version: format!("tlsdyno {} built-in server, {}", env!("CARGO_PKG_VERSION"), openssl::version::version()),
         session_log: spec.log_sessions.then_some(session_log),
+        addresses: plain.map(|plain| Addresses { address: loopback(port), plain: Some(plain) }),
         grace_ms: 1_000,
         ..Prepared::new(own_executable()?.get_program(), arguments)
     })

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use openssl::pkey::PKey;
+use openssl::rsa::Rsa;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    RsaKeySize,
+    PublicKeyData, RsaKeySize, SignatureAlgorithm,
 };
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,8 @@ use crate::model::CertificateKind;
 /// PEM files of one server identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateFiles {
+    /// What key it has.
+    pub kind: CertificateKind,
     /// What the server sends: the leaf (its issuer is the root itself).
     pub chain: PathBuf,
     /// The leaf's private key, PKCS#8, readable by its owner only.
@@ -26,11 +29,49 @@ pub struct CertificateFiles {
     pub ca: PathBuf,
 }
 
+/// The key of a leaf: what rcgen needs of it, and what is written. rcgen's library makes no RSA key below 2048 bits.
+struct LeafKey {
+    public: Vec<u8>,
+    algorithm: &'static SignatureAlgorithm,
+    private_pem: String,
+}
+
+impl PublicKeyData for LeafKey {
+    fn der_bytes(&self) -> &[u8] {
+        &self.public
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        self.algorithm
+    }
+}
+
+impl LeafKey {
+    fn generate(kind: CertificateKind) -> Result<LeafKey> {
+        if let Some(bits) = kind.rsa_bits().filter(|_| kind.is_small_rsa()) {
+            return LeafKey::small_rsa(bits).with_context(|| format!("generate a {kind} key"));
+        }
+        let key = kind.generate_key()?;
+        let (public, algorithm) = (key.der_bytes().to_vec(), key.algorithm());
+        Ok(LeafKey { public, algorithm, private_pem: key.serialize_pem() })
+    }
+
+    fn small_rsa(bits: u32) -> Result<LeafKey> {
+        let key = Rsa::generate(bits)?;
+        let public = key.public_key_to_der_pkcs1()?;
+        let private_pem = String::from_utf8(PKey::from_rsa(key)?.private_key_to_pem_pkcs8()?)?;
+        Ok(LeafKey { public, algorithm: &rcgen::PKCS_RSA_SHA256, private_pem })
+    }
+}
+
 impl CertificateKind {
     fn generate_key(self) -> Result<KeyPair> {
         let rsa = |size| KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, size);
         match self {
-            CertificateKind::Rsa2048 => rsa(RsaKeySize::_2048),
+            // Small ones are made otherwise.
+            CertificateKind::Rsa512 | CertificateKind::Rsa768 | CertificateKind::Rsa1024 | CertificateKind::Rsa2048 => {
+                rsa(RsaKeySize::_2048)
+            }
             CertificateKind::Rsa3072 => rsa(RsaKeySize::_3072),
             CertificateKind::Rsa4096 => rsa(RsaKeySize::_4096),
             CertificateKind::P256 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
@@ -65,15 +106,15 @@ pub fn create(kind: CertificateKind, directory: &Path) -> Result<CertificateFile
     let root_key = root_kind.generate_key()?;
     let root = root_parameters();
     let root_pem = root.self_signed(&root_key).context("sign the root certificate")?.pem();
-    let leaf_key = kind.generate_key()?;
+    let leaf_key = LeafKey::generate(kind)?;
     let issuer = Issuer::new(root, root_key);
     let leaf_pem = leaf_parameters(kind)?.signed_by(&leaf_key, &issuer).context("sign the server certificate")?.pem();
 
     let file = |part: &str| directory.join(format!("{kind}.{part}.pem"));
-    let files = CertificateFiles { chain: file("chain"), key: file("key"), ca: file("ca") };
+    let files = CertificateFiles { kind, chain: file("chain"), key: file("key"), ca: file("ca") };
     fs::write(&files.chain, leaf_pem).with_context(|| format!("write {}", files.chain.display()))?;
     fs::write(&files.ca, root_pem).with_context(|| format!("write {}", files.ca.display()))?;
-    write_secret(&files.key, &leaf_key.serialize_pem())?;
+    write_secret(&files.key, &leaf_key.private_pem)?;
     Ok(files)
 }
 
@@ -122,6 +163,7 @@ mod tests {
             }
             let files = create(kind, directory.path()).unwrap();
             let mut context = SslContext::builder(SslMethod::tls_server()).unwrap();
+            context.set_security_level(0);
             context.set_certificate_chain_file(&files.chain).unwrap();
             context.set_private_key_file(&files.key, SslFiletype::PEM).unwrap();
             context.check_private_key().unwrap();
@@ -131,7 +173,8 @@ mod tests {
             let names = leaf.subject_alt_names().unwrap();
             assert!(names.iter().any(|name| name.dnsname() == Some("localhost")));
             assert!(names.iter().any(|name| name.ipaddress() == Some(&[127, 0, 0, 1])));
-            assert_eq!(leaf.public_key().unwrap().rsa().is_ok(), kind.is_rsa());
+            let bits = leaf.public_key().unwrap().rsa().ok().map(|key| key.size() * 8);
+            assert_eq!(bits, kind.rsa_bits());
             let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&files.key).unwrap().permissions());
             assert_eq!(mode & 0o777, 0o600);
         }

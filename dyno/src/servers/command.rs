@@ -11,8 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::capabilities::Capabilities;
 use super::directives::{Setting, openssl_provider};
 use super::driver::Driver;
+use super::includes::Tree;
+use super::installed::Installed;
 use super::instance::Addresses;
-use super::{Place, Prepared, ServerSpec};
+use super::{Place, Prepared, ServerSpec, programs};
 use crate::model::ServerName;
 
 /// Whatever the user's command line starts.
@@ -64,21 +66,13 @@ pub struct CommandSpec {
     pub address: String,
     /// Where it serves plain HTTP; without it no plain-HTTP share is claimed.
     pub plain_address: Option<String>,
+    /// An installed nginx configuration, which a copy beside it is made of; the command is its program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub installed: Option<PathBuf>,
 }
 
 /// The placeholders of a server command and of the files that it names.
 const PLACEHOLDERS: [&str; 7] = ["{port}", "{plain_port}", "{docroot}", "{dir}", "{certificate}", "{key}", "{ca}"];
-
-/// Longest file that is looked through for placeholders.
-const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
-
-/// A file that the command names and that holds placeholders: a configuration to be filled in.
-struct Template {
-    /// Its place among the words of the command.
-    word: usize,
-    path: PathBuf,
-    text: String,
-}
 
 impl CommandSpec {
     /// The command always listens on the same port, so that its configurations must take turns.
@@ -90,10 +84,13 @@ impl CommandSpec {
         !self.address.contains("{port}") || !self.mentions("{port}") || plain_fixed
     }
 
-    /// Whether a placeholder occurs in the command line, or in a file that it names.
+    /// Whether a placeholder occurs in the command line, or in a file that it names or includes.
     pub fn mentions(&self, placeholder: &str) -> bool {
+        if self.installed.is_some() {
+            return ["{port}", "{plain_port}"].contains(&placeholder);
+        }
         let words = split_words(&self.command).unwrap_or_default();
-        self.command.contains(placeholder) || templates(&words).iter().any(|file| file.text.contains(placeholder))
+        self.command.contains(placeholder) || templates(&words).iter().any(|(_, file)| file.mentions(placeholder))
     }
 
     /// Program and arguments, placeholders filled in. Files with placeholders are filled in as copies in `{dir}`, and
@@ -103,12 +100,18 @@ impl CommandSpec {
         if words.is_empty() {
             bail!("the server command is empty");
         }
-        for template in templates(&words) {
-            let directory = values.get("dir").context("a file with placeholders needs a directory for its copy")?;
-            let copy = Path::new(directory).join(template.path.file_name().unwrap_or_default());
-            let filled = fill(&template.text, values).with_context(|| format!("in {}", template.path.display()))?;
-            fs::write(&copy, filled).with_context(|| format!("write {}", copy.display()))?;
-            words[template.word] = copy.display().to_string();
+        let directory = || values.get("dir").context("a file with placeholders needs a directory for its copy");
+        if let Some(path) = &self.installed {
+            let port = |name| values.get(name).and_then(|text: &String| text.parse().ok()).unwrap_or(0);
+            let directory = Path::new(directory()?);
+            let text = Installed::read(path)?.text(port("port"), port("plain_port"), directory);
+            let copy = directory.join("nginx.conf");
+            fs::write(&copy, text).with_context(|| format!("write {}", copy.display()))?;
+            words.extend(["-c".to_owned(), copy.display().to_string()]);
+            return Ok(words);
+        }
+        for (word, file) in templates(&words) {
+            words[word] = file.write(Path::new(directory()?), &PLACEHOLDERS, values)?.display().to_string();
         }
         words.iter().map(|word| fill(word, values)).collect()
     }
@@ -134,11 +137,12 @@ impl CommandSpec {
             address: resolved(&self.address)?,
             plain: self.plain_address.as_deref().map(resolved).transpose()?,
         };
+        let config = self.configuration(&words);
         let mut words = words.into_iter();
         let program = words.next().unwrap_or_default();
         Ok(Prepared {
-            version: format!("own command, program {program}"),
-            config: self.command.clone(),
+            version: version_of(&program),
+            config,
             addresses: Some(addresses),
             raise_open_files: false,
             grace_ms: 5_000,
@@ -147,17 +151,33 @@ impl CommandSpec {
     }
 }
 
-/// The files with placeholders among the words behind the program. A relative path may also be meant relative to a
-/// directory that the command names (`nginx -p DIRECTORY -c my.conf`).
-fn templates(words: &[String]) -> Vec<Template> {
+impl CommandSpec {
+    /// The command line, and the copy of an installed configuration that it is started with.
+    fn configuration(&self, words: &[String]) -> String {
+        let copy = words.last().filter(|_| self.installed.is_some()).and_then(|path| fs::read_to_string(path).ok());
+        copy.map_or_else(|| self.command.clone(), |text| format!("# {}\n{text}", words.join(" ")))
+    }
+}
+
+/// What a program says that it is, where it is one that we know how to ask.
+fn version_of(program: &str) -> String {
+    let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
+    let known = super::DRIVERS.iter().filter_map(|driver| driver.package());
+    let known = known.filter(|package| package.programs.iter().any(|known| *known == name));
+    let said = known.map(|package| programs::output_of(Path::new(program), package.version)).next();
+    let line = said.as_deref().and_then(|said| said.lines().next()).map(str::trim).filter(|line| !line.is_empty());
+    line.map_or_else(|| format!("own command, program {program}"), |line| format!("own command: {line}"))
+}
+
+/// The files with placeholders among the words behind the program, with their places. A relative path may also be
+/// meant relative to a directory that the command names (`nginx -p DIRECTORY -c my.conf`).
+fn templates(words: &[String]) -> Vec<(usize, Tree)> {
     let directories: Vec<&Path> = words.iter().map(Path::new).filter(|path| path.is_dir()).collect();
     let found = words.iter().enumerate().skip(1).filter_map(|(word, name)| {
         let beside = directories.iter().map(|directory| directory.join(name));
         let path = std::iter::once(PathBuf::from(name)).chain(beside).find(|path| path.is_file())?;
-        let short = fs::metadata(&path).is_ok_and(|metadata| metadata.len() <= TEMPLATE_BYTES_MAX);
-        let text = short.then(|| fs::read_to_string(&path).ok()).flatten()?;
-        let holds_any = PLACEHOLDERS.iter().any(|placeholder| text.contains(placeholder));
-        holds_any.then_some(Template { word, path, text })
+        let path = path.canonicalize().unwrap_or(path);
+        Tree::read(&path, &directories).filter(|tree| tree.mentions_any(&PLACEHOLDERS)).map(|tree| (word, tree))
     });
     found.collect()
 }
@@ -242,7 +262,12 @@ mod tests {
     use super::*;
 
     fn spec(command: &str, address: &str, plain: Option<&str>) -> CommandSpec {
-        CommandSpec { command: command.into(), address: address.into(), plain_address: plain.map(Into::into) }
+        CommandSpec {
+            command: command.into(),
+            address: address.into(),
+            plain_address: plain.map(Into::into),
+            installed: None,
+        }
     }
 
     #[test]

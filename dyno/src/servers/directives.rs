@@ -61,7 +61,7 @@ fn key_command(kind: CertificateKind) -> String {
         CertificateKind::Ed25519 | CertificateKind::MlDsa44 | CertificateKind::MlDsa65 | CertificateKind::MlDsa87 => {
             format!("openssl genpkey -algorithm {} -out site.key", kind.name())
         }
-        rsa => format!("openssl genrsa -out site.key {}", rsa.name().trim_start_matches("rsa-")),
+        rsa => format!("openssl genrsa -out site.key {}", rsa.rsa_bits().unwrap_or_default()),
     }
 }
 

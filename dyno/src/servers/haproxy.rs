@@ -69,7 +69,8 @@ impl Driver for Haproxy {
     }
 
     fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
-        prepare(spec, place, backend(spec, place.run)?)
+        let own = spec.origin.is_none().then(|| backend(spec, place.run)).transpose()?;
+        prepare(spec, place, own)
     }
 
     fn lines(&self, setting: Setting) -> Vec<String> {
@@ -141,8 +142,9 @@ fn backend(spec: &ServerSpec, run: &Path) -> Result<Companion> {
     Ok(Companion { name: "backend", instance })
 }
 
-/// Writes the configuration for a server in front of `backend` and says how to start it.
-fn prepare(spec: &ServerSpec, place: Place, backend: Companion) -> Result<Prepared> {
+/// Writes the configuration for a server in front of `backend`, where it has one of its own, or of the origin, and says
+/// how to start it.
+fn prepare(spec: &ServerSpec, place: Place, backend: Option<Companion>) -> Result<Prepared> {
     let directory = place.own;
     let program = PACKAGE.require("")?;
     let user = worker_user()?;
@@ -151,7 +153,8 @@ fn prepare(spec: &ServerSpec, place: Place, backend: Companion) -> Result<Prepar
         let both = [read(&tls.certificate.chain)?, read(&tls.certificate.key)?].concat();
         create_for_workers(&directory.join(CERTIFICATE_FILE), None, &both)?;
     }
-    let config = configuration(spec, place, backend.instance.address(), user.as_ref())?;
+    let behind = backend.as_ref().map(|own| own.instance.address()).or(spec.origin);
+    let config = configuration(spec, place, behind.context("there is nothing behind the proxy")?, user.as_ref())?;
     let path = directory.join(CONFIG_FILE);
     fs::write(&path, &config).with_context(|| format!("write {}", path.display()))?;
     // With a master, which can reload; `-db`: in the foreground.
@@ -163,7 +166,7 @@ fn prepare(spec: &ServerSpec, place: Place, backend: Companion) -> Result<Prepar
         session_log: spec.log_sessions.then_some(session_log),
         processes: 2,
         reload: Reload::NewWorkers { signal: Signal::USR2, at_least: 1 },
-        companions: vec![backend],
+        companions: backend.into_iter().collect(),
         ..Prepared::new(program, arguments)
     })
 }

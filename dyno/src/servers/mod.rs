@@ -12,8 +12,11 @@ mod deaths;
 pub mod directives;
 pub mod dispatcher;
 mod driver;
+mod glob;
 pub mod growing_log;
 mod haproxy;
+mod includes;
+pub mod installed;
 pub mod instance;
 pub mod launch;
 mod lighttpd;
@@ -22,10 +25,13 @@ pub mod mapped;
 mod nginx;
 pub mod pid_namespace;
 pub mod programs;
+mod proxy;
 pub mod quota;
 mod reload;
 pub mod run_directory;
 pub mod session_log;
+mod small_keys;
+mod stunnel;
 pub mod supervised;
 pub mod supervisor;
 mod ticket_keys;
@@ -35,6 +41,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use tlsdyno_engine::serve::Transaction;
 use tlsdyno_tls::{Group, Suite, Version};
 
 pub use cache_server::start_session_server;
@@ -46,6 +53,7 @@ pub use driver::Driver;
 pub use instance::{Description, Instance, start};
 pub use listening::{listening_addresses, refuse_open_listeners};
 pub use mapped::{MappedLibrary, mapped_libraries, refuse_secure_execution, require_mapped};
+pub use proxy::start_proxy;
 pub use run_directory::RunDirectory;
 pub use session_log::SessionCounts;
 
@@ -92,6 +100,8 @@ pub struct ServerSpec {
     pub cpus: Vec<usize>,
     /// CPU time that all of it may use, in processors; `None`: no limit.
     pub quota_cpus: Option<f64>,
+    /// Make a control group for quotas that come later (those of [`Instance::quota`]), where that can be.
+    pub changing_quota: bool,
     /// Processor of the servers that it needs beside it (HAProxy's backend, memcached, redis), whose CPU time is
     /// counted apart.
     pub companion_cpu: Option<usize>,
@@ -112,9 +122,16 @@ pub struct ServerSpec {
     pub asynchronous: bool,
     /// The most connections that clients hold open at once: Apache prefork needs a process for each of them.
     pub connections: u32,
+    /// CPU time that each page costs the built-in server besides, microseconds; 0: none.
+    pub page_cost_us: u64,
     /// A memcached or redis server that runs already, which it shares with others; `None`: one of its own where it
     /// needs one.
     pub session_server: Option<SocketAddr>,
+    /// Each page costs so much, and is to be had without TLS beside it (built-in server).
+    pub transaction: Option<Transaction>,
+    /// A server without TLS that requests are passed on to (HAProxy, nginx); `None`: HAProxy has one of its own, the
+    /// others serve `docroot`.
+    pub origin: Option<SocketAddr>,
 }
 
 impl ServerSpec {
@@ -127,6 +144,7 @@ impl ServerSpec {
             docroot,
             cpus: Vec::new(),
             quota_cpus: None,
+            changing_quota: false,
             companion_cpu: None,
             handed: Handed::default(),
             under: Vec::new(),
@@ -136,7 +154,10 @@ impl ServerSpec {
             workers: 1,
             asynchronous: false,
             connections: 64,
+            page_cost_us: 0,
             session_server: None,
+            transaction: None,
+            origin: None,
         }
     }
 
@@ -155,9 +176,20 @@ impl ServerSpec {
         self.command.as_ref().is_some_and(CommandSpec::has_fixed_port)
     }
 
-    /// Something is injected into the server that may switch cryptography off, so that it must not be reachable.
+    /// Its RSA key protects nothing any more.
+    pub fn has_small_key(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.certificate.kind.is_small_rsa())
+    }
+
+    /// Something is injected into the server that may switch cryptography off, or its key is too small, so that it must
+    /// not be reachable.
     pub fn is_altered(&self) -> bool {
-        self.handed.environment.iter().any(|(name, _)| launch::FOREIGN_VARIABLES.iter().any(|foreign| name == foreign))
+        self.has_small_key()
+            || self
+                .handed
+                .environment
+                .iter()
+                .any(|(name, _)| launch::FOREIGN_VARIABLES.iter().any(|foreign| name == foreign))
     }
 }
 

@@ -194,9 +194,15 @@ fn configuration(spec: &ServerSpec, place: Place, user: Option<&WorkerUser>) -> 
         main.push("    access_log off;".to_owned());
     }
     main.extend(HTTP_DIRECTIVES.iter().map(|directive| format!("    {directive};")));
+    main.extend(
+        spec.origin.map(|origin| format!("    upstream origin {{ server {origin}; keepalive {KEPT_TO_ORIGIN}; }}")),
+    );
     main.push("    server {".to_owned());
     main.push(format!("        listen 127.0.0.1:{port}{ssl} backlog=4096;"));
     main.push(format!("        root {};", quoted(&spec.docroot)?));
+    if spec.origin.is_some() {
+        main.extend(TO_ORIGIN.iter().map(|line| format!("        {line}")));
+    }
     // A POST to a static file is answered like a GET, as the logs that are replayed had it.
     main.push("        error_page 405 =200 $uri;".to_owned());
     // A replayed 404 is no news.
@@ -207,6 +213,11 @@ fn configuration(spec: &ServerSpec, place: Place, user: Option<&WorkerUser>) -> 
     main.push("    }\n}\n".to_owned());
     Ok(main.join("\n"))
 }
+
+/// Connections to the origin that stay open, as many as clients may wait for at once.
+const KEPT_TO_ORIGIN: u32 = 256;
+const TO_ORIGIN: [&str; 3] =
+    ["proxy_http_version 1.1;", "proxy_set_header Connection \"\";", "location / { proxy_pass http://origin; }"];
 
 const HTTP_DIRECTIVES: [&str; 8] = [
     "default_type application/octet-stream",

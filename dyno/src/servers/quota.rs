@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -22,12 +23,17 @@ const QUOTA_MIN_US: u64 = 1_000;
 /// The smallest quota that the kernel takes, in processors.
 pub const CPUS_MIN: f64 = QUOTA_MIN_US as f64 / PERIOD_US as f64;
 
+/// What is remembered of a group without a limit.
+const UNLIMITED: u64 = u64::MAX;
+
 /// How long loops may run without being stopped until the quota is taken for ineffective.
 const EXERCISE_MAX: Duration = Duration::from_secs(5);
 
 /// A control group with a quota of CPU time. A group of its own is removed when dropped (if no process is left in it).
 #[derive(Debug)]
 pub struct Quota {
+    /// What was written last.
+    limit_us: AtomicU64,
     path: PathBuf,
     version: Version,
     /// Made here; otherwise it is the group that accounts for the server.
@@ -50,27 +56,43 @@ impl Quota {
     }
 
     fn try_set(cpus: f64, account: Option<&Cgroup>) -> Result<Quota> {
-        ensure!(cpus > 0.0 && cpus.is_finite(), "a quota of {cpus} processors makes no sense");
         let (parent, version) = own_group("cpu")?;
         if version == Version::Two {
             enable_controller(&parent)?;
         }
         let quota = match account.filter(|group| group.path().parent() == Some(&parent)) {
-            Some(group) => Quota { path: group.path().to_owned(), version, own: false },
-            None => Quota { path: make_group(&parent)?, version, own: true },
+            Some(group) => Quota { limit_us: AtomicU64::default(), path: group.path().to_owned(), version, own: false },
+            None => Quota { limit_us: AtomicU64::default(), path: make_group(&parent)?, version, own: true },
         };
-        quota.write(microseconds(cpus))?;
-        let in_force = quota.cpus()?;
-        ensure!((in_force - cpus).abs() < 0.001, "{} holds a quota of {in_force} processors", quota.path.display());
+        quota.limit(Some(cpus))?;
         Ok(quota)
     }
 
-    fn write(&self, quota_us: u64) -> Result<()> {
+    /// Limits the group to the time of so many processors from now on; `None`: to nothing.
+    ///
+    /// # Errors
+    /// The kernel does not take it.
+    pub fn limit(&self, cpus: Option<f64>) -> Result<()> {
+        let sensible = cpus.is_none_or(|cpus| cpus > 0.0 && cpus.is_finite());
+        ensure!(sensible, "a quota of {} processors makes no sense", cpus.unwrap_or_default());
+        let limit_us = cpus.map(microseconds);
+        let known = limit_us.unwrap_or(UNLIMITED);
+        if self.limit_us.load(Ordering::Relaxed) == known {
+            return Ok(());
+        }
+        self.write(limit_us)?;
+        self.limit_us.store(known, Ordering::Relaxed);
+        let Some(cpus) = cpus else { return Ok(()) };
+        let in_force = self.cpus()?;
+        ensure!((in_force - cpus).abs() < 0.001, "{} holds a quota of {in_force} processors", self.path.display());
+        Ok(())
+    }
+
+    fn write(&self, limit_us: Option<u64>) -> Result<()> {
+        let limit = |none: &str| limit_us.map_or_else(|| none.to_owned(), |us| us.to_string());
         let settings = match self.version {
-            Version::One => {
-                vec![("cpu.cfs_period_us", PERIOD_US.to_string()), ("cpu.cfs_quota_us", quota_us.to_string())]
-            }
-            Version::Two => vec![("cpu.max", format!("{quota_us} {PERIOD_US}"))],
+            Version::One => vec![("cpu.cfs_period_us", PERIOD_US.to_string()), ("cpu.cfs_quota_us", limit("-1"))],
+            Version::Two => vec![("cpu.max", format!("{} {PERIOD_US}", limit("max")))],
         };
         for (file, value) in settings {
             let path = self.path.join(file);
@@ -215,6 +237,10 @@ mod tests {
         assert!((quota.cpus().unwrap() - 0.3).abs() < 1e-9);
         assert_eq!(quota.throttled().unwrap(), 0);
         assert!(quota.exercise().unwrap() > 0);
+        quota.limit(None).unwrap();
+        assert!(quota.cpus().unwrap_err().to_string().contains("no quota"));
+        quota.limit(Some(0.2)).unwrap();
+        assert!((quota.cpus().unwrap() - 0.2).abs() < 1e-9);
         let path = quota.path().to_owned();
         drop(quota);
         assert!(!path.exists());

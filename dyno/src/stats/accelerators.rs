@@ -11,7 +11,7 @@ use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate}
 use super::papers::{gain_at_finite_speed, share_saved};
 use super::rounds::Rounds;
 use super::statement::{Difference, Metric, Ratio};
-use crate::model::{ConfigurationModel, Experiment};
+use crate::model::{Card, ConfigurationModel, Experiment};
 
 /// Amdahl's prediction for a configuration with an accelerator, and what was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -49,11 +49,14 @@ pub(super) fn predictions(experiment: &Experiment, rounds: &Rounds) -> Vec<Predi
 }
 
 fn prediction(model: &ConfigurationModel, experiment: &Experiment, rounds: &Rounds) -> Option<Prediction> {
-    let rates = model.accelerator.as_ref()?.cpu_rates?;
+    let accelerator = model.accelerator.as_ref()?;
+    let card = accelerator.card.map(Card::effective_speed);
     let (over, ideal) = model.beside_accelerator(&experiment.configurations)?;
     let indices = [rounds.named(&over.name)?, rounds.named(&ideal.name)?, rounds.named(&model.name)?];
-    // `cpu_rates` is a multiple of one processor's rate; the work of several is what an accelerator takes over.
-    let speed = rates / f64::from(model.processors.unwrap_or_default().count);
+    // `cpu_rates` is a multiple of one processor's rate; the work of several is what an accelerator takes over. A
+    // card's effective speed is told for all of it.
+    let rates = accelerator.cpu_rates.map(|rates| rates / f64::from(model.processors.unwrap_or_default().count));
+    let speed = rates.or(card)?;
     let by = Metric::ALL.map(|metric| Columns::of(rounds, indices, speed, metric));
     let [bound_over, bound_ideal, bound_with] = indices.map(|index| rounds.client_bound(&[index]));
     let pairs = by[0].pairs()?;

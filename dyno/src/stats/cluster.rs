@@ -346,6 +346,8 @@ pub(crate) mod samples {
             experiment: None,
             cluster: Some(experiment),
             load: None,
+            profile: None,
+            array: None,
         }
     }
 

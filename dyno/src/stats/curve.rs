@@ -259,7 +259,7 @@ fn half(levels: &[Measured], of: &Estimator<'_>, fresh: &[f64], values: &[f64]) 
 
 /// Where points of ascending percent reuse and hits per second first reach `half`, linear between them (Mraz et al.
 /// 2002, section 2). Infinite: at none of them; negative infinity: at the first.
-fn crossing(points: &[(f64, f64)], half: f64) -> f64 {
+pub(super) fn crossing(points: &[(f64, f64)], half: f64) -> f64 {
     if points.first().is_none_or(|first| first.1 >= half) {
         return f64::NEG_INFINITY;
     }
@@ -272,7 +272,7 @@ fn crossing(points: &[(f64, f64)], half: f64) -> f64 {
 
 /// H and e, in seconds, of `1 / (e + f H)`, f being the part that is not reused: the least squares of `T (e + f H) −
 /// 1`, so that every level counts by its relative error. `None` unless levels differ.
-fn fitted_costs(fresh: &[f64], hits_per_second: &[f64]) -> Option<(f64, f64)> {
+pub(super) fn fitted_costs(fresh: &[f64], hits_per_second: &[f64]) -> Option<(f64, f64)> {
     let [mut ee, mut eh, mut hh, mut e, mut h] = [0.0; 5];
     for (fresh, hits) in fresh.iter().zip(hits_per_second) {
         let of_full = hits * fresh;
@@ -288,7 +288,7 @@ fn fitted_costs(fresh: &[f64], hits_per_second: &[f64]) -> Option<(f64, f64)> {
 }
 
 /// h of `P / (1 + f h)`: the least squares of `T (1 + f h) / P − 1`.
-fn fitted_handshake(fresh: &[f64], hits_per_second: &[f64], plain: f64) -> f64 {
+pub(super) fn fitted_handshake(fresh: &[f64], hits_per_second: &[f64], plain: f64) -> f64 {
     let (mut above, mut below) = (0.0, 0.0);
     for (fresh, hits) in fresh.iter().zip(hits_per_second) {
         let part = hits / plain;

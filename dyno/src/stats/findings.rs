@@ -44,6 +44,9 @@ pub struct ComparisonFinding {
     pub decided_by: Option<Metric>,
     /// What the paper says.
     pub paper: Option<String>,
+    /// The same as a range of times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published: Option<[f64; 2]>,
 }
 
 /// What a remedy gains.
@@ -61,6 +64,26 @@ pub struct RemedyFinding {
     pub ratio: Option<Ratio>,
     /// CPU per hit without it by that with it.
     pub by_cpu: Option<Ratio>,
+    /// What it improves is the server as is, and that does not have it yet: only such gains can be compared with each
+    /// other.
+    pub over_as_is: bool,
+    /// The server as is has it already: nothing is to be done.
+    pub in_place: bool,
+    /// Processing power with it by that without, where these differ: adding processors cannot gain more than that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processors_times: Option<f64>,
+}
+
+impl RemedyFinding {
+    /// It takes part in the ranking: it can be had, it is not there yet, and it is measured against the server as is.
+    pub fn competes(&self) -> bool {
+        self.over_as_is && !self.in_place && !self.bound
+    }
+
+    /// It gains more than the processors that it adds can give: then something else changed too.
+    pub fn is_doubtful(&self) -> bool {
+        self.processors_times.zip(self.ratio).is_some_and(|(most, ratio)| most > 1.0 && ratio.low > most)
+    }
 }
 
 /// Connection setup against data exchange (Coarfa et al. 2006 section 3.10), in per cent of the cost of a hit as is.
@@ -88,7 +111,8 @@ pub struct Findings {
     pub comparisons: Vec<ComparisonFinding>,
     /// Amdahl's law for accelerators, beside what was measured, in the order of the experiment.
     pub accelerators: Vec<Prediction>,
-    /// Largest proven gain first, then those undecided, then losses, then those that were not measured.
+    /// Over the server as is: largest proven gain first, then those undecided, then losses, then those that were not
+    /// measured. Then those with a base of their own in the same order, and last those that the server has already.
     pub remedies: Vec<RemedyFinding>,
     /// Per metric; empty unless minimal set-up, plain data and plain HTTP were measured.
     pub setup_and_data: Vec<SetupAndData>,
@@ -108,7 +132,7 @@ impl Findings {
         let as_is = record.configurations.iter().find(|configuration| configuration.kind == Kind::AsIs);
         let as_is = as_is.map_or("", |configuration| configuration.name.as_str());
         let mut remedies: Vec<RemedyFinding> =
-            experiment.remedies.iter().map(|remedy| remedy_answer(remedy, as_is, &rounds)).collect();
+            experiment.remedies.iter().map(|remedy| remedy_answer(experiment, remedy, as_is, &rounds)).collect();
         remedies.sort_by(|a, b| rank(b).partial_cmp(&rank(a)).unwrap_or(std::cmp::Ordering::Equal));
         Findings {
             relative: relative(record, &rounds),
@@ -154,6 +178,7 @@ fn comparison_answer(experiment: &Experiment, model: &ComparisonModel, rounds: &
             () => None,
         },
         paper: model.paper.clone(),
+        published: model.published,
     }
 }
 
@@ -168,12 +193,21 @@ fn cpu_is_capacity(experiment: &Experiment, comparison: &ComparisonModel) -> boo
     of(&comparison.a).zip(of(&comparison.b)).is_some_and(|(a, b)| a.processors == b.processors && alone(a) && alone(b))
 }
 
-fn remedy_answer(model: &RemedyModel, as_is: &str, rounds: &Rounds) -> RemedyFinding {
+fn remedy_answer(experiment: &Experiment, model: &RemedyModel, as_is: &str, rounds: &Rounds) -> RemedyFinding {
     let over = model.over.clone().unwrap_or_else(|| as_is.to_owned());
     let [ratio, by_cpu] = named_times(rounds, &over, &model.configuration);
+    let of = |name: &str| experiment.configurations.iter().find(|model| model.name == name);
+    let processors = |name: &str| {
+        let processors = of(name)?.processors.unwrap_or_default();
+        Some(f64::from(processors.count) * processors.speed)
+    };
+    let times = processors(&model.configuration).zip(processors(&over)).map(|(after, before)| after / before);
     RemedyFinding {
         name: model.name.clone(),
         configuration: model.configuration.clone(),
+        over_as_is: over == as_is,
+        in_place: of(&model.configuration).is_some_and(ConfigurationModel::is_untouched),
+        processors_times: times.filter(|times| *times != 1.0),
         over,
         bound: model.bound,
         ratio,
@@ -181,16 +215,23 @@ fn remedy_answer(model: &RemedyModel, as_is: &str, rounds: &Rounds) -> RemedyFin
     }
 }
 
-/// Sorts remedies: proven gains, undecided, losses, not measured; within each by size.
-fn rank(remedy: &RemedyFinding) -> (u8, f64) {
-    match remedy.ratio {
+/// Sorts remedies: over the server as is, over others, in place; within these proven gains, undecided, losses, not
+/// measured; within each by size.
+fn rank(remedy: &RemedyFinding) -> (u8, u8, f64) {
+    let base = match (remedy.in_place, remedy.over_as_is) {
+        (true, _) => 0,
+        (false, false) => 1,
+        (false, true) => 2,
+    };
+    let (direction, times) = match remedy.ratio {
         None => (0, 0.0),
         Some(ratio) => match ratio.direction {
             Direction::Smaller => (1, ratio.times),
             Direction::Undecided => (2, ratio.times),
             Direction::Bigger => (3, ratio.times),
         },
-    }
+    };
+    (base, direction, times)
 }
 
 /// By hits per second and by CPU: `b` by `a`.

@@ -1,12 +1,11 @@
-//! Load experiments in numbers: each point by itself, and one record against another.
+//! Load experiments in numbers: each point by itself. `compared` has one against another.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
+use super::compared::{self, Comparison};
 use super::curve::CurveSummary;
 use super::log_on_curve::LogOnCurve;
 use super::summary::{self, ConfigurationSummary};
@@ -14,14 +13,10 @@ use crate::histogram::{self, Percentiles, percentiles};
 use crate::load::summary::Summary;
 use crate::store::{Block, Record, Warning};
 
-/// Fewer samples than this say nothing about how a run scatters.
-pub const SAMPLES_MIN: usize = 5;
-/// What [`compare`] compares of each pair.
-pub const QUANTITIES: usize = 3;
 /// The phases whose latency counts: of an open loop from the intended send time.
 const PHASES: [&str; 2] = ["scheduled_response", "whole_response"];
 
-/// A slice of a run, or a block.
+/// A slice of a run, a block, or a whole run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// Hits by elapsed time.
@@ -42,6 +37,36 @@ pub fn samples_of_run(run: &Summary) -> Vec<Sample> {
             latency_ns_p99: slice.latency_ns_p99 as f64,
         })
         .collect()
+}
+
+/// A run as a whole; `None` without a hit.
+pub fn sample_of_whole(run: &Summary) -> Option<Sample> {
+    let latency = PHASES.iter().find_map(|phase| run.latency_ns.get(*phase)).filter(|_| run.hits > 0)?;
+    Some(Sample {
+        hits_per_second: run.hits_per_second,
+        latency_ns_p50: latency.p50 as f64,
+        latency_ns_p99: latency.p99 as f64,
+    })
+}
+
+/// A point of a record as a whole; `None` without a hit.
+pub fn sample_of_point(point: &PointSummary) -> Option<Sample> {
+    let latency = point.latency_ns.as_ref().filter(|_| point.hits > 0)?;
+    Some(Sample {
+        hits_per_second: point.hits_per_second,
+        latency_ns_p50: latency.p50 as f64,
+        latency_ns_p99: latency.p99 as f64,
+    })
+}
+
+/// Two configurations that were measured in the same rounds: their samples of each round that has both.
+fn paired(record: &Record, [first, second]: [usize; 2]) -> Vec<[Sample; 2]> {
+    let of = |configuration: usize, round: u32| {
+        let block = |block: &&Block| block.configuration == configuration && block.round == round && block.valid;
+        record.blocks.iter().find(block).and_then(sample_of)
+    };
+    let rounds: BTreeSet<u32> = record.blocks.iter().map(|block| block.round).collect();
+    rounds.into_iter().filter_map(|round| Some([of(first, round)?, of(second, round)?])).collect()
 }
 
 /// The samples of a configuration: the slices of its run, or its blocks. Empty where the record is of another kind.
@@ -99,6 +124,8 @@ pub struct LoadSummary {
     pub curves: Vec<CurveSummary>,
     /// A log laid over the curve by hits.
     pub log: Option<LogOnCurve>,
+    /// Of two URLs that were loaded in turn: the second against the first.
+    pub against: Vec<Comparison>,
     /// Rounds measured.
     pub rounds: u32,
     /// The record's own warnings.
@@ -114,7 +141,9 @@ impl LoadSummary {
         let points = points.map(|(index, of)| point(record, index, of)).collect();
         let curves = CurveSummary::all(record);
         let log = LogOnCurve::of(record, &curves);
-        Some(LoadSummary { points, curves, log, rounds: summary.rounds, warnings: record.warnings.clone() })
+        let is_pair = record.load.as_ref().is_some_and(|load| load.experiment.against.is_some());
+        let against = if is_pair { compared::rounds(&paired(record, [0, 1]), 0.0) } else { Vec::new() };
+        Some(LoadSummary { points, curves, log, against, rounds: summary.rounds, warnings: record.warnings.clone() })
     }
 }
 
@@ -135,149 +164,5 @@ fn point(record: &Record, index: usize, of: ConfigurationSummary) -> PointSummar
         handshakes_full: of.handshakes_full,
         handshakes_resumed: of.handshakes_resumed,
         errors: of.errors,
-    }
-}
-
-/// What the second is by comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Word {
-    /// The whole interval is on the good side.
-    Faster,
-    /// The whole interval is on the bad side.
-    Slower,
-    /// The interval holds both, or what lies beyond is within the tolerance.
-    Undecided,
-}
-
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Word::Faster => "faster",
-            Word::Slower => "slower",
-            Word::Undecided => "undecided",
-        })
-    }
-}
-
-/// One quantity of two runs.
-#[derive(Clone, Debug, Serialize)]
-pub struct Comparison {
-    /// The point, where there are several.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub point: Option<String>,
-    /// Its name.
-    pub quantity: &'static str,
-    /// Geometric mean over the samples of the first run; hits/s or nanoseconds.
-    pub first: f64,
-    /// The same of the second.
-    pub second: f64,
-    /// The second by the first, minus one, percent.
-    pub change_percent: f64,
-    /// Lower end of its 95 % interval.
-    pub low_percent: f64,
-    /// Upper end.
-    pub high_percent: f64,
-    /// In a word.
-    pub word: Word,
-}
-
-/// Compares throughput and latencies of two runs; changes within `tolerance_percent` are no difference.
-///
-/// The means of logarithms are compared, so that the interval is one of the ratio: by the bootstrap of all reports,
-/// over the samples of both runs. Slices of one run are not independent of each other where the server drifts: repeat
-/// runs, or measure rounds, to see that.
-///
-/// # Errors
-/// A run has too few samples; `names` says which run that is.
-pub fn compare(
-    first: &[Sample],
-    second: &[Sample],
-    names: [&str; 2],
-    tolerance_percent: f64,
-) -> Result<Vec<Comparison>> {
-    for (samples, name) in [first, second].into_iter().zip(names) {
-        let count = samples.len();
-        ensure!(
-            count >= SAMPLES_MIN,
-            "the run of {name} has {count} slices with hits, but {SAMPLES_MIN} are needed to tell how it scatters; run \
-             it longer"
-        );
-    }
-    type Quantity = (&'static str, bool, fn(&Sample) -> f64);
-    let quantities: [Quantity; QUANTITIES] = [
-        ("hits/s", true, |sample| sample.hits_per_second),
-        ("latency p50", false, |sample| sample.latency_ns_p50),
-        ("latency p99", false, |sample| sample.latency_ns_p99),
-    ];
-    let compared = quantities.map(|(quantity, more_is_better, of)| {
-        let values = |samples: &[Sample]| samples.iter().map(of).collect::<Vec<f64>>();
-        comparison(quantity, more_is_better, &values(first), &values(second), tolerance_percent)
-    });
-    Ok(compared.into())
-}
-
-fn comparison(
-    quantity: &'static str,
-    more_is_better: bool,
-    first: &[f64],
-    second: &[f64],
-    tolerance: f64,
-) -> Comparison {
-    // Nothing pairs a sample of one run with one of the other: each is a row of its own.
-    let nothing = |samples: &[f64]| vec![None; samples.len()];
-    let logarithms = |samples: &[f64]| -> Column { samples.iter().map(|value| Some(value.max(1e-9).ln())).collect() };
-    let columns = [[logarithms(first), nothing(second)].concat(), [nothing(first), logarithms(second)].concat()];
-    let difference = Combination { constant: 0.0, terms: vec![(1, 1.0), (0, -1.0)] };
-    let wanted = [Combination::column(0), Combination::column(1), difference];
-    let estimates = estimate(&columns, &wanted, RESAMPLES, SEED);
-    let percent = |logarithm: f64| 100.0 * logarithm.exp_m1();
-    let (low, high) = (percent(estimates[2].low), percent(estimates[2].high));
-    let word = match (low > tolerance, high < -tolerance) {
-        (false, false) => Word::Undecided,
-        (bigger, _) if bigger == more_is_better => Word::Faster,
-        _ => Word::Slower,
-    };
-    Comparison {
-        point: None,
-        quantity,
-        first: estimates[0].value.exp(),
-        second: estimates[1].value.exp(),
-        change_percent: percent(estimates[2].value),
-        low_percent: low,
-        high_percent: high,
-        word,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn around(mean: f64) -> Vec<f64> {
-        (0..50).map(|number| mean * (1.0 + 0.002 * f64::from(number % 5 - 2))).collect()
-    }
-
-    #[test]
-    fn words_depend_on_the_direction_and_the_tolerance() {
-        let word =
-            |better, first, second, tolerance| comparison("x", better, &around(first), &around(second), tolerance).word;
-        assert_eq!(word(true, 100.0, 110.0, 0.0), Word::Faster);
-        assert_eq!(word(true, 100.0, 90.0, 0.0), Word::Slower);
-        assert_eq!(word(false, 100.0, 110.0, 0.0), Word::Slower);
-        assert_eq!(word(false, 100.0, 90.0, 0.0), Word::Faster);
-        assert_eq!(word(true, 100.0, 98.0, 5.0), Word::Undecided);
-        assert_eq!(word(true, 100.0, 100.02, 0.0), Word::Undecided);
-    }
-
-    #[test]
-    fn the_interval_is_about_that_of_two_independent_samples() {
-        // Standard error of a mean of 50 values with a deviation of 0.283 %: 0.04 %; of the difference 0.057 %.
-        let found = comparison("x", true, &around(100.0), &around(101.0), 0.0);
-        assert!((found.change_percent - 1.0).abs() < 1e-3, "{found:?}");
-        let half = (found.high_percent - found.low_percent) / 2.0;
-        assert!((0.08..0.2).contains(&half), "{found:?}");
-        let few = [Sample { hits_per_second: 1.0, latency_ns_p50: 1.0, latency_ns_p99: 1.0 }; 4];
-        assert!(compare(&few, &few, ["a", "b"], 0.0).unwrap_err().to_string().contains("4 slices"));
     }
 }

@@ -13,11 +13,17 @@ pub enum Loaded {
     Shim,
     /// Provider and shim.
     Both,
+    /// The doubler.
+    Doubler,
 }
 
 impl Loaded {
     pub(super) fn of(record: &Record) -> Loaded {
         let loaded = record.configurations.iter().find(|configuration| configuration.kind == Kind::Loaded);
+        let idle = |kind: &Kind| record.configurations.iter().any(|configuration| configuration.kind == *kind);
+        if loaded.is_none() && idle(&Kind::NothingDoubled) {
+            return Loaded::Doubler;
+        }
         let models = record.experiment.iter().flat_map(|experiment| &experiment.configurations);
         let model = loaded.and_then(|loaded| models.into_iter().find(|model| model.name == loaded.name));
         let wraps = |model: &ConfigurationModel| {

@@ -5,20 +5,26 @@
 //! resample, so that what is left over ("other TLS") has an interval of its own and the sum is 100 % by construction.
 
 pub mod accelerators;
+pub mod array;
 pub mod bootstrap;
 pub mod calibration;
 pub mod cluster;
+pub mod compared;
 pub mod curve;
 pub mod findings;
 pub mod load;
 mod loaded;
 pub mod locality;
 pub mod log_on_curve;
+pub mod machines;
+pub mod methods;
 pub mod pace;
 pub mod papers;
+pub mod profile;
 pub mod published;
 pub mod robust;
 mod rounds;
+pub mod scoreboard;
 pub mod shares;
 pub mod statement;
 pub mod summary;

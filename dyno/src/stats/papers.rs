@@ -25,6 +25,17 @@ pub fn relative_throughput(throughput: f64, plain: f64) -> f64 {
     throughput / plain
 }
 
+/// The range of a reference throughput that throughputs and their whole percentages of it leave, each `(throughput,
+/// percent)`: what is printed as 26 % lies between 25.5 and 26.5 %. `None` without any, or if they contradict
+/// each other.
+pub fn implied_reference(printed: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let ends = printed
+        .iter()
+        .map(|(throughput, percent)| [percent + 0.5, percent - 0.5].map(|end| throughput / (end / 100.0)));
+    let both = ends.reduce(|[low, high], [other_low, other_high]| [low.max(other_low), high.min(other_high)]);
+    both.filter(|[low, high]| low <= high).map(|[low, high]| (low, high))
+}
+
 /// Percent reuse as a fraction where `hits` requests are made for each full handshake (Mraz et al. 2002, equation 1).
 pub fn reuse_of_hits_per_handshake(hits: f64) -> f64 {
     1.0 - 1.0 / hits
@@ -67,6 +78,20 @@ pub fn handshakes_at_half(plain: f64, reuse: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Coarfa et al. 2006 figure 10 at 933 MHz, whose plain throughput is not printed.
+    #[test]
+    fn percentages_leave_a_range_of_what_they_are_of() {
+        let rounded =
+            |printed: &[(f64, f64)]| implied_reference(printed).map(|(low, high)| (low.round(), high.round()));
+        assert_eq!(rounded(&[(268.0, 26.0), (367.0, 36.0), (629.0, 62.0)]), Some((1011.0, 1023.0)));
+        assert_eq!(rounded(&[(271.0, 12.0), (283.0, 13.0), (1086.0, 49.0)]), Some((2194.0, 2239.0)));
+        // At 500 MHz it is printed: 720 and 1447 lie within.
+        let (low, high) = implied_reference(&[(151.0, 21.0), (228.0, 32.0), (406.0, 56.0)]).unwrap();
+        assert!(low < 720.0 && 720.0 < high);
+        assert_eq!(implied_reference(&[]), None);
+        assert_eq!(implied_reference(&[(100.0, 10.0), (100.0, 50.0)]), None);
+    }
 
     #[test]
     fn half_serving_points_are_those_of_mraz() {

@@ -4,6 +4,7 @@ use serde::Serialize;
 use tlsdyno_tls::Stage;
 
 use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
+use super::methods::{self, Doubled};
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
 use super::statement::{Difference, Metric, Verdict};
@@ -107,6 +108,16 @@ impl Shares {
         }
     }
 
+    /// Named shares of the time per hit of the configuration `as_is`, and what is missing.
+    pub(super) fn by_time(models: &[ShareModel], rounds: &Rounds, as_is: &str) -> Vec<Share> {
+        let mut all = Shares::default();
+        if let Some(as_is) = rounds.named(as_is).filter(|_| !models.is_empty()) {
+            let comparison = Comparison::named(models, rounds, as_is, Metric::Throughput);
+            all.add(&comparison, rounds, as_is, Metric::Throughput);
+        }
+        all.shares
+    }
+
     /// The widest interval of a share by CPU, to one side, in percentage points. `None`: there is none, or one of them
     /// has no end. A difference from the sum of the steps has the errors of all of them, and does not count: what is
     /// left, unless it was measured itself, and what the steps save only together.
@@ -166,6 +177,7 @@ impl Comparison {
 
         let mut comparison = Comparison::EMPTY;
         let mut stages = Vec::new();
+        let mut stage_configurations = Vec::new();
         let mut unmeasured = Stage::PROVIDER.to_vec();
         // The stages of the shim contain those of the provider: beside them they would be counted twice.
         let of_provider = |stage: &Stage| Stage::PROVIDER.contains(stage);
@@ -177,39 +189,58 @@ impl Comparison {
             {
                 let column = comparison.column(saved(index));
                 comparison.share(stage.name(), false, Combination::column(column), vec![index]);
-                stages.push((column, index));
+                stages.push(column);
+                stage_configurations.push(index);
                 unmeasured.retain(|other| other != stage);
             }
         }
+        // Where stages are replaced too, the methods stand side by side (`methods.rs`) and these are the shares.
+        let doubled = if stages.is_empty() { methods::doubled(record, rounds, as_is, metric) } else { Vec::new() };
+        for Doubled { stages: of_step, share, configurations, .. } in &doubled {
+            let column = comparison.column(share.clone());
+            comparison.share(&methods::name(*of_step), false, Combination::column(column), configurations.clone());
+            stages.push(column);
+            stage_configurations.extend(configurations);
+            unmeasured.retain(|other| !of_step.contains(*other));
+        }
         comparison.unmeasured = unmeasured.iter().map(Stage::to_string).collect();
-        let stage_terms = |weight: f64| stages.iter().map(move |&(column, _)| (column, weight));
-        let stage_configurations: Vec<usize> = stages.iter().map(|&(_, index)| index).collect();
+        let stage_terms = |weight: f64| stages.iter().map(move |&column| (column, weight));
 
         let plain = comparable(&Kind::PlainHttp).map(|index| (comparison.column(relative(index)), index));
-        let all_off = comparable(&Kind::AllOff).map(|index| (comparison.column(saved(index)), index));
-        let with_all_off: Vec<usize> = stage_configurations.iter().copied().chain(all_off.map(|(_, of)| of)).collect();
-        // By slices all off is known as well as each stage alone, while the sum of the stages has the errors of all.
-        let measured = all_off.filter(|&(_, index)| {
-            rounds.sweeps() > 0 && record.configurations[index].noop.iter().all(|off| !unmeasured.contains(&off))
-        });
+        let all = match doubled.is_empty() {
+            true => {
+                comparable(&Kind::AllOff).map(|index| (saved(index), vec![index], record.configurations[index].noop))
+            }
+            false => methods::all_doubled(record, rounds, as_is, metric)
+                .map(|all| (all.share, all.configurations, all.stages)),
+        };
+        let all = all.map(|(values, configurations, of_all)| (comparison.column(values), configurations, of_all));
+        let all_configurations = all.iter().flat_map(|(_, configurations, _)| configurations);
+        let with_all: Vec<usize> = stage_configurations.iter().chain(all_configurations).copied().collect();
+        // By slices all together is known as well as each stage alone, while the sum of the stages has the errors of
+        // all.
+        let measured = all
+            .as_ref()
+            .filter(|(.., of_all)| rounds.sweeps() > 0 && of_all.iter().all(|stage| !unmeasured.contains(&stage)));
         if !stages.is_empty() || plain.is_some() {
-            let saved_terms = measured.map_or(stage_terms(-1.0).collect(), |(column, _)| vec![(column, -1.0)]);
+            let saved_terms = measured.map_or(stage_terms(-1.0).collect(), |(column, ..)| vec![(*column, -1.0)]);
             let terms = saved_terms.into_iter().chain(plain.map(|(column, _)| (column, -1.0))).collect();
-            let involved = measured.map_or(stage_configurations.clone(), |(_, index)| vec![index]);
+            let involved =
+                measured.map_or(stage_configurations.clone(), |(_, configurations, _)| configurations.clone());
             let involved = involved.into_iter().chain(plain.map(|(_, index)| index)).collect();
             let name = if plain.is_some() { OTHER_TLS } else { REST };
             comparison.share(name, true, Combination { constant: 1.0, terms }, involved);
         }
-        if let Some((column, _)) = measured {
-            let terms = stage_terms(-1.0).chain([(column, 1.0)]).collect();
-            comparison.share(TOGETHER, true, Combination { constant: 0.0, terms }, with_all_off.clone());
+        if let Some((column, ..)) = measured {
+            let terms = stage_terms(-1.0).chain([(*column, 1.0)]).collect();
+            comparison.share(TOGETHER, true, Combination { constant: 0.0, terms }, with_all.clone());
         }
         if let Some((column, index)) = plain {
             comparison.share(PLAIN_HTTP, true, Combination::column(column), vec![index]);
         }
-        if let Some((column, _)) = all_off {
+        if let Some((column, ..)) = all {
             let terms = stage_terms(1.0).chain([(column, -1.0)]).collect();
-            comparison.quantity(Place::Interaction, Combination { constant: 0.0, terms }, with_all_off);
+            comparison.quantity(Place::Interaction, Combination { constant: 0.0, terms }, with_all);
         }
         comparison.instrument(rounds, as_is, metric);
         comparison
@@ -246,7 +277,8 @@ impl Comparison {
     }
 
     fn instrument(&mut self, rounds: &Rounds, as_is: usize, metric: Metric) {
-        if let Some(index) = rounds.find(&Kind::Loaded).filter(|&index| rounds.pairs(as_is, index, metric) > 0) {
+        let loaded = rounds.find(&Kind::Loaded).or_else(|| rounds.find(&Kind::NothingDoubled));
+        if let Some(index) = loaded.filter(|&index| rounds.pairs(as_is, index, metric) > 0) {
             let saved = rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after));
             let column = self.column(saved);
             self.quantity(Place::Instrument, Combination { constant: 0.0, terms: vec![(column, -1.0)] }, vec![index]);

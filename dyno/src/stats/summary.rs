@@ -10,6 +10,8 @@ use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate}
 use super::calibration::Detection;
 use super::findings::Findings;
 use super::loaded::Loaded;
+use super::machines::Machines;
+use super::methods::{self, ByMethods};
 use super::pace::Pace;
 use super::published::Published;
 use super::rounds::Rounds;
@@ -24,6 +26,9 @@ use crate::store::{Kind, Record, Warning};
 pub struct ConfigurationSummary {
     /// The name.
     pub name: String,
+    /// The configuration that it is on a machine, where it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
     /// Stages replaced by no-ops.
     pub noop: StageSet,
     /// What it is for.
@@ -104,10 +109,14 @@ impl Precision {
 pub struct Summary {
     /// Relative costs.
     pub shares: Shares,
+    /// Costs of stages by several methods, where there are several.
+    pub by_methods: Vec<ByMethods>,
     /// Comparisons, remedies, and setup against data.
     pub findings: Findings,
     /// The paper's numbers beside ours, where the experiment has some.
     pub published: Option<Published>,
+    /// What was measured on machines, where the experiment has some.
+    pub machines: Option<Machines>,
     /// The configurations, in the order of the record.
     pub configurations: Vec<ConfigurationSummary>,
     /// Merged phase histograms per configuration, for curves.
@@ -150,15 +159,18 @@ impl Summary {
         }
         let findings = Findings::of(record);
         let published = Published::of(record, &shares, &findings);
+        let machines = Machines::of(record, &configurations, published.as_ref());
         let detection = Detection::of(record);
         warnings.extend(detection.below(&shares));
         let pace = rounds.pace().cloned();
         let precision = Precision::of(record, &shares);
         Summary {
             precision,
+            by_methods: methods::by_methods(record),
             shares,
             findings,
             published,
+            machines,
             configurations,
             phases,
             rounds: rounds.measured(),
@@ -168,6 +180,11 @@ impl Summary {
             pace,
             loaded: Loaded::of(record),
         }
+    }
+
+    /// The configurations that are not one of the others on a machine.
+    pub fn off_machines(&self) -> impl Iterator<Item = &ConfigurationSummary> {
+        self.configurations.iter().filter(|of| of.base.is_none())
     }
 
     /// The configuration of this kind, if its blocks can be used.
@@ -196,8 +213,11 @@ fn summarise(
             *errors.entry(kind.clone()).or_default() += count;
         }
     }
+    let models = record.experiment.iter().flat_map(|experiment| &experiment.configurations);
+    let base = models.into_iter().find(|model| model.name == configuration.name).and_then(|model| model.base.clone());
     ConfigurationSummary {
         name: configuration.name.clone(),
+        base,
         noop: configuration.noop,
         kind: configuration.kind.clone(),
         blocks: rounds.of_configuration(index).count() as u32,
@@ -318,7 +338,7 @@ pub(super) fn merge_phases(rounds: &Rounds, index: usize) -> BTreeMap<String, Hi
 fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let measured = rounds.measured();
-    if measured < FEW_ROUNDS {
+    if measured < FEW_ROUNDS && rounds.sweeps() < FEW_ROUNDS {
         warnings.push(Warning::FewRounds { rounds: measured });
     }
     if let Some(as_is) = rounds.find(&Kind::AsIs) {
@@ -342,8 +362,15 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     if let Some(share) = shares.by(Metric::Cpu).find(|share| !share.without.is_empty()) {
         warnings.push(Warning::Unmeasured { stages: share.without.clone(), share: share.stage.clone() });
     }
+    let told = record.warnings.iter().flat_map(|warning| match warning {
+        Warning::Unsaturated { configurations, .. } => &configurations[..],
+        _ => &[],
+    });
+    // Where neither side was busy that is told with its cause.
+    let told: Vec<&String> = told.collect();
     let bound = record.configurations.iter().enumerate().filter(|&(index, _)| rounds.client_bound(&[index]));
-    let configurations: Vec<String> = bound.map(|(_, configuration)| configuration.name.clone()).collect();
+    let bound = bound.map(|(_, configuration)| configuration.name.clone());
+    let configurations: Vec<String> = bound.filter(|name| !told.contains(&name)).collect();
     if !configurations.is_empty() {
         let all = record.configurations.len() as u32;
         warnings.push(Warning::ClientBound { configurations, all, effort: record.manifest.effort.clone() });
@@ -353,9 +380,9 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     warnings
 }
 
-/// Whether the experiment switches single stages off.
+/// Whether the experiment switches single stages off, or doubles them.
 fn has_stages(record: &Record) -> bool {
-    record.configurations.iter().any(|configuration| matches!(configuration.kind, Kind::StageOff(_)))
+    record.configurations.iter().any(|configuration| matches!(configuration.kind, Kind::StageOff(_) | Kind::Doubled(_)))
 }
 
 /// Steal above 2 % of the time of the machine's CPUs.

@@ -19,7 +19,7 @@ pub(super) struct SweepCosts {
 }
 
 /// The slices of one configuration in one sweep: the middle of each, microseconds after the start, and its cost.
-type Points = Vec<(f64, f64)>;
+pub(super) type Points = Vec<(f64, f64)>;
 
 /// What one sweep says of each configuration that it has slices of: its cost, nanoseconds per hit.
 type OfSweep = BTreeMap<usize, f64>;
@@ -74,17 +74,17 @@ fn cost_in_round(sweeps: &[OfSweep], as_is: usize, index: usize) -> Option<f64> 
     Some(trimmed_mean(&of_as_is)? * trimmed_mean(&ratios)?)
 }
 
-fn point(slice: &Slice) -> (f64, f64) {
+pub(super) fn point(slice: &Slice) -> (f64, f64) {
     let middle = slice.started_us as f64 + f64::from(slice.elapsed_us) / 2.0;
     (middle, slice.server_cpu_ns as f64 / f64::from(slice.hits))
 }
 
-fn mean_cost(points: &Points) -> Option<f64> {
+pub(super) fn mean_cost(points: &Points) -> Option<f64> {
     (!points.is_empty()).then(|| points.iter().map(|(_, cost)| cost).sum::<f64>() / points.len() as f64)
 }
 
 /// What a mode saves against its host, on average over its slices.
-fn mean_saving(host: &Points, own: &Points) -> Option<f64> {
+pub(super) fn mean_saving(host: &Points, own: &Points) -> Option<f64> {
     let savings: Option<Vec<f64>> = own.iter().map(|(at, cost)| Some(cost_at(host, *at)? - cost)).collect();
     let savings = savings.filter(|savings| !savings.is_empty())?;
     Some(savings.iter().sum::<f64>() / savings.len() as f64)

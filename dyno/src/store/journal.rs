@@ -167,6 +167,8 @@ mod tests {
             experiment: None,
             cluster: None,
             load: None,
+            profile: None,
+            array: None,
         }
     }
 

@@ -1,19 +1,23 @@
 //! Keeping records: their model, one SQLite file of them, and the journal of a running experiment.
 
+mod array;
 pub mod calibration;
 mod error;
 mod journal;
 mod load;
 mod location;
+mod profile;
 pub mod record;
 mod sqlite;
 pub mod warning;
 
+pub use array::{ArrayRecord, PageScale};
 pub use calibration::Calibration;
 pub use error::StoreError;
 pub use journal::{Journal, read_json, write_json};
 pub use load::{LoadRecord, LoggedReuse};
 pub use location::default_path;
+pub use profile::{ProfileBlock, ProfileRecord};
 pub use record::{
     BackendUse, Block, ClusterBlock, Configuration, FORMAT, Kind, Locality, Manifest, Preflight, Record, Slice,
 };

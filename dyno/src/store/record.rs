@@ -10,8 +10,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Stage, StageSet};
 
+use super::array::ArrayRecord;
 use super::calibration::Calibration;
 use super::load::LoadRecord;
+use super::profile::{ProfileBlock, ProfileRecord};
 use super::warning::Warning;
 use crate::model::Experiment;
 use crate::model::cluster::ClusterExperiment;
@@ -52,6 +54,12 @@ pub struct Record {
     /// The load experiment, if it was one: its points are the configurations, in this order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadRecord>,
+    /// The profile, if it was one: its cells are the configurations, in this order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileRecord>,
+    /// The array experiment, if it was one: its places are the configurations, in this order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayRecord>,
 }
 
 impl Record {
@@ -71,6 +79,8 @@ impl Record {
             experiment: None,
             cluster: None,
             load: None,
+            profile: None,
+            array: None,
         }
     }
 }
@@ -138,6 +148,14 @@ pub enum Kind {
     /// These stages replaced together, but not all that the experiment also replaces one by one: in no share, only in
     /// the table of configurations.
     Several(StageSet),
+    /// The doubler is loaded, and nothing is computed twice: what those with stages computed twice are compared with.
+    NothingDoubled,
+    /// Records are copied as for doubling, and nothing is computed twice: what doubling them is compared with.
+    Copies,
+    /// These stages, which cannot be taken apart, are computed twice.
+    Doubled(StageSet),
+    /// Everything that the experiment doubles is computed twice.
+    AllDoubled,
     /// More than its stages differ: TLS settings, processors, an accelerator. In no share of a stage.
     Setting,
     /// The same server without TLS.
@@ -235,6 +253,9 @@ pub struct Block {
     /// block's times and counts are their sums.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<Slice>,
+    /// In a profile: what was seen of the server's inside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileBlock>,
 }
 
 /// Some milliseconds of one configuration's work, between two moments at which its server had nothing to do. On disk an
@@ -291,7 +312,7 @@ impl From<OutcomeRecord> for Block {
     }
 }
 
-/// Who did how much of a block's work in a cluster.
+/// Who did how much of a block's work in a cluster, or in an array, whose backends are the machines that end TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterBlock {
@@ -309,7 +330,8 @@ pub struct ClusterBlock {
 pub struct BackendUse {
     /// CPU time of all its processes, nanoseconds.
     pub cpu_ns: u64,
-    /// Connections that the dispatcher passed to it, by the dispatcher's own count.
+    /// Connections that the dispatcher passed to it, by the dispatcher's own count; 0 in an array, where nobody counts
+    /// them.
     pub connections: u64,
     /// What it was asked for, where it logs that.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -16,7 +16,7 @@ use super::location::default_path;
 use super::record::{Block, Record};
 
 /// Version of the tables below; kept in SQLite's `user_version`.
-const SCHEMA_VERSION: i64 = 5;
+const SCHEMA_VERSION: i64 = 6;
 /// Marks the file as ours: `tlsd` in ASCII; kept in SQLite's `application_id`.
 const APPLICATION_ID: i64 = 0x746c_7364;
 /// How long to wait for another process that is writing.
@@ -58,6 +58,7 @@ const SCHEMA: &str = "
         pace_ps INTEGER NOT NULL DEFAULT 0,
         cluster TEXT,
         slices TEXT,
+        profile TEXT,
         PRIMARY KEY (record, sequence)
     );
     CREATE TABLE phases (
@@ -72,12 +73,13 @@ const SCHEMA: &str = "
 
 /// What brings the tables of version 1, 2, … to the next: servers beside the server under test were not counted before
 /// version 2, nor the pace of the machine before version 3, nor who did how much in a cluster before version 4; there
-/// were no slices before version 5.
+/// were no slices before version 5, and no profiles before version 6.
 const UPGRADES: [&str; SCHEMA_VERSION as usize - 1] = [
     "ALTER TABLE blocks ADD COLUMN companion_cpu_ns INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE blocks ADD COLUMN pace_ps INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE blocks ADD COLUMN cluster TEXT",
     "ALTER TABLE blocks ADD COLUMN slices TEXT",
+    "ALTER TABLE blocks ADD COLUMN profile TEXT",
 ];
 
 /// The store of records.
@@ -102,6 +104,14 @@ pub struct Listing {
     pub finished: bool,
     /// Blocks measured.
     pub blocks: u64,
+    /// The server's version; empty, as the next ones, where the record does not say.
+    pub version: String,
+    /// What the handshakes negotiated.
+    pub negotiated: String,
+    /// The server's certificate.
+    pub certificate: String,
+    /// What was requested.
+    pub workload: String,
 }
 
 impl Store {
@@ -219,8 +229,12 @@ impl Store {
 
     /// The records, newest first.
     pub fn list(&self) -> Result<Vec<Listing>, StoreError> {
+        // What older records do not say is null.
         let query = "SELECT id, created_unix_s, question, server, finished,
-                            (SELECT COUNT(*) FROM blocks WHERE record = records.id)
+                            (SELECT COUNT(*) FROM blocks WHERE record = records.id),
+                            json_extract(head, '$.manifest.server_version'),
+                            json_extract(head, '$.manifest.negotiated'),
+                            json_extract(head, '$.manifest.certificate'), json_extract(head, '$.manifest.workload')
                      FROM records ORDER BY created_unix_s DESC, rowid DESC";
         let read = || -> rusqlite::Result<Vec<Listing>> {
             let mut statement = self.connection.prepare(query)?;
@@ -232,6 +246,10 @@ impl Store {
                     server: row.get(3)?,
                     finished: row.get(4)?,
                     blocks: row.get(5)?,
+                    version: row.get::<_, Option<String>>(6)?.unwrap_or_default(),
+                    negotiated: row.get::<_, Option<String>>(7)?.unwrap_or_default(),
+                    certificate: row.get::<_, Option<String>>(8)?.unwrap_or_default(),
+                    workload: row.get::<_, Option<String>>(9)?.unwrap_or_default(),
                 })
             })?;
             rows.collect()
@@ -356,7 +374,7 @@ fn insert_block(transaction: &Transaction, id: &str, sequence: usize, block: &Bl
         "INSERT INTO blocks VALUES (:record, :sequence, :round, :configuration, :position_in_round, :started_ns,
          :elapsed_ns, :hits, :body_bytes, :server_cpu_ns, :client_cpu_ns, :connections, :handshakes_full,
          :resumed_intended, :resumed_offered, :resumed_accepted, :steal_ns, :client_bound, :valid, :errors, :warnings,
-         :companion_cpu_ns, :pace_ps, :cluster, :slices)",
+         :companion_cpu_ns, :pace_ps, :cluster, :slices, :profile)",
         rusqlite::named_params! {
             ":record": id, ":sequence": sequence, ":round": block.round, ":configuration": block.configuration,
             ":position_in_round": block.position_in_round, ":started_ns": block.started_ns,
@@ -369,6 +387,7 @@ fn insert_block(transaction: &Transaction, id: &str, sequence: usize, block: &Bl
             ":warnings": json(&block.warnings), ":companion_cpu_ns": block.companion_cpu_ns,
             ":pace_ps": block.pace_ps, ":cluster": block.cluster.as_ref().map(json),
             ":slices": (!block.slices.is_empty()).then(|| json(&block.slices)),
+            ":profile": block.profile.as_ref().map(json),
         },
     )?;
     let mut statement = transaction.prepare_cached("INSERT INTO phases VALUES (?1, ?2, ?3, ?4)")?;
@@ -404,6 +423,7 @@ fn block_from_row(row: &Row) -> rusqlite::Result<(u64, Block)> {
         phases: BTreeMap::new(),
         cluster: later_json(row, "cluster")?,
         slices: later_json(row, "slices")?.unwrap_or_default(),
+        profile: later_json(row, "profile")?,
     };
     Ok((row.get("sequence")?, block))
 }

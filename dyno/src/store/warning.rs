@@ -38,6 +38,17 @@ pub enum Warning {
         /// Effort of the load client, which could be lower.
         effort: String,
     },
+    /// Neither side was busy all the time: requests waited for each other, or somebody else had the server's CPU.
+    Unsaturated {
+        /// The configurations in which it was so.
+        configurations: Vec<String>,
+        /// How many configurations there are.
+        all: u32,
+        /// The program that used most of the server's CPU beside the experiment, with its process, and what per cent of
+        /// one CPU it had; `None`: nobody had much.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        other: Option<(String, f64)>,
+    },
     /// The preflight of a configuration failed: its numbers would not mean what its name says.
     PreflightFailed {
         /// What failed.
@@ -150,12 +161,7 @@ impl fmt::Display for Warning {
             ),
             Warning::ClientBound { configurations, all, effort } => {
                 let every = configurations.len() as u32 == *all;
-                write!(f, "something else than the server was the limit in ")?;
-                if every {
-                    f.write_str("every configuration")?
-                } else {
-                    Quoted(configurations).fmt(f)?
-                }
+                write!(f, "something else than the server was the limit in {}", Places(configurations, *all))?;
                 f.write_str(
                     " (the load client, or requests that wait for each other): hits per second and shares from \
                      throughput are bounds there. CPU per hit stays valid.",
@@ -166,11 +172,26 @@ impl fmt::Display for Warning {
                     _ => f.write_str(" Give the client more CPUs."),
                 }
             }
+            Warning::Unsaturated { configurations, all, other } => {
+                write!(f, "the server was not saturated in {}", Places(configurations, *all))?;
+                match other {
+                    Some((who, percent)) => write!(
+                        f,
+                        ": {who} used {percent:.0} % of a CPU meanwhile. Hits per second are lower bounds there, CPU \
+                         per hit is valid. End that program, or measure on a quiet machine"
+                    ),
+                    None => f.write_str(
+                        ": requests waited for each other (few users at once, or each user's in strict order). Hits \
+                         per second are lower bounds there, CPU per hit is valid. Raise --connections, or use a \
+                         workload with more users",
+                    ),
+                }
+            }
             Warning::PreflightFailed { check } => {
                 write!(
                     f,
-                    "preflight failed: {check}. This configuration was not used; `tlsdyno doctor` shows \
-                    what this machine lacks."
+                    "preflight failed: {check}. This configuration was not used. Its server's error log says more; \
+                     `tlsdyno doctor` shows what this machine lacks, if it lacks something."
                 )
             }
             Warning::PreflightCrash { check } => write!(
@@ -229,7 +250,7 @@ impl fmt::Display for Warning {
                 )
             }
             Warning::NoPlainHttp => f.write_str(
-                "without a plain-HTTP side no share is claimed for it: \"rest\" is other TLS and the server \
+                "without a plain-HTTP side no share is claimed for it: \"rest\" is the rest of TLS and the server \
                     itself together. Give --plain-address IP:PORT of the same server without TLS.",
             ),
             Warning::Unmeasured { stages, share } => {
@@ -241,7 +262,7 @@ impl fmt::Display for Warning {
                     match share.as_str() {
                         "rest" => "rest",
                         "missing_to_100" => "missing to 100 %",
-                        _ => "other TLS",
+                        _ => "rest of TLS",
                     }
                 )
             }
@@ -266,11 +287,18 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Names in quotes, separated by commas.
-struct Quoted<'a>(&'a [String]);
+/// Configurations: all of so many, a few in quotes, or their number.
+struct Places<'a>(&'a [String], u32);
 
-impl fmt::Display for Quoted<'_> {
+impl fmt::Display for Places<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMED_MAX: usize = 3;
+        if self.0.len() as u32 == self.1 {
+            return f.write_str("every configuration");
+        }
+        if self.0.len() > NAMED_MAX {
+            return write!(f, "{} of {} configurations", self.0.len(), self.1);
+        }
         for (index, name) in self.0.iter().enumerate() {
             let separator = if index > 0 { ", " } else { "" };
             write!(f, "{separator}\"{name}\"")?;

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 
 use crate::fault::{Fault, OrFault};
 use crate::model::workload::{NamesSpec, OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec, hundred};
+use crate::time::Time;
 
 /// Synthetic workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -52,12 +53,13 @@ pub struct ReplayArgs {
     /// Log: fetch a document and what it embeds together, instead of one request after the other
     #[arg(long)]
     pub pages: bool,
-    /// Log: a user forgets its TLS session after so many seconds without a request; `never` makes only the first
-    /// handshake of an address full [default: 300]
-    #[arg(long, value_name = "SECONDS|never", value_parser = session_lifetime)]
+    /// Log: a user forgets its TLS session after so long without a request; `never` makes only the first handshake of
+    /// an address full [default: 300s]
+    #[arg(long = "trace-session-lifetime", alias = "session-lifetime", value_name = "TIME|never")]
+    #[arg(value_parser = session_lifetime)]
     pub session_lifetime: Option<SessionsSpec>,
-    /// Log: a user's connection closes after so many seconds without a request [default: 75]
-    #[arg(long, value_name = "SECONDS")]
+    /// Log: a user's connection closes after so long without a request [default: 75s]
+    #[arg(long = "trace-keep-alive", alias = "keep-alive", value_name = "TIME", value_parser = whole_seconds)]
     pub keep_alive: Option<u32>,
 }
 
@@ -81,8 +83,8 @@ impl ReplayArgs {
         let flags = [
             ("--exclude", !self.exclude.is_empty()),
             ("--pages", self.pages),
-            ("--session-lifetime", self.session_lifetime.is_some()),
-            ("--keep-alive", self.keep_alive.is_some()),
+            ("--trace-session-lifetime", self.session_lifetime.is_some()),
+            ("--trace-keep-alive", self.keep_alive.is_some()),
         ];
         for (flag, given) in flags {
             ensure!(!given, "{flag} means nothing for {what}; leave it out");
@@ -91,13 +93,21 @@ impl ReplayArgs {
     }
 }
 
-/// Parses a number of seconds, or `never`.
+/// Parses a time, or `never`.
 pub fn session_lifetime(text: &str) -> Result<SessionsSpec, String> {
     match text {
         "never" => Ok(SessionsSpec::PerAddress),
-        seconds => seconds
-            .parse()
+        time => whole_seconds(time)
             .map(SessionsSpec::LifetimeS)
-            .map_err(|_| "neither a number of seconds nor `never`".to_owned()),
+            .map_err(|_| "neither a time in whole seconds nor `never`".to_owned()),
+    }
+}
+
+/// Parses a time of whole seconds: logs know no smaller ones.
+pub fn whole_seconds(text: &str) -> Result<u32, String> {
+    let time = text.parse::<Time>()?.0;
+    match u32::try_from(time.as_secs()) {
+        Ok(seconds) if time.subsec_nanos() == 0 => Ok(seconds),
+        _ => Err(format!("`{text}`: expected whole seconds, as 75s or 5m")),
     }
 }

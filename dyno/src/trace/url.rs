@@ -41,6 +41,50 @@ pub(super) fn make(path: &str, bytes: Option<u64>, users: u32, requests_per_user
     Ok(Parts { workload, files })
 }
 
+/// What a browser sends with its requests (Firefox 140), but for cookies.
+const BROWSER: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\n\
+    Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\n\
+    Accept-Language: en-US,en;q=0.5\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n";
+/// A user asks for at least so many objects, so that there are many requests for each handshake as of one object.
+const REQUESTS_LEAST: usize = 12;
+
+/// Makes the workload of a server's own objects: `PATH` or `PATH STATUS` each.
+///
+/// # Errors
+/// What is no path or status, or there is none.
+pub(super) fn make_paths(paths: &[String], users: u32) -> Result<Parts> {
+    ensure!(!paths.is_empty() && users > 0, "the workload needs at least one path and one user");
+    let mut workload = Workload::default();
+    for line in paths {
+        let (path, status) = line.split_once(' ').unwrap_or((line, "200"));
+        let status: Option<u16> = status.trim().parse().ok().filter(|status| (200..600).contains(status));
+        ensure!(
+            status.is_some(),
+            "`{line}`: behind a path stands the status that it answers with, 200 to 599, or nothing"
+        );
+        let mut one = make(path, None, 1, 1)?.workload;
+        for object in &mut one.objects {
+            object.headers = BROWSER.to_owned();
+            object.expect = Expect { status, body_bytes: None };
+        }
+        workload.objects.append(&mut one.objects);
+    }
+    let objects = workload.objects.len();
+    let each = objects * REQUESTS_LEAST.div_ceil(objects);
+    ensure!(
+        (users as usize) * each <= u32::MAX as usize,
+        "{users} users with {each} requests each are more requests than fit a workload (2^32 - 1)"
+    );
+    let request = |number| {
+        let object = (number % objects) as u32;
+        Request { object, page_end: true, close_after: number + 1 == each, forget_session: false }
+    };
+    for _ in 0..users {
+        add_user(&mut workload, (0..each).map(request));
+    }
+    Ok(Parts { workload, files: Vec::new() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +99,19 @@ mod tests {
         assert_eq!(closes, [false, true, false, true, false, true]);
         assert_eq!(parts.files, [DocrootFile { path: "/1k".to_owned(), bytes: 1024 }]);
         assert_eq!(parts.workload.objects[0].expect.body_bytes, Some(1024));
+    }
+
+    #[test]
+    fn users_ask_for_all_paths_as_browsers_do() {
+        let paths = ["/", "/app?x=1", "/old 301"].map(str::to_owned);
+        let workload = make_paths(&paths, 2).unwrap().workload;
+        assert_eq!((workload.objects.len(), workload.users.len(), workload.requests.len()), (3, 2, 24));
+        assert_eq!(workload.objects[2].expect.status, Some(301));
+        assert!(workload.objects.iter().all(|object| object.headers.contains("Accept-Encoding: gzip")));
+        assert!(workload.requests[11].close_after && !workload.requests[10].close_after);
+        for wrong in ["", "x", "/ okay", "/ 99"] {
+            assert!(make_paths(&[wrong.to_owned()], 1).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Not compared: words of the terminal's prose and of `answer`, `warnings` and `what_changed` in JSON, for they are
 //! written anew at each evaluation and may say the same better. Their figures are compared. JSON may have more fields
-//! than it had. HTML is left out: it shows what JSON holds (`report_html.rs`).
+//! than it had, the list a column more. HTML is left out: it shows what JSON holds (`report_html.rs`).
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -103,7 +103,14 @@ fn assert_kept(new: &Value, old: &Value, at: &str) {
 #[test]
 fn old_records_are_listed_as_they_were() {
     let store = store();
-    assert_eq!(rows(&printed(&store, &["list"])), rows(&text_of("list.txt")));
+    let (new, old) = (printed(&store, &["list"]), text_of("list.txt"));
+    let (new, old) = (rows(&new), rows(&old));
+    assert_eq!(new.len(), old.len());
+    for (new, old) in new.iter().zip(&old) {
+        // Today's list has a column more.
+        let mut rest = new.iter();
+        assert!(old.iter().all(|word| rest.any(|other| other == word)), "{old:?} is not in {new:?}");
+    }
     let json = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
     assert_kept(&json(&printed(&store, &["list", "--json"])), &json(&text_of("list.json")), "list");
 }
@@ -113,7 +120,9 @@ fn reports_of_old_records_hold_the_same_figures() {
     let store = store();
     for (name, id) in RECORDS {
         let (new, old) = (printed(&store, &["report", id]), text_of(&format!("{name}.txt")));
-        assert_eq!(rows(&new), rows(&old), "{name}");
+        // What the stages leave of TLS had the papers' name.
+        let renamed = if name == "ablate" { old.replace("other TLS ", "rest of TLS ") } else { old.clone() };
+        assert_eq!(rows(&new), rows(&renamed), "{name}");
         assert!(rows(&old).len() > 3, "{name}: the tables are found");
         assert_figures_kept(&new, &old, name);
     }

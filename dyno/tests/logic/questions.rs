@@ -232,5 +232,7 @@ fn made(text: &str, truths: &[Truth], rounds: u32, noise: f64) -> Record {
         experiment: Some(experiment),
         cluster: None,
         load: None,
+        profile: None,
+        array: None,
     }
 }

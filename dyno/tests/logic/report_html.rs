@@ -4,7 +4,7 @@
 //! Chromium is driven over the DevTools protocol (https://chromedevtools.github.io/devtools-protocol/) through a pair
 //! of named pipes: no port, no library. `TLSDYNO_CHROMIUM` names another browser than `chromium`.
 
-use crate::synthetic;
+use crate::{questions, synthetic};
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use synthetic::Synthetic;
 use tempfile::TempDir;
@@ -23,13 +24,24 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CHARTS: [&str; 4] = ["cost-strip", "cost-intervals", "throughput", "latency"];
 
 /// What the page says of itself once its charts are drawn: marks drawn per chart, and what a reader needs.
-const INSPECT: &str = r#"chartsDrawn.then(() => JSON.stringify({
+const INSPECT: &str = r#"function outside() {
+  const shown = (element) => !element.closest("details:not([open]), pre, thead, .vega-actions, noscript, footer")
+    && element.getClientRects().length > 0;
+  const texts = Array.from(document.querySelectorAll("h1, h2, h3, p, li, dt, dd, th, td, figcaption, svg text"));
+  return texts.filter((element) => shown(element) && element.textContent.trim() !== "").filter((element) => {
+    const box = element.getBoundingClientRect();
+    return box.right > innerWidth + 1 || box.left < -1;
+  }).map((element) => element.textContent.trim().slice(0, 60));
+}
+chartsDrawn.then(() => JSON.stringify({
   marks: Object.fromEntries(Array.from(document.querySelectorAll("figure .chart"),
     (chart) => [chart.id, ["rect path", "rule line", "symbol path", "line path"]
       .map((mark) => chart.querySelectorAll("svg .mark-" + mark).length).reduce((sum, marks) => sum + marks)])),
   unnamed: document.querySelectorAll("figure .chart:not([aria-label])").length,
   heading: document.querySelector("h1").textContent, answer: document.querySelector(".answer").textContent,
   wide: document.documentElement.scrollWidth > innerWidth + 1,
+  outside: outside(), cut: Array.from(document.querySelectorAll(".scroll"))
+    .filter((box) => box.scrollWidth > box.clientWidth + 1).length,
   rows: document.querySelectorAll("table tbody tr").length, warnings: document.querySelectorAll(".warnings li").length,
 }))"#;
 
@@ -88,6 +100,11 @@ impl Browser {
 
     /// Loads a page of `width` columns of pixels and looks at it.
     fn visit(page: &str, width: u32) -> Visit {
+        Browser::visit_as(page, width, "light", "screen")
+    }
+
+    /// The same on a light or dark screen, or on paper.
+    fn visit_as(page: &str, width: u32, scheme: &str, medium: &str) -> Visit {
         let mut browser = Browser::start();
         let path = browser.directory.path().join("report.html");
         std::fs::write(&path, page).expect("file");
@@ -99,6 +116,8 @@ impl Browser {
         }
         let metrics = json!({"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600});
         browser.call("Emulation.setDeviceMetricsOverride", &metrics);
+        let scheme = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        browser.call("Emulation.setEmulatedMedia", &json!({"media": medium, "features": scheme}));
         let address = format!("file://{}", path.display());
         browser.call("Page.navigate", &json!({"url": address}));
         browser.wait_for("Page.loadEventFired");
@@ -206,6 +225,64 @@ fn every_chart_is_drawn_offline_and_in_silence() {
     }
 }
 
+/// The pages that have the longest texts: one share that holds many stages, remedies with lines of configurations, a
+/// load run, two loads in turn.
+fn pages() -> Vec<(&'static str, String)> {
+    let mut rest = Synthetic::default().record();
+    rest.configurations[2..8].iter_mut().for_each(|configuration| configuration.valid = false);
+    let answers = questions::record(12, 0.01);
+    let accelerators = questions::accelerators(12, 0.005);
+    let pages = [("rest", rest), ("answers", answers), ("accelerators", accelerators)];
+    let pages = pages.map(|(name, record)| (name, report::html(&record).expect("page")));
+    pages.into_iter().chain([("load", load_page())]).collect()
+}
+
+fn load_page() -> String {
+    let histogram = |first: u64| {
+        let mut histogram = Histogram::<u64>::new(3).expect("histogram");
+        (0..1000).for_each(|value| histogram.record(first + value * 5_000).expect("record"));
+        tlsdyno::histogram::encode(&histogram).expect("text")
+    };
+    let mut summary = tlsdyno::load::summary::Summary {
+        url: "https://a-shop-with-a-long-name.example.test:8443/objects/with/a/long/path.html".to_owned(),
+        effort: Some("lean".to_owned()),
+        hits: 17_373,
+        hits_per_second: 1737.3,
+        elapsed_ns: 10_000_000_000,
+        reuse_percent_asked: Some(80.0),
+        reuse_percent_achieved: Some(80.0),
+        ..Default::default()
+    };
+    summary.negotiated.insert("1.3 TLS_AES_128_GCM_SHA256 X25519MLKEM768".to_owned(), 17_373);
+    summary
+        .warnings
+        .push("the client's CPU was full; what a warning says can be quite long and has to wrap".to_owned());
+    let slice = tlsdyno_engine::load::Slice { elapsed_ns: 1_000_000_000, hits: 1700, ..Default::default() };
+    summary.slices =
+        (1..10).map(|at| tlsdyno_engine::load::Slice { latency_ns_p50: 1_000_000 * at, ..slice }).collect();
+    for (phase, first) in [("full_handshake", 900_000), ("whole_response", 200_000)] {
+        summary.histograms.insert(phase.to_owned(), histogram(first));
+    }
+    report::html::page(&report::load_run::document(&summary)).expect("page")
+}
+
+/// No text stands outside of the page, no table is cut, on wide and narrow screens, in the dark and on paper.
+#[test]
+fn every_text_is_within_the_page() {
+    for (name, page) in pages() {
+        for (width, scheme, medium) in
+            [(1280, "light", "screen"), (400, "light", "screen"), (400, "dark", "screen"), (720, "dark", "print")]
+        {
+            let visit = Browser::visit_as(&page, width, scheme, medium);
+            let nothing = json!([]);
+            assert_eq!(visit.page["outside"], nothing, "{name} at {width}, {scheme}, {medium}");
+            assert_eq!(visit.page["cut"], 0, "{name} at {width}, {scheme}, {medium}: a table is cut");
+            assert_eq!(visit.page["wide"], false, "{name} at {width} scrolls sideways");
+            assert_clean(&visit);
+        }
+    }
+}
+
 #[test]
 fn a_record_with_next_to_nothing_in_it_is_still_a_page() {
     let record = Synthetic { rounds: 1, plain: false, ..Synthetic::default() }.record();
@@ -251,6 +328,15 @@ fn faults_are_seen() {
     let open = format!("{}{}", &good[..policy], &good[end..]);
     let leaking = Browser::visit(&with(&open, "<img src='http://127.0.0.1:9/x.png'>"), 1280);
     assert_eq!(leaking.requests, ["http://127.0.0.1:9/x.png"]);
+    // The rules of the page on which numbers were pushed out of sight: nothing wraps.
+    let unwrapped = "</main><style>th, td, tbody th { white-space: nowrap !important; }\
+        tr { display: table-row !important; }\
+        table { display: table !important; } tbody { display: table-row-group !important; }</style>";
+    let (_, page) = pages().swap_remove(0);
+    for width in [1280, 400] {
+        let cut = Browser::visit(&page.replacen("</main>", unwrapped, 1), width);
+        assert!(cut.page["outside"] != json!([]) || cut.page["cut"] != 0, "at {width}: {}", cut.page);
+    }
     let empty = Browser::visit(&good.replacen("data-chart=\"latency\"", "data-chart-off", 1), 1280);
     assert_eq!(empty.page["marks"]["latency"], 0);
 }

@@ -220,9 +220,9 @@ fn a_stage_that_was_not_measured_is_named_where_its_cost_is() {
     let stages = vec!["mac".to_owned(), "digest".to_owned()];
     assert!(summary.warnings.contains(&Warning::Unmeasured { stages, share: "other_tls".to_owned() }));
     let text = report::terminal_text(&record, Style::PLAIN);
-    assert!(text.contains("other TLS (with MAC, digest)"), "{text}");
+    assert!(text.contains("rest of TLS (with MAC, digest)"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= Style::PLAIN.width), "{text}");
-    assert!(report::html(&record).expect("page").contains("other TLS (with MAC, digest)"));
+    assert!(report::html(&record).expect("page").contains("rest of TLS (with MAC, digest)"));
     let whole = Summary::of(&Synthetic { rounds: 6, ..Synthetic::default() }.record());
     assert!(whole.shares.shares.iter().all(|share| share.without.is_empty()));
     assert!(!whole.warnings.iter().any(|warning| matches!(warning, Warning::Unmeasured { .. })));

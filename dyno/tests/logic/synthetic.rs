@@ -77,6 +77,8 @@ impl Synthetic {
             experiment: None,
             cluster: None,
             load: None,
+            profile: None,
+            array: None,
         }
     }
 

@@ -1,8 +1,9 @@
-//! The C that runs inside other people's servers: `provider`, `doubler` and `shim`.
+//! The C that runs inside other people's servers: `provider`, `doubler`, `profiler` and `shim`.
 
 mod build;
 mod doubler;
 #[path = "../place/mod.rs"]
 mod place;
+mod profiler;
 mod provider;
 mod shim;

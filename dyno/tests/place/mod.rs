@@ -84,7 +84,8 @@ impl Place {
     }
 
     pub fn command(&self, command: &str, address: &str) -> ServerSpec {
-        let spec = CommandSpec { command: command.into(), address: address.into(), plain_address: None };
+        let spec =
+            CommandSpec { command: command.into(), address: address.into(), plain_address: None, installed: None };
         ServerSpec::of_command(spec, self.docroot())
     }
 

@@ -249,6 +249,9 @@ fn each_server_accepts_the_lines_of_every_remedy() {
                 bound: remedy.bound,
                 ratio: None,
                 by_cpu: None,
+                over_as_is: true,
+                in_place: false,
+                processors_times: None,
             };
             let lines = configuration_lines(&answer, &record);
             assert_eq!(files.fault(server, &lines), None, "{server:?}, {}: {lines:?}", answer.name);

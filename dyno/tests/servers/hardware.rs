@@ -129,7 +129,7 @@ fn haproxy_goes_on_while_the_accelerator_works() {
 fn hardware_that_makes_no_sense_is_refused_with_the_remedy() {
     for (from, to, expected) in [
         ("speed = 0.5", "speed = 1.5", "a part of a real processor"),
-        ("engines = 2, operation_us = 200.0", "engines = 2", "either `operation_us`"),
+        ("engines = 2, operation_us = 200.0", "engines = 2", "one of `operation_us`"),
         ("engines = 2", "engines = 65", "expected 1 to 64"),
         ("burn_us = 300.0", "burn_us = -1.0", "microseconds of CPU time"),
         ("speed = 0.5", "count = 4000, speed = 0.5", "give fewer"),

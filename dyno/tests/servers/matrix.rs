@@ -155,6 +155,7 @@ impl Bench {
             stages_off: stages,
             encrypt_then_mac: protocol.encrypt_then_mac,
             tickets: protocol.tickets || protocol.suite.version() == Version::Tls13,
+            small_rsa_keys: protocol.certificate.is_small_rsa(),
             trust_anchors: vec![root],
             now_unix_s: 1_800_000_000,
             ..Settings::default()
@@ -164,6 +165,7 @@ impl Bench {
             settings: Some(&settings),
             injection: Some(injection),
             shim: None,
+            doubler: None,
             foreign_session: None,
             request: REQUEST,
             body_bytes: Some(OBJECT_BYTES as u64),
@@ -284,6 +286,27 @@ fn post_quantum_on_every_server() {
     let tls = ServerTls::new(certificate);
     let spec = ServerSpec { tls: Some(tls), ..ServerSpec::new(bench.kind, bench.directory.path().join("docroot")) };
     assert!(servers::start(&spec, bench.directory.path()).is_err(), "no OpenSSL before 3.5 reads such a key");
+}
+
+/// The papers' key sizes: static RSA and ECDHE with the provider idle and with the stage off, on every server.
+#[test]
+fn small_rsa_keys_on_every_server() {
+    let columns = |certificate| {
+        [Suite::RsaAes128Sha, Suite::EcdheRsaAes128Gcm]
+            .map(|suite| Protocol { certificate, ..protocol(certificate.name(), suite) })
+    };
+    let kinds = CertificateKind::ALL.into_iter().filter(|kind| kind.is_small_rsa());
+    let columns: Vec<Protocol> = kinds.flat_map(columns).collect();
+    assert_eq!(columns.len(), 6);
+    for server in ServerName::configured() {
+        let mut bench = Bench::new(server);
+        let mut cells = 0;
+        for stages in [StageSet::NONE, StageSet::NONE.with(Stage::Authentication)] {
+            let failures = row(&mut bench, stages, &columns, &mut cells);
+            assert!(failures.is_empty(), "{}", failures.join("\n"));
+        }
+        assert_eq!(cells, 2 * 6 * 2, "{server}: every cell, full and resumed");
+    }
 }
 
 #[test]

@@ -5,6 +5,9 @@ use crate::place;
 use std::collections::{BTreeMap, BTreeSet};
 
 use place::Place;
+use tlsdyno::model::Method;
+use tlsdyno::report::{Style, terminal_text};
+use tlsdyno::stats::{Metric, Share, Shares};
 use tlsdyno::store::{Record, Store};
 
 /// Runs a short ablation with slices and gives its record.
@@ -20,11 +23,11 @@ fn measured(server: &str, time: &str, more: &[&str]) -> Record {
 }
 
 /// In every sweep all configurations did the same, and the counters were as they had to be.
-fn check(record: &Record, what: &str) {
-    let host = record.configurations.iter().position(|one| one.name == "nothing off");
+fn check(record: &Record, what: &str, reference: &str) {
+    let host = record.configurations.iter().position(|one| one.name == reference);
     let host = host.unwrap_or_else(|| panic!("{what}: no reference"));
     for configuration in &record.configurations {
-        let alone = ["as is", "plain HTTP", "nothing off", "no session cache"].contains(&configuration.name.as_str());
+        let alone = ["as is", "plain HTTP", reference, "perfect session cache"].contains(&configuration.name.as_str());
         assert_eq!(configuration.host_number.is_none(), alone, "{what}: {}", configuration.name);
         assert!(configuration.valid && configuration.host_number.is_none_or(|number| number == host), "{what}");
     }
@@ -46,7 +49,7 @@ fn check(record: &Record, what: &str) {
         assert_eq!(of_sweep.len(), record.configurations.len(), "{what}: sweep {sweep}");
         let tls = of_sweep.iter().filter(|(index, _)| record.configurations[**index].tls);
         // A minimal set-up has no handshakes.
-        let tls = tls.filter(|(index, _)| record.configurations[**index].name != "no setup");
+        let tls = tls.filter(|(index, _)| record.configurations[**index].name != "no connection setup");
         let different: BTreeSet<(u32, u32)> = tls.flat_map(|(_, done)| done).copied().collect();
         assert_eq!(different.len(), 1, "{what}: sweep {sweep}: hits and full handshakes {different:?}");
     }
@@ -56,13 +59,45 @@ fn check(record: &Record, what: &str) {
 fn stage_sets_take_turns_in_one_process_of_every_server() {
     let stages = ["--stages", "authentication,cipher,kdf,marshalling,setup", "--reuse", "50%", "--cert", "p-256"];
     for server in ["nginx", "apache", "apache-prefork", "haproxy", "lighttpd", "builtin"] {
-        check(&measured(server, "8", &stages), server);
+        check(&measured(server, "8", &stages), server, "nothing off");
     }
 }
 
 #[test]
 fn the_papers_suite_and_users_with_sessions_are_sliced_too() {
-    check(&measured("nginx", "8", &["--tls", "1.2", "--suite", "AES128-SHA"]), "classic");
+    check(&measured("nginx", "8", &["--tls", "1.2", "--suite", "AES128-SHA"]), "classic", "nothing off");
+}
+
+#[test]
+fn stages_are_computed_twice_in_one_process_and_one_counts_what_that_adds() {
+    let stages = ["--method", "doubling", "--stages", "authentication,cipher,mac,kdf", "--reuse", "50%"];
+    for server in ["nginx", "haproxy", "builtin"] {
+        let record = measured(server, "6", &stages);
+        check(&record, server, "nothing doubled");
+        let experiment = record.experiment.as_ref().unwrap();
+        assert_eq!(experiment.methods, [Method::Doubling]);
+        assert!(record.configurations.iter().all(|one| one.noop.is_empty()), "{server}: nothing is replaced");
+        let shares = Shares::of(&record);
+        let steps: Vec<&Share> = shares.by(Metric::Cpu).filter(|share| share.is_step()).collect();
+        let names: Vec<&str> = steps.iter().map(|share| share.stage.as_str()).collect();
+        assert_eq!(names, ["authentication", "record_protection", "kdf"], "{server}");
+        // An RSA-2048 signature in every second hit is most of what a hit costs.
+        assert!((15.0..85.0).contains(&steps[0].percent), "{server}: {:?}", steps[0]);
+        assert!(steps[1].percent < steps[0].percent && steps[2].percent < steps[0].percent, "{server}: {steps:?}");
+        let text = terminal_text(&record, Style { rich: false, width: 1_000 });
+        assert!(text.contains("Doubling measures CPU time, not latency"), "{server}: {text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_doubled_is_refused_with_what_can() {
+    let place = Place::new();
+    for stages in ["marshalling", "cipher"] {
+        let output = place.tlsdyno(&["ablate", "--method", "doubling", "--stages", stages]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("cipher,mac together"), "{said}");
+    }
 }
 
 #[test]

@@ -209,6 +209,9 @@ pub struct SessionLimits {
     pub lifetime_ns: Option<u64>,
     /// Requests made under it.
     pub requests: Option<u32>,
+    /// The first session of each client has a part of it behind it already, each client another: as if they had come at
+    /// different times, so that renewals are spread. Otherwise all begin, and so renew, together.
+    pub staggered: bool,
 }
 
 /// When a run ends.

@@ -20,6 +20,10 @@ pub struct Route {
     pub sources: Vec<IpAddr>,
     /// The addresses belong to the clients (places among the active users) in turn, instead of to the connections.
     pub source_of_client: bool,
+    /// Servers that take the connections in turn, in place of the target's address; empty: that one.
+    pub servers: Vec<SocketAddr>,
+    /// The servers belong to the clients in turn, instead of to the connections.
+    pub server_of_client: bool,
 }
 
 impl Route {
@@ -29,6 +33,13 @@ impl Route {
             Some(_) => u32::MAX,
             None => per_source.saturating_mul(self.sources.len().max(1) as u32),
         }
+    }
+
+    /// The server that this connection goes to, `connection` having been made before, in place of `address`.
+    pub fn server(&self, address: SocketAddr, client: u32, connection: u64) -> SocketAddr {
+        let turn = if self.server_of_client { u64::from(client) } else { connection };
+        let of_turn = |count: usize| self.servers[(turn % count as u64) as usize];
+        if self.servers.is_empty() { address } else { of_turn(self.servers.len()) }
     }
 
     /// Whether connecting completes at once.
@@ -85,4 +96,24 @@ fn connect_unix(path: &std::path::Path) -> Result<OwnedFd, ErrorKind> {
 fn socket(family: AddressFamily) -> Result<OwnedFd, ErrorKind> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(kind_of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_take_turns_by_client_or_by_connection() {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let ports = |route: &Route, calls: &[(u32, u64)]| -> Vec<u16> {
+            calls.iter().map(|(client, made)| route.server(address(9), *client, *made).port()).collect()
+        };
+        let calls = [(0, 0), (1, 1), (2, 2), (0, 3), (0, 4)];
+        let mut route = Route::default();
+        assert_eq!(ports(&route, &calls), [9; 5]);
+        route.servers = vec![address(1), address(2)];
+        assert_eq!(ports(&route, &calls), [1, 2, 1, 2, 1]);
+        route.server_of_client = true;
+        assert_eq!(ports(&route, &calls), [1, 2, 1, 1, 1]);
+    }
 }

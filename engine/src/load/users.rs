@@ -147,11 +147,24 @@ struct Active {
 struct SessionUse {
     began_ns: Option<u64>,
     requests: u32,
+    /// Age that it had when it began.
+    older_ns: u64,
 }
 
 impl SessionUse {
+    /// The first of a client, of so many, that is to renew at another time than those of the others.
+    fn staggered(limits: &SessionLimits, client: ActiveId, clients: u32) -> SessionUse {
+        let part = |of: u64| of * u64::from(client % clients) / u64::from(clients);
+        SessionUse {
+            began_ns: None,
+            requests: limits.requests.map_or(0, |most| part(most.into()) as u32),
+            older_ns: limits.lifetime_ns.map_or(0, part),
+        }
+    }
+
     fn is_up(&self, limits: &SessionLimits, now_ns: u64) -> bool {
-        let old = |lifetime_ns| self.began_ns.is_some_and(|began_ns| now_ns.saturating_sub(began_ns) >= lifetime_ns);
+        let age_ns = |began_ns| now_ns.saturating_sub(began_ns) + self.older_ns;
+        let old = |lifetime_ns| self.began_ns.is_some_and(|began_ns| age_ns(began_ns) >= lifetime_ns);
         limits.lifetime_ns.is_some_and(old) || limits.requests.is_some_and(|most| self.requests >= most)
     }
 }

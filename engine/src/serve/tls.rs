@@ -66,6 +66,8 @@ impl TlsSettings {
     /// The context that all connections of a listener share.
     pub fn context(&self) -> Result<SslContext, TlsError> {
         let mut context = SslContext::builder(SslMethod::tls_server()).refused(|| "a TLS server context".to_owned())?;
+        // So that the experiment decides what is used, not the distribution: a small key too, which is read next.
+        context.set_security_level(0);
         self.set_identity(&mut context)?;
         self.set_algorithms(&mut context)?;
         self.set_sessions(&mut context)?;
@@ -97,9 +99,8 @@ impl TlsSettings {
         context.set_min_proto_version(Some(lowest)).refused(|| "the lowest TLS version".to_owned())?;
         let highest = protocol(self.versions.iter().max());
         context.set_max_proto_version(Some(highest)).refused(|| "the highest TLS version".to_owned())?;
-        // Security level 0, so that the experiment decides what is used, not the distribution.
         if let Some(list) = self.names_of(Version::Tls12) {
-            context.set_cipher_list(&format!("{list}:@SECLEVEL=0")).refused(|| format!("the suites {list}"))?;
+            context.set_cipher_list(&list).refused(|| format!("the suites {list}"))?;
         }
         if let Some(list) = self.names_of(Version::Tls13) {
             context.set_ciphersuites(&list).refused(|| format!("the suites {list}"))?;

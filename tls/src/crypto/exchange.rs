@@ -7,9 +7,9 @@ use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey};
 use aws_lc_rs::kem::DecapsulationKey;
 use aws_lc_rs::rsa::{Pkcs1PublicEncryptingKey, PublicEncryptingKey};
 
-use super::CryptoError;
 use super::kem::{self, Kem};
 use super::verify::{KeyKind, PublicKey};
+use super::{CryptoError, small_rsa};
 use crate::noop::{SECRET_FILL, Stage, StageSet};
 use crate::suite::{Effort, Group};
 
@@ -264,11 +264,18 @@ const MODULUS_MAX: usize = 8192 / 8;
 /// modulus size.
 ///
 /// # Errors
-/// [`CryptoError::UnsuitableKey`] if the key is not RSA, or smaller than 2048 or larger than 8192 bits (aws-lc-rs's
-/// limits; with the stage off a smaller key will do),
+/// [`CryptoError::UnsuitableKey`] if the key is not RSA, or larger than 8192 bits (aws-lc-rs's limit);
+/// [`CryptoError::SmallRsaKey`] if it is smaller than 2048 bits and `small_keys` are not allowed (with the stage off a
+/// smaller one will do),
 /// [`CryptoError::MalformedCertificate`] if it cannot be read.
-pub fn rsa_encrypt_premaster(spki_der: &[u8], premaster: &[u8; 48], off: StageSet) -> Result<Vec<u8>, CryptoError> {
-    let KeyKind::Rsa { modulus_bytes } = PublicKey::from_spki(spki_der)?.kind else {
+pub fn rsa_encrypt_premaster(
+    spki_der: &[u8],
+    premaster: &[u8; 48],
+    off: StageSet,
+    small_keys: bool,
+) -> Result<Vec<u8>, CryptoError> {
+    let public_key = PublicKey::from_spki(spki_der)?;
+    let KeyKind::Rsa { modulus_bytes } = public_key.kind else {
         return Err(CryptoError::UnsuitableKey("static RSA key exchange needs an RSA certificate"));
     };
     let mut encrypted = vec![0; modulus_bytes];
@@ -281,7 +288,11 @@ pub fn rsa_encrypt_premaster(spki_der: &[u8], premaster: &[u8; 48], off: StageSe
         encrypted[2..2 + premaster.len()].copy_from_slice(premaster);
         return Ok(encrypted);
     }
-    let refused = CryptoError::UnsuitableKey("the RSA key is smaller than 2048 or larger than 8192 bits, or malformed");
+    if small_rsa::is_small(modulus_bytes, small_keys)? {
+        small_rsa::encrypt(public_key.key, premaster, &mut encrypted)?;
+        return Ok(encrypted);
+    }
+    let refused = CryptoError::UnsuitableKey("the RSA key is larger than 8192 bits, or malformed");
     let key = PublicEncryptingKey::from_der(spki_der)
         .ok()
         .and_then(|key| Pkcs1PublicEncryptingKey::new(key).ok())
@@ -447,12 +458,12 @@ mod tests {
         let premaster = std::array::from_fn(|index| index as u8);
         let rsa = Rsa::generate(2048).unwrap();
         let spki = PKey::from_rsa(rsa.clone()).unwrap().public_key_to_der().unwrap();
-        let encrypted = rsa_encrypt_premaster(&spki, &premaster, ON).unwrap();
+        let encrypted = rsa_encrypt_premaster(&spki, &premaster, ON, false).unwrap();
         let mut decrypted = vec![0; 256];
         let length = rsa.private_decrypt(&encrypted, &mut decrypted, Padding::PKCS1).unwrap();
         assert_eq!(decrypted[..length], premaster);
 
-        let noop = rsa_encrypt_premaster(&spki, &premaster, ON.with(Stage::Authentication)).unwrap();
+        let noop = rsa_encrypt_premaster(&spki, &premaster, ON.with(Stage::Authentication), false).unwrap();
         assert_eq!(noop.len(), 256);
         assert_eq!((&noop[..2], &noop[2..50], &noop[50..]), (&[0, 48][..], &premaster[..], &[0; 206][..]));
     }
@@ -467,10 +478,10 @@ mod tests {
             modulus.set_bit(0).unwrap();
             let rsa = Rsa::from_public_components(modulus, BigNum::from_u32(65537).unwrap()).unwrap();
             let spki = PKey::from_rsa(rsa).unwrap().public_key_to_der().unwrap();
-            let off = rsa_encrypt_premaster(&spki, &[1; 48], ON.with(Stage::Authentication));
+            let off = rsa_encrypt_premaster(&spki, &[1; 48], ON.with(Stage::Authentication), false);
             assert_eq!(off.is_ok(), fits, "{bits} bits: {off:?}");
             if !fits {
-                let on = rsa_encrypt_premaster(&spki, &[1; 48], ON);
+                let on = rsa_encrypt_premaster(&spki, &[1; 48], ON, false);
                 assert!(matches!(on, Err(CryptoError::UnsuitableKey(_))), "{bits} bits: {on:?}");
             }
         }
@@ -479,9 +490,12 @@ mod tests {
     #[test]
     fn only_an_rsa_key_encrypts() {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
-        let fault =
-            rsa_encrypt_premaster(&rcgen::PublicKeyData::subject_public_key_info(&key), &[0; 48], ON).unwrap_err();
+        let fault = rsa_encrypt_premaster(&rcgen::PublicKeyData::subject_public_key_info(&key), &[0; 48], ON, false)
+            .unwrap_err();
         assert!(matches!(fault, CryptoError::UnsuitableKey(_)), "{fault}");
-        assert!(matches!(rsa_encrypt_premaster(b"not DER", &[0; 48], ON), Err(CryptoError::MalformedCertificate(_))));
+        assert!(matches!(
+            rsa_encrypt_premaster(b"not DER", &[0; 48], ON, false),
+            Err(CryptoError::MalformedCertificate(_))
+        ));
     }
 }

@@ -10,6 +10,7 @@ pub mod kdf;
 mod kem;
 pub mod protect;
 pub mod sign;
+mod small_rsa;
 pub mod verify;
 
 #[cfg(test)]
@@ -56,6 +57,15 @@ pub enum CryptoError {
     /// The certificate's key does not fit what was negotiated.
     #[error("a certificate's key cannot be used: {0}")]
     UnsuitableKey(&'static str),
+    /// An RSA key below 2048 bits that only servers of experiments may have.
+    #[error(
+        "the server's RSA key has {bits} bits: keys below 2048 are for experiments with servers on loopback, and no \
+         protection anywhere else"
+    )]
+    SmallRsaKey {
+        /// Bits of the modulus, in whole bytes.
+        bits: usize,
+    },
     /// The chain ends at nobody who is trusted.
     #[error(
         "the certificate was issued by an authority that is not trusted (give the authority's certificate as CA file)"

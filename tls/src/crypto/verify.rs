@@ -5,8 +5,8 @@ use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
 use rustls_pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
-use super::CryptoError;
 pub use super::certificate::{Certificate, KeyKind, PublicKey};
+use super::{CryptoError, small_rsa};
 use crate::noop::{SIGNATURE_FILL, Stage, StageSet};
 
 /// The authorities that a client trusts, compiled.
@@ -116,7 +116,7 @@ pub fn verify_signature(
     off: StageSet,
 ) -> Result<(), CryptoError> {
     if !off.contains(Stage::Authentication) {
-        return Verifier::new(cert_der, scheme)?.verify(message, signature);
+        return Verifier::new(cert_der, scheme, false)?.verify(message, signature);
     }
     let kind = public_key(cert_der)?.kind;
     algorithm(scheme, kind)?;
@@ -132,17 +132,34 @@ pub struct Verifier {
     certificate: Vec<u8>,
     scheme: u16,
     kind: KeyKind,
-    key: ParsedPublicKey,
+    key: Key,
+}
+
+/// By the library that takes it.
+#[derive(Debug)]
+enum Key {
+    Usual(ParsedPublicKey),
+    SmallRsa(small_rsa::Key),
 }
 
 impl Verifier {
+    /// `small_rsa_keys`: whether RSA keys below 2048 bits may be used.
+    ///
     /// # Errors
-    /// [`CryptoError::UnsupportedScheme`], [`CryptoError::MalformedCertificate`], and [`CryptoError::BadSignature`] for
-    /// a key that verifies nothing.
-    pub fn new(cert_der: &[u8], scheme: u16) -> Result<Verifier, CryptoError> {
+    /// [`CryptoError::UnsupportedScheme`], [`CryptoError::MalformedCertificate`], [`CryptoError::SmallRsaKey`], and
+    /// [`CryptoError::BadSignature`] for a key that verifies nothing.
+    pub fn new(cert_der: &[u8], scheme: u16, small_rsa_keys: bool) -> Result<Verifier, CryptoError> {
         let public_key = public_key(cert_der)?;
         let algorithm = algorithm(scheme, public_key.kind)?;
-        let key = ParsedPublicKey::new(algorithm, public_key.key).map_err(|_| CryptoError::BadSignature)?;
+        let small = match public_key.kind {
+            KeyKind::Rsa { modulus_bytes } => small_rsa::is_small(modulus_bytes, small_rsa_keys)?,
+            _ => false,
+        };
+        let key = match small {
+            true => small_rsa::Key::new(public_key.key, scheme).map(Key::SmallRsa),
+            false => ParsedPublicKey::new(algorithm, public_key.key).ok().map(Key::Usual),
+        };
+        let key = key.ok_or(CryptoError::BadSignature)?;
         Ok(Verifier { certificate: cert_der.to_vec(), scheme, kind: public_key.kind, key })
     }
 
@@ -161,7 +178,11 @@ impl Verifier {
     /// # Errors
     /// [`CryptoError::BadSignature`].
     pub fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
-        self.key.verify_sig(message, signature).map_err(|_| CryptoError::BadSignature)
+        let verified = match &self.key {
+            Key::Usual(key) => key.verify_sig(message, signature).is_ok(),
+            Key::SmallRsa(key) => key.verifies(message, signature),
+        };
+        if verified { Ok(()) } else { Err(CryptoError::BadSignature) }
     }
 }
 
@@ -317,7 +338,7 @@ mod tests {
         });
         let private = PKey::private_key_from_der(pair.serialized_der()).unwrap();
         let signature = openssl_signature(&private, ECDSA_SHA256, b"message");
-        let verifier = Verifier::new(&der, ECDSA_SHA256).unwrap();
+        let verifier = Verifier::new(&der, ECDSA_SHA256, false).unwrap();
         assert!(verifier.is_of(&der, ECDSA_SHA256) && verifier.kind() == KeyKind::P256);
         assert!(!verifier.is_of(&other, ECDSA_SHA256) && !verifier.is_of(&der, ECDSA_SHA384));
         for _ in 0..2 {
@@ -325,7 +346,7 @@ mod tests {
             assert_eq!(verifier.verify(b"another", &signature), Err(CryptoError::BadSignature));
         }
         assert_eq!(
-            Verifier::new(&other, ECDSA_SHA256).unwrap().verify(b"message", &signature),
+            Verifier::new(&other, ECDSA_SHA256, false).unwrap().verify(b"message", &signature),
             Err(CryptoError::BadSignature)
         );
     }

@@ -53,7 +53,8 @@ pub struct Column {
 /// `tls` names a suite.
 pub fn configurations(tls: &Tls) -> Vec<ConfigurationModel> {
     let without = |name: &str, stages: &[Stage]| ConfigurationModel::without(name, stages.iter().copied());
-    let mut all = Experiment::ablation(&Stage::ALL, false);
+    let mut all = Experiment::default().ablation(&Stage::ALL);
+    all.retain(|model| !model.plain_http);
     all.push(ConfigurationModel { name: "idle shim".to_owned(), idle_shim: true, ..ConfigurationModel::as_is() });
     let idle = "idle shim and provider".to_owned();
     all.push(ConfigurationModel { name: idle, idle_shim: true, idle_provider: true, ..ConfigurationModel::as_is() });

@@ -35,13 +35,14 @@ pub fn blocks(record: &Record) -> String {
     let sliced = record.blocks.iter().any(|block| !block.slices.is_empty());
     names.extend(sliced.then(|| "slices_count".to_owned()));
     names.extend(cluster_names(record));
+    let backends = backends_most(record);
     let mut text = format!("record,round,configuration,stage_off,{}\r\n", names.join(","));
     for block in &record.blocks {
         let configuration = &record.configurations[block.configuration];
         let stage = if let Kind::StageOff(stage) = configuration.kind { stage.name() } else { "" };
         let mut numbers: Vec<String> = FIELDS.iter().map(|(_, field)| field(block).to_string()).collect();
         numbers.extend(sliced.then(|| block.slices.len().to_string()));
-        numbers.extend(cluster_numbers(block));
+        numbers.extend(cluster_numbers(block, backends));
         text.push_str(&format!(
             "{},{},{},{},{}\r\n",
             visible(&record.id),
@@ -56,17 +57,29 @@ pub fn blocks(record: &Record) -> String {
 
 /// Further columns of a cluster's record.
 fn cluster_names(record: &Record) -> Vec<String> {
-    let Some(experiment) = &record.cluster else { return Vec::new() };
-    let backends = 1..=experiment.cluster.backends;
     let of_backend = |number| [format!("backend_{number}_cpu_ns"), format!("backend_{number}_connections")];
+    let backends = 1..=backends_most(record);
+    if backends.is_empty() {
+        return Vec::new();
+    }
     let common = ["dispatcher_cpu_ns", "unserved"].map(str::to_owned);
     common.into_iter().chain(backends.flat_map(of_backend)).collect()
 }
 
-fn cluster_numbers(block: &Block) -> Vec<String> {
+/// Machines that a block of a cluster or of an array has at most.
+fn backends_most(record: &Record) -> u32 {
+    let of_array = record.array.iter().flat_map(|array| &array.experiment.array.proxies).map(|count| (*count).max(1));
+    record.cluster.iter().map(|experiment| experiment.cluster.backends).chain(of_array).max().unwrap_or(0)
+}
+
+/// Their numbers; blocks of an array with fewer machines have empty fields for the others.
+fn cluster_numbers(block: &Block, most: u32) -> Vec<String> {
     let Some(parts) = &block.cluster else { return Vec::new() };
     let backends = parts.backends.iter().flat_map(|backend| [backend.cpu_ns, backend.connections]);
-    [parts.dispatcher_cpu_ns, parts.unserved].into_iter().chain(backends).map(|number| number.to_string()).collect()
+    let numbers = [parts.dispatcher_cpu_ns, parts.unserved].into_iter().chain(backends);
+    let mut fields: Vec<String> = numbers.map(|number| number.to_string()).collect();
+    fields.resize(2 + 2 * most as usize, String::new());
+    fields
 }
 
 /// The slices of a load run, one line for each.

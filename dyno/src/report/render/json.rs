@@ -4,18 +4,24 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::report::answer::answer;
-use crate::report::{cluster, load, published, remedies};
+use crate::report::{array, cluster, load, profile, published, remedies};
 use crate::stats::accelerators::Prediction;
+use crate::stats::array::{ArrayLine, ArrayModel, ArraySummary};
 use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
-use crate::stats::curve::CurveSummary;
+use crate::stats::compared::{Comparison, Word, verdict};
+use crate::stats::curve::{CurveSummary, Limit};
 use crate::stats::findings::{ComparisonFinding, Relative, RemedyFinding, SetupAndData};
 use crate::stats::load::{LoadSummary, PointSummary};
 use crate::stats::log_on_curve::LogOnCurve;
+use crate::stats::machines::Machines;
+use crate::stats::methods::ByMethods;
 use crate::stats::pace::Pace;
+use crate::stats::profile::ProfileSummary;
+use crate::stats::scoreboard::{self, Claim};
 use crate::stats::shares::Share;
 use crate::stats::statement::Difference;
 use crate::stats::{ConfigurationSummary, Published, Summary};
-use crate::store::{Block, Manifest, Record, Warning};
+use crate::store::{Block, Manifest, PageScale, Record, Warning};
 
 /// What `--json` prints of every kind of record: `results` are those of the kind.
 #[derive(Serialize)]
@@ -57,6 +63,8 @@ fn print<T: Serialize>(record: &Record, answer: String, rounds: u32, results: T,
 #[derive(Serialize)]
 struct Results<'a> {
     shares: &'a [Share],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    by_methods: &'a [ByMethods],
     interaction: &'a [Difference],
     instrument: &'a [Difference],
     pace: Option<&'a Pace>,
@@ -68,6 +76,10 @@ struct Results<'a> {
     remedies: Vec<Remedy<'a>>,
     paper: Option<&'a Published>,
     what_changed: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machines: Option<&'a Machines>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    claims: Vec<Claim>,
     configurations: &'a [ConfigurationSummary],
 }
 
@@ -75,6 +87,7 @@ struct Results<'a> {
 pub fn results(record: &Record, summary: &Summary) -> String {
     let results = Results {
         shares: &summary.shares.shares,
+        by_methods: &summary.by_methods,
         interaction: &summary.shares.interaction,
         instrument: &summary.shares.instrument,
         pace: summary.pace.as_ref(),
@@ -86,6 +99,8 @@ pub fn results(record: &Record, summary: &Summary) -> String {
         remedies: summary.findings.remedies.iter().map(|answer| remedy(answer, record)).collect(),
         paper: summary.published.as_ref(),
         what_changed: published::what_changed(summary),
+        machines: summary.machines.as_ref(),
+        claims: scoreboard::claims(summary),
         configurations: &summary.configurations,
     };
     print(record, answer(summary), summary.rounds, results, &summary.warnings)
@@ -125,6 +140,28 @@ pub fn cluster_results(record: &Record, summary: &ClusterSummary) -> String {
     print(record, cluster::answer(summary), summary.rounds, results, &summary.warnings)
 }
 
+/// The results of an array experiment.
+#[derive(Serialize)]
+struct ArrayResults<'a> {
+    scale: &'a PageScale,
+    pages_per_second: f64,
+    plain: Option<&'a Limit>,
+    lines: &'a [ArrayLine],
+    models: &'a [ArrayModel],
+}
+
+/// The results of an array's record.
+pub fn array_results(record: &Record, summary: &ArraySummary) -> String {
+    let results = ArrayResults {
+        scale: &summary.scale,
+        pages_per_second: summary.pages_per_second(),
+        plain: summary.plain.as_ref(),
+        lines: &summary.lines,
+        models: &summary.models,
+    };
+    print(record, array::answer(summary), summary.rounds, results, &summary.warnings)
+}
+
 /// The results of a load experiment.
 #[derive(Serialize)]
 struct LoadResults<'a> {
@@ -135,6 +172,10 @@ struct LoadResults<'a> {
     connections: &'a [u32],
     #[serde(skip_serializing_if = "Option::is_none")]
     log_on_curve: Option<&'a LogOnCurve>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<Word>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    comparisons: &'a [Comparison],
     runs: &'a [crate::load::summary::Summary],
 }
 
@@ -143,8 +184,21 @@ pub fn load_results(record: &Record, summary: &LoadSummary) -> String {
     let runs = record.load.as_ref().map_or(&[][..], |load| &load.runs);
     let connections = record.load.as_ref().map_or(&[][..], |load| &load.connections);
     let (points, curves, log_on_curve) = (&summary.points, &summary.curves, summary.log.as_ref());
-    let results = LoadResults { points, curves, connections, log_on_curve, runs };
+    let comparisons = &summary.against[..];
+    let verdict = (!comparisons.is_empty()).then(|| verdict(comparisons));
+    let results = LoadResults { points, curves, connections, log_on_curve, verdict, comparisons, runs };
     print(record, load::answer(summary), summary.rounds, results, &summary.warnings)
+}
+
+/// The results of a profile.
+#[derive(Serialize)]
+struct ProfileResults<'a> {
+    profile: &'a ProfileSummary,
+}
+
+/// The results of a profile's record.
+pub fn profile_results(record: &Record, summary: &ProfileSummary) -> String {
+    print(record, profile::answer(summary), summary.rounds, ProfileResults { profile: summary }, &summary.warnings)
 }
 
 /// A load run, ending in a line feed.

@@ -2,7 +2,9 @@
 
 use std::io::IsTerminal;
 
-use comfy_table::{Attribute, Cell as Painted, CellAlignment, Color, presets};
+use comfy_table::{
+    Attribute, Cell as Painted, CellAlignment, Color, ColumnConstraint, ContentArrangement, Width, presets,
+};
 
 use crate::foreign::visible;
 use crate::report::document::{Cell, Column, Content, Document, Item, Place, Section, Table, Tone};
@@ -26,6 +28,12 @@ pub struct Style {
 impl Style {
     /// For a file, a pipe or a test.
     pub const PLAIN: Style = Style { rich: false, width: PLAIN_WIDTH };
+
+    /// As wide as the terminal, for what is shown on standard error while something runs.
+    pub fn of_stderr() -> Style {
+        let width = comfy_table::Table::new().width().map_or(PLAIN_WIDTH, usize::from);
+        Style { rich: false, width }
+    }
 
     /// What standard output can show. `NO_COLOR` (no-color.org) and `TERM=dumb` make it plain.
     pub fn of_stdout() -> Style {
@@ -124,7 +132,23 @@ pub fn table_text(table: &Table, style: Style) -> String {
         };
         painted.add_row(row.iter().zip(&table.columns).map(cell));
     }
+    // On a narrow terminal words wrap and numbers stay whole; a file is as wide as it needs to be.
+    if style != Style::PLAIN {
+        painted.set_content_arrangement(ContentArrangement::Dynamic);
+        painted.set_width(u16::try_from(style.width).unwrap_or(u16::MAX));
+    }
+    for (number, column) in table.columns.iter().enumerate().filter(|(_, column)| column.is_number()) {
+        let widest = table.rows.iter().filter(|row| row.len() > 1).filter_map(|row| row.get(number));
+        let widest = widest.map(|cell| cell.text.chars().count()).chain(longest_word(&column.name)).max().unwrap_or(0);
+        if let Some(painted) = painted.column_mut(number) {
+            painted.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(widest as u16 + 2)));
+        }
+    }
     painted.trim_fmt()
+}
+
+fn longest_word(text: &str) -> Option<usize> {
+    text.split(' ').map(|word| word.chars().count()).max()
 }
 
 /// Columns that are left for bars beside the other columns, each with a space on both sides.

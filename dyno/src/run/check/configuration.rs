@@ -15,6 +15,7 @@ pub(super) fn setting(model: &ConfigurationModel) -> ConfigurationModel {
     ConfigurationModel {
         name: String::new(),
         label: None,
+        base: None,
         idle_provider: model.needs_provider(),
         idle_shim: model.needs_shim(),
         ..model.clone()
@@ -39,9 +40,17 @@ pub(super) fn check_hardware(model: &ConfigurationModel) -> Result<()> {
             layout::ENGINES_MAX
         );
         ensure!(
-            accelerator.operation_us.is_some() != accelerator.cpu_rates.is_some(),
-            "an accelerator needs either `operation_us` (time of one operation) or `cpu_rates` (its rate as a \
-             multiple of the CPU's own)"
+            [accelerator.operation_us.is_some(), accelerator.cpu_rates.is_some(), accelerator.card.is_some()]
+                .iter()
+                .filter(|given| **given)
+                .count()
+                == 1,
+            "an accelerator needs one of `operation_us` (time of one operation), `cpu_rates` (its rate as a multiple \
+             of the CPU's own) and `card` (one of a paper)"
+        );
+        ensure!(
+            accelerator.card.is_none() || model.burn_us.is_none(),
+            "`accelerator.card` says what CPU time an operation leaves; leave `burn_us` out"
         );
         let speeds = [accelerator.operation_us, accelerator.cpu_rates];
         ensure!(
@@ -53,12 +62,34 @@ pub(super) fn check_hardware(model: &ConfigurationModel) -> Result<()> {
             "an accelerator takes the place of `authentication`: leave that out of `noop`"
         );
     }
+    if let Some(cost_us) = model.page_cost_us {
+        ensure!(
+            positive(cost_us) && cost_us < 1e7,
+            "`page_cost_us = {cost_us}`: expected microseconds of CPU time, 0 to 10,000,000"
+        );
+    }
     if let Some(burn_us) = model.burn_us {
         ensure!(
             (0.0..1e6).contains(&burn_us),
             "`burn_us = {burn_us}`: expected microseconds of CPU time, 0 to 1,000,000"
         );
     }
+    Ok(())
+}
+
+/// What can be computed twice.
+pub(super) fn check_doubled(model: &ConfigurationModel) -> Result<()> {
+    let stages = model.doubled.unwrap_or_default();
+    ensure!(
+        stages.shim().is_empty(),
+        "`doubled`: {} are no computations and cannot be done twice; possible are {}",
+        stages.shim(),
+        StageSet::PROVIDER
+    );
+    ensure!(
+        !model.copies || stages.is_empty(),
+        "`copies` and `doubled` exclude each other: doubling records copies them in any case"
+    );
     Ok(())
 }
 

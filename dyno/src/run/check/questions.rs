@@ -37,6 +37,10 @@ impl Experiment {
                 "{what} compares `{}` with itself; give two configurations",
                 comparison.a
             );
+            ensure!(
+                comparison.published.is_none_or(|[low, high]| 0.0 <= low && low <= high && high.is_finite()),
+                "{what}: `published` is a range of times, for example [1.46, 2.11] for +46 to +111 %"
+            );
         }
         for remedy in &self.remedies {
             let what = format!("remedy `{}`", remedy.name);
@@ -60,6 +64,7 @@ impl Experiment {
 impl PaperModel {
     fn check(&self, configurations: &[&str], shares: &[&str]) -> Result<()> {
         let tables = [
+            ("percent_of_plain", &self.percent_of_plain, configurations, "configurations"),
             ("hits_per_s", &self.hits_per_s, configurations, "configurations"),
             ("shares_percent", &self.shares_percent, shares, "shares"),
         ];

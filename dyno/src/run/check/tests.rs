@@ -12,7 +12,7 @@ fn defaults_fill_in_the_whole_ablation() {
     assert_eq!(names.first(), Some(&"as is"));
     assert_eq!(names.last(), Some(&"plain HTTP"));
     assert_eq!(names.len(), 2 + Stage::PROVIDER.len() + 3 + 1);
-    assert_eq!(names[8..11], ["no session cache", "no marshalling", "no setup"]);
+    assert_eq!(names[8..11], ["perfect session cache", "unencrypted data", "no connection setup"]);
     assert!(names.contains(&"no key agreement"));
 }
 
@@ -79,6 +79,7 @@ fn impossible_combinations_are_refused_with_the_remedy() {
         })
         .contains("--tls 1.3")
     );
+    assert!(with(&|e| e.tls.certificate = CertificateKind::Rsa1024).contains("--tls 1.2"));
     let dsa = Experiment::from_toml("question = \"q\"\n[tls]\ncertificate = \"dsa\"", Path::new("/")).unwrap_err();
     let said = dsa.to_string();
     assert!(["certificate = ", "`dsa`", "rsa-2048"].iter().all(|word| said.contains(word)), "{said}");

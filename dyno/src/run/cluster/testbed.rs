@@ -204,7 +204,7 @@ impl ClusterTestbed {
     }
 
     fn pass_through(&self, group: &Group, dispatcher: &mut Dispatcher) -> Result<String> {
-        let (request, body_bytes) = plain_get(&self.site.workload);
+        let (request, body_bytes) = plain_get(&self.site.workload, HOST);
         let before: u64 = dispatcher.connections()?.iter().sum();
         let config = group.settings.clone().map(|settings| Config::new(settings).map(Arc::new)).transpose()?;
         let answer = exchange(dispatcher.instance.address(), config.as_ref(), None, &request);

@@ -26,7 +26,8 @@ const MENTIONS: [(&str, &str, &[&str]); 4] = [
 ];
 
 /// The tables of a paper's numbers, by the array whose names are their keys.
-const NUMBERS: [(&str, &str); 2] = [("configuration", "hits_per_s"), ("share", "shares_percent")];
+const NUMBERS: [(&str, &str); 3] =
+    [("configuration", "hits_per_s"), ("configuration", "percent_of_plain"), ("share", "shares_percent")];
 
 /// What cannot be merged, and the place in the file that asks for it.
 #[derive(Debug, PartialEq)]
@@ -184,10 +185,12 @@ fn leave_out_entry(entries: &mut DeArray, name_key: &str, path: &str) -> bool {
     })
 }
 
-/// The table of a paper's numbers that has the names of `array` as keys.
-fn numbers_of<'b, 't>(base: &'b mut DeTable<'t>, array: &str) -> Option<&'b mut DeTable<'t>> {
-    let (_, numbers) = NUMBERS.iter().find(|(of, _)| *of == array)?;
-    table_in(table_in(base, "paper")?, numbers)
+/// Does something to each table of a paper's numbers that has the names of `array` as keys.
+fn in_numbers<'t>(base: &mut DeTable<'t>, array: &str, mut change: impl FnMut(&mut DeTable<'t>)) {
+    let Some(paper) = table_in(base, "paper") else { return };
+    for (_, numbers) in NUMBERS.iter().filter(|(of, _)| *of == array) {
+        table_in(paper, numbers).into_iter().for_each(&mut change);
+    }
 }
 
 fn table_in<'b, 't>(table: &'b mut DeTable<'t>, key: &str) -> Option<&'b mut DeTable<'t>> {
@@ -198,9 +201,7 @@ fn table_in<'b, 't>(table: &'b mut DeTable<'t>, key: &str) -> Option<&'b mut DeT
 }
 
 fn forget_numbers(base: &mut DeTable, array: &str, name: &str) {
-    if let Some(numbers) = numbers_of(base, array) {
-        numbers.remove(name);
-    }
+    in_numbers(base, array, |numbers| drop(numbers.remove(name)));
 }
 
 /// `[rename]`, for example `"configuration.no RSA" = "no public key"`.
@@ -235,10 +236,12 @@ fn rename<'t>(base: &mut DeTable<'t>, array: &str, old: &str, new: &Spanned<DeVa
     for (_, mentioning, keys) in MENTIONS.iter().filter(|(mentioned, ..)| *mentioned == array) {
         replace_in(base, mentioning, keys, old, new);
     }
-    if let (Some(numbers), DeValue::String(name)) = (numbers_of(base, array), new.get_ref())
-        && let Some(row) = numbers.remove(old)
-    {
-        numbers.insert(Spanned::new(new.span(), name.clone()), row);
+    if let DeValue::String(name) = new.get_ref() {
+        in_numbers(base, array, |numbers| {
+            if let Some(row) = numbers.remove(old) {
+                numbers.insert(Spanned::new(new.span(), name.clone()), row);
+            }
+        });
     }
     found
 }

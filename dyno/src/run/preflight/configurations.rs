@@ -31,6 +31,8 @@ fn changes_settings(model: &ConfigurationModel) -> bool {
         idle_provider: model.idle_provider,
         idle_shim: model.idle_shim,
         wrapped: model.wrapped,
+        doubled: model.doubled,
+        copies: model.copies,
         name: model.name.clone(),
         label: model.label.clone(),
         ..ConfigurationModel::as_is()
@@ -38,10 +40,18 @@ fn changes_settings(model: &ConfigurationModel) -> bool {
     without_settings != *model
 }
 
-/// What a configuration is for, from what it replaces. `singles`: the stages that the experiment replaces one by one.
-fn kind_of(model: &ConfigurationModel, singles: StageSet) -> Kind {
+/// What a configuration is for, from what it replaces or doubles. `singles`: the stages that the experiment replaces
+/// one by one; `doubled`: the sets that it doubles.
+fn kind_of(model: &ConfigurationModel, singles: StageSet, doubled: &[StageSet]) -> Kind {
     if changes_settings(model) {
         return Kind::Setting;
+    }
+    match model.doubled {
+        _ if model.copies => return Kind::Copies,
+        Some(StageSet::NONE) => return Kind::NothingDoubled,
+        Some(stages) if is_all(stages, doubled) => return Kind::AllDoubled,
+        Some(stages) => return Kind::Doubled(stages),
+        None => {}
     }
     match model.noop.only() {
         _ if model.plain_http => Kind::PlainHttp,
@@ -51,6 +61,18 @@ fn kind_of(model: &ConfigurationModel, singles: StageSet) -> Kind {
         None if model.noop == singles => Kind::AllOff,
         None => Kind::Several(model.noop),
     }
+}
+
+/// What an experiment doubles, set by set.
+fn doubled_sets(experiment: &Experiment) -> Vec<StageSet> {
+    let plain = experiment.configurations.iter().filter(|model| !changes_settings(model));
+    plain.filter_map(|model| model.doubled).filter(|stages| !stages.is_empty()).collect()
+}
+
+/// Whether a set is what several others of `sets` come to.
+fn is_all(stages: StageSet, sets: &[StageSet]) -> bool {
+    let others = || sets.iter().filter(|set| **set != stages);
+    others().count() > 1 && others().fold(StageSet::NONE, |all, set| all.union(*set)) == stages
 }
 
 /// Whether connections of this configuration can resume sessions.
@@ -85,18 +107,24 @@ pub fn start_and_check(
     observer: &mut dyn Observer,
 ) -> Result<()> {
     let (request, body_bytes) = testbed.preflight_request();
-    let singles = single_stages(experiment);
+    let (singles, doubled) = (single_stages(experiment), doubled_sets(experiment));
     let quota_refused = quota_refused(testbed)?;
     for index in 0..testbed.servers.len() {
         interrupt::before_measuring(stop, interrupt::check(stop))?;
         observer.step(&format!("starting and checking: {}", testbed.servers[index].model.name));
+        if let Some(base) = testbed.servers[index].base {
+            testbed.follow_base(index, base);
+        }
         let untouched = testbed.servers[index].model.is_untouched();
         let resumable = can_resume(experiment, &testbed.servers[index].model);
         let refused = quota_refused.as_ref().filter(|_| testbed.servers[index].placement.quota_cpus.is_some());
         let checks = match refused {
             Some(why) => vec![Check::new("its CPU time can be limited", false, why.clone())],
             None => match testbed.activate(index).and_then(|_| testbed.make_universal(index, &request, resumable)) {
-                Ok(()) => checks_of(testbed, index, &request, body_bytes, resumable)?,
+                Ok(()) => match testbed.servers[index].base {
+                    Some(base) => checks_on_machine(testbed, index, &record.configurations[base]),
+                    None => checks_of(testbed, index, &request, body_bytes, resumable)?,
+                },
                 // The others can do without it.
                 Err(error) if !untouched && fault_of(&error).is_some_and(Fault::is_of_server) => {
                     vec![Check::new("the server starts", false, format!("{error:#}"))]
@@ -106,7 +134,7 @@ pub fn start_and_check(
         };
         // Who is stopped while a server does not answer is not told that it does not.
         interrupt::before_measuring(stop, interrupt::check(stop))?;
-        let configuration = configuration(&testbed.servers[index], singles, &checks);
+        let configuration = configuration(&testbed.servers[index], singles, &doubled, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
         if configuration.kind == Kind::AsIs && !configuration.valid {
             let failed = configuration.preflight.failed.join("; ");
@@ -115,6 +143,21 @@ pub fn start_and_check(
         record.configurations.push(configuration);
     }
     Ok(())
+}
+
+/// Whether the server of this configuration is limited as it says; `None`: it is not limited.
+fn quota_check(testbed: &mut Testbed, index: usize) -> Option<Check> {
+    testbed.servers[index].placement.quota_cpus?;
+    testbed.instance(index).and_then(|instance| instance.quota()).map(hardware::quota_check)
+}
+
+/// A configuration on a machine, in the server of the one that it is there: that passed its checks, and the quota does
+/// what it says.
+fn checks_on_machine(testbed: &mut Testbed, index: usize, base: &Configuration) -> Vec<Check> {
+    let name = format!("its server has passed as \"{}\"", base.name);
+    let seen = format!("{} checks", base.preflight.passed.len());
+    let checks = vec![Check::new(name, base.valid, seen)];
+    checks.into_iter().chain(quota_check(testbed, index)).collect()
 }
 
 /// What must hold of a running server before it is measured.
@@ -134,15 +177,14 @@ pub fn checks_of(
         let seen = mapped.as_ref().map_or_else(|error| format!("{error:#}"), |()| "mapped".to_owned());
         checks.push(Check::new(format!("{what} is mapped in every worker"), mapped.is_ok(), seen));
     }
-    if let Some(quota) = testbed.instance(index).and_then(|instance| instance.quota()) {
-        checks.push(hardware::quota_check(quota));
-    }
+    checks.extend(quota_check(testbed, index));
     let server = &testbed.servers[index];
     let target = Target {
         address,
         settings: server.settings.as_ref(),
         injection: testbed.servers[host].injection.as_ref(),
         shim: testbed.servers[host].shim.as_ref(),
+        doubler: testbed.servers[host].doubling.as_ref().map(|doubling| (doubling, server.doubled())),
         foreign_session: server.foreign_session.as_ref(),
         request,
         body_bytes,
@@ -160,7 +202,7 @@ pub fn checks_of(
     Ok(checks)
 }
 
-fn configuration(server: &ServerUnderTest, singles: StageSet, checks: &[Check]) -> Configuration {
+fn configuration(server: &ServerUnderTest, singles: StageSet, doubled: &[StageSet], checks: &[Check]) -> Configuration {
     let model = &server.model;
     let text = |check: &Check| format!("{} ({})", check.name, check.seen);
     let texts = |passed: bool| checks.iter().filter(|check| check.passed == passed).map(text).collect::<Vec<_>>();
@@ -174,7 +216,7 @@ fn configuration(server: &ServerUnderTest, singles: StageSet, checks: &[Check]) 
     Configuration {
         name: model.name.clone(),
         noop: model.noop,
-        kind: kind_of(model, singles),
+        kind: kind_of(model, singles, doubled),
         tls: !model.plain_http,
         host_number: server.host,
         preflight,
@@ -186,7 +228,7 @@ fn configuration(server: &ServerUnderTest, singles: StageSet, checks: &[Check]) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Processors, SessionCache, TlsChange};
+    use crate::model::{Method, Processors, SessionCache, TlsChange};
 
     #[test]
     fn configurations_are_recognised_by_what_they_replace() {
@@ -194,7 +236,7 @@ mod tests {
         experiment.fill();
         let singles = single_stages(&experiment);
         assert_eq!(singles, StageSet::PROVIDER);
-        let kind = |model: &ConfigurationModel| kind_of(model, singles);
+        let kind = |model: &ConfigurationModel| kind_of(model, singles, &[]);
         assert_eq!(kind(&ConfigurationModel::as_is()), Kind::AsIs);
         assert_eq!(kind(&ConfigurationModel::plain_http()), Kind::PlainHttp);
         assert_eq!(kind(&ConfigurationModel { idle_provider: true, ..ConfigurationModel::as_is() }), Kind::Loaded);
@@ -202,8 +244,8 @@ mod tests {
         assert_eq!(kind(&ConfigurationModel::without("x", Stage::PROVIDER)), Kind::AllOff);
         let two = ConfigurationModel::without("x", [Stage::Cipher, Stage::Mac]);
         assert_eq!(kind(&two), Kind::Several([Stage::Cipher, Stage::Mac].into_iter().collect()));
-        assert_eq!(kind_of(&two, two.noop), Kind::AllOff);
-        assert_eq!(kind_of(&two, StageSet::NONE), Kind::Several(two.noop));
+        assert_eq!(kind_of(&two, two.noop, &[]), Kind::AllOff);
+        assert_eq!(kind_of(&two, StageSet::NONE, &[]), Kind::Several(two.noop));
         let burning = ConfigurationModel { burn_us: Some(50.0), ..ConfigurationModel::as_is() };
         assert_eq!(kind(&burning), Kind::Setting);
         let no_cache = TlsChange { session_cache: Some(SessionCache::Off), ..TlsChange::default() };
@@ -212,5 +254,22 @@ mod tests {
         let slow = ConfigurationModel { processors: Some(Processors::default()), ..ConfigurationModel::plain_http() };
         assert_eq!(kind(&slow), Kind::Setting);
         assert_eq!(kind(&ConfigurationModel { idle_shim: true, ..ConfigurationModel::as_is() }), Kind::Loaded);
+    }
+
+    #[test]
+    fn what_is_computed_twice_is_recognised() {
+        let mut experiment = Experiment { methods: vec![Method::Doubling], ..Experiment::default() };
+        experiment.fill();
+        let sets = doubled_sets(&experiment);
+        let kind = |name: &str| {
+            let model = experiment.configurations.iter().find(|model| model.name == name).unwrap();
+            kind_of(model, StageSet::NONE, &sets)
+        };
+        assert_eq!(kind("as is"), Kind::AsIs);
+        assert_eq!(kind("nothing doubled"), Kind::NothingDoubled);
+        assert_eq!(kind("records copied"), Kind::Copies);
+        assert_eq!(kind("kdf twice"), Kind::Doubled([Stage::Kdf].into_iter().collect()));
+        assert_eq!(kind("cipher and mac twice"), Kind::Doubled([Stage::Cipher, Stage::Mac].into_iter().collect()));
+        assert_eq!(kind("all twice"), Kind::AllDoubled);
     }
 }

@@ -4,6 +4,7 @@
 //! without the no-op must fail; where it does not, the provider's call counters must tell.
 
 mod configurations;
+mod doubler;
 mod provider;
 pub(in crate::run) mod shim;
 
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Config, EarlyData, Session, Settings, Stage, Suite};
 
 use super::exchange::{Answer, Failure, exchange, exchange_with};
-use crate::native::{Injection, ShimCounters, ShimInjection};
+use crate::native::{Doubled, Doubling, DoublingCounters, Injection, ShimCounters, ShimInjection};
 
 /// One check and what it found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +64,8 @@ pub struct Target<'a> {
     pub injection: Option<&'a Injection>,
     /// The shim inside the server, if there is one.
     pub shim: Option<&'a ShimInjection>,
+    /// The doubler inside the server, if there is one, and what it computes twice.
+    pub doubler: Option<(&'a Doubling, Doubled)>,
     /// A session that this server has never made: a perfect cache must not take it.
     pub foreign_session: Option<&'a Session>,
     /// A whole GET request.
@@ -137,6 +140,7 @@ impl Attempt<'_> {
 
     fn stage_checks(&self, checks: &mut Vec<Check>) -> Result<()> {
         provider::checks(self, checks)?;
+        doubler::checks(self, checks);
         shim::checks(self, checks)
     }
 
@@ -185,12 +189,14 @@ fn resumed_checks(
     Ok(())
 }
 
-/// One exchange, and what provider and shim counted meanwhile.
+/// One exchange, and what provider, shim and doubler counted meanwhile.
 struct Observed {
     /// Calls of each stage of the provider.
     calls: Vec<(Stage, u64)>,
     /// What the shim saw.
     shim: Option<ShimCounters>,
+    /// What the doubler did.
+    doubler: Option<DoublingCounters>,
     /// How it ended.
     answer: Result<Answer, Failure>,
 }
@@ -199,7 +205,10 @@ struct Observed {
 fn observed(target: &Target, config: &Arc<Config>, session: Option<Session>) -> Result<Observed> {
     let before = target.injection.map(|injection| settled(|| injection.counters())).transpose()?;
     let shim_before = target.shim.map(|shim| settled(|| shim.counters())).transpose()?;
+    let doubler_before = target.doubler.map(|(doubling, _)| settled(|| doubling.counters())).transpose()?;
     let answer = exchange(target.address, Some(config), session, target.request);
+    let doubler_after = target.doubler.map(|(doubling, _)| settled(|| doubling.counters())).transpose()?;
+    let doubler = doubler_before.zip(doubler_after).map(|(before, after)| after - before);
     let after = target.injection.map(Injection::counters).transpose()?;
     let shim_after = target.shim.map(ShimInjection::counters).transpose()?;
     let calls = match (before, after) {
@@ -209,7 +218,7 @@ fn observed(target: &Target, config: &Arc<Config>, session: Option<Session>) -> 
         _ => Vec::new(),
     };
     let shim = shim_before.zip(shim_after).map(|(before, after)| after - before);
-    Ok(Observed { calls, shim, answer })
+    Ok(Observed { calls, shim, doubler, answer })
 }
 
 /// Compiles client settings.

@@ -11,7 +11,7 @@ use super::SingleServer;
 use super::sweep::{Position, Stop, order};
 use crate::fault::Fault;
 use crate::model::job::OutcomeRecord;
-use crate::native::{Counters, ShimCounters};
+use crate::native::{Counters, DoublingCounters, ShimCounters};
 use crate::random::SplitMix64;
 use crate::run::preflight::shim::counter;
 use crate::run::runner::Subject;
@@ -22,6 +22,10 @@ use crate::store::{Block, Slice, Warning};
 
 /// So many sweeps that count are made for each row whatever time they take.
 const SWEEPS_LEAST: u32 = 1;
+/// So long a server's hits are dearer after another server had the CPU (docs/METHODOLOGY.md, "Slices").
+const COLD: Duration = Duration::from_millis(15);
+/// Most slices that do not count for that.
+const LEAD_IN_MAX: usize = 8;
 /// Late work of more than this part of what was measured is told.
 const LATE_TOLD: f64 = 0.01;
 
@@ -32,8 +36,6 @@ pub(super) struct Sweeps {
     pub(super) works: Vec<Work>,
     /// Number of the next sweep.
     next: u32,
-    /// Slices at the beginning of each visit to a server that do not count.
-    pub(super) lead_in: usize,
     /// The servers are new, and the stores of sessions have none of theirs: the next sweep fills them.
     pub(super) stores_are_empty: bool,
     /// Stages of each configuration whose calls were counted in slices with full handshakes.
@@ -49,6 +51,7 @@ struct Account {
     cpu_ns: u64,
     provider: Option<Counters>,
     shim: Option<ShimCounters>,
+    doubler: Option<DoublingCounters>,
 }
 
 /// The servers of a row of sweeps.
@@ -79,21 +82,27 @@ impl SingleServer<'_> {
             .collect();
         let stops = self.stops(configurations);
         let mut servers = self.servers(&stops)?;
-        let mut counted = 0;
-        while began.elapsed() < length || counted < SWEEPS_LEAST {
+        let (mut counted, mut last) = (0, Duration::ZERO);
+        // A sweep of which less than half would fit is not begun.
+        while counted < SWEEPS_LEAST || began.elapsed() + last / 2 < length {
+            let sweep_began = Instant::now();
             let number = self.sweeps.next;
             let work = self.sweeps.works[number as usize % self.sweeps.works.len()].clone();
-            let lead_in = self.sweeps.lead_in;
             // Sessions that one sweep leaves to the next are those of a running count; users bring none.
             let fills = std::mem::take(&mut self.sweeps.stores_are_empty) && self.keeps_sessions();
-            for position in order(&stops, random).iter().flat_map(|stop| stop.positions(lead_in)) {
-                let failed = |error| (position.configuration, error);
-                let slice = self.slice(position, &work, number, since, &mut servers).map_err(failed)?;
-                let block = blocks.entry(position.configuration).or_default();
-                add(block, slice, position.counts && !fills);
+            for stop in order(&stops, random) {
+                let arrived = Instant::now();
+                let warm = |position: &Position| position.counts || arrived.elapsed() < COLD;
+                for position in stop.positions(LEAD_IN_MAX).into_iter().filter(warm) {
+                    let failed = |error| (position.configuration, error);
+                    let slice = self.slice(position, &work, number, since, &mut servers).map_err(failed)?;
+                    let block = blocks.entry(position.configuration).or_default();
+                    add(block, slice, position.counts && !fills);
+                }
             }
             self.sweeps.next += 1;
             counted += u32::from(!fills);
+            last = sweep_began.elapsed();
         }
         self.drop_if_workers_changed(&servers, &mut blocks);
         self.drop_unequal_work(&mut blocks);
@@ -162,7 +171,8 @@ impl SingleServer<'_> {
         let server = &self.testbed.servers[host];
         let provider = server.injection.as_ref().map(|injection| injection.counters()).transpose()?;
         let shim = server.shim.as_ref().map(|shim| shim.counters()).transpose()?;
-        Ok(Account { cpu_ns, provider, shim })
+        let doubler = server.doubling.as_ref().map(|doubling| doubling.counters()).transpose()?;
+        Ok(Account { cpu_ns, provider, shim, doubler })
     }
 
     /// One slice: from rest to rest.
@@ -213,8 +223,8 @@ impl SingleServer<'_> {
         Ok(Account { cpu_ns, ..*last })
     }
 
-    /// Why the counters do not show that exactly the stages of this configuration were off, for exactly the slice's
-    /// connections; `None`: they do, or there are none.
+    /// Why the counters do not show that exactly the stages of this configuration were off or doubled, for exactly the
+    /// slice's connections; `None`: they do, or there are none.
     fn unlike_its_mode(
         &mut self,
         index: usize,
@@ -222,7 +232,8 @@ impl SingleServer<'_> {
         before: &Account,
         after: &Account,
     ) -> Option<String> {
-        let off = self.testbed.servers[index].model.noop;
+        let model = &self.testbed.servers[index].model;
+        let (off, on_the_wire) = (model.noop, model.stages_on_the_wire());
         if let (Some(after), Some(before)) = (after.shim, before.shim) {
             let counted = after - before;
             let [full, resumed] = [false, true].map(|resumed| counted.get(counter(off, resumed)).unwrap_or_default());
@@ -232,8 +243,11 @@ impl SingleServer<'_> {
                 return Some(format!("of {} connections the shim counted {counted}", outcome.connections));
             }
         }
+        if let (Some(after), Some(before)) = (after.doubler, before.doubler) {
+            return self.doubled_otherwise(index, outcome, after - before);
+        }
         let counted = after.provider? - before.provider?;
-        let wrong = counted.iter().find(|(stage, _, calls)| *calls > 0 && !off.contains(*stage));
+        let wrong = counted.iter().find(|(stage, _, calls)| *calls > 0 && !on_the_wire.contains(*stage));
         if let Some((stage, name, calls)) = wrong {
             return Some(format!("{stage} was on, and yet {name} was called {calls} times as a no-op"));
         }
@@ -241,11 +255,47 @@ impl SingleServer<'_> {
         if outcome.handshakes_full == 0 {
             return None;
         }
-        let seen: StageSet = off.provider().iter().filter(|stage| counted.of(*stage) > 0).collect();
+        let seen: StageSet = on_the_wire.provider().iter().filter(|stage| counted.of(*stage) > 0).collect();
+        let silent = self.missing_of(index, seen)?;
+        Some(format!("{silent} was off, and yet no call of it was counted"))
+    }
+
+    /// Why the doubler's counters do not show that exactly the stages of this configuration were computed twice.
+    fn doubled_otherwise(
+        &mut self,
+        index: usize,
+        outcome: &OutcomeRecord,
+        counted: DoublingCounters,
+    ) -> Option<String> {
+        let wanted = self.testbed.servers[index].model.doubled.unwrap_or_default();
+        let seen: StageSet = Stage::PROVIDER.into_iter().filter(|stage| counted.doubled(*stage) > 0).collect();
+        if let Some(wrong) = seen.iter().find(|stage| !wanted.contains(*stage)) {
+            return Some(format!("{wrong} was to be computed once, and yet some of it was computed twice: {counted}"));
+        }
+        if counted.event("lost") > 0 {
+            return Some(format!("{} second computations failed", counted.event("lost")));
+        }
+        // A key of ML-KEM takes its encoding only once.
+        let always = |name: &str| name != "key_decode";
+        let once = counted
+            .iter()
+            .find(|(stage, name, calls, doubled)| seen.contains(*stage) && always(name) && doubled < calls);
+        if let Some((_, name, calls, doubled)) = once {
+            return Some(format!("of {calls} calls of {name} {doubled} were computed twice"));
+        }
+        if outcome.handshakes_full == 0 {
+            return None;
+        }
+        let silent = self.missing_of(index, seen)?;
+        Some(format!("{silent} was to be computed twice, and yet no call of it was"))
+    }
+
+    /// A stage that is not among `seen`, but was in an earlier slice of this configuration.
+    fn missing_of(&mut self, index: usize, seen: StageSet) -> Option<Stage> {
         let usual = self.sweeps.calls.entry(index).or_insert(seen);
         let silent = usual.iter().find(|stage| !seen.contains(*stage));
         *usual = usual.union(seen);
-        silent.map(|stage| format!("{stage} was off, and yet no call of it was counted"))
+        silent
     }
 
     /// Slices of a server whose processes came or went do not count: what these did is not in its clocks.

@@ -10,7 +10,7 @@ use tlsdyno_tls::{Session, Settings, Stage};
 use super::server_pool::ServerPool;
 use crate::fault::{Fault, OrFault};
 use crate::model::{ConfigurationModel, Tls};
-use crate::native::{Injection, ShimInjection};
+use crate::native::{Doubled, Doubling, Injection, Profiling, ShimInjection};
 use crate::run::cpus::Placement;
 use crate::servers::{self, Instance, ServerSpec};
 
@@ -21,6 +21,8 @@ pub struct ServerUnderTest {
     /// The configuration in whose server it is a mode; `None`: it has a server of its own. A mode has neither
     /// provider nor shim nor instance itself.
     pub host: Option<usize>,
+    /// The configuration that it is on a machine, in the same server.
+    pub base: Option<usize>,
     /// Where its server runs.
     pub placement: Placement,
     /// Servers that its server needs beside it run on the load's CPU.
@@ -31,6 +33,10 @@ pub struct ServerUnderTest {
     pub injection: Option<Injection>,
     /// The shim in the server.
     pub shim: Option<ShimInjection>,
+    /// The doubler in the server.
+    pub doubling: Option<Doubling>,
+    /// The profiler in the server.
+    pub profiling: Option<Profiling>,
     /// A session of another server, which a perfect cache must not take.
     pub foreign_session: Option<Session>,
     /// The TLS settings that its handshakes have.
@@ -55,16 +61,26 @@ impl ServerUnderTest {
         if let Some(shim) = &self.shim {
             shim.set_mode(mode.noop)?;
         }
+        if let Some(doubling) = &self.doubling {
+            doubling.set_mode(doubled_by(mode))?;
+        }
         let Some(injection) = &self.injection else { return Ok(()) };
         injection.set_burn_ns(mode.burn_ns())?;
         injection.set_mode(mode.noop)
+    }
+
+    /// What this configuration computes twice.
+    pub fn doubled(&self) -> Doubled {
+        doubled_by(&self.model)
     }
 
     /// What must be mapped in every worker: what it is, and its library.
     pub fn libraries(&self) -> Vec<(&'static str, PathBuf)> {
         let provider = self.injection.iter().map(|injection| ("provider", injection.library_path().to_owned()));
         let shim = self.shim.iter().map(|shim| ("shim", shim.library_path().to_owned()));
-        provider.chain(shim).collect()
+        let doubler = self.doubling.iter().map(|doubling| ("doubler", doubling.library_path().to_owned()));
+        let profiler = self.profiling.iter().map(|profiling| ("profiler", profiling.library_path().to_owned()));
+        provider.chain(shim).chain(doubler).chain(profiler).collect()
     }
 
     /// Whether its client knows the sizes of flights.
@@ -97,6 +113,12 @@ impl ServerUnderTest {
         group.or_else(|| certificate.is_post_quantum().then(|| format!("certificate {certificate}")))
     }
 
+    /// Lets its server be profiled, from its next start on.
+    pub fn profile_with(&mut self, profiling: Profiling) {
+        self.spec.handed = std::mem::take(&mut self.spec.handed).and(profiling.handed());
+        self.profiling = Some(profiling);
+    }
+
     /// Lets its server run under another program, given with its arguments, from its next start on.
     pub fn run_under(&mut self, program: Vec<OsString>) {
         self.spec.under = program;
@@ -112,4 +134,9 @@ impl ServerUnderTest {
     pub fn instance(&mut self) -> Option<&mut Instance> {
         self.instance.as_mut()
     }
+}
+
+/// What a configuration computes twice.
+fn doubled_by(model: &ConfigurationModel) -> Doubled {
+    Doubled { stages: model.doubled.unwrap_or_default(), copies: model.copies }
 }

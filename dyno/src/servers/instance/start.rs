@@ -11,11 +11,12 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::Instance;
 use crate::fault::{Fault, OrFault, fault_of};
+use crate::native::Handed;
 use crate::servers::cpu::CpuAccount;
 use crate::servers::launch::{FOREIGN_VARIABLES, Launch};
 use crate::servers::quota::Quota;
 use crate::servers::supervised::Supervised;
-use crate::servers::{Place, Prepared, ServerSpec, Wanted, driver_of, listening, run_directory};
+use crate::servers::{Place, Prepared, ServerSpec, Wanted, driver_of, listening, run_directory, small_keys};
 
 /// How often another free port is tried when somebody was faster.
 const PORT_ATTEMPTS: u32 = 5;
@@ -116,10 +117,18 @@ pub(in crate::servers) fn start_prepared(
         CpuAccount::Cgroup(group) => Some(group),
         CpuAccount::Threads(_) => None,
     };
-    let quota = spec.quota_cpus.map(|cpus| Quota::set(cpus, account)).transpose().or_fault(Fault::Environment)?;
+    let quota = match spec.quota_cpus {
+        Some(cpus) => Some(Quota::set(cpus, account).or_fault(Fault::Environment)?),
+        // Where there can be none, what needs it is left out; this server does not.
+        None if spec.changing_quota => Quota::set(1.0, account).ok(),
+        None => None,
+    };
+    if let Some(quota) = quota.as_ref().filter(|_| spec.quota_cpus.is_none()) {
+        quota.limit(None).or_fault(Fault::Environment)?;
+    }
     let mut cgroups: Vec<PathBuf> = account.iter().map(|group| group.path().to_owned()).collect();
     cgroups.extend(quota.iter().filter(|quota| quota.is_own_group()).map(|quota| quota.path().to_owned()));
-    let launch = launch(spec, directory, &prepared, cgroups);
+    let launch = launch(spec, directory, &prepared, cgroups)?;
     let mut instance = Instance {
         supervised: Supervised::start(&launch)?,
         cpu: Mutex::new(cpu),
@@ -147,16 +156,16 @@ pub(in crate::servers) fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec<PathBuf>) -> Launch {
+fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec<PathBuf>) -> Result<Launch> {
     // A user's own command keeps its environment: `as is` means just that.
     let is_command = spec.is_users_own();
     let without = if is_command { Vec::new() } else { FOREIGN_VARIABLES.iter().map(Into::into).collect() };
     let here = || std::env::current_dir().unwrap_or_else(|_| directory.to_owned());
     let mut words = spec.under.iter().chain([&prepared.program]).chain(&prepared.arguments).cloned();
-    Launch {
+    Ok(Launch {
         program: words.next().unwrap_or_default(),
         arguments: words.collect(),
-        handed: spec.handed.clone(),
+        handed: Handed { environment: small_keys::environment(spec, directory)?, ..spec.handed.clone() },
         owner_process_id: std::process::id(),
         without,
         // Pid files of a user's own server must hold numbers that mean something outside.
@@ -168,7 +177,7 @@ fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec
         cgroups,
         raise_open_files: prepared.raise_open_files,
         grace_ms: prepared.grace_ms,
-    }
+    })
 }
 
 /// Somebody else at our address would be measured in our server's place.

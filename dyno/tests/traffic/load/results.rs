@@ -51,7 +51,7 @@ fn results_are_kept_in_every_form_and_can_be_compared() {
     assert_eq!((&comparison["quantity"], &comparison["word"]), (&"hits/s".into(), &"faster".into()), "{comparison}");
     let output = run(&["compare", &fast, &files[0]]);
     assert_eq!(output.status.code(), Some(10), "{}", stderr(&output));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("the second is: slower"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("The second is slower: "));
     let output = run(&["compare", &fast, &fast, "--strict"]);
     assert_eq!(output.status.code(), Some(11), "{}", stderr(&output));
     assert_eq!(run(&["compare", &fast, "/no/such.json"]).status.code(), Some(3));

@@ -53,7 +53,8 @@ impl Run<'_> {
         // 15 instead of 17 segments for a full TLS 1.3 handshake and an answer: only where the client need not behave
         // like others.
         let joined = self.plan.target.effort() == Some(Effort::Floor);
-        match route.connect(&self.plan.target.address, turn, joined) {
+        let server = route.server(self.plan.target.address, user, self.recorder.connections);
+        match route.connect(&server, turn, joined) {
             Ok(socket) => {
                 let place = &mut self.places[id as usize];
                 place.number = place.number.wrapping_add(1);

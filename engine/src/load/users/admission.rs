@@ -1,7 +1,7 @@
 //! Who begins and who waits: free connections go to those who wait, then to new users while there is room for their
 //! widest pages.
 
-use super::{Active, ActiveId, Users};
+use super::{Active, ActiveId, SessionUse, Users};
 
 impl Users<'_> {
     /// Gives free connections to those who wait, then to new users.
@@ -87,8 +87,11 @@ impl Users<'_> {
             return;
         }
         let id = self.free_users.pop().unwrap_or_else(|| {
-            self.users.push(Active::default());
-            self.users.len() as ActiveId - 1
+            let id = self.users.len() as ActiveId;
+            let limits = &self.session_limits;
+            let staggered = limits.staggered.then(|| SessionUse::staggered(limits, id, self.limits.total));
+            self.users.push(Active { session: staggered.unwrap_or_default(), ..Active::default() });
+            id
         });
         let active = &mut self.users[id as usize];
         active.active = true;

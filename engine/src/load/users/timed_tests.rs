@@ -199,7 +199,7 @@ fn closed_loop(workload: &Workload, session: SessionLimits, connections: Connect
 #[test]
 fn a_session_ends_after_its_requests_and_the_next_begins_on_a_new_connection() {
     let workload = workload(1, 1000);
-    let session = SessionLimits { lifetime_ns: None, requests: Some(5) };
+    let session = SessionLimits { lifetime_ns: None, requests: Some(5), ..SessionLimits::default() };
     for (each, connections_per_session) in [(None, 1), (Some(2), 3), (Some(1), 5)] {
         let seen = simulate(closed_loop(&workload, session, limits(1, each)), 100 * MS, |now| now + MS);
         let expected: Vec<usize> = (1..20).map(|session| session * 5).collect();
@@ -208,10 +208,31 @@ fn a_session_ends_after_its_requests_and_the_next_begins_on_a_new_connection() {
     }
 }
 
+/// Four clients at one pace: aligned they renew together, staggered one after the other.
+#[test]
+fn staggered_sessions_renew_at_different_times() {
+    let workload = workload(4, 10_000);
+    for session in [
+        SessionLimits { requests: Some(8), ..SessionLimits::default() },
+        SessionLimits { lifetime_ns: Some(8 * MS), ..SessionLimits::default() },
+    ] {
+        let at = |staggered| {
+            let users = closed_loop(&workload, SessionLimits { staggered, ..session }, limits(4, None));
+            simulate(users, 100 * MS, |now| now + MS).forgotten_at
+        };
+        // Of each 32 requests four end a session.
+        let (aligned, staggered) = (at(false), at(true));
+        assert!(aligned[..4].iter().all(|at| at.abs_diff(32) <= 4), "{session:?}: {aligned:?}");
+        let apart: Vec<usize> = staggered[..8].windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(apart.iter().all(|apart| (5..=11).contains(apart)), "{session:?}: {staggered:?}");
+        assert!(staggered.len().abs_diff(aligned.len()) <= 4, "as many in all");
+    }
+}
+
 #[test]
 fn a_session_ends_with_its_lifetime() {
     let workload = workload(1, 1000);
-    let session = SessionLimits { lifetime_ns: Some(10 * MS), requests: None };
+    let session = SessionLimits { lifetime_ns: Some(10 * MS), requests: None, ..SessionLimits::default() };
     for each in [None, Some(1)] {
         let seen = simulate(closed_loop(&workload, session, limits(1, each)), 100 * MS, |now| now + MS);
         assert_eq!(seen.forgotten_at, [10, 20, 30, 40, 50, 60, 70, 80, 90], "{each:?}");

@@ -1,0 +1,130 @@
+//! `tlsdyno compare --run A --run B`: two builds of a server, both up, loaded in turn.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use tlsdyno_tls::Effort;
+
+use crate::choice::choice;
+use crate::cmd::run::{self, ResultArgs};
+use crate::exit::Exit;
+use crate::fault::{Fault, OrFault};
+use crate::model::workload::WorkloadSpec;
+use crate::model::{
+    CertificateKind, ComparisonModel, ConfigurationModel, Experiment, Load, Measure, Server, ServerName,
+};
+use crate::report::compared;
+use crate::stats::Summary;
+use crate::stats::compared::Word;
+use crate::time::Time;
+
+/// What two starts of one build may differ by, per cent of CPU time per hit: memory lies elsewhere.
+const TOLERANCE_PERCENT: f64 = 2.0;
+/// How long the two are measured if nothing else is said.
+const DURATION: Time = Time::seconds(60);
+
+/// Two servers to start.
+#[derive(Debug, clap::Args)]
+pub struct Servers {
+    /// A server to start, like --server-command of `tlsdyno ablate`; twice: the earlier build, then the later one
+    #[arg(long, value_name = "COMMAND", num_args = 1, conflicts_with = "first", help_heading = "Two builds")]
+    run: Vec<String>,
+
+    /// Where both listen
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:{port}", help_heading = "Two builds")]
+    address: String,
+
+    /// What is requested of them, over and over [default: the objects of a made-up shop in {docroot}]
+    #[arg(long, value_name = "PATH", help_heading = "Two builds")]
+    path: Option<String>,
+
+    /// Share of connections that resume a session, for example 0%; implies one request per connection
+    #[arg(long, value_name = "P%", value_parser = crate::cmd::ablate::percent, help_heading = "Two builds")]
+    reuse: Option<f64>,
+
+    /// Certificate that {certificate} and {key} stand for
+    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::Rsa2048, help_heading = "Two builds")]
+    #[arg(value_parser = choice(CertificateKind::ALL))]
+    cert: CertificateKind,
+
+    /// How long both together are measured [default: 60s]
+    #[arg(short = 'd', short_alias = 't', long, alias = "time", value_name = "TIME", help_heading = "Two builds")]
+    duration: Option<Time>,
+
+    /// Also write the report to this file
+    #[arg(long, value_name = "FILE", help_heading = "Two builds")]
+    report: Option<PathBuf>,
+}
+
+impl Servers {
+    /// The experiment that these flags describe, if there are any.
+    ///
+    /// # Errors
+    /// There are not two servers.
+    pub fn experiment(&self) -> Result<Option<Experiment>> {
+        let [first, second] = match &self.run[..] {
+            [] => return Ok(None),
+            [first, second] => [first, second],
+            runs => anyhow::bail!("--run is given {} times; two builds are compared: --run A --run B", runs.len()),
+        };
+        let second = ConfigurationModel {
+            name: "second".to_owned(),
+            server_command: Some(second.clone()),
+            ..ConfigurationModel::as_is()
+        };
+        let mut experiment = Experiment {
+            question: "Is the second build of this server slower than the first?".to_owned(),
+            server: Server {
+                kind: ServerName::Command,
+                command: Some(first.clone()),
+                address: Some(self.address.clone()),
+                ..Server::default()
+            },
+            load: Load {
+                requests_per_connection: self.reuse.map(|_| 1),
+                reuse_percent: self.reuse,
+                effort: Effort::Lean,
+                ..Load::default()
+            },
+            measure: Measure { time_s: self.duration.unwrap_or(DURATION).0.as_secs_f64(), ..Measure::default() },
+            configurations: vec![
+                ConfigurationModel { name: "first".to_owned(), ..ConfigurationModel::as_is() },
+                second,
+            ],
+            comparisons: vec![ComparisonModel {
+                question: "Is the second slower?".to_owned(),
+                a: "first".to_owned(),
+                b: "second".to_owned(),
+                paper: None,
+                published: None,
+            }],
+            ..Experiment::default()
+        };
+        experiment.tls.certificate = self.cert;
+        if let Some(path) = &self.path {
+            let path = path.clone();
+            experiment.workload = WorkloadSpec::Url { path, bytes: None, users: 20_000, requests_per_user: 12 };
+        }
+        experiment.check().or_fault(Fault::Usage)?;
+        Ok(Some(experiment))
+    }
+}
+
+/// Measures both, prints the report, and answers whether the second is slower.
+///
+/// # Errors
+/// Measuring did not begin.
+pub fn run(experiment: &Experiment, args: &Servers, tolerance: Option<f64>, strict: bool, json: bool) -> Result<Exit> {
+    let output = ResultArgs::of(json, args.report.clone());
+    let tolerance = tolerance.unwrap_or(TOLERANCE_PERCENT);
+    let (measured, record) = run::perform_and_keep(experiment, &output)?;
+    if measured != Exit::Done {
+        return Ok(measured);
+    }
+    let nothing = || (Word::Undecided, "The two could not be compared; see the warnings.".to_owned());
+    let (word, sentence) = compared::builds(&Summary::of(&record), tolerance).unwrap_or_else(nothing);
+    if !json {
+        crate::cmd::print(format!("\n{sentence}\n"))?;
+    }
+    Ok(super::exit_of(word, strict))
+}

@@ -1,0 +1,151 @@
+//! `tlsdyno profile`: where the time of a handshake goes, timed inside the unmodified server.
+
+use anyhow::Result;
+use tlsdyno_tls::{Effort, Group, Suite, Version};
+
+use super::run::{ResultArgs, perform_profile};
+use crate::choice::choice;
+use crate::exit::Exit;
+use crate::model::profile::ProfileExperiment;
+use crate::model::workload::WorkloadSpec;
+use crate::model::{CertificateKind, Load, Measure, Server, ServerName, SessionCache, Tls};
+use crate::time::Time;
+
+/// Measuring time unless --time says otherwise, seconds.
+const TIME_S: f64 = 60.0;
+/// Of --quick, seconds.
+const QUICK_S: f64 = 20.0;
+/// Users of the one object, each with one request: blocks and slices can be cut anywhere.
+const USERS: u32 = 100_000;
+
+/// Where the time of a handshake goes, timed inside the server, for full and resumed handshakes
+///
+/// A library that wraps OpenSSL's default provider and changes nothing times the calls into it. Slices in which it does
+/// alternate with slices in which it does not, so that its own cost is a number in the same report. The same stages are
+/// removed in a server beside it, unless --no-removed says otherwise. docs/PROFILE.md says what can be seen so.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  tlsdyno profile --server nginx --tls 1.3 --cert p-256
+  tlsdyno profile --server haproxy --tls 1.2 --quick --no-removed
+  tlsdyno profile --server-command 'nginx -p {dir} -c /path/nginx.conf' --address 127.0.0.1:{port}")]
+pub struct Args {
+    /// The server
+    #[arg(long, default_value_t, value_parser = choice(ServerName::configured()), help_heading = "Server")]
+    server: ServerName,
+    /// Your own server and configuration: a command line that stays in the foreground; {port} {docroot} {dir}
+    /// {certificate} {key} are filled in, also in files that it names (as copies: write absolute paths there)
+    #[arg(long, value_name = "COMMAND", requires = "address", conflicts_with = "server", help_heading = "Server")]
+    server_command: Option<String>,
+    /// Where the server command listens: 127.0.0.1:{port}, or a fixed 127.0.0.1:8443 (then it is profiled without
+    /// others beside it: no column `removed`)
+    #[arg(long, value_name = "IP:PORT", requires = "server_command", help_heading = "Server")]
+    address: Option<String>,
+    /// The object that is requested, by its path on the server command
+    #[arg(long, value_name = "PATH", requires = "server_command", conflicts_with = "size", help_heading = "Server")]
+    path: Option<String>,
+
+    /// TLS version
+    #[arg(long, value_name = "VERSION", default_value_t = Version::Tls13)]
+    #[arg(value_parser = choice(Version::ALL), help_heading = "TLS")]
+    tls: Version,
+    /// Cipher suite by OpenSSL or IANA name, for example AES128-SHA [default: AES-128-GCM first]
+    #[arg(long, value_name = "NAME", help_heading = "TLS")]
+    suite: Option<Suite>,
+    /// Key-agreement group; hybrids with ML-KEM need a server on OpenSSL 3.5 or later
+    #[arg(long, value_name = "NAME", default_value_t = Group::X25519)]
+    #[arg(value_parser = choice(Group::ALL), help_heading = "TLS")]
+    group: Group,
+    /// Certificate
+    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::Rsa2048)]
+    #[arg(value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
+    cert: CertificateKind,
+    /// The server issues no session tickets: sessions by ID in TLS 1.2, stateful tickets in TLS 1.3
+    #[arg(long, help_heading = "TLS")]
+    no_tickets: bool,
+    /// Where the server keeps sessions
+    #[arg(long, value_name = "CACHE", default_value_t, value_parser = choice(SessionCache::ALL), help_heading = "TLS")]
+    session_cache: SessionCache,
+
+    /// Connections open at once
+    #[arg(short, long, value_name = "N", default_value_t = Load::default().connections, help_heading = "Load")]
+    connections: u32,
+    /// Size of the object that each connection requests, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1024, help_heading = "Load")]
+    size: u64,
+    /// How much the client does
+    #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean)]
+    #[arg(value_parser = choice(Effort::ALL), help_heading = "Load")]
+    effort: Effort,
+
+    /// Bound on the measuring time, in seconds
+    #[arg(short, long, value_name = "SECONDS", default_value_t = TIME_S, help_heading = "Measuring")]
+    time: f64,
+    /// A first look: 20 seconds of measuring
+    #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
+    quick: bool,
+    /// Remove no stage: all of the time for the profile itself
+    #[arg(long, help_heading = "Measuring")]
+    no_removed: bool,
+    /// Length of the slices in which calls are timed, and of those between them, for example 5ms
+    #[arg(long, value_name = "TIME", help_heading = "Measuring")]
+    slice: Option<Time>,
+    /// Seed of the order of slices
+    #[arg(long, value_name = "N", help_heading = "Measuring")]
+    seed: Option<u64>,
+    /// CPU of the server
+    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
+    server_cpu: Option<usize>,
+    /// CPU of the load
+    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
+    load_cpu: Option<usize>,
+
+    #[command(flatten)]
+    results: ResultArgs,
+}
+
+/// Runs the profile.
+pub fn run(args: &Args) -> Result<Exit> {
+    perform_profile(&args.experiment(), &args.results)
+}
+
+impl Args {
+    /// The profile that these flags describe.
+    fn experiment(&self) -> ProfileExperiment {
+        let kind = if self.server_command.is_some() { ServerName::Command } else { self.server };
+        let (path, bytes) = match &self.path {
+            Some(path) => (path.clone(), None),
+            None => ("/object".to_owned(), Some(self.size)),
+        };
+        ProfileExperiment {
+            question: "Where does the time of a handshake go?".to_owned(),
+            server: Server {
+                kind,
+                command: self.server_command.clone(),
+                address: self.address.clone(),
+                ..Server::default()
+            },
+            tls: Tls {
+                version: self.tls,
+                suite: self.suite,
+                group: self.group,
+                certificate: self.cert,
+                tickets: !self.no_tickets,
+                session_cache: self.session_cache,
+                ..Tls::default()
+            },
+            workload: WorkloadSpec::Url { path, bytes, users: USERS, requests_per_user: 1 },
+            connections: self.connections,
+            effort: self.effort,
+            measure: Measure {
+                time_s: if self.quick { QUICK_S } else { self.time },
+                seed: self.seed,
+                slice_us: self.slice.map(|slice| slice.0.as_micros() as u64),
+                server_cpu: self.server_cpu,
+                load_cpu: self.load_cpu,
+                ..Measure::default()
+            },
+            removed: !self.no_removed,
+            sampled: false,
+        }
+    }
+}

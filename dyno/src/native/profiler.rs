@@ -1,0 +1,451 @@
+//! The OpenSSL provider that times the calls into the default provider: unpacked for one run, its mode and its counts.
+//!
+//! The library is compiled from `native/profiler` by the build script and embedded here. It holds nothing that could
+//! change a result, so that a server with it is as secure as one without. Like the doubler it goes on as the plain
+//! default provider when its owner ends, or is not there. Its area is declared in `native/profiler_record.h` and
+//! mirrored here.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::{AddAssign, Sub};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use tlsdyno_tls::Stage;
+
+use super::area::{Area, Handed, Head};
+use super::provider::configuration_value;
+use super::write_file;
+
+/// The profiler, an ELF shared library.
+static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-profiler.so"));
+
+/// Mirror of `struct profiler_record` in `native/profiler_record.h`; integers are in the machine's byte order.
+pub mod layout {
+    use tlsdyno_tls::Stage;
+
+    pub use crate::native::area::layout::*;
+
+    /// First bytes of a profiler's area.
+    pub const MAGIC: [u8; 8] = *b"TLSDYN3\0";
+    /// Raised with every change of the layout.
+    pub const ABI_VERSION: u32 = 1;
+    /// Offset of the number of slots claimed so far, `u32`.
+    pub const SLOTS_CLAIMED_AT: usize = 112;
+    /// Offset of the number of threads that found no slot, `u32`.
+    pub const THREADS_LOST_AT: usize = 120;
+    /// Offset of the clock to read, `u32`.
+    pub const CLOCK_AT: usize = 124;
+    /// Offset of the ticks of that clock in a second, `u64`.
+    pub const TICKS_PER_S_AT: usize = 128;
+    /// Offset of the ticks between two readings with nothing in between, `u64`.
+    pub const EMPTY_TICKS_AT: usize = 136;
+    /// Offset of the class of each trampoline's function, plus one, a byte each.
+    pub const TRAMPOLINE_CLASSES_AT: usize = 144;
+    /// Number of trampolines.
+    pub const TRAMPOLINES: usize = 512;
+    /// Offset of the first slot.
+    pub const SLOTS_AT: usize = 4096;
+    /// Number of slots; each thread of the server counts in one.
+    pub const SLOTS: usize = 256;
+    /// Classes that a slot has room for.
+    pub const CLASSES_MAX: usize = 31;
+    /// `u64` numbers of a class: calls, calls that were timed, their ticks, bytes of all calls.
+    pub const CLASS_NUMBERS: usize = 4;
+    /// `u64` numbers of a slot: those of its classes, then the number of calls that were interrupted, and room.
+    pub const SLOT_NUMBERS: usize = CLASSES_MAX * CLASS_NUMBERS + 4;
+    /// Size of the area in bytes.
+    pub const SIZE: usize = SLOTS_AT + SLOTS * SLOT_NUMBERS * 8;
+    /// Bit of the mode in which calls are timed.
+    pub const MODE_TIMED: u32 = 1;
+    /// Of short calls one in so many is timed.
+    pub const SHORT_EVERY: u64 = 16;
+    /// The classes of functions in their order within a slot: stage, name, whether its calls are short.
+    pub const CLASSES: [(Stage, &str, bool); 22] = [
+        (Stage::Authentication, "sign", false),
+        (Stage::Authentication, "verify", false),
+        (Stage::Authentication, "rsa_decrypt", false),
+        (Stage::Authentication, "sign_around", false),
+        (Stage::KeyAgreement, "key_generate", false),
+        (Stage::KeyAgreement, "key_derive", false),
+        (Stage::KeyAgreement, "key_validate", false),
+        (Stage::KeyAgreement, "key_decode", false),
+        (Stage::KeyAgreement, "encapsulate", false),
+        (Stage::KeyAgreement, "decapsulate", false),
+        (Stage::KeyAgreement, "key_around", true),
+        (Stage::Cipher, "cipher", false),
+        (Stage::Cipher, "cipher_key", false),
+        (Stage::Cipher, "cipher_around", true),
+        (Stage::Mac, "record_hmac", false),
+        (Stage::Mac, "record_hmac_around", true),
+        (Stage::Digest, "digest", true),
+        (Stage::Digest, "digest_around", true),
+        (Stage::Kdf, "derive", false),
+        (Stage::Kdf, "hmac", false),
+        (Stage::Kdf, "kdf_around", true),
+        (Stage::Randomness, "generate", false),
+    ];
+}
+
+/// What calls are timed with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Clock {
+    /// CPU time of the calling thread: exact whatever else runs, and dear to read.
+    Thread,
+    /// The processor's own counter, which runs at one rate: what interrupts a call is in its time.
+    Counter,
+}
+
+impl Clock {
+    /// The best clock of this machine.
+    pub fn best() -> Clock {
+        let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+        let source = fs::read_to_string(source).unwrap_or_default();
+        Clock::of_machine(&processor, source.trim())
+    }
+
+    /// From /proc/cpuinfo and the kernel's own clock. AArch64's counter is invariant by its architecture.
+    fn of_machine(processor: &str, source: &str) -> Clock {
+        let flags = processor.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+        let has = |flag| flags.split_ascii_whitespace().any(|one| one == flag);
+        let invariant = has("constant_tsc") && has("nonstop_tsc");
+        // A kernel that trusts the counter of a virtual machine uses it itself, or the hypervisor's scale of it.
+        let trusted = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"].contains(&source);
+        if invariant && trusted || source == "arch_sys_counter" { Clock::Counter } else { Clock::Thread }
+    }
+
+    const fn number(self) -> u32 {
+        match self {
+            Clock::Thread => 0,
+            Clock::Counter => 1,
+        }
+    }
+
+    /// What it is, for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Clock::Thread => "CPU clock of the thread",
+            Clock::Counter => "invariant counter of the processor",
+        }
+    }
+}
+
+/// The profiler made ready for the servers of one run. Dropping it leaves the servers at their work; its files belong
+/// to the caller's directory.
+#[derive(Debug)]
+pub struct Profiling {
+    library: PathBuf,
+    openssl_cnf: PathBuf,
+    record: Area,
+}
+
+impl Profiling {
+    /// Writes library and `openssl.cnf` into `dir`, which must exist and be closed to others, and makes the area.
+    /// Nothing is timed until [`Profiling::set_timed`] says so.
+    ///
+    /// # Errors
+    /// A file cannot be written; `dir` has a path that an `openssl.cnf` cannot hold.
+    pub fn prepare(dir: &Path, clock: Clock) -> Result<Profiling> {
+        let dir = fs::canonicalize(dir).with_context(|| format!("directory for the profiler: {}", dir.display()))?;
+        let library = dir.join("tlsdyno-profiler.so");
+        let openssl_cnf = dir.join("openssl-profiler.cnf");
+        if !library.exists() {
+            write_file(&library, LIBRARY, 0o750)?;
+        }
+        let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS, mode: 0 };
+        let record = Area::create("tlsdyno-profiling", &head, layout::SIZE)?;
+        record.write(layout::CLOCK_AT, &clock.number().to_ne_bytes())?;
+        // `default` is not activated: a profiler that does not load must show.
+        let configuration = format!(
+            "# Made by tlsdyno for one run: OpenSSL's default provider, calls into it timed while tlsdyno lives.\n\
+             openssl_conf = init\n\
+             [init]\n\
+             providers = providers\n\
+             [providers]\n\
+             tlsdyno-profiler = tlsdyno-profiler\n\
+             [tlsdyno-profiler]\n\
+             module = {library}\n\
+             activate = 1\n\
+             descriptor = {descriptor}\n\
+             acknowledge = {run_id}\n",
+            library = configuration_value(&library)?,
+            descriptor = record.descriptor(),
+            run_id = record.run_id(),
+        );
+        write_file(&openssl_cnf, configuration.as_bytes(), 0o640)?;
+        Ok(Profiling { library, openssl_cnf, record })
+    }
+
+    /// What the server must be started with. It must be started while this value lives.
+    pub fn handed(&self) -> Handed {
+        Handed {
+            environment: vec![("OPENSSL_CONF".into(), self.openssl_cnf.clone().into_os_string())],
+            descriptors: vec![self.record.descriptor()],
+        }
+    }
+
+    /// Lets every process that this one starts from now on have the area, and answers the variables that it needs
+    /// besides.
+    ///
+    /// # Errors
+    /// The descriptor cannot be handed on.
+    pub fn let_children_inherit(&self) -> Result<Vec<(std::ffi::OsString, std::ffi::OsString)>> {
+        self.record.let_children_inherit()?;
+        Ok(self.handed().environment)
+    }
+
+    /// The shared library, as it must appear in `/proc/PID/maps` of every worker.
+    pub fn library_path(&self) -> &Path {
+        &self.library
+    }
+
+    /// Whether calls are timed from now on, those of connections that exist too. Every process of the servers sees it
+    /// at once.
+    ///
+    /// # Errors
+    /// The area cannot be written.
+    pub fn set_timed(&self, timed: bool) -> Result<()> {
+        let mode = if timed { layout::MODE_TIMED } else { 0 };
+        self.record.write(layout::MODE_AT, &mode.to_ne_bytes())
+    }
+
+    /// What the servers have counted so far, over all their processes and threads.
+    ///
+    /// # Errors
+    /// The area cannot be read.
+    pub fn counts(&self) -> Result<ProfileCounts> {
+        let totals = self.totals()?;
+        let (ticks_per_s, empty_ticks) =
+            (self.number(layout::TICKS_PER_S_AT)?.max(1), self.number(layout::EMPTY_TICKS_AT)?);
+        let count = |numbers: &[u64]| {
+            let [calls, timed, ticks, bytes] = numbers.try_into().expect("as many as a class has");
+            // What reading the clock took is no part of the calls.
+            let ticks = u128::from(u64::saturating_sub(ticks, timed * empty_ticks));
+            ClassCount { calls, timed, ns: (ticks * 1_000_000_000 / u128::from(ticks_per_s)) as u64, bytes }
+        };
+        let mut counts = ProfileCounts::default();
+        for (into, numbers) in counts.0.iter_mut().zip(totals.chunks_exact(layout::CLASS_NUMBERS)) {
+            *into = count(numbers);
+        }
+        Ok(counts)
+    }
+
+    /// Calls that were interrupted, and are in no time.
+    ///
+    /// # Errors
+    /// The area cannot be read.
+    pub fn interrupted(&self) -> Result<u64> {
+        Ok(self.totals()?[layout::CLASSES_MAX * layout::CLASS_NUMBERS])
+    }
+
+    /// The numbers of a slot, summed over all of them.
+    fn totals(&self) -> Result<Vec<u64>> {
+        let used = layout::SLOTS.min(self.record.read_u32(layout::SLOTS_CLAIMED_AT)? as usize);
+        self.record.sum_slots(layout::SLOTS_AT, used, layout::SLOT_NUMBERS)
+    }
+
+    /// Threads of the servers whose calls are not counted, because there are more of them than slots.
+    ///
+    /// # Errors
+    /// The area cannot be read.
+    pub fn threads_lost(&self) -> Result<u32> {
+        self.record.read_u32(layout::THREADS_LOST_AT)
+    }
+
+    /// What one reading of the clock takes, nanoseconds; 0: no server has loaded the library yet.
+    ///
+    /// # Errors
+    /// The area cannot be read.
+    pub fn clock_ns(&self) -> Result<f64> {
+        let ticks_per_s = self.number(layout::TICKS_PER_S_AT)?.max(1);
+        Ok(self.number(layout::EMPTY_TICKS_AT)? as f64 * 1e9 / ticks_per_s as f64)
+    }
+
+    /// For each trampoline the class of functions behind it, an index into [`layout::CLASSES`].
+    ///
+    /// # Errors
+    /// The area cannot be read.
+    pub fn trampolines(&self) -> Result<Vec<Option<usize>>> {
+        let mut bytes = vec![0; layout::TRAMPOLINES];
+        self.record.read(layout::TRAMPOLINE_CLASSES_AT, &mut bytes)?;
+        let class = |byte: u8| usize::from(byte).checked_sub(1).filter(|class| *class < layout::CLASSES.len());
+        Ok(bytes.into_iter().map(class).collect())
+    }
+
+    fn number(&self, at: usize) -> Result<u64> {
+        let mut bytes = [0; 8];
+        self.record.read(at, &mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+}
+
+/// What was done in one class of functions. On disk an array of its fields in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "[u64; 4]", into = "[u64; 4]")]
+pub struct ClassCount {
+    /// Calls.
+    pub calls: u64,
+    /// Calls of them that were timed.
+    pub timed: u64,
+    /// Nanoseconds of those, without reading the clock.
+    pub ns: u64,
+    /// Bytes that all of them worked on, where the function has a length.
+    pub bytes: u64,
+}
+
+impl ClassCount {
+    /// Nanoseconds of all calls, where some stand for the others.
+    pub fn all_ns(&self) -> f64 {
+        self.ns as f64 * self.calls as f64 / self.timed.max(1) as f64
+    }
+}
+
+impl From<ClassCount> for [u64; 4] {
+    fn from(ClassCount { calls, timed, ns, bytes }: ClassCount) -> [u64; 4] {
+        [calls, timed, ns, bytes]
+    }
+}
+
+impl From<[u64; 4]> for ClassCount {
+    fn from([calls, timed, ns, bytes]: [u64; 4]) -> ClassCount {
+        ClassCount { calls, timed, ns, bytes }
+    }
+}
+
+/// What was done in each class of functions. Subtract two snapshots to get what happened between them. On disk an
+/// object with the classes that have calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "BTreeMap<String, ClassCount>", into = "BTreeMap<String, ClassCount>")]
+pub struct ProfileCounts([ClassCount; layout::CLASSES.len()]);
+
+impl ProfileCounts {
+    /// Every class with its stage and name.
+    pub fn iter(&self) -> impl Iterator<Item = (Stage, &'static str, &ClassCount)> {
+        layout::CLASSES.iter().zip(&self.0).map(|(&(stage, name, _), count)| (stage, name, count))
+    }
+
+    /// Nanoseconds of a stage.
+    pub fn ns_of(&self, stage: Stage) -> f64 {
+        self.iter().filter(|(of, ..)| *of == stage).map(|(.., count)| count.all_ns()).sum()
+    }
+
+    /// Calls of all classes, and how many of them were timed.
+    pub fn calls(&self) -> (u64, u64) {
+        self.0.iter().fold((0, 0), |(calls, timed), count| (calls + count.calls, timed + count.timed))
+    }
+}
+
+impl Sub<&ProfileCounts> for ProfileCounts {
+    type Output = ProfileCounts;
+
+    /// What happened after `earlier`. Counts only grow, so this is never negative for snapshots in order.
+    fn sub(mut self, earlier: &ProfileCounts) -> ProfileCounts {
+        for (count, before) in self.0.iter_mut().zip(&earlier.0) {
+            *count = ClassCount {
+                calls: count.calls.saturating_sub(before.calls),
+                timed: count.timed.saturating_sub(before.timed),
+                ns: count.ns.saturating_sub(before.ns),
+                bytes: count.bytes.saturating_sub(before.bytes),
+            };
+        }
+        self
+    }
+}
+
+impl AddAssign<&ProfileCounts> for ProfileCounts {
+    fn add_assign(&mut self, other: &ProfileCounts) {
+        for (count, more) in self.0.iter_mut().zip(&other.0) {
+            count.calls += more.calls;
+            count.timed += more.timed;
+            count.ns += more.ns;
+            count.bytes += more.bytes;
+        }
+    }
+}
+
+impl From<ProfileCounts> for BTreeMap<String, ClassCount> {
+    fn from(counts: ProfileCounts) -> BTreeMap<String, ClassCount> {
+        let called = counts.iter().filter(|(.., count)| count.calls > 0);
+        called.map(|(_, name, count)| (name.to_owned(), *count)).collect()
+    }
+}
+
+impl From<BTreeMap<String, ClassCount>> for ProfileCounts {
+    fn from(named: BTreeMap<String, ClassCount>) -> ProfileCounts {
+        let count = |&(_, name, _): &(Stage, &str, bool)| named.get(name).copied().unwrap_or_default();
+        ProfileCounts(std::array::from_fn(|index| count(&layout::CLASSES[index])))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profiling() -> (tempfile::TempDir, Profiling) {
+        let dir = tempfile::tempdir().unwrap();
+        let profiling = Profiling::prepare(dir.path(), Clock::Counter).unwrap();
+        (dir, profiling)
+    }
+
+    #[test]
+    fn only_a_counter_of_one_rate_that_the_kernel_trusts_is_a_clock() {
+        let flags = "model name\t: X\nflags\t\t: fpu tsc constant_tsc nonstop_tsc rdtscp\n";
+        assert_eq!(Clock::of_machine(flags, "tsc"), Clock::Counter);
+        assert_eq!(Clock::of_machine(flags, "kvm-clock"), Clock::Counter);
+        assert_eq!(Clock::of_machine(flags, "hpet"), Clock::Thread);
+        assert_eq!(Clock::of_machine("flags\t: tsc constant_tsc\n", "tsc"), Clock::Thread);
+        assert_eq!(Clock::of_machine("", "arch_sys_counter"), Clock::Counter);
+    }
+
+    #[test]
+    fn the_configuration_names_the_profiler_and_nothing_is_timed_at_first() {
+        let (dir, profiling) = profiling();
+        let text = fs::read_to_string(dir.path().join("openssl-profiler.cnf")).unwrap();
+        assert!(text.contains("/tlsdyno-profiler.so\n") && text.contains("\nacknowledge = "), "{text}");
+        assert_eq!(fs::read(profiling.library_path()).unwrap(), LIBRARY);
+        let mode = || profiling.record.read_u32(layout::MODE_AT).unwrap();
+        assert_eq!((mode(), profiling.record.read_u32(layout::CLOCK_AT).unwrap()), (0, 1));
+        profiling.set_timed(true).unwrap();
+        assert_eq!(mode(), layout::MODE_TIMED);
+        profiling.set_timed(false).unwrap();
+        assert_eq!(mode(), 0);
+    }
+
+    #[test]
+    fn counts_are_summed_scaled_and_subtracted() {
+        let (_dir, profiling) = profiling();
+        let put = |at: usize, value: u64| profiling.record.write(at, &value.to_ne_bytes()).unwrap();
+        put(layout::TICKS_PER_S_AT, 2_000_000_000);
+        put(layout::EMPTY_TICKS_AT, 40);
+        profiling.record.write(layout::SLOTS_CLAIMED_AT, &2u32.to_ne_bytes()).unwrap();
+        let before = profiling.counts().unwrap();
+        for slot in 0..2 {
+            let at = layout::SLOTS_AT + slot * layout::SLOT_NUMBERS * 8;
+            put(at + layout::CLASSES_MAX * layout::CLASS_NUMBERS * 8, 3);
+            for (number, value) in [32, 2, 2_080, 640].into_iter().enumerate() {
+                put(at + number * 8, value);
+            }
+        }
+        let counts = profiling.counts().unwrap() - &before;
+        let (stage, name, sign) = counts.iter().next().unwrap();
+        assert_eq!((stage, name), (Stage::Authentication, "sign"));
+        // 4160 ticks of 0.5 ns, less 4 readings of 40 ticks: 2000 ns for 4 of 64 calls.
+        assert_eq!(*sign, ClassCount { calls: 64, timed: 4, ns: 2_000, bytes: 1_280 });
+        assert_eq!(counts.ns_of(Stage::Authentication), 32_000.0);
+        assert_eq!((counts.ns_of(Stage::Kdf), counts.calls()), (0.0, (64, 4)));
+        assert_eq!(profiling.interrupted().unwrap(), 6);
+        let text = serde_json::to_string(&counts).unwrap();
+        assert_eq!(text, r#"{"sign":[64,4,2000,1280]}"#);
+        assert_eq!(serde_json::from_str::<ProfileCounts>(&text).unwrap(), counts);
+    }
+
+    #[test]
+    fn trampolines_name_their_classes() {
+        let (_dir, profiling) = profiling();
+        profiling.record.write(layout::TRAMPOLINE_CLASSES_AT, &[1, 22, 0, 200]).unwrap();
+        assert_eq!(profiling.trampolines().unwrap()[..4], [Some(0), Some(21), None, None]);
+    }
+}

@@ -1,0 +1,125 @@
+//! What the numbers of an array must agree with: each other, the quotas, and the paper's own arithmetic.
+
+use crate::report::document::{Content, Item, Section};
+use crate::stats::array::{ArrayLine, ArraySummary, Bound};
+use crate::stats::papers;
+use crate::units::{format_percent, format_quantity, format_tenths};
+
+/// Plain HTTP may be slower than the pages take by this part.
+const PAGES_AGREE: f64 = 0.05;
+/// A quota may be exceeded by this part: the kernel's turns end at ticks.
+const QUOTA_AGREES: f64 = 1.05;
+
+/// The checks, each with what it found.
+pub fn section(summary: &ArraySummary) -> Section {
+    let mut items: Vec<Item> = [pages(summary), quotas(summary)].into_iter().flatten().collect();
+    items.extend(summary.lines.iter().filter_map(both_ways));
+    items.extend(arithmetic(summary));
+    Section::titled("checks", "Checks").with(Content::Items(items))
+}
+
+fn item(agrees: bool, head: String) -> Item {
+    let word = if agrees { "✓" } else { "✗" };
+    Item { head: format!("{word} {head}"), muted: agrees, ..Item::default() }
+}
+
+/// The transaction server's own page times give the plain throughput.
+fn pages(summary: &ArraySummary) -> Option<Item> {
+    let plain = summary.plain.as_ref()?.hits_per_second.value;
+    let own = summary.pages_per_second();
+    let limited = match summary.plain_bound_by {
+        Some(Bound::Machines) => ", but the server's CPU time was used up",
+        Some(Bound::Client) => ", but the load's CPU was full",
+        _ => "",
+    };
+    let agrees = (plain / own - 1.0).abs() <= PAGES_AGREE || !limited.is_empty();
+    let said = format!(
+        "plain HTTP made {} pages/s; the time that a page takes makes {}{limited}",
+        format_quantity(plain),
+        format_quantity(own)
+    );
+    Some(item(agrees, said))
+}
+
+/// Full handshakes times what each costs, and with them all CPU time, stay within the quotas.
+fn quotas(summary: &ArraySummary) -> Option<Item> {
+    let all = summary.lines.iter().flat_map(|line| line.levels.iter().map(move |level| (line, level)));
+    let (line, fullest) = all.max_by(|a, b| a.1.fullest_percent.total_cmp(&b.1.fullest_percent))?;
+    let agrees = fullest.fullest_percent <= 100.0 * QUOTA_AGREES;
+    let said = format!(
+        "no machine used more than its quota: the fullest, {} at {} %, used {} of it",
+        line.name,
+        fullest.asked_percent,
+        format_percent(fullest.fullest_percent)
+    );
+    Some(item(agrees, said))
+}
+
+/// The half serving point by interpolation and by the model lie in each other's interval.
+fn both_ways(line: &ArrayLine) -> Option<Item> {
+    let half = line.half_serving_point.as_ref()?;
+    let (by_time, by_model) = (half.percent?, half.percent_by_model?);
+    let lies = |value: f64, low: f64, high: f64| (low..=high).contains(&value);
+    let agrees = lies(by_model.value, by_time.low, by_time.high) && lies(by_time.value, by_model.low, by_model.high);
+    let said = format!(
+        "{}: half serving point {} by interpolation, {} by the model{}",
+        line.name,
+        format_percent(by_time.value),
+        format_percent(by_model.value),
+        if agrees { ", each in the other's interval" } else { ", not in each other's interval" }
+    );
+    Some(item(agrees, said))
+}
+
+/// What the paper's own half serving points imply.
+fn arithmetic(summary: &ArraySummary) -> Vec<Item> {
+    let Some(paper) = summary.experiment.paper.as_ref().filter(|paper| !paper.half.is_empty()) else {
+        return Vec::new();
+    };
+    let mut items = Vec::new();
+    let first = paper.half.iter().find(|half| half.proxies == 1);
+    let full = |percent: f64| papers::handshakes_at_half(paper.plain_per_s, percent / 100.0);
+    for half in &paper.half {
+        let here = full(half.reuse_percent);
+        let each = here / f64::from(half.proxies.max(1));
+        let linear = first.map(|first| {
+            let linear =
+                100.0 * (1.0 - full(first.reuse_percent) * f64::from(half.proxies) / (paper.plain_per_s / 2.0));
+            let better = if half.reuse_percent < linear - 0.5 {
+                ", so that the published one is better than linear"
+            } else {
+                ""
+            };
+            format!("; growing with proxies as from the first it would be at {} %{better}", format_tenths(linear))
+        });
+        let said = format!(
+            "published, {} of {}: {}/2 × (1 − {} %) = {:.1} full handshakes/s, {:.1} for each proxy{}",
+            half.proxies,
+            paper.half.len(),
+            format_quantity(paper.plain_per_s),
+            half.reuse_percent,
+            here,
+            each,
+            linear.unwrap_or_default()
+        );
+        items.push(Item { head: said, muted: true, ..Item::default() });
+    }
+    let first_full = first.map(|first| paper.plain_per_s / full(first.reuse_percent));
+    items.extend(first_full.map(|pages| Item {
+        head: format!(
+            "published: one proxy's {} pages/s by what it does of full handshakes at half: a handshake is {} pages \
+             long at most",
+            format_quantity(paper.plain_per_s),
+            format_quantity(pages)
+        ),
+        text: vec![
+            "Straight lines between the published levels curve the other way than throughput does, and give half \
+             serving points that are too low by 1 to 4 points where levels are far apart: \"by lines\" above is what \
+             compares with the published ones."
+                .to_owned(),
+        ],
+        muted: true,
+        ..Item::default()
+    }));
+    items
+}

@@ -1,0 +1,202 @@
+//! The machines of an experiment, beside the paper's: hits per second of each configuration on each, with the paper's
+//! bars hollow beside ours, and where the time of a hit goes.
+
+use serde_json::{Value, json};
+
+use super::charts::{COLOURS, axis, layer, names, palette, quantity, rule_mark, tooltip, with};
+use super::document::{Cell, Chart, Column, Content, Place, Section, Table, row};
+use super::published::what_changed;
+use super::text::stage_label;
+use crate::stats::Summary;
+use crate::stats::machines::{MachineRow, MachineShares, Machines, OnMachine};
+use crate::units::{NONE, format_count, format_interval, format_interval_with, format_percent, format_quantity};
+
+/// What a quota of CPU time is not.
+const QUOTA: &str = "Machines are quotas of CPU time in the ratio of their clock rates. A quota cannot show what other \
+                     parts do that are not faster with the CPU (memory, buses, caches): the CPU time of a hit is the \
+                     same on all machines here, so that no share changes with the CPU's speed by itself.";
+
+/// The sections of machines.
+pub fn sections(machines: &Machines, summary: &Summary) -> Vec<Section> {
+    [Some(throughput(machines, summary)), shares(machines)].into_iter().flatten().collect()
+}
+
+fn throughput(machines: &Machines, summary: &Summary) -> Section {
+    let cells = |of: &MachineRow| -> Vec<Cell> {
+        let texts = of.machines.iter().flat_map(|cell| [ours(cell), interval(cell), theirs(cell)]);
+        row([of.configuration.clone()].into_iter().chain(texts), false)
+    };
+    let mut columns = vec![Column::words("hits/s")];
+    for machine in &machines.machines {
+        let paper = Column::number("paper");
+        columns.extend([Column::number(machine), Column::interval().on(Place::Page), paper]);
+    }
+    let table = Table { columns, rows: machines.rows.iter().map(cells).collect() };
+    let implied = machines.rows.iter().flat_map(|row| &row.machines).any(|cell| cell.paper_implied.is_some());
+    let implied = implied.then(|| {
+        "A range is what the paper's percentages leave where it does not print the throughput they are of.".to_owned()
+    });
+    let text = "Hits per second of each configuration on each machine, and the paper's.";
+    Section::titled("machines", "On the paper's machines")
+        .text(text)
+        .charts(bars(machines))
+        .with(Content::Table(table))
+        .notes([QUOTA.to_owned()].into_iter().chain(implied).chain(trend(summary)))
+}
+
+/// What stands in the paper's section 3.2, and what can be said of it here.
+fn trend(summary: &Summary) -> Option<String> {
+    let factor = what_changed(summary).into_iter().find(|sentence| sentence.starts_with("TLS divides"))?;
+    Some(format!(
+        "Whether the loss by TLS diminishes as CPUs get faster (section 3.2) shows between the paper's CPUs and one of \
+         today: {factor}"
+    ))
+}
+
+fn ours(cell: &OnMachine) -> String {
+    let bound = if cell.client_bound { "≥ " } else { "" };
+    cell.hits_per_s.map_or(NONE.to_owned(), |rate| format!("{bound}{}", format_quantity(rate)))
+}
+
+fn interval(cell: &OnMachine) -> String {
+    cell.low.zip(cell.high).map_or(NONE.to_owned(), |(low, high)| format_interval_with(low, high, format_quantity))
+}
+
+fn theirs(cell: &OnMachine) -> String {
+    let count = |number: f64| format_count(number.round() as u64);
+    match (cell.paper, cell.paper_implied) {
+        (Some(paper), _) => count(paper),
+        (None, Some((low, high))) => format!("{}–{}", count(low), count(high)),
+        (None, None) => NONE.to_owned(),
+    }
+}
+
+/// Three bars each, the paper's hollow beside ours: in our hits per second, by one factor for all of them.
+fn bars(machines: &Machines) -> Option<Chart> {
+    let mut rows = Vec::new();
+    for of in &machines.rows {
+        for (machine, cell) in machines.machines.iter().zip(&of.machines) {
+            let bar = |whose: &str, rate: f64, said: String| {
+                json!({
+                    "name": of.configuration, "machine": machine, "whose": whose, "bar": format!("{machine}, {whose}"),
+                    "rate": rate, "said": said,
+                })
+            };
+            if let Some(rate) = cell.hits_per_s {
+                let ends = json!({"low": cell.low.unwrap_or(rate), "high": cell.high.unwrap_or(rate)});
+                rows.push(with(bar("here", rate, format!("{} {}", ours(cell), interval(cell))), ends));
+            }
+            let middle = cell.paper.or(cell.paper_implied.map(|(low, high)| (low + high) / 2.0));
+            if let (Some(scale), Some(paper)) = (machines.scale, middle) {
+                rows.push(bar("the paper", paper * scale, theirs(cell)));
+            }
+        }
+    }
+    let height = 11 * rows.len() + 14 * machines.rows.len();
+    let kinds: Vec<String> = machines
+        .machines
+        .iter()
+        .flat_map(|machine| ["here", "the paper"].map(|of| format!("{machine}, {of}")))
+        .collect();
+    let offset = json!({"field": "bar", "sort": kinds});
+    let colour =
+        with(palette("machine", &machines.machines, &COLOURS), json!({"legend": {"title": null, "orient": "top"}}));
+    let only = |whose: &str, layer: Value| {
+        with(layer, json!({"transform": [{"filter": format!("datum.whose == '{whose}'")}]}))
+    };
+    let x = with(quantity("rate", "hits per second (95 % interval)"), json!({"axis": {"tickCount": 6}}));
+    let solid = layer(json!({"type": "bar", "cornerRadiusEnd": 1}), json!({"x": x, "color": colour}));
+    let hollow = layer(
+        json!({"type": "bar", "filled": false, "strokeWidth": 1.2, "cornerRadiusEnd": 1}),
+        json!({"x": axis("rate"), "color": colour}),
+    );
+    let ends = layer(rule_mark(), json!({"x": axis("low"), "x2": {"field": "high"}}));
+    let fields = [("name", "configuration"), ("machine", "machine"), ("whose", "measured"), ("said", "hits/s")];
+    let body = json!({
+        "encoding": {"y": names("name", 180), "yOffset": offset, "tooltip": tooltip(fields)},
+        "layer": [only("here", solid), only("the paper", hollow), only("here", ends)],
+    });
+    let scale = machines.scale.map_or(String::new(), |scale| {
+        format!(
+            " The paper's bars (hollow) are drawn {scale:.2} times as long as printed, so that those of the untouched \
+             server on the first machine are alike."
+        )
+    });
+    let in_words = |of: &MachineRow| {
+        let rates: Vec<String> = of.machines.iter().map(ours).collect();
+        format!("{} {}", of.configuration, rates.join(" / "))
+    };
+    let words: Vec<String> = machines.rows.iter().map(in_words).collect();
+    let words = format!("Bars of hits per second on {}: {}.", machines.machines.join(" / "), words.join(", "));
+    Some(Chart::new("machines", height, rows, body)?.told(format!("Hits per second on each machine.{scale}"), words))
+}
+
+fn shares(machines: &Machines) -> Option<Section> {
+    if machines.share_names.is_empty() {
+        return None;
+    }
+    let mut columns = vec![Column::words("cost of, % of time/hit")];
+    for machine in &machines.machines {
+        columns.extend([Column::number(machine), Column::interval().on(Place::Page), Column::number("paper")]);
+    }
+    let cells = |(at, name): (usize, &String)| {
+        let of = |shares: &MachineShares| {
+            let ours = shares.ours.iter().find(|share| share.stage == *name);
+            let text = ours.map_or(NONE.to_owned(), |share| format_percent(share.percent));
+            let ends = ours.map_or(NONE.to_owned(), |share| format_interval(share.low, share.high));
+            let paper = shares.paper[at].map_or(NONE.to_owned(), |percent| format!("{percent:.0}"));
+            [text, ends, paper]
+        };
+        row([stage_label(name)].into_iter().chain(machines.shares.iter().flat_map(of)), false)
+    };
+    let table = Table { columns, rows: machines.share_names.iter().enumerate().map(cells).collect() };
+    Some(
+        Section::titled("machine-shares", "Where the time of a hit goes on each machine")
+            .charts(strips(machines))
+            .with(Content::Table(table)),
+    )
+}
+
+/// A strip for each machine, and one for the paper's.
+fn strips(machines: &Machines) -> Option<Chart> {
+    let mut rows = Vec::new();
+    for (machine, shares) in machines.machines.iter().zip(&machines.shares) {
+        let ours: Vec<Option<f64>> = machines
+            .share_names
+            .iter()
+            .map(|name| shares.ours.iter().find(|share| share.stage == *name).map(|share| share.percent))
+            .collect();
+        for (whose, percents) in [("here", &ours), ("the paper", &shares.paper)] {
+            let mut start = 0.0;
+            for (name, percent) in machines.share_names.iter().zip(percents) {
+                let Some(percent) = percent else { continue };
+                let end = start + percent.max(0.0);
+                rows.push(json!({
+                    "strip": format!("{machine}, {whose}"), "whose": whose, "share": stage_label(name), "start": start,
+                    "end": end, "middle": (start + end) / 2.0, "width": end - start, "label": format!("{percent:.0}"),
+                }));
+                start = end;
+            }
+        }
+    }
+    let labels: Vec<String> = machines.share_names.iter().map(|name| stage_label(name)).collect();
+    let colour =
+        with(palette("share", &labels, &COLOURS), json!({"legend": {"title": null, "orient": "top", "columns": 4}}));
+    let x = with(quantity("start", "% of the time of a hit"), json!({"axis": {"grid": false, "tickCount": 5}}));
+    let fields = [("strip", "machine"), ("share", "cost of"), ("label", "%")];
+    let faint = json!({"condition": {"test": "datum.whose == 'the paper'", "value": 0.45}, "value": 1});
+    let strips = layer(
+        json!({"type": "bar", "height": 20}),
+        json!({"x": x, "x2": {"field": "end"}, "color": colour, "opacity": faint, "tooltip": tooltip(fields)}),
+    );
+    let texts = layer(
+        json!({"type": "text", "fontSize": 11, "aria": false}),
+        json!({"x": axis("middle"), "text": {"field": "label"}}),
+    );
+    let texts = with(texts, json!({"transform": [{"filter": "datum.width >= 4"}]}));
+    let body = json!({"encoding": {"y": names("strip", 180)}, "layer": [strips, texts]});
+    let height = 30 * 2 * machines.machines.len();
+    let caption = "Shares of the time of a hit at saturation, ours and (faint) the paper's.";
+    let words = "Stacked strips of shares for each machine, here and in the paper; the table has every number.";
+    Some(Chart::new("machine-shares", height, rows, body)?.told(caption, words))
+}

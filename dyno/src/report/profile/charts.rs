@@ -1,0 +1,39 @@
+//! The charts of a profile: a bar for each kind of handshake, of its stages and the rest.
+
+use serde_json::json;
+
+use super::stage_name;
+use crate::report::document::Chart;
+use crate::stats::profile::{KindSummary, ProfileSummary};
+use crate::units::format_micros;
+
+/// Height of a bar with its distance to the next, pixels.
+const BAR_HEIGHT: usize = 44;
+
+/// All of them.
+pub fn all(summary: &ProfileSummary) -> Vec<Chart> {
+    let parts = |kind: &KindSummary| {
+        let stages = kind.stages.iter().map(|stage| (stage_name(stage), stage.timed_ns.value));
+        let parts = stages.chain([("everything else".to_owned(), kind.other_ns.value)]);
+        parts.filter(|(_, ns)| *ns > 0.0).collect::<Vec<(String, f64)>>()
+    };
+    let mut rows = Vec::new();
+    let mut told = Vec::new();
+    for kind in &summary.handshakes {
+        for (place, (part, ns)) in parts(kind).into_iter().enumerate() {
+            told.push(format!("{} {part} {} µs", kind.kind.name(), format_micros(ns)));
+            rows.push(json!({"handshake": kind.kind.name(), "part": part, "us": ns / 1e3, "place": place}));
+        }
+    }
+    let body = json!({
+        "mark": {"type": "bar", "tooltip": true},
+        "encoding": {
+            "y": {"field": "handshake", "type": "nominal", "sort": null, "title": null},
+            "x": {"field": "us", "type": "quantitative", "title": "server CPU of a hit, µs"},
+            "color": {"field": "part", "type": "nominal", "sort": null, "title": null},
+            "order": {"field": "place", "type": "quantitative"}
+        }
+    });
+    let chart = Chart::new("profile-stages", BAR_HEIGHT * summary.handshakes.len(), rows, body);
+    chart.map(|chart| chart.told("What a hit costs, by stage", told.join("; "))).into_iter().collect()
+}

@@ -1,0 +1,165 @@
+//! A profile as a document: what a hit costs by stage, timed and removed, for full and resumed handshakes.
+
+mod charts;
+
+use super::circumstances;
+use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
+use super::text::{capitalised, stage_label};
+use crate::model::profile::Handshakes;
+use crate::stats::Estimate;
+use crate::stats::profile::{ClassSummary, KindSummary, ProfileSummary, StageSummary};
+use crate::store::Record;
+use crate::units::{NONE, format_interval_with, format_micros, format_percent, format_quantity, format_tenths};
+
+/// The document of a record.
+pub fn document(record: &Record, summary: &ProfileSummary) -> Document {
+    let none: Vec<(String, Vec<String>)> = Vec::new();
+    let warnings = circumstances::texts(&summary.warnings, none.iter().map(|(name, texts)| (name, texts)));
+    let mut sections = vec![setting(record)];
+    sections.push(Section::default().on(Place::Page).charts(charts::all(summary)));
+    sections.extend(summary.handshakes.iter().map(stages));
+    sections.push(meaning(summary));
+    sections.extend(summary.handshakes.iter().map(classes));
+    sections.push(circumstances::warnings(warnings));
+    circumstances::document(record, summary.rounds, answer(summary), sections, Method::Profile)
+}
+
+/// Server and protocol in a sentence.
+fn setting(record: &Record) -> Section {
+    let manifest = &record.manifest;
+    let tls = record.profile.as_ref().map_or(String::new(), |profile| {
+        let tls = &profile.experiment.tls;
+        format!("TLS {}, certificate {}, group {}", tls.version, tls.certificate, tls.group)
+    });
+    Section::default().text(format!("{} ({}), {tls}.", manifest.server_name, manifest.server_version))
+}
+
+/// The names of a row of stages.
+pub(super) fn stage_name(summary: &StageSummary) -> String {
+    let names: Vec<String> = summary.stages.iter().map(|stage| stage_label(stage.name())).collect();
+    capitalised(&names.join(" and "))
+}
+
+fn interval(of: Estimate) -> String {
+    format_interval_with(of.low, of.high, format_micros)
+}
+
+fn percent_of(ns: f64, whole: f64) -> String {
+    format_percent(ns / whole.max(1.0) * 100.0)
+}
+
+fn title(kind: &KindSummary) -> String {
+    match kind.kind {
+        Handshakes::Full => "Full handshakes".to_owned(),
+        Handshakes::Resumed => "Resumed handshakes".to_owned(),
+    }
+}
+
+/// The table of stages of one kind of handshake.
+fn stages(kind: &KindSummary) -> Section {
+    let has_removed = kind.stages.iter().any(|stage| stage.removed_ns.is_some());
+    let mut columns =
+        vec![Column::words(""), Column::number("of a hit"), Column::number("timed µs"), Column::interval()];
+    if has_removed {
+        columns.extend([
+            Column::number("removed µs"),
+            Column::interval(),
+            Column::number("difference"),
+            Column::interval(),
+        ]);
+    }
+    let width = columns.len();
+    let whole = kind.cpu_ns.value;
+    let line = |name: String, of: Estimate, rest: Vec<String>| {
+        let mut texts = vec![name, percent_of(of.value, whole), format_micros(of.value), interval(of)];
+        texts.extend(rest);
+        texts.resize(width, String::new());
+        row(texts, false)
+    };
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    for stage in kind.stages.iter().filter(|stage| occurs(stage)) {
+        let beside = [stage.removed_ns, stage.difference_ns].into_iter();
+        let beside = beside.flat_map(|of| match of {
+            Some(of) => [format_micros(of.value), interval(of)],
+            None => [NONE.to_owned(), String::new()],
+        });
+        rows.push(line(stage_name(stage), stage.timed_ns, if has_removed { beside.collect() } else { Vec::new() }));
+    }
+    rows.push(line("Everything else".to_owned(), kind.other_ns, Vec::new()));
+    let all = line("A hit in all".to_owned(), kind.cpu_ns, Vec::new());
+    rows.push(all.into_iter().map(|cell| cell.toned(Tone::Strong)).collect());
+    Section::titled("", title(kind)).table(columns, rows).notes(costs(kind))
+}
+
+/// Whether anything was seen of a stage.
+fn occurs(stage: &StageSummary) -> bool {
+    stage.timed_ns.value > 0.0 || stage.removed_ns.is_some()
+}
+
+/// What profiling itself costs.
+fn costs(kind: &KindSummary) -> Vec<String> {
+    let whole = kind.cpu_ns.value;
+    let told = |of: Estimate| {
+        format!("{} µs {} a hit ({})", format_micros(of.value), interval(of), percent_of(of.value, whole))
+    };
+    let timing = format!(
+        "Timing costs {}: {} of {} calls into OpenSSL's provider are timed in each. It is in no number above but \
+         the times themselves, from which the readings of the clock are taken off.",
+        told(kind.timing_ns),
+        format_tenths(kind.timed_per_hit),
+        format_tenths(kind.calls_per_hit)
+    );
+    let library = kind.library_ns.map(|of| format!("The library that times nothing costs {}.", told(of)));
+    let hits = kind
+        .hits_per_second
+        .map(|hits| format!("At saturation: {} hits/s. {} sweeps of slices.", format_quantity(hits), kind.sweeps));
+    [timing].into_iter().chain(library).chain(hits).collect()
+}
+
+fn meaning(summary: &ProfileSummary) -> Section {
+    let untouched = summary.handshakes.iter().all(|kind| kind.is_untouched);
+    let whole = if untouched { "of the untouched server" } else { "of the profiled server while nothing is timed" };
+    Section::default().notes([format!(
+        "A hit is one connection with its handshake and one request; its cost is server CPU {whole}. timed: time in the \
+         calls of a stage, by the {} ({} a reading). removed: what a hit is cheaper by without the stage. \
+         difference: removed less timed. 95 %: confidence interval.",
+        summary.clock,
+        crate::units::format_duration(summary.clock_reading_ns)
+    )])
+}
+
+/// The classes of functions of one kind of handshake.
+fn classes(kind: &KindSummary) -> Section {
+    let fields: [Field<ClassSummary>; _] = [
+        (Column::words("function"), |class| class.name.replace('_', " ")),
+        (Column::words("stage"), |class| stage_label(class.stage.name())),
+        (Column::number("calls"), |class| format_tenths(class.calls_per_hit)),
+        (Column::number("µs each"), |class| format!("{:.2}", class.ns_per_call / 1e3)),
+        (Column::number("µs a hit"), |class| format!("{:.2}", class.ns_per_hit / 1e3)),
+        (Column::number("bytes a hit"), |class| format_quantity(class.bytes_per_hit)),
+    ];
+    let table = Table::of(fields, kind.classes.iter());
+    Section::titled("", format!("Calls of {} handshakes", kind.kind.name())).with(Content::Table(table)).notes([
+        "Of calls shorter than 0.3 µs (digests, and what is done around the work) one in 16 is timed.".to_owned(),
+    ])
+}
+
+/// The answer in a sentence or two.
+pub fn answer(summary: &ProfileSummary) -> String {
+    let told = |kind: &KindSummary| {
+        let dearest = kind.stages.iter().max_by(|a, b| a.timed_ns.value.total_cmp(&b.timed_ns.value))?;
+        let whole = kind.cpu_ns.value;
+        Some(format!(
+            "A hit with a {} handshake costs {} µs {}: {} in the stages, most of it {} ({}), and {} in everything else.",
+            kind.kind.name(),
+            format_micros(whole),
+            interval(kind.cpu_ns),
+            percent_of(kind.stages_ns(), whole),
+            stage_name(dearest).to_lowercase(),
+            percent_of(dearest.timed_ns.value, whole),
+            percent_of(kind.other_ns.value, whole)
+        ))
+    };
+    let told: Vec<String> = summary.handshakes.iter().filter_map(told).collect();
+    if told.is_empty() { "No slice was usable, so that nothing can be said.".to_owned() } else { told.join(" ") }
+}

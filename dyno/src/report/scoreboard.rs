@@ -1,0 +1,127 @@
+//! What became of the papers' claims, on one page: each with the paper's number and ours.
+
+use super::document::{Column, Document, Section, row};
+use super::text::capitalised;
+use crate::stats::scoreboard::{Claim, Fate, Ours, Unit, claims};
+use crate::stats::{Metric, Summary};
+use crate::store::Record;
+use crate::units::{NONE, format_date, format_interval, format_interval_with, format_percent};
+
+/// The columns of a scoreboard.
+const COLUMNS: [&str; 5] = ["claim", "the paper", "here", "95 %", "verdict"];
+
+/// Those of one record. Nothing without claims.
+pub fn section(summary: &Summary) -> Option<Section> {
+    let claims = claims(summary);
+    let rows = claims.iter().map(|claim| row(cells(claim), is_open(claim))).collect();
+    (!claims.is_empty()).then(|| {
+        Section::titled("scoreboard", "What became of the paper's claims")
+            .table(columns(), rows)
+            .notes([MEANING.to_owned()])
+    })
+}
+
+const MEANING: &str = "Stands: our number lies in the paper's range, which is that of all its machines. Bigger, \
+                       smaller: our whole 95 % interval lies beyond it. (CPU): from CPU time per hit, as something \
+                       else than the server limited hits per second, or because a share is told by it.";
+
+fn columns() -> Vec<Column> {
+    COLUMNS.iter().map(|name| Column::words(*name)).collect()
+}
+
+fn is_open(claim: &Claim) -> bool {
+    matches!(claim.fate, Fate::Undecided | Fate::NotMeasured)
+}
+
+fn cells(claim: &Claim) -> [String; 5] {
+    let [value, ends] = claim.ours.map_or([NONE.to_owned(), NONE.to_owned()], |ours| number(claim.unit, &ours));
+    [capitalised(&claim.about), claim.paper.clone(), value, ends, fate_word(claim.fate).to_owned()]
+}
+
+fn number(unit: Unit, ours: &Ours) -> [String; 2] {
+    let by = if ours.metric == Metric::Cpu { " (CPU)" } else { "" };
+    match unit {
+        Unit::Times => {
+            let times = |value: f64| format!("{value:.2}");
+            [format!("{} times{by}", times(ours.value)), format_interval_with(ours.low, ours.high, times)]
+        }
+        Unit::Percent => [format!("{}{by}", format_percent(ours.value)), format_interval(ours.low, ours.high)],
+    }
+}
+
+fn fate_word(fate: Fate) -> &'static str {
+    match fate {
+        Fate::Stands => "stands",
+        Fate::Bigger => "bigger",
+        Fate::Smaller => "smaller",
+        Fate::Undecided => "undecided",
+        Fate::NotMeasured => "not measured",
+    }
+}
+
+/// One record on the page: what it asked, where it comes from, and its claims.
+struct Entry {
+    title: String,
+    paper: String,
+    from: String,
+    claims: Vec<Claim>,
+}
+
+fn entry(record: &Record) -> Option<Entry> {
+    let summary = Summary::of(record);
+    let claims = claims(&summary);
+    let manifest = &record.manifest;
+    let from = format!(
+        "Record {} of {}, {}, {} ({}); {} rounds.",
+        record.id.get(..8).unwrap_or(&record.id),
+        format_date(record.created_unix_s as i64),
+        manifest.server_version,
+        manifest.certificate,
+        manifest.workload,
+        summary.rounds
+    );
+    let paper = summary.published.as_ref().map(|published| published.source.clone() + ".").unwrap_or_default();
+    (!claims.is_empty()).then(|| Entry { title: record.question.clone(), paper, from, claims })
+}
+
+/// All of these records as a page.
+pub fn document(records: &[Record]) -> Document {
+    let entries: Vec<Entry> = records.iter().filter_map(entry).collect();
+    let section = |entry: &Entry| {
+        let rows = entry.claims.iter().map(|claim| row(cells(claim), is_open(claim))).collect();
+        Section::titled("", &entry.title).text(entry.paper.clone()).table(columns(), rows).notes([entry.from.clone()])
+    };
+    let meaning = Section::default().notes([MEANING.to_owned()]);
+    Document {
+        title: "What became of the papers' claims?".to_owned(),
+        answer: answer(&entries),
+        sections: entries.iter().map(section).chain([meaning]).collect(),
+        ..Document::default()
+    }
+}
+
+fn answer(entries: &[Entry]) -> String {
+    let all = || entries.iter().flat_map(|entry| &entry.claims);
+    let count = |fate: Fate| all().filter(|claim| claim.fate == fate).count();
+    let open = count(Fate::Undecided) + count(Fate::NotMeasured);
+    format!(
+        "Of {} claims {} stand, {} come out bigger, {} smaller; {open} are undecided or were not measured.",
+        all().count(),
+        count(Fate::Stands),
+        count(Fate::Bigger),
+        count(Fate::Smaller)
+    )
+}
+
+/// All of these records as Markdown tables.
+pub fn markdown(records: &[Record]) -> String {
+    let entries: Vec<Entry> = records.iter().filter_map(entry).collect();
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | ").replace('\n', " "));
+    let table = |entry: &Entry| {
+        let rows: String = entry.claims.iter().map(|claim| line(&cells(claim))).collect();
+        let heads = line(&COLUMNS.map(str::to_owned)) + &line(&COLUMNS.map(|_| "---".to_owned()));
+        format!("**{}** {} {}\n\n{heads}{rows}", entry.title, entry.paper, entry.from)
+    };
+    let tables: Vec<String> = entries.iter().map(table).collect();
+    format!("{}\n\n{}", answer(&entries), tables.join("\n"))
+}

@@ -1,0 +1,38 @@
+//! What the doubler computes twice: its counters tell. Any client must pass, which the exchange itself shows.
+
+use tlsdyno_tls::{Stage, StageSet};
+
+use super::super::occurrence::{Occurrence, occurrence};
+use super::{Attempt, Check};
+
+/// For each stage that is computed twice, and for all others.
+pub(super) fn checks(attempt: &Attempt, checks: &mut Vec<Check>) {
+    let (Some(counted), Some((_, wanted))) = (attempt.observed.doubler, attempt.target.doubler) else { return };
+    let (doubled, kind) = (wanted.stages, attempt.kind());
+    let records = [Stage::Cipher, Stage::Mac];
+    let has_records = records.iter().all(|stage| doubled.contains(*stage));
+    for stage in doubled.iter() {
+        // Both halves of a record are one computation, or two that are counted apart.
+        let of_records = has_records && records.contains(&stage);
+        let counters = if of_records { &records[..] } else { &[stage][..] };
+        let count: u64 = counters.iter().map(|stage| counted.doubled(*stage)).sum();
+        let resumed = attempt.session.is_some();
+        checks.push(match occurrence(stage, attempt.suite, resumed, StageSet::NONE) {
+            Occurrence::Absent => {
+                let name = format!("{kind}: {stage} does not occur (call counter)");
+                Check::new(name, count == 0, format!("{count} calls doubled"))
+            }
+            Occurrence::OnTheWire | Occurrence::Hidden => {
+                let name = format!("{kind}: {stage} is computed twice (call counter)");
+                Check::new(name, count > 0, format!("{count} calls doubled"))
+            }
+        });
+    }
+    let others: Vec<Stage> = Stage::PROVIDER.into_iter().filter(|stage| !doubled.contains(*stage)).collect();
+    let passed = others.iter().all(|stage| counted.doubled(*stage) == 0) && counted.event("lost") == 0;
+    checks.push(Check::new(format!("{kind}: nothing else is computed twice"), passed, counted.to_string()));
+    if wanted.copies {
+        let copies = counted.event("copies");
+        checks.push(Check::new(format!("{kind}: records are copied"), copies > 0, format!("{copies} copied")));
+    }
+}

@@ -1,0 +1,122 @@
+//! The profile of a server (docs/PROFILE.md): what the calls into OpenSSL's provider take, timed inside the server in
+//! slices that alternate with slices in which nothing is timed, full and resumed handshakes apart; beside it, where
+//! there can be servers beside it, the untouched one and one whose stages are removed.
+
+mod slice;
+mod start;
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use self::slice::Sweeps;
+use self::start::Placed;
+use super::cpus;
+use super::load_process::LoadProcess;
+use super::observer::Observer;
+use super::runner::{self, Finished, Plan, SlicesOfRound, Subject};
+use super::schedule::{Piece, ROUNDS_MIN, Work, pieces, requests_of_users, schedule, varied_pieces};
+use super::testbed::{Testbed, log_tail};
+use crate::fault::{Fault, OrFault};
+use crate::model::profile::ProfileExperiment;
+use crate::model::{ConfigurationModel, Experiment};
+use crate::random::SplitMix64;
+use crate::store::{Block, Journal, Warning};
+
+/// Length of a slice unless the experiment says otherwise, microseconds.
+const SLICE_US: u64 = 5_000;
+/// Fewest requests of a slice.
+const SLICE_REQUESTS_MIN: u64 = 5;
+/// Part of the time that blocks have, which tell hits per second at saturation.
+const BLOCKS_SHARE: f64 = 0.1;
+/// Wanted length of a round.
+const ROUND: Duration = Duration::from_secs(10);
+/// Least connections of a warm-up, in multiples of those open at once.
+const WARM_UP_FACTOR: u32 = 2;
+
+/// Runs the profile. An error means that measuring did not begin.
+pub fn run(experiment: &ProfileExperiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
+    check(experiment)?;
+    let cpus = cpus::choose(&cpus::allowed(), experiment.measure.server_cpu, experiment.measure.load_cpu)?;
+    runner::run(&experiment.question, &experiment.measure, stop, observer, |record, observer| {
+        Profile::start(experiment, cpus, record, stop, observer)
+    })
+}
+
+/// Refuses what contradicts itself or cannot be profiled.
+///
+/// # Errors
+/// What is wrong, and what to do about it.
+pub fn check(experiment: &ProfileExperiment) -> Result<()> {
+    // The servers are of our own making.
+    let untouched = vec![ConfigurationModel::as_is()];
+    Experiment { configurations: untouched, ..experiment.of_servers() }.check().or_fault(Fault::Usage)
+}
+
+/// The cells of a profile.
+struct Profile {
+    cells: Vec<Placed>,
+    connections: u32,
+    slice_us: u64,
+    testbed: Testbed,
+    load: LoadProcess,
+    sweeps: Sweeps,
+}
+
+impl Profile {
+    /// Work of so many requests, from the beginning of the workload.
+    fn first(&self, requests: u32) -> Work {
+        let requests = requests.min(self.load.requests);
+        Piece { users: 0..requests, requests: u64::from(requests) }.into()
+    }
+}
+
+impl Subject for Profile {
+    fn warm_up(&self, _index: usize, factor: u32) -> Work {
+        self.first((self.connections * WARM_UP_FACTOR).saturating_mul(factor))
+    }
+
+    fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
+        let requests = requests_of_users(&self.testbed.site.workload);
+        let slowest = seconds_per_request.iter().copied().fold(1e-9, f64::max);
+        let of_slice = ((self.slice_us as f64 / 1e6 / slowest) as u64).max(SLICE_REQUESTS_MIN);
+        let works = varied_pieces(&requests, of_slice, &mut SplitMix64::new(1));
+        self.sweeps.works = works.into_iter().map(Work::from).collect();
+        let rounds = ((left.as_secs_f64() / ROUND.as_secs_f64()) as u32).max(ROUNDS_MIN);
+        let for_blocks = left.mul_f64(BLOCKS_SHARE);
+        let total = requests.len() as u64;
+        let mut schedule = schedule(Some(rounds), for_blocks, seconds_per_request, Duration::ZERO, total);
+        let least = u64::from(self.connections * WARM_UP_FACTOR).min(total);
+        schedule.requests_per_block = schedule.requests_per_block.max(least);
+        let pieces = pieces(&requests, schedule.requests_per_block, self.connections);
+        let slices = left.saturating_sub(for_blocks) / schedule.rounds_expected;
+        schedule.round += slices;
+        let works = pieces.into_iter().map(Work::from).collect();
+        let slices = SlicesOfRound { length: slices, rounds_per_blocks: 1 };
+        Plan { schedule, works, slices: Some(slices), warnings: Vec::new() }
+    }
+
+    fn block(&mut self, index: usize, work: &Work, _journal: &mut Journal) -> Result<Block> {
+        self.whole_block(index, work)
+    }
+
+    fn slices(
+        &mut self,
+        configurations: &[usize],
+        length: Duration,
+        since: Instant,
+        random: &mut SplitMix64,
+    ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
+        self.sweeps(configurations, length, since, random)
+    }
+
+    fn log_tail(&mut self, index: usize) -> String {
+        let server = self.cells[index].server;
+        self.testbed.instance(server).map(|instance| log_tail(instance)).unwrap_or_default()
+    }
+
+    fn warnings(&self) -> Vec<Warning> {
+        self.last_words()
+    }
+}

@@ -1,0 +1,178 @@
+//! What is started and checked before a profile is measured.
+
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use tlsdyno_engine::load::Resumption;
+use tlsdyno_tls::{Stage, StageSet};
+
+use super::{Profile, SLICE_US, Sweeps};
+use crate::fault::{Fault, OrFault};
+use crate::interrupt;
+use crate::model::Experiment;
+use crate::model::job::TargetSpec;
+use crate::model::profile::{Cell, Handshakes, ProfileExperiment, Treatment};
+use crate::native::{Clock, Profiling};
+use crate::run::cpus::Cpus;
+use crate::run::manifest;
+use crate::run::observer::Observer;
+use crate::run::preflight::{Check, can_resume, checks_of};
+use crate::run::testbed::Testbed;
+use crate::store::{Configuration, Kind, Preflight, ProfileRecord, Record, Warning};
+
+/// The configuration of the testbed that is profiled ([`ProfileExperiment::of_servers`]).
+const PROFILED: usize = 0;
+
+/// A cell, and where it is measured.
+pub(super) struct Placed {
+    pub(super) cell: Cell,
+    /// The configuration of the testbed.
+    pub(super) server: usize,
+    /// The cell that this one is compared with.
+    pub(super) base: Option<usize>,
+}
+
+impl Profile {
+    pub(super) fn start(
+        experiment: &ProfileExperiment,
+        cpus: Cpus,
+        record: &mut Record,
+        stop: &AtomicBool,
+        observer: &mut dyn Observer,
+    ) -> Result<Profile> {
+        let servers = experiment.of_servers();
+        let mut testbed = Testbed::prepare(&servers, cpus, &mut |text| observer.step(text))?;
+        let clock = Clock::best();
+        let profiling = Profiling::prepare(&testbed.make_directory("profiler")?, clock)?;
+        testbed.servers[PROFILED].profile_with(profiling);
+        let mut checks = Vec::new();
+        for index in 0..testbed.servers.len() {
+            interrupt::before_measuring(stop, interrupt::check(stop))?;
+            observer.step(&format!("starting and checking: {}", testbed.servers[index].model.name));
+            checks.push(interrupt::before_measuring(stop, check(&servers, &mut testbed, index))?);
+        }
+        let cells = placed(experiment, &testbed);
+        for Placed { cell, server, base } in &cells {
+            let passed: Vec<String> =
+                checks[*server].iter().map(|check| format!("{} ({})", check.name, check.seen)).collect();
+            observer.preflight(&cell.to_string(), passed.len(), &[]);
+            record.configurations.push(configuration(cell, *base, passed));
+        }
+        if cpus.shared() {
+            record.warnings.push(Warning::SharedCpus { cause: format!("only CPU {} may be used", cpus.server) });
+        }
+        let profiling = testbed.servers[PROFILED].profiling.as_ref().context("the profiler was prepared")?;
+        record.profile = Some(ProfileRecord {
+            experiment: experiment.clone(),
+            cells: cells.iter().map(|placed| placed.cell).collect(),
+            clock,
+            clock_reading_ps: (profiling.clock_ns()? * 1e3) as u64,
+        });
+        manifest::describe(&mut record.manifest, &servers, &mut testbed, cpus);
+        observer.step("starting the load process");
+        let targets = cells.iter().map(|placed| target(&servers, &testbed, placed)).collect::<Result<_>>()?;
+        let load = testbed.start_load_on(targets, &servers.load)?;
+        Ok(Profile {
+            cells,
+            connections: experiment.connections,
+            slice_us: experiment.measure.slice_us.filter(|us| *us > 0).unwrap_or(SLICE_US),
+            testbed,
+            load,
+            sweeps: Sweeps::default(),
+        })
+    }
+}
+
+/// Starts a server and checks it. Of the profiled one calls must have been seen.
+fn check(servers: &Experiment, testbed: &mut Testbed, index: usize) -> Result<Vec<Check>> {
+    let (request, body_bytes) = testbed.preflight_request();
+    let resumable = can_resume(servers, &testbed.servers[index].model);
+    testbed.activate(index)?;
+    let profiling = |testbed: &Testbed, timed: bool| -> Result<()> {
+        testbed.servers[index].profiling.as_ref().map_or(Ok(()), |profiling| profiling.set_timed(timed))
+    };
+    profiling(testbed, true)?;
+    let mut checks = checks_of(testbed, index, &request, body_bytes, resumable)?;
+    profiling(testbed, false)?;
+    let failed: Vec<String> =
+        checks.iter().filter(|check| !check.passed).map(|check| format!("{} ({})", check.name, check.seen)).collect();
+    let name = &testbed.servers[index].model.name;
+    ensure_server(failed.is_empty(), || {
+        format!("the server \"{name}\" does not pass its checks: {}", failed.join("; "))
+    })?;
+    if let Some(profiling) = &testbed.servers[index].profiling {
+        let counts = profiling.counts()?;
+        let (calls, timed) = counts.calls();
+        ensure_server(timed > 0 && counts.ns_of(Stage::Kdf) > 0.0, || {
+            format!(
+                "the server answered, but none of its handshakes called the profiled provider ({calls} calls): it may \
+                 be linked with an OpenSSL of its own, use another TLS library, or fetch from a provider that its own \
+                 openssl.cnf names"
+            )
+        })?;
+        checks.push(Check::new("calls into the provider are timed", true, format!("{timed} of {calls} calls")));
+    }
+    Ok(checks)
+}
+
+fn ensure_server(holds: bool, why: impl FnOnce() -> String) -> Result<()> {
+    let checked = || -> Result<()> {
+        ensure!(holds, "{}", why());
+        Ok(())
+    };
+    checked().or_fault(Fault::Server)
+}
+
+/// The cells with their servers.
+fn placed(experiment: &ProfileExperiment, testbed: &Testbed) -> Vec<Placed> {
+    let cells = experiment.cells();
+    let server_of = |treatment: Treatment| {
+        let is_it = |off: StageSet, wraps: bool| {
+            let found = testbed
+                .servers
+                .iter()
+                .skip(1)
+                .position(|server| server.model.noop == off && (!server.model.wrapped.is_empty() == wraps));
+            found.map_or(PROFILED, |position| position + 1)
+        };
+        match treatment {
+            Treatment::NotTimed | Treatment::Timed | Treatment::Sampled => PROFILED,
+            Treatment::AsIs => is_it(StageSet::NONE, false),
+            Treatment::NothingOff => is_it(StageSet::NONE, true),
+            Treatment::Off(stages) => is_it(stages, false),
+        }
+    };
+    let base_of = |cell: &Cell| {
+        let treatment = match cell.treatment {
+            Treatment::Timed | Treatment::Sampled => Treatment::NotTimed,
+            Treatment::Off(_) => Treatment::NothingOff,
+            Treatment::AsIs | Treatment::NotTimed | Treatment::NothingOff => return None,
+        };
+        cells.iter().position(|other| *other == Cell { treatment, ..*cell })
+    };
+    cells.iter().map(|cell| Placed { cell: *cell, server: server_of(cell.treatment), base: base_of(cell) }).collect()
+}
+
+fn configuration(cell: &Cell, base: Option<usize>, passed: Vec<String>) -> Configuration {
+    let noop = if let Treatment::Off(stages) = cell.treatment { stages } else { StageSet::NONE };
+    Configuration {
+        name: cell.to_string(),
+        noop,
+        kind: Kind::Setting,
+        tls: true,
+        host_number: base,
+        preflight: Preflight { passed, failed: Vec::new() },
+        valid: true,
+        warnings: Vec::new(),
+    }
+}
+
+fn target(servers: &Experiment, testbed: &Testbed, placed: &Placed) -> Result<TargetSpec> {
+    let reuse = match placed.cell.handshakes {
+        Handshakes::Full => Resumption::Never,
+        Handshakes::Resumed => Resumption::Share(1.0),
+    };
+    let target = testbed.target(servers, placed.server)?;
+    target.tls.as_ref().ok_or_else(|| anyhow!("a profile is of TLS"))?;
+    Ok(TargetSpec { name: placed.cell.to_string(), reuse, ..target })
+}

@@ -1,0 +1,44 @@
+//! Proxies that end TLS in front of a server without it, as an array has them: each with CPU time of its own, and with
+//! nothing else behind it.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::programs::Package;
+use super::{Instance, ServerSpec, haproxy, nginx, start, stunnel};
+use crate::model::ServerName;
+use crate::model::array::Proxy;
+
+impl Proxy {
+    fn package(self) -> &'static Package {
+        match self {
+            Proxy::Haproxy => &haproxy::PACKAGE,
+            Proxy::Nginx => &nginx::PACKAGE,
+            Proxy::Stunnel => &stunnel::PACKAGE,
+        }
+    }
+
+    /// Refuses a proxy that is not installed.
+    ///
+    /// # Errors
+    /// What is missing and how to install it; [`crate::fault::Fault::Environment`].
+    pub fn refuse_missing(self) -> Result<()> {
+        self.package().require(&format!(", or take another --proxy than {self}")).map(drop)
+    }
+}
+
+/// Starts a proxy in front of the origin of `spec`, whose `kind` does not count, in a directory of its own inside
+/// `run`.
+///
+/// # Errors
+/// Its program is missing (with the remedy), or it does not start (with what it said).
+pub fn start_proxy(proxy: Proxy, spec: &ServerSpec, run: &Path) -> Result<Instance> {
+    let of = |kind| start(&ServerSpec { kind, ..spec.clone() }, run);
+    let started = match proxy {
+        Proxy::Haproxy => of(ServerName::Haproxy),
+        Proxy::Nginx => of(ServerName::Nginx),
+        Proxy::Stunnel => stunnel::start(spec, run),
+    };
+    started.with_context(|| format!("failed to start the proxy {proxy}"))
+}

@@ -1,0 +1,282 @@
+//! Whether one load is faster than another: repeats against repeats, rounds that hold both, or one run against one.
+//!
+//! What differs between two runs of the same thing (other programs on the machine, where memory lies) is not to be seen
+//! within one of them: its slices are no sample of runs. So the sample is the run, or the round that holds both sides.
+//! One run against one has no such sample, and says only what is beyond all that equal runs were seen to differ by.
+//!
+//! Three quantities are compared and one is enough to decide, so that each has an interval of
+//! 1 − (1 − 0.95) / 3 (Bonferroni): together they are right 95 times in 100.
+
+use std::fmt;
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+
+use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
+use super::load::Sample;
+use super::robust::{sorted, trimmed_each_end, trimmed_mean};
+use crate::distribution::{CONFIDENCE, student_t_two_sided};
+
+/// What is compared of each pair.
+pub const QUANTITIES: usize = 3;
+/// Fewer slices than this say nothing about how a run scatters.
+pub const SLICES_MIN: usize = 5;
+/// What two runs of the same thing may differ by on a busy machine, per cent: equal runs of six seconds differed by up
+/// to 17 % beside other work (2026-11-22, two shared CPUs).
+pub const RUN_TO_RUN_PERCENT: f64 = 20.0;
+/// Coverage of the interval of each quantity.
+const EACH: f64 = 1.0 - (1.0 - CONFIDENCE) / QUANTITIES as f64;
+
+/// What the second is by comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Word {
+    /// The whole interval is on the good side.
+    Faster,
+    /// The whole interval is on the bad side.
+    Slower,
+    /// The interval holds both, or what lies beyond is within the tolerance.
+    Undecided,
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Word::Faster => "faster",
+            Word::Slower => "slower",
+            Word::Undecided => "undecided",
+        })
+    }
+}
+
+/// One quantity of two loads.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// The point, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub point: Option<String>,
+    /// Its name.
+    pub quantity: &'static str,
+    /// Geometric mean over the samples of the first; hits/s or nanoseconds.
+    pub first: f64,
+    /// The same of the second.
+    pub second: f64,
+    /// The second by the first, minus one, percent.
+    pub change_percent: f64,
+    /// Lower end of its interval; all intervals of a comparison hold together in 95 % of cases. `null`: unknown.
+    pub low_percent: f64,
+    /// Upper end.
+    pub high_percent: f64,
+    /// In a word.
+    pub word: Word,
+}
+
+/// Slower in anything is slower: a gate should not let a latency through for a gain in throughput.
+pub fn verdict(comparisons: &[Comparison]) -> Word {
+    let any = |word| comparisons.iter().any(|comparison| comparison.word == word);
+    match (any(Word::Slower), any(Word::Faster)) {
+        (true, _) => Word::Slower,
+        (false, true) => Word::Faster,
+        (false, false) => Word::Undecided,
+    }
+}
+
+/// Name, whether more of it is better, and what it is of a sample.
+type Quantity = (&'static str, bool, fn(&Sample) -> f64);
+
+const COMPARED: [Quantity; QUANTITIES] = [
+    ("hits/s", true, |sample| sample.hits_per_second),
+    ("latency p50", false, |sample| sample.latency_ns_p50),
+    ("latency p99", false, |sample| sample.latency_ns_p99),
+];
+
+/// Compares repeats of one load with repeats of another, each run as a whole. With fewer than two runs on a side the
+/// intervals have no end.
+pub fn repeats(first: &[Sample], second: &[Sample], tolerance_percent: f64) -> Vec<Comparison> {
+    let compared = COMPARED.map(|quantity| {
+        let [a, b] = [first, second].map(|runs| Location::of(&logarithms(runs, quantity)));
+        let difference = b.less(&a);
+        word(quantity, [a.mean, b.mean], difference, tolerance_percent)
+    });
+    compared.into()
+}
+
+/// Compares two loads that were measured in the same rounds.
+pub fn rounds(pairs: &[[Sample; 2]], tolerance_percent: f64) -> Vec<Comparison> {
+    let side = |number: usize| pairs.iter().map(|pair| pair[number]).collect::<Vec<Sample>>();
+    let (first, second) = (side(0), side(1));
+    let compared = COMPARED.map(|quantity| {
+        let (a, b) = (logarithms(&first, quantity), logarithms(&second, quantity));
+        let differences: Vec<f64> = a.iter().zip(&b).map(|(a, b)| b - a).collect();
+        let ends = Location::of(&differences).interval();
+        word(quantity, [a, b].map(|values| Location::of(&values).mean), ends, tolerance_percent)
+    });
+    compared.into()
+}
+
+/// Compares one run with one, by their slices. What is less than [`RUN_TO_RUN_PERCENT`] is undecided.
+///
+/// # Errors
+/// A run has too few slices; `names` says which run that is.
+pub fn single_runs(
+    first: &[Sample],
+    second: &[Sample],
+    names: [&str; 2],
+    tolerance_percent: f64,
+) -> Result<Vec<Comparison>> {
+    for (slices, name) in [first, second].into_iter().zip(names) {
+        let count = slices.len();
+        ensure!(
+            count >= SLICES_MIN,
+            "the run of {name} has {count} slices with hits, but {SLICES_MIN} are needed to tell how it scatters; run \
+             it longer"
+        );
+    }
+    let compared = COMPARED.map(|quantity| {
+        // Nothing pairs a slice of one run with one of the other: each is a row of its own.
+        let nothing = |samples: &[Sample]| vec![None; samples.len()];
+        let values = |samples: &[Sample]| -> Column { logarithms(samples, quantity).into_iter().map(Some).collect() };
+        let columns = [[values(first), nothing(second)].concat(), [nothing(first), values(second)].concat()];
+        let difference = Combination { constant: 0.0, terms: vec![(1, 1.0), (0, -1.0)] };
+        let wanted = [Combination::column(0), Combination::column(1), difference];
+        let [a, b, difference] = estimate(&columns, &wanted, RESAMPLES, SEED).try_into().expect("one for each");
+        let ends = [difference.value, difference.low, difference.high];
+        word(quantity, [a.value, b.value], ends, tolerance_percent.max(RUN_TO_RUN_PERCENT))
+    });
+    Ok(compared.into())
+}
+
+fn logarithms(samples: &[Sample], (_, _, of): Quantity) -> Vec<f64> {
+    samples.iter().map(|sample| of(sample).max(1e-9).ln()).collect()
+}
+
+/// What is said of the difference of two logarithms, given with its interval.
+fn word(
+    (quantity, more_is_better, _): Quantity,
+    [first, second]: [f64; 2],
+    difference: [f64; 3],
+    tolerance: f64,
+) -> Comparison {
+    let [change_percent, low_percent, high_percent] = difference.map(|logarithm| 100.0 * logarithm.exp_m1());
+    let word = match (low_percent > tolerance, high_percent < -tolerance) {
+        (false, false) => Word::Undecided,
+        (bigger, _) if bigger == more_is_better => Word::Faster,
+        _ => Word::Slower,
+    };
+    let (first, second) = (first.exp(), second.exp());
+    Comparison { point: None, quantity, first, second, change_percent, low_percent, high_percent, word }
+}
+
+/// The 20 % trimmed mean of values with its standard error (Tukey and McLaughlin 1963; Yuen 1974): one disturbed run
+/// of five moves it little. Of fewer than five values it is their mean.
+#[derive(Clone, Copy, Debug)]
+struct Location {
+    mean: f64,
+    /// Square of the standard error; infinite with fewer than two values.
+    squared_error: f64,
+    /// Degrees of freedom.
+    degrees: f64,
+}
+
+impl Location {
+    fn of(values: &[f64]) -> Location {
+        let (count, cut) = (values.len(), trimmed_each_end(values.len()));
+        let mean = trimmed_mean(values).unwrap_or(f64::NAN);
+        if count < 2 {
+            return Location { mean, squared_error: f64::INFINITY, degrees: 1.0 };
+        }
+        let sorted = sorted(values);
+        let winsorised = |value: &f64| value.clamp(sorted[cut], sorted[count - 1 - cut]);
+        let middle = sorted.iter().map(winsorised).sum::<f64>() / count as f64;
+        let squares = sorted.iter().map(winsorised).map(|value| (value - middle).powi(2)).sum::<f64>();
+        let kept = (count - 2 * cut) as f64;
+        Location { mean, squared_error: squares / (kept * (kept - 1.0)), degrees: kept - 1.0 }
+    }
+
+    /// The mean and the ends of its interval.
+    fn interval(&self) -> [f64; 3] {
+        if !self.squared_error.is_finite() {
+            return [self.mean, f64::NEG_INFINITY, f64::INFINITY];
+        }
+        let half = student_t_two_sided(EACH, (self.degrees.floor() as usize).max(1)) * self.squared_error.sqrt();
+        [self.mean, self.mean - half, self.mean + half]
+    }
+
+    /// The difference to another, independent of it, likewise (Welch 1947).
+    fn less(&self, other: &Location) -> [f64; 3] {
+        let squared_error = self.squared_error + other.squared_error;
+        let part = |of: &Location| of.squared_error.powi(2) / of.degrees;
+        let degrees = squared_error.powi(2) / (part(self) + part(other)).max(f64::MIN_POSITIVE);
+        Location { mean: self.mean - other.mean, squared_error, degrees }.interval()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::SplitMix64;
+
+    fn sample(value: f64) -> Sample {
+        Sample { hits_per_second: value, latency_ns_p50: 1e9 / value, latency_ns_p99: 3e9 / value }
+    }
+
+    fn around(mean: f64) -> Vec<Sample> {
+        (0..50).map(|number| sample(mean * (1.0 + 0.002 * f64::from(number % 5 - 2)))).collect()
+    }
+
+    #[test]
+    fn words_depend_on_the_direction_and_the_tolerance() {
+        let words = |first, second, tolerance| {
+            repeats(&around(first), &around(second), tolerance).iter().map(|of| of.word).collect::<Vec<_>>()
+        };
+        assert_eq!(words(100.0, 110.0, 0.0), [Word::Faster; 3]);
+        assert_eq!(words(100.0, 90.0, 0.0), [Word::Slower; 3]);
+        assert_eq!(words(100.0, 98.0, 5.0), [Word::Undecided; 3]);
+        assert_eq!(words(100.0, 100.02, 0.0), [Word::Undecided; 3]);
+    }
+
+    #[test]
+    fn one_run_against_one_tells_only_what_no_equal_runs_differ_by() {
+        let single = |second| single_runs(&around(100.0), &around(second), ["a", "b"], 0.0).unwrap()[0].word;
+        assert_eq!([single(86.0), single(70.0), single(115.0)], [Word::Undecided, Word::Slower, Word::Undecided]);
+        let few = [sample(1.0); 4];
+        assert!(single_runs(&few, &few, ["a", "b"], 0.0).unwrap_err().to_string().contains("4 slices"));
+        let runs = repeats(&[sample(100.0)], &[sample(50.0), sample(51.0)], 0.0);
+        assert_eq!(verdict(&runs), Word::Undecided, "a side with one run has no scatter");
+    }
+
+    /// `scipy.stats.ttest_ind([4.6, 4.61, 4.62], [4.55, 4.56, 4.59, 4.6], equal_var=False)
+    /// .confidence_interval(1 - .05 / 3)` with SciPy's own fractional degrees of freedom gives a half width of 0.0505;
+    /// ours rounds degrees down.
+    #[test]
+    fn the_interval_is_welchs() {
+        let of = |values: &[f64]| Location::of(values);
+        let [value, low, high] = of(&[4.6, 4.61, 4.62]).less(&of(&[4.55, 4.56, 4.59, 4.6]));
+        assert!((value - 0.035).abs() < 1e-12);
+        let half = (high - low) / 2.0;
+        assert!((0.045..0.062).contains(&half), "{half}");
+    }
+
+    /// Both designs keep their promise where runs scatter and the machine drifts.
+    #[test]
+    fn equal_loads_are_seldom_told_apart_and_slower_ones_are() {
+        let mut random = SplitMix64::new(7);
+        let (mut wrong, mut found) = ([0; 2], [0; 2]);
+        const TRIALS: usize = 1000;
+        for _ in 0..TRIALS {
+            let mut run = |factor: f64, spread: f64| sample(1000.0 * factor * (spread * random.normal()).exp());
+            for (slower, count) in [(1.0, &mut wrong), (0.95, &mut found)] {
+                let mut pair = || {
+                    let drift = run(1.0, 0.1).hits_per_second / 1000.0;
+                    [run(drift, 0.02), run(drift * slower, 0.02)]
+                };
+                let pairs: Vec<[Sample; 2]> = (0..12).map(|_| pair()).collect();
+                count[0] += usize::from(verdict(&rounds(&pairs, 0.0)) != Word::Undecided);
+                let [a, b]: [Vec<Sample>; 2] = [1.0, slower].map(|factor| (0..4).map(|_| run(factor, 0.01)).collect());
+                count[1] += usize::from(verdict(&repeats(&a, &b, 0.0)) != Word::Undecided);
+            }
+        }
+        assert!(wrong.iter().all(|wrong| *wrong < TRIALS * 6 / 100), "{wrong:?} of {TRIALS} equal ones");
+        assert!(found.iter().all(|found| *found > TRIALS * 90 / 100), "{found:?} of {TRIALS} slower ones");
+    }
+}

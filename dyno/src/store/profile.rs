@@ -1,0 +1,31 @@
+//! What the record of a profile holds beside its blocks, and its blocks beside theirs.
+
+use serde::{Deserialize, Serialize};
+use tlsdyno_tls::Stage;
+
+use crate::model::profile::{Cell, ProfileExperiment};
+use crate::native::{Clock, ProfileCounts};
+
+/// The profile of a record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileRecord {
+    /// What was asked for.
+    pub experiment: ProfileExperiment,
+    /// The cells, in the order of the configurations.
+    pub cells: Vec<Cell>,
+    /// What calls were timed with.
+    pub clock: Clock,
+    /// What one reading of it takes, picoseconds.
+    pub clock_reading_ps: u64,
+}
+
+/// What a block of a profile holds besides: of cells whose calls are timed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileBlock {
+    /// What was counted in all slices of the block.
+    pub counts: ProfileCounts,
+    /// Nanoseconds of each slice by stage, in the order of [`Stage::PROVIDER`]: one for each slice of the block.
+    pub stages_ns: Vec<[u64; Stage::PROVIDER.len()]>,
+}

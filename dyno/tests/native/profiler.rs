@@ -1,0 +1,147 @@
+//! The profiler: the layout of its area as mirrored in Rust, no code of a no-op in it, every result right while calls
+//! are timed, in threads and forks, and no trouble when its owner is gone.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tlsdyno::native::profiler::layout;
+use tlsdyno::native::{Clock, ProfileCounts, Profiling};
+use tlsdyno_tls::Stage;
+
+use crate::build::{self, SANITIZERS, sanitized_library};
+
+#[test]
+fn layout_is_mirrored() {
+    let program = build::test_program("cc", "profiler_layout", "plain", &[]);
+    let mut mirror = String::new();
+    for (name, value) in [
+        ("abi_version", layout::ABI_VERSION as usize),
+        ("slots_claimed_at", layout::SLOTS_CLAIMED_AT),
+        ("threads_lost_at", layout::THREADS_LOST_AT),
+        ("clock_at", layout::CLOCK_AT),
+        ("ticks_per_s_at", layout::TICKS_PER_S_AT),
+        ("empty_ticks_at", layout::EMPTY_TICKS_AT),
+        ("trampoline_classes_at", layout::TRAMPOLINE_CLASSES_AT),
+        ("trampolines", layout::TRAMPOLINES),
+        ("slots_at", layout::SLOTS_AT),
+        ("slots", layout::SLOTS),
+        ("classes_max", layout::CLASSES_MAX),
+        ("class_size", layout::CLASS_NUMBERS * 8),
+        ("slot_size", layout::SLOT_NUMBERS * 8),
+        ("interrupted_at", layout::CLASSES_MAX * layout::CLASS_NUMBERS * 8),
+        ("size", layout::SIZE),
+        ("mode_timed", layout::MODE_TIMED as usize),
+        ("short_every", layout::SHORT_EVERY as usize),
+    ] {
+        writeln!(mirror, "{name} {value}").unwrap();
+    }
+    writeln!(mirror, "magic {}", String::from_utf8_lossy(&layout::MAGIC[..7])).unwrap();
+    for (stage, name, is_short) in layout::CLASSES {
+        writeln!(mirror, "class {} {name} {is_short}", stage.name().to_uppercase()).unwrap();
+    }
+    assert_eq!(build::run(&mut Command::new(program)), mirror);
+}
+
+#[test]
+fn exports_one_symbol_and_is_made_of_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let profiling = Profiling::prepare(dir.path(), Clock::Thread).unwrap();
+    let exported = build::run(Command::new("nm").args(["-D", "--defined-only"]).arg(profiling.library_path()));
+    let names: Vec<&str> = exported.lines().filter_map(|line| line.split(' ').next_back()).collect();
+    assert_eq!(names, ["OSSL_provider_init"]);
+    let dynamic = build::run(Command::new("readelf").args(["-d", "-W"]).arg(profiling.library_path()));
+    let needed: Vec<&str> = dynamic.lines().filter(|line| line.contains("(NEEDED)")).collect();
+    assert!(!needed.iter().any(|line| line.contains("crypto") || line.contains("ssl")), "{needed:?}");
+    assert!(dynamic.contains("NODELETE"), "threads and fork handlers may point into it after an unload: {dynamic}");
+    let printed = build::run(Command::new("readelf").args(["--debug-dump=info", "-W"]).arg(profiling.library_path()));
+    let files: Vec<&str> = printed.lines().filter(|line| line.contains("DW_AT_name") && line.ends_with(".c")).collect();
+    assert!(files.len() > 5, "{files:?}");
+    for file in files {
+        assert!(file.contains("native/profiler/") || file.contains("native/wrapping/"), "{file}");
+    }
+}
+
+/// Runs a program with the profiler, or that library in its place.
+fn run(program: &mut Command, library: Option<&Path>, clock: Clock, timed: bool) -> ProfileCounts {
+    let dir = tempfile::tempdir().unwrap();
+    let profiling = Profiling::prepare(dir.path(), clock).unwrap();
+    profiling.set_timed(timed).unwrap();
+    if let Some(library) = library {
+        std::fs::copy(library, profiling.library_path()).unwrap();
+    }
+    build::run(program.envs(profiling.let_children_inherit().unwrap()));
+    assert_eq!(profiling.threads_lost().unwrap(), 0);
+    let used = profiling.trampolines().unwrap().iter().flatten().count();
+    assert!((200..layout::TRAMPOLINES).contains(&used), "{used} trampolines, of which there must be enough");
+    profiling.counts().unwrap()
+}
+
+/// The program plain, and together with the profiler under sanitizers.
+fn builds(name: &str) -> [(PathBuf, Option<PathBuf>); 2] {
+    let label = format!("profiler-{name}");
+    [
+        (build::test_program("cc", name, &label, &[]), None),
+        (
+            build::test_program("clang", name, &format!("{label}-sanitized"), SANITIZERS),
+            Some(sanitized_library("profiler", &label)),
+        ),
+    ]
+}
+
+/// What the programs do (`native/tests/work.h`) was counted and timed.
+fn check(counts: &ProfileCounts, what: &str) {
+    for stage in [Stage::KeyAgreement, Stage::Cipher, Stage::Digest, Stage::Randomness] {
+        assert!(counts.ns_of(stage) > 0.0, "{what}: {stage}: {counts:?}");
+    }
+    for (_, name, count) in counts.iter() {
+        let is_short = layout::CLASSES.iter().any(|(_, class, is_short)| *class == name && *is_short);
+        assert!(count.timed <= count.calls, "{what}: {name} {count:?}");
+        assert!(!is_short || count.calls < 1_000 || count.timed * 8 < count.calls, "{what}: {name} {count:?}");
+    }
+}
+
+#[test]
+fn threads_and_forks_are_timed_each_by_itself() {
+    for name in ["threads", "processes"] {
+        for (program, library) in builds(name) {
+            let counts = run(&mut Command::new(program), library.as_deref(), Clock::best(), true);
+            check(&counts, name);
+            // In each of 50 rounds of 8 threads two keys of two kinds, of which two derive: no update was lost.
+            let generated = counts.iter().find(|(_, class, _)| *class == "key_generate").unwrap().2.calls;
+            assert!(name != "threads" || generated == 50 * 8 * 4, "{generated}");
+        }
+    }
+}
+
+#[test]
+fn the_clock_of_the_thread_does_where_there_is_no_other() {
+    let program = build::test_program("cc", "threads", "profiler-clock", &[]);
+    check(&run(&mut Command::new(program), None, Clock::Thread, true), "thread clock");
+}
+
+#[test]
+fn nothing_is_counted_unless_it_is_wanted() {
+    let program = build::test_program("cc", "threads", "profiler-idle", &[]);
+    assert_eq!(run(&mut Command::new(program), None, Clock::Counter, false), ProfileCounts::default());
+}
+
+#[test]
+fn without_an_area_it_is_the_default_provider() {
+    let program = build::test_program("cc", "threads", "profiler-orphan", &[]);
+    let dir = tempfile::tempdir().unwrap();
+    let profiling = Profiling::prepare(dir.path(), Clock::Counter).unwrap();
+    let environment = profiling.handed().environment;
+    // The descriptor is closed on execution, as in a server that somebody else starts with this configuration.
+    let output = Command::new(program).envs(environment).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("times nothing in this process"), "{said}");
+}
+
+#[test]
+fn under_valgrind() {
+    let program = build::test_program("cc", "threads", "profiler-valgrind", &[]);
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+    check(&run(valgrind.arg(program), None, Clock::Counter, true), "valgrind");
+}

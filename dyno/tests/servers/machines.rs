@@ -1,0 +1,140 @@
+//! Machines of a paper, a card, servers side by side and pages of a stated cost, from end to end on real servers.
+
+use crate::place;
+
+use place::Place;
+use serde_json::Value;
+use tlsdyno::servers::quota;
+
+const MACHINES: &str = r#"
+question = "What do machines change?"
+machines = ["500", "2x1000"]
+[server]
+kind = "nginx"
+[tls]
+version = "1.2"
+suite = "AES128-SHA"
+certificate = "rsa-1024"
+tickets = false
+[load]
+requests_per_connection = 1
+[measure]
+time_s = 12
+seed = 1
+[[configuration]]
+name = "as is"
+[[configuration]]
+name = "no RSA"
+noop = ["authentication"]
+[[configuration]]
+name = "perfect cache"
+noop = ["session_cache"]
+[[configuration]]
+name = "accelerator"
+accelerator = { card = "axl300" }
+[[share]]
+name = "RSA"
+on = "as is"
+off = "no RSA"
+[[comparison]]
+question = "What does the other machine bring?"
+a = "as is, 500 MHz"
+b = "as is, 2 x 1000 MHz"
+published = [1.0, 10.0]
+[paper]
+source = "Nobody"
+machines = ["500 MHz", "2 x 1000 MHz"]
+[paper.hits_per_s]
+"as is" = [10, 30]
+"#;
+
+fn run(place: &Place, experiment: &str, more: &[&str]) -> (Option<i32>, Value, String) {
+    std::fs::write(place.path().join("experiment.toml"), experiment).unwrap();
+    let arguments = [&["run", "experiment.toml", "--json"], more].concat();
+    let output = place.tlsdyno(&arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_default(), said)
+}
+
+fn named<'a>(result: &'a Value, name: &str) -> &'a Value {
+    let all = result["configurations"].as_array().unwrap();
+    all.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("{name}: {result}"))
+}
+
+#[test]
+fn machines_share_a_server_and_have_their_quota_for_their_blocks_only() {
+    let place = Place::new();
+    let (code, result, said) = run(&place, MACHINES, &[]);
+    if quota::require().is_err() {
+        assert_eq!(code, Some(8), "{said}");
+        assert_eq!(named(&result, "as is, 500 MHz")["valid"], false);
+        return;
+    }
+    assert_eq!(code, Some(0), "{said}");
+    let rate = |name: &str| named(&result, name)["hits_per_second"].as_f64().unwrap();
+    for base in ["as is", "no RSA", "perfect cache", "accelerator"] {
+        // 0.2 of a processor, and two of 0.4, against one whole.
+        let (slow, fast) = (rate(&format!("{base}, 500 MHz")), rate(&format!("{base}, 2 x 1000 MHz")));
+        assert!(slow < 0.5 * rate(base), "{base}: {slow} of {}", rate(base));
+        assert!(fast > 1.5 * slow, "{base}: {fast} against {slow}");
+        // In slices the server has no quota, whatever blocks there were before.
+        assert!(named(&result, base)["server_cpu_ns_per_hit"].as_f64().unwrap() > 0.0);
+        assert_eq!(named(&result, &format!("{base}, 500 MHz"))["base"], *base);
+    }
+    let cell = &result["machines"]["rows"][0]["machines"][1];
+    assert_eq!(
+        (cell["paper"].as_f64(), result["machines"]["machines"][1].as_str()),
+        (Some(30.0), Some("2 x 1000 MHz"))
+    );
+    assert_eq!(result["machines"]["shares"][0]["ours"][0]["stage"], "RSA", "{}", result["machines"]);
+    assert_eq!(result["claims"][0]["fate"], "stands", "{}", result["claims"]);
+    let hardware = &result["manifest"]["hardware"];
+    assert!(hardware["as is, 500 MHz"].as_str().unwrap().contains("a quota of 0.200 CPUs"), "{hardware}");
+    let page = std::fs::read_to_string(place.path().join("report.html")).unwrap();
+    assert!(page.contains("On the paper") && page.contains("the paper"), "the report has a section of machines");
+    let output = place.tlsdyno(&["scoreboard", "last", "--markdown"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.contains("| What does the other machine bring? |"), "{said}");
+}
+
+#[test]
+fn servers_stand_side_by_side_and_pages_cost_what_they_are_to() {
+    let place = Place::new();
+    let experiment = r#"
+question = "Which server, and what do pages cost?"
+[server]
+kind = "builtin"
+[measure]
+time_s = 6
+seed = 1
+[load]
+requests_per_connection = 1
+[[configuration]]
+name = "as is"
+[[configuration]]
+name = "dynamic pages"
+page_cost_us = 2000.0
+[[configuration]]
+name = "nginx"
+server = "nginx"
+[[configuration]]
+name = "lighttpd without TLS"
+server = "lighttpd"
+plain_http = true
+"#;
+    let (code, result, said) = run(&place, experiment, &["--no-report"]);
+    assert_eq!(code, Some(0), "{said}");
+    let cpu_us = |name: &str| named(&result, name)["server_cpu_ns_per_hit"].as_f64().unwrap() / 1e3;
+    let pages = cpu_us("dynamic pages") - cpu_us("as is");
+    assert!((1_900.0..2_600.0).contains(&pages), "{pages} µs for pages of 2 ms");
+    for name in ["nginx", "lighttpd without TLS"] {
+        assert_eq!(named(&result, name)["valid"], true, "{result}");
+        assert!(cpu_us(name) > 0.0);
+    }
+    let refused = |from: &str, to: &str, expected: &str| {
+        let (code, _, said) = run(&place, &experiment.replace(from, to), &["--no-report"]);
+        assert!(code != Some(0) && said.contains(expected), "{to}: {said}");
+    };
+    refused("kind = \"builtin\"", "kind = \"nginx\"", "`page_cost_us`");
+    refused("server = \"lighttpd\"", "server = \"builtin\"", "names another server");
+}

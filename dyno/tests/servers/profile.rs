@@ -1,0 +1,96 @@
+//! `tlsdyno profile` from the command line to the record, the reports and the JSON.
+
+use std::net::TcpListener;
+
+use serde_json::Value;
+use tlsdyno::report;
+use tlsdyno::store::Store;
+
+use crate::place::Place;
+
+/// Runs a short profile and gives what it prints as JSON.
+fn profiled(place: &Place, more: &[&str]) -> Value {
+    let mut arguments = vec!["profile", "--time", "6", "--seed", "7", "--no-report", "--json"];
+    arguments.extend(more);
+    let output = place.tlsdyno(&arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{more:?}: {said}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn stage<'a>(kind: &'a Value, name: &str) -> &'a Value {
+    let stages = kind["stages"].as_array().unwrap();
+    stages.iter().find(|stage| stage["stages"][0] == name).unwrap_or_else(|| panic!("{name}: {kind}"))
+}
+
+fn value(of: &Value) -> f64 {
+    of["value"].as_f64().unwrap_or_else(|| panic!("{of}"))
+}
+
+/// Full handshakes sign, resumed ones do not; both agree on keys; what is timed fits into the whole.
+fn check_tls13(printed: &Value) {
+    let kinds = printed["profile"]["handshakes"].as_array().unwrap();
+    assert_eq!(kinds.iter().map(|kind| kind["kind"].as_str().unwrap()).collect::<Vec<_>>(), ["full", "resumed"]);
+    for kind in kinds {
+        let whole = value(&kind["cpu_ns"]);
+        let sum: f64 = kind["stages"].as_array().unwrap().iter().map(|stage| value(&stage["timed_ns"])).sum();
+        assert!(whole > 50_000.0 && sum > 0.1 * whole && sum < whole, "{sum} of {whole}: {kind}");
+        assert!((sum + value(&kind["other_ns"]) - whole).abs() < 1.0, "the parts are the whole: {kind}");
+        assert!(value(&stage(kind, "key_agreement")["timed_ns"]) > 20_000.0, "{kind}");
+        assert!(kind["timed_per_hit"].as_f64() < kind["calls_per_hit"].as_f64(), "short calls are not timed: {kind}");
+    }
+    let signed = |kind: &Value| value(&stage(kind, "authentication")["timed_ns"]);
+    assert!(signed(&kinds[0]) > 10_000.0 && signed(&kinds[1]) == 0.0, "{kinds:?}");
+    let calls = kinds[0]["classes"].as_array().unwrap().iter().find(|class| class["name"] == "key_derive").unwrap();
+    assert!((calls["calls_per_hit"].as_f64().unwrap() - 2.0).abs() < 0.01, "size and secret: {calls}");
+}
+
+#[test]
+fn stages_are_timed_and_removed_side_by_side() {
+    let place = Place::new();
+    let printed = profiled(&place, &["--server", "nginx", "--cert", "p-256"]);
+    check_tls13(&printed);
+    for kind in printed["profile"]["handshakes"].as_array().unwrap() {
+        assert!(kind["is_untouched"] == true && kind["library_ns"].is_object(), "{kind}");
+        assert!(value(&stage(kind, "key_agreement")["removed_ns"]) > 0.0, "{kind}");
+    }
+    let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
+    assert_eq!(record.profile.as_ref().unwrap().cells.len(), record.configurations.len());
+    assert!(record.blocks.iter().any(|block| block.profile.is_some()));
+    let again: Value = serde_json::from_str(&report::json_text(&record)).unwrap();
+    assert_eq!(again["profile"], printed["profile"], "the record holds what was printed");
+    assert!(report::html(&record).unwrap().contains("profile-stages"));
+    let listed = place.tlsdyno(&["list"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&listed.stdout).contains("Where does the time of a handshake go?"));
+}
+
+/// A command of one's own on a port that it says itself: nothing can stand beside it.
+#[test]
+fn a_server_on_a_fixed_port_is_profiled_alone() {
+    let place = Place::new();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let tlsdyno = env!("CARGO_BIN_EXE_tlsdyno");
+    let command =
+        format!("{tlsdyno} serve --docroot {{docroot}} --certificate {{certificate}} --key {{key}} --listen {address}");
+    let printed = profiled(&place, &["--server-command", &command, "--address", &address, "--cert", "p-256"]);
+    check_tls13(&printed);
+    for kind in printed["profile"]["handshakes"].as_array().unwrap() {
+        assert!(kind["is_untouched"] == false && kind["library_ns"].is_null(), "{kind}");
+        assert!(stage(kind, "kdf")["removed_ns"].is_null(), "{kind}");
+    }
+}
+
+/// What cannot be seen is refused with the reason, not told as nothing.
+#[test]
+fn a_server_that_does_not_load_the_profiler_is_refused() {
+    let place = Place::new();
+    let tlsdyno = env!("CARGO_BIN_EXE_tlsdyno");
+    let serve = "serve --docroot {docroot} --certificate {certificate} --key {key} --listen 127.0.0.1:{port}";
+    let command = format!("env -u OPENSSL_CONF {tlsdyno} {serve}");
+    let arguments = ["profile", "--no-report", "--quick", "--server-command", &command, "--address"];
+    let output = place.run(&[&arguments[..], &["127.0.0.1:{port}"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert!(said.contains("tlsdyno-profiler.so is not loaded in the server process"), "{said}");
+}

@@ -1,0 +1,119 @@
+/*
+ * The profiler's area: one sealed memory file, made by tlsdyno and mapped (MAP_SHARED) by the profiler in every process
+ * of the server. It is the place of the mode (whether calls are timed now), of the clock's rate, and of what each class
+ * of provider functions has taken.
+ *
+ * dyno/src/native/profiler.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names.
+ * Whoever changes the layout raises PROFILER_ABI_VERSION. Nobody resets the area (record.h).
+ */
+#ifndef TLSDYNO_PROFILER_RECORD_H
+#define TLSDYNO_PROFILER_RECORD_H
+
+#include "owner.h"
+
+#define PROFILER_MAGIC "TLSDYN3" /* with its NUL: 8 bytes */
+#define PROFILER_ABI_VERSION 1u
+#define PROFILER_SLOTS 256u
+#define PROFILER_CLASSES_MAX 31u
+#define PROFILER_TRAMPOLINES 512u
+
+/* Bits of the mode. */
+#define PROFILER_MODE_TIMED 0x01u
+
+/*
+ * Of calls that are shorter than 0.3 us one in so many is timed, and all are counted: the clock would cost as much as
+ * they do.
+ */
+#define PROFILER_SHORT_EVERY 16u
+
+/*
+ * A call that took this long, and so many times the mean of its class, was interrupted: the processor was given to
+ * somebody else meanwhile. It is left out of the times, and counted.
+ */
+#define PROFILER_INTERRUPTED_NS 50000u
+#define PROFILER_INTERRUPTED_TIMES 8u
+#define PROFILER_INTERRUPTED_AFTER 16u /* timed calls of its class, before which there is no mean */
+
+/*
+ * Classes of provider functions, by stage: what does the work, and what is done around it (contexts, parameters, key
+ * schedules). The HMAC of CBC records is of stage mac; that of Finished and tickets belongs to the key schedule.
+ *     X(name in C, stage, name in reports, whether calls are short)
+ */
+#define PROFILER_CLASSES(X)                                                                                            \
+    X(SIGN, AUTHENTICATION, "sign", false)                                                                             \
+    X(VERIFY, AUTHENTICATION, "verify", false)                                                                         \
+    X(RSA_DECRYPT, AUTHENTICATION, "rsa_decrypt", false)                                                               \
+    X(SIGN_AROUND, AUTHENTICATION, "sign_around", false)                                                               \
+    X(KEY_GENERATE, KEY_AGREEMENT, "key_generate", false)                                                              \
+    X(KEY_DERIVE, KEY_AGREEMENT, "key_derive", false)                                                                  \
+    X(KEY_VALIDATE, KEY_AGREEMENT, "key_validate", false)                                                              \
+    X(KEY_DECODE, KEY_AGREEMENT, "key_decode", false)                                                                  \
+    X(ENCAPSULATE, KEY_AGREEMENT, "encapsulate", false)                                                                \
+    X(DECAPSULATE, KEY_AGREEMENT, "decapsulate", false)                                                                \
+    X(KEY_AROUND, KEY_AGREEMENT, "key_around", true)                                                                   \
+    X(CIPHER, CIPHER, "cipher", false)                                                                                 \
+    X(CIPHER_KEY, CIPHER, "cipher_key", false)                                                                         \
+    X(CIPHER_AROUND, CIPHER, "cipher_around", true)                                                                    \
+    X(RECORD_HMAC, MAC, "record_hmac", false)                                                                          \
+    X(RECORD_HMAC_AROUND, MAC, "record_hmac_around", true)                                                             \
+    X(DIGEST, DIGEST, "digest", true)                                                                                  \
+    X(DIGEST_AROUND, DIGEST, "digest_around", true)                                                                    \
+    X(DERIVE, KDF, "derive", false)                                                                                    \
+    X(HMAC, KDF, "hmac", false)                                                                                        \
+    X(KDF_AROUND, KDF, "kdf_around", true)                                                                             \
+    X(GENERATE, RANDOMNESS, "generate", false)
+
+enum profiler_class {
+#define PROFILER_CLASS_ID(id, stage, name, is_short) PROFILER_CLASS_##id,
+    PROFILER_CLASSES(PROFILER_CLASS_ID)
+#undef PROFILER_CLASS_ID
+    PROFILER_CLASS_TOTAL
+};
+
+/* What one thread has done in one class of functions while calls were timed. */
+struct profiler_count {
+    _Atomic uint64_t calls;
+    _Atomic uint64_t timed; /* calls of them that were timed */
+    _Atomic uint64_t ticks; /* of those */
+    _Atomic uint64_t bytes; /* that all of them worked on, where the function has a length */
+};
+
+/*
+ * The counts of one thread. Only their own thread writes them, so that an addition needs no lock; where there are more
+ * threads than slots, those that come late are not timed but counted in `threads_lost`.
+ */
+struct profiler_slot {
+    struct profiler_count classes[PROFILER_CLASSES_MAX];
+    _Atomic uint64_t interrupted; /* calls, with the clock of the processor only */
+    uint64_t reserved[3];
+};
+
+struct profiler_record {
+    struct tlsdyno_head head;
+    _Atomic uint32_t slots_claimed; /* only ever grows */
+    _Atomic uint32_t modes_ignored; /* readings of a mode with bits that mean nothing */
+    _Atomic uint32_t threads_lost; /* threads without a slot */
+    uint32_t clock; /* which clock to read: PROFILER_CLOCK_; tlsdyno's choice */
+    _Atomic uint64_t ticks_per_s; /* of that clock; 0: not loaded yet */
+    _Atomic uint64_t empty_ticks; /* between two readings with nothing in between */
+    /* For each trampoline the class of its function, plus one; 0: unused. Set before the provider is handed out. */
+    unsigned char trampoline_classes[PROFILER_TRAMPOLINES];
+    unsigned char reserved[4096 - 144 - PROFILER_TRAMPOLINES];
+    struct profiler_slot slots[PROFILER_SLOTS];
+};
+
+/* The processor's own clock, where it is invariant; else the CPU time of the calling thread. */
+#define PROFILER_CLOCK_THREAD 0u
+#define PROFILER_CLOCK_TSC 1u
+
+static_assert(PROFILER_CLASS_TOTAL <= PROFILER_CLASSES_MAX, "a slot is too small");
+static_assert(sizeof(struct profiler_slot) == 1024, "slots are multiples of a cache line");
+static_assert(offsetof(struct profiler_record, slots_claimed) == 112, "layout");
+static_assert(offsetof(struct profiler_record, clock) == 124, "layout");
+static_assert(offsetof(struct profiler_record, ticks_per_s) == 128, "layout");
+static_assert(offsetof(struct profiler_record, trampoline_classes) == 144, "layout");
+static_assert(offsetof(struct profiler_record, slots) == 4096, "layout");
+static_assert(sizeof(struct profiler_record) == 4096 + 256 * 1024, "layout");
+static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "counts are shared between processes, so they must be lock-free");
+
+#endif
