@@ -99,18 +99,13 @@ impl Loops {
         if let [None] = self.cpus[..] {
             return run_together(plan, stop, watched.next(), || Some(0));
         }
-        let plans = (0..self.cpus.len()).map(|index| plan.part(self.share(index)).map_err(LoadError::Plan));
-        let plans: Vec<Plan> = plans.collect::<Result<_, _>>()?;
         let outcomes: Vec<Result<Outcome, LoadError>> = thread::scope(|scope| {
             let (ready, waiting) = channel::<Sender<u64>>();
-            let loops: Vec<_> = plans
-                .iter()
-                .zip(&self.cpus)
-                .map(|(plan, cpu)| {
-                    let (ready, watched) = (ready.clone(), watched.next());
-                    scope.spawn(move || run_on(*cpu, plan, stop, watched, ready))
-                })
-                .collect();
+            let begin = |(index, cpu): (usize, &Option<usize>)| {
+                let (share, cpu, ready, watched) = (self.share(index), *cpu, ready.clone(), watched.next());
+                scope.spawn(move || run_on(cpu, plan, share, stop, watched, ready))
+            };
+            let loops: Vec<_> = self.cpus.iter().enumerate().map(begin).collect();
             drop(ready);
             // Ends when each loop has said that it is ready, or that it never will be by dropping its sender.
             let waiting: Vec<Sender<u64>> = waiting.iter().collect();
@@ -137,10 +132,12 @@ impl Loops {
     }
 }
 
-/// One of several loops, on its thread.
+/// One of several loops, on its thread. What it writes to is made here, in memory that the allocator gives to this
+/// thread: no cache line is written by two of them.
 fn run_on(
     cpu: Option<usize>,
     plan: &Plan,
+    share: Share,
     stop: &AtomicBool,
     watched: Option<Watched>,
     ready: Sender<Sender<u64>>,
@@ -149,7 +146,8 @@ fn run_on(
         let what = "a CPU of its own (--threads)";
         affinity::stay_on(cpu).map_err(|error| LoadError::System { what, error })?;
     }
-    run_together(plan, stop, watched, move || {
+    let part = plan.part(share).map_err(LoadError::Plan)?;
+    run_together(&part, stop, watched, move || {
         let (begin, begun) = channel();
         ready.send(begin).ok()?;
         // The others wait until this sender is gone, too.

@@ -6,38 +6,9 @@ use std::ops::AddAssign;
 
 use hdrhistogram::Histogram;
 
-use super::outcome::{Handshakes, Outcome};
+use super::outcome::{Handshakes, Outcome, Part};
 use super::recorder::histogram;
 use super::slices::{Slice, SliceLatencies};
-
-/// What one of the loops of a load did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Part {
-    /// Which loop, for people.
-    pub name: String,
-    /// Its hits.
-    pub hits: u64,
-    /// Connections that it opened.
-    pub connections: u64,
-    /// Its handshakes.
-    pub handshakes: Handshakes,
-    /// Its failed requests and connections.
-    pub errors: u64,
-    /// How much later than the first of the loops it began, in nanoseconds.
-    pub began_after_ns: u64,
-    /// From when it began to its last response, in nanoseconds.
-    pub elapsed_ns: u64,
-    /// CPU time of its thread, in nanoseconds.
-    pub client_cpu_ns: u64,
-}
-
-impl Part {
-    /// CPU time by elapsed time, 0 to 1.
-    pub fn busy_fraction(&self) -> f64 {
-        if self.elapsed_ns == 0 { 0.0 } else { (self.client_cpu_ns as f64 / self.elapsed_ns as f64).min(1.0) }
-    }
-}
 
 /// What the load did, of what its loops did; their [`Outcome::began_ns`] are of one clock. `None` without loops.
 pub fn merge(loops: Vec<(String, Outcome)>) -> Option<Outcome> {

@@ -22,8 +22,8 @@ mod storm;
 mod users;
 mod window;
 
-pub use merge::{Part, merge};
-pub use outcome::{ErrorKind, Handshakes, Outcome, Phase, WindowUse};
+pub use merge::merge;
+pub use outcome::{ErrorKind, Handshakes, Outcome, Part, Phase, WindowUse};
 pub use plan::{
     Arrivals, Connections, Expect, Object, Pacing, Pause, Plan, Rate, Request, Resumption, SessionLimits, Spread,
     Target, Timeouts, Until, User, Workload,

@@ -13,7 +13,6 @@ use tlsdyno_tls::{Group, Suite, Version};
 
 use super::limits::LATENCY_NS_MAX;
 use super::outcome::{ErrorKind, Handshakes, Phase, WindowUse};
-use super::recorder::Recorder;
 use super::slices::Slice;
 
 /// A run at one moment. Counts are those since its start.
@@ -184,9 +183,13 @@ impl Watched {
         self.asked.load(Ordering::Relaxed) && self.asked.swap(false, Ordering::Relaxed)
     }
 
-    /// Answers with the snapshot, and with the latencies since the last one.
-    pub(super) fn tell(&self, snapshot: Snapshot, recorder: &mut Recorder) {
-        let recent = self.emptied.try_recv().ok().and_then(|empty| recorder.take_recent(empty));
+    /// Answers with the snapshot, and with the latencies since the last one, for which `exchange` takes empty ones.
+    pub(super) fn tell(
+        &self,
+        snapshot: Snapshot,
+        exchange: impl FnOnce(Box<RecentLatencies>) -> Option<Box<RecentLatencies>>,
+    ) {
+        let recent = self.emptied.try_recv().ok().and_then(exchange);
         // A display that has not taken the last one yet, or is gone, does without this one. Latencies are not lost: it
         // gives back empty ones when it takes an answer.
         let _ = self.answers.try_send((snapshot, recent));
@@ -238,6 +241,7 @@ impl RecentLatencies {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::recorder::Recorder;
 
     #[test]
     fn latencies_are_those_since_the_last_snapshot() {
@@ -258,7 +262,7 @@ mod tests {
         let answer = |at: usize, hits: u64, recorders: &mut Vec<Recorder>| {
             (0..hits).for_each(|hit| recorders[at].hit((1 + hit) * 1_000_000, None));
             let snapshot = recorders[at].snapshot(7, 5, None);
-            watched[at].tell(snapshot, &mut recorders[at]);
+            watched[at].tell(snapshot, |empty| recorders[at].take_recent(empty));
         };
         for _ in 0..2 {
             watcher.ask();

@@ -294,7 +294,7 @@ impl<'p> Run<'p> {
         if let Some(watched) = self.watched.as_ref().filter(|watched| watched.is_asked()) {
             let cpu_ns = sys::thread_cpu_ns() - self.cpu_before_ns;
             let snapshot = self.recorder.snapshot(self.now_ns, cpu_ns, self.users.window_use());
-            watched.tell(snapshot, &mut self.recorder);
+            watched.tell(snapshot, |empty| self.recorder.take_recent(empty));
         }
     }
 

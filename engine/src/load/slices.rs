@@ -36,7 +36,6 @@ impl Slice {
 /// The latencies of a slice: values in nanoseconds, as a histogram of three digits tells them apart, each with its
 /// count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SliceLatencies(pub Vec<(u64, u64)>);
 
 /// Cuts a run into slices.
@@ -54,8 +53,8 @@ pub struct Slices {
 }
 
 impl Slices {
-    /// Slices of this length, in nanoseconds; `latencies` is an empty histogram to use. `keep`: not only percentiles are
-    /// wanted in the end, but all latencies.
+    /// Slices of this length, in nanoseconds; `latencies` is an empty histogram to use. `keep`: not only percentiles
+    /// are wanted in the end, but all latencies.
     pub fn new(length_ns: u64, latencies: Histogram<u64>, keep: bool) -> Slices {
         Slices {
             length_ns,
