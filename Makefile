@@ -40,7 +40,7 @@ bench: ## what the client and the instrument cost (docs/BENCHMARKS.md); a quarte
 	$(CARGO) run --release -p xtask -- bench-client
 	$(CARGO) run --release -p xtask -- bench-dispatch
 
-papers: ## one report for each figure and table of the papers, into target/papers; 1½ hours, goes on where it stopped
+papers: ## a report for each figure and table of the papers, into target/papers; under four hours, goes on where it stopped
 	scripts/install-packages bench
 	$(CARGO) build --release -p tlsdyno
 	scripts/papers

@@ -81,7 +81,7 @@ mod tests {
         names(ServerName::ALL, "builtin nginx apache apache-prefork haproxy lighttpd command");
         names(SessionCache::ALL, "off shared builtin builtin-shared dbm memcached redis");
         names(TicketKeys::ALL, "own shared rotating");
-        names(Method::ALL, "removing doubling");
+        names(Method::ALL, "removing doubling counting");
         names(Sharing::ALL, "own ticket-keys memcached redis");
         let own = "round-robin least-connections source-address session session+address lard";
         names(Rule::ALL, own);

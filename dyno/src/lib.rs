@@ -22,6 +22,7 @@ pub mod process_tree;
 pub mod random;
 pub mod report;
 pub mod run;
+pub mod sampling;
 pub mod servers;
 pub mod stats;
 pub mod store;

@@ -167,7 +167,8 @@ static const OSSL_DISPATCH *wrap_rsa(const OSSL_ALGORITHM *original, bool *hide)
     struct rsa_functions *real = &rsa;
 
     (void)hide;
-    if (!stage_may_be_off(STAGE_AUTHENTICATION) && settings()->burn_ns == 0)
+    if (!stage_may_be_off(STAGE_AUTHENTICATION) && settings()->burn_ns == 0
+        && settings()->burn_instructions == 0)
         return table;
     ASYM_CIPHER_FUNCTIONS(FIND_FUNCTION)
     return table_allow(table, allowed);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const uint64_t INSTRUCTIONS_MAX = 1000000000; /* of one operation */
 static const uint64_t NANOSECONDS_MAX = 10000000000; /* 10 s for one operation: more is a slip of the pen */
 
 static const char *const STAGE_NAMES[STAGE_TOTAL] = {
@@ -112,7 +113,8 @@ bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core
            && read_parameter(&into->record_descriptor, "descriptor", core, get_params)
            && read_parameter(&stages, "stages", core, get_params) && parse_stages(&into->may_be_off, stages)
            && read_accelerator(into, core, get_params)
-           && read_number(&into->burn_ns, "burn_ns", NANOSECONDS_MAX, core, get_params);
+           && read_number(&into->burn_ns, "burn_ns", NANOSECONDS_MAX, core, get_params)
+           && read_number(&into->burn_instructions, "burn_instructions", INSTRUCTIONS_MAX, core, get_params);
 }
 
 /* A copy whose strings live until configuration_drop. */

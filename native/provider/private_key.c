@@ -13,4 +13,6 @@ void private_key_operation(bool authentication_off)
         accelerator_operate(configuration->accelerator_engines, configuration->accelerator_operation_ns);
     if (burn_ns != 0)
         burn_cpu(burn_ns);
+    if (!authentication_off && configuration->burn_instructions != 0)
+        burn_instructions(configuration->burn_instructions);
 }

@@ -128,7 +128,8 @@ static bool build_tables(void)
             return false;
         }
         if (operation->stages == 0 || (operation->stages & state.configuration.may_be_off) != 0
-            || (operation->private_key && state.configuration.burn_ns != 0))
+            || (operation->private_key && (state.configuration.burn_ns != 0
+                || state.configuration.burn_instructions != 0)))
             originals = operation->wrap(originals);
         if (originals == NULL)
             return false;
@@ -141,6 +142,7 @@ static bool same_configuration(const struct configuration *a, const struct confi
 {
     return a->may_be_off == b->may_be_off && a->accelerator_engines == b->accelerator_engines
            && a->accelerator_operation_ns == b->accelerator_operation_ns && a->burn_ns == b->burn_ns
+           && a->burn_instructions == b->burn_instructions
            && strcmp(a->record_descriptor, b->record_descriptor) == 0 && strcmp(a->run_id, b->run_id) == 0;
 }
 

@@ -44,6 +44,7 @@ struct configuration {
     uint32_t accelerator_engines; /* 0: no accelerator */
     uint64_t accelerator_operation_ns; /* of one private-key operation in one engine */
     uint64_t burn_ns; /* CPU time burnt in addition by each private-key operation; 0: none */
+    uint64_t burn_instructions; /* executed in addition by each private-key operation that is computed; 0: none */
     const char *record_descriptor; /* number of the open descriptor of the record area */
     const char *run_id;
 };
@@ -109,6 +110,7 @@ uint64_t burn_ns_now(uint64_t most_ns);
 /* accelerator.c, burn.c */
 void accelerator_operate(uint32_t engines, uint64_t operation_ns);
 void burn_cpu(uint64_t wanted_ns);
+void burn_instructions(uint64_t wanted);
 
 /* One file per operation: the algorithms to hand out, or NULL on failure (raised). */
 const OSSL_ALGORITHM *signature_algorithms(const OSSL_ALGORITHM *originals);

@@ -264,6 +264,13 @@ impl Session {
         now_ms.saturating_sub(self.0.created_ms) < u64::from(self.0.lifetime_s) * 1000
     }
 
+    /// The first bytes of its ticket or PSK identity, where many servers put the name of their key; `None`: it is an
+    /// ID, or shorter.
+    pub fn identity_start(&self, bytes: usize) -> Option<&[u8]> {
+        let is_ticket = self.0.kind != SessionKind::Tls12Id;
+        self.0.identity.get(..bytes).filter(|_| is_ticket)
+    }
+
     /// Bytes that this session occupies, for bounds on session stores.
     pub fn size_bytes(&self) -> usize {
         size_of::<Inner>() + self.0.identity.len() + 2 * size_of::<usize>()

@@ -37,7 +37,11 @@ struct Pages {
 
 impl Pages {
     fn start(program: &Path, docroot: &Path, page_us: u32) -> Result<Pages> {
-        let mut child = Command::new(program)
+        // Both servers on one CPU and the load on the other: where the scheduler puts one of two equal servers beside
+        // the load, they do differ.
+        let mut child = Command::new("taskset")
+            .args(["-c", "0"])
+            .arg(program)
             .args(["serve", "--print-address", "--transaction", &format!("cpu:{page_us}us"), "--docroot"])
             .arg(docroot)
             .stdin(Stdio::null())
@@ -71,7 +75,18 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             let first = Pages::start(&program, place.path(), arguments.page_us)?;
             let second = Pages::start(&program, place.path(), second_us)?;
             let output = Command::new(&program)
-                .args(["load", &first.url, "--against", &second.url, "--insecure", "--json", "--connections", "8"])
+                .args([
+                    "load",
+                    &first.url,
+                    "--against",
+                    &second.url,
+                    "--insecure",
+                    "--json",
+                    "--connections",
+                    "8",
+                    "--cpu",
+                    "1",
+                ])
                 .args(["--duration", &arguments.duration])
                 .env("TLSDYNO_STORE", place.path().join("records.sqlite"))
                 .stderr(Stdio::null())

@@ -7,7 +7,6 @@ mod calibrate_series;
 mod compare_pairs;
 mod distributions;
 mod idle_connections;
-mod instrument_instructions;
 mod nginx;
 mod openssl_series;
 mod process;
@@ -43,8 +42,6 @@ enum Task {
     Distributions(distributions::Arguments),
     /// What an open TLS connection without traffic costs the load process
     IdleConnections(idle_connections::Arguments),
-    /// What the idle instrument adds to each server's instructions
-    InstrumentInstructions(instrument_instructions::Arguments),
     /// The provider's tests on other series of OpenSSL, built from source
     OpensslSeries,
     /// Whether an interval holds for another run of the same experiment
@@ -68,7 +65,6 @@ fn main() -> ExitCode {
         Task::ComparePairs(arguments) => compare_pairs::run(&arguments),
         Task::Distributions(arguments) => distributions::run(&arguments),
         Task::IdleConnections(arguments) => idle_connections::run(&arguments),
-        Task::InstrumentInstructions(arguments) => instrument_instructions::run(&arguments),
         Task::OpensslSeries => openssl_series::run(),
         Task::RepeatSeries(series) => repeat_series::run(&series),
         Task::ReuseMatrix(arguments) => reuse_matrix::run(&arguments),

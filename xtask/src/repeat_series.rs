@@ -153,7 +153,8 @@ fn table(runs: &[Run]) -> (String, usize) {
         };
         writeln!(
             text,
-            "| {name} | {mean:.2} | {deviation:.2} | {least:.1} | {most:.1} | {held} of {} | {:.2} | {:.2} | {verdict} |",
+            "| {name} | {mean:.2} | {deviation:.2} | {least:.1} | {most:.1} | {held} of {} | {:.2} | {:.2} | \
+             {verdict} |",
             of.len(),
             median(&widths),
             extremes(&widths).1,

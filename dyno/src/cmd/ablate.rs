@@ -10,7 +10,8 @@ use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
 use crate::model::{
-    CertificateKind, Experiment, Load, Measure, Method, Server, ServerName, SessionCache, TicketKeys, Tls,
+    CertificateKind, Experiment, ForeignTraffic, Load, Measure, Method, Server, ServerName, SessionCache, TicketKeys,
+    Tls,
 };
 use crate::servers::installed::Installed;
 use crate::servers::{CommandSpec, driver_of};
@@ -45,6 +46,23 @@ pub struct Args {
     /// Let the insecure server listen beyond loopback: everybody who reaches it can read and forge everything
     #[arg(long, help_heading = "Server")]
     allow_insecure_listen: bool,
+
+    /// The load is your own (users, wrk, k6): tlsdyno makes none, computes stages twice for moments, and tells what
+    /// that takes. Nothing changes on the wire; the server goes on if tlsdyno dies
+    #[arg(long, requires = "server_command", help_heading = "Your own traffic")]
+    foreign_traffic: bool,
+    /// Most CPU time that doubling may add
+    #[arg(long, value_name = "P%", value_parser = percent, requires = "foreign_traffic")]
+    #[arg(default_value = "10%", help_heading = "Your own traffic")]
+    at_most: f64,
+    /// Doubling ends when requests of tlsdyno's own take longer than before by more than this, or fail
+    #[arg(long, value_name = "P%", value_parser = positive_percent, requires = "foreign_traffic")]
+    #[arg(default_value = "100%", help_heading = "Your own traffic")]
+    latency_within: f64,
+    /// Let other hosts reach the server while stages are computed twice: TLS is as secure as ever, and takes more CPU
+    /// time
+    #[arg(long, requires = "foreign_traffic", help_heading = "Your own traffic")]
+    open_listen: bool,
 
     /// TLS version
     #[arg(long, value_name = "VERSION", default_value_t = Version::Tls13)]
@@ -189,6 +207,14 @@ fn points(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Parses `150%` or `150`.
+fn positive_percent(text: &str) -> Result<f64, String> {
+    match text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
+        _ => Err(format!("`{text}` is not a percentage above 0%")),
+    }
+}
+
 /// Parses `50%` or `50`.
 pub(super) fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim();
@@ -211,6 +237,11 @@ impl Args {
             server: self.server_model().or_fault(Fault::Input)?,
             tls: self.tls_model(),
             load: self.load_model(),
+            foreign_traffic: self.foreign_traffic.then(|| ForeignTraffic {
+                at_most_percent: self.at_most,
+                latency_within_percent: self.latency_within,
+                open_listen: self.open_listen,
+            }),
             measure: self.measure_model(),
             ..Experiment::default()
         };
@@ -331,14 +362,14 @@ impl Args {
             let har = HarSpec { users: 20_000, ..HarSpec::default() };
             return Ok(WorkloadSpec::Har { path: flags::input(path, "HAR file")?, har });
         }
+        let own = self.foreign_traffic.then(|| "/".to_owned());
         if self.paths.is_some() {
             return Ok(WorkloadSpec::Paths { paths: self.listed()?.0, users: 20_000 });
         }
         if self.path.is_none() && self.server_config.is_some() {
             return Ok(WorkloadSpec::Paths { paths: vec!["/".to_owned()], users: 20_000 });
         }
-        if let Some(path) = &self.path {
-            let path = path.clone();
+        if let Some(path) = self.path.clone().or(own) {
             return Ok(WorkloadSpec::Url { path, bytes: None, users: 20_000, requests_per_user: 12 });
         }
         Ok(self.workload.spec(None, self.scale, 1))

@@ -81,8 +81,8 @@ pub struct Args {
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
 
-    /// Load with so many loops, each on a CPU of its own, with an exact share of the users, connections and rate; `auto`:
-    /// one for each CPU that the server, where it is on this machine, does not need [default: one loop]
+    /// Load with so many loops, each on a CPU of its own, with an exact share of the users, connections and rate;
+    /// `auto`: one for each CPU that the server, where it is on this machine, does not need [default: one loop]
     #[arg(long, value_name = "N|auto", conflicts_with_all = ["cpu", "job", "against"])]
     threads: Option<Threads>,
 

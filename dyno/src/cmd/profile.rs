@@ -86,6 +86,9 @@ pub struct Args {
     /// Remove no stage: all of the time for the profile itself
     #[arg(long, help_heading = "Measuring")]
     no_removed: bool,
+    /// Do not sample what the server does outside of the stages
+    #[arg(long, help_heading = "Measuring")]
+    no_sampling: bool,
     /// Length of the slices in which calls are timed, and of those between them, for example 5ms
     #[arg(long, value_name = "TIME", help_heading = "Measuring")]
     slice: Option<Time>,
@@ -145,7 +148,7 @@ impl Args {
                 ..Measure::default()
             },
             removed: !self.no_removed,
-            sampled: false,
+            sampled: !self.no_sampling,
         }
     }
 }

@@ -16,8 +16,10 @@ use crate::load::options::Options;
 use crate::model::array::{ArrayExperiment, Proxy};
 use crate::model::cluster::ClusterExperiment;
 use crate::model::load_experiment::LoadExperiment;
+use crate::model::probe_experiment::ProbeExperiment;
 use crate::model::profile::ProfileExperiment;
 use crate::model::{CertificateKind, Experiment, Measure, ServerName, Tls};
+use crate::probe::simulation;
 use crate::report::Style;
 use crate::run::files::AnyExperiment;
 use crate::run::observer::Observer;
@@ -97,6 +99,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         AnyExperiment::Cluster(experiment) => run_cluster(experiment, args),
         AnyExperiment::Load(experiment) => run_load(experiment, args),
         AnyExperiment::Array(experiment) => run_array(experiment, args),
+        AnyExperiment::Probe(experiment) => run_probe(experiment, args),
     }
 }
 
@@ -138,6 +141,38 @@ fn run_load(mut experiment: LoadExperiment, args: &Args) -> Result<Exit> {
     url::check(&experiment, None).or_fault(Fault::Usage)?;
     let run = |stop: &AtomicBool, progress: &mut Progress| url::run(&experiment, None, stop, progress);
     perform_with(&args.output, &|| Ok(toml::to_string(&experiment)?), &run)
+}
+
+/// Weeks of a probe in virtual time. It has no blocks, and so its rounds go to no store of records.
+fn run_probe(mut experiment: ProbeExperiment, args: &Args) -> Result<Exit> {
+    for site in &mut experiment.probe.site {
+        site.server.kind = args.server.unwrap_or(site.server.kind);
+        site.tls.certificate = args.cert.unwrap_or(site.tls.certificate);
+    }
+    experiment.measure.time_s = args.time.unwrap_or(experiment.measure.time_s);
+    experiment.measure.seed = args.seed.or(experiment.measure.seed);
+    simulation::check(&experiment).or_fault(Fault::Input)?;
+    if args.output.print_experiment {
+        super::print(toml::to_string(&experiment)?)?;
+        return Ok(Exit::Done);
+    }
+    let results = &args.output.results;
+    let report = (!results.no_report).then_some(results.report.as_path());
+    if let Some(path) = report {
+        refuse_unwritable(path)?;
+    }
+    let stop = interrupt::flag(Exit::Interrupted as i32)?;
+    let sites = simulation::run(&experiment, &stop)?;
+    let document = report::probe::simulated(&experiment, &sites);
+    if let Some(path) = report {
+        std::fs::write(path, report::html::page(&document)?)
+            .with_context(|| format!("failed to write the report {}", path.display()))?;
+    }
+    super::print(match results.json {
+        true => serde_json::to_string_pretty(&sites)? + "\n",
+        false => report::terminal::text(&document, Style::of_stdout()),
+    })?;
+    Ok(Exit::Done)
 }
 
 /// The same for the load on a URL by the flags of a command line. Answers what was measured too.

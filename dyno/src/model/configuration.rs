@@ -145,6 +145,10 @@ pub struct ConfigurationModel {
     /// instrument with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burn_us: Option<f64>,
+    /// Instructions executed in addition by each private-key operation that is computed: a known cost, to calibrate
+    /// counts with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burn_instructions: Option<u32>,
     /// CPU time that each page costs the built-in server besides, microseconds: pages that are made for each request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_cost_us: Option<f64>,
@@ -214,7 +218,10 @@ impl ConfigurationModel {
     /// Whether the provider is loaded into the server.
     pub fn needs_provider(&self) -> bool {
         let idle = self.idle_provider || !self.wrapped.provider().is_empty();
-        idle || self.accelerator.is_some() || self.burn_us.is_some() || !self.noop.provider().is_empty()
+        idle || self.accelerator.is_some()
+            || self.burn_us.is_some()
+            || self.burn_instructions.is_some()
+            || !self.noop.provider().is_empty()
     }
 
     /// Whether the shim is preloaded into the server: wherever a stage is off, for it is what refuses connections from

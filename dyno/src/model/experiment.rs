@@ -9,8 +9,8 @@ use super::machine;
 use super::method::{self, Method};
 use super::workload::WorkloadSpec;
 use super::{
-    ComparisonModel, ConfigurationModel, Load, Machine, Measure, PaperModel, RemedyModel, Server, ServerName,
-    ShareModel, Tls,
+    ComparisonModel, ConfigurationModel, ForeignTraffic, Load, Machine, Measure, PaperModel, RemedyModel, Server,
+    ServerName, ShareModel, Tls,
 };
 
 /// One experiment: a question, a server, a workload and the configurations that are compared.
@@ -39,6 +39,9 @@ pub struct Experiment {
     /// How it is requested.
     #[serde(default)]
     pub load: Load,
+    /// The load is somebody else's; then nothing of `load` and `workload` is used but the path that is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign_traffic: Option<ForeignTraffic>,
     /// How long and where it is measured.
     #[serde(default)]
     pub measure: Measure,
@@ -78,6 +81,7 @@ impl Default for Experiment {
             tls: Tls::default(),
             workload: default_workload(),
             load: Load::default(),
+            foreign_traffic: None,
             measure: Measure::default(),
             configurations: Vec::new(),
             machines: Vec::new(),
@@ -97,9 +101,14 @@ impl Experiment {
 
     /// The configurations of `ablate`: the untouched server, for each method each of the stages and all of them, and
     /// plain HTTP where it can be had.
+    ///
+    /// Under somebody else's traffic there is only one server, and so neither of the two.
     pub fn ablation(&self, stages: &[Stage]) -> Vec<ConfigurationModel> {
+        if self.foreign_traffic.is_some() {
+            return self.doublings(stages);
+        }
         let mut configurations = vec![ConfigurationModel::as_is()];
-        if self.methods.contains(&Method::Removing) {
+        if self.removes() {
             configurations.extend(self.removals(stages));
         }
         if self.methods.contains(&Method::Doubling) {
@@ -109,6 +118,16 @@ impl Experiment {
             configurations.push(ConfigurationModel::plain_http());
         }
         configurations
+    }
+
+    /// Whether stages are replaced. Counting needs configurations that differ: if nothing else is said, those.
+    fn removes(&self) -> bool {
+        self.methods.contains(&Method::Removing) || !self.methods.contains(&Method::Doubling)
+    }
+
+    /// Whether CPU time is measured.
+    pub fn is_timed(&self) -> bool {
+        self.methods.iter().any(|method| *method != Method::Counting)
     }
 
     /// Each of the stages replaced, and all of them.
@@ -176,7 +195,7 @@ impl Experiment {
     /// Fills in the configurations where the experiment names none, and those on machines.
     pub fn fill(&mut self) {
         if self.configurations.is_empty() {
-            let of_shim = if self.methods.contains(&Method::Removing) { self.stages_of_shim() } else { Vec::new() };
+            let of_shim = if self.removes() { self.stages_of_shim() } else { Vec::new() };
             let stages: Vec<Stage> = Stage::PROVIDER.into_iter().chain(of_shim).collect();
             if stages.contains(&Stage::Setup) {
                 self.pin_suite();

@@ -12,8 +12,15 @@ named! {
         /// The stage is computed twice and one result kept: what a hit then costs more, in CPU time. The server stays
         /// as secure as it is, and any client works.
         Doubling = "doubling",
+        /// The same under valgrind: what a hit then takes less or more of instructions in user space. For shares on
+        /// machines that are too busy to time anything.
+        Counting = "counting",
     }
 }
+
+/// What the servers of an experiment that counts are started with, timed or counted, so that all methods see the same
+/// code: without AVX-512, VAES, SHA and ADX instructions, which valgrind does not know (OPENSSL_ia32cap(3)).
+pub const COUNTED_CODE: (&str, &str) = ("OPENSSL_ia32cap", ":~0x5f42f02f0000");
 
 /// What an experiment uses that names none.
 pub(super) fn usual() -> Vec<Method> {
@@ -28,7 +35,7 @@ pub(super) fn are_usual(methods: &Vec<Method>) -> bool {
 /// One name, or a list of names.
 pub(super) fn one_or_several<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Method>, D::Error> {
     #[derive(Deserialize)]
-    #[serde(untagged, expecting = "expected a method (removing, doubling) or a list of methods")]
+    #[serde(untagged, expecting = "expected a method (removing, doubling, counting) or a list of methods")]
     enum Names {
         One(Method),
         Several(Vec<Method>),

@@ -36,7 +36,7 @@ pub struct ComparisonModel {
     pub paper: Option<String>,
     /// The same in numbers: from how many to how many times as many hits per second `b` serves as `a`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub published: Option<[f64; 2]>,
+    pub published_times: Option<[f64; 2]>,
 }
 
 /// A remedy: a configuration that somebody could really run, or the bound of one.

@@ -224,7 +224,12 @@ impl Profiling {
             let [calls, timed, ticks, bytes] = numbers.try_into().expect("as many as a class has");
             // What reading the clock took is no part of the calls.
             let ticks = u128::from(u64::saturating_sub(ticks, timed * empty_ticks));
-            ClassCount { calls, timed, ns: (ticks * 1_000_000_000 / u128::from(ticks_per_s)) as u64, bytes }
+            ClassCount {
+                calls,
+                timed_count: timed,
+                ns: (ticks * 1_000_000_000 / u128::from(ticks_per_s)) as u64,
+                bytes,
+            }
         };
         let mut counts = ProfileCounts::default();
         for (into, numbers) in counts.0.iter_mut().zip(totals.chunks_exact(layout::CLASS_NUMBERS)) {
@@ -289,7 +294,7 @@ pub struct ClassCount {
     /// Calls.
     pub calls: u64,
     /// Calls of them that were timed.
-    pub timed: u64,
+    pub timed_count: u64,
     /// Nanoseconds of those, without reading the clock.
     pub ns: u64,
     /// Bytes that all of them worked on, where the function has a length.
@@ -299,19 +304,19 @@ pub struct ClassCount {
 impl ClassCount {
     /// Nanoseconds of all calls, where some stand for the others.
     pub fn all_ns(&self) -> f64 {
-        self.ns as f64 * self.calls as f64 / self.timed.max(1) as f64
+        self.ns as f64 * self.calls as f64 / self.timed_count.max(1) as f64
     }
 }
 
 impl From<ClassCount> for [u64; 4] {
-    fn from(ClassCount { calls, timed, ns, bytes }: ClassCount) -> [u64; 4] {
+    fn from(ClassCount { calls, timed_count: timed, ns, bytes }: ClassCount) -> [u64; 4] {
         [calls, timed, ns, bytes]
     }
 }
 
 impl From<[u64; 4]> for ClassCount {
     fn from([calls, timed, ns, bytes]: [u64; 4]) -> ClassCount {
-        ClassCount { calls, timed, ns, bytes }
+        ClassCount { calls, timed_count: timed, ns, bytes }
     }
 }
 
@@ -334,7 +339,7 @@ impl ProfileCounts {
 
     /// Calls of all classes, and how many of them were timed.
     pub fn calls(&self) -> (u64, u64) {
-        self.0.iter().fold((0, 0), |(calls, timed), count| (calls + count.calls, timed + count.timed))
+        self.0.iter().fold((0, 0), |(calls, timed), count| (calls + count.calls, timed + count.timed_count))
     }
 }
 
@@ -346,7 +351,7 @@ impl Sub<&ProfileCounts> for ProfileCounts {
         for (count, before) in self.0.iter_mut().zip(&earlier.0) {
             *count = ClassCount {
                 calls: count.calls.saturating_sub(before.calls),
-                timed: count.timed.saturating_sub(before.timed),
+                timed_count: count.timed_count.saturating_sub(before.timed_count),
                 ns: count.ns.saturating_sub(before.ns),
                 bytes: count.bytes.saturating_sub(before.bytes),
             };
@@ -359,7 +364,7 @@ impl AddAssign<&ProfileCounts> for ProfileCounts {
     fn add_assign(&mut self, other: &ProfileCounts) {
         for (count, more) in self.0.iter_mut().zip(&other.0) {
             count.calls += more.calls;
-            count.timed += more.timed;
+            count.timed_count += more.timed_count;
             count.ns += more.ns;
             count.bytes += more.bytes;
         }
@@ -433,7 +438,7 @@ mod tests {
         let (stage, name, sign) = counts.iter().next().unwrap();
         assert_eq!((stage, name), (Stage::Authentication, "sign"));
         // 4160 ticks of 0.5 ns, less 4 readings of 40 ticks: 2000 ns for 4 of 64 calls.
-        assert_eq!(*sign, ClassCount { calls: 64, timed: 4, ns: 2_000, bytes: 1_280 });
+        assert_eq!(*sign, ClassCount { calls: 64, timed_count: 4, ns: 2_000, bytes: 1_280 });
         assert_eq!(counts.ns_of(Stage::Authentication), 32_000.0);
         assert_eq!((counts.ns_of(Stage::Kdf), counts.calls()), (0.0, (64, 4)));
         assert_eq!(profiling.interrupted().unwrap(), 6);

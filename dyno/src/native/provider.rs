@@ -87,6 +87,8 @@ pub struct Hardware {
     pub accelerator: Option<Engines>,
     /// CPU time that each burns in addition, nanoseconds, until [`Injection::set_burn_ns`] says less; 0: none.
     pub burn_ns: u64,
+    /// Instructions that each executes in addition where it is computed; 0: none.
+    pub burn_instructions: u32,
 }
 
 /// The engines of an emulated accelerator.
@@ -320,6 +322,9 @@ fn hardware_settings(hardware: Hardware) -> String {
     if hardware.burn_ns > 0 {
         text.push_str(&format!("burn_ns = {}\n", hardware.burn_ns));
     }
+    if hardware.burn_instructions > 0 {
+        text.push_str(&format!("burn_instructions = {}\n", hardware.burn_instructions));
+    }
     text
 }
 
@@ -354,11 +359,16 @@ mod tests {
             100,
             "abc",
             StageSet::NONE,
-            Hardware { accelerator: Some(Engines { count: 2, operation_ns: 5 }), burn_ns: 7 },
+            Hardware { accelerator: Some(Engines { count: 2, operation_ns: 5 }), burn_ns: 7, burn_instructions: 9 },
         )
         .unwrap();
         assert!(none.contains("\nstages = none\n"));
-        assert!(none.ends_with("\naccelerator_engines = 2\naccelerator_operation_ns = 5\nburn_ns = 7\n"), "{none}");
+        assert!(
+            none.ends_with(
+                "\naccelerator_engines = 2\naccelerator_operation_ns = 5\nburn_ns = 7\nburn_instructions = 9\n"
+            ),
+            "{none}"
+        );
         for path in ["/a$b", "/a#b", "/a\nb", "/a\"b", "/a\\b"] {
             assert!(configuration_value(Path::new(path)).is_err(), "{path:?}");
         }

@@ -1,7 +1,7 @@
 //! One connection of a round, with the times of its phases.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ const TICKET_PATIENCE: Duration = Duration::from_millis(100);
 /// What a connection showed.
 pub struct Seen {
     pub visit: Visit,
+    /// This machine's end.
+    pub local: Option<IpAddr>,
     pub handshake: Handshake,
     pub sessions: Vec<Session>,
     /// The server's certificates; empty where it resumed.
@@ -90,9 +92,10 @@ pub fn connect(site: &Site, address: SocketAddr) -> Result<(TcpStream, u64), Cau
 /// Connects, does the handshake and gets the page. `session` is offered; with `early` the request goes with the hello.
 pub fn visit(site: &Site, address: SocketAddr, session: Option<Session>, early: bool) -> Result<Seen, Cause> {
     let (stream, tcp_ns) = connect(site, address)?;
+    let local = stream.local_addr().ok().map(|local| local.ip());
     let mut walk = Walk::begin(stream, site, &site.configs[usize::from(early)], session)?;
     walk.handshake_and_answer(site)?;
-    walk.end(tcp_ns)
+    Ok(Seen { local, ..walk.end(tcp_ns)? })
 }
 
 /// A connection under way.
@@ -246,6 +249,7 @@ impl Walk {
         };
         Ok(Seen {
             visit,
+            local: None,
             handshake,
             status: response.head().map_or(0, |head| head.status),
             body_bytes: response.body_bytes(),

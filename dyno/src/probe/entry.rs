@@ -14,6 +14,9 @@ pub struct Entry {
     /// So many rounds were not made, the first of them with this number (the machine slept, or a round before took too
     /// long). Of `round` only site and time mean anything then.
     pub missed_count: Option<u64>,
+    /// It was made by a command of its own, not by a robot that counts: its number says nothing about others.
+    #[serde(default)]
+    pub is_alone: bool,
     /// The round.
     pub round: Round,
 }
@@ -21,12 +24,19 @@ pub struct Entry {
 impl Entry {
     /// A round that was made.
     pub fn made(run: &str, number: u64, round: Round) -> Entry {
-        Entry { run: run.to_owned(), number, missed_count: None, round }
+        Entry { run: run.to_owned(), number, missed_count: None, is_alone: false, round }
+    }
+
+    /// A round of a command that makes no other.
+    pub fn alone(run: &str, number: u64, round: Round) -> Entry {
+        Entry { is_alone: true, ..Entry::made(run, number, round) }
     }
 
     /// Rounds that were not, noticed at that time.
-    pub fn missed(run: &str, number: u64, count: u64, site: &str, noticed_unix_us: i64) -> Entry {
-        let round = Round { site: site.to_owned(), started_unix_us: noticed_unix_us, ..Round::default() };
-        Entry { run: run.to_owned(), number, missed_count: Some(count), round }
+    pub fn missed(run: &str, number: u64, count: u64, series: &str, noticed_unix_us: i64) -> Entry {
+        let (site, vantage) = Round::of_series(series);
+        let (site, vantage) = (site.to_owned(), vantage.to_owned());
+        let round = Round { site, vantage, started_unix_us: noticed_unix_us, ..Round::default() };
+        Entry { run: run.to_owned(), number, missed_count: Some(count), is_alone: false, round }
     }
 }

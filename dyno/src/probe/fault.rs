@@ -36,6 +36,10 @@ named! {
         Http = "http",
         /// The status says that something is wrong (400 and above).
         Status = "status",
+        /// This machine's address changed within the round: its connections went different ways. Nothing of it is kept.
+        Moved = "moved",
+        /// This machine slept within the round. Nothing of it is kept.
+        Asleep = "asleep",
         /// This machine has no port, descriptor or memory left.
         Local = "local",
     }
@@ -44,7 +48,7 @@ named! {
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// What failed: `lookup`, `tcp`, `full`, `resumed` or `early`.
+    /// What failed: `lookup`, `tcp`, `full`, `resumed`, `early`, `kept`, or the `round` as a whole.
     pub step: String,
     /// The kind.
     pub kind: FaultKind,

@@ -4,18 +4,22 @@
 mod connection;
 pub mod entry;
 mod fault;
+mod kept;
 pub mod measure;
 pub mod measures;
 pub mod nagios;
 pub mod robot;
 pub mod round;
 pub mod schedule;
+pub mod simulation;
 pub mod site;
 pub mod spool;
 pub mod store;
 pub mod summary;
+mod virtual_round;
 
 pub use fault::{Fault, FaultKind};
+pub use kept::{AGES_S, Keeping};
 pub use measure::measure;
-pub use round::{Resumption, Round};
-pub use site::{Site, SiteOptions};
+pub use round::{Kept, Resumption, Round};
+pub use site::{Site, SiteOptions, SiteSpec};

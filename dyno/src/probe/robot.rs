@@ -1,41 +1,41 @@
 //! The robot: makes the rounds of a schedule, for weeks.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use rustix::time::{ClockId, clock_gettime};
+use anyhow::{Result, anyhow, ensure};
 
 use super::entry::Entry;
-use super::measure::{measure, now_unix_us};
+use super::kept::Keeping;
+use super::measure::{awake_ns, measure, now_unix_us};
 use super::schedule::{Due, Schedule};
 use super::site::Site;
-use super::spool::{Claim, Spool};
-use super::store::Store;
+use super::spool::{Claim, Spool, taken};
+use super::store::{Address, Store};
+use crate::fault::{Fault, OrFault, fault_of};
+use crate::foreign::visible;
 use crate::random::SplitMix64;
 
-/// The shortest time between two rounds at a site that is not this machine.
-pub const FOREIGN_EVERY_MIN: Duration = Duration::from_secs(10);
 /// Rounds under way at once: sites that hang hold up no others until so many do.
-const WORKERS_MAX: usize = 8;
+const WORKERS_MAX: usize = 64;
 /// How often sleepers look at the clock and at the flag: a machine that was asleep wakes in mid-sleep.
 const NAP: Duration = Duration::from_millis(200);
 /// The longest pause between two attempts at a store that does not take rounds.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Microseconds between two countings of hours.
+const HOUSE_EVERY_US: u64 = 600_000_000;
 
 /// What the robot is to do.
 pub struct Orders<'a> {
     /// The sites.
     pub sites: &'a [Site],
-    /// The time between two rounds at a site.
+    /// The time between two rounds at a site that has none of its own.
     pub every: Duration,
     /// The end, if there is one.
     pub duration: Option<Duration>,
-    /// Names this robot in the store: who sees the sites from here.
-    pub vantage: &'a str,
     /// Hours for which single rounds are kept.
     pub raw_hours: u64,
     /// Largest size of the spool, in bytes.
@@ -53,76 +53,124 @@ pub struct Done {
     pub is_spooled: bool,
     /// Rounds that found no room anywhere.
     pub dropped_count: u64,
+    /// Lines of spools that nobody could read, kept aside.
+    pub damaged_count: u64,
 }
 
 /// What all threads of the robot share.
 struct Shared<'a> {
     orders: &'a Orders<'a>,
     run: String,
+    /// Who holds it waits for the next round; the others wait for it. So one thread wakes up for a round, not all.
+    turn: Mutex<()>,
     schedule: Mutex<Schedule>,
     changed: Condvar,
+    /// What rounds of a site hand on to the next ones.
+    keeping: Vec<Mutex<Keeping>>,
     end_ns: Option<u64>,
     spool: Spool,
     stop: &'a AtomicBool,
     /// All rounds are made: what is spooled goes to the store, and then it is over.
     over: AtomicBool,
-    done: Mutex<Done>,
+    /// Another robot has one of the sites.
+    refused: Mutex<Option<String>>,
+    made: AtomicU64,
+    missed: AtomicU64,
 }
 
 /// Makes rounds until the time is over or `stop` is set. `see` is told of each round that was made.
 ///
 /// # Errors
-/// The store cannot be opened, or another robot has one of the sites.
+/// The store cannot be opened and never will, or another robot has one of the sites. A server of databases that is not
+/// there now is no error: rounds wait for it.
 pub fn run(
     orders: &Orders<'_>,
-    store_path: &Path,
+    address: &Address,
     random: &mut SplitMix64,
     stop: &AtomicBool,
     see: &(dyn Fn(&Entry) + Sync),
 ) -> Result<Done> {
     ensure!(!orders.every.is_zero(), "rounds need a time between them");
-    let store = Store::open(store_path)?;
-    let directory = store.robots_directory().to_owned();
-    let _claims = orders.sites.iter().map(|site| Claim::of(&directory, &site.name)).collect::<Result<Vec<_>>>()?;
+    let directory = address.robots_directory()?;
+    let series: Vec<String> = orders.sites.iter().map(Site::series).collect();
+    let claims = series.iter().map(|series| Claim::of(&directory, series)).collect::<Result<Vec<_>>>();
+    let _claims = claims.or_fault(Fault::Store)?;
+    let store = match Store::open(address).and_then(|mut store| claim(&mut store, &series).map(|()| store)) {
+        Err(error) if fault_of(&error) == Some(Fault::Unreachable) => {
+            warn(&format!("the store is away; rounds wait in {}: {error:#}", directory.display()));
+            None
+        }
+        opened => Some(opened?),
+    };
     // What a robot left that was killed; this one's own comes behind, and so later.
     let left = Spool::left(&directory)?;
     let mut order: Vec<usize> = (0..orders.sites.len()).collect();
     random.shuffle(&mut order);
-    let now_ns = now_ns();
+    let now_ns = awake_ns();
+    let every = |site: &Site| site.every.unwrap_or(orders.every).as_nanos() as u64;
+    let every_ns: Vec<u64> = orders.sites.iter().map(every).collect();
     let shared = Shared {
         orders,
-        run: format!("{} {} {:08x}", orders.vantage, now_unix_us(), random.next_u64() as u32),
-        schedule: Mutex::new(Schedule::new(orders.every.as_nanos() as u64, &order, now_ns)),
+        run: format!("{} {:08x}", now_unix_us(), random.next_u64() as u32),
+        turn: Mutex::new(()),
+        schedule: Mutex::new(Schedule::new(&every_ns, &order, now_ns)),
         changed: Condvar::new(),
+        keeping: orders.sites.iter().map(|_| Mutex::default()).collect(),
         end_ns: orders.duration.map(|duration| now_ns + duration.as_nanos() as u64),
         spool: Spool::take(&directory, orders.spool_bytes_max)?,
         stop,
         over: AtomicBool::new(false),
-        done: Mutex::new(Done::default()),
+        refused: Mutex::new(None),
+        made: AtomicU64::new(0),
+        missed: AtomicU64::new(0),
     };
+    let keeper = Keeper { shared: &shared, address, series: &series, was_claimed: store.is_some(), store };
     let seeds: Vec<u64> = (0..orders.sites.len().min(WORKERS_MAX)).map(|_| random.next_u64()).collect();
     thread::scope(|scope| {
-        let keeper = scope.spawn(|| shared.keep(store, left));
+        let keeper = scope.spawn(|| keeper.keep(&left));
         let workers: Vec<_> = seeds
             .into_iter()
             .map(|seed| {
-                scope.spawn({
-                    let shared = &shared;
-                    move || shared.work(seed, see)
-                })
+                let shared = &shared;
+                scope.spawn(move || shared.work(seed, see))
             })
             .collect();
         workers.into_iter().for_each(|worker| worker.join().expect("no worker panics"));
+        shared.spool.close();
         shared.over.store(true, Ordering::Release);
         keeper.join().expect("the keeper does not panic");
     });
-    let done = *shared.done.lock().expect("no holder panics");
-    Ok(Done { is_spooled: !shared.spool.is_empty(), dropped_count: shared.spool.dropped_count(), ..done })
+    if let Some(text) = shared.refused.lock().expect("no holder panics").take() {
+        return Err(anyhow!(text)).or_fault(Fault::Store);
+    }
+    Ok(Done {
+        made_count: shared.made.load(Ordering::Relaxed),
+        missed_count: shared.missed.load(Ordering::Relaxed),
+        is_spooled: !shared.spool.is_empty() || left.iter().any(|spool| !spool.is_empty()),
+        dropped_count: shared.spool.dropped_count(),
+        damaged_count: left.iter().chain([&shared.spool]).map(Spool::damaged_count).sum(),
+    })
+}
+
+fn warn(text: &str) {
+    eprintln!("warning: {}", visible(text));
+}
+
+/// Takes all series for this connection to the store.
+fn claim(store: &mut Store, all: &[String]) -> Result<()> {
+    for series in all {
+        if !store.claim(series)? {
+            return Err(anyhow!(taken(series))).or_fault(Fault::Store);
+        }
+    }
+    Ok(())
 }
 
 impl Shared<'_> {
     fn is_over(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.end_ns.is_some_and(|end_ns| now_ns() >= end_ns)
+        self.stop.load(Ordering::Relaxed)
+            || self.end_ns.is_some_and(|end_ns| awake_ns() >= end_ns)
+            || self.refused.lock().expect("no holder panics").is_some()
     }
 
     /// Makes rounds that are due.
@@ -132,29 +180,29 @@ impl Shared<'_> {
             let site = &self.orders.sites[due.site];
             if due.missed_count > 0 {
                 let first = due.number - due.missed_count;
-                self.spool.add(&Entry::missed(&self.run, first, due.missed_count, &site.name, now_unix_us()));
+                self.spool.add(&Entry::missed(&self.run, first, due.missed_count, &site.series(), now_unix_us()));
             }
-            let entry = Entry::made(&self.run, due.number, measure(site, &mut random));
+            let mut keeping = self.keeping[due.site].lock().expect("no holder panics");
+            let entry = Entry::made(&self.run, due.number, measure(site, &mut random, &mut keeping));
+            drop(keeping);
             self.spool.add(&entry);
             see(&entry);
-            let mut done = self.done.lock().expect("no holder panics");
-            done.made_count += 1;
-            done.missed_count += due.missed_count;
-            drop(done);
+            self.made.fetch_add(1, Ordering::Relaxed);
+            self.missed.fetch_add(due.missed_count, Ordering::Relaxed);
             self.schedule.lock().expect("no holder panics").done(due.site);
             self.changed.notify_all();
         }
-        self.changed.notify_all();
     }
 
     /// Waits for the next round; `None`: there is none any more.
     fn next(&self) -> Option<Due> {
+        let _turn = self.turn.lock().expect("no holder panics");
         let mut schedule = self.schedule.lock().expect("no holder panics");
         loop {
             if self.is_over() {
                 return None;
             }
-            let now_ns = now_ns();
+            let now_ns = awake_ns();
             if let Some(due) = schedule.take(now_ns) {
                 return Some(due);
             }
@@ -164,49 +212,92 @@ impl Shared<'_> {
         }
     }
 
-    /// Takes spooled rounds to the store until all is over.
-    fn keep(&self, mut store: Store, left: Vec<Spool>) {
+    fn nap(&self, length: Duration) {
+        let until_ns = awake_ns() + length.as_nanos() as u64;
+        while awake_ns() < until_ns && !self.over.load(Ordering::Acquire) {
+            thread::sleep(NAP.min(length));
+        }
+    }
+}
+
+/// Takes spooled rounds to the store.
+struct Keeper<'a> {
+    shared: &'a Shared<'a>,
+    address: &'a Address,
+    series: &'a [String],
+    store: Option<Store>,
+    /// The series were this robot's once. A database that comes back may take the old connection for alive a while.
+    was_claimed: bool,
+}
+
+impl Keeper<'_> {
+    /// Goes on until all is over.
+    fn keep(mut self, left: &[Spool]) {
         let mut pause = Duration::ZERO;
         let mut house_unix_us = i64::MIN;
         loop {
             // Asked before the spool: what was added until then is taken in this turn.
-            let is_last = self.over.load(Ordering::Acquire);
-            let outcome =
-                left.iter().chain([&self.spool]).try_for_each(|spool| take(&mut store, spool)).and_then(|()| {
-                    let now_us = now_unix_us();
-                    // The clock may have been set back.
-                    if is_last || now_us.abs_diff(house_unix_us) > 600_000_000 {
-                        store.keep_house(now_us, self.orders.raw_hours)?;
-                        house_unix_us = now_us;
+            let is_last = self.shared.over.load(Ordering::Acquire);
+            match self.turn(left, is_last, &mut house_unix_us) {
+                Ok(()) => {
+                    if !pause.is_zero() {
+                        eprintln!("the store takes rounds again");
                     }
-                    Ok(())
-                });
-            match outcome {
-                Ok(()) => pause = Duration::ZERO,
+                    pause = Duration::ZERO;
+                }
                 Err(error) => {
                     if pause.is_zero() {
-                        let text = crate::foreign::visible(&format!("{error:#}")).into_owned();
-                        eprintln!("warning: the store takes no rounds; they wait in the spool: {text}");
+                        warn(&format!("the store takes no rounds; they wait in the spool: {error:#}"));
                     }
+                    // A new connection is a new chance: the server was started again, the file is there again.
+                    self.store = None;
                     pause = (pause * 2).clamp(NAP, PAUSE_MAX);
                 }
             }
             if is_last {
                 return;
             }
-            self.nap(pause.max(NAP));
+            self.shared.nap(pause.max(NAP));
         }
     }
 
-    fn nap(&self, length: Duration) {
-        let until_ns = now_ns() + length.as_nanos() as u64;
-        while now_ns() < until_ns && !self.over.load(Ordering::Acquire) {
-            thread::sleep(NAP.min(length));
+    fn turn(&mut self, left: &[Spool], is_last: bool, house_unix_us: &mut i64) -> Result<()> {
+        let mut store = match self.store.take() {
+            Some(store) => store,
+            None => self.reopen()?,
+        };
+        for spool in left.iter().chain([&self.shared.spool]) {
+            take(&mut store, spool)?;
         }
+        let now_us = now_unix_us();
+        // The clock may have been set back.
+        if is_last || now_us.abs_diff(*house_unix_us) > HOUSE_EVERY_US {
+            store.keep_house(now_us, self.shared.orders.raw_hours)?;
+            *house_unix_us = now_us;
+        }
+        self.store = Some(store);
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> Result<Store> {
+        let mut store = Store::open(self.address)?;
+        match claim(&mut store, self.series) {
+            Ok(()) => self.was_claimed = true,
+            Err(_) if self.was_claimed => {}
+            Err(error) => {
+                *self.shared.refused.lock().expect("no holder panics") = Some(format!("{error:#}"));
+                return Err(error);
+            }
+        }
+        Ok(store)
     }
 }
 
-fn take(store: &mut Store, spool: &Spool) -> Result<()> {
+/// Takes what is in a spool to the store.
+///
+/// # Errors
+/// The store does not take it; it stays in the spool.
+pub fn take(store: &mut Store, spool: &Spool) -> Result<()> {
     loop {
         let (entries, until) = spool.oldest()?;
         if !entries.is_empty() {
@@ -219,8 +310,15 @@ fn take(store: &mut Store, spool: &Spool) -> Result<()> {
     }
 }
 
-/// The clock of the schedule: it never goes back, and goes on while the machine sleeps.
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+/// Keeps rounds that were made alone, and what robots left. What the store does not take waits in the spool.
+///
+/// # Errors
+/// The store takes nothing, or there is no room for a spool.
+pub fn keep_alone(entries: &[Entry], address: &Address, spool_bytes_max: u64) -> Result<()> {
+    let directory: &Path = &address.robots_directory()?;
+    let left = Spool::left(directory)?;
+    let spool = Spool::take(directory, spool_bytes_max)?;
+    entries.iter().for_each(|entry| spool.add(entry));
+    let mut store = Store::open(address)?;
+    left.iter().chain([&spool]).try_for_each(|spool| take(&mut store, spool))
 }

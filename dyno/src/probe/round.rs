@@ -10,6 +10,9 @@ use super::fault::Fault;
 pub struct Round {
     /// The URL.
     pub site: String,
+    /// The place that it was seen from; empty: nobody named it.
+    #[serde(default)]
+    pub vantage: String,
     /// When it began, by the wall clock: microseconds since 1970 (UTC).
     pub started_unix_us: i64,
     /// The name look-up.
@@ -26,6 +29,9 @@ pub struct Round {
     pub resumption: Resumption,
     /// What became of early data.
     pub early_data: Resumption,
+    /// What became of a session from an earlier round, where one was offered.
+    #[serde(default)]
+    pub kept: Option<Kept>,
     /// HTTP status of the last answer.
     pub status: Option<u16>,
     /// Bytes of its body.
@@ -49,6 +55,15 @@ pub struct Visit {
     pub first_byte_ns: u64,
     /// The same until its last byte: Goldberg's H.
     pub whole_ns: u64,
+}
+
+/// A session of an earlier round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// How old it was, in seconds.
+    pub age_s: u32,
+    /// What became of it. `NotGiven`: its lifetime, as the site gave it, was over, and it was not offered.
+    pub became: Resumption,
 }
 
 impl Visit {
@@ -75,6 +90,13 @@ named! {
     }
 }
 
+impl Resumption {
+    /// Whether a session was offered.
+    pub fn is_offered(self) -> bool {
+        matches!(self, Resumption::Accepted | Resumption::Rejected)
+    }
+}
+
 /// What is the same in most rounds of a site; a change of it is worth a look.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
@@ -91,6 +113,8 @@ pub struct Facts {
     pub session: String,
     /// Seconds for which a session may be resumed, as the site says.
     pub session_lifetime_s: u32,
+    /// The name of the key that its tickets are encrypted with, in hexadecimal digits, where they show one.
+    pub ticket_key: String,
     /// The certificate's key, for example `RSA 2048`.
     pub key: String,
     /// Last second of the certificate's validity, in Unix time; 0: unknown.
@@ -101,7 +125,33 @@ pub struct Facts {
     pub server: String,
 }
 
+/// Between the URL and the vantage in the name of a series. URLs have no blanks.
+const FROM: &str = " from ";
+
 impl Round {
+    /// The name of what is compared over time: the site, as seen from one place.
+    pub fn series(&self) -> String {
+        series(&self.site, &self.vantage)
+    }
+
+    /// Site and vantage of a series.
+    pub fn of_series(name: &str) -> (&str, &str) {
+        name.split_once(FROM).unwrap_or((name, ""))
+    }
+
+    /// Lets go of all that was measured: what went wrong makes it worthless.
+    pub fn discard(&mut self) {
+        let kept = Round {
+            site: std::mem::take(&mut self.site),
+            vantage: std::mem::take(&mut self.vantage),
+            started_unix_us: self.started_unix_us,
+            fault: self.fault.take(),
+            facts: Facts { address: std::mem::take(&mut self.facts.address), ..Facts::default() },
+            ..Round::default()
+        };
+        *self = kept;
+    }
+
     /// Whether every step succeeded.
     pub fn is_good(&self) -> bool {
         self.fault.is_none()
@@ -120,6 +170,11 @@ impl Round {
         let until = i64::try_from(self.facts.certificate_until_unix_s).ok().filter(|until| *until > 0)?;
         Some((until - self.started_unix_us.div_euclid(1_000_000)).div_euclid(86_400))
     }
+}
+
+/// The name of a site as seen from a place.
+pub fn series(site: &str, vantage: &str) -> String {
+    if vantage.is_empty() { site.to_owned() } else { format!("{site}{FROM}{vantage}") }
 }
 
 #[cfg(test)]

@@ -1,19 +1,22 @@
 //! When which site has its next round. Knows no clock: it is told the time, on a clock that never goes back and goes on
 //! while the machine sleeps.
 
+use std::collections::BTreeSet;
+
 /// Rounds of every site at fixed times, spread over the interval, without drift.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    every_ns: u64,
     sites: Vec<Site>,
+    /// When which site that has no round under way is due, the earliest first.
+    free: BTreeSet<(u64, usize)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Site {
+    every_ns: u64,
     first_ns: u64,
     /// Number of the next round.
     next: u64,
-    busy: bool,
 }
 
 /// A round that is due.
@@ -28,48 +31,44 @@ pub struct Due {
 }
 
 impl Schedule {
-    /// Rounds from `now_ns` on; site `order[i]` is the i-th of each interval.
-    pub fn new(every_ns: u64, order: &[usize], now_ns: u64) -> Schedule {
-        assert!(every_ns > 0, "rounds need a time between them");
-        let mut sites = vec![Site { first_ns: now_ns, next: 0, busy: false }; order.len()];
+    /// Rounds from `now_ns` on, each site at intervals of its own; site `order[i]` is the i-th of each interval.
+    pub fn new(every_ns: &[u64], order: &[usize], now_ns: u64) -> Schedule {
+        assert!(every_ns.iter().all(|every_ns| *every_ns > 0), "rounds need a time between them");
+        let mut sites: Vec<Site> =
+            every_ns.iter().map(|every_ns| Site { every_ns: *every_ns, first_ns: now_ns, next: 0 }).collect();
         for (position, site) in order.iter().enumerate() {
-            sites[*site].first_ns += every_ns / order.len() as u64 * position as u64;
+            sites[*site].first_ns += sites[*site].every_ns / order.len() as u64 * position as u64;
         }
-        Schedule { every_ns, sites }
-    }
-
-    fn due_ns(&self, site: Site) -> u64 {
-        site.first_ns + site.next * self.every_ns
+        let free = sites.iter().enumerate().map(|(index, site)| (site.due_ns(), index)).collect();
+        Schedule { sites, free }
     }
 
     /// The round that is to be made now, if there is one; its site gets no other until [`Schedule::done`].
     pub fn take(&mut self, now_ns: u64) -> Option<Due> {
-        let (index, due_ns) = self.earliest()?;
-        if due_ns > now_ns {
-            return None;
-        }
-        // A round may begin until the next one is due; then it is missed.
-        let missed_count = (now_ns - due_ns) / self.every_ns;
+        let (due_ns, index) = *self.free.first().filter(|(due_ns, _)| *due_ns <= now_ns)?;
+        self.free.pop_first();
         let site = &mut self.sites[index];
+        // A round may begin until the next one is due; then it is missed.
+        let missed_count = (now_ns - due_ns) / site.every_ns;
         let number = site.next + missed_count;
         site.next = number + 1;
-        site.busy = true;
         Some(Due { site: index, number, missed_count })
     }
 
     /// The site's round is over.
     pub fn done(&mut self, site: usize) {
-        self.sites[site].busy = false;
+        self.free.insert((self.sites[site].due_ns(), site));
     }
 
     /// When the next round is due of a site that has none under way.
     pub fn next_ns(&self) -> Option<u64> {
-        self.earliest().map(|(_, due_ns)| due_ns)
+        self.free.first().map(|(due_ns, _)| *due_ns)
     }
+}
 
-    fn earliest(&self) -> Option<(usize, u64)> {
-        let free = self.sites.iter().enumerate().filter(|(_, site)| !site.busy);
-        free.map(|(index, site)| (index, self.due_ns(*site))).min_by_key(|(_, due_ns)| *due_ns)
+impl Site {
+    fn due_ns(self) -> u64 {
+        self.first_ns + self.next * self.every_ns
     }
 }
 
@@ -86,7 +85,7 @@ mod tests {
     fn a_week_has_no_drift_and_no_lost_round() {
         let order: Vec<usize> = SplitMix64::new(3).shuffled(&(0..10).collect::<Vec<_>>());
         let start_ns = 12_345;
-        let mut schedule = Schedule::new(MINUTE, &order, start_ns);
+        let mut schedule = Schedule::new(&[MINUTE; 10], &order, start_ns);
         let mut random = SplitMix64::new(7);
         let mut made = [0u64; 10];
         let mut now_ns = start_ns;
@@ -105,7 +104,7 @@ mod tests {
 
     #[test]
     fn an_hour_of_sleep_is_an_hour_of_missed_rounds() {
-        let mut schedule = Schedule::new(MINUTE, &[0], 0);
+        let mut schedule = Schedule::new(&[MINUTE], &[0], 0);
         assert_eq!(schedule.take(0), Some(Due { site: 0, number: 0, missed_count: 0 }));
         schedule.done(0);
         assert_eq!(schedule.take(MINUTE - 1), None);
@@ -118,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_site_that_hangs_holds_no_other_and_misses_its_own() {
-        let mut schedule = Schedule::new(10 * SECOND, &[0, 1], 0);
+        let mut schedule = Schedule::new(&[10 * SECOND; 2], &[0, 1], 0);
         assert_eq!(schedule.take(0).unwrap().site, 0);
         assert_eq!(schedule.take(6 * SECOND).unwrap().site, 1);
         schedule.done(1);

@@ -1,15 +1,18 @@
 //! A site, and how it may be probed.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
 use tlsdyno_tls::crypto::verify::Trust;
 use tlsdyno_tls::{Config, Effort, Group, StageSet, Version};
 
 use super::fault::{Cause, FaultKind};
+use super::round::series;
 use crate::choice::choice;
 use crate::load::url::Url;
 use crate::load::{permission, tls};
@@ -17,8 +20,9 @@ use crate::model::job::TlsSpec;
 use crate::servers::listening;
 use crate::time::Time;
 
-/// Flags that say how sites are probed.
-#[derive(Clone, Debug, clap::Args)]
+/// Flags that say how sites are probed; the keys of a configuration file have the same names.
+#[derive(Clone, Debug, clap::Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct SiteOptions {
     /// Probe a host that is not this machine: name the one in the URL, and only one whose owner has agreed
     #[arg(long, value_name = "HOST")]
@@ -38,6 +42,7 @@ pub struct SiteOptions {
 
     /// TLS version [default: both]
     #[arg(long = "tls", value_name = "VERSION", value_parser = choice(Version::ALL))]
+    #[serde(rename = "tls")]
     pub version: Option<Version>,
 
     /// Groups, best first [default: the curves]
@@ -65,34 +70,87 @@ pub struct SiteOptions {
     pub source: Option<IpAddr>,
 }
 
+impl Default for SiteOptions {
+    fn default() -> SiteOptions {
+        SiteOptions {
+            i_may_probe: Vec::new(),
+            timeout: Time::seconds(10),
+            verify: false,
+            ca_file: None,
+            version: None,
+            group: Vec::new(),
+            no_tickets: false,
+            no_early_data: false,
+            ipv4: false,
+            ipv6: false,
+            source: None,
+        }
+    }
+}
+
+/// The shortest time between two rounds at a site that is not this machine.
+pub const FOREIGN_EVERY_MIN: Duration = Duration::from_secs(10);
+
+/// A site, and how it is to be probed.
+#[derive(Clone, Debug, Default)]
+pub struct SiteSpec {
+    /// Its URL.
+    pub url: String,
+    /// The time between two rounds, if it is not that of all sites.
+    pub every: Option<Time>,
+    /// How it is probed.
+    pub options: SiteOptions,
+}
+
 /// A site, ready to be probed.
 pub struct Site {
     /// The URL as it was typed.
     pub name: String,
+    /// The place that it is seen from; empty: nobody named it.
+    pub vantage: String,
+    /// The time between two rounds, if it is not that of all sites.
+    pub every: Option<Duration>,
+    is_foreign: bool,
+    /// For a site that is not this machine: the file whose time of change is that of its last round.
+    pace: Option<PathBuf>,
     pub(super) url: Url,
     pub(super) request: Vec<u8>,
     /// Without and with early data.
     pub(super) configs: [Arc<Config>; 2],
     pub(super) trust: Arc<Trust>,
-    pub(super) options: Arc<SiteOptions>,
+    pub(super) options: SiteOptions,
 }
 
 impl Site {
-    /// Sites that are probed alike.
+    /// All sites, seen from a place.
     ///
     /// # Errors
-    /// A text that is no https URL, one that is there twice, roots that cannot be read.
-    pub fn all(urls: &[String], options: &SiteOptions) -> Result<Vec<Site>> {
-        let options = Arc::new(options.clone());
-        let trust = Arc::new(trust(options.ca_file.as_ref())?);
-        let unique: std::collections::BTreeSet<&String> = urls.iter().collect();
-        ensure!(unique.len() == urls.len(), "a URL is there twice; each site has rounds of its own");
-        urls.iter().map(|url| Site::new(url, &options, &trust)).collect()
+    /// A text that is no https URL, one that is there twice, roots that cannot be read, contradicting options.
+    pub fn all(specs: &[SiteSpec], vantage: &str) -> Result<Vec<Site>> {
+        let mut trusts: BTreeMap<Option<PathBuf>, Arc<Trust>> = BTreeMap::new();
+        let unique: BTreeSet<&String> = specs.iter().map(|spec| &spec.url).collect();
+        ensure!(unique.len() == specs.len(), "a URL is there twice; each site has rounds of its own");
+        let mut sites = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let ca_file = &spec.options.ca_file;
+            let trust = match trusts.get(ca_file) {
+                Some(trust) => Arc::clone(trust),
+                None => Arc::new(trust(ca_file.as_ref())?),
+            };
+            trusts.insert(ca_file.clone(), Arc::clone(&trust));
+            sites.push(Site::new(spec, vantage, trust).with_context(|| spec.url.clone())?);
+        }
+        Ok(sites)
     }
 
-    fn new(text: &str, options: &Arc<SiteOptions>, trust: &Arc<Trust>) -> Result<Site> {
+    fn new(own: &SiteSpec, vantage: &str, trust: Arc<Trust>) -> Result<Site> {
+        let (text, options) = (&own.url, &own.options);
         let url = Url::parse(text)?;
         ensure!(url.tls, "`{text}` has no TLS to probe; write https://…");
+        ensure!(!(options.ipv4 && options.ipv6), "a site is probed by IPv4 only or by IPv6 only, not by both");
+        if let Some(every) = own.every {
+            every.nanoseconds()?;
+        }
         let spec = |early_data| TlsSpec {
             versions: options.version.into_iter().collect(),
             suites: Vec::new(),
@@ -117,8 +175,35 @@ impl Site {
             env!("CARGO_PKG_VERSION")
         )
         .into_bytes();
-        let (options, trust) = (Arc::clone(options), Arc::clone(trust));
-        Ok(Site { name: text.to_owned(), url, request, configs, trust, options })
+        Ok(Site {
+            name: text.clone(),
+            vantage: vantage.to_owned(),
+            every: own.every.map(|every| every.0),
+            is_foreign: true,
+            pace: None,
+            url,
+            request,
+            configs,
+            trust,
+            options: options.clone(),
+        })
+    }
+
+    /// The name of its rounds over time.
+    pub fn series(&self) -> String {
+        series(&self.name, &self.vantage)
+    }
+
+    pub(super) fn pace(&self) {
+        let Some(path) = &self.pace else { return };
+        let last = std::fs::metadata(path).and_then(|file| file.modified());
+        // A clock that was set back makes the last round one of the future, which says nothing.
+        let since = last.ok().and_then(|last| last.elapsed().ok());
+        if let Some(wait) = since.and_then(|since| FOREIGN_EVERY_MIN.checked_sub(since)) {
+            std::thread::sleep(wait);
+        }
+        // Without the file the next round is not held back; that is no reason not to make this one.
+        let _ = std::fs::write(path, "");
     }
 
     /// The address of this round: the first that the resolver answers and the options allow.
@@ -138,26 +223,39 @@ impl Site {
             .map_err(|error| Cause::new(FaultKind::Forbidden, error.to_string()))
     }
 
-    /// Whether it is on another machine, or may be: nobody knows where a name leads that has no address now.
-    pub fn is_foreign(&self) -> bool {
-        !self.look_up().is_ok_and(|address| listening::is_loopback(address.ip()))
-    }
-
     /// Refuses a site that may not be probed before the first packet goes out. A name without an address is no reason:
-    /// that is for the rounds to tell.
+    /// that is for the rounds to tell. Each round of a site that is not this machine will wait until the last one of
+    /// whatever program of this user is ten seconds over; `paces` keeps the times, where there is such a directory.
     ///
     /// # Errors
     /// It is another machine, and nobody said that it may be probed.
-    pub fn check(&self) -> Result<()> {
-        match self.look_up() {
-            Ok(address) => check_permission(&self.url.host, address, &self.options.i_may_probe),
-            Err(_) => Ok(()),
+    pub fn prepare(&mut self, paces: Option<&Path>) -> Result<()> {
+        let address = self.look_up().ok();
+        if let Some(address) = address {
+            check_permission(&self.url.host, address, &self.options.i_may_probe)?;
         }
+        // Nobody knows where a name leads that has no address now.
+        self.is_foreign = !address.is_some_and(|address| listening::is_loopback(address.ip()));
+        let paces = paces.filter(|paces| self.is_foreign && std::fs::create_dir_all(paces).is_ok());
+        self.pace = paces.map(|paces| file_of(paces, &self.name, "round"));
+        Ok(())
+    }
+
+    /// Whether it is on another machine, or may be, as far as [`Site::prepare`] could see.
+    pub fn is_foreign(&self) -> bool {
+        self.is_foreign
     }
 
     pub(super) fn timeout(&self) -> Duration {
         self.options.timeout.0
     }
+}
+
+/// A file's name for a site, whatever characters its URL has.
+pub(super) fn file_of(directory: &Path, site: &str, what: &str) -> PathBuf {
+    let digest = openssl::sha::sha256(site.as_bytes());
+    let name: String = digest[..12].iter().map(|byte| format!("{byte:02x}")).collect();
+    directory.join(format!("site-{name}.{what}"))
 }
 
 fn check_permission(host: &str, address: SocketAddr, allowed: &[String]) -> Result<()> {

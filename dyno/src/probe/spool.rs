@@ -2,7 +2,7 @@
 //! of its own takes the file to the store. What a killed robot left is taken by the next one. The store knows rounds
 //! that it already has, so that taking one twice does no harm.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -12,6 +12,7 @@ use std::sync::Mutex;
 use anyhow::{Context, Result, ensure};
 
 use super::entry::Entry;
+use super::site::file_of;
 
 /// Rounds kept in memory while the spool cannot be written.
 const MEMORY_MAX: usize = 10_000;
@@ -23,6 +24,8 @@ const SPOOLS_MAX: usize = 1000;
 pub struct Spool {
     state: Mutex<State>,
     bytes_max: u64,
+    /// Where damaged lines go.
+    aside: PathBuf,
 }
 
 #[derive(Debug)]
@@ -32,9 +35,15 @@ struct State {
     bytes: u64,
     /// Where the first entry begins that the store does not have.
     taken: u64,
+    /// Damaged lines before this are put aside.
+    examined: u64,
     /// Lines that could not be written yet.
     waiting: VecDeque<String>,
-    dropped: u64,
+    /// Rounds that found no room, by run and series: the first of them, when it began, and how many.
+    dropped: BTreeMap<(String, String), (u64, i64, u64)>,
+    dropped_count: u64,
+    /// Lines that nobody could read; they were put aside.
+    damaged_count: u64,
 }
 
 impl Spool {
@@ -46,7 +55,7 @@ impl Spool {
         std::fs::create_dir_all(directory).with_context(|| format!("failed to make {}", directory.display()))?;
         for number in 0..SPOOLS_MAX {
             if let Some(file) = lock(&directory.join(format!("spool-{number}")))? {
-                return Spool::on(file, bytes_max);
+                return Spool::on(file, bytes_max, directory);
             }
         }
         anyhow::bail!("{} has {SPOOLS_MAX} spools in use", directory.display())
@@ -63,17 +72,29 @@ impl Spool {
             if !path.exists() {
                 break;
             }
-            if let Some(file) = lock(&path)? {
-                left.push(Spool::on(file, u64::MAX)?);
+            // An empty one is the next robot's own: there are no more files than robots at a time.
+            if let Some(file) = lock(&path)?
+                && file.metadata().is_ok_and(|file| file.len() > 0)
+            {
+                left.push(Spool::on(file, u64::MAX, directory)?);
             }
         }
         Ok(left)
     }
 
-    fn on(file: File, bytes_max: u64) -> Result<Spool> {
+    fn on(file: File, bytes_max: u64, directory: &Path) -> Result<Spool> {
         let bytes = file.metadata().context("failed to ask for the size of the spool")?.len();
-        let state = State { file, bytes, taken: 0, waiting: VecDeque::new(), dropped: 0 };
-        let spool = Spool { state: Mutex::new(state), bytes_max };
+        let state = State {
+            file,
+            bytes,
+            taken: 0,
+            examined: 0,
+            waiting: VecDeque::new(),
+            dropped: BTreeMap::new(),
+            dropped_count: 0,
+            damaged_count: 0,
+        };
+        let spool = Spool { state: Mutex::new(state), bytes_max, aside: directory.join("damaged") };
         spool.end_the_cut_line()?;
         Ok(spool)
     }
@@ -93,19 +114,27 @@ impl Spool {
     }
 
     /// Appends a round. It never fails: what finds no room on disk waits in memory, and what finds none there either
-    /// is dropped and counted.
+    /// is counted, and becomes a row of missed rounds as soon as there is room.
     pub fn add(&self, entry: &Entry) {
-        let line = serde_json::to_string(entry).expect("rounds are always JSON") + "\n";
         let mut state = self.state.lock().expect("no holder of the spool panics");
-        state.waiting.push_back(line);
         state.write_waiting(self.bytes_max);
-        if state.waiting.len() > MEMORY_MAX {
-            state.waiting.pop_front();
-            state.dropped += 1;
+        if state.waiting.len() >= MEMORY_MAX {
+            return state.drop_entry(entry);
         }
+        state.own_up(&(entry.run.clone(), entry.round.series()));
+        state.waiting.push_back(line(entry));
+        state.write_waiting(self.bytes_max);
     }
 
-    /// The oldest entries that the store does not have, and where the next ones begin. A damaged line is passed over.
+    /// Tells of rounds that were dropped, now that no other follows.
+    pub fn close(&self) {
+        let mut state = self.state.lock().expect("no holder of the spool panics");
+        let all: Vec<_> = state.dropped.keys().cloned().collect();
+        all.iter().for_each(|series| state.own_up(series));
+        state.write_waiting(self.bytes_max);
+    }
+
+    /// The oldest entries that the store does not have, and where the next ones begin. A damaged line is put aside.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -118,9 +147,23 @@ impl Spool {
         state.file.read_exact_at(&mut bytes, state.taken).context("failed to read the spool")?;
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         ensure!(whole > 0 || length < PIECE, "a line of the spool is longer than {PIECE} bytes");
-        let lines = bytes[..whole].split(|byte| *byte == b'\n');
-        let entries = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
-        Ok((entries, state.taken + whole as u64))
+        let mut entries = Vec::new();
+        let mut at = state.taken;
+        for line in bytes[..whole].split_inclusive(|byte| *byte == b'\n') {
+            match serde_json::from_slice(line) {
+                Ok(entry) => entries.push(entry),
+                // A robot that was killed while it wrote, or a newer tlsdyno, for which it is kept. The same lines are
+                // read again while the store takes nothing.
+                Err(_) if at >= state.examined => {
+                    put_aside(&self.aside, line)?;
+                    state.damaged_count += 1;
+                }
+                Err(_) => {}
+            }
+            at += line.len() as u64;
+        }
+        state.examined = state.examined.max(at);
+        Ok((entries, at))
     }
 
     /// The store has everything before `until`.
@@ -132,7 +175,7 @@ impl Spool {
         state.taken = until;
         if state.taken == state.bytes && state.bytes > 0 {
             state.file.set_len(0).context("failed to empty the spool")?;
-            (state.bytes, state.taken) = (0, 0);
+            (state.bytes, state.taken, state.examined) = (0, 0, 0);
         }
         Ok(())
     }
@@ -145,11 +188,41 @@ impl Spool {
 
     /// Rounds that found no room on disk or in memory.
     pub fn dropped_count(&self) -> u64 {
-        self.state.lock().expect("no holder of the spool panics").dropped
+        self.state.lock().expect("no holder of the spool panics").dropped_count
+    }
+
+    /// Lines that nobody could read.
+    pub fn damaged_count(&self) -> u64 {
+        self.state.lock().expect("no holder of the spool panics").damaged_count
     }
 }
 
+fn line(entry: &Entry) -> String {
+    serde_json::to_string(entry).expect("rounds are always JSON") + "\n"
+}
+
+fn put_aside(path: &Path, line: &[u8]) -> Result<()> {
+    let failed = || format!("failed to write {}", path.display());
+    let mut file = OpenOptions::new().append(true).create(true).open(path).with_context(failed)?;
+    file.write_all(line).with_context(failed)
+}
+
 impl State {
+    fn drop_entry(&mut self, entry: &Entry) {
+        let count = entry.missed_count.unwrap_or(1);
+        let series = (entry.run.clone(), entry.round.series());
+        let dropped = self.dropped.entry(series).or_insert((entry.number, entry.round.started_unix_us, 0));
+        dropped.2 += count;
+        self.dropped_count += count;
+    }
+
+    /// Rounds of this series that were dropped become a row.
+    fn own_up(&mut self, series: &(String, String)) {
+        if let Some((first, began_unix_us, count)) = self.dropped.remove(series) {
+            self.waiting.push_back(line(&Entry::missed(&series.0, first, count, &series.1, began_unix_us)));
+        }
+    }
+
     fn write_waiting(&mut self, bytes_max: u64) {
         while let Some(line) = self.waiting.front() {
             if self.bytes + line.len() as u64 > bytes_max {
@@ -190,19 +263,18 @@ impl Claim {
     ///
     /// # Errors
     /// Another robot has it.
-    pub fn of(directory: &Path, site: &str) -> Result<Claim> {
+    pub fn of(directory: &Path, series: &str) -> Result<Claim> {
         std::fs::create_dir_all(directory).with_context(|| format!("failed to make {}", directory.display()))?;
-        let file = lock(&claim_path(directory, site))?
-            .with_context(|| format!("another robot probes {site} into this store; end it, or name another --store"))?;
+        let file = lock(&file_of(directory, series, "lock"))?.with_context(|| taken(series))?;
         Ok(Claim { _file: file })
     }
 }
 
-/// A file's name for a site, whatever characters its URL has.
-fn claim_path(directory: &Path, site: &str) -> PathBuf {
-    let digest = openssl::sha::sha256(site.as_bytes());
-    let name: String = digest[..12].iter().map(|byte| format!("{byte:02x}")).collect();
-    directory.join(format!("site-{name}.lock"))
+/// What is said to a robot that comes second.
+pub fn taken(series: &str) -> String {
+    format!(
+        "another robot probes {series} into this store; end it, or name another --store, or this place by --vantage"
+    )
 }
 
 #[cfg(test)]
@@ -234,7 +306,8 @@ mod tests {
         other.add(&entry(9));
         assert!(Spool::left(directory.path()).unwrap().is_empty(), "both are in use");
         drop((spool, other));
-        // What the store has already is told again: only the store knows for certain.
+        // What the store has already is told again: only the store knows for certain. An empty one tells nothing.
+        std::fs::write(directory.path().join("spool-2"), "").unwrap();
         let left = Spool::left(directory.path()).unwrap();
         assert_eq!(left.iter().map(|spool| numbers(spool).0).collect::<Vec<_>>(), [vec![0, 1, 2, 3], vec![9]]);
         for spool in &left {
@@ -256,19 +329,43 @@ mod tests {
     }
 
     #[test]
-    fn a_full_spool_waits_in_memory_and_then_counts_what_it_drops() {
+    fn a_full_spool_waits_in_memory_and_tells_what_it_had_to_drop() {
         let directory = tempfile::tempdir().unwrap();
         let spool = Spool::take(directory.path(), 2000).unwrap();
         let all = MEMORY_MAX as u64 + 100;
         (0..all).for_each(|number| spool.add(&entry(number)));
-        let mut kept = Vec::new();
-        while !spool.is_empty() {
-            let (found, until) = numbers(&spool);
-            kept.extend(found);
+        assert!(spool.dropped_count() > 90);
+        let (mut made, mut missed) = (Vec::new(), 0);
+        let mut take = |spool: &Spool| {
+            let (found, until) = spool.oldest().unwrap();
+            for entry in found {
+                match entry.missed_count {
+                    Some(count) => missed += count,
+                    None => made.push(entry.number),
+                }
+            }
             spool.taken(until).unwrap();
+        };
+        (0..50).for_each(|_| take(&spool));
+        // There is room again: the next round is kept, and what was dropped is told before it.
+        spool.add(&entry(all));
+        while !spool.is_empty() {
+            take(&spool);
         }
-        assert_eq!(kept.len() as u64 + spool.dropped_count(), all);
-        assert!(spool.dropped_count() > 90 && kept.is_sorted() && kept.last() == Some(&(all - 1)));
+        assert_eq!((made.len() as u64 + missed, missed), (all + 1, spool.dropped_count()));
+        assert!(made.is_sorted() && made.last() == Some(&all));
+    }
+
+    #[test]
+    fn what_nobody_can_read_is_kept_aside() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = Spool::take(directory.path(), 1 << 20).unwrap();
+        spool.state.lock().unwrap().file.write_all(b"{\"from\":\"a newer tlsdyno\"}\n").unwrap();
+        drop(spool);
+        let spool = Spool::take(directory.path(), 1 << 20).unwrap();
+        assert_eq!((numbers(&spool).0.len(), spool.damaged_count()), (0, 1));
+        let aside = std::fs::read_to_string(directory.path().join("damaged")).unwrap();
+        assert!(aside.contains("a newer tlsdyno"));
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct SiteSummary {
     pub accepted_count: u64,
     /// Share of offered sessions that the site took, in percent, with its interval (Wilson).
     pub accepted_percent: Option<Estimate>,
+    /// What became of sessions of earlier rounds, by how old they were.
+    pub kept: Vec<KeptShare>,
     /// The facts at the end.
     pub facts: Facts,
     /// Hours in which facts differ from the time before: when, and what.
@@ -51,6 +53,19 @@ pub struct SiteSummary {
     /// The hours, for charts.
     #[serde(skip)]
     pub hours: Vec<Hour>,
+}
+
+/// Sessions that were kept and offered when they were at least that old.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct KeptShare {
+    /// Seconds.
+    pub age_s: u32,
+    /// How many were offered.
+    pub offered_count: u64,
+    /// How many the site took.
+    pub accepted_count: u64,
+    /// Their share in percent, with its interval (Wilson).
+    pub percent: Option<Estimate>,
 }
 
 /// A fact that changed.
@@ -135,6 +150,7 @@ impl SiteSummary {
             offered_count: all.offered_count,
             accepted_count: all.accepted_count,
             accepted_percent: wilson(all.accepted_count, all.offered_count),
+            kept: all.kept.iter().map(|(age_s, counts)| KeptShare::of(*age_s, *counts)).collect(),
             facts,
             changes: changes(&hours),
             numbers: estimates(units),
@@ -152,6 +168,12 @@ impl SiteSummary {
         let mut all = Hour::default();
         self.hours.iter().for_each(|hour| all.measures.merge(&hour.measures));
         all.measures.ascending(measure)
+    }
+}
+
+impl KeptShare {
+    fn of(age_s: u32, (offered_count, accepted_count): (u64, u64)) -> KeptShare {
+        KeptShare { age_s, offered_count, accepted_count, percent: wilson(accepted_count, offered_count) }
     }
 }
 

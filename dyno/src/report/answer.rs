@@ -2,9 +2,9 @@
 
 use std::cmp::Ordering;
 
-use super::findings;
 use super::remedies::doubtful;
 use super::text::{capitalised, difference_with_interval, loaded_label, ratio_gain, share_with_interval, stage_label};
+use super::{findings, methods, traffic};
 use crate::stats::findings::RemedyFinding;
 use crate::stats::shares::{MISSING, PLAIN_HTTP};
 use crate::stats::statement::Difference;
@@ -13,6 +13,9 @@ use crate::units::{format_interval, format_percent};
 
 /// Findings the record's question from its CPU shares, without claiming what the intervals do not support.
 pub fn answer(summary: &Summary) -> String {
+    if let Some(answer) = traffic::answer(summary) {
+        return answer;
+    }
     let shares: Vec<&Share> = summary.shares.by(Metric::Cpu).collect();
     if let (true, Some(instrument)) = (shares.is_empty(), instrument(summary)) {
         return format!(
@@ -26,6 +29,9 @@ pub fn answer(summary: &Summary) -> String {
     let asks_for_shares = shares.iter().any(|share| share.stage == MISSING);
     let asked = || from_comparisons(summary).or_else(|| from_remedies(summary));
     if let Some(answer) = (!asks_for_shares).then(asked).flatten() {
+        return answer;
+    }
+    if let (true, Some(answer)) = (shares.is_empty(), methods::counted_answer(summary)) {
         return answer;
     }
     if shares.is_empty() {
@@ -195,6 +201,8 @@ mod tests {
         Summary {
             shares,
             by_methods: vec![],
+            counted: None,
+            traffic: None,
             findings: Findings::default(),
             machines: None,
             published: None,

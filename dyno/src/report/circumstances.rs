@@ -16,7 +16,8 @@ pub fn document(record: &Record, rounds: u32, answer: String, sections: Vec<Sect
     let sections = measured_line(record).into_iter().chain(sections);
     let sections = sections.chain(record_line(record)).chain(closing(record, method));
     let meta = meta(record, rounds);
-    Document { title: record.question.clone(), meta, answer, see_also: None, sections: sections.collect() }
+    let sections = sections.collect();
+    Document { title: record.question.clone(), meta, answer, sections, ..Document::default() }
 }
 
 /// The texts of all warnings: of the record, then of each of its parts under its name.

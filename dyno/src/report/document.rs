@@ -14,6 +14,8 @@ pub struct Document {
     pub answer: String,
     /// The section that a page points to from its top, and what it says.
     pub see_also: Option<(&'static str, String)>,
+    /// Other pages of the same server, with their addresses.
+    pub links: Vec<(String, String)>,
     /// Everything else.
     pub sections: Vec<Section>,
 }
@@ -83,6 +85,8 @@ pub enum Method {
     Stages(u32),
     /// Stages were computed twice and nothing replaced, in so many rounds.
     Doubling(u32),
+    /// Instructions were counted, and nothing timed.
+    Counting,
     /// A server was loaded, in one run for each point or in rounds.
     Load,
     /// Policies dispatched the same traffic: requests at given times, or a given amount of them.
@@ -242,7 +246,11 @@ impl Content {
 
 impl Table {
     /// A table with a row for each subject.
-    pub fn of<'a, T: 'a, const N: usize>(fields: [Field<T>; N], subjects: impl IntoIterator<Item = &'a T>) -> Table {
+    pub fn of<'a, T: 'a>(
+        fields: impl IntoIterator<Item = Field<T>>,
+        subjects: impl IntoIterator<Item = &'a T>,
+    ) -> Table {
+        let fields: Vec<Field<T>> = fields.into_iter().collect();
         let line = |subject| fields.iter().map(|(_, text)| text(subject).into()).collect();
         let rows = subjects.into_iter().map(line).collect();
         Table { columns: fields.into_iter().map(|(column, _)| column).collect(), rows }

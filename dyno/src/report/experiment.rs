@@ -6,7 +6,7 @@ use super::charts::{self, PHASES};
 use super::circumstances;
 use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
 use super::text::{difference_with_interval, loaded_label, share_label, share_with_interval, short_share_label};
-use super::{accelerators, findings, machines, methods, published, remedies, scoreboard};
+use super::{accelerators, findings, machines, methods, published, remedies, scoreboard, traffic};
 use crate::stats::pace::Pace;
 use crate::stats::shares::MISSING;
 use crate::stats::statement::Difference;
@@ -20,6 +20,12 @@ use crate::units::{
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &Summary) -> Document {
+    if let Some(section) = traffic::section(record, summary) {
+        let parts = summary.configurations.iter().map(|of| (&of.name, &of.warnings));
+        let warnings = circumstances::warnings(circumstances::texts(&summary.warnings, parts));
+        let method = Method::Doubling(summary.rounds);
+        return circumstances::document(record, summary.rounds, answer(summary), vec![section, warnings], method);
+    }
     let remedies = remedies::section(record, summary);
     let best = remedies.as_ref().and_then(|section| match section.parts.get(1) {
         Some(Content::Items(items)) => items.first().filter(|item| !item.muted),
@@ -31,7 +37,11 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     let findings = [findings::comparisons(summary), accelerators::section(summary), findings::setup_and_data(summary)];
     let noted = shares(summary).notes(methods::doubling_note(record, summary));
     let mut sections = vec![noted, warnings.clone().on(Place::Page)];
-    sections.extend(methods::section(summary));
+    sections.extend(methods::section(summary).into_iter().chain(methods::counts(summary)));
+    if record.experiment.as_ref().is_some_and(|experiment| !experiment.is_timed()) {
+        sections.push(warnings.on(Place::Terminal));
+        return circumstances::document(record, summary.rounds, answer(summary), sections, Method::Counting);
+    }
     sections.extend(summary.machines.iter().flat_map(|of| machines::sections(of, summary)));
     sections.extend(scoreboard::section(summary));
     sections.extend(findings.into_iter().flatten().chain(published::sections(summary)));

@@ -26,9 +26,7 @@ pub fn document(summary: &Summary) -> Document {
     let over_time = Section::titled("", "Over time").on(Place::Page).charts(charts(&summary.slices));
     Document {
         title: format!("{}: {effort}, {}", summary.url, format_duration(summary.elapsed_ns as f64)),
-        meta: String::new(),
         answer: answer(summary),
-        see_also: None,
         sections: vec![
             Section::default().notes(negotiated.chain(trusting(summary))),
             circumstances::warnings(summary.warnings.clone()).on(Place::Page),
@@ -39,6 +37,7 @@ pub fn document(summary: &Summary) -> Document {
             Section::titled("", "Latency by phase").on(Place::Page).charts(percentile_chart(summary)),
             circumstances::warnings(summary.warnings.clone()).on(Place::Terminal),
         ],
+        ..Document::default()
     }
 }
 

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::charts::{COLOURS, axis, layer, names, palette, quantity, rule_mark, tooltip, with};
 use super::document::{Cell, Chart, Column, Content, Place, Section, Table, row};
-use super::published::what_changed;
 use super::text::stage_label;
 use crate::stats::Summary;
 use crate::stats::machines::{MachineRow, MachineShares, Machines, OnMachine};
+use crate::store::Kind;
 use crate::units::{NONE, format_count, format_interval, format_interval_with, format_percent, format_quantity};
 
 /// What a quota of CPU time is not.
@@ -37,19 +37,38 @@ fn throughput(machines: &Machines, summary: &Summary) -> Section {
         "A range is what the paper's percentages leave where it does not print the throughput they are of.".to_owned()
     });
     let text = "Hits per second of each configuration on each machine, and the paper's.";
-    Section::titled("machines", "On the paper's machines")
+    Section::titled("on-machines", "On the paper's machines")
         .text(text)
         .charts(bars(machines))
         .with(Content::Table(table))
-        .notes([QUOTA.to_owned()].into_iter().chain(implied).chain(trend(summary)))
+        .notes([QUOTA.to_owned()].into_iter().chain(implied).chain(trend(machines, summary)))
 }
 
-/// What stands in the paper's section 3.2, and what can be said of it here.
-fn trend(summary: &Summary) -> Option<String> {
-    let factor = what_changed(summary).into_iter().find(|sentence| sentence.starts_with("TLS divides"))?;
+/// By what TLS divides throughput on each machine, and what that says of the paper's section 3.2.
+fn trend(machines: &Machines, summary: &Summary) -> Option<String> {
+    let row = |kind: &Kind| {
+        let name = &summary.configuration(kind)?.name;
+        machines.rows.iter().find(|row| row.configuration == *name)
+    };
+    let (as_is, plain) = (row(&Kind::AsIs)?, row(&Kind::PlainHttp)?);
+    let slashed = |factor: fn(&OnMachine, &OnMachine) -> String| {
+        let pairs = plain.machines.iter().zip(&as_is.machines);
+        pairs.map(|(plain, as_is)| factor(plain, as_is)).collect::<Vec<_>>().join(" / ")
+    };
+    let here = slashed(|plain, as_is| match (plain.hits_per_s, as_is.hits_per_s) {
+        (Some(plain_rate), Some(as_is)) => {
+            format!("{}{:.1}", if plain.client_bound { "≥ " } else { "" }, plain_rate / as_is)
+        }
+        _ => NONE.to_owned(),
+    });
+    let paper = slashed(|plain, as_is| match (plain.paper, plain.paper_implied, as_is.paper) {
+        (Some(plain), _, Some(as_is)) => format!("{:.1}", plain / as_is),
+        (None, Some((low, high)), Some(as_is)) => format!("{:.1}–{:.1}", low / as_is, high / as_is),
+        _ => NONE.to_owned(),
+    });
     Some(format!(
-        "Whether the loss by TLS diminishes as CPUs get faster (section 3.2) shows between the paper's CPUs and one of \
-         today: {factor}"
+        "TLS divides hits per second by {here} on these machines, in the paper by {paper}. Whether the loss diminishes \
+         as CPUs get faster (section 3.2) shows between the paper's CPUs and this one, not between quotas of this one."
     ))
 }
 
@@ -64,7 +83,7 @@ fn interval(cell: &OnMachine) -> String {
 
 fn theirs(cell: &OnMachine) -> String {
     let count = |number: f64| format_count(number.round() as u64);
-    match (cell.paper, cell.paper_implied) {
+    match (cell.paper_hits_per_second, cell.paper_implied) {
         (Some(paper), _) => count(paper),
         (None, Some((low, high))) => format!("{}–{}", count(low), count(high)),
         (None, None) => NONE.to_owned(),
@@ -86,8 +105,8 @@ fn bars(machines: &Machines) -> Option<Chart> {
                 let ends = json!({"low": cell.low.unwrap_or(rate), "high": cell.high.unwrap_or(rate)});
                 rows.push(with(bar("here", rate, format!("{} {}", ours(cell), interval(cell))), ends));
             }
-            let middle = cell.paper.or(cell.paper_implied.map(|(low, high)| (low + high) / 2.0));
-            if let (Some(scale), Some(paper)) = (machines.scale, middle) {
+            let middle = cell.paper_hits_per_second.or(cell.paper_implied.map(|(low, high)| (low + high) / 2.0));
+            if let (Some(scale), Some(paper)) = (machines.scale_times, middle) {
                 rows.push(bar("the paper", paper * scale, theirs(cell)));
             }
         }
@@ -116,7 +135,7 @@ fn bars(machines: &Machines) -> Option<Chart> {
         "encoding": {"y": names("name", 180), "yOffset": offset, "tooltip": tooltip(fields)},
         "layer": [only("here", solid), only("the paper", hollow), only("here", ends)],
     });
-    let scale = machines.scale.map_or(String::new(), |scale| {
+    let scale = machines.scale_times.map_or(String::new(), |scale| {
         format!(
             " The paper's bars (hollow) are drawn {scale:.2} times as long as printed, so that those of the untouched \
              server on the first machine are alike."
@@ -151,7 +170,7 @@ fn shares(machines: &Machines) -> Option<Section> {
     };
     let table = Table { columns, rows: machines.share_names.iter().enumerate().map(cells).collect() };
     Some(
-        Section::titled("machine-shares", "Where the time of a hit goes on each machine")
+        Section::titled("shares-on-machines", "Where the time of a hit goes on each machine")
             .charts(strips(machines))
             .with(Content::Table(table)),
     )

@@ -2,40 +2,112 @@
 
 use tlsdyno_tls::Stage;
 
-use super::document::{Column, Content, Field, Section, Table, Tone};
+use super::document::{Column, Content, Field, Section, Table, Tone, row};
 use super::text::{capitalised, stage_label};
-use crate::model::Method;
+use crate::model::{COUNTED_CODE, Method};
 use crate::stats::Summary;
+use crate::stats::counts::{Count, Instructions};
 use crate::stats::methods::{Agreement, ByMethods, Cost};
 use crate::store::{Kind, Record};
-use crate::units::{format_interval_with, format_micros};
+use crate::units::{format_count, format_interval_with, format_micros, format_percent};
 
-/// The table of all methods, where there are several.
+/// The table of all methods, where there are several, or instructions were counted.
 pub fn section(summary: &Summary) -> Option<Section> {
-    if summary.by_methods.is_empty() {
+    let rows = &summary.by_methods;
+    if rows.is_empty() {
         return None;
     }
-    let fields: [Field<ByMethods>; _] = [
-        (Column::words("cost of"), |row| stage_label(&row.stage)),
+    type Fields = Vec<Field<ByMethods>>;
+    let stage: Fields = vec![(Column::words("cost of"), |row| stage_label(&row.stage))];
+    let timed: Fields = vec![
         (Column::number("removing µs/hit"), |row| micros(row.removing)),
         (Column::interval(), |row| interval(row.removing)),
         (Column::number("doubling µs/hit"), |row| micros(row.doubling)),
         (Column::interval(), |row| interval(row.doubling)),
         (Column::words("agree?"), |row| agreement(row).to_owned()),
     ];
-    let mut table = Table::of(fields, &summary.by_methods);
-    for (row, of) in table.rows.iter_mut().zip(&summary.by_methods) {
-        let tone = match of.agreement {
+    let counted: Fields = vec![
+        (Column::number("removing instr./hit"), |row| instructions(row, |counting| counting.removing)),
+        (Column::number("doubling instr./hit"), |row| instructions(row, |counting| counting.doubling)),
+        (Column::number("share"), |row| {
+            row.counting.map_or(String::new(), |counting| format_percent(counting.percent))
+        }),
+    ];
+    let is_timed = rows.iter().any(|row| row.removing.is_some() && rows.iter().any(|row| row.doubling.is_some()));
+    let is_counted = summary.counted.is_some();
+    let fields = stage
+        .into_iter()
+        .chain(timed.into_iter().filter(|_| is_timed))
+        .chain(counted.into_iter().filter(|_| is_counted));
+    let mut table = Table::of(fields, rows);
+    for (row, of) in table.rows.iter_mut().zip(rows).filter(|_| is_timed) {
+        row[AGREEMENT_COLUMN].tone = match of.agreement {
             Some(Agreement::Differ) => Tone::Strong,
             Some(Agreement::Agree) => Tone::Plain,
             Some(Agreement::Undecided) | None => Tone::Muted,
         };
-        row.iter_mut().rev().take(1).for_each(|cell| cell.tone = tone);
     }
     let meaning = "Server CPU time per hit by each method. Removing: what a hit costs less without the stage. \
                    Doubling: what it costs more with the stage computed twice. They agree within 10 % or 5 µs.";
+    let meaning = is_timed.then(|| meaning.to_owned());
     let section = Section::titled("methods", "The methods side by side").with(Content::Table(table));
-    Some(section.notes([meaning.to_owned()].into_iter().chain(differences(summary))))
+    Some(section.notes(meaning.into_iter().chain(differences(summary)).chain(counting_note(summary))))
+}
+
+/// Place of the column "agree?".
+const AGREEMENT_COLUMN: usize = 5;
+
+fn instructions(row: &ByMethods, of: fn(&Instructions) -> Option<f64>) -> String {
+    let count = row.counting.as_ref().and_then(of);
+    count.map_or_else(
+        || "–".to_owned(),
+        |count| format!("{}{}", if count < 0.0 { "-" } else { "" }, format_count(count.abs() as u64)),
+    )
+}
+
+/// How instructions were counted, and how well that repeats.
+fn counting_note(summary: &Summary) -> Option<String> {
+    let spread = summary.counted.as_ref()?.spread_percent;
+    let (name, value) = COUNTED_CODE;
+    let repeats =
+        spread.map_or(String::new(), |spread| format!(" Rounds differ from their mean by at most {spread:.2} %."));
+    Some(format!(
+        "Instructions are those in user space, counted by valgrind's callgrind with one connection after the other; \
+         what the kernel does is not in them.{repeats} Every server, timed or counted, ran with {name}={value}: \
+         without AVX-512, VAES, SHA and ADX instructions, which valgrind does not know, so that a processor that has \
+         them is faster at these stages than told here."
+    ))
+}
+
+/// The instructions of each configuration, where they were counted.
+pub fn counts(summary: &Summary) -> Option<Section> {
+    let counted = summary.counted.as_ref()?;
+    let as_is = summary.configurations.iter().position(|of| of.kind == Kind::AsIs);
+    let as_is = as_is.and_then(|index| counted.per_hit(index));
+    let line = |of: &Count| {
+        let count = of.instructions_per_hit?;
+        let percent = as_is.map_or_else(String::new, |as_is| format_percent(100.0 * count / as_is));
+        Some(row([of.name.clone(), format_count(count.round() as u64), percent], false))
+    };
+    let columns = vec![Column::words("configuration"), Column::number("instructions/hit"), Column::number("of as is")];
+    let rows = counted.configurations.iter().filter_map(line).collect();
+    Some(Section::titled("", "Instructions in user space").table(columns, rows))
+}
+
+/// The answer from counts alone.
+pub fn counted_answer(summary: &Summary) -> Option<String> {
+    summary.counted.as_ref()?;
+    let share = |row: &ByMethods| row.counting.map_or(f64::NEG_INFINITY, |counting| counting.percent);
+    let mut rows: Vec<&ByMethods> = summary.by_methods.iter().filter(|row| row.counting.is_some()).collect();
+    rows.sort_by(|a, b| share(b).total_cmp(&share(a)));
+    Some(match rows[..] {
+        [] => "Instructions per hit of each configuration are in the table below.".to_owned(),
+        [first, ..] => format!(
+            "{} takes most: {} of this server's instructions per hit in user space.",
+            capitalised(&stage_label(&first.stage)),
+            format_percent(share(first))
+        ),
+    })
 }
 
 fn micros(cost: Option<Cost>) -> String {
@@ -55,20 +127,46 @@ fn agreement(row: &ByMethods) -> &'static str {
     }
 }
 
-/// What it means where removing and doubling differ, one sentence for each direction.
+/// What it means where removing and doubling differ: a sentence for each such stage.
 fn differences(summary: &Summary) -> Vec<String> {
-    let differing = |more: bool| -> Vec<String> {
-        let is_more =
-            |row: &&ByMethods| row.difference.is_some_and(|difference| (difference.cpu_ns_per_hit > 0.0) == more);
-        let rows = summary.by_methods.iter().filter(|row| row.agreement == Some(Agreement::Differ)).filter(is_more);
-        rows.map(|row| stage_label(&row.stage)).collect()
+    let differing = summary.by_methods.iter().filter(|row| row.agreement == Some(Agreement::Differ));
+    differing.map(difference).collect()
+}
+
+/// Counts tell whether the second computation does less, or does the same in less time.
+fn difference(row: &ByMethods) -> String {
+    let doubling_is_more = row.difference.is_some_and(|difference| difference.cpu_ns_per_hit > 0.0);
+    let both = row.counting.and_then(|counting| counting.removing.zip(counting.doubling));
+    let same_work =
+        both.map(|(removing, doubling)| (removing - doubling).abs() <= 0.1 * removing.abs().max(doubling.abs()));
+    let why = match (doubling_is_more, same_work) {
+        (false, Some(true)) => {
+            "both are as many instructions, so the second computation is faster: its code and tables are in the \
+             caches. Removing tells what taking the stage away gives"
+        }
+        (true, Some(true)) => {
+            "both are as many instructions, so something else gets slower without the stage, or slower beside two of \
+             it. Doubling tells what the computation takes"
+        }
+        (false, Some(false)) => {
+            "it is also another number of instructions: what stands around the stage goes with it. Removing tells what \
+             taking it away gives, doubling what the computation takes"
+        }
+        (true, Some(false)) => {
+            "it is also another number of instructions: its no-op costs something, or the stage is not removed whole. \
+             Doubling tells what the computation takes"
+        }
+        (false, None) => {
+            "the second computation finds its code and tables in the caches, or what stands around the stage goes with \
+             it. Removing tells what taking the stage away gives"
+        }
+        (true, None) => {
+            "without the stage others get dearer, or its no-op costs something. Doubling tells what the computation \
+             takes"
+        }
     };
-    let told = |stages: Vec<String>, what: &str| (!stages.is_empty()).then(|| capitalised(&stages.join(", ")) + what);
-    let dearer = " cost more by removing than by doubling: the second computation finds its code and tables in the \
-                  caches, or what stands around the stage goes with it. Removing tells what taking it away gives.";
-    let cheaper = " cost more by doubling than by removing: without the stage others get dearer, or its no-op costs \
-                   something. Doubling tells what the computation itself takes.";
-    [told(differing(false), dearer), told(differing(true), cheaper)].into_iter().flatten().collect()
+    let (more, less) = if doubling_is_more { ("doubling", "removing") } else { ("removing", "doubling") };
+    format!("{} costs more by {more} than by {less}: {why}.", capitalised(&stage_label(&row.stage)))
 }
 
 /// What doubling measures, and of what it says nothing; `None`: nothing was doubled.

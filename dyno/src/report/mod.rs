@@ -24,6 +24,7 @@ pub mod remedies;
 pub mod render;
 pub mod scoreboard;
 pub mod text;
+mod traffic;
 pub mod workload;
 
 pub use load_files::{check_endings, write_load};

@@ -138,6 +138,14 @@ impl Experiment {
              `tlsdyno reuse`), not ablated, because tlsdyno must start it; give an address on loopback, for example \
              127.0.0.1:{{port}}, or --allow-insecure-listen if the command starts it in an isolated network namespace"
         );
+        if let Some(traffic) = &self.foreign_traffic {
+            ensure!(
+                traffic.open_listen,
+                "other hosts can reach `{text}`. Doubling breaks nothing: TLS stays as secure as it is, and takes more \
+                 CPU time. Give --open-listen if that is meant"
+            );
+            return Ok(());
+        }
         let alters = |model: &ConfigurationModel| model.needs_provider() || model.needs_shim();
         let tls = |model: &ConfigurationModel| model.tls.applied(&self.tls);
         let small = std::iter::once(self.tls.clone()).chain(self.configurations.iter().map(tls));
@@ -193,6 +201,16 @@ impl Experiment {
     fn check_configurations(&self) -> Result<()> {
         let uses = |method| self.configurations.is_empty() || !self.methods.contains(&method);
         let doubles = |model: &ConfigurationModel| model.doubled.is_some_and(|stages| !stages.is_empty());
+        let counts = self.methods.contains(&Method::Counting);
+        ensure!(
+            !counts || self.server.kind != ServerName::Builtin,
+            "method `counting`: the built-in server does not run under valgrind, which hides the kernel's clock (vDSO) \
+             from it; choose another with --server, for example nginx"
+        );
+        ensure!(
+            !counts || !(self.server.kind == ServerName::Command && self.command_spec().has_fixed_port()),
+            "method `counting` runs several servers side by side: write {{port}} in --server-command and --address"
+        );
         ensure!(!self.methods.is_empty(), "no method is named (--method, `method`); known are {}", known_methods());
         ensure!(
             uses(Method::Doubling) || self.configurations.iter().any(doubles),
@@ -201,8 +219,10 @@ impl Experiment {
              suite has encrypt-then-MAC)"
         );
         let untouched = |model: &&ConfigurationModel| model.is_untouched();
+        self.check_foreign_traffic()?;
+        let is_foreign = self.foreign_traffic.is_some();
         ensure!(
-            self.configurations.is_empty() || self.configurations.iter().filter(untouched).count() == 1,
+            is_foreign || self.configurations.is_empty() || self.configurations.iter().filter(untouched).count() == 1,
             "an experiment needs exactly one configuration without any change (name = \"as is\") to compare the \
              others with"
         );
@@ -272,6 +292,31 @@ impl Experiment {
                 ensure!(!same, "configurations `{}` and `{name}` are the same setting; leave one out", other.name);
             }
         }
+        Ok(())
+    }
+
+    /// Under somebody else's traffic nothing can be done but double.
+    fn check_foreign_traffic(&self) -> Result<()> {
+        let Some(traffic) = &self.foreign_traffic else { return Ok(()) };
+        ensure!(
+            self.methods == [Method::Doubling] && self.server.kind == ServerName::Command,
+            "foreign traffic goes with --method doubling and a --server-command: clients that are not ours know no \
+             no-ops, and load no server of ours"
+        );
+        ensure!(
+            self.configurations.iter().all(ConfigurationModel::needs_doubler),
+            "under foreign traffic there is one server, and all configurations are its modes: stages computed twice"
+        );
+        ensure!(
+            traffic.at_most_percent > 0.0 && traffic.at_most_percent <= 100.0,
+            "--at-most {}%: expected more than 0 and no more than 100 % of added CPU time",
+            traffic.at_most_percent
+        );
+        ensure!(
+            traffic.latency_within_percent > 0.0 && traffic.latency_within_percent.is_finite(),
+            "--latency-within {}%: expected more than 0",
+            traffic.latency_within_percent
+        );
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use toml::de::{DeTable, Deserializer};
 use crate::model::array::ArrayExperiment;
 use crate::model::cluster::ClusterExperiment;
 use crate::model::load_experiment::LoadExperiment;
+use crate::model::probe_experiment::ProbeExperiment;
 use crate::model::{Experiment, Measure};
 use source::Source;
 use texts::Texts;
@@ -36,6 +37,8 @@ pub enum AnyExperiment {
     Load(LoadExperiment),
     /// Proxies before one server, which a table `array` distinguishes: `tlsdyno array`.
     Array(ArrayExperiment),
+    /// Rounds of a probe in virtual time, which a table `probe` distinguishes.
+    Probe(ProbeExperiment),
 }
 
 impl AnyExperiment {
@@ -50,6 +53,9 @@ impl AnyExperiment {
         if table.contains_key("array") {
             return deserialized(table, texts).map(AnyExperiment::Array);
         }
+        if table.contains_key("probe") {
+            return deserialized(table, texts).map(AnyExperiment::Probe);
+        }
         deserialized(table, texts).map(AnyExperiment::Server)
     }
 
@@ -58,7 +64,7 @@ impl AnyExperiment {
             AnyExperiment::Server(experiment) => experiment.completed(directory).map(AnyExperiment::Server),
             AnyExperiment::Cluster(experiment) => experiment.completed(directory).map(AnyExperiment::Cluster),
             AnyExperiment::Array(ref experiment) => experiment.check().map(|()| self),
-            AnyExperiment::Load(_) => Ok(self),
+            AnyExperiment::Load(_) | AnyExperiment::Probe(_) => Ok(self),
         }
     }
 
@@ -69,6 +75,7 @@ impl AnyExperiment {
             AnyExperiment::Cluster(experiment) => &experiment.question,
             AnyExperiment::Load(experiment) => &experiment.question,
             AnyExperiment::Array(experiment) => &experiment.question,
+            AnyExperiment::Probe(experiment) => &experiment.question,
         }
     }
 
@@ -79,6 +86,7 @@ impl AnyExperiment {
             AnyExperiment::Cluster(experiment) => &experiment.measure,
             AnyExperiment::Load(experiment) => &experiment.measure,
             AnyExperiment::Array(experiment) => &experiment.measure,
+            AnyExperiment::Probe(experiment) => &experiment.measure,
         }
     }
 }

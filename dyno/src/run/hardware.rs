@@ -28,8 +28,9 @@ const WAITING_PER_ENGINE: u32 = 8;
 /// What the provider shall do in a server of this configuration. `key` is its private key in PEM; `cpu` is where its
 /// rate is measured, if an accelerator is declared by it. `machines` are the experiment's.
 pub fn hardware(model: &ConfigurationModel, machines: &[Machine], key: &Path, cpu: usize) -> Result<Hardware> {
+    let burn_instructions = model.burn_instructions.unwrap_or(0);
     let Some(accelerator) = &model.accelerator else {
-        return Ok(Hardware { accelerator: None, burn_ns: model.burn_ns() });
+        return Ok(Hardware { accelerator: None, burn_ns: model.burn_ns(), burn_instructions });
     };
     if let Some(card) = accelerator.card {
         let speed = speed_beside(machines, card.beside().1).context("a card needs machines to stand beside")?;
@@ -37,7 +38,7 @@ pub fn hardware(model: &ConfigurationModel, machines: &[Machine], key: &Path, cp
     }
     let own_ns = if accelerator.cpu_rates.is_some() { private_key_ns(key, cpu)? } else { 0.0 };
     let engines = engines(accelerator, model.processors.unwrap_or_default(), own_ns);
-    Ok(Hardware { accelerator: Some(engines), burn_ns: model.burn_ns() })
+    Ok(Hardware { accelerator: Some(engines), burn_ns: model.burn_ns(), burn_instructions })
 }
 
 /// A card of the papers. `speed`: the part of a processor here that the paper's processor is; `own_ns`: CPU time of one
@@ -47,7 +48,7 @@ fn of_card(card: Card, engines: u32, speed: f64, own_ns: f64) -> Hardware {
     let all_ns = own_ns / speed * card.beside().0 / card.operations_per_s();
     let operation_ns = (f64::from(engines) * all_ns).round().max(1.0) as u64;
     let burn_ns = (own_ns / card.effective_speed()).round() as u64;
-    Hardware { accelerator: Some(Engines { count: engines, operation_ns }), burn_ns }
+    Hardware { accelerator: Some(Engines { count: engines, operation_ns }), burn_ns, burn_instructions: 0 }
 }
 
 /// The engines of an accelerator. `own_ns`: CPU time of one private-key operation on a whole processor; a slower

@@ -1,20 +1,23 @@
 //! Runs experiments: starts servers, checks them, measures, verifies what was measured. `runner.rs` measures any
-//! `Subject`: `single.rs` is the one with one server at a time, `cluster/` the one with several behind a dispatcher,
-//! `array/` the one with proxies before one.
+//! `Subject`: `single.rs` is the one with one server at a time, `counting.rs` the same under valgrind, `foreign.rs` a server
+//! that others load, `cluster/` the one with several behind a dispatcher, `array/` the one with proxies before one.
 
 pub mod array;
 mod check;
 pub mod cluster;
 mod control_characters;
+mod counting;
 pub mod cpus;
 pub mod credentials;
 mod curve;
 pub mod exchange;
 pub mod files;
+mod foreign;
 pub mod hardware;
 pub(crate) mod lines;
 pub(crate) mod load_process;
 pub(crate) mod manifest;
+mod mode_check;
 pub mod modes;
 mod neighbours;
 pub mod observer;

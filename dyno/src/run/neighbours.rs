@@ -47,15 +47,18 @@ fn identity(process: &ProcessStat) -> (u32, u64) {
     (process.pid, process.started_ticks)
 }
 
-/// The beginning of a process's command line, or its name where it has none.
+/// The program of a process without its directory, and the beginning of its arguments, or its name where it has none.
 fn title_of(pid: u32) -> String {
     const LETTERS_MAX: usize = 40;
     let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    let [line, name] = ["cmdline", "comm"].map(|file| {
-        let text = String::from_utf8_lossy(&read(file)).replace('\0', " ");
-        text.trim().chars().take(LETTERS_MAX).collect::<String>()
-    });
-    if line.is_empty() { name } else { line }
+    let [line, name] =
+        ["cmdline", "comm"].map(|file| String::from_utf8_lossy(&read(file)).replace('\0', " ").trim().to_owned());
+    let (program, arguments) = line.split_once(' ').unwrap_or((&line, ""));
+    // A process may call itself what it likes, as `nginx: worker process` does.
+    let program = if program.starts_with('/') { program.rsplit('/').next().unwrap_or(program) } else { program };
+    let title = format!("{program} {arguments}");
+    let title = if program.is_empty() { name } else { title };
+    title.trim().chars().take(LETTERS_MAX).collect::<String>().trim_end().to_owned()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 
 use super::manifest;
 use super::observer::Observer;
@@ -18,7 +18,8 @@ use crate::random::SplitMix64;
 use crate::stats::Shares;
 use crate::store::{Block, Calibration, Journal, Kind, Record, Warning};
 
-/// Where a number of rounds is asked for, and where there are slices, so many are measured whatever time they take: fewer have no spread.
+/// Where a number of rounds is asked for, and where there are slices, so many are measured whatever time they take:
+/// fewer have no spread.
 const ROUNDS_LEAST: u32 = 3;
 /// What was measured in slices is kept in the store after so long.
 const SLICES_KEPT_AFTER: Duration = Duration::from_secs(2);
@@ -102,6 +103,8 @@ pub struct Plan {
     pub schedule: Schedule,
     /// The works that rounds walk through, over and over.
     pub works: Vec<Work>,
+    /// So many rounds are enough; `None`: as many as there is time for.
+    pub rounds_most: Option<u32>,
     /// Slices in each round; `None`: there are none.
     pub slices: Option<SlicesOfRound>,
     /// What the reader must know about it.
@@ -128,33 +131,71 @@ pub struct Finished {
     pub stored: bool,
 }
 
+/// Starts and checks a subject. The first of an experiment also fills in configurations and circumstances.
+pub type Start<'a> = Box<dyn FnOnce(&mut Record, &mut dyn Observer) -> Result<Box<dyn Subject + 'a>> + 'a>;
+
 /// Measures the subject that `start` starts and checks; it also fills in configurations and circumstances. An error
 /// means that measuring did not begin.
-pub fn run<S: Subject>(
+pub fn run<'a, S: Subject + 'a>(
     question: &str,
     measure: &Measure,
     stop: &AtomicBool,
     observer: &mut dyn Observer,
-    start: impl FnOnce(&mut Record, &mut dyn Observer) -> Result<S>,
+    start: impl FnOnce(&mut Record, &mut dyn Observer) -> Result<S> + 'a,
 ) -> Result<Finished> {
+    run_in_turn(question, measure, stop, observer, [boxed(start)])
+}
+
+/// A start as [`run_in_turn`] takes it.
+pub fn boxed<'a, S: Subject + 'a>(start: impl FnOnce(&mut Record, &mut dyn Observer) -> Result<S> + 'a) -> Start<'a> {
+    Box::new(move |record, observer| Ok(Box::new(start(record, observer)?)))
+}
+
+/// Measures several subjects of the same configurations, one after the other, for one record: each begins when the one
+/// before has ended, and has the whole time of `measure`. An error means that measuring did not begin.
+pub fn run_in_turn<'a>(
+    question: &str,
+    measure: &Measure,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+    starts: impl IntoIterator<Item = Start<'a>>,
+) -> Result<Finished> {
+    let mut starts = starts.into_iter();
     let now_ns = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64);
     let seed = measure.seed.unwrap_or_else(now_ns);
     let mut record = Record::begun_now(question, seed);
     manifest::describe_machine(&mut record.manifest);
-    let subject = start(&mut record, observer)?;
+    let first = starts.next().context("an experiment measures something")?;
+    let mut subject = first(&mut record, observer)?;
     record.manifest.calibration = Calibration::last(&record.manifest.server_name);
     record.warnings.extend(manifest::governor_warning(&record.manifest));
-    let journal = Journal::begin(record);
+    let mut journal = Journal::begin(record);
     if let Some(failure) = journal.failure() {
         observer.warn(&failure.to_string());
     }
     let budget = Duration::from_secs_f64(measure.time_s);
-    let mut run = Run { subject, measure, journal, stop, observer, started: Instant::now(), budget };
-    let outcome = run.measure(seed);
-    let Run { subject, mut journal, observer, .. } = run;
-    journal.change(|record| record.warnings.extend(subject.warnings()));
+    let mut first_round = 0;
+    let outcome = loop {
+        let started = Instant::now();
+        let mut run = Run { subject, measure, journal, stop, observer, started, budget, first_round };
+        let outcome = run.measure(seed);
+        journal = run.journal;
+        let warnings = run.subject.warnings();
+        // Its servers end before those of the next one start.
+        drop(run.subject);
+        journal.change(|record| record.warnings.extend(warnings));
+        let Some(start) = starts.next().filter(|_| outcome.is_ok()) else { break outcome };
+        let mut next = None;
+        journal.change(|record| next = Some(start(record, observer)));
+        subject = match next.context("a start was not called")? {
+            Ok(next) => next,
+            // What was measured stays.
+            Err(error) => break Err(error),
+        };
+        first_round = journal.record().blocks.iter().map(|block| block.round + 1).max().unwrap_or(0);
+    };
     observer.finished();
-    drop(subject);
+    drop(starts);
     Ok(end(journal, outcome))
 }
 
@@ -175,24 +216,27 @@ fn end(mut journal: Journal, outcome: Result<()>) -> Finished {
 }
 
 /// A subject that is being measured.
-struct Run<'a, S> {
-    subject: S,
+struct Run<'a, 'b> {
+    subject: Box<dyn Subject + 'b>,
     measure: &'a Measure,
     journal: Journal,
     stop: &'a AtomicBool,
     observer: &'a mut dyn Observer,
     started: Instant,
     budget: Duration,
+    /// Number of its first round in the record.
+    first_round: u32,
 }
 
-impl<S: Subject> Run<'_, S> {
+impl Run<'_, '_> {
     fn measure(&mut self, seed: u64) -> Result<()> {
         self.observer.step("warming up and calibrating");
         let seconds_per_request = self.warm_up()?;
         let blocks = self.blocks_of_round(seconds_per_request.keys().copied().collect());
         let turns = (0..self.measure.turns).flat_map(|_| blocks.iter().map(|index| seconds_per_request[index]));
         let left = self.budget.saturating_sub(self.started.elapsed());
-        let Plan { schedule, works, slices, warnings } = self.subject.plan(&turns.collect::<Vec<_>>(), left);
+        let Plan { schedule, works, rounds_most, slices, warnings } =
+            self.subject.plan(&turns.collect::<Vec<_>>(), left);
         self.journal.change(|record| record.warnings.extend(warnings));
         self.observer.measuring(&schedule, seconds_per_request.len());
         let mut random = SplitMix64::new(seed);
@@ -232,7 +276,7 @@ impl<S: Subject> Run<'_, S> {
                 slowest = Some(slowest.map_or(seconds, |slowest| slowest.max(seconds)));
             }
             self.observer.interim(self.journal.record());
-            if self.is_precise(round + 1) {
+            if self.is_precise(round + 1) || rounds_most == Some(round + 1) {
                 break;
             }
         }
@@ -367,6 +411,7 @@ impl<S: Subject> Run<'_, S> {
 
     /// Adds a block. The first failure of the store is told.
     fn add(&mut self, block: Block) {
+        let block = Block { round: self.first_round + block.round, ..block };
         let worked = self.journal.failure().is_none();
         self.journal.add_block(block);
         if worked && let Some(failure) = self.journal.failure() {

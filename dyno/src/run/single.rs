@@ -12,20 +12,22 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use tlsdyno_tls::Stage;
 
+use super::counting::Counting;
 use super::cpus::{self, Cpus};
 use super::exchange::{Answer, exchange};
+use super::foreign::Foreign;
 use super::load_process::LoadProcess;
 use super::neighbours::Neighbours;
 use super::observer::Observer;
 use super::pace::Pace;
 use super::preflight::{compile, start_and_check};
-use super::runner::{self, Finished, Plan, SlicesOfRound, Subject};
+use super::runner::{self, Finished, Plan, SlicesOfRound, Start, Subject, boxed, run_in_turn};
 use super::schedule::{Work, drop_too_long, pieces, requests_of_users, schedule, typical_users, varied_pieces};
 use super::testbed::{Testbed, log_tail};
 use super::verify::{Achieved, death, is_dead};
 use super::{manifest, modes};
 use crate::fault::{Fault, OrFault};
-use crate::model::{Experiment, ServerName};
+use crate::model::{Experiment, ForeignTraffic, Method, ServerName};
 use crate::random::SplitMix64;
 use crate::servers::cpu::at_rest;
 use crate::servers::{self, Instance, driver_of};
@@ -62,13 +64,39 @@ const WARM_UP_CONNECTIONS: u32 = 16;
 /// Runs the experiment. An error means that measuring did not begin.
 pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
     experiment.check()?;
+    if let Some(traffic) = &experiment.foreign_traffic {
+        return run_under_foreign_traffic(experiment, traffic, stop, observer);
+    }
     let sliced = modes::with_host(experiment);
     let experiment = sliced.as_ref().unwrap_or(experiment);
     let told = sliced.as_ref().err().and_then(|why| why.told());
     let cpus = cpus::choose(&cpus::allowed(), experiment.measure.server_cpu, experiment.measure.load_cpu)?;
-    runner::run(&experiment.question, &experiment.measure, stop, observer, |record, observer| {
-        record.warnings.extend(told);
-        SingleServer::start(experiment, cpus, record, stop, observer)
+    let mut starts: Vec<Start> = Vec::new();
+    if experiment.is_timed() {
+        starts.push(boxed(|record: &mut Record, observer: &mut dyn Observer| {
+            record.warnings.extend(told);
+            SingleServer::start(experiment, cpus, record, stop, observer)
+        }));
+    }
+    if experiment.methods.contains(&Method::Counting) {
+        Counting::require()?;
+        starts.push(boxed(move |record: &mut Record, observer: &mut dyn Observer| {
+            Counting::start(experiment, cpus, record, stop, observer)
+        }));
+    }
+    run_in_turn(&experiment.question, &experiment.measure, stop, observer, starts)
+}
+
+/// The same where the load is somebody else's.
+fn run_under_foreign_traffic(
+    experiment: &Experiment,
+    traffic: &ForeignTraffic,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<Finished> {
+    let cpus = cpus::choose(&cpus::allowed(), experiment.measure.server_cpu, experiment.measure.load_cpu)?;
+    runner::run(&experiment.question, &experiment.measure, stop, observer, move |record, observer| {
+        Foreign::start(experiment, traffic, cpus, record, stop, observer)
     })
 }
 
@@ -293,7 +321,7 @@ impl Subject for SingleServer<'_> {
             rounds_per_blocks: sliced_rounds.div_ceil(schedule.rounds_expected),
         });
         schedule.round += slices.map_or(Duration::ZERO, |slices| slices.length * slices.rounds_per_blocks);
-        Plan { schedule, works: pieces.into_iter().map(Work::from).collect(), slices, warnings }
+        Plan { schedule, works: pieces.into_iter().map(Work::from).collect(), rounds_most: None, slices, warnings }
     }
 
     /// Nothing while the pools have a server for each block.

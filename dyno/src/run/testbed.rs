@@ -22,7 +22,7 @@ use super::{exchange, hardware, modes};
 use crate::fault::{Fault, OrFault};
 use crate::model::job::{Job, TargetLoad, TargetSpec};
 use crate::model::workload::WorkloadSpec;
-use crate::model::{CertificateKind, ConfigurationModel, Experiment, Load, ServerName, Tls};
+use crate::model::{COUNTED_CODE, CertificateKind, ConfigurationModel, Experiment, Load, Method, ServerName, Tls};
 use crate::native::{Doubling, Handed, Injection, ShimInjection, ShimSettings};
 use crate::servers::{self, Instance, RunDirectory, ServerSpec};
 use crate::trace::{self, Site};
@@ -129,19 +129,24 @@ impl Testbed {
         let provider = injection.as_ref().map(Injection::handed).or(doubling.as_ref().map(Doubling::handed));
         let handed = provider.unwrap_or_default();
         let handed = handed.and(shim.as_ref().map(ShimInjection::handed).unwrap_or_default());
+        let handed = if experiment.methods.contains(&Method::Counting) { handed.and(counted_code()) } else { handed };
         let workers = hardware::workers(model);
         let emulated = hardware::description(model, &placement, workers, emulated, self.cpus.load);
         // An own command serves TLS and plain HTTP in one process, so it always gets its certificate.
         let plain = model.plain_http && experiment.server.kind != ServerName::Command;
+        let foreign = experiment.foreign_traffic.as_ref();
         let companion = self.cpus.companion(&placement.server, &cpus::allowed());
         let spec = ServerSpec {
             command: (experiment.server.kind == ServerName::Command).then(|| experiment.command_spec_of(model)),
             tls: if plain { None } else { Some(self.credentials(&tls).server_tls(&tls)) },
-            cpus: placement.server.clone(),
+            // A server of others stays as it is.
+            cpus: if foreign.is_some() { Vec::new() } else { placement.server.clone() },
+            outlives_owner: foreign.is_some(),
             quota_cpus: placement.quota_cpus,
             changing_quota: modes::is_on_machines(experiment, index),
             handed,
-            allow_insecure_listen: experiment.server.allow_insecure_listen,
+            allow_insecure_listen: experiment.server.allow_insecure_listen
+                || foreign.is_some_and(|traffic| traffic.open_listen),
             workers,
             asynchronous: model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),
             companion_cpu: Some(companion),
@@ -441,6 +446,12 @@ impl Testbed {
     pub fn preflight_request(&self) -> (Vec<u8>, Option<u64>) {
         exchange::plain_get(&self.site.workload, &self.host_name)
     }
+}
+
+/// What makes all methods see the same code.
+fn counted_code() -> Handed {
+    let (name, value) = COUNTED_CODE;
+    Handed { environment: vec![(name.into(), value.into())], ..Handed::default() }
 }
 
 /// Makes the workload, and writes its files into `docroot` of this directory.

@@ -264,7 +264,13 @@ impl Subject for LoadedUrl<'_> {
         let bounds = if self.is_pair { PAIRED_BLOCK.map(|bound| bound.min(left / (PAIRS * blocks))) } else { BLOCK };
         let (timed, schedule) = timed_blocks(left, blocks, bounds, BLOCK_OVERHEAD, most);
         let piece = Piece { users: 0..0, requests: schedule.requests_per_block };
-        Plan { schedule, works: vec![Work { piece, timed: Some(timed) }], slices: None, warnings: Vec::new() }
+        Plan {
+            schedule,
+            works: vec![Work { piece, timed: Some(timed) }],
+            rounds_most: None,
+            slices: None,
+            warnings: Vec::new(),
+        }
     }
 
     /// Arrivals at random are the same for all points of a round.

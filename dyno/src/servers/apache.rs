@@ -5,7 +5,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use tlsdyno_tls::Version;
 
@@ -174,7 +174,12 @@ fn prepare(spec: &ServerSpec, mpm: Mpm, place: Place, cache: Option<Companion>) 
     let cache_address = spec.session_server.or(cache.as_ref().map(|cache| cache.instance.address()));
     let directory = place.own;
     let program = PACKAGE.require("")?;
-    let user = worker_user_of(&spec.docroot, directory)?;
+    let user = worker_user_of(spec, directory)?;
+    ensure!(
+        user.is_some() || !rustix::process::geteuid().is_root(),
+        "Apache's workers never run as root, and as another user they are out of valgrind's reach; run tlsdyno as a \
+         plain user"
+    );
     let modules = modules(spec, mpm, &program)?;
     let config = configuration(spec, mpm, place, user.as_ref(), &modules, cache_address)?;
     let path = directory.join(CONFIG_FILE);

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use tlsdyno_engine::sys::process_cpu_ns;
@@ -72,6 +72,21 @@ impl ProcessClocks {
             last = now;
         }
         Some(last)
+    }
+
+    /// Whether they come to rest within this time: their clocks stand still for `quiet`, and none has work.
+    pub fn rest_within(&self, limit: Duration, quiet: Duration) -> bool {
+        let began = Instant::now();
+        let mut last = self.read_ns();
+        while began.elapsed() < limit {
+            thread::sleep(quiet);
+            let now = self.read_ns();
+            if now == last && !self.is_ready_to_run() {
+                return true;
+            }
+            last = now;
+        }
+        false
     }
 
     /// Whether a thread of theirs has work and waits for a CPU, so that its clock stands still all the same.

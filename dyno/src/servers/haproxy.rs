@@ -18,7 +18,7 @@ use super::programs::{self, Package};
 use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::ticket_keys::{self, KEYS_FILE, Key};
-use super::worker_user::{WorkerUser, create_for_workers, worker_user};
+use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
 use super::{Companion, Place, Prepared, ServerSpec, ServerTls, protocol};
 use crate::model::{ServerName, SessionCache, TicketKeys};
 
@@ -147,7 +147,7 @@ fn backend(spec: &ServerSpec, run: &Path) -> Result<Companion> {
 fn prepare(spec: &ServerSpec, place: Place, backend: Option<Companion>) -> Result<Prepared> {
     let directory = place.own;
     let program = PACKAGE.require("")?;
-    let user = worker_user()?;
+    let user = worker_user_of(spec, directory)?;
     if let Some(tls) = &spec.tls {
         let read = |path: &Path| fs::read(path).with_context(|| format!("read {}", path.display()));
         let both = [read(&tls.certificate.chain)?, read(&tls.certificate.key)?].concat();

@@ -3,6 +3,8 @@
 //! nginx, Apache and lighttpd write `include`, and look for relative names beside the main file (nginx), below a
 //! directory that the command names, or beside the including file (lighttpd). A copy lies elsewhere, so that the
 //! relative names in it are made absolute.
+//!
+//! Circle: a file that is included is filled in as the command that names it is.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -66,7 +66,7 @@ impl Installed {
         let home = path.parent().unwrap_or(Path::new("/")).to_owned();
         let installed = Installed { directives: read_file(&path, &home, DEPTH_MAX)? };
         ensure!(
-            installed.servers().any(|server| has_tls(server)),
+            installed.servers().any(has_tls),
             "no server in {} listens with TLS (`listen … ssl`), so that there is nothing to measure",
             path.display()
         );

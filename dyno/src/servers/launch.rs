@@ -50,6 +50,8 @@ pub struct Launch {
     pub raise_open_files: bool,
     /// How long the server may take to end after SIGTERM before it is killed, in milliseconds.
     pub grace_ms: u64,
+    /// It goes on when tlsdyno dies, until somebody ends it.
+    pub outlives_owner: bool,
 }
 
 impl Launch {

@@ -119,7 +119,7 @@ impl Driver for Lighttpd {
 fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
     let directory = place.own;
     let program = PACKAGE.require("")?;
-    let user = worker_user_of(&spec.docroot, directory)?;
+    let user = worker_user_of(spec, directory)?;
     create_for_workers(&directory.join(ERROR_LOG_FILE), user.as_ref(), b"")?;
     if let Some(tls) = &spec.tls {
         // TLS is in a package of its own.

@@ -109,6 +109,8 @@ pub struct ServerSpec {
     pub handed: Handed,
     /// A program with its arguments that the server's own command line is given to (valgrind); empty: none.
     pub under: Vec<OsString>,
+    /// It goes on when tlsdyno dies (not when tlsdyno ends it): others depend on it, and nothing in it is insecure.
+    pub outlives_owner: bool,
     /// Write the log that [`Instance::session_counts`] reads (not while measuring; not for a user's own command).
     pub log_sessions: bool,
     /// Write the log at [`Instance::object_log`] (nginx): a line `BYTES PATH` for each response, also while measuring.
@@ -148,6 +150,7 @@ impl ServerSpec {
             companion_cpu: None,
             handed: Handed::default(),
             under: Vec::new(),
+            outlives_owner: false,
             log_sessions: false,
             log_objects: false,
             allow_insecure_listen: false,

@@ -1,6 +1,6 @@
 //! A server process under its supervisor, seen from tlsdyno.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
 
 use super::launch::{Launch, own_executable};
-use super::supervisor::Event;
+use super::supervisor::{END, Event};
 use crate::process_tree::{self, ProcessStat};
 
 /// How long a supervisor may take beyond the server's grace until it is given up.
@@ -132,9 +132,10 @@ impl Supervised {
     }
 
     fn end(&mut self) -> Result<()> {
-        if self.lifeline.take().is_none() {
-            return Ok(());
-        }
+        let Some(mut lifeline) = self.lifeline.take() else { return Ok(()) };
+        // A supervisor that is gone hears nothing, and need not.
+        let _ = lifeline.write_all(END);
+        drop(lifeline);
         let limit = Instant::now() + self.grace + SUPERVISOR_PATIENCE;
         loop {
             if let Some(status) = self.supervisor.try_wait().context("wait for the supervisor")? {

@@ -47,6 +47,8 @@ pub enum Event {
     },
 }
 
+/// What the owner writes when it ends the server in order, rather than dies.
+pub const END: &[u8] = b"end\n";
 /// The variable that names libraries to load first, ld.so(8).
 const PRELOAD: &str = "LD_PRELOAD";
 /// How long one look at a server that starts waits for the next.
@@ -66,7 +68,8 @@ pub fn supervise(note: Option<&Path>, directory: &Path) -> Result<()> {
         Some(launch) => Some(spawn(launch, note.context("no note")?)?),
         None => None,
     };
-    watch(&mut server, &mut signals, &stop_signals)?;
+    let outlives_owner = launch.as_ref().is_some_and(|launch| launch.outlives_owner);
+    watch(&mut server, &mut signals, &stop_signals, outlives_owner)?;
     let grace = Duration::from_millis(launch.as_ref().map_or(0, |launch| launch.grace_ms));
     end_descendants(grace);
     for cgroup in launch.iter().flat_map(|launch| &launch.cgroups) {
@@ -130,12 +133,20 @@ fn report(event: &Event) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the end of standard input or a signal to stop; reaps and reports meanwhile.
-fn watch(server: &mut Option<Server>, child_signals: &mut UnixStream, stop_signals: &UnixStream) -> Result<()> {
+/// Waits for the end of standard input or a signal to stop; reaps and reports meanwhile. A server that outlives its
+/// owner ends only if the owner says so before ([`END`]), or when it ends itself after the owner.
+fn watch(
+    server: &mut Option<Server>,
+    child_signals: &mut UnixStream,
+    stop_signals: &UnixStream,
+    outlives_owner: bool,
+) -> Result<()> {
     let stdin = std::io::stdin();
+    let mut is_orphaned = false;
     loop {
+        let orphans_have_no_news = if is_orphaned { PollFlags::empty() } else { PollFlags::IN };
         let mut wanted = [
-            PollFd::new(&stdin, PollFlags::IN),
+            PollFd::new(&stdin, orphans_have_no_news),
             PollFd::new(&*child_signals, PollFlags::IN),
             PollFd::new(stop_signals, PollFlags::IN),
         ];
@@ -159,8 +170,16 @@ fn watch(server: &mut Option<Server>, child_signals: &mut UnixStream, stop_signa
                 }
             }
         }
-        if told_to_stop || (stdin_ready && rustix::io::read(&stdin, &mut scratch).unwrap_or(0) == 0) {
+        let has_ended = server.as_ref().is_some_and(|server| server.reported);
+        if told_to_stop || is_orphaned && has_ended {
             return Ok(());
+        }
+        if stdin_ready && !is_orphaned {
+            let said = rustix::io::read(&stdin, &mut scratch).unwrap_or(0);
+            is_orphaned = said == 0 && outlives_owner && !has_ended;
+            if said > 0 || !is_orphaned {
+                return Ok(());
+            }
         }
     }
 }

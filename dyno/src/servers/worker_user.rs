@@ -7,6 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use super::ServerSpec;
+
 /// Whom the workers run as when started by root: nobody, with its group. `None` for other users, whose workers run as
 /// themselves.
 pub fn worker_user() -> Result<Option<WorkerUser>> {
@@ -39,14 +41,15 @@ fn find_nobody(passwd: &str, groups: &str) -> Option<WorkerUser> {
     Some(WorkerUser { uid: nobody.get(2)?.parse().ok()?, gid: gid.parse().ok()?, group: group.to_owned() })
 }
 
-/// The same for a server of this document root, whose files are in `directory`.
+/// The same for this server, whose files are in `directory`. `None` also where it runs under another program: a worker
+/// that became another user would be out of valgrind's reach.
 ///
 /// # Errors
 /// There is none, or it cannot read them; the remedy.
-pub fn worker_user_of(docroot: &Path, directory: &Path) -> Result<Option<WorkerUser>> {
-    let user = worker_user()?;
+pub fn worker_user_of(spec: &ServerSpec, directory: &Path) -> Result<Option<WorkerUser>> {
+    let user = if spec.under.is_empty() { worker_user()? } else { None };
     if let Some(user) = &user {
-        require_readable(docroot, user)?;
+        require_readable(&spec.docroot, user)?;
         require_readable(directory, user)?;
     }
     Ok(user)

@@ -6,6 +6,9 @@
 //!
 //! Three quantities are compared and one is enough to decide, so that each has an interval of
 //! 1 − (1 − 0.95) / 3 (Bonferroni): together they are right 95 times in 100.
+//!
+//! Circle: two loads are compared by the samples that their summaries have, and a record of several holds the
+//! comparison.
 
 use std::fmt;
 

@@ -46,7 +46,7 @@ pub struct ComparisonFinding {
     pub paper: Option<String>,
     /// The same as a range of times.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub published: Option<[f64; 2]>,
+    pub published_times: Option<[f64; 2]>,
 }
 
 /// What a remedy gains.
@@ -178,7 +178,7 @@ fn comparison_answer(experiment: &Experiment, model: &ComparisonModel, rounds: &
             () => None,
         },
         paper: model.paper.clone(),
-        published: model.published,
+        published_times: model.published_times,
     }
 }
 

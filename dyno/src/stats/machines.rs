@@ -1,4 +1,6 @@
 //! Hits per second, and shares of the time per hit, on each machine of an experiment, beside the paper's.
+//!
+//! Circle: the summary holds them, and they look up its configurations by name.
 
 use serde::Serialize;
 
@@ -22,7 +24,7 @@ pub struct OnMachine {
     /// Something else than the server was the limit.
     pub client_bound: bool,
     /// The paper's hits per second; `None` where they were not published.
-    pub paper: Option<f64>,
+    pub paper_hits_per_second: Option<f64>,
     /// Where they were not, the range that the paper's percentages leave.
     pub paper_implied: Option<(f64, f64)>,
 }
@@ -54,7 +56,7 @@ pub struct Machines {
     pub machines: Vec<String>,
     /// Our hits per second for one of the paper's: by the untouched server on the first machine that both have. What
     /// charts draw the paper's bars with.
-    pub scale: Option<f64>,
+    pub scale_times: Option<f64>,
     /// Each configuration, in the order of the experiment.
     pub rows: Vec<MachineRow>,
     /// Names of the shares, in the order of the experiment.
@@ -89,12 +91,12 @@ impl Machines {
             .collect();
         let as_is = bases().position(ConfigurationModel::is_untouched);
         let scales = as_is.into_iter().flat_map(|at| &rows[at].machines);
-        let scale = scales.filter_map(|cell| Some(cell.hits_per_s? / cell.paper?)).next();
+        let scale = scales.filter_map(|cell| Some(cell.hits_per_s? / cell.paper_hits_per_second?)).next();
         let rounds = Rounds::of(record);
         let shares = machines.iter().map(|machine| shares(experiment, &rounds, *machine, published)).collect();
         Some(Machines {
             machines: machines.iter().map(ToString::to_string).collect(),
-            scale,
+            scale_times: scale,
             rows,
             share_names: experiment.shares.iter().map(|share| share.name.clone()).collect(),
             shares,
@@ -122,7 +124,7 @@ fn cell(
         low: ours.map(|of| of.hits_per_second_low).filter(|low| low.is_finite()),
         high: ours.map(|of| of.hits_per_second_high).filter(|high| high.is_finite()),
         client_bound: ours.is_some_and(|of| of.client_bound),
-        paper,
+        paper_hits_per_second: paper,
         paper_implied: match paper {
             None if model.plain_http => experiment.paper.as_ref().and_then(|paper| implied_plain(paper, machine)),
             _ => None,

@@ -6,6 +6,7 @@ use serde::Serialize;
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::counts::{Counts, Instructions};
 use super::rounds::Rounds;
 use super::statement::{FEW_ROUNDS, Metric};
 use crate::store::{Kind, Record};
@@ -54,6 +55,8 @@ pub struct ByMethods {
     pub difference: Option<Cost>,
     /// Whether the two agree.
     pub agreement: Option<Agreement>,
+    /// Instructions, where they were counted.
+    pub counting: Option<Instructions>,
 }
 
 /// What the doubling of a set of stages adds.
@@ -112,17 +115,25 @@ fn doubling(rounds: &Rounds, as_is: usize, metric: Metric, stages: StageSet, kin
     })
 }
 
-/// Every stage that two methods were used for or one of them, where the record has several methods.
+/// Every stage that a method tells something of, where the record has several methods, or counts.
 pub fn by_methods(record: &Record) -> Vec<ByMethods> {
     let rounds = Rounds::of(record);
-    let Some(as_is) = rounds.find(&Kind::AsIs) else { return Vec::new() };
-    let doubled = doubled(record, &rounds, as_is, Metric::Cpu);
-    let removed = removed(record, &rounds, as_is);
-    if doubled.is_empty() || removed.is_empty() {
+    let as_is = rounds.find(&Kind::AsIs);
+    let doubled = as_is.map_or_else(Vec::new, |as_is| doubled(record, &rounds, as_is, Metric::Cpu));
+    let removed = as_is.map_or_else(Vec::new, |as_is| removed(record, &rounds, as_is));
+    let counts = Counts::of(record);
+    let of_kind = |kind: &Kind| match kind {
+        Kind::StageOff(stage) => Some(StageSet::NONE.with(*stage)),
+        Kind::Doubled(stages) => Some(*stages),
+        _ => None,
+    };
+    let counted = record.configurations.iter().filter_map(|configuration| of_kind(&configuration.kind));
+    let counted: Vec<StageSet> = counts.iter().flat_map(|_| counted.clone()).collect();
+    if counts.is_none() && (doubled.is_empty() || removed.is_empty()) {
         return Vec::new();
     }
-    let mut sets: Vec<StageSet> =
-        removed.iter().map(|(stages, _)| *stages).chain(doubled.iter().map(|one| one.stages)).collect();
+    let timed = removed.iter().map(|(stages, _)| *stages).chain(doubled.iter().map(|one| one.stages));
+    let mut sets: Vec<StageSet> = timed.chain(counted).collect();
     let place = |stages: &StageSet| {
         let stages: BTreeSet<Stage> = stages.iter().collect();
         (stages.last().copied(), stages.len())
@@ -132,7 +143,8 @@ pub fn by_methods(record: &Record) -> Vec<ByMethods> {
     let row = |stages: StageSet| {
         let removed = removed.iter().find(|(of, _)| *of == stages).map(|(_, column)| column);
         let doubled = doubled.iter().find(|one| one.stages == stages).map(|one| &one.added_ns);
-        side_by_side(stages, removed, doubled)
+        let counting = counts.as_ref().and_then(|counts| counts.of_stages(record, stages));
+        ByMethods { counting, ..side_by_side(stages, removed, doubled) }
     };
     sets.into_iter().map(row).collect()
 }
@@ -173,6 +185,7 @@ fn side_by_side(stages: StageSet, removed: Option<&Column>, doubled: Option<&Col
         doubling: doubling.map(cost),
         difference: both.map(|(difference, _)| cost(difference)),
         agreement,
+        counting: None,
     }
 }
 

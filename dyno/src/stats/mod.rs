@@ -10,6 +10,7 @@ pub mod bootstrap;
 pub mod calibration;
 pub mod cluster;
 pub mod compared;
+pub mod counts;
 pub mod curve;
 pub mod findings;
 pub mod load;
@@ -29,6 +30,7 @@ pub mod shares;
 pub mod statement;
 pub mod summary;
 mod sweeps;
+pub mod traffic;
 
 pub use bootstrap::Estimate;
 pub use findings::Findings;

@@ -5,12 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate, expanded_tail};
+use super::robust::quantile;
 use super::sweeps::{Points, mean_cost, mean_saving, point};
 use crate::model::profile::{Cell, Handshakes, Treatment, removed_together};
 use crate::native::ProfileCounts;
+use crate::random::SplitMix64;
+use crate::sampling::{Area, Group, Samples, Stacks};
 use crate::store::{Block, ProfileRecord, Record, Slice, Warning};
 
+/// Functions that are told.
+const FUNCTIONS_TOLD: usize = 10;
+/// Resamples of blocks for the interval of each group of samples, of which there are dozens.
+const RESAMPLES_OF_SAMPLES: usize = 1_000;
 /// Fewer sweeps than this are told.
 const SWEEPS_FEW: usize = 20;
 
@@ -59,6 +66,55 @@ pub struct KindSummary {
     pub timed_per_hit: f64,
     /// The classes of functions that were called.
     pub classes: Vec<ClassSummary>,
+    /// What sampling found; `None`: nothing was sampled.
+    pub sampled: Option<SampledSummary>,
+}
+
+/// What sampling found: costs are parts of the profiled server's hit, not timed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SampledSummary {
+    /// Samples.
+    pub samples: u64,
+    /// What sampling costs.
+    pub sampling_ns: Estimate,
+    /// The whole that is divided: CPU of a hit of the profiled server, while nothing is timed or sampled.
+    pub whole_ns: f64,
+    /// By area.
+    pub areas: Vec<AreaSummary>,
+    /// The dearest functions outside of stages.
+    pub functions: Vec<FunctionSummary>,
+    /// All stacks, in samples.
+    #[serde(skip)]
+    pub stacks: Stacks,
+}
+
+/// An area of the code.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AreaSummary {
+    /// Which.
+    pub area: &'static str,
+    /// CPU of a hit that is spent there, nanoseconds.
+    pub ns: Estimate,
+    /// Its parts, the dearest first.
+    pub parts: Vec<PartSummary>,
+}
+
+/// A part of an area.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PartSummary {
+    /// Which.
+    pub part: String,
+    /// CPU of a hit that is spent there, nanoseconds.
+    pub ns: Estimate,
+}
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FunctionSummary {
+    /// Its file and name.
+    pub name: String,
+    /// CPU of a hit that is spent in it and in functions of its file without a name, nanoseconds.
+    pub ns: Estimate,
 }
 
 /// A stage, or two that one call does.
@@ -70,6 +126,8 @@ pub struct StageSummary {
     pub timed_ns: Estimate,
     /// What a hit is cheaper by without it; `None`: it was not removed.
     pub removed_ns: Option<Estimate>,
+    /// The part of the samples that were in its calls; `None`: nothing was sampled.
+    pub sampled_ns: Option<Estimate>,
     /// Removed less timed: what the stage costs outside of its calls, or how much of it removing leaves.
     pub difference_ns: Option<Estimate>,
 }
@@ -144,10 +202,15 @@ impl KindSummary {
             columns.extend(savings);
         }
         let combination = |terms: Vec<(usize, f64)>| Combination { constant: 0.0, terms };
+        let sampling = sweeps.savings(Treatment::Sampled, Treatment::NotTimed).map(|savings| {
+            columns.push(savings);
+            columns.len() - 1
+        });
         let mut asked =
             vec![combination(vec![(0, 1.0)]), combination(vec![(1, 1.0), (0, -1.0)]), combination(vec![(2, -1.0)])];
         let all = (0..groups.len()).map(|group| (timed + group, -1.0));
         asked.push(combination([(0, 1.0)].into_iter().chain(all).collect()));
+        asked.extend(sampling.map(|sampling| combination(vec![(sampling, -1.0)])));
         for (group, removed) in removed.iter().enumerate() {
             asked.push(combination(vec![(timed + group, 1.0)]));
             asked.extend(removed.map(|removed| combination(vec![(removed, 1.0)])));
@@ -156,12 +219,16 @@ impl KindSummary {
         let mut estimates = estimate(&columns, &asked, RESAMPLES, SEED).into_iter();
         let mut next = || estimates.next().expect("an estimate for each combination");
         let (cpu_ns, library_ns, timing_ns, other_ns) = (next(), next(), next(), next());
+        let sampling_ns = sampling.map(|_| next());
+        let whole_ns = cpu_ns.value + library_ns.value;
+        let seen = SeenBlocks::of(record, &profile.cells, kind, whole_ns);
         let mut stages = Vec::new();
         for (group, removed) in groups.into_iter().zip(removed) {
             let timed_ns = next();
             let removed_ns = removed.map(|_| next());
             let difference_ns = removed.map(|_| next());
-            stages.push(StageSummary { stages: group, timed_ns, removed_ns, difference_ns });
+            let sampled_ns = seen.as_ref().map(|seen| seen.of_stages(group));
+            stages.push(StageSummary { stages: group, timed_ns, removed_ns, difference_ns, sampled_ns });
         }
         let counts = Counts::of(record, &profile.cells, kind);
         let server = if is_untouched { Treatment::AsIs } else { Treatment::NotTimed };
@@ -178,6 +245,7 @@ impl KindSummary {
             calls_per_hit: counts.per_hit(counts.counts.calls().0),
             timed_per_hit: counts.per_hit(counts.counts.calls().1),
             classes: counts.classes(),
+            sampled: seen.zip(sampling_ns).map(|(seen, sampling_ns)| seen.summary(sampling_ns)),
         })
     }
 
@@ -285,11 +353,85 @@ impl Counts {
             stage,
             name,
             calls_per_hit: self.per_hit(count.calls),
-            ns_per_call: count.ns as f64 / count.timed.max(1) as f64,
+            ns_per_call: count.ns as f64 / count.timed_count.max(1) as f64,
             ns_per_hit: count.all_ns() / self.hits.max(1) as f64,
             bytes_per_hit: self.per_hit(count.bytes),
         };
         self.counts.iter().filter(|(.., count)| count.calls > 0).map(class).collect()
+    }
+}
+
+/// Samples of one kind of handshake, block by block.
+struct SeenBlocks<'a> {
+    blocks: Vec<&'a Samples>,
+    all: Samples,
+    /// What all samples together cost.
+    whole_ns: f64,
+}
+
+impl<'a> SeenBlocks<'a> {
+    fn of(record: &'a Record, cells: &[Cell], kind: Handshakes, whole_ns: f64) -> Option<SeenBlocks<'a>> {
+        let cell = Cell { handshakes: kind, treatment: Treatment::Sampled };
+        let of_cell = record.blocks.iter().filter(|block| block.valid && cells[block.configuration] == cell);
+        let blocks: Vec<&Samples> =
+            of_cell.filter_map(|block| block.profile.as_ref()?.samples.as_ref()).filter(|of| of.count() > 0).collect();
+        let mut all = Samples::default();
+        blocks.iter().for_each(|samples| all.add(samples));
+        (!blocks.is_empty()).then_some(SeenBlocks { blocks, all, whole_ns })
+    }
+
+    /// The cost of those samples that `of` counts: their part of all, with the interval of a bootstrap over blocks.
+    fn cost(&self, of: impl Fn(&Samples) -> u64) -> Estimate {
+        let counts: Vec<(u64, u64)> = self.blocks.iter().map(|samples| (of(samples), samples.count())).collect();
+        let part = |drawn: &mut dyn Iterator<Item = (u64, u64)>| {
+            let (some, all) = drawn.fold((0, 0), |(some, all), (more, of)| (some + more, all + of));
+            some as f64 / all.max(1) as f64
+        };
+        let value = part(&mut counts.iter().copied()) * self.whole_ns;
+        if counts.len() < 2 {
+            return Estimate { value, low: f64::NEG_INFINITY, high: f64::INFINITY };
+        }
+        let mut random = SplitMix64::new(SEED);
+        let mut drawn: Vec<f64> = (0..RESAMPLES_OF_SAMPLES)
+            .map(|_| part(&mut (0..counts.len()).map(|_| counts[random.below(counts.len())])) * self.whole_ns)
+            .collect();
+        drawn.sort_unstable_by(f64::total_cmp);
+        let tail = expanded_tail(counts.len());
+        let end = |q| quantile(&drawn, q).unwrap_or(value);
+        Estimate { value, low: end(tail), high: end(1.0 - tail) }
+    }
+
+    fn of_stages(&self, stages: StageSet) -> Estimate {
+        let is_it = |group: &Group| stages.iter().any(|stage| group.area == Area::Stages && group.part == stage.name());
+        self.cost(|samples| samples.groups.iter().filter(|(group, _)| is_it(group)).map(|(_, count)| count).sum())
+    }
+
+    fn summary(self, sampling_ns: Estimate) -> SampledSummary {
+        let area = |area: Area| {
+            let of_area = |group: &Group| group.area == area;
+            let ns = self.cost(|seen| seen.groups.iter().filter(|(group, _)| of_area(group)).map(|(_, n)| n).sum());
+            let part = |group: &Group| PartSummary {
+                part: group.part.clone(),
+                ns: self.cost(|seen| seen.groups.get(group).copied().unwrap_or(0)),
+            };
+            let mut parts: Vec<PartSummary> = self.all.groups.keys().filter(|group| of_area(group)).map(part).collect();
+            parts.sort_by(|a, b| b.ns.value.total_cmp(&a.ns.value));
+            AreaSummary { area: area.name(), ns, parts }
+        };
+        let mut functions: Vec<(&String, &u64)> = self.all.functions.iter().collect();
+        functions.sort_by_key(|(name, count)| (std::cmp::Reverse(**count), *name));
+        let function = |(name, _): &(&String, &u64)| FunctionSummary {
+            name: (*name).clone(),
+            ns: self.cost(|seen| seen.functions.get(*name).copied().unwrap_or(0)),
+        };
+        SampledSummary {
+            samples: self.all.count(),
+            sampling_ns,
+            whole_ns: self.whole_ns,
+            areas: Area::ALL.into_iter().map(area).filter(|area| !area.parts.is_empty()).collect(),
+            functions: functions.iter().take(FUNCTIONS_TOLD).map(function).collect(),
+            stacks: self.all.stacks.clone(),
+        }
     }
 }
 

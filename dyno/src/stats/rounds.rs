@@ -27,7 +27,8 @@ pub(super) struct Rounds<'a> {
 impl<'a> Rounds<'a> {
     pub(super) fn of(record: &'a Record) -> Rounds<'a> {
         let mut by_round: BTreeMap<u32, Vec<&Block>> = BTreeMap::new();
-        for block in &record.blocks {
+        // What was counted was not timed.
+        for block in record.blocks.iter().filter(|block| block.instructions.is_none()) {
             by_round.entry(block.round).or_default().push(block);
         }
         // A stopped experiment ends in the middle of a round: what is compared is whole rounds only.

@@ -55,7 +55,7 @@ pub struct Claim {
     /// What the paper says, in words.
     pub paper: String,
     /// The same as a range.
-    pub range: [f64; 2],
+    pub range_of_unit: [f64; 2],
     /// What the numbers are.
     pub unit: Unit,
     /// `None`: not measured.
@@ -72,7 +72,7 @@ pub fn claims(summary: &Summary) -> Vec<Claim> {
 }
 
 fn comparison(of: &ComparisonFinding) -> Option<Claim> {
-    let range = of.published?;
+    let range = of.published_times?;
     let limited = |ratio: &Ratio| ratio.at_most || ratio.at_least;
     // Where something else than the server limited hits per second, CPU per hit is what is known.
     let ours = match (of.ratio, of.by_cpu) {
@@ -90,7 +90,7 @@ fn comparison(of: &ComparisonFinding) -> Option<Claim> {
         _ => fate(known, range),
     };
     let paper = of.paper.clone().unwrap_or_else(|| format!("{} to {} times", range[0], range[1]));
-    Some(Claim { about: of.question.clone(), paper, range, unit: Unit::Times, ours: known, fate })
+    Some(Claim { about: of.question.clone(), paper, range_of_unit: range, unit: Unit::Times, ours: known, fate })
 }
 
 fn of_shares(published: &Published, summary: &Summary) -> Vec<Claim> {
@@ -106,7 +106,7 @@ fn of_shares(published: &Published, summary: &Summary) -> Vec<Claim> {
         let ours = share.map(|of| Ours { value: of.percent, low: of.low, high: of.high, metric: of.metric });
         let paper = if low == high { format!("{low:.0} %") } else { format!("{low:.0} to {high:.0} %") };
         let about = format!("share of {}", row.share);
-        Claim { about, paper, range, unit: Unit::Percent, ours, fate: fate(ours, range) }
+        Claim { about, paper, range_of_unit: range, unit: Unit::Percent, ours, fate: fate(ours, range) }
     };
     published.shares.iter().map(claim).collect()
 }
@@ -136,7 +136,7 @@ mod tests {
             by_cpu: None,
             decided_by: None,
             paper: None,
-            published: Some([1.46, 2.11]),
+            published_times: Some([1.46, 2.11]),
         }
     }
 
@@ -151,6 +151,6 @@ mod tests {
         assert_eq!((bound.fate, bound.paper.as_str()), (Fate::Undecided, "1.46 to 2.11 times"));
         let without = ComparisonFinding { ratio: None, ..found(1.0, 1.0, 1.0, false) };
         assert_eq!(comparison(&without).unwrap().fate, Fate::NotMeasured);
-        assert!(comparison(&ComparisonFinding { published: None, ..without }).is_none());
+        assert!(comparison(&ComparisonFinding { published_times: None, ..without }).is_none());
     }
 }

@@ -29,8 +29,8 @@ pub const MISSING: &str = "missing_to_100";
 /// The part of the cost of a hit that belongs to one stage, in per cent of the server as is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Share {
-    /// A stage, [`OTHER_TLS`], [`TOGETHER`], [`PLAIN_HTTP`] or [`REST`]; where the experiment names its shares, such a name or
-    /// [`MISSING`].
+    /// A stage, [`OTHER_TLS`], [`TOGETHER`], [`PLAIN_HTTP`] or [`REST`]; where the experiment names its shares, such a
+    /// name or [`MISSING`].
     pub stage: String,
     /// Cost in what.
     pub metric: Metric,
@@ -54,9 +54,9 @@ pub struct Share {
 /// Everything that compares configurations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shares {
-    /// Per metric: the stages in the order of the record, what is left, what only all stages together save, plain HTTP; or the experiment's
-    /// named shares, then what is missing. The sum per metric is 100 %. Empty where neither a stage nor plain HTTP
-    /// was compared: then there is nothing to divide.
+    /// Per metric: the stages in the order of the record, what is left, what only all stages together save, plain HTTP;
+    /// or the experiment's named shares, then what is missing. The sum per metric is 100 %. Empty where neither a stage
+    /// nor plain HTTP was compared: then there is nothing to divide.
     pub shares: Vec<Share>,
     /// Per metric: the sum of the stages minus what switching all off saves. Above 0 the stages' costs overlap, so
     /// that the shares together promise more than removing everything gives; below 0 they only show together.

@@ -8,6 +8,7 @@ use tlsdyno_tls::StageSet;
 
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::calibration::Detection;
+use super::counts::Counts;
 use super::findings::Findings;
 use super::loaded::Loaded;
 use super::machines::Machines;
@@ -17,7 +18,9 @@ use super::published::Published;
 use super::rounds::Rounds;
 use super::shares::Shares;
 use super::statement::{FEW_ROUNDS, Metric};
+use super::traffic::Traffic;
 use crate::histogram::{self, Percentiles, percentiles};
+use crate::model::Experiment;
 use crate::store::{Kind, Record, Warning};
 
 /// What one configuration did, over its usable blocks. Rates and costs are 20 % trimmed means over rounds with 95 %
@@ -94,7 +97,8 @@ pub struct Precision {
 impl Precision {
     fn of(record: &Record, shares: &Shares) -> Option<Precision> {
         let measure = &record.experiment.as_ref()?.measure;
-        let end_ns = record.blocks.iter().map(|block| block.started_ns + block.elapsed_ns).max()?;
+        let timed = record.blocks.iter().filter(|block| block.instructions.is_none());
+        let end_ns = timed.map(|block| block.started_ns + block.elapsed_ns).max()?;
         Some(Precision {
             wanted_percent: measure.until_percent?,
             reached_percent: shares.widest_points()?,
@@ -111,6 +115,10 @@ pub struct Summary {
     pub shares: Shares,
     /// Costs of stages by several methods, where there are several.
     pub by_methods: Vec<ByMethods>,
+    /// Instructions of each configuration, where they were counted.
+    pub counted: Option<Counts>,
+    /// What somebody else's traffic tells, where it was that.
+    pub traffic: Option<Traffic>,
     /// Comparisons, remedies, and setup against data.
     pub findings: Findings,
     /// The paper's numbers beside ours, where the experiment has some.
@@ -167,6 +175,8 @@ impl Summary {
         Summary {
             precision,
             by_methods: methods::by_methods(record),
+            counted: Counts::of(record),
+            traffic: Traffic::of(record),
             shares,
             findings,
             published,
@@ -338,7 +348,9 @@ pub(super) fn merge_phases(rounds: &Rounds, index: usize) -> BTreeMap<String, Hi
 fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let measured = rounds.measured();
-    if measured < FEW_ROUNDS && rounds.sweeps() < FEW_ROUNDS {
+    let compares = |experiment: &Experiment| experiment.is_timed() && experiment.foreign_traffic.is_none();
+    let compares = record.experiment.as_ref().is_none_or(compares);
+    if measured < FEW_ROUNDS && rounds.sweeps() < FEW_ROUNDS && compares {
         warnings.push(Warning::FewRounds { rounds: measured });
     }
     if let Some(as_is) = rounds.find(&Kind::AsIs) {
@@ -356,7 +368,7 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
         }
     }
     let has_plain_http = record.configurations.iter().any(|configuration| configuration.kind == Kind::PlainHttp);
-    if has_stages(record) && !has_plain_http {
+    if has_stages(record) && !has_plain_http && compares {
         warnings.push(Warning::NoPlainHttp);
     }
     if let Some(share) = shares.by(Metric::Cpu).find(|share| !share.without.is_empty()) {

@@ -66,8 +66,8 @@ fn of_sweep(record: &Record, as_is: usize, points: &BTreeMap<usize, Points>) -> 
     points.keys().filter_map(|index| Some((*index, cost(index)?))).collect()
 }
 
-/// The cost of a configuration in a round: that of the untouched server, times the trimmed mean of the ratios of both in
-/// each sweep. What the machine does from sweep to sweep drops out of the ratios.
+/// The cost of a configuration in a round: that of the untouched server, times the trimmed mean of the ratios of both
+/// in each sweep. What the machine does from sweep to sweep drops out of the ratios.
 fn cost_in_round(sweeps: &[OfSweep], as_is: usize, index: usize) -> Option<f64> {
     let of_as_is: Vec<f64> = sweeps.iter().filter_map(|sweep| sweep.get(&as_is).copied()).collect();
     let ratios: Vec<f64> = sweeps.iter().filter_map(|sweep| Some(sweep.get(&index)? / sweep.get(&as_is)?)).collect();

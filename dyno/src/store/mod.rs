@@ -19,7 +19,8 @@ pub use load::{LoadRecord, LoggedReuse};
 pub use location::default_path;
 pub use profile::{ProfileBlock, ProfileRecord};
 pub use record::{
-    BackendUse, Block, ClusterBlock, Configuration, FORMAT, Kind, Locality, Manifest, Preflight, Record, Slice,
+    BackendUse, Block, ClusterBlock, Configuration, FORMAT, Interval, Kind, Locality, Manifest, Preflight, Record,
+    Slice, of_interval,
 };
 pub use sqlite::{Listing, Store};
 pub use warning::Warning;

@@ -5,6 +5,7 @@ use tlsdyno_tls::Stage;
 
 use crate::model::profile::{Cell, ProfileExperiment};
 use crate::native::{Clock, ProfileCounts};
+use crate::sampling::Samples;
 
 /// The profile of a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,14 +19,22 @@ pub struct ProfileRecord {
     pub clock: Clock,
     /// What one reading of it takes, picoseconds.
     pub clock_reading_ps: u64,
+    /// Time in the kernel was sampled too; `None`: nothing was sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sees_kernel: Option<bool>,
 }
 
-/// What a block of a profile holds besides: of cells whose calls are timed.
+/// What a block of a profile holds besides: of cells whose calls are timed, or whose CPU is sampled.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileBlock {
     /// What was counted in all slices of the block.
+    #[serde(default)]
     pub counts: ProfileCounts,
     /// Nanoseconds of each slice by stage, in the order of [`Stage::PROVIDER`]: one for each slice of the block.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages_ns: Vec<[u64; Stage::PROVIDER.len()]>,
+    /// Samples of all slices of the block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<Samples>,
 }

@@ -249,6 +249,13 @@ pub struct Block {
     /// In a cluster: who did how much of the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterBlock>,
+    /// Instructions that the server's processes executed in user space, where they were counted: such a block tells
+    /// nothing else than that, as it ran under valgrind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<u64>,
+    /// Under somebody else's traffic: the intervals of this mode.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<Interval>,
     /// Where the block is made of slices: these, in the order that they ran, all of equal work within a sweep. The
     /// block's times and counts are their sums.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -256,6 +263,72 @@ pub struct Block {
     /// In a profile: what was seen of the server's inside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileBlock>,
+}
+
+/// What is counted of an interval of somebody else's traffic: places of the kinds of calls in [`Interval::counts`].
+pub mod of_interval {
+    /// Private-key operations: full handshakes.
+    pub const FULL: usize = 0;
+    /// Operations of key agreement.
+    pub const AGREEMENT: usize = 1;
+    /// Records.
+    pub const RECORDS: usize = 2;
+    /// Bytes in records.
+    pub const BYTES: usize = 3;
+    /// MACs of records that have one beside their encryption, and of the handshake.
+    pub const HMAC: usize = 4;
+    /// Hashes.
+    pub const DIGEST: usize = 5;
+    /// Key derivations.
+    pub const KDF: usize = 6;
+    /// Draws of random bytes.
+    pub const RANDOM: usize = 7;
+    /// Kinds of calls. Behind the counts of all stand the counts of those that were computed twice.
+    pub const CALLS: usize = 8;
+    /// Place of the records that were copied only.
+    pub const COPIES: usize = 2 * CALLS;
+    /// All of them.
+    pub const LENGTH: usize = COPIES + 1;
+}
+
+/// Some milliseconds of somebody else's traffic in one mode. On disk an array: its times, then the counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u64>", into = "Vec<u64>")]
+pub struct Interval {
+    /// Start, microseconds after the start of the experiment.
+    pub started_us: u64,
+    /// Duration, microseconds.
+    pub elapsed_us: u32,
+    /// CPU time of all server processes, nanoseconds.
+    pub server_cpu_ns: u64,
+    /// What the server did ([`of_interval`]).
+    pub counts: [u64; of_interval::LENGTH],
+}
+
+impl Interval {
+    /// Whether anything was computed twice, or copied for that.
+    pub fn is_doubled(&self) -> bool {
+        self.counts[of_interval::CALLS..].iter().any(|count| *count > 0)
+    }
+}
+
+impl From<Interval> for Vec<u64> {
+    fn from(interval: Interval) -> Vec<u64> {
+        let Interval { started_us, elapsed_us, server_cpu_ns, counts } = interval;
+        [started_us, elapsed_us.into(), server_cpu_ns].into_iter().chain(counts).collect()
+    }
+}
+
+impl TryFrom<Vec<u64>> for Interval {
+    type Error = String;
+
+    fn try_from(numbers: Vec<u64>) -> Result<Interval, String> {
+        let [started_us, elapsed_us, server_cpu_ns, counts @ ..] = &numbers[..] else {
+            return Err(format!("an interval of {} numbers", numbers.len()));
+        };
+        let counts = counts.try_into().map_err(|_| format!("an interval with {} counts", counts.len()))?;
+        Ok(Interval { started_us: *started_us, elapsed_us: *elapsed_us as u32, server_cpu_ns: *server_cpu_ns, counts })
+    }
 }
 
 /// Some milliseconds of one configuration's work, between two moments at which its server had nothing to do. On disk an

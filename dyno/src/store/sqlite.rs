@@ -16,7 +16,7 @@ use super::location::default_path;
 use super::record::{Block, Record};
 
 /// Version of the tables below; kept in SQLite's `user_version`.
-const SCHEMA_VERSION: i64 = 6;
+const SCHEMA_VERSION: i64 = 7;
 /// Marks the file as ours: `tlsd` in ASCII; kept in SQLite's `application_id`.
 const APPLICATION_ID: i64 = 0x746c_7364;
 /// How long to wait for another process that is writing.
@@ -59,6 +59,8 @@ const SCHEMA: &str = "
         cluster TEXT,
         slices TEXT,
         profile TEXT,
+        instructions INTEGER,
+        intervals TEXT,
         PRIMARY KEY (record, sequence)
     );
     CREATE TABLE phases (
@@ -73,13 +75,15 @@ const SCHEMA: &str = "
 
 /// What brings the tables of version 1, 2, … to the next: servers beside the server under test were not counted before
 /// version 2, nor the pace of the machine before version 3, nor who did how much in a cluster before version 4; there
-/// were no slices before version 5, and no profiles before version 6.
+/// were no slices before version 5, no profiles before version 6, and neither counts of instructions nor intervals before
+/// version 7.
 const UPGRADES: [&str; SCHEMA_VERSION as usize - 1] = [
     "ALTER TABLE blocks ADD COLUMN companion_cpu_ns INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE blocks ADD COLUMN pace_ps INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE blocks ADD COLUMN cluster TEXT",
     "ALTER TABLE blocks ADD COLUMN slices TEXT",
     "ALTER TABLE blocks ADD COLUMN profile TEXT",
+    "ALTER TABLE blocks ADD COLUMN instructions INTEGER; ALTER TABLE blocks ADD COLUMN intervals TEXT",
 ];
 
 /// The store of records.
@@ -374,7 +378,8 @@ fn insert_block(transaction: &Transaction, id: &str, sequence: usize, block: &Bl
         "INSERT INTO blocks VALUES (:record, :sequence, :round, :configuration, :position_in_round, :started_ns,
          :elapsed_ns, :hits, :body_bytes, :server_cpu_ns, :client_cpu_ns, :connections, :handshakes_full,
          :resumed_intended, :resumed_offered, :resumed_accepted, :steal_ns, :client_bound, :valid, :errors, :warnings,
-         :companion_cpu_ns, :pace_ps, :cluster, :slices, :profile)",
+         :companion_cpu_ns, :pace_ps, :cluster, :slices, :profile,
+         :instructions, :intervals)",
         rusqlite::named_params! {
             ":record": id, ":sequence": sequence, ":round": block.round, ":configuration": block.configuration,
             ":position_in_round": block.position_in_round, ":started_ns": block.started_ns,
@@ -388,6 +393,8 @@ fn insert_block(transaction: &Transaction, id: &str, sequence: usize, block: &Bl
             ":pace_ps": block.pace_ps, ":cluster": block.cluster.as_ref().map(json),
             ":slices": (!block.slices.is_empty()).then(|| json(&block.slices)),
             ":profile": block.profile.as_ref().map(json),
+            ":instructions": block.instructions,
+            ":intervals": (!block.intervals.is_empty()).then(|| json(&block.intervals)),
         },
     )?;
     let mut statement = transaction.prepare_cached("INSERT INTO phases VALUES (?1, ?2, ?3, ?4)")?;
@@ -424,6 +431,8 @@ fn block_from_row(row: &Row) -> rusqlite::Result<(u64, Block)> {
         cluster: later_json(row, "cluster")?,
         slices: later_json(row, "slices")?.unwrap_or_default(),
         profile: later_json(row, "profile")?,
+        instructions: later_column(row, "instructions")?,
+        intervals: later_json(row, "intervals")?.unwrap_or_default(),
     };
     Ok((row.get("sequence")?, block))
 }

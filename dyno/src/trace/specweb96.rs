@@ -8,7 +8,8 @@
 //!
 //! - the Poisson distribution is cut to the nine files, its rate such that the mean is the middle one;
 //! - a user makes 100 requests (or another number, where blocks must be shorter), one outstanding at a time, each on a
-//!   connection of its own (HTTP/1.0); of every 100 requests exactly 35, 50, 14 and 1 go to the classes;
+//!   connection of its own (as with HTTP/1.0; here HTTP/1.1 with `Connection: close`); of every 100 requests exactly
+//!   35, 50, 14 and 1 go to the classes;
 //! - within a class, files are taken evenly rather than independently: 1 % of the requests bring a third of the bytes,
 //!   and any block of users must be equal work.
 

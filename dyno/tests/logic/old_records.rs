@@ -55,6 +55,18 @@ fn figures(text: &str) -> Vec<String> {
     words.filter(|word| word.contains(|one: char| one.is_ascii_digit())).map(str::to_owned).collect()
 }
 
+/// The text without the places of a ranking, which has other rules today, and without the lines for a session cache,
+/// which were advised to a server that had one.
+fn without_ranking(text: &str) -> String {
+    let place = |line: &str| line.trim_start().split_once(". ").is_some_and(|(place, _)| place.parse::<u8>().is_ok());
+    let of = |line: &str| match line.split_once(". ") {
+        Some((_, rest)) if place(line) => rest.to_owned(),
+        _ => line.to_owned(),
+    };
+    let is_kept = |line: &&str| !line.trim_start().starts_with("ssl_session_");
+    text.lines().filter(is_kept).map(of).collect::<Vec<_>>().join("\n")
+}
+
 /// The lines of tables that hold figures, as words. Bars are longer than they were, as the line has room.
 fn rows(text: &str) -> Vec<Vec<&str>> {
     let rows = text.lines().filter(|line| line.trim().contains("  ") && !figures(line).is_empty());
@@ -83,6 +95,14 @@ fn assert_kept(new: &Value, old: &Value, at: &str) {
                 } else {
                     assert_kept(new, value, &at);
                 }
+            }
+        }
+        // In another order today.
+        (Value::Array(new), Value::Array(old)) if at.ends_with(".remedies") => {
+            assert_eq!(new.len(), old.len(), "{at}");
+            for old in old {
+                let new = new.iter().find(|new| new["name"] == old["name"]);
+                assert_kept(new.unwrap_or_else(|| panic!("{old} is gone")), old, at);
             }
         }
         // A set of stages, which is written in the order of reports today.
@@ -120,11 +140,14 @@ fn reports_of_old_records_hold_the_same_figures() {
     let store = store();
     for (name, id) in RECORDS {
         let (new, old) = (printed(&store, &["report", id]), text_of(&format!("{name}.txt")));
-        // What the stages leave of TLS had the papers' name.
-        let renamed = if name == "ablate" { old.replace("other TLS ", "rest of TLS ") } else { old.clone() };
+        // What the stages leave of TLS had the papers' name, and so had what is done for each record.
+        let renamed = match name {
+            "ablate" => old.replace("other TLS ", "rest of TLS "),
+            _ => old.replace(" marshalling ", " record processing "),
+        };
         assert_eq!(rows(&new), rows(&renamed), "{name}");
         assert!(rows(&old).len() > 3, "{name}: the tables are found");
-        assert_figures_kept(&new, &old, name);
+        assert_figures_kept(&without_ranking(&new), &without_ranking(&old), name);
     }
 }
 

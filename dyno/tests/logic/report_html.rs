@@ -16,6 +16,12 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use synthetic::Synthetic;
 use tempfile::TempDir;
+use tlsdyno::probe::entry::Entry;
+use tlsdyno::probe::round::{Facts, Visit as VisitTimes};
+use tlsdyno::probe::store::Hour;
+use tlsdyno::probe::summary::SiteSummary;
+use tlsdyno::probe::{Kept, Resumption, Round};
+use tlsdyno::random::SplitMix64;
 use tlsdyno::report;
 use tlsdyno::store::Record;
 
@@ -280,6 +286,55 @@ fn every_text_is_within_the_page() {
             assert_eq!(visit.page["wide"], false, "{name} at {width} scrolls sideways");
             assert_clean(&visit);
         }
+    }
+}
+
+/// Three days of rounds at two sites, the second of which never resumes.
+fn probed() -> Vec<SiteSummary> {
+    let mut random = SplitMix64::new(11);
+    let sites = [("https://near.example/", true), ("https://far.example/a-page-with-a-long-name", false)];
+    let site = |(name, resumes): (&str, bool)| {
+        let hour = |hour: i64| {
+            let mut made = Hour { hour_unix_s: 1_795_190_400 + 3600 * hour, ..Hour::default() };
+            for minute in 0..12 {
+                let mut time = |ms: f64| (ms * 1e6 * (0.3 * random.normal()).exp()) as u64;
+                let mut visit = |ms: f64| VisitTimes {
+                    tcp_ns: time(20.0),
+                    hello_ns: time(0.6 * ms),
+                    handshake_ns: time(ms),
+                    first_byte_ns: time(21.0),
+                    whole_ns: time(25.0),
+                };
+                let (full, resumed) = (Some(visit(60.0)), Some(visit(30.0)).filter(|_| resumes));
+                let resumption = if resumes { Resumption::Accepted } else { Resumption::Rejected };
+                let kept = Some(Kept { age_s: 60 + 3540 * (minute % 2), became: resumption });
+                let facts = Facts { key: format!("key {}", hour / 24), version: "1.3".into(), ..Facts::default() };
+                let (lookup_ns, tcp_ns) = (Some(time(1.0)), Some(time(20.0)));
+                let round = Round { lookup_ns, tcp_ns, full, resumed, resumption, kept, facts, ..Round::default() };
+                made.add(&Entry::made("run", 0, round));
+            }
+            made
+        };
+        SiteSummary::of(name, (0..72).map(hour).collect(), Vec::new())
+    };
+    sites.map(site).into()
+}
+
+#[test]
+fn the_page_of_a_probe_is_drawn_wide_and_narrow() {
+    let mut document = report::probe::document(&probed());
+    document.links = vec![("7 days".to_owned(), "/?days=7".to_owned())];
+    let page = report::html::page(&document).expect("page");
+    for width in [1280, 400] {
+        let visit = Browser::visit(&page, width);
+        assert_clean(&visit);
+        for chart in ["histogram-0", "series-0", "phases-0", "cloud-0", "histogram-1", "series-1", "cloud-1"] {
+            let marks = visit.page["marks"][chart].as_u64().unwrap_or(0);
+            assert!(marks >= 3, "{chart} at {width}: {marks} marks in {}", visit.page);
+        }
+        assert_eq!((&visit.page["unnamed"], &visit.page["wide"]), (&json!(0), &json!(false)), "{width}");
+        let answer = visit.page["answer"].as_str().expect("text");
+        assert!(answer.contains("A resumed session saves") && answer.contains("never accepted"), "{answer}");
     }
 }
 

@@ -97,7 +97,8 @@ fn a_store_of_version_1_is_upgraded_and_can_be_read_before_that() {
     let old = rusqlite::Connection::open(&path).expect("database");
     old.execute_batch(
         "ALTER TABLE blocks DROP COLUMN companion_cpu_ns; ALTER TABLE blocks DROP COLUMN pace_ps; ALTER TABLE blocks \
-         DROP COLUMN cluster; ALTER TABLE blocks DROP COLUMN slices; PRAGMA user_version = 1",
+         DROP COLUMN cluster; ALTER TABLE blocks DROP COLUMN slices; ALTER TABLE blocks DROP COLUMN profile; ALTER TABLE \
+         blocks DROP COLUMN instructions; ALTER TABLE blocks DROP COLUMN intervals; PRAGMA user_version = 1",
     )
     .expect("as it was");
     drop(old);

@@ -96,8 +96,8 @@ fn check(counts: &ProfileCounts, what: &str) {
     }
     for (_, name, count) in counts.iter() {
         let is_short = layout::CLASSES.iter().any(|(_, class, is_short)| *class == name && *is_short);
-        assert!(count.timed <= count.calls, "{what}: {name} {count:?}");
-        assert!(!is_short || count.calls < 1_000 || count.timed * 8 < count.calls, "{what}: {name} {count:?}");
+        assert!(count.timed_count <= count.calls, "{what}: {name} {count:?}");
+        assert!(!is_short || count.calls < 1_000 || count.timed_count * 8 < count.calls, "{what}: {name} {count:?}");
     }
 }
 

@@ -251,8 +251,8 @@ fn a_server_of_several_modes_that_fails_takes_only_these_with_it() {
              { name = \"plain HTTP\", plain_http = true }]\n";
         let file = place.file("experiment.toml", experiment.as_bytes());
         let running = place.measure(&["run", text(&file), "--json", "--no-report"]);
-        // In the order of their start: as is, the one of the modes, plain HTTP; then those of later rounds, in the order
-        // of the configurations, the one of the modes last.
+        // In the order of their start: as is, the one of the modes, plain HTTP; then those of later rounds, in the
+        // order of the configurations, the one of the modes last.
         let servers = place.servers();
         let (first, later) = servers.split_at(3);
         assert!(!later.is_empty() && later.len().is_multiple_of(3), "{servers:?}");

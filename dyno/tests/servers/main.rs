@@ -3,14 +3,17 @@
 mod array;
 mod calibrate;
 mod cluster;
+mod counting;
 mod directives;
 mod experiments;
 mod faults;
+mod foreign_traffic;
 mod hardware;
 mod lifecycle;
 mod machines;
 mod matrix;
 mod noop_client;
+mod own_server;
 #[path = "../place/mod.rs"]
 mod place;
 mod profile;

@@ -64,6 +64,38 @@ fn stages_are_timed_and_removed_side_by_side() {
     assert!(String::from_utf8_lossy(&listed.stdout).contains("Where does the time of a handshake go?"));
 }
 
+/// What the samples of a kind of handshake say of an area, or a part of it, in parts of the whole.
+fn sampled(kind: &Value, area: &str) -> f64 {
+    let sampled = &kind["sampled"];
+    let areas = sampled["areas"].as_array().unwrap_or_else(|| panic!("{kind}"));
+    let found = areas.iter().find(|one| one["area"] == area);
+    found.map_or(0.0, |found| value(&found["ns"]) / sampled["whole_ns"].as_f64().unwrap())
+}
+
+#[test]
+fn what_is_outside_of_the_stages_has_names() {
+    let place = Place::new();
+    let printed = profiled(&place, &["--server", "nginx", "--cert", "p-256", "--no-removed"]);
+    check_tls13(&printed);
+    for kind in printed["profile"]["handshakes"].as_array().unwrap() {
+        let parts = ["stages", "kernel", "libcrypto", "libssl", "C library", "server", "instrument", "unknown"];
+        let sum: f64 = parts.iter().map(|area| sampled(kind, area)).sum();
+        assert!((sum - 1.0).abs() < 1e-6, "{sum}: {}", kind["sampled"]);
+        for area in ["stages", "kernel", "libcrypto", "libssl", "C library", "server"] {
+            assert!(sampled(kind, area) > 0.002, "{area}: {}", kind["sampled"]["areas"]);
+        }
+        assert!(sampled(kind, "unknown") < 0.05 && sampled(kind, "instrument") < 0.1, "{}", kind["sampled"]["areas"]);
+        let functions = kind["sampled"]["functions"].as_array().unwrap();
+        assert_eq!(functions.len(), 10, "{functions:?}");
+        // Both look at the same calls: what they say of all stages is not far apart in a short run.
+        let timed: f64 = kind["stages"].as_array().unwrap().iter().map(|stage| value(&stage["timed_ns"])).sum();
+        let ratio = sampled(kind, "stages") * kind["sampled"]["whole_ns"].as_f64().unwrap() / timed;
+        assert!((0.6..1.6).contains(&ratio), "{ratio}: {kind}");
+    }
+    let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
+    assert!(report::html(&record).unwrap().contains("profile-stacks-full"));
+}
+
 /// A command of one's own on a port that it says itself: nothing can stand beside it.
 #[test]
 fn a_server_on_a_fixed_port_is_profiled_alone() {

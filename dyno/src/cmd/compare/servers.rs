@@ -96,7 +96,7 @@ impl Servers {
                 a: "first".to_owned(),
                 b: "second".to_owned(),
                 paper: None,
-                published: None,
+                published_times: None,
             }],
             ..Experiment::default()
         };

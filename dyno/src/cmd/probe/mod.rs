@@ -1,6 +1,10 @@
 //! `tlsdyno probe`: what users far away feel.
 
+mod config;
+mod example;
+mod http;
 mod report;
+mod serve;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
@@ -9,14 +13,18 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result, anyhow};
 
+use config::Settings;
+
+use crate::choice::flags_of;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
 use crate::interrupt;
 use crate::probe::entry::Entry;
-use crate::probe::robot::{self, FOREIGN_EVERY_MIN, Orders};
-use crate::probe::store::{Store, default_path};
-use crate::probe::{FaultKind, Round, Site, SiteOptions, measure, nagios};
+use crate::probe::robot::{self, Orders, keep_alone};
+use crate::probe::site::FOREIGN_EVERY_MIN;
+use crate::probe::store::Address;
+use crate::probe::{FaultKind, Keeping, Round, Site, SiteOptions, SiteSpec, measure, nagios};
 use crate::random::SplitMix64;
 use crate::report::probe;
 use crate::report::terminal::{Style, text};
@@ -34,7 +42,9 @@ use crate::time::Time;
   tlsdyno probe https://localhost:8443/ --once
   tlsdyno probe https://shop.example/ --i-may-probe shop.example --every 1m
   tlsdyno probe https://shop.example/ --i-may-probe shop.example --once --json
+  tlsdyno probe --config sites.toml --store postgres://robot@db.example/probe
   tlsdyno probe report --html probe.html
+  tlsdyno probe serve --listen 127.0.0.1:9115
 
 With --nagios: one line with performance data, and the exit codes of monitoring plugins (0 OK, 1 WARNING: the
 certificate is not trusted or ends within 14 days, 2 CRITICAL: a step failed, 3 UNKNOWN)."
@@ -44,14 +54,18 @@ pub struct Args {
     action: Option<Action>,
 
     /// What to probe, for example https://shop.example/
-    #[arg(required = true)]
+    #[arg(required_unless_present = "config")]
     url: Vec<String>,
 
     #[command(flatten)]
     options: SiteOptions,
 
+    /// Sites and settings from a file (`tlsdyno probe example config` prints one); flags go before its settings
+    #[arg(long, value_name = "FILE", conflicts_with = "url", conflicts_with_all = flags_of::<SiteOptions>())]
+    config: Option<PathBuf>,
+
     /// One round at each site
-    #[arg(long, required_unless_present = "every", conflicts_with = "every")]
+    #[arg(long, conflicts_with = "every")]
     once: bool,
 
     /// A round at each site so often, for example 1m, until --for is over or Ctrl-C; at least 10s between two rounds at
@@ -60,25 +74,23 @@ pub struct Args {
     every: Option<Time>,
 
     /// How long to go on [default: until Ctrl-C]
-    #[arg(long = "for", value_name = "TIME", requires = "every")]
+    #[arg(long = "for", value_name = "TIME", conflicts_with = "once")]
     duration: Option<Time>,
 
-    /// Where rounds are kept [default: probe.sqlite beside the records; with --once they are kept only where this is
-    /// given]
-    #[arg(long, value_name = "FILE")]
-    store: Option<PathBuf>,
+    #[command(flatten)]
+    store: StoreArgs,
 
-    /// A name for the place that the sites are seen from
-    #[arg(long, value_name = "NAME", default_value = "here")]
-    vantage: String,
+    /// A name for the place that the sites are seen from: rounds of several places are kept apart in one store
+    #[arg(long, value_name = "NAME", value_parser = vantage)]
+    vantage: Option<String>,
 
-    /// How long single rounds are kept; what they come to in each hour is kept for ever
-    #[arg(long, value_name = "TIME", default_value = "168h", requires = "every")]
-    keep_rounds: Time,
+    /// How long single rounds are kept; what they come to in each hour is kept for ever [default: 168h]
+    #[arg(long, value_name = "TIME", conflicts_with = "once")]
+    keep_rounds: Option<Time>,
 
-    /// Largest size of the file in which rounds wait for the store, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20, requires = "every")]
-    spool_bytes: u64,
+    /// Largest size of the file in which rounds wait for the store, in bytes [default: 64 MiB]
+    #[arg(long, value_name = "BYTES")]
+    spool_bytes: Option<u64>,
 
     /// Print one JSON object for each round, one a line
     #[arg(long)]
@@ -96,21 +108,72 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Action {
     Report(report::Args),
+    Serve(serve::Args),
+    Example(example::Args),
+}
+
+/// Where rounds are.
+#[derive(Clone, Debug, clap::Args)]
+struct StoreArgs {
+    /// Where rounds are kept: a file, or postgres://USER@HOST/DATABASE with the password in ~/.pgpass (PGPASSFILE)
+    /// [default: probe.sqlite beside the records; with --once they are kept only where this is given]
+    #[arg(long, value_name = "FILE or URL")]
+    store: Option<Address>,
+
+    /// The file whose first line is the password of the database
+    #[arg(long, value_name = "FILE")]
+    store_password_file: Option<PathBuf>,
+}
+
+impl StoreArgs {
+    /// What was asked for, by the flags or else by a file.
+    fn asked(&self, file: Option<&Settings>) -> Result<Option<Address>> {
+        let password_file = self.store_password_file.as_deref();
+        let password_file = password_file.or(file.and_then(|file| file.store_password_file.as_deref()));
+        let asked = self.store.as_ref().or(file.and_then(|file| file.store.as_ref()));
+        asked.map(|address| address.clone().with_password_file(password_file)).transpose()
+    }
+
+    /// The same, or the store of the user.
+    fn address(&self, file: Option<&Settings>) -> Result<Address> {
+        self.asked(file)?.map_or_else(Address::of_user, Ok)
+    }
+}
+
+/// The name of a place: what is compared over time has it behind its URL.
+fn vantage(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("a place has a name".to_owned()),
+        name if name.chars().any(char::is_control) => Err("a name has no control characters".to_owned()),
+        name => Ok(name.to_owned()),
+    }
 }
 
 /// The exit code of monitoring plugins for "could not be asked".
 const NAGIOS_UNKNOWN: i32 = 3;
+/// How long single rounds are kept by default: 7 days.
+const KEEP_ROUNDS: Time = Time::seconds(7 * 24 * 3600);
+/// Largest size of a spool by default.
+const SPOOL_BYTES: u64 = 64 << 20;
+
+/// Flags and file together.
+struct Plan {
+    sites: Vec<Site>,
+    every: Option<Time>,
+    file: Option<Settings>,
+}
 
 /// Probes.
 pub fn run(args: &Args) -> Result<Exit> {
-    if let Some(Action::Report(args)) = &args.action {
-        return report::run(args);
+    match &args.action {
+        Some(Action::Report(args)) => return report::run(args),
+        Some(Action::Serve(args)) => return serve::run(args),
+        Some(Action::Example(args)) => return example::run(args),
+        None => {}
     }
-    match sites(args) {
-        Ok(sites) => match args.every {
-            Some(every) => go_on(args, every, &sites),
-            None => once(args, &sites),
-        },
+    match plan(args) {
+        Ok(Plan { every: Some(every), sites, file }) => go_on(args, every, &sites, file.as_ref()),
+        Ok(Plan { every: None, sites, file }) => once(args, &sites, file.as_ref()),
         Err(error) if args.nagios => {
             println!("TLS UNKNOWN - {}", visible(&format!("{error:#}")));
             std::process::exit(NAGIOS_UNKNOWN);
@@ -119,29 +182,68 @@ pub fn run(args: &Args) -> Result<Exit> {
     }
 }
 
-fn sites(args: &Args) -> Result<Vec<Site>> {
-    let sites = Site::all(&args.url, &args.options).or_fault(Fault::Usage)?;
-    sites.iter().try_for_each(Site::check).or_fault(Fault::Usage)?;
-    Ok(sites)
+fn plan(args: &Args) -> Result<Plan> {
+    let file = args.config.as_deref().map(Settings::read).transpose().or_fault(Fault::Input)?;
+    let specs = match &file {
+        Some(file) => file.sites.clone(),
+        None => args.url.iter().map(|url| spec(url, &args.options)).collect(),
+    };
+    let every = match args.once || args.nagios {
+        true => None,
+        false => args.every.or(file.as_ref().and_then(|file| file.every)),
+    };
+    if every.is_none() && !args.once && !args.nagios {
+        return Err(anyhow!("say how often: --once, or --every TIME")).or_fault(Fault::Usage);
+    }
+    let place = args.vantage.as_deref().or(file.as_ref().and_then(|file| file.vantage.as_deref()));
+    let mut sites = Site::all(&specs, place.unwrap_or_default()).or_fault(Fault::Usage)?;
+    let paces = Address::of_user().and_then(|address| address.robots_directory()).ok();
+    sites.iter_mut().try_for_each(|site| site.prepare(paces.as_deref())).or_fault(Fault::Usage)?;
+    if let Some(every) = every {
+        check_pace(&sites, every).or_fault(Fault::Usage)?;
+    }
+    Ok(Plan { sites, every, file })
 }
 
-fn once(args: &Args, sites: &[Site]) -> Result<Exit> {
+fn spec(url: &str, options: &SiteOptions) -> SiteSpec {
+    SiteSpec { url: url.to_owned(), every: None, options: options.clone() }
+}
+
+fn check_pace(sites: &[Site], every: Time) -> Result<()> {
+    every.nanoseconds()?;
+    let is_too_fast = |site: &&Site| site.every.unwrap_or(every.0) < FOREIGN_EVERY_MIN && site.is_foreign();
+    match sites.iter().find(is_too_fast) {
+        Some(site) => {
+            Err(anyhow!("{} is not this machine; give it at least 10s between two rounds (--every)", site.name))
+        }
+        None => Ok(()),
+    }
+}
+
+fn once(args: &Args, sites: &[Site], file: Option<&Settings>) -> Result<Exit> {
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
+    let address = args.store.asked(file)?;
     let mut random = random();
     let order: Vec<usize> = (0..sites.len()).collect();
     let mut rounds = Vec::new();
     for site in random.shuffled(&order) {
         interrupt::check(&stop)?;
-        rounds.push((site, measure(&sites[site], &mut random)));
+        rounds.push((site, measure(&sites[site], &mut random, &mut Keeping::default())));
     }
     rounds.sort_by_key(|(site, _)| *site);
     let rounds: Vec<Round> = rounds.into_iter().map(|(_, round)| round).collect();
-    if let Some(path) = &args.store {
-        let run = format!("{} once {}", args.vantage, random.next_u64());
-        let entries: Vec<Entry> = rounds.iter().map(|round| Entry::made(&run, 0, round.clone())).collect();
-        Store::open(path)?.add(&entries)?;
-    }
+    let kept = address.map_or(Ok(()), |address| {
+        let entry = |round: &Round| Entry::alone("once", random.next_u64() >> 1, round.clone());
+        let entries: Vec<Entry> = rounds.iter().map(entry).collect();
+        keep_alone(&entries, &address, spool_bytes(args, file)).with_context(|| {
+            let place = address.robots_directory().map_or_else(|_| String::new(), |path| path.display().to_string());
+            format!("the rounds wait in {place} for the next command on this store")
+        })
+    });
     if args.nagios {
+        if let Err(error) = kept {
+            eprintln!("warning: {}", visible(&format!("{error:#}")));
+        }
         let (line, state) = nagios::line(&rounds);
         print(&(visible(&line).replace('\n', " ") + "\n"))?;
         std::process::exit(state as i32);
@@ -151,7 +253,12 @@ fn once(args: &Args, sites: &[Site]) -> Result<Exit> {
         false => text(&probe::rounds(&rounds), Style::of_stdout()),
     };
     print(&shown)?;
+    kept.or_fault(Fault::Store)?;
     exit(&rounds)
+}
+
+fn spool_bytes(args: &Args, file: Option<&Settings>) -> u64 {
+    args.spool_bytes.or(file.and_then(|file| file.spool_bytes)).unwrap_or(SPOOL_BYTES)
 }
 
 fn random() -> SplitMix64 {
@@ -159,28 +266,19 @@ fn random() -> SplitMix64 {
 }
 
 /// The robot.
-fn go_on(args: &Args, every: Time, sites: &[Site]) -> Result<Exit> {
-    let foreign = sites.iter().find(|site| every.0 < FOREIGN_EVERY_MIN && site.is_foreign());
-    if let Some(site) = foreign {
-        let error = anyhow!("{} is not this machine; give it at least 10s between two rounds (--every)", site.name);
-        return Err(error).or_fault(Fault::Usage);
-    }
-    every.nanoseconds().or_fault(Fault::Usage)?;
-    let path = match &args.store {
-        Some(path) => path.clone(),
-        None => default_path()?,
-    };
+fn go_on(args: &Args, every: Time, sites: &[Site], file: Option<&Settings>) -> Result<Exit> {
+    let address = args.store.address(file)?;
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
+    let keep_rounds = args.keep_rounds.or(file.and_then(|file| file.keep_rounds)).unwrap_or(KEEP_ROUNDS);
     let orders = Orders {
         sites,
         every: every.0,
         duration: args.duration.map(|duration| duration.0),
-        vantage: &args.vantage,
-        raw_hours: args.keep_rounds.0.as_secs().div_ceil(3600),
-        spool_bytes_max: args.spool_bytes,
+        raw_hours: keep_rounds.0.as_secs().div_ceil(3600),
+        spool_bytes_max: spool_bytes(args, file),
     };
     if !args.quiet && !args.json {
-        println!("rounds go to {}", visible(&path.display().to_string()));
+        println!("rounds go to {}", visible(&address.to_string()));
     }
     let see = |entry: &Entry| {
         let line = match args.json {
@@ -192,14 +290,22 @@ fn go_on(args: &Args, every: Time, sites: &[Site]) -> Result<Exit> {
             let _ = print(&line);
         }
     };
-    let done = robot::run(&orders, &path, &mut random(), &stop, &see)?;
+    let done = robot::run(&orders, &address, &mut random(), &stop, &see)?;
     if !args.json {
         print(&probe::done(&done))?;
     }
+    if done.damaged_count > 0 {
+        let place = address.robots_directory()?.join("damaged");
+        eprintln!(
+            "warning: {} lines of a spool could not be read; they are in {}",
+            done.damaged_count,
+            place.display()
+        );
+    }
     if done.is_spooled || done.dropped_count > 0 {
         let error = anyhow!(
-            "the store did not take all rounds: {} were dropped, and the next robot on it takes those that wait in \
-             the spool",
+            "the store did not take all rounds: {} found no room and are told as missed, and the next robot on it \
+             takes those that wait in the spool",
             done.dropped_count
         );
         return Err(error).or_fault(Fault::Store);

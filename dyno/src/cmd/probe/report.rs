@@ -8,10 +8,10 @@ use anyhow::{Context, Result, anyhow};
 use time::macros::format_description;
 use time::{Date, PrimitiveDateTime, Time};
 
-use super::print;
+use super::{StoreArgs, print};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
-use crate::probe::store::{Store, default_path};
+use crate::probe::store::Store;
 use crate::probe::summary::SiteSummary;
 use crate::report::terminal::{Style, text};
 use crate::report::{html, probe};
@@ -31,9 +31,8 @@ pub struct Args {
     #[arg(long, value_name = "DATE")]
     to: Option<Hour>,
 
-    /// Where rounds are kept [default: probe.sqlite beside the records]
-    #[arg(long, value_name = "FILE")]
-    store: Option<PathBuf>,
+    #[command(flatten)]
+    store: StoreArgs,
 
     /// Also write a page with charts, which works offline
     #[arg(long, value_name = "FILE")]
@@ -50,7 +49,7 @@ pub struct Args {
 
 /// A moment, in microseconds since 1970; a whole hour.
 #[derive(Clone, Copy, Debug)]
-struct Hour(i64);
+pub struct Hour(pub i64);
 
 impl FromStr for Hour {
     type Err = String;
@@ -71,14 +70,12 @@ impl FromStr for Hour {
 
 /// Prints the report.
 pub fn run(args: &Args) -> Result<Exit> {
-    let path = match &args.store {
-        Some(path) => path.clone(),
-        None => default_path()?,
-    };
-    let mut store = Store::open_for_reading(&path)?;
-    let sites = read(args, &mut store).or_fault(Fault::Input)?;
+    let address = args.store.address(None)?;
+    let mut store = Store::open_for_reading(&address)?;
+    let range_us = (args.from.map_or(i64::MIN, |hour| hour.0), args.to.map_or(i64::MAX, |hour| hour.0));
+    let sites = read(&mut store, args.site.as_deref(), range_us).or_fault(Fault::Input)?;
     if sites.iter().all(|site| site.made_count + site.missed_count == 0) {
-        return Err(anyhow!("{} has no rounds of such a site and time", path.display())).or_fault(Fault::Input);
+        return Err(anyhow!("{address} has no rounds of such a site and time")).or_fault(Fault::Input);
     }
     if let Some(path) = &args.html {
         let page = html::page(&probe::document(&sites)).context("failed to make the page")?;
@@ -94,12 +91,12 @@ pub fn run(args: &Args) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn read(args: &Args, store: &mut Store) -> Result<Vec<SiteSummary>> {
-    let range_us = (args.from.map_or(i64::MIN, |hour| hour.0), args.to.map_or(i64::MAX, |hour| hour.0));
+/// What the store has of sites whose names hold `part`, in that time (microseconds since 1970), all of one moment.
+pub fn read(store: &mut Store, part: Option<&str>, range_us: (i64, i64)) -> Result<Vec<SiteSummary>> {
     store.begin_reading()?;
     let mut summaries = Vec::new();
     for (site, name) in store.sites()? {
-        if args.site.as_ref().is_none_or(|part| name.contains(part)) {
+        if part.is_none_or(|part| name.contains(part)) {
             summaries.push(SiteSummary::read(store, site, &name, range_us)?);
         }
     }

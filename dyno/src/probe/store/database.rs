@@ -43,7 +43,20 @@ pub trait Database: Send {
     /// The database says why.
     fn version(&mut self) -> Result<i64>;
 
-    /// The word for bytes, and what stands behind a table whose rows lie in the order of their key.
+    /// Takes a lock of that number until the connection ends; `false`: another connection has it. A database in a file
+    /// needs none: robots on one file lock files beside it.
+    ///
+    /// # Errors
+    /// The database says why.
+    fn claim(&mut self, number: i64) -> Result<bool>;
+
+    /// Whether what is written still arrives where others read it.
+    ///
+    /// # Errors
+    /// It does not; says why.
+    fn check(&self) -> Result<()>;
+
+    /// How this database differs from others.
     fn dialect(&self) -> Dialect;
 }
 
@@ -56,6 +69,8 @@ pub struct Dialect {
     pub by_key: &'static str,
     /// Begins a transaction that will write.
     pub begin: &'static str,
+    /// Begins a transaction that only reads, and all of it as of one moment.
+    pub begin_reading: &'static str,
 }
 
 impl Value {
@@ -98,6 +113,19 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     fn from(value: Option<T>) -> Value {
         value.map_or(Value::Null, Into::into)
     }
+}
+
+/// `($1, $2), ($3, $4)`: places of so many rows. With `cast` all are numbers, where nothing else tells the database so.
+pub fn places(rows: usize, columns: usize, cast: bool) -> String {
+    let place = |number: usize| match cast {
+        true => format!("CAST(${number} AS BIGINT)"),
+        false => format!("${number}"),
+    };
+    let row = |row: usize| {
+        let all: Vec<String> = (1..=columns).map(|column| place(row * columns + column)).collect();
+        format!("({})", all.join(", "))
+    };
+    (0..rows).map(row).collect::<Vec<_>>().join(", ")
 }
 
 /// Does `work` wholly or not at all.

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result};
 
 use super::Store;
-use super::database::{Database, Value, transaction};
+use super::database::{Database, Value, places, transaction};
 use crate::probe::entry::Entry;
 use crate::probe::fault::FaultKind;
+use crate::probe::kept::AGES_S;
 use crate::probe::measures::{self, Measures};
 use crate::probe::round::Resumption;
 
@@ -15,6 +16,8 @@ use crate::probe::round::Resumption;
 const HOUR_S: i64 = 3600;
 /// Microseconds of an hour.
 const HOUR_US: i64 = HOUR_S * 1_000_000;
+/// A database takes a bounded number of parameters.
+const HOURS_OF_STATEMENT: usize = 1000;
 
 /// Rounds of a site that began in one hour, or any other group of rounds.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +34,9 @@ pub struct Hour {
     pub accepted_count: u64,
     /// Faults by kind.
     pub faults: BTreeMap<FaultKind, u64>,
+    /// Sessions that were kept and offered at that age (seconds, the lower end of a class of [`AGES_S`]): how many were
+    /// offered, and how many the site took.
+    pub kept: BTreeMap<u32, (u64, u64)>,
     /// The last facts, as JSON; empty: none.
     pub facts: String,
     /// The times.
@@ -46,11 +52,16 @@ impl Hour {
             return;
         }
         self.made_count += 1;
-        let offered = [Resumption::Accepted, Resumption::Rejected].contains(&round.resumption);
-        self.offered_count += u64::from(offered);
+        self.offered_count += u64::from(round.resumption.is_offered());
         self.accepted_count += u64::from(round.resumption == Resumption::Accepted);
         if let Some(fault) = &round.fault {
             *self.faults.entry(fault.kind).or_default() += 1;
+        }
+        if let Some(kept) = round.kept.filter(|kept| kept.became.is_offered()) {
+            let class = AGES_S.into_iter().rev().find(|age_s| *age_s <= kept.age_s).unwrap_or(0);
+            let (offered, accepted) = self.kept.entry(class).or_default();
+            *offered += 1;
+            *accepted += u64::from(kept.became == Resumption::Accepted);
         }
         if !round.facts.version.is_empty() {
             self.facts = serde_json::to_string(&round.facts).unwrap_or_default();
@@ -67,6 +78,10 @@ impl Hour {
         for (kind, count) in &other.faults {
             *self.faults.entry(*kind).or_default() += count;
         }
+        for (age_s, (offered, accepted)) in &other.kept {
+            let mine = self.kept.entry(*age_s).or_default();
+            *mine = (mine.0 + offered, mine.1 + accepted);
+        }
         if !other.facts.is_empty() {
             self.facts.clone_from(&other.facts);
         }
@@ -79,11 +94,19 @@ fn hour_of(unix_us: i64) -> i64 {
     unix_us.div_euclid(HOUR_US) * HOUR_S
 }
 
-/// A round came late: its hour must be counted anew, unless its other rounds are gone.
-pub fn reopen(database: &mut dyn Database, site: &Value, started_unix_us: i64) -> Result<()> {
-    let hour = Value::from(hour_of(started_unix_us));
-    let sql = "DELETE FROM hours WHERE site = $1 AND hour_unix_s = $2 AND raw_is_gone = 0";
-    database.execute(sql, &[site.clone(), hour]).map(drop)
+/// Rounds came late (site and moment of each): their hours must be counted anew, unless their other rounds are gone.
+pub fn reopen(database: &mut dyn Database, rounds: &[(i64, i64)]) -> Result<()> {
+    let hours: BTreeSet<(i64, i64)> = rounds.iter().map(|(site, started)| (*site, hour_of(*started))).collect();
+    for piece in hours.into_iter().collect::<Vec<_>>().chunks(HOURS_OF_STATEMENT) {
+        let sql = format!(
+            "DELETE FROM hours WHERE raw_is_gone = 0 AND (site, hour_unix_s) IN (VALUES {})",
+            places(piece.len(), 2, true)
+        );
+        let values: Vec<Value> =
+            piece.iter().flat_map(|(site, hour)| [Value::from(*site), Value::from(*hour)]).collect();
+        database.execute(&sql, &values)?;
+    }
+    Ok(())
 }
 
 impl Store {
@@ -183,8 +206,13 @@ impl Store {
                     Value::Text(faults_text(&hour.faults)),
                     facts.into(),
                     Value::Bytes(hour.measures.to_bytes()?),
+                    Value::Text(serde_json::to_string(&hour.kept)?),
                 ];
-                database.execute("INSERT INTO hours VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", &values)?;
+                let sql =
+                    "INSERT INTO hours (site, hour_unix_s, made_count, missed_count, offered_count, accepted_count,
+                           raw_is_gone, faults, facts, histograms, kept)
+                           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+                database.execute(sql, &values)?;
             }
             Ok(hours.len() as u64)
         });
@@ -244,10 +272,11 @@ impl Store {
     }
 
     fn hours_where(&mut self, site: i64, (from_us, until_us): (i64, i64), more: &str) -> Result<Vec<Hour>> {
-        let texts = self.all_texts()?;
+        self.read_names()?;
+        let names = &self.names;
         let sql = format!(
-            "SELECT hour_unix_s, made_count, missed_count, offered_count, accepted_count, faults, facts, histograms
-             FROM hours WHERE site = $1 AND hour_unix_s >= $2 AND hour_unix_s < $3 {more} ORDER BY hour_unix_s"
+            "SELECT hour_unix_s, made_count, missed_count, offered_count, accepted_count, faults, facts, histograms,
+             kept FROM hours WHERE site = $1 AND hour_unix_s >= $2 AND hour_unix_s < $3 {more} ORDER BY hour_unix_s"
         );
         let ends = [from_us.div_euclid(1_000_000), until_us.div_euclid(1_000_000)];
         let mut hours = Vec::new();
@@ -260,8 +289,9 @@ impl Store {
                 offered_count: count(3),
                 accepted_count: count(4),
                 faults: serde_json::from_str(row[5].text()).context("the faults of an hour are damaged")?,
-                facts: row[6].integer().and_then(|number| texts.get(&number)).cloned().unwrap_or_default(),
+                facts: row[6].integer().and_then(|number| names.get(&number)).cloned().unwrap_or_default(),
                 measures: Measures::from_bytes(row[7].bytes())?,
+                kept: serde_json::from_str(row[8].text()).context("the kept sessions of an hour are damaged")?,
             });
             Ok(())
         })?;

@@ -1,28 +1,29 @@
 //! Where rounds are kept. All SQL of the probe is in this folder.
 
+mod adding;
+mod address;
 mod database;
 mod hours;
+mod postgres;
 mod rows;
+mod schema;
+mod server_url;
 mod sqlite;
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 
-use database::{Database, Dialect, Texts, transaction};
+pub use adding::Totals;
+pub use address::Address;
+use database::{Database, Texts};
 pub use hours::Hour;
+use postgres::Postgres;
 use rows::COLUMNS;
 use sqlite::Sqlite;
 
 use super::entry::Entry;
 use crate::fault::{Fault, OrFault};
-use crate::store;
-
-/// Version of the tables.
-const SCHEMA_VERSION: i64 = 1;
 
 /// How long rows of single rounds are kept by default, in hours: 7 days.
 pub const RAW_HOURS: u64 = 7 * 24;
@@ -31,85 +32,51 @@ pub const RAW_HOURS: u64 = 7 * 24;
 pub struct Store {
     database: Box<dyn Database>,
     texts: Texts,
-    /// Robots' spools and locks.
-    directory: PathBuf,
+    /// Texts by their numbers, as far as they were read.
+    names: BTreeMap<i64, String>,
 }
 
 impl Store {
     /// Opens a store for writing, and makes it if need be.
     ///
     /// # Errors
-    /// It cannot be opened, is something else, or of a newer version.
-    pub fn open(path: &Path) -> Result<Store> {
-        let mut store = Store::with(Box::new(Sqlite::open(path).or_fault(Fault::Store)?), path);
-        store.make_tables().or_fault(Fault::Store)?;
+    /// It cannot be opened, is something else, or of a newer version. [`Fault::Unreachable`]: a server that may be
+    /// there later.
+    pub fn open(address: &Address) -> Result<Store> {
+        let mut store = match address {
+            Address::File(path) => Store::with(Sqlite::open(path).or_fault(Fault::Store)?),
+            Address::Server(url) => Store::with(Postgres::connect(url).or_fault(Fault::Store)?),
+        };
+        schema::make(&mut *store.database).or_fault(Fault::Store)?;
         Ok(store)
     }
 
     /// Opens a store for reading.
     ///
     /// # Errors
-    /// It is not there, is something else, or of a newer version.
-    pub fn open_for_reading(path: &Path) -> Result<Store> {
-        let mut store = Store::with(Box::new(Sqlite::open_for_reading(path).or_fault(Fault::Input)?), path);
-        store.check_version().or_fault(Fault::Input)?;
+    /// It is not there, is something else, or of another version.
+    pub fn open_for_reading(address: &Address) -> Result<Store> {
+        let mut store = match address {
+            Address::File(path) => Store::with(Sqlite::open_for_reading(path).or_fault(Fault::Input)?),
+            Address::Server(url) => Store::with(Postgres::connect(url).or_fault(Fault::Input)?),
+        };
+        schema::check_for_reading(&mut *store.database).or_fault(Fault::Input)?;
         Ok(store)
     }
 
-    fn with(database: Box<dyn Database>, path: &Path) -> Store {
-        Store { database, texts: Texts::default(), directory: robots_directory(path) }
+    fn with(database: impl Database + 'static) -> Store {
+        Store { database: Box::new(database), texts: Texts::default(), names: BTreeMap::new() }
     }
 
-    /// Where robots on this store keep their spools and locks.
-    pub fn robots_directory(&self) -> &Path {
-        &self.directory
-    }
-
-    fn check_version(&mut self) -> Result<i64> {
-        let found = self.database.version()?;
-        ensure!(
-            found <= SCHEMA_VERSION,
-            "the store has tables of version {found}, and this tlsdyno knows {SCHEMA_VERSION}; use a newer tlsdyno"
-        );
-        Ok(found)
-    }
-
-    fn make_tables(&mut self) -> Result<()> {
-        if self.check_version()? == SCHEMA_VERSION {
-            return Ok(());
-        }
-        transaction(&mut *self.database, |database| {
-            // Another robot may have been faster.
-            match database.version()? {
-                0 => database.batch(&schema(database.dialect())),
-                _ => Ok(()),
-            }
-        })
-        .context("failed to make the tables of the store")
-    }
-
-    /// Keeps rounds, all or none. Those that are there already stay as they are. Answers how many were new.
+    /// Takes a series of rounds for this connection to the store; `false`: another robot has it. On a file the locks
+    /// beside it tell.
     ///
     /// # Errors
-    /// The database says why; nothing was kept.
-    pub fn add(&mut self, entries: &[Entry]) -> Result<u64> {
-        let texts = &mut self.texts;
-        let added = transaction(&mut *self.database, |database| {
-            let mut added = 0;
-            for entry in entries {
-                let values = rows::values(entry, texts, database)?;
-                let new = database.execute(&insert_statement(), &values)?;
-                if new > 0 {
-                    hours::reopen(database, &values[0], entry.round.started_unix_us)?;
-                }
-                added += new;
-            }
-            Ok(added)
-        });
-        if added.is_err() {
-            self.texts.forget();
-        }
-        added.or_fault(Fault::Store)
+    /// The database says why.
+    pub fn claim(&mut self, series: &str) -> Result<bool> {
+        let digest = openssl::sha::sha256(format!("tlsdyno probe {series}").as_bytes());
+        let number = i64::from_be_bytes(digest[..8].try_into().expect("eight of 32 bytes"));
+        self.database.claim(number).or_fault(Fault::Store)
     }
 
     /// The sites, in the order of their names, each with its number.
@@ -136,23 +103,45 @@ impl Store {
         (from_us, until_us): (i64, i64),
         take: &mut dyn FnMut(Entry) -> Result<()>,
     ) -> Result<()> {
-        let texts = self.all_texts()?;
+        self.read_names()?;
+        let names = &self.names;
         let query = format!(
             "SELECT {} FROM rounds WHERE site = $1 AND started_unix_us >= $2 AND started_unix_us < $3
              ORDER BY site, started_unix_us, run, number",
             COLUMNS.join(", ")
         );
         let values = [site.into(), from_us.into(), until_us.into()];
-        self.database.query(&query, &values, &mut |row| take(rows::entry(row, &texts)?))
+        self.database.query(&query, &values, &mut |row| take(rows::entry(row, names)?))
     }
 
-    fn all_texts(&mut self) -> Result<BTreeMap<i64, String>> {
-        let mut texts = BTreeMap::new();
-        self.database.query("SELECT id, content FROM texts", &[], &mut |row| {
-            texts.extend(row[0].integer().map(|id| (id, row[1].text().to_owned())));
+    /// The last round of a site that was made, by its stamp.
+    ///
+    /// # Errors
+    /// The database says why.
+    pub fn latest(&mut self, site: i64) -> Result<Option<Entry>> {
+        self.read_names()?;
+        let names = &self.names;
+        let query = format!(
+            "SELECT {} FROM rounds WHERE site = $1 AND missed_count IS NULL
+             ORDER BY site DESC, started_unix_us DESC, run DESC, number DESC LIMIT 1",
+            COLUMNS.join(", ")
+        );
+        let mut latest = None;
+        self.database.query(&query, &[site.into()], &mut |row| {
+            latest = Some(rows::entry(row, names)?);
             Ok(())
         })?;
-        Ok(texts)
+        Ok(latest)
+    }
+
+    /// Reads texts that are new. Numbers only grow, and none is given before the one below it is there for all.
+    fn read_names(&mut self) -> Result<()> {
+        let last = self.names.last_key_value().map_or(0, |(number, _)| *number);
+        let names = &mut self.names;
+        self.database.query("SELECT id, content FROM texts WHERE id > $1", &[last.into()], &mut |row| {
+            names.extend(row[0].integer().map(|id| (id, row[1].text().to_owned())));
+            Ok(())
+        })
     }
 
     /// Has everything that is read until [`Store::end_reading`] be of one moment, whatever robots write meanwhile.
@@ -160,7 +149,7 @@ impl Store {
     /// # Errors
     /// The database says why.
     pub fn begin_reading(&mut self) -> Result<()> {
-        self.database.batch("BEGIN")
+        self.database.batch(self.database.dialect().begin_reading)
     }
 
     /// The end of [`Store::begin_reading`].
@@ -170,50 +159,4 @@ impl Store {
     pub fn end_reading(&mut self) -> Result<()> {
         self.database.batch("COMMIT")
     }
-}
-
-/// The store of the user: `probe.sqlite` beside the store of records.
-///
-/// # Errors
-/// The environment names no place.
-pub fn default_path() -> Result<PathBuf> {
-    Ok(store::default_path().or_fault(Fault::Store)?.with_file_name("probe.sqlite"))
-}
-
-/// Beside a file: its name with `.robots` behind.
-fn robots_directory(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".robots");
-    path.with_file_name(name)
-}
-
-/// Times are nanoseconds, moments microseconds or seconds since 1970. `missed_count` is NULL for a round that was made.
-/// Only rows of rounds lie in the order of their key: SQLite would give each hour's histograms a page of their own.
-fn schema(dialect: Dialect) -> String {
-    let rounds: String = COLUMNS.iter().map(|column| format!("{column} BIGINT,\n")).collect();
-    let Dialect { bytes, by_key, .. } = dialect;
-    format!(
-        "CREATE TABLE probe_schema (version BIGINT NOT NULL);
-         INSERT INTO probe_schema VALUES ({SCHEMA_VERSION});
-         CREATE TABLE texts (id BIGINT PRIMARY KEY, kind TEXT NOT NULL, content TEXT NOT NULL, UNIQUE (kind, content));
-         CREATE TABLE rounds ({rounds} PRIMARY KEY (site, started_unix_us, run, number)) {by_key};
-         CREATE TABLE hours (
-             site BIGINT NOT NULL,
-             hour_unix_s BIGINT NOT NULL,
-             made_count BIGINT NOT NULL,
-             missed_count BIGINT NOT NULL,
-             offered_count BIGINT NOT NULL,
-             accepted_count BIGINT NOT NULL,
-             raw_is_gone BIGINT NOT NULL,
-             faults TEXT NOT NULL,
-             facts BIGINT,
-             histograms {bytes} NOT NULL,
-             PRIMARY KEY (site, hour_unix_s)
-         );"
-    )
-}
-
-fn insert_statement() -> String {
-    let places: Vec<String> = (1..=COLUMNS.len()).map(|number| format!("${number}")).collect();
-    format!("INSERT INTO rounds ({}) VALUES ({}) ON CONFLICT DO NOTHING", COLUMNS.join(", "), places.join(", "))
 }

@@ -6,10 +6,11 @@ use anyhow::{Context, Result};
 
 use super::database::{Database, Texts, Value};
 use crate::probe::entry::Entry;
-use crate::probe::round::{Resumption, Round, Visit};
+use crate::probe::round::{Kept, Resumption, Round, Visit};
 
-/// The columns of a round, all of them BIGINT; `site`, `run`, `facts` and `fault` are numbers of texts.
-pub const COLUMNS: [&str; 28] = [
+/// The columns of a round, all of them BIGINT; `site`, `run`, `facts` and `fault` are numbers of texts. New ones come
+/// at the end, with a step of `schema.rs`.
+pub const COLUMNS: [&str; 30] = [
     "site",
     "started_unix_us",
     "run",
@@ -38,6 +39,8 @@ pub const COLUMNS: [&str; 28] = [
     "body_bytes",
     "facts",
     "fault",
+    "kept_age_s",
+    "kept",
 ];
 
 /// The values of a row. Texts that are new get their numbers.
@@ -53,7 +56,7 @@ pub fn values(entry: &Entry, texts: &mut Texts, database: &mut dyn Database) -> 
         None => None,
     };
     let mut values = vec![
-        texts.number(database, "site", &round.site)?.into(),
+        texts.number(database, "site", &round.series())?.into(),
         round.started_unix_us.into(),
         texts.number(database, "run", &entry.run)?.into(),
         entry.number.into(),
@@ -71,6 +74,8 @@ pub fn values(entry: &Entry, texts: &mut Texts, database: &mut dyn Database) -> 
         round.body_bytes.into(),
         facts.into(),
         fault.into(),
+        round.kept.map(|kept| u64::from(kept.age_s)).into(),
+        round.kept.map(|kept| kept.became as u64).into(),
     ]);
     Ok(values)
 }
@@ -102,8 +107,11 @@ pub fn entry(row: &[Value], texts: &BTreeMap<i64, String>) -> Result<Entry> {
     let became = |column| number(column).and_then(|number| Resumption::ALL.get(number as usize)).copied();
     let facts = text(26).map(|text| serde_json::from_str(text)).transpose().context("facts are damaged")?;
     let fault = text(27).map(|text| serde_json::from_str(text)).transpose().context("a fault is damaged")?;
+    let kept = number(28).zip(became(29)).map(|(age_s, became)| Kept { age_s: age_s as u32, became });
+    let (site, vantage) = Round::of_series(text(0).map_or("", String::as_str));
     let round = Round {
-        site: text(0).cloned().unwrap_or_default(),
+        site: site.to_owned(),
+        vantage: vantage.to_owned(),
         started_unix_us: row[1].integer().unwrap_or_default(),
         lookup_ns: number(5),
         tcp_ns: number(6),
@@ -114,9 +122,11 @@ pub fn entry(row: &[Value], texts: &BTreeMap<i64, String>) -> Result<Entry> {
         early_data: became(23).unwrap_or_default(),
         status: number(24).and_then(|status| u16::try_from(status).ok()),
         body_bytes: number(25),
+        kept,
         fault,
         facts: facts.unwrap_or_default(),
     };
     let run = text(2).cloned().unwrap_or_default();
-    Ok(Entry { run, number: number(3).unwrap_or_default(), missed_count: number(4), round })
+    // What was made alone is known by its run's name only, and nobody who reads asks for it.
+    Ok(Entry { run, number: number(3).unwrap_or_default(), missed_count: number(4), is_alone: false, round })
 }

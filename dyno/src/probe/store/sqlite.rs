@@ -1,9 +1,10 @@
 //! The store in one SQLite file.
 
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags, ToSql, params_from_iter};
 
@@ -17,6 +18,9 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// A SQLite file.
 pub struct Sqlite {
     connection: Connection,
+    path: PathBuf,
+    /// Device and inode of the file that is open.
+    file: (u64, u64),
 }
 
 impl Sqlite {
@@ -70,8 +74,13 @@ impl Sqlite {
         }
         connection.set_prepared_statement_cache_capacity(64);
         prepare(&connection).with_context(failed)?;
-        Ok(Sqlite { connection })
+        let file = identity(path).with_context(failed)?;
+        Ok(Sqlite { connection, path: path.to_owned(), file })
     }
+}
+
+fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
+    std::fs::metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
 impl ToSql for Value {
@@ -123,7 +132,21 @@ impl Database for Sqlite {
         Ok(self.connection.query_row("SELECT MAX(version) FROM probe_schema", [], |row| row.get(0))?)
     }
 
+    fn claim(&mut self, _number: i64) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn check(&self) -> Result<()> {
+        // SQLite goes on writing to a file that was removed or replaced, and nobody would ever see it.
+        ensure!(
+            identity(&self.path).is_ok_and(|file| file == self.file),
+            "{} was removed or replaced",
+            self.path.display()
+        );
+        Ok(())
+    }
+
     fn dialect(&self) -> Dialect {
-        Dialect { bytes: "BLOB", by_key: "WITHOUT ROWID", begin: "BEGIN IMMEDIATE" }
+        Dialect { bytes: "BLOB", by_key: "WITHOUT ROWID", begin: "BEGIN IMMEDIATE", begin_reading: "BEGIN" }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::super::charts::{COLOURS, axis, layer, line_legend, palette, quantity, tooltip, with};
+use super::super::charts::{COLOURS, axis, layer, line_legend, names, palette, quantity, tooltip, with};
 use super::super::document::{Chart, Place, Section};
 use crate::probe::measures::{Measure, quantile};
 use crate::probe::summary::SiteSummary;
@@ -19,6 +19,8 @@ const SHOWN: [(Measure, &str); 4] = [
 ];
 /// The part of the values that a histogram shows: the slowest would squeeze all others.
 const SHOWN_SHARE: f64 = 0.95;
+/// A series has at most so many points.
+const POINTS_MAX: usize = 400;
 /// About so many bins.
 const BINS: f64 = 40.0;
 
@@ -26,7 +28,93 @@ const BINS: f64 = 40.0;
 pub fn of_site(index: usize, site: &SiteSummary) -> Option<Section> {
     let (histogram, ignored) = histogram(index, site)?;
     let section = Section::titled("", site.site.clone()).on(Place::Page);
-    Some(section.charts(series(index, site)).charts([histogram]).notes(ignored))
+    let section = section.charts(series(index, site)).charts(stack(index, site)).charts([histogram]).notes(ignored);
+    Some(section.charts(cloud(index, site)))
+}
+
+/// Where the time of a visit goes: medians of the phases, one bar for each kind of handshake.
+fn stack(index: usize, site: &SiteSummary) -> Option<Chart> {
+    const FULL: [Measure; 4] = [Measure::FullHello, Measure::Full, Measure::FullFirstByte, Measure::FullWhole];
+    const RESUMED: [Measure; 4] =
+        [Measure::ResumedHello, Measure::Resumed, Measure::ResumedFirstByte, Measure::ResumedWhole];
+    const NAMES: [&str; 6] =
+        ["name look-up", "TCP", "hello to server's hello", "rest of the handshake", "first byte", "rest of the answer"];
+    let median = |measure| quantile(&site.ascending(measure), 0.5);
+    let (mut rows, mut words) = (Vec::new(), Vec::new());
+    for (kind, [hello, handshake, first_byte, whole]) in [("full", FULL), ("resumed", RESUMED)] {
+        let (Some(hello), Some(handshake), Some(first_byte), Some(whole)) =
+            (median(hello), median(handshake), median(first_byte), median(whole))
+        else {
+            continue;
+        };
+        let (lookup, tcp) = (median(Measure::Lookup).unwrap_or(0), median(Measure::Tcp).unwrap_or(0));
+        // Medians of a part and of the whole are of different rounds and may cross.
+        let rest = |whole: u64, part: u64| whole.saturating_sub(part);
+        let parts = [lookup, tcp, hello, rest(handshake, hello), first_byte, rest(whole, first_byte)];
+        for (order, (name, ns)) in NAMES.iter().zip(parts).enumerate() {
+            let label = format_duration(ns as f64);
+            rows.push(json!({"kind": kind, "phase": name, "order": order, "ms": ns as f64 / 1e6, "label": label}));
+        }
+        words.push(format!("{kind} {}", format_duration(parts.iter().sum::<u64>() as f64)));
+    }
+    let body = json!({
+        "mark": {"type": "bar", "height": 22},
+        "encoding": {
+            "x": with(quantity("ms", "milliseconds"), json!({"stack": "zero"})),
+            "y": names("kind", 80),
+            "order": {"field": "order", "type": "quantitative"},
+            "color": with(palette("phase", &NAMES, &COLOURS), json!({"legend": {"title": null, "orient": "top",
+                "columns": 2, "labelLimit": 0}})),
+            "tooltip": tooltip([("kind", "handshake"), ("phase", "phase"), ("label", "median")]),
+        },
+    });
+    let caption = "Where the time of a visit goes: the median of each phase.";
+    Some(Chart::new(format!("phases-{index}"), 70, rows, body)?.told(caption, format!("Bars: {}.", words.join(", "))))
+}
+
+/// Single values over time as in Goldberg's Figure 1: each symbol stands at the middle of the rounds that it counts,
+/// and its area is their number.
+fn cloud(index: usize, site: &SiteSummary) -> Option<Chart> {
+    const COLUMNS: i64 = 42;
+    const ROWS: f64 = 25.0;
+    let shown = &SHOWN[..3];
+    let (first, last) = site.hours_unix_s?;
+    let width_s = ((last - first) / COLUMNS / 3600 + 1) * 3600;
+    let edge = shown.iter().filter_map(|(of, _)| quantile(&site.ascending(*of), SHOWN_SHARE)).max()?;
+    let mut cells: BTreeMap<(usize, i64, u64), (f64, f64, u64)> = BTreeMap::new();
+    for hour in &site.hours {
+        for (phase, (measure, _)) in shown.iter().enumerate() {
+            for (ns, count) in hour.measures.counts(*measure).iter().filter(|(ns, _)| *ns <= edge) {
+                let row = (*ns as f64 / (edge as f64 / ROWS)) as u64;
+                let cell = cells.entry((phase, (hour.hour_unix_s - first) / width_s, row)).or_default();
+                let middle_s = hour.hour_unix_s as f64 + 1800.0;
+                *cell = (cell.0 + middle_s * *count as f64, cell.1 + *ns as f64 * *count as f64, cell.2 + count);
+            }
+        }
+    }
+    let symbol = |((phase, _, _), (time_s, ns, count)): (&(usize, i64, u64), &(f64, f64, u64))| {
+        let (time_s, ns) = (time_s / *count as f64, ns / *count as f64);
+        json!({
+            "phase": shown[*phase].1, "ms": (time_s * 1000.0) as i64, "value": (ns / 1e4).round() / 100.0,
+            "rounds": count, "label": format_duration(ns), "when": format_date(time_s as i64),
+        })
+    };
+    let rows: Vec<Value> = cells.iter().map(symbol).collect();
+    let names: Vec<&str> = shown.iter().map(|(_, name)| *name).collect();
+    let body = json!({
+        "mark": {"type": "circle", "opacity": 0.6},
+        "encoding": {
+            "x": {"field": "ms", "type": "temporal", "title": "time (UTC)", "scale": {"type": "utc"}},
+            "y": quantity("value", "milliseconds"),
+            "size": {"field": "rounds", "type": "quantitative", "legend": null, "scale": {"range": [4, 160]}},
+            "color": with(palette("phase", &names, &COLOURS), line_legend(None, 3)),
+            "tooltip": tooltip([("when", "about"), ("phase", "phase"), ("label", "mean"), ("rounds", "rounds")]),
+        },
+    });
+    let caption = "All rounds over time: each symbol stands at the middle of the rounds that it counts, and its area \
+                   is their number.";
+    let words = format!("{} symbols for the rounds of {} hours.", rows.len(), site.hours.len());
+    Some(Chart::new(format!("cloud-{index}"), 260, rows, body)?.told(caption, words))
 }
 
 /// All measures in bins of one width, and how many values of each are beyond the edge.
@@ -92,7 +180,14 @@ fn bin_ns(at_least: f64) -> f64 {
 fn series(index: usize, site: &SiteSummary) -> Option<Chart> {
     let shown = &SHOWN[1..3];
     let mut rows: Vec<Value> = Vec::new();
-    for hour in &site.hours {
+    // A year has more hours than a page has pixels.
+    let per_point = site.hours.len().div_ceil(POINTS_MAX).max(1);
+    let points = site.hours.chunks(per_point).map(|hours| {
+        let mut point = hours[0].clone();
+        hours[1..].iter().for_each(|hour| point.merge(hour));
+        point
+    });
+    for hour in points {
         for (measure, name) in shown {
             let counts = hour.measures.ascending(*measure);
             let at = |q| quantile(&counts, q).map(|ns| ns as f64);
@@ -116,10 +211,37 @@ fn series(index: usize, site: &SiteSummary) -> Option<Chart> {
         layer(json!({"type": "line", "strokeWidth": 2, "point": {"size": 14}}), json!({"y": y, "color": colour}));
     let x = json!({"field": "ms", "type": "temporal", "title": "time (UTC)", "scale": {"type": "utc"}});
     let fields = [("when", "hour from"), ("phase", "phase"), ("label", "median")];
-    let body = json!({"encoding": {"x": x, "tooltip": tooltip(fields)}, "layer": [smoke, line]});
-    let caption = "Handshakes by the hour: the median, and the middle 90 % of the rounds around it.";
+    let mut layers = vec![smoke, line];
+    let marks = marks(site);
+    if !marks.is_empty() {
+        let mut marked = layer(
+            json!({"type": "rule", "strokeDash": [3, 3], "color": "#97a3b6"}),
+            json!({"tooltip": tooltip([("when", "hour from"), ("what", "changed")])}),
+        );
+        marked["data"] = json!({"values": marks});
+        layers.push(marked);
+    }
+    let body = json!({"encoding": {"x": x, "tooltip": tooltip(fields)}, "layer": layers});
+    let by = if per_point == 1 { "by the hour".to_owned() } else { format!("by {per_point} hours") };
+    let caption =
+        format!("Handshakes {by}: the median, and the middle 90 % of the rounds around it. Dashed: the site changed.");
     let words = format!("Median handshake times of {} hours.", site.hours.len());
     Some(Chart::new(format!("series-{index}"), 240, rows, body)?.told(caption, words))
+}
+
+/// Hours in which the certificate, its key, the version, the suite or the group changed. Addresses and ticket keys
+/// change as they should.
+fn marks(site: &SiteSummary) -> Vec<Value> {
+    const MARKED: [&str; 7] =
+        ["certificate_until_unix_s", "certificate_fault", "key", "version", "suite", "group", "session"];
+    let marked = site.changes.iter().filter(|change| MARKED.contains(&change.what.as_str()));
+    let mark = |(hour_unix_s, names): (i64, Vec<&str>)| {
+        let (when, what) = (format_date(hour_unix_s), names.join(", "));
+        json!({"ms": hour_unix_s * 1000, "when": when, "what": what})
+    };
+    let mut hours: BTreeMap<i64, Vec<&str>> = BTreeMap::new();
+    marked.for_each(|change| hours.entry(change.hour_unix_s).or_default().push(&change.what));
+    hours.into_iter().map(mark).collect()
 }
 
 #[cfg(test)]

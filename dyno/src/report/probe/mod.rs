@@ -1,9 +1,11 @@
 //! What a probe found: single rounds, and what weeks of them come to.
 
 mod charts;
+mod metrics;
 mod sites;
 
-pub use sites::{csv, document};
+pub use metrics::{SiteState, metrics};
+pub use sites::{csv, document, simulated};
 
 use super::document::{Column, Document, Field, Section, Table};
 use crate::probe::robot::Done;
@@ -33,7 +35,7 @@ pub fn rounds(rounds: &[Round]) -> Document {
 /// A round in a line, as the robot prints it.
 pub fn line(round: &Round) -> String {
     let when = format_date(round.started_unix_us.div_euclid(1_000_000));
-    let site = &round.site;
+    let site = round.series();
     match &round.fault {
         Some(fault) => format!("{when}  {site}  {} failed ({}): {}", fault.step, fault.kind, fault.text),
         None => format!(

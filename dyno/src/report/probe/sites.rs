@@ -1,13 +1,43 @@
 //! What rounds of weeks come to: Goldberg's tables, and what else a reader wants to know of the sites.
 
-use super::super::document::{Column, Content, Document, Field, Item, Section, Table};
+use super::super::document::{Cell, Column, Content, Document, Field, Item, Place, Section, Table};
 use super::charts;
+use crate::model::probe_experiment::ProbeExperiment;
+use crate::probe::AGES_S;
 use crate::probe::measures::Measure;
 use crate::probe::summary::SiteSummary;
 use crate::stats::bootstrap::Estimate;
 use crate::units::{
     NONE, format_count, format_date, format_duration, format_interval, format_interval_with, format_percent,
 };
+
+/// So many sites have charts: a page of a thousand would not open.
+const CHARTED: usize = 20;
+/// So many changes of a site are told.
+const CHANGES_TOLD: usize = 12;
+
+/// The report of a simulation.
+pub fn simulated(experiment: &ProbeExperiment, sites: &[SiteSummary]) -> Document {
+    let robot = &experiment.probe;
+    let mut document = document(sites);
+    document.title.clone_from(&experiment.question);
+    let text = format!(
+        "{} days of virtual time: each round is one that was measured at a server on this machine, with the network in \
+         front of it played as the file says. The times of name look-ups are this machine's.",
+        robot.days
+    );
+    let more = robot.site.iter().filter(|site| site.full_handshake_more.or(site.answer_more).is_some());
+    let more = more.map(|site| {
+        let part = |what: &str, time: Option<tlsdyno_engine::time::Time>| {
+            time.map(|time| format!("{what} {}", format_duration(time.ns() as f64)))
+        };
+        let parts = [part("full handshakes", site.full_handshake_more), part("answers", site.answer_more)];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        format!("{}: {} more than this machine took, by the file.", site.name, parts.join(", "))
+    });
+    document.sections.insert(0, Section::default().text(text).notes(more.collect::<Vec<_>>()));
+    document
+}
 
 /// The report about these sites.
 pub fn document(sites: &[SiteSummary]) -> Document {
@@ -17,9 +47,14 @@ pub fn document(sites: &[SiteSummary]) -> Document {
     let meta = range.map_or_else(String::new, |(first, last)| {
         format!("{} rounds, {} to {}", format_count(rounds), format_date(first), format_date(last))
     });
-    let mut sections = vec![medians(sites), sums(sites), resumption(sites), table_of_sites(sites), changes(sites)];
-    for (index, site) in sites.iter().enumerate() {
+    let mut sections =
+        vec![medians(sites), sums(sites), resumption(sites), survival(sites), table_of_sites(sites), changes(sites)];
+    for (index, site) in sites.iter().enumerate().take(CHARTED) {
         sections.extend(charts::of_site(index, site));
+    }
+    if sites.len() > CHARTED {
+        let text = format!("Charts are drawn of the first {CHARTED} sites; --site chooses others.");
+        sections.push(Section::default().text(text).on(Place::Page));
     }
     Document {
         title: "What does session resumption save users?".to_owned(),
@@ -148,6 +183,32 @@ fn resumption(sites: &[SiteSummary]) -> Section {
     ])
 }
 
+/// Does the site still take a session after a minute, five, an hour?
+fn survival(sites: &[SiteSummary]) -> Section {
+    let known: Vec<&SiteSummary> = sites.iter().filter(|site| !site.kept.is_empty()).collect();
+    let column = |age_s: u32| Column::number(format!("after {}", format_duration(f64::from(age_s) * 1e9)));
+    let mut columns = vec![Column::words("site"), Column::number("lifetime, as the site says")];
+    columns.extend(AGES_S.map(column));
+    let row = |site: &&SiteSummary| {
+        let mut cells =
+            vec![site.site.clone(), format!("{} s", format_count(u64::from(site.facts.session_lifetime_s)))];
+        cells.extend(AGES_S.map(|age_s| {
+            let kept = site.kept.iter().find(|kept| kept.age_s == age_s);
+            kept.map_or(NONE.to_owned(), |kept| {
+                format!("{} of {}: {}", kept.accepted_count, kept.offered_count, share(kept.percent))
+            })
+        }));
+        cells.into_iter().map(Cell::from).collect()
+    };
+    Section::titled("survival", "How long sessions live").table(columns, known.iter().map(row).collect()).notes(
+        (!known.is_empty()).then(|| {
+            "A session that a round had left is offered again in the first round in which it is that old, unless its \
+             lifetime is over."
+                .to_owned()
+        }),
+    )
+}
+
 fn faults(site: &SiteSummary) -> String {
     let kinds: Vec<String> =
         site.faults.iter().map(|(kind, count)| format!("{kind} {}", format_count(*count))).collect();
@@ -209,14 +270,19 @@ fn certificate(site: &SiteSummary) -> String {
 }
 
 fn changes(sites: &[SiteSummary]) -> Section {
-    let items = sites.iter().flat_map(|site| {
-        site.changes.iter().map(|change| Item {
+    let mut items = Vec::new();
+    for site in sites {
+        let older = site.changes.len().saturating_sub(CHANGES_TOLD);
+        items.extend(site.changes[older..].iter().map(|change| Item {
             head: format!("{} {}: {}", format_date(change.hour_unix_s), site.site, change.what),
             text: vec![format!("{} became {}", known(&change.from), known(&change.to))],
             ..Item::default()
-        })
-    });
-    let items: Vec<Item> = items.collect();
+        }));
+        if older > 0 {
+            let head = format!("{}: {} changes before", site.site, format_count(older as u64));
+            items.push(Item { head, muted: true, ..Item::default() });
+        }
+    }
     let section = Section::titled("changes", "What changed");
     if items.is_empty() { section } else { section.with(Content::Items(items)) }
 }

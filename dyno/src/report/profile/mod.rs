@@ -1,6 +1,7 @@
 //! A profile as a document: what a hit costs by stage, timed and removed, for full and resumed handshakes.
 
 mod charts;
+mod sampled;
 
 use super::circumstances;
 use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
@@ -9,7 +10,9 @@ use crate::model::profile::Handshakes;
 use crate::stats::Estimate;
 use crate::stats::profile::{ClassSummary, KindSummary, ProfileSummary, StageSummary};
 use crate::store::Record;
-use crate::units::{NONE, format_interval_with, format_micros, format_percent, format_quantity, format_tenths};
+use crate::units::{
+    NONE, format_count, format_interval_with, format_micros, format_percent, format_quantity, format_tenths,
+};
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &ProfileSummary) -> Document {
@@ -19,6 +22,7 @@ pub fn document(record: &Record, summary: &ProfileSummary) -> Document {
     sections.push(Section::default().on(Place::Page).charts(charts::all(summary)));
     sections.extend(summary.handshakes.iter().map(stages));
     sections.push(meaning(summary));
+    sections.extend(summary.handshakes.iter().flat_map(sampled::sections));
     sections.extend(summary.handshakes.iter().map(classes));
     sections.push(circumstances::warnings(warnings));
     circumstances::document(record, summary.rounds, answer(summary), sections, Method::Profile)
@@ -40,11 +44,11 @@ pub(super) fn stage_name(summary: &StageSummary) -> String {
     capitalised(&names.join(" and "))
 }
 
-fn interval(of: Estimate) -> String {
+pub(super) fn interval(of: Estimate) -> String {
     format_interval_with(of.low, of.high, format_micros)
 }
 
-fn percent_of(ns: f64, whole: f64) -> String {
+pub(super) fn percent_of(ns: f64, whole: f64) -> String {
     format_percent(ns / whole.max(1.0) * 100.0)
 }
 
@@ -58,6 +62,7 @@ fn title(kind: &KindSummary) -> String {
 /// The table of stages of one kind of handshake.
 fn stages(kind: &KindSummary) -> Section {
     let has_removed = kind.stages.iter().any(|stage| stage.removed_ns.is_some());
+    let has_sampled = kind.sampled.is_some();
     let mut columns =
         vec![Column::words(""), Column::number("of a hit"), Column::number("timed µs"), Column::interval()];
     if has_removed {
@@ -67,6 +72,9 @@ fn stages(kind: &KindSummary) -> Section {
             Column::number("difference"),
             Column::interval(),
         ]);
+    }
+    if has_sampled {
+        columns.extend([Column::number("sampled µs"), Column::interval()]);
     }
     let width = columns.len();
     let whole = kind.cpu_ns.value;
@@ -83,7 +91,9 @@ fn stages(kind: &KindSummary) -> Section {
             Some(of) => [format_micros(of.value), interval(of)],
             None => [NONE.to_owned(), String::new()],
         });
-        rows.push(line(stage_name(stage), stage.timed_ns, if has_removed { beside.collect() } else { Vec::new() }));
+        let beside = if has_removed { beside.collect() } else { Vec::new() };
+        let sampled = stage.sampled_ns.map(|of| [format_micros(of.value), interval(of)]);
+        rows.push(line(stage_name(stage), stage.timed_ns, [beside, sampled.into_iter().flatten().collect()].concat()));
     }
     rows.push(line("Everything else".to_owned(), kind.other_ns, Vec::new()));
     let all = line("A hit in all".to_owned(), kind.cpu_ns, Vec::new());
@@ -113,16 +123,19 @@ fn costs(kind: &KindSummary) -> Vec<String> {
     let hits = kind
         .hits_per_second
         .map(|hits| format!("At saturation: {} hits/s. {} sweeps of slices.", format_quantity(hits), kind.sweeps));
-    [timing].into_iter().chain(library).chain(hits).collect()
+    let sampling = kind.sampled.as_ref().map(|of| {
+        format!("Sampling costs {}, in slices of its own: {} samples.", told(of.sampling_ns), format_count(of.samples))
+    });
+    [timing].into_iter().chain(library).chain(sampling).chain(hits).collect()
 }
 
 fn meaning(summary: &ProfileSummary) -> Section {
     let untouched = summary.handshakes.iter().all(|kind| kind.is_untouched);
     let whole = if untouched { "of the untouched server" } else { "of the profiled server while nothing is timed" };
     Section::default().notes([format!(
-        "A hit is one connection with its handshake and one request; its cost is server CPU {whole}. timed: time in the \
-         calls of a stage, by the {} ({} a reading). removed: what a hit is cheaper by without the stage. \
-         difference: removed less timed. 95 %: confidence interval.",
+        "A hit is one connection with its handshake and one request; its cost is server CPU {whole}. timed: time in \
+         the calls of a stage, by the {} ({} a reading). removed: what a hit is cheaper by without the stage. \
+         difference: removed less timed. sampled: the part of all samples in its calls. 95 %: confidence interval.",
         summary.clock,
         crate::units::format_duration(summary.clock_reading_ns)
     )])
@@ -150,7 +163,8 @@ pub fn answer(summary: &ProfileSummary) -> String {
         let dearest = kind.stages.iter().max_by(|a, b| a.timed_ns.value.total_cmp(&b.timed_ns.value))?;
         let whole = kind.cpu_ns.value;
         Some(format!(
-            "A hit with a {} handshake costs {} µs {}: {} in the stages, most of it {} ({}), and {} in everything else.",
+            "A hit with a {} handshake costs {} µs {}: {} in the stages, most of it {} ({}), and {} in everything \
+             else.",
             kind.kind.name(),
             format_micros(whole),
             interval(kind.cpu_ns),

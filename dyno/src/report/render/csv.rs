@@ -34,6 +34,8 @@ pub fn blocks(record: &Record) -> String {
     let mut names: Vec<String> = FIELDS.iter().map(|(name, _)| (*name).to_owned()).collect();
     let sliced = record.blocks.iter().any(|block| !block.slices.is_empty());
     names.extend(sliced.then(|| "slices_count".to_owned()));
+    let counted = record.blocks.iter().any(|block| block.instructions.is_some());
+    names.extend(counted.then(|| "instructions".to_owned()));
     names.extend(cluster_names(record));
     let backends = backends_most(record);
     let mut text = format!("record,round,configuration,stage_off,{}\r\n", names.join(","));
@@ -42,6 +44,8 @@ pub fn blocks(record: &Record) -> String {
         let stage = if let Kind::StageOff(stage) = configuration.kind { stage.name() } else { "" };
         let mut numbers: Vec<String> = FIELDS.iter().map(|(_, field)| field(block).to_string()).collect();
         numbers.extend(sliced.then(|| block.slices.len().to_string()));
+        let instructions = block.instructions.map_or_else(String::new, |count| count.to_string());
+        numbers.extend(counted.then_some(instructions));
         numbers.extend(cluster_numbers(block, backends));
         text.push_str(&format!(
             "{},{},{},{},{}\r\n",

@@ -9,6 +9,7 @@ use crate::stats::accelerators::Prediction;
 use crate::stats::array::{ArrayLine, ArrayModel, ArraySummary};
 use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
 use crate::stats::compared::{Comparison, Word, verdict};
+use crate::stats::counts::Counts;
 use crate::stats::curve::{CurveSummary, Limit};
 use crate::stats::findings::{ComparisonFinding, Relative, RemedyFinding, SetupAndData};
 use crate::stats::load::{LoadSummary, PointSummary};
@@ -20,6 +21,7 @@ use crate::stats::profile::ProfileSummary;
 use crate::stats::scoreboard::{self, Claim};
 use crate::stats::shares::Share;
 use crate::stats::statement::Difference;
+use crate::stats::traffic::Traffic;
 use crate::stats::{ConfigurationSummary, Published, Summary};
 use crate::store::{Block, Manifest, PageScale, Record, Warning};
 
@@ -65,6 +67,10 @@ struct Results<'a> {
     shares: &'a [Share],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     by_methods: &'a [ByMethods],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counted: Option<&'a Counts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traffic: Option<&'a Traffic>,
     interaction: &'a [Difference],
     instrument: &'a [Difference],
     pace: Option<&'a Pace>,
@@ -88,6 +94,8 @@ pub fn results(record: &Record, summary: &Summary) -> String {
     let results = Results {
         shares: &summary.shares.shares,
         by_methods: &summary.by_methods,
+        counted: summary.counted.as_ref(),
+        traffic: summary.traffic.as_ref(),
         interaction: &summary.shares.interaction,
         instrument: &summary.shares.instrument,
         pace: summary.pace.as_ref(),

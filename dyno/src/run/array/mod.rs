@@ -139,7 +139,7 @@ impl Subject for ProxyArray<'_> {
         let most = seconds_per_request.iter().map(|seconds| 1.0 / seconds.max(1e-9)).fold(0.0, f64::max);
         let (timed, schedule) = timed_blocks(left, seconds_per_request.len() as u32, BLOCK, BLOCK_OVERHEAD, most);
         let work = Work { piece: self.everybody(), timed: Some(timed) };
-        Plan { schedule, works: vec![work], slices: None, warnings: Vec::new() }
+        Plan { schedule, works: vec![work], rounds_most: None, slices: None, warnings: Vec::new() }
     }
 
     fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block> {

@@ -38,8 +38,8 @@ impl Experiment {
                 comparison.a
             );
             ensure!(
-                comparison.published.is_none_or(|[low, high]| 0.0 <= low && low <= high && high.is_finite()),
-                "{what}: `published` is a range of times, for example [1.46, 2.11] for +46 to +111 %"
+                comparison.published_times.is_none_or(|[low, high]| 0.0 <= low && low <= high && high.is_finite()),
+                "{what}: `published_times` is a range of times, for example [1.46, 2.11] for +46 to +111 %"
             );
         }
         for remedy in &self.remedies {

@@ -146,7 +146,7 @@ impl Subject for Cluster<'_> {
         let is_open = self.cells().any(|cell| cell.rate_per_s.is_some());
         let (schedule, works) =
             if is_open { self.plan_open(left) } else { self.plan_closed(seconds_per_request, left) };
-        Plan { schedule, works, slices: None, warnings: Vec::new() }
+        Plan { schedule, works, rounds_most: None, slices: None, warnings: Vec::new() }
     }
 
     /// The arrivals of open loops are the same for all blocks of a round.

@@ -1,6 +1,6 @@
 //! Which CPUs backends, dispatcher and load run on, and how much of them each backend may use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, ensure};
 
@@ -122,7 +122,8 @@ impl Placement {
             || "no limit of CPU time".to_owned(),
             |cpus| format!("at most {cpus} CPUs each (quota of the kernel)"),
         );
-        let backends: Vec<String> = self.backends.iter().map(ToString::to_string).collect();
+        let cpus: BTreeSet<usize> = self.backends.iter().copied().collect();
+        let backends: Vec<String> = cpus.iter().map(ToString::to_string).collect();
         format!(
             "{} backends on CPU {}, {limit}; dispatcher on CPU {}; load on CPU {}",
             self.backends.len(),

@@ -63,6 +63,12 @@ fn kind_of(model: &ConfigurationModel, singles: StageSet, doubled: &[StageSet]) 
     }
 }
 
+/// What each configuration of an experiment is for.
+pub fn kinds(experiment: &Experiment) -> Vec<Kind> {
+    let (singles, doubled) = (single_stages(experiment), doubled_sets(experiment));
+    experiment.configurations.iter().map(|model| kind_of(model, singles, &doubled)).collect()
+}
+
 /// What an experiment doubles, set by set.
 fn doubled_sets(experiment: &Experiment) -> Vec<StageSet> {
     let plain = experiment.configurations.iter().filter(|model| !changes_settings(model));

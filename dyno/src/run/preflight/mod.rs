@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-pub use configurations::{can_resume, checks_of, start_and_check};
+pub use configurations::{can_resume, checks_of, kinds, start_and_check};
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Config, EarlyData, Session, Settings, Stage, Suite};
 

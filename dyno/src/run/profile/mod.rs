@@ -2,6 +2,7 @@
 //! slices that alternate with slices in which nothing is timed, full and resumed handshakes apart; beside it, where
 //! there can be servers beside it, the untouched one and one whose stages are removed.
 
+mod sampled;
 mod slice;
 mod start;
 
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use self::sampled::Sampling;
 use self::slice::Sweeps;
 use self::start::Placed;
 use super::cpus;
@@ -61,6 +63,7 @@ struct Profile {
     slice_us: u64,
     testbed: Testbed,
     load: LoadProcess,
+    sampling: Option<Sampling>,
     sweeps: Sweeps,
 }
 
@@ -94,7 +97,7 @@ impl Subject for Profile {
         schedule.round += slices;
         let works = pieces.into_iter().map(Work::from).collect();
         let slices = SlicesOfRound { length: slices, rounds_per_blocks: 1 };
-        Plan { schedule, works, slices: Some(slices), warnings: Vec::new() }
+        Plan { schedule, works, rounds_most: None, slices: Some(slices), warnings: Vec::new() }
     }
 
     fn block(&mut self, index: usize, work: &Work, _journal: &mut Journal) -> Result<Block> {

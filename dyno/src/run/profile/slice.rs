@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use tlsdyno_tls::Stage;
 
 use super::Profile;
+use super::sampled::Sampling;
 use crate::fault::Fault;
 use crate::model::job::OutcomeRecord;
 use crate::model::profile::{Handshakes, Treatment};
@@ -17,6 +18,7 @@ use crate::run::runner::Subject;
 use crate::run::schedule::Work;
 use crate::run::single::sweep::{Position, Stop, order};
 use crate::run::verify::{death, is_dead, verify_requests};
+use crate::sampling::Samples;
 use crate::servers::cpu::ProcessClocks;
 use crate::store::{Block, ProfileBlock, Slice, Warning};
 
@@ -54,6 +56,8 @@ struct Run {
     server_cpu_ns: u64,
     /// Of cells whose calls are timed.
     counts: Option<ProfileCounts>,
+    /// Of cells whose CPU is sampled.
+    samples: Option<Samples>,
 }
 
 impl Run {
@@ -80,6 +84,10 @@ impl Profile {
         let began = Instant::now();
         let mut blocks: BTreeMap<usize, Block> = BTreeMap::new();
         let stops = self.stops(cells);
+        let sampled = cells.iter().copied().find(|cell| self.cells[*cell].cell.treatment == Treatment::Sampled);
+        if let (Some(sampling), Some(cell)) = (&mut self.sampling, sampled) {
+            sampling.renew(&mut self.testbed, self.cells[cell].server).map_err(|error| (cell, error))?;
+        }
         let mut clocks: BTreeMap<usize, ProcessClocks> = BTreeMap::new();
         for &Stop { host, .. } in &stops {
             let server = self.testbed.host(self.cells[host].server);
@@ -178,6 +186,10 @@ impl Profile {
             profile.stages_ns.push(Stage::PROVIDER.map(|stage| counts.ns_of(stage) as u64));
             profile.counts += &counts;
         }
+        if let Some(samples) = run.samples {
+            let profile = block.profile.get_or_insert_with(ProfileBlock::default);
+            profile.samples.get_or_insert_with(Samples::default).add(&samples);
+        }
     }
 
     /// A block at saturation: what hits per second are told by.
@@ -208,16 +220,20 @@ impl Profile {
         let cpu_before = self.at_rest_ns(index, clocks)?;
         self.set_timed(server, timed)?;
         let counts_before = self.counts(server, timed)?;
+        let is_sampled = self.cells[index].cell.treatment == Treatment::Sampled && store != STORE_OF_BLOCKS;
+        self.sampling.as_mut().filter(|_| is_sampled).map_or(Ok(()), Sampling::begin)?;
         let began = since.elapsed();
         let outcome = self.load.run_slice(index, self.testbed.address(server), work, store)?;
         let elapsed = since.elapsed() - began;
         if is_dead(&outcome) {
             return Err(death(&self.cells[index].cell.to_string(), &outcome, &self.log_tail(index)));
         }
-        let cpu_after = self.at_rest_ns(index, clocks)?;
+        let server_cpu_ns = self.at_rest_ns(index, clocks)?.saturating_sub(cpu_before);
+        let sampling = self.sampling.as_mut().filter(|_| is_sampled);
+        let samples = sampling.map(|sampling| sampling.end(server_cpu_ns)).transpose()?;
         let counts = self.counts(server, timed)?.zip(counts_before).map(|(after, before)| after - &before);
         self.set_timed(server, false)?;
-        Ok(Run { outcome, began, elapsed, server_cpu_ns: cpu_after.saturating_sub(cpu_before), counts })
+        Ok(Run { outcome, began, elapsed, server_cpu_ns, counts, samples })
     }
 
     fn set_timed(&self, server: usize, timed: bool) -> Result<()> {
@@ -252,6 +268,7 @@ impl Profile {
             let remedy = "The others stand; where sessions run out, fewer --connections need fewer".to_owned();
             warnings.push(Warning::Other { what, remedy });
         }
+        warnings.extend(self.sampling.as_ref().and_then(Sampling::told));
         warnings.extend(self.testbed.servers.iter().filter_map(|server| server.profiling.as_ref()).flat_map(told));
         warnings
     }

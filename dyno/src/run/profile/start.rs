@@ -6,6 +6,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use tlsdyno_engine::load::Resumption;
 use tlsdyno_tls::{Stage, StageSet};
 
+use super::sampled::Sampling;
 use super::{Profile, SLICE_US, Sweeps};
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
@@ -51,6 +52,8 @@ impl Profile {
             observer.step(&format!("starting and checking: {}", testbed.servers[index].model.name));
             checks.push(interrupt::before_measuring(stop, check(&servers, &mut testbed, index))?);
         }
+        let sampling = sampling(experiment, &mut testbed, record);
+        let experiment = &ProfileExperiment { sampled: sampling.is_some(), ..experiment.clone() };
         let cells = placed(experiment, &testbed);
         for Placed { cell, server, base } in &cells {
             let passed: Vec<String> =
@@ -67,6 +70,7 @@ impl Profile {
             cells: cells.iter().map(|placed| placed.cell).collect(),
             clock,
             clock_reading_ps: (profiling.clock_ns()? * 1e3) as u64,
+            sees_kernel: sampling.as_ref().map(Sampling::sees_kernel),
         });
         manifest::describe(&mut record.manifest, &servers, &mut testbed, cpus);
         observer.step("starting the load process");
@@ -78,9 +82,21 @@ impl Profile {
             slice_us: experiment.measure.slice_us.filter(|us| *us > 0).unwrap_or(SLICE_US),
             testbed,
             load,
+            sampling,
             sweeps: Sweeps::default(),
         })
     }
+}
+
+/// The sampler, where one is wanted; `None` with a warning where the machine does not allow it.
+fn sampling(experiment: &ProfileExperiment, testbed: &mut Testbed, record: &mut Record) -> Option<Sampling> {
+    let opened = experiment.sampled.then(|| Sampling::of(testbed, PROFILED))?;
+    let refused = |error: anyhow::Error| {
+        let what = format!("everything outside of the stages is one number, for nothing could be sampled: {error:#}");
+        let remedy = "--no-sampling says that it is not wanted".to_owned();
+        record.warnings.push(Warning::Other { what, remedy });
+    };
+    opened.map_err(refused).ok()
 }
 
 /// Starts a server and checks it. Of the profiled one calls must have been seen.
@@ -132,7 +148,7 @@ fn placed(experiment: &ProfileExperiment, testbed: &Testbed) -> Vec<Placed> {
                 .servers
                 .iter()
                 .skip(1)
-                .position(|server| server.model.noop == off && (!server.model.wrapped.is_empty() == wraps));
+                .position(|server| server.model.noop == off && server.model.wrapped.is_empty() != wraps);
             found.map_or(PROFILED, |position| position + 1)
         };
         match treatment {

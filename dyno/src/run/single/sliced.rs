@@ -5,15 +5,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use tlsdyno_tls::{Stage, StageSet};
+use tlsdyno_tls::Stage;
 
 use super::SingleServer;
 use super::sweep::{Position, Stop, order};
 use crate::fault::Fault;
 use crate::model::job::OutcomeRecord;
-use crate::native::{Counters, DoublingCounters, ShimCounters};
 use crate::random::SplitMix64;
-use crate::run::preflight::shim::counter;
+use crate::run::mode_check::{Counted, ModeCheck};
 use crate::run::runner::Subject;
 use crate::run::schedule::Work;
 use crate::run::verify::{FULL_SHARE_TOLERANCE, death, is_dead, verify_requests};
@@ -38,8 +37,7 @@ pub(super) struct Sweeps {
     next: u32,
     /// The servers are new, and the stores of sessions have none of theirs: the next sweep fills them.
     pub(super) stores_are_empty: bool,
-    /// Stages of each configuration whose calls were counted in slices with full handshakes.
-    calls: BTreeMap<usize, StageSet>,
+    check: ModeCheck,
     /// CPU time within slices, and of the same servers between them, nanoseconds.
     within_ns: u64,
     late_ns: u64,
@@ -49,9 +47,7 @@ pub(super) struct Sweeps {
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
     cpu_ns: u64,
-    provider: Option<Counters>,
-    shim: Option<ShimCounters>,
-    doubler: Option<DoublingCounters>,
+    counted: Counted,
 }
 
 /// The servers of a row of sweeps.
@@ -168,11 +164,8 @@ impl SingleServer<'_> {
             let (log, name) = (self.log_tail(host), &self.testbed.servers[host].model.name);
             return Err(Fault::Server.of(anyhow!("a process of the server of \"{name}\" has ended{log}")));
         };
-        let server = &self.testbed.servers[host];
-        let provider = server.injection.as_ref().map(|injection| injection.counters()).transpose()?;
-        let shim = server.shim.as_ref().map(|shim| shim.counters()).transpose()?;
-        let doubler = server.doubling.as_ref().map(|doubling| doubling.counters()).transpose()?;
-        Ok(Account { cpu_ns, provider, shim, doubler })
+        let counted = Counted::of(&self.testbed.servers[host])?;
+        Ok(Account { cpu_ns, counted })
     }
 
     /// One slice: from rest to rest.
@@ -201,7 +194,8 @@ impl SingleServer<'_> {
         let after = self.account(host, clocks)?;
         let server_cpu_ns = after.cpu_ns.saturating_sub(before.cpu_ns);
         self.sweeps.within_ns += server_cpu_ns;
-        let fault = self.unlike_its_mode(index, &outcome, &before, &after);
+        let of_mode = (index, &self.testbed.servers[index]);
+        let fault = self.sweeps.check.fault(of_mode, &outcome, &before.counted, &after.counted);
         servers.accounts.insert(host, after);
         let slice = Slice {
             sweep_number: sweep,
@@ -221,81 +215,6 @@ impl SingleServer<'_> {
         let Some(cpu_ns) = clocks.read_ns() else { return self.account(host, clocks) };
         self.sweeps.late_ns += cpu_ns.saturating_sub(last.cpu_ns);
         Ok(Account { cpu_ns, ..*last })
-    }
-
-    /// Why the counters do not show that exactly the stages of this configuration were off or doubled, for exactly the
-    /// slice's connections; `None`: they do, or there are none.
-    fn unlike_its_mode(
-        &mut self,
-        index: usize,
-        outcome: &OutcomeRecord,
-        before: &Account,
-        after: &Account,
-    ) -> Option<String> {
-        let model = &self.testbed.servers[index].model;
-        let (off, on_the_wire) = (model.noop, model.stages_on_the_wire());
-        if let (Some(after), Some(before)) = (after.shim, before.shim) {
-            let counted = after - before;
-            let [full, resumed] = [false, true].map(|resumed| counted.get(counter(off, resumed)).unwrap_or_default());
-            // A minimal set-up is neither, and so counted under one name for both.
-            let of_mode = if counter(off, false) == counter(off, true) { full } else { full + resumed };
-            if of_mode != outcome.connections || counted.connections() != outcome.connections {
-                return Some(format!("of {} connections the shim counted {counted}", outcome.connections));
-            }
-        }
-        if let (Some(after), Some(before)) = (after.doubler, before.doubler) {
-            return self.doubled_otherwise(index, outcome, after - before);
-        }
-        let counted = after.provider? - before.provider?;
-        let wrong = counted.iter().find(|(stage, _, calls)| *calls > 0 && !on_the_wire.contains(*stage));
-        if let Some((stage, name, calls)) = wrong {
-            return Some(format!("{stage} was on, and yet {name} was called {calls} times as a no-op"));
-        }
-        // What resumed handshakes do without cannot be told from one that was left on.
-        if outcome.handshakes_full == 0 {
-            return None;
-        }
-        let seen: StageSet = on_the_wire.provider().iter().filter(|stage| counted.of(*stage) > 0).collect();
-        let silent = self.missing_of(index, seen)?;
-        Some(format!("{silent} was off, and yet no call of it was counted"))
-    }
-
-    /// Why the doubler's counters do not show that exactly the stages of this configuration were computed twice.
-    fn doubled_otherwise(
-        &mut self,
-        index: usize,
-        outcome: &OutcomeRecord,
-        counted: DoublingCounters,
-    ) -> Option<String> {
-        let wanted = self.testbed.servers[index].model.doubled.unwrap_or_default();
-        let seen: StageSet = Stage::PROVIDER.into_iter().filter(|stage| counted.doubled(*stage) > 0).collect();
-        if let Some(wrong) = seen.iter().find(|stage| !wanted.contains(*stage)) {
-            return Some(format!("{wrong} was to be computed once, and yet some of it was computed twice: {counted}"));
-        }
-        if counted.event("lost") > 0 {
-            return Some(format!("{} second computations failed", counted.event("lost")));
-        }
-        // A key of ML-KEM takes its encoding only once.
-        let always = |name: &str| name != "key_decode";
-        let once = counted
-            .iter()
-            .find(|(stage, name, calls, doubled)| seen.contains(*stage) && always(name) && doubled < calls);
-        if let Some((_, name, calls, doubled)) = once {
-            return Some(format!("of {calls} calls of {name} {doubled} were computed twice"));
-        }
-        if outcome.handshakes_full == 0 {
-            return None;
-        }
-        let silent = self.missing_of(index, seen)?;
-        Some(format!("{silent} was to be computed twice, and yet no call of it was"))
-    }
-
-    /// A stage that is not among `seen`, but was in an earlier slice of this configuration.
-    fn missing_of(&mut self, index: usize, seen: StageSet) -> Option<Stage> {
-        let usual = self.sweeps.calls.entry(index).or_insert(seen);
-        let silent = usual.iter().find(|stage| !seen.contains(*stage));
-        *usual = usual.union(seen);
-        silent
     }
 
     /// Slices of a server whose processes came or went do not count: what these did is not in its clocks.

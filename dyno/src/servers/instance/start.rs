@@ -168,8 +168,9 @@ fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec
         handed: Handed { environment: small_keys::environment(spec, directory)?, ..spec.handed.clone() },
         owner_process_id: std::process::id(),
         without,
-        // Pid files of a user's own server must hold numbers that mean something outside.
-        own_pid_namespace: !is_command,
+        // Pid files of a user's own server must hold numbers that mean something outside, and so must those by which
+        // a program that it runs under is told what to do.
+        own_pid_namespace: !is_command && spec.under.is_empty(),
         directory: directory.to_owned(),
         // A user's command may name its files relative to where tlsdyno was started.
         working_directory: if is_command { here() } else { directory.to_owned() },
@@ -177,6 +178,7 @@ fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec
         cgroups,
         raise_open_files: prepared.raise_open_files,
         grace_ms: prepared.grace_ms,
+        outlives_owner: spec.outlives_owner,
     })
 }
 

@@ -58,6 +58,35 @@ fn results_are_kept_in_every_form_and_can_be_compared() {
     server.stop().unwrap();
 }
 
+#[test]
+fn urls_are_compared_in_turn_and_limits_are_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, _) = built_in(directory.path());
+    let url = format!("https://{}/x", server.address());
+    let store = directory.path().join("loads.sqlite");
+    let run = |arguments: &[&str]| {
+        let output = tlsdyno().args(arguments).env("TLSDYNO_STORE", &store).stdin(Stdio::null()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, text, said) = run(&["load", &url, "-k", "--connections", "4", "-d", "2s", "--against", &url, "--json"]);
+    assert!(matches!(code, Some(0 | 10)), "{said}");
+    let result: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(result["comparisons"].as_array().unwrap().len(), 3, "{text}");
+    assert!(result["verdict"].is_string() && result["rounds"].as_u64() > Some(5), "{text}");
+    let limited = |limit: &str| run(&["load", &url, "-k", "-t", "300ms", "--fail-if", limit]);
+    let (code, _, said) = limited("hits/s < 1000000000");
+    assert!(code == Some(12) && said.contains("hits/s < 1000000000 fails: it is"), "{said}");
+    assert_eq!(limited("errors > 0").0, Some(0));
+    assert!(limited("p99 > 50").2.contains("50ms"));
+    // The flags of ab and oha.
+    let (code, text, said) = run(&["load", &url, "-k", "--close", "-n", "40", "-c", "4", "--json"]);
+    let result: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{said}"));
+    assert_eq!((code, result["hits"].as_u64()), (Some(0), Some(40)), "{said}");
+    assert!(run(&["load", &url, "-k", "-n", "40"]).2.contains("--close"));
+    assert_eq!(run(&["load", &url, "-k", "-z", "300ms"]).0, Some(0));
+    server.stop().unwrap();
+}
+
 /// The words of the first column of `tlsdyno list`, newest first.
 fn listed(store: &str) -> Vec<String> {
     let output = tlsdyno().arg("list").env("TLSDYNO_STORE", store).output().unwrap();

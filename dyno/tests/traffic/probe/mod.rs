@@ -1,9 +1,16 @@
 //! `tlsdyno probe` against real servers.
 
+mod capture;
+mod database;
+mod network;
 mod once;
+mod relay;
 mod robot;
+mod serve;
+mod simulated;
+mod store;
 
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use tlsdyno::model::{CertificateKind, ServerName};
@@ -28,6 +35,16 @@ fn server_with(place: &Place, kind: ServerName, change: impl FnOnce(&mut ServerT
 
 fn url(server: &Instance) -> String {
     format!("https://localhost:{}/hello.txt", server.address().port())
+}
+
+/// A robot that does not outlive its test, however that ends.
+fn robot(command: &Command) -> Command {
+    let mut bound = Command::new("setpriv");
+    bound.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
+    bound.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.get_current_dir().map(|directory| bound.current_dir(directory));
+    bound.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    bound
 }
 
 fn probe(place: &Place, arguments: &[&str]) -> Output {

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 
 use super::super::place::{Place, eventually};
 use super::super::stacks::go_server::GoServer;
-use super::{probe, stderr};
+use super::{probe, robot, stderr};
 
 struct Site {
     place: Place,
@@ -30,10 +30,15 @@ impl Site {
         format!("https://{}/", self.server.address)
     }
 
+    /// Rounds of one run and number that are there more than once.
+    fn twice(&self) -> u64 {
+        self.ask("SELECT COUNT(*) FROM (SELECT 1 FROM rounds GROUP BY run, number HAVING COUNT(*) > 1)")
+    }
+
     fn robot(&self, arguments: &[&str]) -> Child {
         let (url, store) = (self.url(), self.store.to_str().unwrap());
         let all = [&["probe", &url, "--store", store, "--quiet"], arguments].concat();
-        self.place.tlsdyno(&all).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+        robot(&self.place.tlsdyno(&all)).spawn().unwrap()
     }
 
     /// Requests that the server saw: two for each round.
@@ -108,9 +113,78 @@ fn a_robot_killed_again_and_again_loses_nothing_and_keeps_nothing_twice() {
     let (rows, requests) = (site.rows(), site.requests());
     // A kill in mid-round leaves up to two requests of which nobody told.
     assert!(2 * rows <= requests && requests <= 2 * (rows + kills), "{rows} rows, {requests} requests");
-    let twice = "SELECT COUNT(*) FROM (SELECT 1 FROM rounds GROUP BY run, number HAVING COUNT(*) > 1)";
-    assert_eq!(site.ask(twice), 0);
+    assert_eq!(site.twice(), 0);
     assert_eq!(site.ask("SELECT COUNT(*) FROM texts WHERE kind = 'run'"), kills + 1);
+}
+
+/// A round that was printed is in the spool, and so will be in the store.
+#[test]
+fn every_round_that_was_told_is_kept() {
+    let site = Site::start();
+    let told = site.place.path().join("told");
+    let (url, store) = (site.url(), site.store.to_str().unwrap().to_owned());
+    let lines = || std::fs::read_to_string(&told).unwrap_or_default().lines().count() as u64;
+    for _ in 0..4 {
+        let before = lines();
+        let all = ["probe", &url, "--store", &store, "--every", "5ms", "--json"];
+        let out = std::fs::OpenOptions::new().append(true).create(true).open(&told).unwrap();
+        let mut robot = site.place.tlsdyno(&all).stdout(out).stderr(Stdio::null()).spawn().unwrap();
+        eventually("rounds are told", || lines() > before + 20);
+        robot.kill().unwrap();
+        robot.wait().unwrap();
+    }
+    let last = site.robot(&["--every", "1h", "--for", "100ms"]).wait_with_output().unwrap();
+    assert_eq!(last.status.code(), Some(0), "{}", stderr(&last));
+    let (rows, told) = (site.rows() - 1, lines());
+    assert!(told <= rows && rows <= told + 4, "{told} rounds told, {rows} rows");
+    assert_eq!(site.twice(), 0);
+}
+
+/// On a file system of one megabyte, where the store and the spool are.
+#[test]
+fn a_full_disk_costs_no_round() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("only root has file systems of its own: not tried");
+    }
+    let site = Site::start();
+    let small = site.place.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    let (url, store) = (site.url(), small.join("probe.sqlite").display().to_string());
+    let script = "mount -t tmpfs -o size=1m none \"$1\" && shift && \"$@\"; echo $?; cat";
+    let robot = site.place.tlsdyno(&["probe", &url, "--store", &store, "--every", "20ms", "--for", "12s", "--quiet"]);
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh"]).arg(&small).arg(robot.get_program()).args(robot.get_args());
+    command.current_dir(site.place.path()).env("TLSDYNO_STORE", site.place.path().join("store.sqlite"));
+    let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let id = holder.id();
+    // Rounds made and missed, asked inside the mount namespace: SQLite does not follow /proc into it.
+    let counts = || {
+        let report = site.place.tlsdyno(&["probe", "report", "--store", &store, "--json"]);
+        let mut inside = std::process::Command::new("nsenter");
+        inside.args(["-t", &id.to_string(), "-m"]).arg(report.get_program()).args(report.get_args());
+        let output = inside.output().unwrap();
+        let sites: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        ["made_count", "missed_count"].map(|name| sites[0][name].as_u64().unwrap_or(0))
+    };
+    eventually("rounds are in the store", || counts()[0] > 5);
+    let ballast = PathBuf::from(format!("/proc/{id}/root{}", small.join("ballast").display()));
+    let mut file = std::fs::File::create(&ballast).unwrap();
+    while std::io::Write::write(&mut file, &[1; 4096]).is_ok_and(|bytes| bytes > 0) {}
+    let (rows, requests) = (counts()[0], site.requests());
+    eventually("rounds go on", || site.requests() > requests + 80);
+    assert!(counts()[0] < rows + 40, "{:?}, and there is no room for more than {rows}", counts());
+    drop(file);
+    std::fs::remove_file(&ballast).unwrap();
+    let mut code = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(holder.stdout.as_mut().unwrap()), &mut code).unwrap();
+    let [made, missed] = counts();
+    drop(holder.stdin.take());
+    let said = stderr(&holder.wait_with_output().unwrap());
+    assert_eq!(code, "0\n", "{said}");
+    assert!(said.contains("wait in the spool") && said.contains("takes rounds again"), "{said}");
+    assert_eq!(site.requests(), 2 * made, "{missed} missed");
+    // Those that were due at the very end are neither made nor missed.
+    assert!((580..=600).contains(&(made + missed)), "{made} made, {missed} missed");
 }
 
 #[test]

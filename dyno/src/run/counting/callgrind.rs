@@ -1,0 +1,137 @@
+//! valgrind's callgrind, which counts the instructions that the processes of a server execute in user space.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use crate::fault::{Fault, OrFault};
+use crate::servers::Instance;
+use crate::servers::cpu::ProcessClocks;
+
+/// How long a server may work on after its last connection. Under valgrind everything takes some fifty times as long.
+const REST_WITHIN: Duration = Duration::from_secs(60);
+/// A server whose CPU clocks stand still for so long has come to rest.
+const REST: Duration = Duration::from_millis(30);
+/// How the names of callgrind's files begin.
+const COUNTS: &str = "callgrind.";
+
+/// callgrind of one server.
+pub(super) struct Callgrind {
+    /// Its files, and the pipes by which it is told what to do.
+    folder: TempDir,
+}
+
+impl Callgrind {
+    /// Makes a place for the files of one server.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn new() -> Result<Callgrind> {
+        Ok(Callgrind { folder: tempfile::tempdir().context("make a directory for callgrind's files")? })
+    }
+
+    /// Fails where valgrind is not installed.
+    ///
+    /// # Errors
+    /// The remedy.
+    pub(super) fn require() -> Result<()> {
+        for program in ["valgrind", "vgdb"] {
+            let mut command = Command::new(program);
+            let ran = command.arg("--help").stdout(Stdio::null()).stderr(Stdio::null()).status();
+            ran.with_context(|| {
+                format!("instructions are counted by valgrind, and `{program}` cannot be run: install valgrind")
+            })
+            .or_fault(Fault::Environment)?;
+        }
+        Ok(())
+    }
+
+    fn option(&self, name: &str, file: &str) -> OsString {
+        let mut option = OsString::from(format!("--{name}="));
+        option.push(self.folder.path().join(file));
+        option
+    }
+
+    /// What the server runs under.
+    pub(super) fn command(&self) -> Vec<OsString> {
+        let fixed = ["valgrind", "--tool=callgrind", "--trace-children=yes"].map(OsString::from);
+        let files = [
+            self.option("vgdb-prefix", "pipe"),
+            self.option("callgrind-out-file", &format!("{COUNTS}%p")),
+            self.option("log-file", "said.%p"),
+        ];
+        fixed.into_iter().chain(files).collect()
+    }
+
+    /// Waits until the server has come to rest, and lets every process write what it has executed since the last call.
+    /// Answers the sum.
+    ///
+    /// # Errors
+    /// The server does not come to rest, or one of its processes is out of reach.
+    pub(super) fn dump(&self, instance: &Instance) -> Result<u64> {
+        ensure!(
+            ProcessClocks::of(instance.pids()).rest_within(REST_WITHIN, REST),
+            "the server still works {} s after its last connection, so that what it does for one cannot be counted; \
+             its log ends with:\n{}",
+            REST_WITHIN.as_secs(),
+            instance.log_tail()
+        );
+        let before = self.files()?;
+        for pid in instance.pids() {
+            let told = Command::new("vgdb")
+                .args([&self.option("vgdb-prefix", "pipe"), &OsString::from(format!("--pid={pid}"))])
+                .args([&format!("--cmd-time-out={}", REST_WITHIN.as_secs()), "dump"])
+                .output()
+                .context("run vgdb, which comes with valgrind")?;
+            let said = String::from_utf8_lossy(&told.stderr);
+            ensure!(told.status.success(), "vgdb could not reach process {pid}: {}", said.trim());
+        }
+        let mut sum = 0;
+        for file in self.files()?.into_iter().filter(|file| !before.contains(file)) {
+            sum += instructions_in(&file)?;
+        }
+        Ok(sum)
+    }
+
+    /// What was written so far: `callgrind.PID.NUMBER`.
+    fn files(&self) -> Result<Vec<PathBuf>> {
+        let folder = self.folder.path();
+        let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
+        let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+        // Beside them lies an empty one without number.
+        let is_count = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with(COUNTS) && name.matches('.').count() == 2
+        };
+        Ok(paths.into_iter().filter(is_count).collect())
+    }
+}
+
+/// The total of one file in callgrind's profile format.
+fn instructions_in(file: &Path) -> Result<u64> {
+    let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+    total_of(&text).with_context(|| format!("{}: callgrind wrote no total", file.display()))
+}
+
+fn total_of(text: &str) -> Option<u64> {
+    let total = text.lines().find_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: ")));
+    total?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_are_found() {
+        assert_eq!(total_of("version: 1\nevents: Ir\nsummary: 1206\n\nfl=a\n"), Some(1206));
+        assert_eq!(total_of("fl=a\n1 2\ntotals: 17\n"), Some(17));
+        assert_eq!(total_of("fl=a\ntotals: x\n"), None);
+        assert_eq!(total_of(""), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! Whether a server did what its mode says: by the counters of provider, shim and doubler.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use tlsdyno_tls::{Stage, StageSet};
+
+use super::preflight::shim::counter;
+use super::testbed::ServerUnderTest;
+use crate::model::job::OutcomeRecord;
+use crate::native::{Counters, DoublingCounters, ShimCounters};
+
+/// What the libraries in a server have counted up to some moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    provider: Option<Counters>,
+    shim: Option<ShimCounters>,
+    doubler: Option<DoublingCounters>,
+}
+
+impl Counted {
+    /// By the libraries in this server.
+    ///
+    /// # Errors
+    /// The memory shared with it cannot be read.
+    pub fn of(server: &ServerUnderTest) -> Result<Counted> {
+        Ok(Counted {
+            provider: server.injection.as_ref().map(|injection| injection.counters()).transpose()?,
+            shim: server.shim.as_ref().map(|shim| shim.counters()).transpose()?,
+            doubler: server.doubling.as_ref().map(|doubling| doubling.counters()).transpose()?,
+        })
+    }
+}
+
+/// What configurations usually do, by which it is seen that one did not.
+#[derive(Debug, Default)]
+pub struct ModeCheck {
+    /// Stages of each configuration whose calls were counted with full handshakes.
+    calls: BTreeMap<usize, StageSet>,
+}
+
+impl ModeCheck {
+    /// Why the counters do not show that exactly the stages of this configuration were off or doubled, for exactly the
+    /// connections of `outcome`; `None`: they do, or there are none.
+    pub fn fault(
+        &mut self,
+        (index, server): (usize, &ServerUnderTest),
+        outcome: &OutcomeRecord,
+        before: &Counted,
+        after: &Counted,
+    ) -> Option<String> {
+        let (off, on_the_wire) = (server.model.noop, server.model.stages_on_the_wire());
+        if let (Some(after), Some(before)) = (after.shim, before.shim) {
+            let counted = after - before;
+            let [full, resumed] = [false, true].map(|resumed| counted.get(counter(off, resumed)).unwrap_or_default());
+            // A minimal set-up is neither, and so counted under one name for both.
+            let of_mode = if counter(off, false) == counter(off, true) { full } else { full + resumed };
+            if of_mode != outcome.connections || counted.connections() != outcome.connections {
+                return Some(format!("of {} connections the shim counted {counted}", outcome.connections));
+            }
+        }
+        if let (Some(after), Some(before)) = (after.doubler, before.doubler) {
+            return self.doubled_otherwise((index, server), outcome, after - before);
+        }
+        let counted = after.provider? - before.provider?;
+        let wrong = counted.iter().find(|(stage, _, calls)| *calls > 0 && !on_the_wire.contains(*stage));
+        if let Some((stage, name, calls)) = wrong {
+            return Some(format!("{stage} was on, and yet {name} was called {calls} times as a no-op"));
+        }
+        // What resumed handshakes do without cannot be told from one that was left on.
+        if outcome.handshakes_full == 0 {
+            return None;
+        }
+        let seen: StageSet = on_the_wire.provider().iter().filter(|stage| counted.of(*stage) > 0).collect();
+        let silent = self.missing_of(index, seen)?;
+        Some(format!("{silent} was off, and yet no call of it was counted"))
+    }
+
+    /// Why the doubler's counters do not show that exactly the stages of this configuration were computed twice.
+    fn doubled_otherwise(
+        &mut self,
+        (index, server): (usize, &ServerUnderTest),
+        outcome: &OutcomeRecord,
+        counted: DoublingCounters,
+    ) -> Option<String> {
+        let wanted = server.doubled().stages;
+        let seen: StageSet = Stage::PROVIDER.into_iter().filter(|stage| counted.doubled(*stage) > 0).collect();
+        if let Some(wrong) = seen.iter().find(|stage| !wanted.contains(*stage)) {
+            return Some(format!("{wrong} was to be computed once, and yet some of it was computed twice: {counted}"));
+        }
+        if counted.event("lost") > 0 {
+            return Some(format!("{} second computations failed", counted.event("lost")));
+        }
+        // A key of ML-KEM takes its encoding only once.
+        let always = |name: &str| name != "key_decode";
+        let once = counted
+            .iter()
+            .find(|(stage, name, calls, doubled)| seen.contains(*stage) && always(name) && doubled < calls);
+        if let Some((_, name, calls, doubled)) = once {
+            return Some(format!("of {calls} calls of {name} {doubled} were computed twice"));
+        }
+        if outcome.handshakes_full == 0 {
+            return None;
+        }
+        let silent = self.missing_of(index, seen)?;
+        Some(format!("{silent} was to be computed twice, and yet no call of it was"))
+    }
+
+    /// A stage that is not among `seen`, but was in earlier work of this configuration.
+    fn missing_of(&mut self, index: usize, seen: StageSet) -> Option<Stage> {
+        let usual = self.calls.entry(index).or_insert(seen);
+        let silent = usual.iter().find(|stage| !seen.contains(*stage));
+        *usual = usual.union(seen);
+        silent
+    }
+}

@@ -1,0 +1,343 @@
+//! What a sample was doing: in a stage, in the kernel for a system call, in one of the libraries outside of stages, or
+//! in the server's own code.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Where a sample was, in the order of reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Area {
+    /// Within a call into the provider: a stage.
+    Stages,
+    /// In the kernel, by what it was asked for.
+    Kernel,
+    /// In libcrypto, outside of stages.
+    Libcrypto,
+    /// In libssl.
+    Libssl,
+    /// In the C library: allocation, copying.
+    Memory,
+    /// In the program itself and its other libraries.
+    Server,
+    /// In the profiler's own library.
+    Instrument,
+    /// Nobody knows.
+    Unknown,
+}
+
+impl Area {
+    /// All of them.
+    pub const ALL: [Area; 8] = [
+        Area::Stages,
+        Area::Kernel,
+        Area::Libcrypto,
+        Area::Libssl,
+        Area::Memory,
+        Area::Server,
+        Area::Instrument,
+        Area::Unknown,
+    ];
+
+    /// Its name in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Area::Stages => "stages",
+            Area::Kernel => "kernel",
+            Area::Libcrypto => "libcrypto",
+            Area::Libssl => "libssl",
+            Area::Memory => "C library",
+            Area::Server => "server",
+            Area::Instrument => "instrument",
+            Area::Unknown => "unknown",
+        }
+    }
+}
+
+/// An area, and a part of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Group {
+    /// The area.
+    pub area: Area,
+    /// The part.
+    pub part: String,
+}
+
+impl Group {
+    fn of(area: Area, part: impl Into<String>) -> Group {
+        Group { area, part: part.into() }
+    }
+
+    /// The kernel, where only time outside of it is sampled.
+    pub fn unseen_kernel() -> Group {
+        Group::of(Area::Kernel, "not seen, by what is missing")
+    }
+}
+
+impl TryFrom<String> for Group {
+    type Error = String;
+
+    /// From a record: `libssl/SSL_read`.
+    fn try_from(text: String) -> Result<Group, String> {
+        let parts = text.split_once('/');
+        let found = parts.and_then(|(area, part)| {
+            let area = Area::ALL.into_iter().find(|candidate| candidate.name() == area)?;
+            Some(Group::of(area, part))
+        });
+        found.ok_or_else(|| format!("`{text}` is no group of samples"))
+    }
+}
+
+impl From<Group> for String {
+    fn from(group: Group) -> String {
+        group.to_string()
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.area.name(), self.part)
+    }
+}
+
+/// A place in the code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// The file, without its folders; empty: none.
+    pub file: String,
+    /// The function, where the file names it.
+    pub function: Option<String>,
+    /// The stage of the provider's function that is called from here.
+    pub stage: Option<&'static str>,
+}
+
+/// What a sample is counted as.
+pub struct Found {
+    /// Its group.
+    pub group: Group,
+    /// The function, unless it is in a stage.
+    pub function: Option<String>,
+    /// Its stack, outermost function first.
+    pub stack: Vec<String>,
+}
+
+/// Name of the profiler's library.
+pub const PROFILER: &str = "tlsdyno-profiler.so";
+
+/// Counts a sample. `frames`: of user space, innermost first.
+pub fn found(is_kernel: bool, frames: &[Frame]) -> Found {
+    let group = group_of(is_kernel, frames);
+    let function = match group.area {
+        Area::Stages => None,
+        Area::Kernel => Some(format!("kernel: {}", asked(frames).unwrap_or(UNASKED))),
+        _ => frames.first().map(|leaf| match named(frames) {
+            Some(name) => format!("{} {name}", leaf.file),
+            None => format!("{} (no name)", leaf.file),
+        }),
+    };
+    Found { stack: stack_of(&group, is_kernel, frames), group, function }
+}
+
+fn stack_of(group: &Group, is_kernel: bool, frames: &[Frame]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for frame in frames.iter().rev() {
+        let name = match (&frame.function, frame.stage) {
+            (_, Some(stage)) => format!("[{stage}]"),
+            (Some(function), _) => function.clone(),
+            (None, _) => frame.file.clone(),
+        };
+        // Functions without a name stand for all of their file that follow each other.
+        if !name.is_empty() && names.last() != Some(&name) {
+            names.push(name);
+        }
+    }
+    if is_kernel {
+        names.push(format!("kernel: {}", group.part));
+    }
+    names
+}
+
+/// What no system call asked the kernel for.
+const UNASKED: &str = "interrupts and page faults";
+
+fn group_of(is_kernel: bool, frames: &[Frame]) -> Group {
+    if is_kernel {
+        return Group::of(Area::Kernel, asked(frames).map_or(UNASKED, purpose));
+    }
+    let Some(leaf) = frames.first().filter(|leaf| !leaf.file.is_empty()) else {
+        return Group::of(Area::Unknown, "no code of a file");
+    };
+    if leaf.file == PROFILER {
+        return Group::of(Area::Instrument, "trampolines");
+    }
+    if let Some(stage) = frames.iter().find_map(|frame| frame.stage) {
+        return Group::of(Area::Stages, stage);
+    }
+    let name = named(frames).unwrap_or_default();
+    match leaf.file.as_str() {
+        file if file.starts_with("libcrypto.so") => Group::of(Area::Libcrypto, purpose_in_libcrypto(frames, name)),
+        file if file.starts_with("libssl.so") => Group::of(Area::Libssl, entrance(frames)),
+        file if is_c_library(file) => in_c_library(frames, name),
+        file => Group::of(Area::Server, file),
+    }
+}
+
+fn is_c_library(file: &str) -> bool {
+    file.starts_with("libc.so") || file.starts_with("ld-linux") || file.starts_with("libpthread")
+}
+
+/// The name of the innermost function that has one, in the file of the leaf: functions that the file does not name are
+/// parts of those that it does.
+fn named(frames: &[Frame]) -> Option<&str> {
+    let file = &frames.first()?.file;
+    frames.iter().take_while(|frame| frame.file == *file).find_map(|frame| frame.function.as_deref())
+}
+
+/// The C library's function that called the kernel.
+fn asked(frames: &[Frame]) -> Option<&str> {
+    let leaf = frames.first().filter(|leaf| is_c_library(&leaf.file))?;
+    let name = leaf.function.as_deref()?.trim_start_matches('_');
+    let name = name.strip_prefix("libc_").unwrap_or(name);
+    // Whoever is interrupted while it copies has not asked for anything.
+    let computes = ["mem", "str", "malloc", "calloc", "realloc", "free", "pthread_mutex", "pthread_rwlock"];
+    (!computes.iter().any(|prefix| name.starts_with(prefix))).then_some(name)
+}
+
+/// What a system call is for.
+fn purpose(call: &str) -> &'static str {
+    const PURPOSES: [(&str, &[&str]); 5] = [
+        (
+            "setting up and ending connections",
+            &[
+                "accept",
+                "close",
+                "shutdown",
+                "setsockopt",
+                "getsockopt",
+                "getsockname",
+                "getpeername",
+                "ioctl",
+                "fcntl",
+                "socket",
+                "connect",
+            ],
+        ),
+        ("sending", &["send", "write", "pwrite"]),
+        ("receiving", &["recv", "read", "pread"]),
+        ("waiting for events", &["epoll", "poll", "ppoll", "select"]),
+        ("files and time", &["open", "stat", "fstat", "lstat", "newfstat", "clock", "gettimeofday", "getrandom"]),
+    ];
+    let is_it = |names: &[&str]| names.iter().any(|name| call.starts_with(name));
+    PURPOSES.iter().find(|(_, names)| is_it(names)).map_or("other system calls", |(purpose, _)| purpose)
+}
+
+/// What libcrypto does outside of stages: by any function of the stack that is of it, then by the innermost.
+fn purpose_in_libcrypto(frames: &[Frame], name: &str) -> &'static str {
+    let own = frames.iter().take_while(|frame| frame.file.starts_with("libcrypto.so"));
+    if own.filter_map(|frame| frame.function.as_deref()).any(|name| name.ends_with("_fetch")) {
+        return "fetching algorithms";
+    }
+    const PURPOSES: [(&str, &[&str]); 8] = [
+        ("parameters", &["OSSL_PARAM"]),
+        (
+            "locks and references",
+            &["CRYPTO_THREAD", "CRYPTO_atomic", "CRYPTO_UP_REF", "EVP_PKEY_up_ref", "X509_up_ref"],
+        ),
+        ("allocation", &["CRYPTO_", "OPENSSL_cleanse", "OPENSSL_malloc", "OPENSSL_free"]),
+        ("certificates and DER", &["X509", "ASN1", "d2i_", "i2d_", "PEM_", "c2i_", "i2c_"]),
+        ("input and output", &["BIO_", "BUF_"]),
+        ("tables and stacks", &["OPENSSL_LH", "OPENSSL_sk", "CRYPTO_ex", "CRYPTO_get_ex", "CRYPTO_set_ex"]),
+        ("errors", &["ERR_"]),
+        ("calling the provider", &["EVP_", "HMAC", "RAND_", "SHA", "MD5"]),
+    ];
+    let is_it = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    PURPOSES.iter().find(|(_, prefixes)| is_it(prefixes)).map_or("other", |(purpose, _)| purpose)
+}
+
+/// The function by which the server has entered libssl.
+fn entrance(frames: &[Frame]) -> &str {
+    let named = frames.iter().rev().filter(|frame| frame.file.starts_with("libssl.so"));
+    named.filter_map(|frame| frame.function.as_deref()).next().unwrap_or("functions without a name")
+}
+
+/// The C library, for whom it works.
+fn in_c_library(frames: &[Frame], name: &str) -> Group {
+    let is_any = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.trim_start_matches('_').starts_with(prefix));
+    if is_any(&["malloc", "free", "cfree", "calloc", "realloc", "posix_memalign", "aligned_alloc", "libc_"]) {
+        return Group::of(Area::Memory, "allocation");
+    }
+    if is_any(&["mem", "str", "bzero", "explicit_bzero", "bcmp"]) {
+        return Group::of(Area::Memory, "copying, clearing, comparing");
+    }
+    let for_libcrypto = frames.iter().any(|frame| frame.file.starts_with("libcrypto.so"));
+    if is_any(&["pthread_"]) && for_libcrypto {
+        return Group::of(Area::Libcrypto, "locks and references");
+    }
+    // The instructions around a system call.
+    match asked(frames) {
+        Some(call) if purpose(call) != "other system calls" => Group::of(Area::Memory, "around system calls"),
+        _ => Group::of(Area::Memory, "other"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(file: &str, function: &str) -> Frame {
+        let function = Some(function.to_owned()).filter(|function| !function.is_empty());
+        Frame { file: file.to_owned(), function, stage: None }
+    }
+
+    fn text(is_kernel: bool, frames: &[Frame]) -> String {
+        found(is_kernel, frames).group.to_string()
+    }
+
+    #[test]
+    fn a_stage_holds_all_that_is_called_in_it() {
+        let trampoline = Frame { stage: Some("kdf"), ..frame(PROFILER, "trampoline_017") };
+        let inside = [frame("libc.so.6", "malloc"), frame("libcrypto.so.3", ""), trampoline, frame("libssl.so.3", "")];
+        let sample = found(false, &inside);
+        assert_eq!((sample.group.to_string().as_str(), sample.function), ("stages/kdf", None));
+        assert_eq!(sample.stack, ["libssl.so.3", "[kdf]", "libcrypto.so.3", "malloc"]);
+        assert_eq!(text(false, &inside[2..]), "instrument/trampolines");
+        assert_eq!(text(true, &inside), format!("kernel/{UNASKED}"), "a page fault");
+    }
+
+    #[test]
+    fn the_kernel_is_told_by_what_it_was_asked_for() {
+        let asked_by = |function: &str| text(true, &[frame("libc.so.6", function), frame("nginx", "")]);
+        assert_eq!(asked_by("accept4"), "kernel/setting up and ending connections");
+        assert_eq!(asked_by("__close"), "kernel/setting up and ending connections");
+        assert_eq!((asked_by("writev"), asked_by("__libc_recv")), ("kernel/sending".into(), "kernel/receiving".into()));
+        assert_eq!(asked_by("epoll_wait"), "kernel/waiting for events");
+        assert_eq!(asked_by("memcpy"), format!("kernel/{UNASKED}"));
+        assert_eq!(found(true, &[frame("libc.so.6", "send")]).function.unwrap(), "kernel: send");
+        assert_eq!(text(true, &[]), format!("kernel/{UNASKED}"));
+    }
+
+    #[test]
+    fn libraries_are_told_by_the_functions_that_have_names() {
+        let crypto = |function: &str| frame("libcrypto.so.3", function);
+        let fetching = [crypto(""), crypto("EVP_MD_fetch"), crypto("EVP_DigestSignInit_ex"), frame("libssl.so.3", "")];
+        assert_eq!(text(false, &fetching), "libcrypto/fetching algorithms");
+        assert_eq!(found(false, &fetching).function.unwrap(), "libcrypto.so.3 EVP_MD_fetch");
+        assert_eq!(text(false, &[crypto("OSSL_PARAM_locate")]), "libcrypto/parameters");
+        let ssl = [frame("libssl.so.3", ""), frame("libssl.so.3", "SSL_do_handshake"), frame("nginx", "")];
+        assert_eq!(text(false, &ssl), "libssl/SSL_do_handshake");
+        assert_eq!(text(false, &[frame("libc.so.6", ""), frame("libc.so.6", "malloc")]), "C library/allocation");
+        assert_eq!(text(false, &[frame("nginx", "")]), "server/nginx");
+        assert_eq!(found(false, &[frame("nginx", "")]).function.unwrap(), "nginx (no name)");
+        assert_eq!(text(false, &[Frame::default()]), "unknown/no code of a file");
+        let locked = [frame("libc.so.6", "pthread_rwlock_rdlock"), crypto("CRYPTO_THREAD_read_lock")];
+        assert_eq!(text(false, &locked), "libcrypto/locks and references");
+    }
+
+    #[test]
+    fn groups_are_read_back() {
+        let group = Group::of(Area::Memory, "copying, clearing, comparing");
+        assert_eq!(Group::try_from(group.to_string()), Ok(group));
+        assert!(Group::try_from("nowhere/x".to_owned()).is_err() && Group::try_from("kernel".to_owned()).is_err());
+    }
+}

@@ -1,0 +1,73 @@
+//! Instructions counted under valgrind: two runs agree, and what was added to a stage is found there.
+
+use std::fs;
+
+use tlsdyno::stats::counts::Counts;
+use tlsdyno::store::{Kind, Record, Store};
+use tlsdyno_tls::{Stage, StageSet};
+
+use crate::place::Place;
+
+/// Counts a full handshake with and without its signature, which executes so many instructions in addition.
+fn counted(added: u32) -> Record {
+    let place = Place::new();
+    let experiment = format!(
+        r#"
+question = "What does a signature take?"
+method = "counting"
+[server]
+kind = "nginx"
+[tls]
+certificate = "p-256"
+[workload]
+kind = "url"
+path = "/1k.bin"
+bytes = 1024
+users = 200
+requests_per_user = 1
+[load]
+reuse_percent = 0.0
+requests_per_connection = 1
+[[configuration]]
+name = "as is"
+[[configuration]]
+name = "nothing off"
+wrapped = ["authentication", "kdf"]
+{}
+[[configuration]]
+name = "no authentication"
+noop = ["authentication"]
+"#,
+        if added > 0 { format!("burn_instructions = {added}") } else { String::new() }
+    );
+    fs::write(place.path().join("counted.toml"), experiment).unwrap();
+    let output = place.run(&["run", "counted.toml", "--no-report"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(shown.contains("valgrind's callgrind") && shown.contains("OPENSSL_ia32cap="), "{shown}");
+    Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap()
+}
+
+/// Instructions per hit of the untouched server, and of the stage.
+fn of(record: &Record) -> (f64, f64) {
+    let counts = Counts::of(record).expect("counts");
+    assert!(counts.spread_percent.unwrap() < 0.2, "{counts:?}");
+    let index =
+        |is: &dyn Fn(&tlsdyno::store::Configuration) -> bool| record.configurations.iter().position(is).unwrap();
+    let per_hit = |index| counts.per_hit(index).unwrap();
+    let host = index(&|of| of.name == "nothing off");
+    let off = index(&|of| of.noop == StageSet::NONE.with(Stage::Authentication));
+    (per_hit(index(&|of| of.kind == Kind::AsIs)), per_hit(host) - per_hit(off))
+}
+
+#[test]
+fn two_runs_agree_and_one_per_cent_more_instructions_of_a_stage_are_found_in_it() {
+    let (as_is, stage) = of(&counted(0));
+    let added = (stage / 100.0) as u32;
+    let (as_is_again, stage_with_more) = of(&counted(added));
+    assert!((as_is / as_is_again - 1.0).abs() < 0.002, "{as_is} and {as_is_again} instructions");
+    let found = stage_with_more - stage;
+    let near = f64::from(added) * 0.25;
+    assert!((found - f64::from(added)).abs() < near, "{added} added to {stage}, {found} found");
+}

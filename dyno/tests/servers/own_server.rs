@@ -1,0 +1,124 @@
+//! A server as its operator has it: an installed nginx in a distribution's layout, and two builds of a server.
+
+use crate::place;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use place::Place;
+use serde_json::Value;
+use tlsdyno::model::CertificateKind;
+use tlsdyno::servers::certificates;
+
+/// A shop in the layout of Debian: three servers (redirects, the shop, what its application answers), compression,
+/// includes by pattern and with relative names, ports that belong to somebody else.
+fn shop(at: &Path) {
+    let files = certificates::create(CertificateKind::P256, at).unwrap();
+    let write = |name: &str, text: &str| {
+        let path = at.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    fs::copy(&files.chain, at.join("shop.pem")).unwrap();
+    fs::copy(&files.key, at.join("shop.key")).unwrap();
+    write("mime.types", "types { text/html html; text/css css; }");
+    write("proxy_params", "proxy_set_header Host $host;");
+    write("www/index.html", &"<p>An item of the shop</p>".repeat(200));
+    write("www/site.css", &"p { margin: 0 }\n".repeat(500));
+    write(
+        "nginx.conf",
+        "worker_processes auto;\npid /run/nginx.pid;\nerror_log /var/log/nginx/error.log;\n\
+         events { worker_connections 768; }\nhttp {\n  include mime.types;\n  ssl_protocols TLSv1.2 TLSv1.3;\n\
+         access_log /var/log/nginx/access.log;\n  gzip on;\n  gzip_types text/css;\n  include sites-enabled/*;\n}\n",
+    );
+    let www = at.join("www");
+    let site = format!(
+        "server {{ listen 80 default_server; return 301 https://$host$request_uri; }}\n\
+         server {{ listen 443 ssl default_server; server_name shop.example; root {};\n\
+         ssl_certificate shop.pem; ssl_certificate_key shop.key;\n\
+         location /app/ {{ include proxy_params; proxy_pass http://127.0.0.1:9000/; }} }}\n",
+        www.display()
+    );
+    write("sites-enabled/shop", &site);
+    write("sites-enabled/app", "server { listen 127.0.0.1:9000; location / { return 200 \"cart of $arg_user\\n\"; } }");
+    for entry in [at, &www] {
+        fs::set_permissions(entry, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+#[test]
+fn an_installed_nginx_is_measured_in_one_command() {
+    let place = Place::new();
+    let site = place.path().join("etc");
+    fs::create_dir(&site).unwrap();
+    shop(&site);
+    let before = fs::read_to_string(site.join("sites-enabled/shop")).unwrap();
+    let paths = place.path().join("paths.txt");
+    fs::write(&paths, "https://shop.example/\n/site.css\n\n# what the application answers\n/app/?user=7\n/none 404\n")
+        .unwrap();
+    let (config, paths) = (site.join("nginx.conf").display().to_string(), paths.display().to_string());
+    let arguments = ["ablate", "--server-config", &config, "--paths", &paths, "--stages", "authentication"];
+    let output = place.tlsdyno(&[&arguments[..], &["--time", "6", "--json", "--no-report"]].concat()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let manifest = &result["manifest"];
+    let of = |name: &str| manifest[name].as_str().unwrap_or_default().to_owned();
+    assert!(of("certificate").starts_with("p-256 "), "as the client saw it, not the flag's: {manifest}");
+    assert!(of("server_version").contains("nginx/"), "{manifest}");
+    assert!(of("workload").contains("/app/?user=7") && of("workload").contains("shop.example"), "{manifest}");
+    let written = manifest["server_config"]["configuration"].as_str().unwrap();
+    assert!(written.contains("proxy_pass http://unix:") && !written.contains("/var/log"), "{written}");
+    for configuration in result["configurations"].as_array().unwrap() {
+        assert_eq!(configuration["valid"], true, "{configuration}");
+        assert_eq!(configuration["errors"], serde_json::json!({}), "{configuration}");
+    }
+    let names: Vec<&str> =
+        result["configurations"].as_array().unwrap().iter().filter_map(|one| one["name"].as_str()).collect();
+    assert!(names.contains(&"plain HTTP"), "the same objects without TLS: {names:?}");
+    assert_eq!(fs::read_to_string(site.join("sites-enabled/shop")).unwrap(), before);
+}
+
+/// The second build burns CPU time for each page.
+#[test]
+fn the_slower_of_two_builds_is_found() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_tlsdyno");
+    let serve = "serve --docroot {docroot} --listen 127.0.0.1:{port} --certificate {certificate} --key {key}";
+    let (fast, slow) = (format!("{program} {serve}"), format!("{program} {serve} --transaction cpu:1ms"));
+    let compare = |first: &str, second: &str| {
+        let arguments = ["compare", "--run", first, "--run", second, "-d", "5s"];
+        let output = place.tlsdyno(&arguments).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), text + &String::from_utf8_lossy(&output.stderr))
+    };
+    let (code, text) = compare(&fast, &slow);
+    assert!(code == Some(10) && text.contains("The second build is slower: it serves -"), "{text}");
+    let (code, text) = compare(&slow, &fast);
+    assert!(code == Some(0) && text.contains("The second build is faster: it serves +"), "{text}");
+}
+
+#[test]
+fn what_is_no_configuration_to_measure_is_refused_at_once() {
+    let place = Place::new();
+    let file = |name: &str, text: &str| {
+        let path = place.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let plain = file("plain.conf", "events {} http { server { listen 80; } }");
+    let empty = file("empty.txt", "# nothing\n");
+    let hosts = file("hosts.txt", "https://a/\nhttps://b/\n");
+    for (arguments, word) in [
+        (&["--server-config", &plain][..], "listens with TLS"),
+        (&["--server-config", "/no/such.conf"][..], "/no/such.conf"),
+        (&["--server-command", "x {port}", "--paths", &empty][..], "names no path"),
+        (&["--server-command", "x {port}", "--paths", &hosts][..], "several hosts"),
+        (&["--server", "nginx", "--paths", &hosts][..], "--server-config"),
+    ] {
+        let output = place.tlsdyno(&[&["ablate"][..], arguments].concat()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(word), "{arguments:?}: {said}");
+    }
+}

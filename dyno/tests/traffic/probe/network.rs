@@ -1,0 +1,132 @@
+//! Rounds through a network that is played packet by packet: the times are those of the protocols, and each fault has
+//! the step in which it happens. Without root there are no namespaces; then virtual time alone shows it
+//! (`probe/virtual_round.rs`).
+
+use serde_json::Value;
+use tlsdyno::model::ServerName;
+use tlsdyno::model::network::Network;
+use tlsdyno_tls::Version;
+
+use super::super::place::Place;
+use super::super::stacks::go_server::GoServer;
+use super::relay::Relay;
+use super::{objects, server, stderr, url};
+
+fn network(text: &str) -> Network {
+    let network: Network = toml::from_str(text).unwrap();
+    network.check().unwrap();
+    network
+}
+
+/// The relay, or nothing where it cannot be.
+fn relay(text: &str) -> Option<Relay> {
+    let relay = Relay::start(network(text));
+    if relay.is_none() {
+        assert!(!rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists(), "root may");
+        println!("no network namespaces or TUN devices here: not tried");
+    }
+    relay
+}
+
+fn probe(relay: &Relay, place: &Place, url: &str, more: &[&str]) -> Value {
+    let all = [&["probe", url, "--once", "--json", "--no-early-data"], more].concat();
+    let output = relay.client.within(|| place.run(&all));
+    objects(&output).pop().unwrap_or_else(|| panic!("{}", stderr(&output)))
+}
+
+/// The shortest T, S full, S resumed and H of some rounds: a busy machine only adds.
+fn shortest(relay: &Relay, place: &Place, url: &str) -> [f64; 4] {
+    let rounds: Vec<Value> = (0..7).map(|_| probe(relay, place, url, &[])).collect();
+    let least = |of: &dyn Fn(&Value) -> Option<f64>| {
+        let all = rounds.iter().map(|round| of(round).unwrap_or_else(|| panic!("{round}")));
+        all.fold(f64::INFINITY, f64::min)
+    };
+    [
+        least(&|round| round["tcp_ns"].as_f64()),
+        least(&|round| round["full"]["handshake_ns"].as_f64()),
+        least(&|round| round["resumed"]["handshake_ns"].as_f64()),
+        least(&|round| round["full"]["whole_ns"].as_f64()),
+    ]
+}
+
+/// T = 2d; a full handshake takes a round trip more than a resumed one in TLS 1.2, and as many in TLS 1.3.
+#[test]
+fn delays_of_packets_are_in_the_phases_that_they_belong_to() {
+    let Some(relay) = relay("") else { return };
+    const DELAY_MS: f64 = 50.0;
+    let kinds = [ServerName::Nginx, ServerName::Haproxy, ServerName::ApacheEvent];
+    for (index, kind) in kinds.into_iter().enumerate() {
+        for (version, extra_trips) in [(Version::Tls12, 1.0), (Version::Tls13, 0.0)] {
+            // HAProxy and Apache in one version each: a start takes its time.
+            if index == 1 && version == Version::Tls12 || index == 2 && version == Version::Tls13 {
+                continue;
+            }
+            let place = Place::new();
+            let server = relay.server.within(|| server(&place, kind, version).0);
+            let url = url(&server).replace("localhost", "127.0.0.1");
+            check(&relay, &place, &url, extra_trips, DELAY_MS);
+        }
+    }
+    let place = Place::new();
+    let go = relay.server.within(|| GoServer::start(b"object", None));
+    check(&relay, &place, &format!("https://{}/", go.address), 0.0, DELAY_MS);
+}
+
+/// What a busy machine adds is another each time; what is wrong in the times is wrong each time.
+fn check(relay: &Relay, place: &Place, url: &str, extra_trips: f64, delay_ms: f64) {
+    let mut found = Vec::new();
+    for _ in 0..4 {
+        found = apart(relay, place, url, extra_trips, delay_ms);
+        println!("{url}: {found:?}");
+        if found.iter().all(|(_, difference)| difference.abs() < 0.02) {
+            return;
+        }
+    }
+    panic!("{url}: {found:?}");
+}
+
+/// How far from what the protocols say, in parts of a round trip: T, S full, S resumed, H, and full less resumed.
+fn apart(relay: &Relay, place: &Place, url: &str, extra_trips: f64, delay_ms: f64) -> Vec<(&'static str, f64)> {
+    // What the server, the client and the relay take themselves.
+    relay.become_network(network(""));
+    let near = shortest(relay, place, url);
+    relay.become_network(network(&format!("all.delay = \"{delay_ms}ms\"")));
+    let far = shortest(relay, place, url);
+    let trip_ns = 2e6 * delay_ms;
+    let [tcp, full, resumed, whole] = [0, 1, 2, 3].map(|at| (far[at] - near[at]) / trip_ns);
+    vec![
+        ("T alone", far[0] / trip_ns - 1.0),
+        ("T", tcp - 1.0),
+        ("S full", full / (1.0 + extra_trips) - 1.0),
+        ("S resumed", resumed - 1.0),
+        ("H", whole - 1.0),
+        ("full less resumed", full - resumed - extra_trips),
+    ]
+}
+
+#[test]
+fn faults_of_the_network_are_told_in_their_step() {
+    let Some(relay) = relay("") else { return };
+    let place = Place::new();
+    let server = relay.server.within(|| server(&place, ServerName::Nginx, Version::Tls13).0);
+    let url = url(&server).replace("localhost", "127.0.0.1");
+    for (text, steps, kinds) in [
+        ("[tcp]\nreset_percent = 100", &["tcp", "full"][..], "refused"),
+        ("[tcp]\nblackhole_percent = 100", &["tcp", "full"], "connect_timeout"),
+        ("[handshake]\nreset_percent = 100", &["full"], "reset"),
+        ("[handshake]\nblackhole_percent = 100", &["full"], "handshake_timeout"),
+        ("[answer]\nblackhole_percent = 100", &["full"], "timeout"),
+        ("[answer]\nreset_percent = 100", &["full"], "reset"),
+    ] {
+        relay.become_network(network(text));
+        let round = probe(&relay, &place, &url, &["--timeout", "400ms"]);
+        let fault = &round["fault"];
+        assert_eq!(fault["kind"], kinds, "{text}: {fault}");
+        assert!(steps.contains(&fault["step"].as_str().unwrap()), "{text}: {fault}");
+    }
+    // Lost packets are sent again: slow, and no fault.
+    relay.become_network(network("all = { delay = \"1ms\", loss_percent = 20 }"));
+    let rounds =
+        (0..8).map(|_| probe(&relay, &place, &url, &["--timeout", "20s"])).filter(|round| round["fault"].is_null());
+    assert!(rounds.count() >= 4);
+}

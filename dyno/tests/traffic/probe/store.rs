@@ -1,0 +1,378 @@
+//! The store, with made-up rounds: one suite, on SQLite and on PostgreSQL.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+use tlsdyno::probe::entry::Entry;
+use tlsdyno::probe::measures::Measure;
+use tlsdyno::probe::round::{Facts, Visit};
+use tlsdyno::probe::store::{Address, Store};
+use tlsdyno::probe::summary::SiteSummary;
+use tlsdyno::probe::{Fault, FaultKind, Kept, Resumption, Round};
+use tlsdyno::random::SplitMix64;
+
+use super::super::place::postgres::Postgres;
+
+const SECOND_US: i64 = 1_000_000;
+const MINUTE_US: i64 = 60 * SECOND_US;
+const HOUR_US: i64 = 60 * MINUTE_US;
+/// 2026-11-20 16:00 UTC.
+const START_US: i64 = 1_795_190_400 * SECOND_US;
+const EVER: (i64, i64) = (i64::MIN, i64::MAX);
+/// How long single rounds are kept, in hours.
+const RAW_HOURS: u64 = 7 * 24;
+
+/// An empty store of its own for a check, and statements behind its back.
+struct Fresh<'a> {
+    address: Address,
+    batch: &'a dyn Fn(&str),
+}
+
+impl Fresh<'_> {
+    fn open(&self) -> Store {
+        Store::open(&self.address).unwrap()
+    }
+}
+
+type Check = (&'static str, fn(&Fresh<'_>));
+
+/// The suite.
+const CHECKS: [Check; 8] = [
+    ("rounds", rounds_survive_and_none_is_there_twice),
+    ("hours", hours_say_the_same_before_and_after_they_are_counted_and_when_rounds_are_gone),
+    ("report", a_report_of_hours_is_that_of_their_rounds),
+    ("replay", what_comes_twice_is_known_when_its_rows_are_gone),
+    ("totals", totals_are_those_of_all_runs),
+    ("alone", rounds_made_alone_have_no_order),
+    ("places", places_are_kept_apart),
+    ("versions", older_tables_are_brought_up_to_date_and_newer_ones_refused),
+];
+
+#[test]
+fn sqlite_passes_the_suite() {
+    for (name, check) in CHECKS {
+        println!("{name}");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("probe.sqlite");
+        let batch = |sql: &str| Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+        check(&Fresh { address: Address::File(path.clone()), batch: &batch });
+    }
+}
+
+#[test]
+fn postgresql_passes_the_suite() {
+    let server = Postgres::start();
+    let password = server.password_file();
+    for (name, check) in CHECKS {
+        println!("{name}");
+        let address: Address = server.create(name).parse().unwrap();
+        let address = address.with_password_file(Some(&password)).unwrap();
+        let batch = |sql: &str| drop(server.ask(name, sql));
+        check(&Fresh { address, batch: &batch });
+    }
+}
+
+/// A round like those of a site some 20 ms away, with the spread that networks have.
+fn round(site: &str, started_unix_us: i64, random: &mut SplitMix64) -> Round {
+    let mut time = |ms: f64| (ms * 1e6 * (0.3 * random.normal()).exp()) as u64;
+    let mut visit = |handshake_ms| Visit {
+        tcp_ns: time(20.0),
+        hello_ns: time(20.5),
+        handshake_ns: time(handshake_ms),
+        first_byte_ns: time(22.0),
+        whole_ns: time(24.0),
+    };
+    let (full, resumed) = (Some(visit(45.0)), Some(visit(22.0)));
+    let facts = Facts { address: "192.0.2.1:443".to_owned(), version: "1.3".to_owned(), ..Facts::default() };
+    Round {
+        site: site.to_owned(),
+        started_unix_us,
+        lookup_ns: Some(time(1.0)),
+        tcp_ns: Some(time(20.0)),
+        full,
+        resumed,
+        resumption: Resumption::Accepted,
+        early_data: Resumption::NotGiven,
+        status: Some(200),
+        body_bytes: Some(4711),
+        facts,
+        ..Round::default()
+    }
+}
+
+/// Rounds of a site, one a minute, from `from_us` on.
+fn minutes(site: &str, from_us: i64, count: u64, random: &mut SplitMix64) -> Vec<Entry> {
+    let made = |number| Entry::made("run", number, round(site, from_us + number as i64 * MINUTE_US, random));
+    (0..count).map(made).collect()
+}
+
+fn all(store: &mut Store, site: i64) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    store
+        .rounds(site, EVER, &mut |entry| {
+            entries.push(entry);
+            Ok(())
+        })
+        .unwrap();
+    entries
+}
+
+fn size_bytes(path: &Path) -> u64 {
+    std::fs::metadata(path).unwrap().len()
+}
+
+fn rounds_survive_and_none_is_there_twice(fresh: &Fresh<'_>) {
+    let mut random = SplitMix64::new(1);
+    let mut entries = minutes("https://a/", START_US, 3, &mut random);
+    let fault = Fault { step: "tcp".to_owned(), kind: FaultKind::Refused, text: "no".to_owned() };
+    entries[1].round = Round {
+        site: "https://a/".to_owned(),
+        started_unix_us: START_US + MINUTE_US,
+        fault: Some(fault),
+        ..Round::default()
+    };
+    entries.push(Entry::missed("run", 3, 57, "https://a/", START_US + HOUR_US));
+    // The clock was set back: another round of the same moment is another round.
+    let mut set_back = round("https://a/", START_US + 2 * MINUTE_US, &mut random);
+    set_back.kept = Some(Kept { age_s: 301, became: Resumption::Rejected });
+    entries.push(Entry::made("run", 60, set_back));
+    let mut store = fresh.open();
+    assert_eq!(store.add(&entries).unwrap(), 5);
+    assert_eq!(store.add(&entries[2..]).unwrap(), 0, "they are there");
+    drop(store);
+    let mut store = Store::open_for_reading(&fresh.address).unwrap();
+    let sites = store.sites().unwrap();
+    assert_eq!(sites.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>(), ["https://a/"]);
+    let mut expected = entries;
+    expected.sort_by_key(|entry| (entry.round.started_unix_us, entry.number));
+    assert_eq!(all(&mut store, sites[0].0), expected);
+}
+
+fn hours_say_the_same_before_and_after_they_are_counted_and_when_rounds_are_gone(fresh: &Fresh<'_>) {
+    let mut store = fresh.open();
+    let entries = minutes("https://a/", START_US + 30 * MINUTE_US, 300, &mut SplitMix64::new(2));
+    // The two of one hour come late, from another run.
+    let (late, early): (Vec<_>, Vec<_>) = entries.iter().cloned().partition(|entry| [100, 101].contains(&entry.number));
+    let late: Vec<_> = late.into_iter().map(|entry| Entry { run: "late".to_owned(), ..entry }).collect();
+    store.add(&early).unwrap();
+    let site = store.sites().unwrap()[0].0;
+    // Rounds and medians of each hour, and how many rounds are there.
+    let told = |store: &mut Store| {
+        let hours = store.hours(site, EVER).unwrap();
+        let medians = hours.iter().map(|hour| hour.measures.quantile(Measure::Full, 0.5));
+        let counts: Vec<u64> = hours.iter().map(|hour| hour.made_count).collect();
+        (counts, medians.collect::<Vec<_>>(), all(store, site).len())
+    };
+    let end_us = START_US + 7 * HOUR_US;
+    assert_eq!(store.keep_house(START_US + 4 * HOUR_US + 5, RAW_HOURS).unwrap(), 4);
+    let before = told(&mut store);
+    assert_eq!((before.0, before.2), (vec![30, 60, 58, 60, 60, 30], 298));
+    store.add(&late).unwrap();
+    let with_late = told(&mut store);
+    assert_eq!((&with_late.0, with_late.2), (&vec![30, 60, 60, 60, 60, 30], 300));
+    store.keep_house(end_us, RAW_HOURS).unwrap();
+    assert_eq!(told(&mut store), with_late);
+    assert_eq!(store.keep_house(end_us, RAW_HOURS).unwrap(), 0, "nothing is left to count");
+    store.keep_house(end_us + 7 * 24 * HOUR_US, RAW_HOURS).unwrap();
+    assert_eq!(told(&mut store), (with_late.0, with_late.1, 0), "the rounds are gone");
+    // A spool that lay about for weeks.
+    let old = minutes("https://a/", START_US + 45 * MINUTE_US + 7, 3, &mut SplitMix64::new(9));
+    let old: Vec<_> = old.into_iter().map(|entry| Entry { run: "old".to_owned(), ..entry }).collect();
+    store.add(&old).unwrap();
+    let (counts, _, rounds) = told(&mut store);
+    assert_eq!((counts[0], rounds), (33, 3));
+    store.keep_house(end_us + 8 * 24 * HOUR_US, RAW_HOURS).unwrap();
+    let (counts, _, rounds) = told(&mut store);
+    assert_eq!((counts[0], rounds), (33, 0));
+}
+
+/// A year of ten sites with a round a minute stays below 200 MB: a week of rounds, and an hour's row, measured and
+/// multiplied.
+#[test]
+fn a_year_of_ten_sites_is_small() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("probe.sqlite");
+    let mut store = Store::open(&Address::File(path.clone())).unwrap();
+    let truncate = || {
+        let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+        Connection::open(&path).unwrap().query_row(checkpoint, [], |_| Ok(())).unwrap();
+    };
+    truncate();
+    let empty = size_bytes(&path);
+    let mut random = SplitMix64::new(3);
+    let rounds = 2 * 24 * 60;
+    store.add(&minutes("https://a/", START_US, rounds, &mut random)).unwrap();
+    truncate();
+    let with_rounds = size_bytes(&path);
+    let hours = store.keep_house(START_US + 48 * HOUR_US, RAW_HOURS).unwrap();
+    truncate();
+    let with_hours = size_bytes(&path);
+    let bytes_per_round = (with_rounds - empty) as f64 / rounds as f64;
+    let bytes_per_hour = (with_hours - with_rounds) as f64 / hours as f64;
+    println!("{bytes_per_round:.0} bytes a round, {bytes_per_hour:.0} bytes an hour");
+    let year = 10.0 * (bytes_per_round * 7.0 * 1440.0 + bytes_per_hour * 24.0 * 365.0);
+    assert!(year < 200e6, "a year takes {year} bytes");
+    let month_of_rounds = 10.0 * 30.0 * 24.0 * (60.0 * bytes_per_round + bytes_per_hour);
+    assert!(month_of_rounds < 120e6, "a month with all rounds takes {month_of_rounds} bytes");
+}
+
+/// The whole month, in a file that stays where `TLSDYNO_MONTH` says, for `tlsdyno probe report` of a release build:
+/// `TLSDYNO_MONTH=/tmp/month.sqlite cargo test -p tlsdyno --test traffic a_month -- --ignored`.
+#[test]
+#[ignore = "writes 432,000 rounds"]
+fn a_month_of_ten_sites_with_all_rounds_is_small() {
+    let directory = tempfile::tempdir().unwrap();
+    let kept = std::env::var_os("TLSDYNO_MONTH").map(std::path::PathBuf::from);
+    let path = kept.unwrap_or_else(|| directory.path().join("month.sqlite"));
+    let mut store = Store::open(&Address::File(path.clone())).unwrap();
+    let mut random = SplitMix64::new(12);
+    for site in 0..10 {
+        let name = format!("https://site-{site}.example/");
+        let run = format!("run of {site}");
+        for day in 0..30 {
+            let rounds = minutes(&name, START_US + day * 24 * HOUR_US, 1440, &mut random);
+            let number = |entry: Entry| Entry { run: run.clone(), number: entry.number + day as u64 * 1440, ..entry };
+            assert_eq!(store.add(&rounds.into_iter().map(number).collect::<Vec<_>>()).unwrap(), 1440);
+        }
+    }
+    assert_eq!(store.keep_house(START_US + 30 * 24 * HOUR_US, 100 * 24).unwrap(), 7200);
+    drop(store);
+    println!("{} bytes", size_bytes(&path));
+    assert!(size_bytes(&path) < 120_000_000, "{} bytes", size_bytes(&path));
+}
+
+/// A report says the same of a day before its rounds are counted and after they are gone.
+fn a_report_of_hours_is_that_of_their_rounds(fresh: &Fresh<'_>) {
+    let mut store = fresh.open();
+    store.add(&minutes("https://a/", START_US, 24 * 60, &mut SplitMix64::new(4))).unwrap();
+    let site = store.sites().unwrap()[0].0;
+    let numbers = |store: &mut Store| {
+        let summary = SiteSummary::read(store, site, "https://a/", EVER).unwrap();
+        assert_eq!((summary.made_count, summary.accepted_count), (1440, 1440));
+        summary.numbers
+    };
+    let of_rounds = numbers(&mut store);
+    store.keep_house(START_US + 10 * 24 * HOUR_US, RAW_HOURS).unwrap();
+    assert!(all(&mut store, site).is_empty());
+    assert_eq!(numbers(&mut store), of_rounds);
+}
+
+fn what_comes_twice_is_known_when_its_rows_are_gone(fresh: &Fresh<'_>) {
+    let entries = minutes("https://a/", START_US, 90, &mut SplitMix64::new(5));
+    let mut store = fresh.open();
+    assert_eq!(store.add(&entries[..60]).unwrap(), 60);
+    store.keep_house(START_US + 10 * 24 * HOUR_US, RAW_HOURS).unwrap();
+    let site = store.sites().unwrap()[0].0;
+    assert!(all(&mut store, site).is_empty(), "they are old");
+    // A robot that was killed before it could empty its spool, and one that took weeks to come back.
+    assert_eq!(store.add(&entries).unwrap(), 30);
+    store.keep_house(START_US + 11 * 24 * HOUR_US, RAW_HOURS).unwrap();
+    let made: u64 = store.hours(site, EVER).unwrap().iter().map(|hour| hour.made_count).sum();
+    assert_eq!(made, 90);
+    assert_eq!(store.add(&entries).unwrap(), 0);
+}
+
+fn totals_are_those_of_all_runs(fresh: &Fresh<'_>) {
+    let mut random = SplitMix64::new(6);
+    let mut store = fresh.open();
+    let mut entries = minutes("https://a/", START_US, 3, &mut random);
+    entries[1].round.resumption = Resumption::Rejected;
+    entries[2].round.fault = Some(Fault { step: "kept".to_owned(), kind: FaultKind::Reset, text: "no".to_owned() });
+    entries.push(Entry::missed("run", 3, 57, "https://a/", START_US + HOUR_US));
+    store.add(&entries).unwrap();
+    let other = Entry { run: "other".to_owned(), ..entries[0].clone() };
+    store.add(&[other, minutes("https://b/", START_US, 1, &mut random).remove(0)]).unwrap();
+    let totals = store.totals().unwrap();
+    let of = |name: &str, store: &mut Store| {
+        let sites = store.sites().unwrap();
+        let totals = totals[&sites.iter().find(|(_, this)| this == name).unwrap().0];
+        (totals.made_count, totals.missed_count, totals.fault_count, totals.offered_count, totals.accepted_count)
+    };
+    assert_eq!(of("https://a/", &mut store), (4, 57, 1, 4, 3));
+    assert_eq!(of("https://b/", &mut store), (1, 0, 0, 1, 1));
+    let site = store.sites().unwrap()[0].0;
+    let latest = store.latest(site).unwrap().unwrap();
+    assert_eq!(latest.round, entries[2].round, "what was missed is no round");
+}
+
+fn rounds_made_alone_have_no_order(fresh: &Fresh<'_>) {
+    let mut random = SplitMix64::new(7);
+    let mut store = fresh.open();
+    for (number, minute) in [(77, 0), (5, 1), (u64::MAX >> 1, 2)] {
+        let entry = Entry::alone("once", number, round("https://a/", START_US + minute * MINUTE_US, &mut random));
+        assert_eq!([0, 1].map(|_| store.add(std::slice::from_ref(&entry)).unwrap()), [1, 0]);
+    }
+    let site = store.sites().unwrap()[0].0;
+    assert_eq!(all(&mut store, site).len(), 3);
+}
+
+fn places_are_kept_apart(fresh: &Fresh<'_>) {
+    let mut random = SplitMix64::new(8);
+    let mut store = fresh.open();
+    for (index, vantage) in ["", "Bern", "New York"].into_iter().enumerate() {
+        let round = Round { vantage: vantage.to_owned(), ..round("https://a/", START_US, &mut random) };
+        store.add(&[Entry::made(&format!("run {index}"), 0, round)]).unwrap();
+    }
+    let sites = store.sites().unwrap();
+    let names: Vec<&str> = sites.iter().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(names, ["https://a/", "https://a/ from Bern", "https://a/ from New York"]);
+    let of_place = all(&mut store, sites[2].0);
+    assert_eq!((of_place[0].round.site.as_str(), of_place[0].round.vantage.as_str()), ("https://a/", "New York"));
+    // A second robot may not have the same site from the same place. In a file, locks beside it see to that.
+    let mut other = fresh.open();
+    assert!(store.claim("https://a/ from Bern").unwrap());
+    let is_server = matches!(fresh.address, Address::Server(_));
+    assert_eq!(other.claim("https://a/ from Bern").unwrap(), !is_server);
+    assert!(other.claim("https://a/").unwrap());
+}
+
+fn older_tables_are_brought_up_to_date_and_newer_ones_refused(fresh: &Fresh<'_>) {
+    let error = |result: anyhow::Result<Store>| format!("{:#}", result.err().unwrap());
+    let entries = minutes("https://a/", START_US, 90, &mut SplitMix64::new(9));
+    let mut store = fresh.open();
+    store.add(&entries[..80]).unwrap();
+    store.keep_house(START_US + HOUR_US + 1, RAW_HOURS).unwrap();
+    drop(store);
+    // As the first version had them.
+    (fresh.batch)(
+        "DROP TABLE runs; ALTER TABLE rounds DROP COLUMN kept_age_s; ALTER TABLE rounds DROP COLUMN kept;
+         ALTER TABLE hours DROP COLUMN kept; UPDATE probe_schema SET version = 1",
+    );
+    assert!(error(Store::open_for_reading(&fresh.address)).contains("a robot of this tlsdyno brings them to 2"));
+    let mut store = fresh.open();
+    let site = store.sites().unwrap()[0].0;
+    assert_eq!(all(&mut store, site), entries[..80]);
+    assert_eq!(store.totals().unwrap()[&site].made_count, 80);
+    assert_eq!(store.add(&entries).unwrap(), 10, "what is there is known");
+    let made: u64 = store.hours(site, EVER).unwrap().iter().map(|hour| hour.made_count).sum();
+    assert_eq!(made, 90);
+    drop(store);
+    (fresh.batch)("UPDATE probe_schema SET version = 99");
+    assert!(error(Store::open(&fresh.address)).contains("version 99"));
+    assert!(error(Store::open_for_reading(&fresh.address)).contains("newer tlsdyno"));
+}
+
+#[test]
+fn what_is_no_store_of_probes_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("other.sqlite");
+    Connection::open(&path).unwrap().execute_batch("CREATE TABLE mine (x)").unwrap();
+    let error = |result: anyhow::Result<Store>| format!("{:#}", result.err().unwrap());
+    let other = Address::File(path);
+    assert!(error(Store::open(&other)).contains("--store"));
+    assert!(error(Store::open_for_reading(&other)).contains("--store"));
+    let none = Address::File(directory.path().join("none"));
+    assert!(error(Store::open_for_reading(&none)).contains("--every"));
+}
+
+#[test]
+fn a_file_that_was_removed_takes_no_more_rounds() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("probe.sqlite");
+    let entries = minutes("https://a/", START_US, 2, &mut SplitMix64::new(10));
+    let mut store = Store::open(&Address::File(path.clone())).unwrap();
+    store.add(&entries[..1]).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let error = store.add(&entries[1..]).unwrap_err().to_string();
+    assert!(error.contains("removed or replaced"), "{error}");
+}
