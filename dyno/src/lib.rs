@@ -3,6 +3,7 @@
 //! The program is `main.rs`; it only calls this library, so that integration tests can use the same modules.
 #![forbid(unsafe_code)]
 
+pub mod affinity;
 pub mod choice;
 pub mod cmd;
 pub mod dispatch;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use support::*;
 use tlsdyno_engine::load::{
-    Arrivals, Connections, ErrorKind, Expect, Pacing, Phase, Rate, Snapshot, Until, run, run_watched, watch,
+    Arrivals, Connections, ErrorKind, Expect, Pacing, Phase, Rate, Snapshot, Until, run, run_together, watch,
 };
 
 #[test]
@@ -276,10 +276,10 @@ fn a_stop_ends_a_run_at_once_and_keeps_what_was_measured() {
     let address = server(well_behaved);
     let mut plan = plan(address, workload(vec![object("GET", "/1", Some(1))], 3, 5, 1), connections(3, 1, None));
     plan.until = Until::Elapsed(60_000_000_000);
-    let (watcher, watched) = watch(true);
+    let (mut watcher, mut watched) = watch(true, 1);
     let stop = AtomicBool::new(false);
     let (outcome, last) = std::thread::scope(|scope| {
-        let run = scope.spawn(|| run_watched(&plan, &stop, &watched).unwrap());
+        let run = scope.spawn(|| run_together(&plan, &stop, watched.pop(), || Some(0)).unwrap());
         let last = loop {
             watcher.ask();
             match watcher.snapshot() {
@@ -299,12 +299,12 @@ fn a_display_is_told_counts_and_the_latencies_since_it_last_asked() {
     let address = server(well_behaved);
     let mut plan = plan(address, workload(vec![object("GET", "/1", Some(1))], 3, 5, 1), connections(3, 1, None));
     plan.until = Until::Elapsed(60_000_000_000);
-    let (watcher, watched) = watch(true);
+    let (mut watcher, mut watched) = watch(true, 1);
     let stop = AtomicBool::new(false);
     let (outcome, snapshots) = std::thread::scope(|scope| {
-        let run = scope.spawn(|| run_watched(&plan, &stop, &watched).unwrap());
+        let run = scope.spawn(|| run_together(&plan, &stop, watched.pop(), || Some(0)).unwrap());
         // One question at a time: an answer that is not taken before the next one is lost with its latencies.
-        let answer = || {
+        let mut answer = || {
             watcher.ask();
             loop {
                 match watcher.snapshot() {

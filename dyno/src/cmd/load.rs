@@ -19,6 +19,7 @@ use crate::load::options::{self, Options};
 use crate::load::screen::{self, Display};
 use crate::load::summary::Summary;
 use crate::load::sweep::{Point, RateRange};
+use crate::load::threads::{Loops, Threads};
 use crate::load::url::Url;
 use crate::load::warning::{Warning, warnings};
 use crate::load::{diagnosis, job, permission, sweep, window_search};
@@ -45,6 +46,7 @@ use crate::{interrupt, open_files};
   tlsdyno load https://localhost:8443/1k.bin --insecure
   tlsdyno load https://localhost:8443/ \
                         --reuse 80% --tls 1.3 --duration 30s --json
+  tlsdyno load https://localhost:8443/ --threads auto
   tlsdyno load https://localhost:8443/ --rate 500/s \
                         --arrivals poisson
   tlsdyno load https://localhost:8443/ --profile continuous --session-limit \
@@ -78,6 +80,11 @@ pub struct Args {
     /// Run on this CPU only
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
+
+    /// Load with so many loops, each on a CPU of its own, with an exact share of the users, connections and rate;
+    /// `auto`: one for each CPU that the server, where it is on this machine, does not need [default: one loop]
+    #[arg(long, value_name = "N|auto", conflicts_with_all = ["cpu", "job", "against"])]
+    threads: Option<Threads>,
 
     /// Also write the result to a file (several times): .json, .csv, .prom (Prometheus text), .html, or .hdr
     /// (percentiles of every phase, as HdrHistogram plots them); .json is what `tlsdyno compare` reads
@@ -136,11 +143,16 @@ pub fn run(args: &Args) -> Result<Exit> {
     }
     permission::check(&url.host, address, &options.i_may_load_this).or_fault(Fault::Usage)?;
     open_files::make_room_for(options.connections).or_fault(Fault::Environment)?;
+    let loops = Loops::choose(args.threads, address);
+    loops.check(&plan).or_fault(Fault::Usage)?;
+    if loops.crowded() > 0 {
+        eprintln!("warning: {} loops share their CPU with another one; use fewer --threads", loops.crowded());
+    }
     if let Some(range) = args.sweep {
-        return sweep(args, range, &url, address, &stop);
+        return sweep(args, range, &url, address, &loops, &stop);
     }
     let mut runs = Runs::begin(format!("What does {text} serve?"), text);
-    let display = Display::new(args.progress, text);
+    let display = Display::new(args.progress, text, &loops);
     let outcome = match options.workload.searches_window() {
         true => window_search::smallest(plan, |plan| Ok(display.run(plan, &stop)?))?,
         false => display.run(&plan, &stop)?,
@@ -188,7 +200,14 @@ fn against(args: &Args, url: &str, other: &str) -> Result<Exit> {
 const DURATION_AGAINST: Time = Time::seconds(10);
 
 /// Runs the rates of --sweep and prints them.
-fn sweep(args: &Args, range: RateRange, url: &Url, address: SocketAddr, stop: &AtomicBool) -> Result<Exit> {
+fn sweep(
+    args: &Args,
+    range: RateRange,
+    url: &Url,
+    address: SocketAddr,
+    loops: &Loops,
+    stop: &AtomicBool,
+) -> Result<Exit> {
     ensure!(args.factor > 1.0, "--factor must be above 1");
     let mut out = std::io::stdout().lock();
     if !args.json {
@@ -197,7 +216,7 @@ fn sweep(args: &Args, range: RateRange, url: &Url, address: SocketAddr, stop: &A
     }
     let text = args.url.as_deref().unwrap_or_default();
     let mut runs = Runs::begin(format!("How does the latency of {text} grow with its throughput?"), text);
-    let display = Display::of_steps(args.progress, text);
+    let display = Display::of_steps(args.progress, text, loops);
     let load = |plan: &_| display.run(plan, stop);
     let points = sweep::by_rate(&args.options, url, address, range.rates(args.factor), load, |point, outcome| {
         let rate_per_second = point.rate_per_second_asked;

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{
-    Arrivals, Connections, HeldSessions, Outcome, Pacing, Plan, Rate, Resumption, Route, SessionLimits, Target,
+    Arrivals, Connections, HeldSessions, Outcome, Pacing, Plan, Rate, Resumption, Route, SessionLimits, Share, Target,
     Timeouts, Until, Workload, run_holding,
 };
 
@@ -111,6 +111,7 @@ impl Prepared {
             redirects: None,
             numbered: false,
             slice_ns: None,
+            share: Share::default(),
         };
         let new = || HeldSessions::new(plan.resumption);
         let outcome = match store {

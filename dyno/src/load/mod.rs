@@ -14,6 +14,7 @@ pub mod screen;
 pub mod shape;
 pub mod summary;
 pub mod sweep;
+pub mod threads;
 pub mod tls;
 pub mod url;
 pub mod urls;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::limits::CONNECTIONS_MAX;
 use tlsdyno_engine::load::{
-    Arrivals, Connections, Pacing, Pause, Plan, Rate, Route, Target, Timeouts, Until, Workload,
+    Arrivals, Connections, Pacing, Pause, Plan, Rate, Route, Share, Target, Timeouts, Until, Workload,
 };
 use tlsdyno_tls::{Effort, Group, StageSet, Suite, Version};
 
@@ -379,6 +379,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
             (None, None) if options.workload.is_trace() => Until::UsersDone,
             (None, None) => Until::Elapsed(DURATION_NS),
         },
+        share: Share::default(),
         slice_ns: Some(
             (options.duration.map_or(Ok(DURATION_NS), Time::nanoseconds)? / SLICES).clamp(SLICE_NS_MIN, SLICE_NS_MAX),
         ),

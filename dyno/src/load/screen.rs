@@ -19,8 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tlsdyno_engine::load::{LoadError, Outcome, Plan, Watcher, run, run_watched, watch};
+use tlsdyno_engine::load::{LoadError, Outcome, Plan, Watcher, watch};
 
+use super::threads::Loops;
 use terminal::Terminal;
 use view::View;
 
@@ -57,40 +58,41 @@ enum Form {
 pub struct Display<'a> {
     form: Form,
     url: &'a str,
+    loops: &'a Loops,
     logged: bool,
 }
 
 impl<'a> Display<'a> {
-    /// A display of runs of this URL.
-    pub fn new(flag: Flag, url: &'a str) -> Display<'a> {
-        Display { form: flag.progress, url, logged: true }
+    /// A display of runs of this URL by these loops.
+    pub fn new(flag: Flag, url: &'a str, loops: &'a Loops) -> Display<'a> {
+        Display { form: flag.progress, url, loops, logged: true }
     }
 
     /// The same for the steps of a sweep, whose own lines tell how it goes where there is no terminal.
-    pub fn of_steps(flag: Flag, url: &'a str) -> Display<'a> {
-        Display { logged: false, ..Display::new(flag, url) }
+    pub fn of_steps(flag: Flag, url: &'a str, loops: &'a Loops) -> Display<'a> {
+        Display { logged: false, ..Display::new(flag, url, loops) }
     }
 
-    /// Runs the plan on this thread; another one shows how it goes where somebody watches. `stop` ends it, and so does
+    /// Runs the plan; another thread shows how it goes where somebody watches. `stop` ends it, and so does
     /// the key.
     ///
     /// # Errors
-    /// As [`run`].
+    /// As [`Loops::run`].
     pub fn run(&self, plan: &Plan, stop: &AtomicBool) -> Result<Outcome, LoadError> {
         let shown = self.form != Form::None && (self.logged || std::io::stderr().is_terminal());
         if !shown {
-            return run(plan, stop);
+            return self.loops.run(plan, stop, Vec::new());
         }
         let terminal = if self.form == Form::Screen { Terminal::open() } else { None };
-        let (watcher, watched) = watch(terminal.is_some());
+        let (mut watcher, watched) = watch(terminal.is_some(), self.loops.count());
         let done = &AtomicBool::new(false);
         thread::scope(|scope| {
             let display = scope.spawn(move || match terminal {
-                Some(terminal) => show(terminal, View::new(self.url, plan), &watcher, done, stop),
-                None => line::show(&watcher, done, stop),
+                Some(terminal) => show(terminal, View::new(self.url, plan), &mut watcher, done, stop),
+                None => line::show(&mut watcher, done, stop),
             });
             let ended = SetOnDrop(done);
-            let outcome = run_watched(plan, stop, &watched);
+            let outcome = self.loops.run(plan, stop, watched);
             drop(ended);
             // A display that failed must not take with it what was measured.
             let _ = display.join();
@@ -110,7 +112,7 @@ impl Drop for SetOnDrop<'_> {
 
 /// Shows the screen until the run is `done`, or is to `stop`: from then on a second Ctrl-C ends the process at once, so
 /// that the terminal has to be as before.
-fn show(terminal: Terminal, mut view: View, watcher: &Watcher, done: &AtomicBool, stop: &AtomicBool) {
+fn show(terminal: Terminal, mut view: View, watcher: &mut Watcher, done: &AtomicBool, stop: &AtomicBool) {
     let began = Instant::now();
     let mut asked: Option<Instant> = None;
     let mut painted = None;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_engine::load::{Handshakes, Outcome, Slice, WindowUse};
+use tlsdyno_engine::load::{Handshakes, Outcome, Part, Slice, WindowUse};
 
 use crate::histogram::{Percentiles, percentiles};
 use crate::load::asked::Asked;
@@ -33,8 +33,11 @@ pub struct Summary {
     pub elapsed_ns: u64,
     /// CPU time of the client; `null` without a hit.
     pub client_cpu_ns_per_hit: Option<f64>,
-    /// CPU time of the client by elapsed time: near 1 it was the bottleneck.
+    /// CPU time of the client by elapsed time, of several loops that of the busiest: near 1 it was the bottleneck.
     pub client_busy_fraction: f64,
+    /// What each of several loops did; empty if there was one.
+    #[serde(default)]
+    pub workers: Vec<Part>,
     /// Connections opened.
     pub connections: u64,
     /// Handshakes.
@@ -92,6 +95,7 @@ impl Summary {
             elapsed_ns: outcome.elapsed_ns,
             client_cpu_ns_per_hit: (outcome.hits > 0).then(|| outcome.client_cpu_ns as f64 / outcome.hits as f64),
             client_busy_fraction: busy_fraction(outcome),
+            workers: outcome.parts.clone(),
             connections: outcome.connections,
             handshakes: outcome.handshakes,
             reuse_percent_asked: asked.reuse_percent,
@@ -146,6 +150,7 @@ mod tests {
             body_bytes: 0,
             connections: 1,
             handshakes: Handshakes::default(),
+            began_ns: 0,
             elapsed_ns: 1,
             client_cpu_ns: 1,
             phases: [(Phase::WholeResponse, histogram)].into_iter().collect(),
@@ -158,6 +163,8 @@ mod tests {
             redirects_followed: 0,
             redirects_unfinished: 0,
             slices: Vec::new(),
+            slice_latencies: Vec::new(),
+            parts: Vec::new(),
             stopped: false,
             window: None,
         };

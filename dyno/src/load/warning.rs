@@ -3,10 +3,11 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use tlsdyno_engine::load::{ErrorKind, Handshakes, Outcome};
+use tlsdyno_engine::load::{ErrorKind, Handshakes, Outcome, Part};
 
 use crate::load::asked::Asked;
 use crate::load::diagnosis;
+use crate::units::format_duration;
 
 /// A doubt about a measurement.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +16,13 @@ pub enum Warning {
     ClientBound {
         /// Share of one core that the client used, 0 to 1.
         busy: f64,
+        /// The busiest of its loops, if there were several.
+        of_loop: Option<String>,
+    },
+    /// The loops of the load did not begin together.
+    Skew {
+        /// From the first to the last, in nanoseconds.
+        skew_ns: u64,
     },
     /// Another share of connections was resumed than asked for.
     ReuseMissed {
@@ -103,6 +111,9 @@ pub enum ReuseCause {
 /// A client at least this busy is taken for the bottleneck (`docs/METHODOLOGY.md`, "Two metrics").
 const CLIENT_BOUND: f64 = 0.95;
 
+/// Loops of one load may begin so far apart, in nanoseconds, and not by more than a hundredth of the run.
+const SKEW_NS_MAX: u64 = 10_000_000;
+
 /// Reuse asked for and achieved may differ by this much, in percentage points.
 const REUSE_TOLERANCE: f64 = 0.5;
 
@@ -117,7 +128,12 @@ pub fn warnings(outcome: &Outcome, address: SocketAddr, asked: &Asked, strict: b
     let mut warnings = Vec::new();
     let busy = busy_fraction(outcome);
     if busy >= CLIENT_BOUND && outcome.hits > 0 {
-        warnings.push(Warning::ClientBound { busy });
+        let of_loop = busiest(outcome).map(|part| part.name.clone());
+        warnings.push(Warning::ClientBound { busy, of_loop });
+    }
+    let skew_ns = outcome.parts.iter().map(|part| part.began_after_ns).max().unwrap_or(0);
+    if skew_ns > SKEW_NS_MAX || skew_ns > outcome.elapsed_ns / 100 {
+        warnings.push(Warning::Skew { skew_ns });
     }
     let tolerance = if strict { STRICT_REUSE_TOLERANCE } else { REUSE_TOLERANCE };
     warnings.extend(asked.reuse_percent.and_then(|percent| missed_reuse(&outcome.handshakes, percent, tolerance)));
@@ -146,8 +162,16 @@ pub fn warnings(outcome: &Outcome, address: SocketAddr, asked: &Asked, strict: b
     warnings
 }
 
-/// CPU time of the client by elapsed time, 0 to 1.
+/// The loop that used most of its CPU, if there were several.
+fn busiest(outcome: &Outcome) -> Option<&Part> {
+    outcome.parts.iter().max_by(|a, b| a.busy_fraction().total_cmp(&b.busy_fraction()))
+}
+
+/// CPU time of the client by elapsed time, 0 to 1; of several loops that of the busiest.
 pub fn busy_fraction(outcome: &Outcome) -> f64 {
+    if let Some(part) = busiest(outcome) {
+        return part.busy_fraction();
+    }
     if outcome.elapsed_ns == 0 { 0.0 } else { (outcome.client_cpu_ns as f64 / outcome.elapsed_ns as f64).min(1.0) }
 }
 
@@ -220,11 +244,23 @@ impl Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Warning::ClientBound { busy } => write!(
+            Warning::ClientBound { busy, of_loop } => {
+                let (who, more) = match of_loop {
+                    Some(name) => (format!("{name} of the client"), "more CPUs"),
+                    None => ("the client".to_owned(), "several CPUs"),
+                };
+                write!(
+                    f,
+                    "{who} was the bottleneck ({:.0} % of a core): hits/s is a lower bound of what the server can do. \
+                     Load from {more} (--threads N or auto), or lower the effort (--effort lean)",
+                    busy * 100.0
+                )
+            }
+            Warning::Skew { skew_ns } => write!(
                 f,
-                "the client was the bottleneck ({:.0} % of a core): hits/s is a lower bound of what the server can \
-                 do. Start a second client on another core, or lower the effort (--effort lean)",
-                busy * 100.0
+                "the loops of the load began {} apart: its first moments had less load than asked for. Other programs \
+                 keep its CPUs busy; use fewer --threads, or a longer --duration",
+                format_duration(*skew_ns as f64)
             ),
             Warning::ReuseMissed { asked, achieved, cause } => {
                 write!(f, "{achieved:.1} % of the connections were resumed, not {asked:.1} %: ")?;
@@ -314,6 +350,7 @@ mod tests {
                 resumed_accepted,
                 ..Handshakes::default()
             },
+            began_ns: 0,
             elapsed_ns: 100,
             client_cpu_ns: 50,
             phases: Default::default(),
@@ -326,6 +363,8 @@ mod tests {
             redirects_followed: 0,
             redirects_unfinished: 0,
             slices: Vec::new(),
+            slice_latencies: Vec::new(),
+            parts: Vec::new(),
             stopped: false,
             window: None,
         }
@@ -395,6 +434,30 @@ mod tests {
     }
 
     #[test]
+    fn a_saturated_loop_is_named_and_so_is_a_late_one() {
+        let part = |name: &str, client_cpu_ns, began_after_ns| Part {
+            name: name.to_owned(),
+            hits: 1,
+            connections: 1,
+            handshakes: Handshakes::default(),
+            errors: 0,
+            began_after_ns,
+            elapsed_ns: 100_000_000,
+            client_cpu_ns,
+        };
+        let of = |began_after_ns, client_cpu_ns| {
+            let parts = vec![part("loop 1 on CPU 4", 1, 0), part("loop 2 on CPU 5", client_cpu_ns, began_after_ns)];
+            let outcome = Outcome { parts, elapsed_ns: 100_000_000, client_cpu_ns: 60_000_000, ..outcome(1, 0, 0, 0) };
+            raised(&outcome, None, None).iter().map(Warning::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(of(1_000_000, 94_000_000), [""; 0]);
+        let [bound] = &of(0, 97_000_000)[..] else { panic!("one warning") };
+        assert!(bound.contains("loop 2 on CPU 5") && bound.contains("97 %") && bound.contains("--threads"), "{bound}");
+        let [late] = &of(1_100_000, 1)[..] else { panic!("one warning") };
+        assert!(late.contains("1.10 ms"), "{late}");
+    }
+
+    #[test]
     fn the_other_doubts_are_raised() {
         let mut doubtful = outcome(1, 0, 0, 0);
         doubtful.client_cpu_ns = 99;
@@ -405,7 +468,7 @@ mod tests {
         assert_eq!(
             raised,
             [
-                Warning::ClientBound { busy: 0.99 },
+                Warning::ClientBound { busy: 0.99, of_loop: None },
                 Warning::NoResources { kind: ErrorKind::Ports, times: 3 },
                 Warning::Cut { times: 2 },
                 Warning::UnexpectedStatus { expected: 200, came: 301, times: 3 },

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tlsdyno_engine::load::{Phase, Slice};
+use tlsdyno_engine::load::{Part, Phase, Slice};
 
 use super::charts::{COLOURS, line_legend, palette, percentile_curves, quantity, tooltip, with};
 use super::circumstances;
@@ -33,6 +33,7 @@ pub fn document(summary: &Summary) -> Document {
             if over_time.parts.is_empty() { Section::default() } else { over_time },
             Section::default().table(columns, counts_rows(summary)).notes(faults),
             latencies(summary),
+            workers(summary),
             Section::titled("", "Latency by phase").on(Place::Page).charts(percentile_chart(summary)),
             circumstances::warnings(summary.warnings.clone()).on(Place::Terminal),
         ],
@@ -108,7 +109,8 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
         line("order", format_count(window.largest_distance), more);
     }
     let per_hit = summary.client_cpu_ns_per_hit.map_or(NONE.to_owned(), |ns| format!("{}/hit", format_duration(ns)));
-    line("client CPU", per_hit, format!("{:.0} % of a core", summary.client_busy_fraction * 100.0));
+    let whose = if summary.workers.is_empty() { "" } else { ", by the busiest loop" };
+    line("client CPU", per_hit, format!("{:.0} % of a core{whose}", summary.client_busy_fraction * 100.0));
     let errors: Vec<String> =
         summary.errors.iter().map(|(kind, count)| format!("{} {kind}", format_count(*count))).collect();
     let none = if errors.is_empty() { "none" } else { "" };
@@ -126,6 +128,31 @@ fn latencies(summary: &Summary) -> Section {
         Some(row(texts.into_iter().chain(times.map(|ns| format_duration(ns as f64))), false))
     };
     Section::default().table(columns, Phase::ALL.iter().filter_map(line).collect())
+}
+
+/// What each of several loops did.
+fn workers(summary: &Summary) -> Section {
+    if summary.workers.is_empty() {
+        return Section::default();
+    }
+    let names = ["hits", "hits/s", "connections", "resumed", "errors", "busy", "began after"];
+    let columns = [Column::words("loop")].into_iter().chain(names.map(Column::number)).collect();
+    let line = |part: &Part| {
+        let all = part.handshakes.full + part.handshakes.resumed_accepted;
+        let resumed = 100.0 * part.handshakes.resumed_accepted as f64 / all as f64;
+        let cells = [
+            part.name.clone(),
+            format_count(part.hits),
+            format_quantity(part.hits as f64 * 1e9 / part.elapsed_ns.max(1) as f64),
+            format_count(part.connections),
+            if all == 0 { NONE.to_owned() } else { format_percent(resumed) },
+            format_count(part.errors),
+            format!("{:.0} %", part.busy_fraction() * 100.0),
+            format_duration(part.began_after_ns as f64),
+        ];
+        row(cells, false)
+    };
+    Section::default().table(columns, summary.workers.iter().map(line).collect())
 }
 
 /// Percentile curves of the run's phases.

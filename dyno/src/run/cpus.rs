@@ -1,8 +1,8 @@
 //! Which CPU the server runs on and which the load; the record names both.
 
 use anyhow::{Result, ensure};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+pub use crate::affinity::{allowed, stay_on};
 use crate::model::Processors;
 
 /// The choice, with what is wrong with it.
@@ -68,27 +68,6 @@ pub fn place(cpus: Cpus, allowed: &[usize], processors: Option<Processors>) -> R
         server_cpus: f64::from(count) * speed,
         load_cpus: if shares_load && slow { 1.0 - speed } else { 1.0 },
     })
-}
-
-/// The CPUs that this process may use.
-pub fn allowed() -> Vec<usize> {
-    match sched_getaffinity(None) {
-        Ok(set) => (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect(),
-        Err(_) => vec![0],
-    }
-}
-
-/// Lets the calling thread run on this CPU only.
-///
-/// # Errors
-/// There is no such CPU, or this process may not use it.
-pub fn stay_on(cpu: usize) -> std::io::Result<()> {
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("there is no CPU {cpu}")));
-    }
-    let mut only = CpuSet::new();
-    only.set(cpu);
-    Ok(sched_setaffinity(None, &only)?)
 }
 
 /// Chooses the first allowed CPU for the server and the last for the load, unless told otherwise.

@@ -170,6 +170,15 @@ pub fn serves(listening: &SocketAddr, wanted: &SocketAddr) -> bool {
 ///
 /// `an unknown process of another user` stands for one whose descriptors cannot be read.
 pub fn owners(wanted: &SocketAddr) -> Vec<String> {
+    match owner_numbers(wanted) {
+        None => Vec::new(),
+        Some(found) if found.is_empty() => vec!["an unknown process of another user".to_owned()],
+        Some(found) => found.iter().map(|pid| format!("{pid} ({})", process_tree::command_line(*pid))).collect(),
+    }
+}
+
+/// The same processes by number, without those whose descriptors cannot be read. `None`: nobody listens there.
+pub fn owner_numbers(wanted: &SocketAddr) -> Option<Vec<u32>> {
     let mut tables = ListeningTables::default();
     let wanted_inodes: HashSet<u64> = tables
         .of(std::process::id())
@@ -178,14 +187,10 @@ pub fn owners(wanted: &SocketAddr) -> Vec<String> {
         .map(|(inode, _)| *inode)
         .collect();
     if wanted_inodes.is_empty() {
-        return Vec::new();
+        return None;
     }
-    let found: Vec<String> = process_tree::numbers_in("/proc")
-        .into_iter()
-        .filter(|&pid| !socket_inodes(pid).is_disjoint(&wanted_inodes))
-        .map(|pid| format!("{pid} ({})", process_tree::command_line(pid)))
-        .collect();
-    if found.is_empty() { vec!["an unknown process of another user".to_owned()] } else { found }
+    let holds = |pid: &u32| !socket_inodes(*pid).is_disjoint(&wanted_inodes);
+    Some(process_tree::numbers_in("/proc").into_iter().filter(holds).collect())
 }
 
 /// Inodes of the sockets among a process's descriptors; none where they cannot be read.

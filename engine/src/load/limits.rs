@@ -1,6 +1,6 @@
 //! Every limit of the load engine, and the bound on its memory that follows from them.
 //!
-//! The memory of a run is at most
+//! The memory of a run, of each loop if there are several, is at most
 //!
 //! ```text
 //!   RECEIVE_BUFFER_BYTES + SEND_CHUNK_BYTES + EVENTS_MAX events       (once)
@@ -9,6 +9,7 @@
 //! + the requests in wire form: one line, Host and headers per object (once, by the workload's objects)
 //! + total × (CONNECTION_BYTES_MAX + per-user stock of SESSIONS_PER_USER_MAX sessions)
 //! + SESSIONS_SHARED_MAX sessions                                     (only with `Resumption::Share`)
+//! + 16 bytes for each different latency of each slice                (only of a part of a load)
 //! ```
 //!
 //! and so does not depend on how many users the workload has: at most `Connections::total` of them are active at once,

@@ -5,6 +5,7 @@
 
 mod connection;
 pub mod limits;
+mod merge;
 mod outcome;
 mod pacing;
 mod plan;
@@ -15,12 +16,14 @@ mod requests;
 mod route;
 mod run;
 mod sessions;
+mod share;
 mod slices;
 mod storm;
 mod users;
 mod window;
 
-pub use outcome::{ErrorKind, Handshakes, Outcome, Phase, WindowUse};
+pub use merge::merge;
+pub use outcome::{ErrorKind, Handshakes, Outcome, Part, Phase, WindowUse};
 pub use plan::{
     Arrivals, Connections, Expect, Object, Pacing, Pause, Plan, Rate, Request, Resumption, SessionLimits, Spread,
     Target, Timeouts, Until, User, Workload,
@@ -28,5 +31,6 @@ pub use plan::{
 pub use progress::{Recent, Snapshot, Watched, Watcher, watch};
 pub use redirect::Redirects;
 pub use route::Route;
-pub use run::{HeldSessions, LoadError, run, run_holding, run_watched};
-pub use slices::Slice;
+pub use run::{HeldSessions, LoadError, run, run_holding, run_together};
+pub use share::Share;
+pub use slices::{Slice, SliceLatencies};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use tlsdyno_tls::named;
 
-use super::slices::Slice;
+use super::slices::{Slice, SliceLatencies};
 
 named! {
     /// A timed part of a connection or request. Histograms are kept apart because lumping them hides what resumption
@@ -129,6 +129,8 @@ pub struct Outcome {
     pub connections: u64,
     /// Handshakes by kind.
     pub handshakes: Handshakes,
+    /// When it began, in nanoseconds of the monotonic clock.
+    pub began_ns: u64,
     /// From the first connect to the last response, in nanoseconds.
     pub elapsed_ns: u64,
     /// CPU time (user and system) of the loading thread in that time, in nanoseconds.
@@ -150,6 +152,10 @@ pub struct Outcome {
     pub unserved: u64,
     /// The run in slices, if the plan asked for them.
     pub slices: Vec<Slice>,
+    /// The latencies of each slice, if the run is a part of a load.
+    pub slice_latencies: Vec<SliceLatencies>,
+    /// What each of the loops did, if there were several.
+    pub parts: Vec<Part>,
     /// The run was stopped before its end (Ctrl-C).
     pub stopped: bool,
     /// Redirects followed.
@@ -159,4 +165,33 @@ pub struct Outcome {
     pub redirects_unfinished: u64,
     /// How the window was used, if the plan had one.
     pub window: Option<WindowUse>,
+}
+
+/// What one of the loops of a load did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Part {
+    /// Which loop, for people.
+    pub name: String,
+    /// Its hits.
+    pub hits: u64,
+    /// Connections that it opened.
+    pub connections: u64,
+    /// Its handshakes.
+    pub handshakes: Handshakes,
+    /// Its failed requests and connections.
+    pub errors: u64,
+    /// How much later than the first of the loops it began, in nanoseconds.
+    pub began_after_ns: u64,
+    /// From when it began to its last response, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// CPU time of its thread, in nanoseconds.
+    pub client_cpu_ns: u64,
+}
+
+impl Part {
+    /// CPU time by elapsed time, 0 to 1.
+    pub fn busy_fraction(&self) -> f64 {
+        if self.elapsed_ns == 0 { 0.0 } else { (self.client_cpu_ns as f64 / self.elapsed_ns as f64).min(1.0) }
+    }
 }

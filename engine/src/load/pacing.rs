@@ -4,6 +4,7 @@
 //! wrk2).
 
 use super::plan::{Arrivals, Rate};
+use super::share::Share;
 
 /// A schedule under way.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub struct Pacer {
     /// The next arrival, from the start, in nanoseconds.
     next_ns: f64,
     drawn: u64,
+    /// Which of the arrivals are its own.
+    share: Share,
     random: Random,
 }
 
@@ -39,11 +42,12 @@ impl Random {
 }
 
 impl Pacer {
-    /// A schedule that starts when it is first asked. `length_ns`: it ends so long after.
-    pub fn new(rate: Rate, length_ns: Option<u64>) -> Pacer {
-        let mut pacer =
-            Pacer { rate, length_ns, start_ns: None, next_ns: 0.0, drawn: 0, random: Random::new(rate.seed) };
-        pacer.draw();
+    /// A schedule that starts when it is first asked. `length_ns`: it ends so long after. Of a part of a load it is
+    /// every so-manieth arrival: all parts draw the same arrivals, so that together they have exactly these.
+    pub fn new(rate: Rate, length_ns: Option<u64>, share: Share) -> Pacer {
+        let random = Random::new(rate.seed);
+        let mut pacer = Pacer { rate, length_ns, start_ns: None, next_ns: 0.0, drawn: 0, share, random };
+        (0..=share.index).for_each(|_| pacer.draw());
         pacer
     }
 
@@ -53,7 +57,7 @@ impl Pacer {
         if next_ns > now_ns {
             return None;
         }
-        self.draw();
+        (0..self.share.count).for_each(|_| self.draw());
         Some(next_ns)
     }
 
@@ -80,7 +84,7 @@ mod tests {
     use super::*;
 
     fn all(rate: Rate, length_ns: u64) -> Vec<u64> {
-        let mut pacer = Pacer::new(rate, Some(length_ns));
+        let mut pacer = Pacer::new(rate, Some(length_ns), Share::default());
         assert_eq!(pacer.next_due_ns(1000).is_some(), length_ns > pacer.next_ns as u64);
         std::iter::from_fn(|| pacer.take_due(u64::MAX)).collect()
     }
@@ -108,9 +112,25 @@ mod tests {
     }
 
     #[test]
+    fn the_parts_of_a_schedule_are_together_the_schedule() {
+        for arrivals in Arrivals::ALL {
+            let rate = Rate { per_second: 1000.0, arrivals, seed: 7 };
+            let part = |index| {
+                let mut pacer = Pacer::new(rate, Some(5_000_000_000), Share { index, count: 3 });
+                pacer.next_due_ns(1000);
+                std::iter::from_fn(move || pacer.take_due(u64::MAX))
+            };
+            let mut together: Vec<u64> = (0..3).flat_map(part).collect();
+            together.sort_unstable();
+            assert_eq!(together, all(rate, 5_000_000_000), "{arrivals:?}");
+            assert!((1500..1800).contains(&part(2).count()));
+        }
+    }
+
+    #[test]
     fn nothing_is_due_ahead_of_its_time_and_nothing_is_lost() {
         let rate = Rate { per_second: 10.0, arrivals: Arrivals::Constant, seed: 0 };
-        let mut pacer = Pacer::new(rate, Some(1_000_000_000));
+        let mut pacer = Pacer::new(rate, Some(1_000_000_000), Share::default());
         assert_eq!(pacer.take_due(5_000), Some(5_000));
         assert_eq!(pacer.take_due(100_004_999), None);
         assert_eq!(pacer.next_due_ns(100_004_999), Some(100_005_000));

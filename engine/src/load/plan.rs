@@ -9,6 +9,7 @@ use tlsdyno_tls::{Effort, named};
 use super::limits::{CONNECTIONS_MAX, RATE_MAX};
 use super::redirect::Redirects;
 use super::route::Route;
+use super::share::Share;
 
 /// What a response must look like to count as a hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -278,6 +279,8 @@ pub struct Plan {
     pub numbered: bool,
     /// Cut the run into slices of this length, in nanoseconds.
     pub slice_ns: Option<u64>,
+    /// Which part of the load this is ([`Plan::part`]); by default all of it.
+    pub share: Share,
 }
 
 impl Plan {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 use hdrhistogram::Histogram;
 use tlsdyno_tls::{Group, Suite, Version};
@@ -20,6 +20,8 @@ use super::slices::Slice;
 pub struct Snapshot {
     /// The moment, in nanoseconds of the monotonic clock.
     pub at_ns: u64,
+    /// Loops that these are the counts of.
+    pub loops: u32,
     /// Hits.
     pub hits: u64,
     /// Body bytes received.
@@ -30,7 +32,7 @@ pub struct Snapshot {
     pub handshakes: Handshakes,
     /// Failed requests and connections, in the order of [`ErrorKind::ALL`].
     pub errors: [u64; ErrorKind::ALL.len()],
-    /// CPU time of the loading thread, in nanoseconds.
+    /// CPU time of the loading threads, in nanoseconds.
     pub client_cpu_ns: u64,
     /// How the window over a replayed trace was used, if there is one.
     pub window: Option<WindowUse>,
@@ -54,38 +56,123 @@ pub struct Recent {
     pub p99_ns: u64,
 }
 
-/// A display's end: asks for snapshots.
+/// A display's end: asks the loops of a load for snapshots and makes one of theirs.
 #[derive(Debug)]
 pub struct Watcher {
-    asked: Arc<AtomicBool>,
-    snapshots: Receiver<Snapshot>,
+    loops: Vec<OfLoop>,
+    /// Where the latencies of all are added up.
+    together: RecentLatencies,
 }
+
+/// What a display has of a loop.
+#[derive(Debug)]
+struct OfLoop {
+    asked: Arc<AtomicBool>,
+    answers: Receiver<Answer>,
+    emptied: SyncSender<Box<RecentLatencies>>,
+    /// The last snapshot.
+    last: Option<Snapshot>,
+    /// The latencies that came with it.
+    recent: Option<Box<RecentLatencies>>,
+    /// It came after the last one that was made for all loops.
+    is_new: bool,
+    /// The loop has ended: there will be no more.
+    is_over: bool,
+}
+
+type Answer = (Snapshot, Option<Box<RecentLatencies>>);
 
 /// A run's end.
 #[derive(Debug)]
 pub struct Watched {
     asked: Arc<AtomicBool>,
-    snapshots: SyncSender<Snapshot>,
+    answers: SyncSender<Answer>,
+    /// Where latencies for the display go next, while it has those before.
+    emptied: Receiver<Box<RecentLatencies>>,
     latencies: bool,
 }
 
-/// The two ends between a display and a run. `latencies`: the display wants [`Snapshot::recent`], for which the run
-/// records each latency a second time.
-pub fn watch(latencies: bool) -> (Watcher, Watched) {
-    let (sender, receiver) = sync_channel(1);
+/// The two ends between a display and the loops of a load. `latencies`: the display wants [`Snapshot::recent`], for
+/// which each loop records each latency a second time.
+pub fn watch(latencies: bool, loops: usize) -> (Watcher, Vec<Watched>) {
+    let (loops, watched) = (0..loops).map(|_| watch_loop(latencies)).unzip();
+    (Watcher { loops, together: RecentLatencies::new() }, watched)
+}
+
+fn watch_loop(latencies: bool) -> (OfLoop, Watched) {
+    let (sender, answers) = sync_channel(1);
+    let (give, emptied) = sync_channel(1);
+    if latencies {
+        // There is room for one.
+        let _ = give.try_send(Box::new(RecentLatencies::new()));
+    }
     let asked = Arc::new(AtomicBool::new(false));
-    (Watcher { asked: Arc::clone(&asked), snapshots: receiver }, Watched { asked, snapshots: sender, latencies })
+    let watched = Watched { asked: Arc::clone(&asked), answers: sender, emptied, latencies };
+    (OfLoop { asked, answers, emptied: give, last: None, recent: None, is_new: false, is_over: false }, watched)
 }
 
 impl Watcher {
     /// Asks for a snapshot.
     pub fn ask(&self) {
-        self.asked.store(true, Ordering::Relaxed);
+        self.loops.iter().for_each(|of_loop| of_loop.asked.store(true, Ordering::Relaxed));
     }
 
-    /// The snapshot that was asked for, once it has come.
-    pub fn snapshot(&self) -> Option<Snapshot> {
-        self.snapshots.try_recv().ok()
+    /// The snapshot that was asked for, once it has come from every loop that still runs: the sum of all, and latencies
+    /// of all together.
+    pub fn snapshot(&mut self) -> Option<Snapshot> {
+        self.loops.iter_mut().for_each(OfLoop::look);
+        let is_complete = self.loops.iter().all(|of_loop| of_loop.is_new || of_loop.is_over);
+        if !is_complete || self.loops.iter().all(|of_loop| !of_loop.is_new) {
+            return None;
+        }
+        let snapshots = self.loops.iter().filter_map(|of_loop| of_loop.last);
+        let mut whole = snapshots.reduce(Snapshot::and)?;
+        for of_loop in &mut self.loops {
+            of_loop.is_new = false;
+            if let Some(mut recent) = of_loop.recent.take() {
+                self.together.take_from(&mut recent);
+                // A loop that is over wants none.
+                let _ = of_loop.emptied.try_send(recent);
+            }
+        }
+        whole.recent = self.together.take();
+        Some(whole)
+    }
+}
+
+impl OfLoop {
+    fn look(&mut self) {
+        if self.is_new {
+            return;
+        }
+        match self.answers.try_recv() {
+            Ok((snapshot, recent)) => {
+                (self.last, self.recent, self.is_new) = (Some(snapshot), recent, true);
+            }
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => self.is_over = true,
+        }
+    }
+}
+
+impl Snapshot {
+    /// What two loops did. A slice of both has no percentiles, which cannot be added.
+    fn and(mut self, other: Snapshot) -> Snapshot {
+        self.at_ns = self.at_ns.max(other.at_ns);
+        self.loops += other.loops;
+        self.hits += other.hits;
+        self.body_bytes += other.body_bytes;
+        self.connections += other.connections;
+        self.handshakes += other.handshakes;
+        self.errors.iter_mut().zip(other.errors).for_each(|(count, more)| *count += more);
+        self.client_cpu_ns += other.client_cpu_ns;
+        self.window = None;
+        self.slice = self.slice.zip(other.slice).map(|(mut slice, other)| {
+            slice.add_counts(&other);
+            Slice { latency_ns_p50: 0, latency_ns_p99: 0, ..slice }
+        });
+        self.negotiated = self.negotiated.or(other.negotiated);
+        self
     }
 }
 
@@ -96,18 +183,26 @@ impl Watched {
         self.asked.load(Ordering::Relaxed) && self.asked.swap(false, Ordering::Relaxed)
     }
 
-    pub(super) fn tell(&self, snapshot: Snapshot) {
-        // A display that has not taken the last one yet, or is gone, does without this one.
-        let _ = self.snapshots.try_send(snapshot);
+    /// Answers with the snapshot, and with the latencies since the last one, for which `exchange` takes empty ones.
+    pub(super) fn tell(
+        &self,
+        snapshot: Snapshot,
+        exchange: impl FnOnce(Box<RecentLatencies>) -> Option<Box<RecentLatencies>>,
+    ) {
+        let recent = self.emptied.try_recv().ok().and_then(exchange);
+        // A display that has not taken the last one yet, or is gone, does without this one. Latencies are not lost: it
+        // gives back empty ones when it takes an answer.
+        let _ = self.answers.try_send((snapshot, recent));
     }
 
     /// Where latencies are recorded for the display, if it wants them.
-    pub(super) fn recent(&self) -> Option<RecentLatencies> {
-        self.latencies.then(RecentLatencies::new)
+    pub(super) fn recent(&self) -> Option<Box<RecentLatencies>> {
+        self.latencies.then(|| Box::new(RecentLatencies::new()))
     }
 }
 
 /// The latencies since the last snapshot, to two digits: 20 KiB for each phase, few of which are touched.
+#[derive(Debug)]
 pub struct RecentLatencies([Histogram<u32>; Phase::ALL.len()]);
 
 impl RecentLatencies {
@@ -118,6 +213,15 @@ impl RecentLatencies {
 
     pub fn record(&mut self, phase: Phase, nanoseconds: u64) {
         self.0[phase as usize].saturating_record(nanoseconds);
+    }
+
+    /// Adds what is in another, which begins anew.
+    fn take_from(&mut self, other: &mut RecentLatencies) {
+        for (all, more) in self.0.iter_mut().zip(&mut other.0) {
+            // Both have the same bounds and digits.
+            all.add(&*more).expect("what one histogram holds has room in the other");
+            more.reset();
+        }
     }
 
     /// Sums up and begins anew.
@@ -137,6 +241,7 @@ impl RecentLatencies {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::recorder::Recorder;
 
     #[test]
     fn latencies_are_those_since_the_last_snapshot() {
@@ -150,10 +255,36 @@ mod tests {
     }
 
     #[test]
+    fn several_loops_are_shown_as_one() {
+        let (mut watcher, watched) = watch(true, 2);
+        let mut recorders =
+            watched.iter().map(|watched| Recorder::new(None, true, watched.recent())).collect::<Vec<_>>();
+        let answer = |at: usize, hits: u64, recorders: &mut Vec<Recorder>| {
+            (0..hits).for_each(|hit| recorders[at].hit((1 + hit) * 1_000_000, None));
+            let snapshot = recorders[at].snapshot(7, 5, None);
+            watched[at].tell(snapshot, |empty| recorders[at].take_recent(empty));
+        };
+        for _ in 0..2 {
+            watcher.ask();
+            answer(0, 80, &mut recorders);
+            assert_eq!(watcher.snapshot(), None, "one of two");
+            answer(1, 20, &mut recorders);
+            let both = watcher.snapshot().unwrap();
+            assert_eq!((both.loops, both.client_cpu_ns), (2, 10));
+            let whole = both.recent[Phase::WholeResponse as usize];
+            assert_eq!(whole.count, 100, "since the last question");
+            assert!(whole.p50_ns.abs_diff(30_000_000) <= 500_000, "of all together: {}", whole.p50_ns);
+            assert_eq!(watcher.snapshot(), None, "told once");
+        }
+        drop(watched);
+        assert_eq!(watcher.snapshot(), None, "nobody is left");
+    }
+
+    #[test]
     fn a_question_is_answered_once() {
-        let (watcher, watched) = watch(false);
-        assert!(!watched.is_asked() && watched.recent().is_none());
+        let (watcher, watched) = watch(false, 1);
+        assert!(!watched[0].is_asked() && watched[0].recent().is_none());
         watcher.ask();
-        assert!(watched.is_asked() && !watched.is_asked());
+        assert!(watched[0].is_asked() && !watched[0].is_asked());
     }
 }

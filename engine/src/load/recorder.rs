@@ -27,7 +27,7 @@ pub struct Recorder {
     /// The run over time, if the plan wants it.
     slices: Option<Slices>,
     /// For a display, if there is one.
-    recent: Option<RecentLatencies>,
+    recent: Option<Box<RecentLatencies>>,
 }
 
 type Negotiated = (Version, Suite, Option<Group>);
@@ -39,17 +39,9 @@ const STATUSES: usize = 1000;
 const OTHER_FAULTS: &str = "other faults";
 
 impl Recorder {
-    /// `slice_ns`: cut the run into slices of this length. `recent`: record latencies there too.
-    pub fn new(slice_ns: Option<u64>, recent: Option<RecentLatencies>) -> Recorder {
-        let histogram = || {
-            // Three significant digits and these bounds are valid: this cannot fail, whatever the run.
-            let mut histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
-                .expect("bounds and precision of the histograms are valid");
-            // Writes every page of it, so that neither page faults nor memory come up during the run, when a latency
-            // has a new magnitude.
-            histogram.reset();
-            histogram
-        };
+    /// `slice_ns`: cut the run into slices of this length, and keep the latencies of each. `recent`: record latencies
+    /// there too.
+    pub fn new(slice_ns: Option<u64>, keep_latencies: bool, recent: Option<Box<RecentLatencies>>) -> Recorder {
         Recorder {
             hits: 0,
             body_bytes: 0,
@@ -62,7 +54,7 @@ impl Recorder {
             statuses: [0; STATUSES],
             tls_faults: BTreeMap::new(),
             negotiated: Vec::with_capacity(NEGOTIATED_MAX),
-            slices: slice_ns.map(|length_ns| Slices::new(length_ns, histogram())),
+            slices: slice_ns.map(|length_ns| Slices::new(length_ns, histogram(), keep_latencies)),
             recent,
         }
     }
@@ -101,11 +93,17 @@ impl Recorder {
         }
     }
 
-    /// What a display is told; latencies begin anew for the next one.
-    pub fn snapshot(&mut self, at_ns: u64, client_cpu_ns: u64, window: Option<WindowUse>) -> Snapshot {
+    /// The latencies for a display since it last had them, in place of which it gives empty ones.
+    pub fn take_recent(&mut self, empty: Box<RecentLatencies>) -> Option<Box<RecentLatencies>> {
+        self.recent.as_mut().map(|recent| std::mem::replace(recent, empty))
+    }
+
+    /// What a display is told, without latencies.
+    pub fn snapshot(&self, at_ns: u64, client_cpu_ns: u64, window: Option<WindowUse>) -> Snapshot {
         let usual = self.negotiated.iter().max_by_key(|(_, count)| *count);
         Snapshot {
             at_ns,
+            loops: 1,
             hits: self.hits,
             body_bytes: self.body_bytes,
             connections: self.connections,
@@ -115,7 +113,7 @@ impl Recorder {
             window,
             slice: self.slices.as_ref().and_then(Slices::last),
             negotiated: usual.map(|(negotiated, _)| *negotiated),
-            recent: self.recent.as_mut().map_or([Recent::default(); Phase::ALL.len()], RecentLatencies::take),
+            recent: [Recent::default(); Phase::ALL.len()],
         }
     }
 
@@ -137,11 +135,13 @@ impl Recorder {
 
     pub fn finish(self) -> Outcome {
         let some = |count: &u64| *count > 0;
+        let (slices, slice_latencies) = self.slices.map_or_else(Default::default, Slices::finish);
         Outcome {
             hits: self.hits,
             body_bytes: self.body_bytes,
             connections: self.connections,
             handshakes: self.handshakes,
+            began_ns: 0,
             elapsed_ns: 0,
             client_cpu_ns: 0,
             phases: Phase::ALL.into_iter().zip(self.phases).filter(|(_, histogram)| !histogram.is_empty()).collect(),
@@ -153,11 +153,24 @@ impl Recorder {
             unserved: 0,
             redirects_followed: self.redirects_followed,
             redirects_unfinished: self.redirects_unfinished,
-            slices: self.slices.map_or(Vec::new(), Slices::finish),
+            slices,
+            slice_latencies,
+            parts: Vec::new(),
             stopped: false,
             window: None,
         }
     }
+}
+
+/// An empty histogram of latencies. Three significant digits: what is merged must have the same.
+pub fn histogram() -> Histogram<u64> {
+    // These bounds are valid: this cannot fail, whatever the run.
+    let mut histogram =
+        Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("bounds and precision of the histograms are valid");
+    // Writes every page of it, so that neither page faults nor memory come up during the run, when a latency has a new
+    // magnitude.
+    histogram.reset();
+    histogram
 }
 
 fn name((version, suite, group): &Negotiated) -> String {

@@ -19,7 +19,7 @@ use super::limits::*;
 use super::outcome::Outcome;
 use super::pacing::Pacer;
 use super::plan::{Pacing, Plan, Resumption, Until};
-use super::progress::{Snapshot, Watched};
+use super::progress::Watched;
 use super::recorder::Recorder;
 use super::requests::Requests;
 use super::sessions::Sessions;
@@ -34,6 +34,9 @@ pub enum LoadError {
     /// The plan contradicts itself: the caller's fault.
     #[error("the load plan cannot be run: {0}")]
     Plan(&'static str),
+    /// The loops that were to begin together did not.
+    #[error("another loop of this load could not begin")]
+    NotBegun,
     /// The system refused what every run needs.
     #[error("the system refused {what} for the load engine: {error}")]
     System {
@@ -49,7 +52,7 @@ pub enum LoadError {
 /// # Errors
 /// [`LoadError`]; failures of connections and requests are no errors, but counted in the [`Outcome`].
 pub fn run(plan: &Plan, stop: &AtomicBool) -> Result<Outcome, LoadError> {
-    run_with(plan, stop, None, &mut HeldSessions::new(plan.resumption))
+    run_with(plan, stop, None, &mut HeldSessions::new(plan.resumption), at_once)
 }
 
 /// The TLS sessions of a client that outlives a run, and its count of those that it reused.
@@ -71,25 +74,41 @@ impl HeldSessions {
 /// # Errors
 /// As [`run`].
 pub fn run_holding(plan: &Plan, stop: &AtomicBool, sessions: &mut HeldSessions) -> Result<Outcome, LoadError> {
-    run_with(plan, stop, None, sessions)
+    run_with(plan, stop, None, sessions, at_once)
 }
 
-/// As [`run`], and answers a display that asks ([`watch`](super::watch)).
+/// As [`run`], for one of several loops that begin together, or for one that answers a display
+/// ([`watch`](super::watch)). When all is prepared it calls `begin`, which may wait for
+/// the others and answers the moment to begin at, in nanoseconds of the monotonic clock, or nothing: then the run does
+/// not take place.
 ///
 /// # Errors
-/// As [`run`].
-pub fn run_watched(plan: &Plan, stop: &AtomicBool, watched: &Watched) -> Result<Outcome, LoadError> {
-    run_with(plan, stop, Some(watched), &mut HeldSessions::new(plan.resumption))
+/// As [`run`], and [`LoadError::NotBegun`].
+pub fn run_together(
+    plan: &Plan,
+    stop: &AtomicBool,
+    watched: Option<Watched>,
+    begin: impl FnOnce() -> Option<u64>,
+) -> Result<Outcome, LoadError> {
+    run_with(plan, stop, watched, &mut HeldSessions::new(plan.resumption), begin)
+}
+
+/// The beginning of a run that waits for nobody.
+fn at_once() -> Option<u64> {
+    Some(0)
 }
 
 fn run_with(
     plan: &Plan,
     stop: &AtomicBool,
-    watched: Option<&Watched>,
+    watched: Option<Watched>,
     sessions: &mut HeldSessions,
+    begin: impl FnOnce() -> Option<u64>,
 ) -> Result<Outcome, LoadError> {
     plan.check().map_err(LoadError::Plan)?;
-    Run::new(plan, watched, &mut sessions.0)?.run(stop)
+    let mut run = Run::new(plan, watched, &mut sessions.0)?;
+    run.wait_until(begin().ok_or(LoadError::NotBegun)?, stop);
+    run.run(stop)
 }
 
 /// The schedule of an open loop: it ends with the run.
@@ -101,7 +120,7 @@ fn pacer(plan: &Plan) -> Option<Pacer> {
         Until::Elapsed(elapsed_ns) => Some(elapsed_ns),
         Until::UsersDone | Until::ConnectionsMade(_) => None,
     };
-    Some(Pacer::new(rate, length_ns))
+    Some(Pacer::new(rate, length_ns, plan.share))
 }
 
 struct SystemEntropy(sys::Random);
@@ -123,7 +142,7 @@ struct Place {
 struct Run<'p> {
     plan: &'p Plan,
     /// Who may ask how it goes.
-    watched: Option<&'p Watched>,
+    watched: Option<Watched>,
     requests: Requests,
     users: Users<'p>,
     sessions: &'p mut Sessions<Session>,
@@ -164,7 +183,7 @@ struct Run<'p> {
 impl<'p> Run<'p> {
     fn new(
         plan: &'p Plan,
-        watched: Option<&'p Watched>,
+        watched: Option<Watched>,
         sessions: &'p mut Sessions<Session>,
     ) -> Result<Run<'p>, LoadError> {
         let system = |what| move |error| LoadError::System { what, error };
@@ -182,7 +201,6 @@ impl<'p> Run<'p> {
         let over_and_over = plan.until != Until::UsersDone && speed.is_none();
         Ok(Run {
             plan,
-            watched,
             requests,
             users: Users::new(
                 &plan.workload,
@@ -192,13 +210,15 @@ impl<'p> Run<'p> {
                 connections_max,
                 alone,
             )
+            .with_share(plan.share)
             .with_session_limits(plan.session_limits)
             .with_pacer(pacer(plan))
             .with_pauses(if let Pacing::Pauses(pause) = plan.pacing { Some(pause) } else { None })
             .at_recorded_times(speed)
             .within_window(plan.window),
             sessions,
-            recorder: Recorder::new(plan.slice_ns, watched.and_then(Watched::recent)),
+            recorder: Recorder::new(plan.slice_ns, plan.share.count > 1, watched.as_ref().and_then(Watched::recent)),
+            watched,
             reactor: Reactor::new(EVENTS_MAX).map_err(system("an epoll instance"))?,
             places: Vec::new(),
             entropy: SystemEntropy(sys::Random::new().map_err(system("randomness (/dev/urandom)"))?),
@@ -223,6 +243,16 @@ impl<'p> Run<'p> {
         })
     }
 
+    /// Waits for the beginning of the run.
+    fn wait_until(&mut self, at_ns: u64, stop: &AtomicBool) {
+        self.now_ns = sys::monotonic_ns();
+        while self.now_ns < at_ns && !stop.load(Ordering::Relaxed) {
+            sys::pause_ns((at_ns - self.now_ns).min(WAIT_NS_MAX));
+            self.now_ns = sys::monotonic_ns();
+        }
+        (self.began_ns, self.heard_ns) = (self.now_ns, self.now_ns);
+    }
+
     fn run(mut self, stop: &AtomicBool) -> Result<Outcome, LoadError> {
         self.cpu_before_ns = sys::thread_cpu_ns();
         let mut stopped = false;
@@ -237,15 +267,14 @@ impl<'p> Run<'p> {
             }
             self.turn().map_err(|error| LoadError::System { what: "waiting for events", error })?;
             self.recorder.cut(self.now_ns);
-            if let Some(watched) = self.watched.filter(|watched| watched.is_asked()) {
-                watched.tell(self.snapshot());
-            }
+            self.answer_display();
         }
         let gave_up = self.has_given_up();
         let ended_ns = if gave_up || stopped { sys::monotonic_ns() } else { self.ended_ns() };
         let (unserved, was_cut) = (self.unserved, self.was_cut);
         let start_ns = self.start_ns().unwrap_or(ended_ns);
         let mut outcome = self.recorder.finish();
+        outcome.began_ns = start_ns;
         outcome.elapsed_ns = ended_ns.saturating_sub(start_ns);
         outcome.client_cpu_ns = sys::thread_cpu_ns() - self.cpu_before_ns;
         outcome.window = self.users.window_use();
@@ -261,8 +290,12 @@ impl<'p> Run<'p> {
         Ok(outcome)
     }
 
-    fn snapshot(&mut self) -> Snapshot {
-        self.recorder.snapshot(self.now_ns, sys::thread_cpu_ns() - self.cpu_before_ns, self.users.window_use())
+    fn answer_display(&mut self) {
+        if let Some(watched) = self.watched.as_ref().filter(|watched| watched.is_asked()) {
+            let cpu_ns = sys::thread_cpu_ns() - self.cpu_before_ns;
+            let snapshot = self.recorder.snapshot(self.now_ns, cpu_ns, self.users.window_use());
+            watched.tell(snapshot, |empty| self.recorder.take_recent(empty));
+        }
     }
 
     fn has_given_up(&self) -> bool {

@@ -23,6 +23,21 @@ pub struct Slice {
     pub latency_ns_p99: u64,
 }
 
+impl Slice {
+    /// Adds what another loop did in the same time. Latencies stay as they are: percentiles cannot be added.
+    pub fn add_counts(&mut self, other: &Slice) {
+        self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+        self.hits += other.hits;
+        self.errors += other.errors;
+        self.redirects += other.redirects;
+    }
+}
+
+/// The latencies of a slice: values in nanoseconds, as a histogram of three digits tells them apart, each with its
+/// count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SliceLatencies(pub Vec<(u64, u64)>);
+
 /// Cuts a run into slices.
 #[derive(Debug)]
 pub struct Slices {
@@ -33,11 +48,14 @@ pub struct Slices {
     redirects_before: u64,
     latencies: Histogram<u64>,
     done: Vec<Slice>,
+    /// The latencies of each, where somebody will want them.
+    kept: Option<Vec<SliceLatencies>>,
 }
 
 impl Slices {
-    /// Slices of this length, in nanoseconds; `latencies` is an empty histogram to use.
-    pub fn new(length_ns: u64, latencies: Histogram<u64>) -> Slices {
+    /// Slices of this length, in nanoseconds; `latencies` is an empty histogram to use. `keep`: not only percentiles
+    /// are wanted in the end, but all latencies.
+    pub fn new(length_ns: u64, latencies: Histogram<u64>, keep: bool) -> Slices {
         Slices {
             length_ns,
             began_ns: None,
@@ -46,6 +64,7 @@ impl Slices {
             redirects_before: 0,
             latencies,
             done: Vec::new(),
+            kept: keep.then(Vec::new),
         }
     }
 
@@ -70,6 +89,10 @@ impl Slices {
             latency_ns_p99: self.latencies.value_at_quantile(0.99),
         };
         self.done.push(slice);
+        if let Some(kept) = &mut self.kept {
+            let latencies = self.latencies.iter_recorded();
+            kept.push(SliceLatencies(latencies.map(|at| (at.value_iterated_to(), at.count_at_value())).collect()));
+        }
         self.began_ns = Some(now_ns);
         self.hits_before = hits;
         self.errors_before = errors;
@@ -83,8 +106,8 @@ impl Slices {
     }
 
     /// The whole slices; a last one that was cut short is not among them.
-    pub fn finish(self) -> Vec<Slice> {
-        self.done
+    pub fn finish(self) -> (Vec<Slice>, Vec<SliceLatencies>) {
+        (self.done, self.kept.unwrap_or_default())
     }
 }
 
@@ -94,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_run_is_cut_by_time() {
-        let mut slices = Slices::new(100, Histogram::new(3).unwrap());
+        let mut slices = Slices::new(100, Histogram::new(3).unwrap(), false);
         slices.advance(1000, 0, 0, 0);
         (1..=100).for_each(|latency| slices.latency(latency));
         slices.advance(1050, 100, 0, 0);
@@ -106,6 +129,6 @@ mod tests {
         let idle = Slice { elapsed_ns: 100, ..Slice::default() };
         slices.advance(1210, 100, 2, 3);
         slices.advance(1300, 107, 2, 3);
-        assert_eq!(slices.finish(), [first, idle]);
+        assert_eq!(slices.finish(), (vec![first, idle], Vec::new()));
     }
 }

@@ -16,6 +16,7 @@ use std::ops::Range;
 use super::pacing::Pacer;
 use super::plan::{Connections, SessionLimits, Workload};
 use super::redirect::Hop;
+use super::share::Share;
 
 mod admission;
 mod connections;
@@ -179,6 +180,8 @@ impl Active {
 pub struct Users<'w> {
     workload: &'w Workload,
     range: Range<u32>,
+    /// Which of these users take part.
+    share: Share,
     over_and_over: bool,
     next_user: u32,
     limits: Connections,
@@ -231,6 +234,7 @@ impl<'w> Users<'w> {
             workload,
             next_user: range.start,
             range,
+            share: Share::default(),
             over_and_over,
             limits,
             connections_left: connections_max,
@@ -256,6 +260,11 @@ impl<'w> Users<'w> {
             now_ns: 0,
             hops_dropped: 0,
         }
+    }
+
+    /// The same with a part of the users only. Comes before what looks at the users.
+    pub fn with_share(self, share: Share) -> Users<'w> {
+        Users { next_user: self.range.start + share.index, share, ..self }
     }
 
     /// The same with limits on the users' TLS sessions.

@@ -121,6 +121,7 @@ pub fn plan(address: SocketAddr, workload: Workload, connections: Connections) -
         pacing: Pacing::Closed,
         until: Until::UsersDone,
         slice_ns: None,
+        share: tlsdyno_engine::load::Share::default(),
     }
 }
 

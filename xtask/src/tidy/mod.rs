@@ -18,7 +18,7 @@ use finding::Finding;
 
 /// The folders of dyno/src and the files in its root, each of which may import only what stands before it.
 /// docs/ARCHITECTURE.md says what each is for.
-const ORDER: [&str; 24] = [
+const ORDER: [&str; 25] = [
     "foreign",
     "choice",
     "fault",
@@ -28,6 +28,7 @@ const ORDER: [&str; 24] = [
     "histogram",
     "open_files",
     "process_tree",
+    "affinity",
     "units",
     "sampling",
     "native",

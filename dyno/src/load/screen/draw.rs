@@ -173,7 +173,11 @@ fn resumed_line(view: &View) -> Line<'static> {
 
 /// How busy the client is: a saturated one measures itself.
 fn client(view: &View) -> Line<'static> {
-    let busy = format!("client CPU {:.0} % of a core", view.pace.busy * 100.0);
+    let cores = match view.now.map_or(1, |now| now.loops) {
+        1 => "a core".to_owned(),
+        loops => format!("{loops} cores"),
+    };
+    let busy = format!("client CPU {:.0} % of {cores}", view.pace.busy * 100.0);
     if view.pace.busy < BUSY {
         return Line::from(busy.dim());
     }

@@ -13,7 +13,7 @@ use crate::units::{format_count, format_duration};
 const LOGGED: Duration = Duration::from_secs(10);
 
 /// Shows lines until the run is `done`, or is to `stop`.
-pub fn show(watcher: &Watcher, done: &AtomicBool, stop: &AtomicBool) {
+pub fn show(watcher: &mut Watcher, done: &AtomicBool, stop: &AtomicBool) {
     // What erases and renews means nothing to a terminal that calls itself dumb.
     let renews = std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
     let every = if renews { RENEWED } else { LOGGED };
@@ -51,7 +51,8 @@ fn line(snapshot: &Snapshot, elapsed: Duration) -> String {
             format_count(full + resumed)
         );
     }
-    if let Some(slice) = snapshot.slice {
+    // Of several loops there are none: percentiles cannot be added.
+    if let Some(slice) = snapshot.slice.filter(|slice| slice.latency_ns_p99 > 0) {
         let (p50, p99) = (slice.latency_ns_p50, slice.latency_ns_p99);
         line += &format!("   p50 {}   p99 {}", format_duration(p50 as f64), format_duration(p99 as f64));
     }

@@ -43,7 +43,7 @@ pub struct Pace {
     pub full: f64,
     /// Resumed ones.
     pub resumed: f64,
-    /// Seconds of CPU time of the loading thread.
+    /// Seconds of CPU time of the loading thread; of several their mean.
     pub busy: f64,
 }
 
@@ -240,7 +240,7 @@ impl Pace {
             connections: per_second(|snapshot| snapshot.connections),
             full: per_second(|snapshot| snapshot.handshakes.full),
             resumed: per_second(|snapshot| snapshot.handshakes.resumed_accepted),
-            busy: per_second(|snapshot| snapshot.client_cpu_ns) / 1e9,
+            busy: per_second(|snapshot| snapshot.client_cpu_ns) / 1e9 / f64::from(now.loops.max(1)),
         }
     }
 }
@@ -285,6 +285,7 @@ pub(super) mod tests {
     pub fn nothing() -> Snapshot {
         Snapshot {
             at_ns: 0,
+            loops: 1,
             hits: 0,
             body_bytes: 0,
             connections: 0,

@@ -10,6 +10,7 @@ mod redirects;
 mod results;
 mod s_server;
 mod screen;
+mod threads;
 mod trickle;
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -59,4 +59,5 @@ pub(super) fn drop_slices_after_the_end(outcome: &mut Outcome) {
         began_ns += slice.elapsed_ns;
         is_in_time
     });
+    outcome.slice_latencies.truncate(outcome.slices.len());
 }

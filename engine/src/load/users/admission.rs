@@ -75,10 +75,10 @@ impl Users<'_> {
         let user = self.user_at(self.next_user);
         let requests = self.workload.users[user as usize].requests.clone();
         let reserved = self.width(user);
-        self.next_user += 1;
+        self.next_user += self.share.count;
         let lap = self.follow.as_ref().map_or(0, |follow| follow.lap);
-        if self.next_user == self.range.end && self.over_and_over {
-            self.next_user = self.range.start;
+        if self.next_user >= self.range.end && self.over_and_over {
+            self.next_user = self.range.start + self.share.index;
             if let Some(follow) = &mut self.follow {
                 follow.lap += 1;
             }

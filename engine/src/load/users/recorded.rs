@@ -32,7 +32,8 @@ impl Users<'_> {
                 let requests = &self.workload.users[*user as usize].requests;
                 self.workload.at_ms.get(requests.start as usize).copied().filter(|_| !requests.is_empty())
             };
-            let mut turns: Vec<u32> = self.range.clone().collect();
+            let own = self.range.clone().skip(self.share.index as usize).step_by(self.share.count as usize);
+            let mut turns: Vec<u32> = own.collect();
             turns.sort_by_key(first);
             Recorded { speed, turns, start_ns: 0, waiting: BTreeSet::new(), holding: BTreeSet::new(), taken: None }
         });
@@ -42,7 +43,7 @@ impl Users<'_> {
     /// The user whose turn it is to begin as the one with this number.
     pub(super) fn user_at(&self, turn: u32) -> u32 {
         match &self.recorded {
-            Some(recorded) => recorded.turns[(turn - self.range.start) as usize],
+            Some(recorded) => recorded.turns[((turn - self.range.start) / self.share.count) as usize],
             None => turn,
         }
     }
@@ -126,7 +127,8 @@ impl Users<'_> {
         let due = |request: &u32| self.due_ns(*request).is_some_and(|due_ns| due_ns <= now_ns);
         let active = self.users.iter().filter(|user| user.active);
         let late: u64 = active.map(|user| (user.next..user.end).take_while(due).count() as u64).sum();
-        let users = (self.next_user..self.range.end).map(|turn| &self.workload.users[self.user_at(turn) as usize]);
+        let turns = (self.next_user..self.range.end).step_by(self.share.count as usize);
+        let users = turns.map(|turn| &self.workload.users[self.user_at(turn) as usize]);
         let begun = users.take_while(|user| user.requests.is_empty() || due(&user.requests.start));
         late + begun.map(|user| user.requests.clone().take_while(due).count() as u64).sum::<u64>()
     }

@@ -43,7 +43,12 @@ struct Seen {
 }
 
 /// Runs the users until `end_ns`; `done_ns` tells when a request that is sent now is answered.
-fn simulate(mut users: Users, end_ns: u64, done_ns: impl Fn(u64) -> u64) -> Seen {
+fn simulate(users: Users, end_ns: u64, done_ns: impl Fn(u64) -> u64) -> Seen {
+    simulate_requests(users, end_ns, |now, _| done_ns(now))
+}
+
+/// The same where it depends on the request too.
+fn simulate_requests(mut users: Users, end_ns: u64, done_ns: impl Fn(u64, u32) -> u64) -> Seen {
     let mut seen = Seen::default();
     let mut under_way: BTreeSet<(u64, ConnectionId, bool)> = BTreeSet::new();
     let mut now = 0;
@@ -56,8 +61,8 @@ fn simulate(mut users: Users, end_ns: u64, done_ns: impl Fn(u64) -> u64) -> Seen
                     seen.opened += 1;
                     users.ready(connection, true);
                 }
-                Action::Send { connection, last, .. } => {
-                    let done = done_ns(now);
+                Action::Send { connection, request, last } => {
+                    let done = done_ns(now, request);
                     seen.requests.push((users.intended_ns(connection).unwrap_or(now), now, done));
                     under_way.insert((done, connection, last));
                 }
@@ -83,7 +88,11 @@ fn simulate(mut users: Users, end_ns: u64, done_ns: impl Fn(u64) -> u64) -> Seen
 fn open_loop(workload: &Workload, per_second: f64, connections: Connections) -> Users<'_> {
     let rate = Rate { per_second, arrivals: Arrivals::Constant, seed: 0 };
     let everybody = 0..workload.users.len() as u32;
-    Users::new(workload, everybody, true, connections, None, false).with_pacer(Some(Pacer::new(rate, Some(4000 * MS))))
+    Users::new(workload, everybody, true, connections, None, false).with_pacer(Some(Pacer::new(
+        rate,
+        Some(4000 * MS),
+        Share::default(),
+    )))
 }
 
 #[test]
@@ -103,6 +112,74 @@ fn a_stall_is_charged_to_every_request_that_fell_due_in_it() {
     assert!(served.iter().filter(|latency| **latency > 100 * MS).count() <= 4, "what a closed loop would have seen");
     for pair in seen.requests.windows(2) {
         assert!(pair[0].0 < pair[1].0 && pair[1].1 >= pair[1].0, "in the order of the schedule, never ahead of it");
+    }
+}
+
+/// A number that looks random and depends on these two only.
+fn hash(a: u64, b: u64) -> u64 {
+    let mut random = crate::load::pacing::Random::new(a ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    (random.uniform() * 1e9) as u64
+}
+
+/// Histograms of what `count` loops did with their parts of this load, merged.
+fn merged(
+    workload: &Workload,
+    count: u32,
+    pacer: impl Fn(Share) -> Option<Pacer>,
+    end_ns: u64,
+    done_ns: impl Fn(u64, u32) -> u64 + Copy,
+) -> crate::load::Outcome {
+    let loops = (0..count).map(|index| {
+        let share = Share { index, count };
+        let total = share.of(workload.users.len() as u64) as u32;
+        let everybody = 0..workload.users.len() as u32;
+        let users = Users::new(workload, everybody, true, limits(total, None), None, false);
+        let seen = simulate_requests(users.with_share(share).with_pacer(pacer(share)), end_ns, done_ns);
+        assert_eq!((seen.opened, seen.unserved), (total, 0));
+        let mut recorder = crate::load::recorder::Recorder::new(None, true, None);
+        for (intended, sent, done) in seen.requests {
+            recorder.hit(done - sent, Some(done - intended));
+        }
+        (format!("loop {index}"), recorder.finish())
+    });
+    crate::load::merge(loops.collect()).unwrap()
+}
+
+#[test]
+fn many_loops_do_bit_for_bit_what_one_does() {
+    const USERS: u32 = 96;
+    // More than a user makes in the time: which user follows one that is done depends on who is done first.
+    const EACH: u32 = 200;
+    let mut workload = workload(USERS, EACH * USERS);
+    for (user, number) in workload.users.iter_mut().zip(0..) {
+        user.requests = number * EACH..(number + 1) * EACH;
+    }
+    let bytes = |histogram: &hdrhistogram::Histogram<u64>| {
+        use hdrhistogram::serialization::{Serializer, V2Serializer};
+        let mut bytes = Vec::new();
+        V2Serializer::new().serialize(histogram, &mut bytes).unwrap();
+        bytes
+    };
+    // A closed loop that ends by time: who is how far by then depends on all that came before. And open ones.
+    let closed =
+        |count| merged(&workload, count, |_| None, 4000 * MS, |now, request| now + 1 + hash(0, request.into()) / 9);
+    let open = |count, arrivals| {
+        let rate = Rate { per_second: 200.0, arrivals, seed: 5 };
+        let pacer = |share| Some(Pacer::new(rate, Some(4000 * MS), share));
+        merged(&workload, count, pacer, 4000 * MS, |now, _| now + 1 + hash(now, 1) / 100)
+    };
+    for load in [&closed as &dyn Fn(u32) -> crate::load::Outcome, &|count| open(count, Arrivals::Poisson), &|count| {
+        open(count, Arrivals::Constant)
+    }] {
+        let one = load(1);
+        assert!(one.hits > 700, "{}", one.hits);
+        for count in [2, 3, 8, USERS] {
+            let many = load(count);
+            assert_eq!((many.hits, many.parts.len()), (one.hits, count as usize));
+            for (phase, histogram) in &one.phases {
+                assert_eq!(bytes(&many.phases[phase]), bytes(histogram), "{phase:?} of {count} loops");
+            }
+        }
     }
 }
 

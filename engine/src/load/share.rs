@@ -1,0 +1,119 @@
+//! Which part of a load one of several loops makes, so that all parts together are exactly the load.
+
+use std::sync::Arc;
+
+use tlsdyno_tls::Config;
+
+use super::plan::{Pacing, Pause, Plan, Until};
+use super::route::Route;
+
+/// One part of a load that is cut into `count`: of what is numbered (users, arrivals of an open loop, source addresses)
+/// it has what leaves the remainder `index`, of what is counted (connections) an equal share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Which part, from 0.
+    pub index: u32,
+    /// How many parts there are.
+    pub count: u32,
+}
+
+impl Default for Share {
+    /// The whole load.
+    fn default() -> Share {
+        Share { index: 0, count: 1 }
+    }
+}
+
+impl Share {
+    /// Its part of so many things that are all alike; the parts differ by one at most.
+    pub fn of(self, total: u64) -> u64 {
+        let (index, count) = (u64::from(self.index), u64::from(self.count));
+        total / count + u64::from(index < total % count)
+    }
+
+    /// Whether what has this number is its.
+    pub fn has(self, number: usize) -> bool {
+        number as u64 % u64::from(self.count) == u64::from(self.index)
+    }
+}
+
+impl Plan {
+    /// The part of this plan that one of several loops carries out. It shares the workload with the others, and nothing
+    /// that a loop writes to: a connection counts references to its TLS settings, so that these are the part's own.
+    ///
+    /// # Errors
+    /// The load cannot be cut into so many parts.
+    pub fn part(&self, share: Share) -> Result<Plan, &'static str> {
+        if share.index >= share.count {
+            return Err("it is cut into parts, and this is none of them");
+        }
+        if share.count == 1 {
+            return Ok(self.clone());
+        }
+        if self.window.is_some() {
+            return Err("the window over the order of a trace holds all requests together, and cannot be cut into \
+                        parts; replay the log in one loop, or at its own times (--timing)");
+        }
+        let least = match self.until {
+            Until::ConnectionsMade(count) => count,
+            Until::UsersDone | Until::Elapsed(_) => u64::MAX,
+        };
+        let least = least.min(u64::from(self.connections.total)).min(self.users.len() as u64);
+        if least < u64::from(share.count) {
+            return Err("it has fewer connections or users than loops, and each needs one; raise --connections (and \
+                        --users, if given), or use fewer --threads or --workers");
+        }
+        let mut plan = self.clone();
+        plan.share = share;
+        plan.connections.total = share.of(u64::from(self.connections.total)) as u32;
+        if let Until::ConnectionsMade(count) = &mut plan.until {
+            *count = share.of(*count);
+        }
+        if let Pacing::Pauses(Pause { seed, .. }) = &mut plan.pacing {
+            *seed = seed.wrapping_add(u64::from(share.index));
+        }
+        plan.route = self.route.part(share);
+        if let Some(tls) = &self.target.tls {
+            let own = Config::new(tls.settings().clone()).map_err(|_| "its TLS settings cannot be made twice")?;
+            plan.target.tls = Some(Arc::new(own));
+        }
+        Ok(plan)
+    }
+}
+
+impl Route {
+    /// The same with a part's share of the source addresses; where they are fewer than the parts, each has them all.
+    fn part(&self, share: Share) -> Route {
+        let mut sources = self.sources.clone();
+        if sources.len() >= share.count as usize {
+            let mut number = 0;
+            sources.retain(|_| {
+                number += 1;
+                share.has(number - 1)
+            });
+        }
+        Route { sources, ..self.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_make_up_the_whole() {
+        for (total, count) in [(64, 4), (65, 4), (67, 4), (3, 3), (2, 3), (0, 5)] {
+            let parts: Vec<u64> = (0..count).map(|index| Share { index, count }.of(total)).collect();
+            assert_eq!(parts.iter().sum::<u64>(), total);
+            assert!(parts[0] - parts[parts.len() - 1] <= 1, "{parts:?}");
+        }
+        let route = |count: u8| Route {
+            sources: (1..=count).map(|last| [127, 0, 0, last].into()).collect(),
+            ..Route::default()
+        };
+        let of = |sources: u8, index| route(sources).part(Share { index, count: 3 }).sources;
+        assert_eq!([of(8, 0).len(), of(8, 1).len(), of(8, 2).len()], [3, 3, 2]);
+        assert_eq!(of(8, 1)[1], "127.0.0.5".parse::<std::net::IpAddr>().unwrap());
+        assert_eq!(of(2, 1), route(2).sources, "too few for one each");
+    }
+}
