@@ -75,7 +75,7 @@ fn check_result(result: &serde_json::Value, path: &Path) {
 
 fn read(path: &Path) -> Experiment {
     match find(path) {
-        Ok(AnyExperiment::Server(experiment)) => experiment,
+        Ok(AnyExperiment::Server(experiment)) => *experiment,
         other => panic!("{}: {other:?}", path.display()),
     }
 }
