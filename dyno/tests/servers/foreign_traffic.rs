@@ -18,9 +18,18 @@ use tlsdyno::stats::traffic::Traffic;
 use tlsdyno::store::{Record, Store};
 use tlsdyno_tls::{Config, Effort, Settings};
 
-use crate::place::{Place, eventually, kill, signal};
+use crate::place::{Place, kill, signal};
 
 const REQUEST: &[u8] = b"GET /body.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+
+/// Waits until `condition` holds. tlsdyno needs some seconds to start, on a busy machine many.
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < limit, "never: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
 
 fn body() -> Vec<u8> {
     (0..40_000).map(|at| (at % 251 + at / 977) as u8).collect()
@@ -143,7 +152,9 @@ fn stages_are_doubled_under_a_load_that_is_not_ours() {
     let site = Site::new();
     let mut tlsdyno = site.double(&["--at-most", "50%", "--time", "60"]);
     let load = Load::start(&site);
-    let end = Instant::now() + Duration::from_secs(9);
+    let area = area_of(&tlsdyno).expect("memory shared with the server");
+    eventually("something is doubled", || all_doubled(&area) > 0);
+    let end = Instant::now() + Duration::from_secs(8);
     while Instant::now() < end {
         curl(&site);
     }
