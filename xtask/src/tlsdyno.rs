@@ -67,15 +67,6 @@ pub fn build_tests(name: &str) -> Result<PathBuf> {
     path.with_context(|| format!("cargo built no tests `{name}`"))
 }
 
-/// The program as users have it, whatever this one was built for.
-///
-/// # Errors
-/// It does not build.
-pub fn build_optimised() -> Result<PathBuf> {
-    cargo_build(&["--profile", "release"])?;
-    Ok(target().join("release/tlsdyno"))
-}
-
 fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }

@@ -90,9 +90,11 @@ struct Shared {
     ends: [File; 2],
 }
 
+/// A packet under way: when it arrives, which one it was, at which end, and its bytes.
+type Packet = (Instant, u64, usize, Vec<u8>);
+
 struct State {
-    /// Packets under way: when they arrive, in which order they came, at which end, and their bytes.
-    packets: BinaryHeap<Reverse<(Instant, u64, usize, Vec<u8>)>>,
+    packets: BinaryHeap<Reverse<Packet>>,
     count: u64,
     /// What is known of a connection, by its client's port.
     connections: HashMap<u16, Connection>,
