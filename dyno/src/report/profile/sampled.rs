@@ -114,7 +114,6 @@ fn flames(kind: &KindSummary, sampled: &SampledSummary) -> Option<Chart> {
     });
     let chart = Chart::new(format!("profile-stacks-{}", kind.kind.name()), ROW_HEIGHT * depth.max(4), rows, body)?;
     let name = kind.kind.name();
-    let name = kind.kind.name();
     let caption = format!("Where a hit with a {name} handshake spends its CPU: callers above what they call");
     let told: Vec<String> =
         sampled.areas.iter().map(|area| format!("{} {} µs", area.area, format_micros(area.ns.value))).collect();
