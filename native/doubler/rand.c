@@ -28,13 +28,14 @@ static const OSSL_DISPATCH *wrap_ctr_drbg(const OSSL_ALGORITHM *original, bool *
         {area_is_there() ? OSSL_FUNC_RAND_GENERATE : 0, FUNCTION(generate)},
         {0, NULL},
     };
-    const OSSL_DISPATCH *table = drbg_without_provider_name(original->implementation);
+    OSSL_DISPATCH *table = drbg_without_provider_name(original->implementation);
 
     (void)hide;
     if (table == NULL)
         return NULL;
     real_generate = (OSSL_FUNC_rand_generate_fn *)table_find(table, OSSL_FUNC_RAND_GENERATE);
-    return table_replace(table, replaced);
+    table_override(table, replaced);
+    return table;
 }
 
 const OSSL_ALGORITHM *rand_algorithms(const OSSL_ALGORITHM *originals)

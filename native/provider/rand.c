@@ -5,6 +5,7 @@
  */
 #include "provider.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static OSSL_FUNC_rand_generate_fn *real_generate;
@@ -65,13 +66,16 @@ static const OSSL_DISPATCH *wrap_ctr_drbg(const OSSL_ALGORITHM *original, bool *
         {OSSL_FUNC_RAND_CLEAR_SEED, KEEP},
         {0, NULL},
     };
-    const OSSL_DISPATCH *table = drbg_without_provider_name(original->implementation);
+    OSSL_DISPATCH *unnamed = drbg_without_provider_name(original->implementation);
+    const OSSL_DISPATCH *table;
 
     (void)hide;
-    if (table == NULL)
+    if (unnamed == NULL)
         return NULL;
-    real_generate = (OSSL_FUNC_rand_generate_fn *)table_find(table, OSSL_FUNC_RAND_GENERATE);
-    return table_allow(table, allowed);
+    real_generate = (OSSL_FUNC_rand_generate_fn *)table_find(unnamed, OSSL_FUNC_RAND_GENERATE);
+    table = table_allow(unnamed, allowed);
+    free(unnamed);
+    return table;
 }
 
 const OSSL_ALGORITHM *rand_algorithms(const OSSL_ALGORITHM *originals)

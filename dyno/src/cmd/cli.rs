@@ -55,7 +55,7 @@ const SHORT: [(&str, &[&str], &str); 5] = [
     ),
     (
         "cluster",
-        &["config", "server", "backends", "backend_cpus", "policies", "reuse", "connections", "time", "quick"],
+        &["config", "server", "backends", "backend_cpus", "policies", "reuse", "clients", "time", "quick"],
         "tlsdyno cluster --server nginx --backends 3 --quick",
     ),
     (

@@ -145,7 +145,10 @@ fn reports_of_old_records_hold_the_same_figures() {
             "ablate" => old.replace("other TLS ", "rest of TLS "),
             _ => old.replace(" marshalling ", " record processing "),
         };
-        assert_eq!(rows(&new), rows(&renamed), "{name}");
+        // Claims of the paper were not judged one by one.
+        let is_claim = |row: &Vec<&str>| ["claim", "Share"].contains(&row[0]);
+        let kept: Vec<_> = rows(&new).into_iter().filter(|row| !is_claim(row)).collect();
+        assert_eq!(kept, rows(&renamed), "{name}");
         assert!(rows(&old).len() > 3, "{name}: the tables are found");
         assert_figures_kept(&without_ranking(&new), &without_ranking(&old), name);
     }
