@@ -68,6 +68,7 @@ fn two_runs_agree_and_one_per_cent_more_instructions_of_a_stage_are_found_in_it(
     let (as_is_again, stage_with_more) = of(&counted(added));
     assert!((as_is / as_is_again - 1.0).abs() < 0.002, "{as_is} and {as_is_again} instructions");
     let found = stage_with_more - stage;
-    let near = f64::from(added) * 0.25;
+    // Of what 32 handshakes repeat to, a hundredth of a per cent, the added one per cent of a stage is some ten times.
+    let near = f64::from(added) * 0.5;
     assert!((found - f64::from(added)).abs() < near, "{added} added to {stage}, {found} found");
 }
