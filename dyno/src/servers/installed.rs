@@ -454,7 +454,7 @@ mod tests {
         }
         let key = format!("ssl_certificate \"{}/certs/shop.pem\";", place.path().canonicalize().unwrap().display());
         assert!(text.contains(&key), "{text}");
-        for gone in ["/run/nginx.pid", "/var/log", "443 ssl;", "[::]", "stream", "listen 80", "include"] {
+        for gone in ["/run/nginx.pid", "/var/log", "443 ssl;", "[::]", "stream {", "listen 80", "include"] {
             assert!(!text.contains(gone), "{gone} is in\n{text}");
         }
     }
