@@ -420,7 +420,8 @@ mod tests {
                     server { listen 443 ssl default_server http2; listen [::]:443 ssl;\n\
                     server_name shop.example www.shop.example;\n\
                     ssl_certificate certs/shop.pem; location /app/ { proxy_pass http://127.0.0.1:9000/x/; }\n\
-                    location ~ \"^/a{2}$\" { return 200 \"a } b\"; } location /n { proxy_pass http://127.0.0.1:3000; } }";
+                    location ~ \"^/a{2}$\" { return 200 \"a } b\"; }\n\
+                    location /n { proxy_pass http://127.0.0.1:3000; } }";
         write("sites-enabled/shop", shop);
         write("sites-enabled/app", "upstream up { server localhost:9000; } server { listen 127.0.0.1:9000; }");
         place

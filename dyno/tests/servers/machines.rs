@@ -40,7 +40,7 @@ off = "no RSA"
 question = "What does the other machine bring?"
 a = "as is, 500 MHz"
 b = "as is, 2 x 1000 MHz"
-published = [1.0, 10.0]
+published_times = [1.0, 10.0]
 [paper]
 source = "Nobody"
 machines = ["500 MHz", "2 x 1000 MHz"]

