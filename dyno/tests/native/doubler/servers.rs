@@ -200,6 +200,8 @@ fn check(kind: ServerName) {
         assert!(counters.doubled(stage) > 0, "{}, {stage}: {counters}", stand.name);
     }
     assert_eq!((counters.event("lost"), stand.doubling().modes_ignored().unwrap()), (0, 0), "{counters}");
+    stand.doubling().set_mode(Doubled { copies: true, ..Doubled::NOTHING }).unwrap();
+    ask_with_everything(&stand);
     assert!(stand.doubling().counters().unwrap().event("copies") > 0);
 
     owner_ends(&mut stand);
