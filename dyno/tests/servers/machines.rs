@@ -89,7 +89,7 @@ fn machines_share_a_server_and_have_their_quota_for_their_blocks_only() {
     }
     let cell = &result["machines"]["rows"][0]["machines"][1];
     assert_eq!(
-        (cell["paper"].as_f64(), result["machines"]["machines"][1].as_str()),
+        (cell["paper_hits_per_second"].as_f64(), result["machines"]["machines"][1].as_str()),
         (Some(30.0), Some("2 x 1000 MHz"))
     );
     assert_eq!(result["machines"]["shares"][0]["ours"][0]["stage"], "RSA", "{}", result["machines"]);
