@@ -9,30 +9,30 @@ const TURNS_ALONE: usize = 3;
 
 /// One visit of a sweep to a server: what it has, in the order of their slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::run) struct Stop {
+pub(super) struct Stop {
     /// The configuration whose server it is; where there are modes, with nothing off, and what they are compared with.
-    pub(in crate::run) host: usize,
+    pub(super) host: usize,
     /// The others.
-    pub(in crate::run) modes: Vec<usize>,
+    pub(super) modes: Vec<usize>,
 }
 
 /// The place of one slice in a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::run) struct Position {
+pub(super) struct Position {
     /// Whose slice.
-    pub(in crate::run) configuration: usize,
+    pub(super) configuration: usize,
     /// The first slices of a visit do not count: caches are still full of another server.
-    pub(in crate::run) counts: bool,
+    pub(super) counts: bool,
     /// Whose sessions: each of the configuration's slices of a sweep has a store of its own, so that all of them do
     /// as many full handshakes.
-    pub(in crate::run) store: u32,
+    pub(super) store: u32,
 }
 
 impl Stop {
     /// The slices of this visit, of which the first `lead_in` do not count. Modes come twice, the second time in
     /// mirrored order, so that linear drift cancels out. Slices of the host stand at both ends and between groups of
     /// modes, about √k for k modes: each takes part in all comparisons (Dunnett 1955).
-    pub(in crate::run) fn positions(&self, lead_in: usize) -> Vec<Position> {
+    pub(super) fn positions(&self, lead_in: usize) -> Vec<Position> {
         let mut configurations =
             if self.modes.is_empty() { vec![self.host; TURNS_ALONE] } else { self.there_and_back() };
         configurations.splice(..0, vec![self.host; lead_in]);
@@ -55,7 +55,7 @@ impl Stop {
 }
 
 /// The random order of a sweep.
-pub(in crate::run) fn order(stops: &[Stop], random: &mut SplitMix64) -> Vec<Stop> {
+pub(super) fn order(stops: &[Stop], random: &mut SplitMix64) -> Vec<Stop> {
     let shuffled = |stop: &Stop| Stop { modes: random.shuffled(&stop.modes), ..*stop };
     let stops: Vec<Stop> = stops.iter().map(shuffled).collect();
     random.shuffled(&stops)

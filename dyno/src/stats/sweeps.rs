@@ -39,7 +39,8 @@ impl SweepCosts {
         for ((round, _), points) in &points {
             rounds.entry(*round).or_default().push(of_sweep(record, as_is, points));
         }
-        let column = |index| rounds.values().map(|sweeps| cost_in_round(sweeps, as_is, index)).collect();
+        let cost = |index: usize| move |sweep: &OfSweep| sweep.get(&index).copied();
+        let column = |index| rounds.values().map(|sweeps| cost_in_round(sweeps, cost(as_is), cost(index))).collect();
         let columns = (0..record.configurations.len()).map(column).collect();
         (!points.is_empty()).then_some(SweepCosts { columns, sweeps: points.len() as u32 })
     }
@@ -66,12 +67,16 @@ fn of_sweep(record: &Record, as_is: usize, points: &BTreeMap<usize, Points>) -> 
     points.keys().filter_map(|index| Some((*index, cost(index)?))).collect()
 }
 
-/// The cost of a configuration in a round: that of the untouched server, times the trimmed mean of the ratios of both
-/// in each sweep. What the machine does from sweep to sweep drops out of the ratios.
-fn cost_in_round(sweeps: &[OfSweep], as_is: usize, index: usize) -> Option<f64> {
-    let of_as_is: Vec<f64> = sweeps.iter().filter_map(|sweep| sweep.get(&as_is).copied()).collect();
-    let ratios: Vec<f64> = sweeps.iter().filter_map(|sweep| Some(sweep.get(&index)? / sweep.get(&as_is)?)).collect();
-    Some(trimmed_mean(&of_as_is)? * trimmed_mean(&ratios)?)
+/// A cost in a round: that of the base, the untouched server, times the trimmed mean of the ratios of both in each
+/// sweep. What the machine does from sweep to sweep drops out of the ratios.
+pub(super) fn cost_in_round<S>(
+    sweeps: &[S],
+    base: impl Fn(&S) -> Option<f64>,
+    cost: impl Fn(&S) -> Option<f64>,
+) -> Option<f64> {
+    let of_base: Vec<f64> = sweeps.iter().filter_map(&base).collect();
+    let ratios: Vec<f64> = sweeps.iter().filter_map(|sweep| Some(cost(sweep)? / base(sweep)?)).collect();
+    Some(trimmed_mean(&of_base)? * trimmed_mean(&ratios)?)
 }
 
 pub(super) fn point(slice: &Slice) -> (f64, f64) {
