@@ -11,8 +11,7 @@ use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
 use crate::model::{
-    CertificateKind, Experiment, ForeignTraffic, Load, Measure, Method, Server, ServerName, SessionCache, TicketKeys,
-    Tls,
+    Experiment, ForeignTraffic, Load, Measure, Method, Server, ServerName, SessionCache, TicketKeys, Tls,
 };
 use crate::servers::installed::Installed;
 use crate::servers::{CommandSpec, driver_of};

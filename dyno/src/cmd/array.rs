@@ -14,9 +14,9 @@ use super::serve::parse_transaction;
 use crate::choice::{choice, flags_of};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
+use crate::model::CertificateKind;
 use crate::model::array::{Array, ArrayExperiment, PageCost, Proxy, Spread};
 use crate::model::curve::ReuseAxis;
-use crate::model::CertificateKind;
 use crate::run::files;
 use crate::run::files::AnyExperiment;
 

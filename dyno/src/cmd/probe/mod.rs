@@ -297,11 +297,7 @@ fn go_on(args: &Args, every: Time, sites: &[Site], file: Option<&Settings>) -> R
     }
     if done.damaged_count > 0 {
         let place = address.robots_directory()?.join("damaged");
-        tell!(
-            "warning: {} lines of a spool could not be read; they are in {}",
-            done.damaged_count,
-            place.display()
-        );
+        tell!("warning: {} lines of a spool could not be read; they are in {}", done.damaged_count, place.display());
     }
     if done.is_spooled || done.dropped_count > 0 {
         let error = anyhow!(
