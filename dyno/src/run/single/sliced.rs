@@ -35,6 +35,8 @@ pub(super) struct Sweeps {
     pub(super) works: Vec<Work>,
     /// Number of the next sweep.
     next: u32,
+    /// How long a request of a configuration took in its last slice.
+    us_per_request: BTreeMap<usize, f64>,
     /// The servers are new, and the stores of sessions have none of theirs: the next sweep fills them.
     pub(super) stores_are_empty: bool,
     check: ModeCheck,
@@ -181,10 +183,13 @@ impl SingleServer<'_> {
         let host = self.testbed.host(index);
         self.testbed.enter_mode(index)?;
         let clocks = &servers.clocks[&host];
+        let work = Work { laps: self.laps(index, work), ..work.clone() };
+        let requests = work.laps * work.piece.requests;
         let before = self.account_now(host, clocks, &servers.accounts[&host])?;
         let began = since.elapsed();
-        let outcome = self.load.run_slice(index, self.testbed.address(index), work, position.store)?;
+        let outcome = self.load.run_slice(index, self.testbed.address(index), &work, position.store)?;
         let elapsed = since.elapsed() - began;
+        self.sweeps.us_per_request.insert(index, elapsed.as_secs_f64() * 1e6 / requests.max(1) as f64);
         if is_dead(&outcome) {
             // If its process has died, that is the news.
             self.server_cpu_ns(host)?;
@@ -205,9 +210,22 @@ impl SingleServer<'_> {
             hits: outcome.hits as u32,
             handshakes_full: outcome.handshakes_full as u32,
         };
-        let asked = verify_requests(&outcome, work.piece.requests);
+        let asked = verify_requests(&outcome, requests);
         let fault = fault.or_else(|| asked.warnings.first().map(Warning::to_string));
         Ok((slice, outcome, fault))
+    }
+
+    /// How often the users of a slice take their turns. Without handshakes the same requests take a tenth of the time,
+    /// most of which a server spends on waking up and on reading its first events one by one; so these are repeated
+    /// until the slice is as long as it is to be. With handshakes a second turn would find the sessions of the first.
+    fn laps(&self, index: usize, work: &Work) -> u64 {
+        let model = &self.testbed.servers[index].model;
+        if !model.plain_http && !model.noop.contains(Stage::Setup) {
+            return 1;
+        }
+        let Some(us_per_request) = self.sweeps.us_per_request.get(&index) else { return 1 };
+        let wanted_us = self.experiment.measure.slice_us.unwrap_or(super::SLICE_US);
+        (wanted_us as f64 / (us_per_request * work.piece.requests.max(1) as f64)).round().max(1.0) as u64
     }
 
     /// The account of a server that has rested since the last slice; what its clocks have gone on is late work.
