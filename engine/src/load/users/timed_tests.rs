@@ -193,7 +193,8 @@ fn what_nobody_was_free_for_is_counted() {
 }
 
 fn closed_loop(workload: &Workload, session: SessionLimits, connections: Connections) -> Users<'_> {
-    Users::new(workload, 0..workload.users.len() as u32, u64::MAX, connections, None, false).with_session_limits(session)
+    let everybody = 0..workload.users.len() as u32;
+    Users::new(workload, everybody, u64::MAX, connections, None, false).with_session_limits(session)
 }
 
 #[test]
