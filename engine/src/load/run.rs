@@ -206,20 +206,13 @@ impl<'p> Run<'p> {
         Ok(Run {
             plan,
             requests,
-            users: Users::new(
-                &plan.workload,
-                plan.users.clone(),
-                laps,
-                plan.connections,
-                connections_max,
-                alone,
-            )
-            .with_share(plan.share)
-            .with_session_limits(plan.session_limits)
-            .with_pacer(pacer(plan))
-            .with_pauses(if let Pacing::Pauses(pause) = plan.pacing { Some(pause) } else { None })
-            .at_recorded_times(speed)
-            .within_window(plan.window),
+            users: Users::new(&plan.workload, plan.users.clone(), laps, plan.connections, connections_max, alone)
+                .with_share(plan.share)
+                .with_session_limits(plan.session_limits)
+                .with_pacer(pacer(plan))
+                .with_pauses(if let Pacing::Pauses(pause) = plan.pacing { Some(pause) } else { None })
+                .at_recorded_times(speed)
+                .within_window(plan.window),
             sessions,
             recorder: Recorder::new(plan.slice_ns, plan.share.count > 1, watched.as_ref().and_then(Watched::recent)),
             watched,
