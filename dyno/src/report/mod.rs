@@ -45,13 +45,13 @@ enum Summarised {
     Cluster(ClusterSummary),
     Load(LoadSummary),
     Profile(ProfileSummary),
-    Array(ArraySummary),
+    Array(Box<ArraySummary>),
 }
 
 fn summarised(record: &Record) -> Summarised {
     let load = || LoadSummary::of(record).map(Summarised::Load);
     let profile = || ProfileSummary::of(record).map(Summarised::Profile);
-    let array = || ArraySummary::of(record).map(Summarised::Array);
+    let array = || ArraySummary::of(record).map(Box::new).map(Summarised::Array);
     let cluster = || ClusterSummary::of(record).map(Summarised::Cluster);
     let special = load().or_else(profile).or_else(array).or_else(cluster);
     special.unwrap_or_else(|| Summarised::Experiment(Box::new(Summary::of(record))))

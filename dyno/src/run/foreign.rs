@@ -173,7 +173,7 @@ impl Drop for Foreign<'_> {
 
 impl Subject for Foreign<'_> {
     fn warm_up(&self, _index: usize, _factor: u32) -> Work {
-        Work { piece: Piece { users: 0..0, requests: 0 }, timed: None }
+        Piece { users: 0..0, requests: 0 }.into()
     }
 
     fn plan(&mut self, _seconds_per_request: &[f64], left: Duration) -> Plan {

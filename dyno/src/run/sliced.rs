@@ -55,6 +55,10 @@ pub(super) fn sliced_rounds(time: Duration) -> u32 {
 pub(super) struct Sweeps {
     /// The works that sweeps walk through, over and over.
     works: Vec<Work>,
+    /// How long they are to take, microseconds.
+    slice_us: f64,
+    /// How long a request of a configuration took in its last slice, microseconds.
+    us_per_request: BTreeMap<usize, f64>,
     /// Number of the next sweep.
     next: u32,
     /// The stores of sessions have those of the servers that run; the next sweep fills them where they are new.
@@ -75,11 +79,17 @@ pub(super) struct Sweeps {
 impl Sweeps {
     /// Chooses the work of slices, about so long, of a workload whose users have so many requests each.
     pub(super) fn plan(&mut self, slice_us: Option<u64>, requests_of_users: &[u32], seconds_per_request: &[f64]) {
-        let slice = Duration::from_micros(slice_us.filter(|us| *us > 0).unwrap_or(SLICE_US));
+        self.slice_us = slice_us.filter(|us| *us > 0).unwrap_or(SLICE_US) as f64;
         let slowest = seconds_per_request.iter().copied().fold(1e-9, f64::max);
-        let requests = ((slice.as_secs_f64() / slowest) as u64).max(SLICE_REQUESTS_MIN);
+        let requests = ((self.slice_us / 1e6 / slowest) as u64).max(SLICE_REQUESTS_MIN);
         let pieces = varied_pieces(requests_of_users, requests, &mut SplitMix64::new(1));
         self.works = pieces.into_iter().map(Work::from).collect();
+    }
+
+    /// How often the users of a slice take their turns, so that it is as long as it is to be.
+    fn laps(&self, index: usize, work: &Work) -> u64 {
+        let Some(us_per_request) = self.us_per_request.get(&index) else { return 1 };
+        (self.slice_us / (us_per_request * work.piece.requests.max(1) as f64)).round().max(1.0) as u64
     }
 
     /// Puts the next servers of these configurations' pools into the place of those of the round before.
@@ -121,12 +131,16 @@ pub(super) trait Sliced: Subject {
     fn name(&self, index: usize) -> String;
     /// Whether a sweep resumes sessions of the one before.
     fn keeps_sessions(&self) -> bool;
+    /// Whether its connections have handshakes. Without them the same requests take a tenth of the time, most of which
+    /// a server spends on waking up and on reading its first events one by one; so these are repeated until the slice
+    /// is as long as it is to be. With handshakes a second turn would find the sessions of the first.
+    fn has_handshakes(&self, index: usize) -> bool;
     /// A server that was just started, that of this configuration, does a piece of work untimed.
     fn warm(&mut self, index: usize) -> Result<()>;
     /// Gets ready for a row; the server of this configuration rests.
     fn begin_row(&mut self, index: usize) -> Result<()>;
     /// Gets ready for one slice.
-    fn begin_slice(&mut self, position: &Position) -> Result<()>;
+    fn begin_slice(&mut self, index: usize) -> Result<()>;
     /// Looks at a slice that has ended, of so much CPU time: why it does not count, and what was seen of it.
     fn end_slice(
         &mut self,
@@ -238,11 +252,16 @@ impl<S: Sliced> Row<'_, S> {
         self.subject.testbed().enter_mode(server)?;
         let clocks = Rc::clone(&self.servers[&key].clocks);
         let cpu_before = self.cpu_now(index, key, &clocks)?;
-        self.subject.begin_slice(position)?;
+        self.subject.begin_slice(index)?;
         let address = self.subject.testbed().address(server);
+        let has_handshakes = self.subject.has_handshakes(index);
+        let laps = if has_handshakes { 1 } else { self.subject.state().laps(index, work) };
+        let (work, requests) = (Work { laps, ..work.clone() }, laps * work.piece.requests);
         let began = self.since.elapsed();
-        let outcome = self.subject.load().run_slice(index, address, work, position.store)?;
+        let outcome = self.subject.load().run_slice(index, address, &work, position.store)?;
         let elapsed = self.since.elapsed() - began;
+        let us_per_request = elapsed.as_secs_f64() * 1e6 / requests.max(1) as f64;
+        self.subject.state().us_per_request.insert(index, us_per_request);
         if is_dead(&outcome) {
             self.refuse_ended(index)?;
             return Err(death(&self.subject.name(index), &outcome, &self.subject.log_tail(index)));
@@ -252,7 +271,7 @@ impl<S: Sliced> Row<'_, S> {
         let server_cpu_ns = cpu_ns.saturating_sub(cpu_before);
         self.subject.state().within_ns += server_cpu_ns;
         let (fault, seen) = self.subject.end_slice(index, &outcome, server_cpu_ns)?;
-        let asked = verify_requests(&outcome, work.piece.requests);
+        let asked = verify_requests(&outcome, requests);
         let fault = fault.or_else(|| asked.warnings.first().map(Warning::to_string));
         let slice = Slice {
             sweep_number,
@@ -333,11 +352,12 @@ impl<S: Sliced> Row<'_, S> {
         let mut changed: BTreeMap<usize, bool> = BTreeMap::new();
         for index in self.blocks.keys().copied().collect::<Vec<_>>() {
             let key = self.key(index);
-            if !changed.contains_key(&key) {
-                let same = self.clocks(index).is_ok_and(|now| now == *self.servers[&key].clocks);
-                changed.insert(key, !same);
-            }
-            if let Some(block) = self.blocks.get_mut(&index).filter(|_| changed[&key]) {
+            let has_changed = match changed.get(&key) {
+                Some(known) => *known,
+                None => !self.clocks(index).is_ok_and(|now| now == *self.servers[&key].clocks),
+            };
+            changed.insert(key, has_changed);
+            if let Some(block) = self.blocks.get_mut(&index).filter(|_| has_changed) {
                 block.valid = false;
                 let what = "processes of the server began or ended within a row of slices".to_owned();
                 block.warnings.push(Warning::Other { what, remedy: LEFT_OUT_SLICES.to_owned() });

@@ -13,7 +13,6 @@ use crate::random::SplitMix64;
 use crate::run::load_process::LoadProcess;
 use crate::run::mode_check::{Counted, ModeCheck};
 use crate::run::sliced::{self, Failed, Sliced, Sweeps};
-use crate::run::sweep::Position;
 use crate::run::testbed::Testbed;
 use crate::run::verify::FULL_SHARE_TOLERANCE;
 use crate::store::{Block, Warning};
@@ -58,6 +57,11 @@ impl Sliced for SingleServer<'_> {
         self.experiment.load.reuse_percent.is_some_and(|percent| percent > 0.0)
     }
 
+    fn has_handshakes(&self, index: usize) -> bool {
+        let model = &self.testbed.servers[index].model;
+        !model.plain_http && !model.noop.contains(Stage::Setup)
+    }
+
     fn warm(&mut self, index: usize) -> Result<()> {
         self.warm_restarted(index)
     }
@@ -67,7 +71,7 @@ impl Sliced for SingleServer<'_> {
         Ok(())
     }
 
-    fn begin_slice(&mut self, _position: &Position) -> Result<()> {
+    fn begin_slice(&mut self, _index: usize) -> Result<()> {
         Ok(())
     }
 
