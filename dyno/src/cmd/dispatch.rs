@@ -128,7 +128,10 @@ fn dispatch(args: &RunArgs) -> Result<Exit> {
         Some(file) => Config::read(file)?,
         None => from_flags(args),
     };
-    let backends = config.backends.len();
+    let backends = match config.backends.len() {
+        1 => "1 backend".to_owned(),
+        several => format!("{several} backends"),
+    };
     let policy = config.policy;
     let service = Service::new(config)?;
     let end = service.run(args.config.as_deref(), |addresses| {
@@ -136,7 +139,7 @@ fn dispatch(args: &RunArgs) -> Result<Exit> {
             if args.print_address {
                 println!("{address}");
             } else {
-                eprintln!("dispatching {address} to {backends} backends by {policy}");
+                eprintln!("dispatching {address} to {backends} by {policy}");
             }
         }
     })?;
