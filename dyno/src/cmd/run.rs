@@ -352,7 +352,7 @@ impl Progress {
         if self.terminal {
             self.bar.println(text);
         } else {
-            eprintln!("{text}");
+            tell!("{text}");
         }
     }
 }
@@ -364,7 +364,7 @@ impl Observer for Progress {
     fn step(&mut self, text: &str) {
         self.bar.set_message(text.to_owned());
         if !self.terminal {
-            eprintln!("{text}");
+            tell!("{text}");
         }
     }
 
@@ -374,7 +374,7 @@ impl Observer for Progress {
         }
         if failed.is_empty() && !self.terminal {
             let checks = if passed == 1 { "check" } else { "checks" };
-            eprintln!("preflight of \"{name}\": {passed} {checks} passed");
+            tell!("preflight of \"{name}\": {passed} {checks} passed");
         }
     }
 

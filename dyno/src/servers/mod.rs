@@ -124,8 +124,6 @@ pub struct ServerSpec {
     pub asynchronous: bool,
     /// The most connections that clients hold open at once: Apache prefork needs a process for each of them.
     pub connections: u32,
-    /// CPU time that each page costs the built-in server besides, microseconds; 0: none.
-    pub page_cost_us: u64,
     /// A memcached or redis server that runs already, which it shares with others; `None`: one of its own where it
     /// needs one.
     pub session_server: Option<SocketAddr>,
@@ -157,7 +155,6 @@ impl ServerSpec {
             workers: 1,
             asynchronous: false,
             connections: 64,
-            page_cost_us: 0,
             session_server: None,
             transaction: None,
             origin: None,

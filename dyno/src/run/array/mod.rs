@@ -128,7 +128,7 @@ fn describe(record: &mut Record, experiment: &ArrayExperiment, testbed: &ArrayTe
 impl Subject for ProxyArray<'_> {
     fn warm_up(&self, _index: usize, _factor: u32) -> Work {
         let timed = Timed { for_ns: WARM_UP.as_nanos() as u64, seed: 0 };
-        Work { piece: self.everybody(), timed: Some(timed) }
+        Work { timed: Some(timed), ..self.everybody().into() }
     }
 
     fn is_warm(&self, block: &Block) -> bool {
@@ -138,7 +138,7 @@ impl Subject for ProxyArray<'_> {
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         let most = seconds_per_request.iter().map(|seconds| 1.0 / seconds.max(1e-9)).fold(0.0, f64::max);
         let (timed, schedule) = timed_blocks(left, seconds_per_request.len() as u32, BLOCK, BLOCK_OVERHEAD, most);
-        let work = Work { piece: self.everybody(), timed: Some(timed) };
+        let work = Work { timed: Some(timed), ..self.everybody().into() };
         Plan { schedule, works: vec![work], rounds_most: None, slices: None, warnings: Vec::new() }
     }
 

@@ -108,7 +108,7 @@ impl<'a> Cluster<'a> {
         let (timed, schedule) = timed_blocks(left, blocks, [OPEN_BLOCK_MIN, OPEN_BLOCK], BLOCK_OVERHEAD, most);
         let requests = self.requests_of_users();
         let piece = Piece { users: 0..requests.len() as u32, requests: requests.iter().copied().map(u64::from).sum() };
-        (schedule, vec![Work { piece, timed: Some(timed) }])
+        (schedule, vec![Work { timed: Some(timed), ..piece.into() }])
     }
 
     fn plan_closed(&self, seconds_per_request: &[f64], left: Duration) -> (Schedule, Vec<Work>) {
@@ -135,7 +135,8 @@ impl Subject for Cluster<'_> {
         let connections = f64::from(cell.clients * WARM_UP_CONNECTIONS) * f64::from(factor);
         let users = connections * f64::from(self.experiment.traffic.requests_per_connection) / average;
         let piece = typical_users(&requests, (users.ceil() as u32).max(cell.clients));
-        Work { piece, timed: cell.rate_per_s.map(|_| Timed { for_ns: OPEN_BLOCK_MIN.as_nanos() as u64, seed: 0 }) }
+        let timed = cell.rate_per_s.map(|_| Timed { for_ns: OPEN_BLOCK_MIN.as_nanos() as u64, seed: 0 });
+        Work { timed, ..piece.into() }
     }
 
     fn is_warm(&self, block: &Block) -> bool {
@@ -157,7 +158,6 @@ impl Subject for Cluster<'_> {
 
     fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block> {
         let address = self.testbed.cells[index].dispatcher.instance.address();
-        let Work { piece, timed } = work;
         let before = self.testbed.usage(index, None)?;
         self.testbed.skip_logs(index)?;
         let outcome = self.load.run(index, address, work);
@@ -170,7 +170,7 @@ impl Subject for Cluster<'_> {
             return Err(death(&journal.record().configurations[index].name, &outcome, &self.log_tail(index)));
         }
         let used = difference(&before, &after);
-        let requests = timed.is_none().then_some(piece.requests);
+        let requests = work.timed.is_none().then_some(work.piece.requests);
         let shares = self.testbed.placement.dispatcher_shares_load();
         let verdict = verify::verify(&self.testbed.cells[index].cell, &outcome, &used, requests, shares);
         if journal.record().manifest.negotiated.is_empty() {
@@ -186,7 +186,7 @@ impl Subject for Cluster<'_> {
         });
         Ok(Block {
             // The silence before the first and after the last arrival is part of the load.
-            elapsed_ns: timed.map_or(0, |timed| timed.for_ns).max(outcome.elapsed_ns),
+            elapsed_ns: work.timed.map_or(0, |timed| timed.for_ns).max(outcome.elapsed_ns),
             server_cpu_ns: used.backends_ns.iter().sum(),
             companion_cpu_ns: used.companions_ns,
             client_bound: verdict.client_bound,
