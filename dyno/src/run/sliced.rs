@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use tlsdyno_tls::Stage;
 
 use super::load_process::LoadProcess;
 use super::runner::Subject;
@@ -55,8 +56,8 @@ pub(super) fn sliced_rounds(time: Duration) -> u32 {
 pub(super) struct Sweeps {
     /// The works that sweeps walk through, over and over.
     works: Vec<Work>,
-    /// How long they are to take, microseconds.
-    slice_us: f64,
+    /// Wanted length of a slice, microseconds.
+    slice_us: u64,
     /// How long a request of a configuration took in its last slice, microseconds.
     us_per_request: BTreeMap<usize, f64>,
     /// Number of the next sweep.
@@ -79,17 +80,11 @@ pub(super) struct Sweeps {
 impl Sweeps {
     /// Chooses the work of slices, about so long, of a workload whose users have so many requests each.
     pub(super) fn plan(&mut self, slice_us: Option<u64>, requests_of_users: &[u32], seconds_per_request: &[f64]) {
-        self.slice_us = slice_us.filter(|us| *us > 0).unwrap_or(SLICE_US) as f64;
+        self.slice_us = slice_us.filter(|us| *us > 0).unwrap_or(SLICE_US);
         let slowest = seconds_per_request.iter().copied().fold(1e-9, f64::max);
-        let requests = ((self.slice_us / 1e6 / slowest) as u64).max(SLICE_REQUESTS_MIN);
+        let requests = ((self.slice_us as f64 / 1e6 / slowest) as u64).max(SLICE_REQUESTS_MIN);
         let pieces = varied_pieces(requests_of_users, requests, &mut SplitMix64::new(1));
         self.works = pieces.into_iter().map(Work::from).collect();
-    }
-
-    /// How often the users of a slice take their turns, so that it is as long as it is to be.
-    fn laps(&self, index: usize, work: &Work) -> u64 {
-        let Some(us_per_request) = self.us_per_request.get(&index) else { return 1 };
-        (self.slice_us / (us_per_request * work.piece.requests.max(1) as f64)).round().max(1.0) as u64
     }
 
     /// Puts the next servers of these configurations' pools into the place of those of the round before.
@@ -131,10 +126,6 @@ pub(super) trait Sliced: Subject {
     fn name(&self, index: usize) -> String;
     /// Whether a sweep resumes sessions of the one before.
     fn keeps_sessions(&self) -> bool;
-    /// Whether its connections have handshakes. Without them the same requests take a tenth of the time, most of which
-    /// a server spends on waking up and on reading its first events one by one; so these are repeated until the slice
-    /// is as long as it is to be. With handshakes a second turn would find the sessions of the first.
-    fn has_handshakes(&self, index: usize) -> bool;
     /// A server that was just started, that of this configuration, does a piece of work untimed.
     fn warm(&mut self, index: usize) -> Result<()>;
     /// Gets ready for a row; the server of this configuration rests.
@@ -201,13 +192,17 @@ pub(super) fn sweeps<S: Sliced>(
 }
 
 /// The servers with their configurations.
-fn stops(subject: &impl Sliced, configurations: &[usize]) -> Vec<Stop> {
+fn stops(subject: &mut impl Sliced, configurations: &[usize]) -> Vec<Stop> {
     let mut by_host: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for &index in configurations {
         let modes = by_host.entry(subject.host(index)).or_default();
         modes.extend((subject.host(index) != index).then_some(index));
     }
-    by_host.into_iter().map(|(host, modes)| Stop { host, modes }).collect()
+    let mut is_untouched = |host| {
+        let server = subject.server(host);
+        subject.testbed().servers[server].model.is_untouched()
+    };
+    by_host.into_iter().map(|(host, modes)| Stop { host, modes, is_untouched: is_untouched(host) }).collect()
 }
 
 impl<S: Sliced> Row<'_, S> {
@@ -233,10 +228,11 @@ impl<S: Sliced> Row<'_, S> {
         let state = self.subject.state();
         let number = state.next;
         let work = state.works[number as usize % state.works.len()].clone();
+        let mut stores = BTreeMap::new();
         for stop in stops {
             let arrived = Instant::now();
             let warm = |position: &Position| position.counts || arrived.elapsed() < COLD;
-            for position in stop.positions(LEAD_IN_MAX).into_iter().filter(warm) {
+            for position in stop.positions(LEAD_IN_MAX, &mut stores).into_iter().filter(warm) {
                 let counts = position.counts && !fills;
                 self.slice(&position, counts, &work, number).map_err(|error| (position.configuration, error))?;
             }
@@ -250,13 +246,12 @@ impl<S: Sliced> Row<'_, S> {
         let index = position.configuration;
         let (key, server) = (self.key(index), self.subject.server(index));
         self.subject.testbed().enter_mode(server)?;
+        let work = Work { laps: self.laps(index, work), ..work.clone() };
+        let requests = work.laps * work.piece.requests;
         let clocks = Rc::clone(&self.servers[&key].clocks);
         let cpu_before = self.cpu_now(index, key, &clocks)?;
         self.subject.begin_slice(index)?;
         let address = self.subject.testbed().address(server);
-        let has_handshakes = self.subject.has_handshakes(index);
-        let laps = if has_handshakes { 1 } else { self.subject.state().laps(index, work) };
-        let (work, requests) = (Work { laps, ..work.clone() }, laps * work.piece.requests);
         let began = self.since.elapsed();
         let outcome = self.subject.load().run_slice(index, address, &work, position.store)?;
         let elapsed = self.since.elapsed() - began;
@@ -283,6 +278,20 @@ impl<S: Sliced> Row<'_, S> {
         };
         self.add(index, slice, outcome, fault.filter(|_| counts), counts.then_some(seen));
         Ok(())
+    }
+
+    /// How often the users of a slice take their turns. Without handshakes the same requests take a tenth of the time,
+    /// most of which a server spends on waking up and on reading its first events one by one; so these are repeated
+    /// until the slice is as long as it is to be. With handshakes a second turn would find the sessions of the first.
+    fn laps(&mut self, index: usize, work: &Work) -> u64 {
+        let server = self.subject.server(index);
+        let model = &self.subject.testbed().servers[server].model;
+        if !model.plain_http && !model.noop.contains(Stage::Setup) {
+            return 1;
+        }
+        let state = self.subject.state();
+        let Some(us_per_request) = state.us_per_request.get(&index) else { return 1 };
+        (state.slice_us as f64 / (us_per_request * work.piece.requests.max(1) as f64)).round().max(1.0) as u64
     }
 
     /// Adds a slice to the block of its configuration; `seen`: it counts, unless it has a fault.

@@ -6,8 +6,8 @@ use serde::Serialize;
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate, expanded_tail};
-use super::robust::{quantile, trimmed_mean};
-use super::sweeps::{Points, mean_cost, mean_saving, point};
+use super::robust::quantile;
+use super::sweeps::{Points, mean_cost, mean_saving, point, value_in_round};
 use crate::model::profile::{Cell, Handshakes, Treatment, removed_together};
 use crate::native::ProfileCounts;
 use crate::random::SplitMix64;
@@ -297,17 +297,11 @@ impl<'a> Sweeps<'a> {
         if self.points(Treatment::AsIs).is_some() { Treatment::AsIs } else { Treatment::NotTimed }
     }
 
-    /// One value for each round, of what each sweep says: in parts of the base, so that what the machine does from
-    /// sweep to sweep drops out.
+    /// One value for each round, of what each sweep says.
     fn by_round(&self, of_sweep: impl Fn(&Number) -> Option<f64>) -> Column {
         let base = self.points(self.base());
         let of_base = |number: &Number| mean_cost(base?.get(number)?);
-        let of_round = |sweeps: &Vec<Number>| {
-            let costs: Vec<f64> = sweeps.iter().filter_map(of_base).collect();
-            let parts = sweeps.iter().filter_map(|number| Some(of_sweep(number)? / of_base(number)?));
-            Some(trimmed_mean(&costs)? * trimmed_mean(&parts.collect::<Vec<_>>())?)
-        };
-        self.rounds.iter().map(of_round).collect()
+        self.rounds.iter().map(|sweeps| value_in_round(sweeps, of_base, &of_sweep)).collect()
     }
 
     fn points(&self, treatment: Treatment) -> Option<&BTreeMap<Number, Points>> {

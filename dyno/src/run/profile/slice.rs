@@ -77,10 +77,6 @@ impl Sliced for Profile {
         self.cells.iter().any(|placed| placed.cell.handshakes == Handshakes::Resumed)
     }
 
-    fn has_handshakes(&self, _index: usize) -> bool {
-        true
-    }
-
     fn warm(&mut self, index: usize) -> Result<()> {
         let server = self.cells[index].server;
         self.testbed.require_libraries(server)?;

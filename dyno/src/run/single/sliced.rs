@@ -57,11 +57,6 @@ impl Sliced for SingleServer<'_> {
         self.experiment.load.reuse_percent.is_some_and(|percent| percent > 0.0)
     }
 
-    fn has_handshakes(&self, index: usize) -> bool {
-        let model = &self.testbed.servers[index].model;
-        !model.plain_http && !model.noop.contains(Stage::Setup)
-    }
-
     fn warm(&mut self, index: usize) -> Result<()> {
         self.warm_restarted(index)
     }
