@@ -4,16 +4,17 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use tlsdyno_tls::{Effort, Suite, Version};
+use tlsdyno_tls::Effort;
 
 use super::ablate::percent;
+use super::flags::{RepeatArgs, ServerTlsArgs};
 use super::run::{OutputArgs, perform_cluster};
 use crate::choice::{choice, flags_of};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::cluster::{Cluster, ClusterExperiment, Sharing, Traffic};
 use crate::model::workload::WorkloadSpec;
-use crate::model::{CertificateKind, Measure, Policy, ServerName, SessionCache, Tls};
+use crate::model::{Policy, ServerName, Tls};
 use crate::run::files;
 use crate::run::files::AnyExperiment;
 use crate::time::Time;
@@ -156,23 +157,8 @@ struct Flags {
     #[arg(value_parser = choice(Effort::ALL), help_heading = "Traffic")]
     effort: Effort,
 
-    /// TLS version
-    #[arg(long, value_name = "VERSION", default_value_t = Version::Tls13)]
-    #[arg(value_parser = choice(Version::ALL), help_heading = "TLS")]
-    tls: Version,
-    /// Cipher suite by OpenSSL or IANA name, for example AES128-SHA [default: AES-128-GCM first]
-    #[arg(long, value_name = "NAME", help_heading = "TLS")]
-    suite: Option<Suite>,
-    /// Certificate
-    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::Rsa2048)]
-    #[arg(value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
-    cert: CertificateKind,
-    /// The servers issue no session tickets: sessions by ID in TLS 1.2, stateful tickets in TLS 1.3
-    #[arg(long, help_heading = "TLS")]
-    no_tickets: bool,
-    /// Where each server keeps its sessions
-    #[arg(long, value_name = "CACHE", default_value_t, value_parser = choice(SessionCache::ALL), help_heading = "TLS")]
-    session_cache: SessionCache,
+    #[command(flatten)]
+    tls: ServerTlsArgs,
 
     /// Bound on the measuring time, for example 90 or 3m
     #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME", value_parser = super::seconds)]
@@ -181,15 +167,8 @@ struct Flags {
     /// A first look: 20 seconds of measuring
     #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
     quick: bool,
-    /// Seed of the order of blocks and of arrivals
-    #[arg(long, value_name = "N", help_heading = "Measuring")]
-    seed: Option<u64>,
-    /// CPU of the first backend; others follow on what is free
-    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
-    server_cpu: Option<usize>,
-    /// CPU of the load
-    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
-    load_cpu: Option<usize>,
+    #[command(flatten)]
+    repeat: RepeatArgs,
 }
 
 /// Runs the experiment of the flags or of the file.
@@ -197,7 +176,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let experiment = match &args.config {
         None => args.flags.experiment(),
         Some(which) => match files::find(which).or_fault(Fault::Input)? {
-            AnyExperiment::Cluster(experiment) => experiment,
+            AnyExperiment::Cluster(experiment) => *experiment,
             _ => return refuse_other(which).or_fault(Fault::Input),
         },
     };
@@ -235,15 +214,7 @@ impl Flags {
                 policies: self.policies.clone(),
                 dispatcher_timeouts_s: self.dispatcher_timeouts.clone(),
             },
-            tls: Tls {
-                version: self.tls,
-                suite: self.suite,
-                certificate: self.cert,
-                tickets: !self.no_tickets,
-                session_cache: self.session_cache,
-                session_timeout_s: self.session_timeout,
-                ..Tls::default()
-            },
+            tls: Tls { session_timeout_s: self.session_timeout, ..self.tls.tls() },
             workload: self.workload_spec(),
             traffic: Traffic {
                 reuse_percent: self.reuse.clone(),
@@ -255,13 +226,7 @@ impl Flags {
                 effort: self.effort,
                 ..Traffic::default()
             },
-            measure: Measure {
-                time_s: if self.quick { QUICK_S } else { self.time },
-                seed: self.seed,
-                server_cpu: self.server_cpu,
-                load_cpu: self.load_cpu,
-                ..Measure::default()
-            },
+            measure: self.repeat.measure(if self.quick { QUICK_S } else { self.time }),
             paper: None,
         }
     }

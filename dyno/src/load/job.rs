@@ -97,7 +97,7 @@ impl Prepared {
     fn carry_out(&mut self, line: &str, stop: &AtomicBool) -> Result<Reply> {
         let command: Command =
             serde_json::from_str(line).with_context(|| format!("`{}` is no command", line.trim_end()))?;
-        let Command::Run { target, users_from, users_to, address, timed, store } = command;
+        let Command::Run { target, users_from, users_to, laps, address, timed, store } = command;
         let loaded = self.targets.get(target).with_context(|| format!("the job has no target {target}"))?;
         ensure!(users_from < users_to, "the block has no users");
         let total = loaded.connections.unwrap_or(self.connections.total);
@@ -112,7 +112,7 @@ impl Prepared {
             resumption: loaded.resumption,
             session_limits: loaded.session_limits,
             pacing: loaded.pacing(timed.map_or(0, |timed| timed.seed)),
-            until: timed.map_or(Until::UsersDone, |timed| Until::Elapsed(loaded.lead_in_ns + timed.for_ns)),
+            until: timed.map_or(Until::Laps(laps), |timed| Until::Elapsed(loaded.lead_in_ns + timed.for_ns)),
             window: self.window,
             redirects: None,
             numbered: false,
@@ -234,6 +234,8 @@ mod tests {
             "\n",
             r#"{"run": {"target": 0, "users_from": 2, "users_to": 4}}"#,
             "\n",
+            r#"{"run": {"target": 0, "users_from": 0, "users_to": 2, "laps": 3}}"#,
+            "\n",
         );
         let mut output = Vec::new();
         serve(&mut job, commands.as_bytes(), &mut output, &AtomicBool::new(false)).unwrap();
@@ -242,10 +244,12 @@ mod tests {
         assert!(matches!(replies[0], Reply::Ready { users: 3, requests: 6 }));
         let Reply::Outcome(outcome) = &replies[1] else { panic!("{:?}", replies[1]) };
         assert_eq!(outcome.errors["refused"], 4);
-        for (reply, word) in replies[2..].iter().zip(["nonsense", "no target 1", "users"]) {
+        let Reply::Outcome(outcome) = &replies[5] else { panic!("{:?}", replies[5]) };
+        assert_eq!(outcome.errors["refused"], 12);
+        for (reply, word) in replies[2..5].iter().zip(["nonsense", "no target 1", "users"]) {
             assert!(matches!(reply, Reply::Error { message } if message.contains(word)), "{reply:?}");
         }
-        assert_eq!(replies.len(), 5);
+        assert_eq!(replies.len(), 6);
     }
 
     #[test]

@@ -376,7 +376,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         until: match (options.total_connections.or(connections_of(options, shape.requests_each)?), options.duration) {
             (Some(count), _) => Until::ConnectionsMade(count),
             (None, Some(duration)) => Until::Elapsed(duration.nanoseconds()?),
-            (None, None) if options.workload.is_trace() => Until::UsersDone,
+            (None, None) if options.workload.is_trace() => Until::Laps(1),
             (None, None) => Until::Elapsed(DURATION_NS),
         },
         share: Share::default(),

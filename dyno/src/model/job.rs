@@ -118,6 +118,9 @@ pub enum Command {
         users_from: u32,
         /// One past the last user.
         users_to: u32,
+        /// Each of them so many times, unless `timed` says otherwise.
+        #[serde(default = "once", skip_serializing_if = "is_once")]
+        laps: u64,
         /// Where the target listens by now, if it was started anew since the job was written.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         address: Option<SocketAddr>,
@@ -129,6 +132,15 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         store: Option<u32>,
     },
+}
+
+fn once() -> u64 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_once(laps: &u64) -> bool {
+    *laps == once()
 }
 
 /// A block of a given time.

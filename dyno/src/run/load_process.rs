@@ -79,9 +79,9 @@ impl LoadProcess {
     }
 
     fn command(&mut self, target: usize, address: SocketAddr, work: &Work, store: Option<u32>) -> Result<()> {
-        let Work { piece, timed } = work.clone();
+        let Work { piece, laps, timed } = work.clone();
         let (users_from, users_to) = (piece.users.start, piece.users.end);
-        let command = job::Command::Run { target, users_from, users_to, address: Some(address), timed, store };
+        let command = job::Command::Run { target, users_from, users_to, laps, address: Some(address), timed, store };
         let commands = self.commands.as_mut().context("the load process was told to end")?;
         let mut line = serde_json::to_vec(&command)?;
         line.push(b'\n');

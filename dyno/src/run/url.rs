@@ -254,7 +254,8 @@ impl<'a> LoadedUrl<'a> {
 impl Subject for LoadedUrl<'_> {
     fn warm_up(&self, index: usize, _factor: u32) -> Work {
         let users = self.plans[index].users.clone();
-        Work { piece: Piece { users, requests: 0 }, timed: Some(Timed { for_ns: WARM_UP.as_nanos() as u64, seed: 0 }) }
+        let timed = Timed { for_ns: WARM_UP.as_nanos() as u64, seed: 0 };
+        Work { timed: Some(timed), ..Piece { users, requests: 0 }.into() }
     }
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
@@ -266,7 +267,7 @@ impl Subject for LoadedUrl<'_> {
         let piece = Piece { users: 0..0, requests: schedule.requests_per_block };
         Plan {
             schedule,
-            works: vec![Work { piece, timed: Some(timed) }],
+            works: vec![Work { timed: Some(timed), ..piece.into() }],
             rounds_most: None,
             slices: None,
             warnings: Vec::new(),

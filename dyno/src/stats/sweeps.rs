@@ -22,6 +22,9 @@ pub(super) struct SweepCosts {
 /// The slices of one configuration in one sweep: the middle of each, microseconds after the start, and its cost.
 pub(super) type Points = Vec<(f64, f64)>;
 
+/// With so many slices of another server, those that stand nearest, a slice is compared.
+const NEAREST: usize = 3;
+
 /// The slices of one sweep by configuration.
 type Sweep = BTreeMap<usize, Points>;
 
@@ -67,14 +70,14 @@ fn cost_in_round(sweeps: &[Sweep], as_is: usize, index: usize, host: Option<usiz
     Some(trimmed_mean(&of_as_is)? * ratio)
 }
 
-/// The cost of a server as a multiple of the untouched one's.
+/// The cost of a server as a multiple of the untouched one's: each slice of that is compared with those of the other
+/// that stand nearest to it, since a machine changes within some tenths of a second.
 fn ratio_to(sweeps: &[Sweep], as_is: usize, index: usize) -> Option<f64> {
-    let ratio = |sweep: &Sweep| {
-        let of_as_is = sweep.get(&as_is)?;
-        let moment = of_as_is.iter().map(|(at, _)| at).sum::<f64>() / of_as_is.len() as f64;
-        Some(mean_cost(&nearest(sweep.get(&index)?, moment, of_as_is.len()))? / mean_cost(of_as_is)?)
+    let of_sweep = |sweep: &Sweep| -> Vec<f64> {
+        let (Some(of_as_is), Some(own)) = (sweep.get(&as_is), sweep.get(&index)) else { return Vec::new() };
+        of_as_is.iter().filter_map(|(at, cost)| Some(mean_cost(&nearest(own, *at))? / cost)).collect()
     };
-    trimmed_mean(&sweeps.iter().filter_map(ratio).collect::<Vec<_>>())
+    trimmed_mean(&sweeps.iter().flat_map(of_sweep).collect::<Vec<_>>())
 }
 
 /// What a mode saves, as a part of its host's cost. Each slice is a value of its own: one that the machine disturbed is
@@ -87,12 +90,23 @@ fn saved_of_host(sweeps: &[Sweep], host: usize, index: usize) -> Option<f64> {
     trimmed_mean(&sweeps.iter().flat_map(of_sweep).collect::<Vec<_>>())
 }
 
-/// So many points that are nearest to a moment.
-fn nearest(points: &Points, moment: f64, count: usize) -> Points {
+/// The points that stand nearest to a moment.
+fn nearest(points: &Points, moment: f64) -> Points {
     let mut points = points.clone();
     points.sort_by(|a, b| (a.0 - moment).abs().total_cmp(&(b.0 - moment).abs()));
-    points.truncate(count);
+    points.truncate(NEAREST);
     points
+}
+
+/// A value in a round, where each sweep tells one: the cost of the base times the trimmed mean of the ratios to it. What the machine does from sweep to sweep drops out of the ratios.
+pub(super) fn value_in_round<S>(
+    sweeps: &[S],
+    base: impl Fn(&S) -> Option<f64>,
+    cost: impl Fn(&S) -> Option<f64>,
+) -> Option<f64> {
+    let of_base: Vec<f64> = sweeps.iter().filter_map(&base).collect();
+    let ratios: Vec<f64> = sweeps.iter().filter_map(|sweep| Some(cost(sweep)? / base(sweep)?)).collect();
+    Some(trimmed_mean(&of_base)? * trimmed_mean(&ratios)?)
 }
 
 pub(super) fn point(slice: &Slice) -> (f64, f64) {
@@ -175,10 +189,19 @@ mod tests {
             costs.of_configuration(index).iter().map(|cost| cost.unwrap().round()).collect()
         };
         assert_eq!(rounded(0), [100e3, 110e3]);
-        // The slice next to the untouched server's counts.
-        assert_eq!(rounded(2), [104e3, 110e3]);
-        // 114 at the time of the slice, 57 in it: half of 104 saved. Without a point behind it, the nearest counts.
-        assert_eq!(rounded(1), [48e3, 99e3]);
+        assert_eq!(rounded(2), [114e3, 110e3]);
+        // 114 at the time of the slice, 57 in it: half of 114 saved. Without a point behind it, the nearest counts.
+        assert_eq!(rounded(1), [43e3, 99e3]);
+    }
+
+    #[test]
+    fn servers_are_compared_where_they_stand_next_to_each_other() {
+        // Within the sweep the machine becomes half as fast; the host costs a tenth more than the untouched server.
+        let of_host: Vec<_> = (1..7).map(|number| (1, number * 20_000, if number < 4 { 110 } else { 220 })).collect();
+        let blocks = [block(0, 0, &[(1, 0, 100), (1, 140_000, 200)]), block(0, 2, &of_host)];
+        let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
+        let ratio = costs.of_configuration(2)[0].unwrap() / costs.of_configuration(0)[0].unwrap();
+        assert!((ratio - 1.1).abs() < 1e-9, "{ratio}");
     }
 
     #[test]

@@ -365,6 +365,27 @@ impl From<[u64; 6]> for Slice {
     }
 }
 
+impl Block {
+    /// Adds a slice that counts, with what the client knows of it.
+    pub fn add_slice(&mut self, slice: Slice, outcome: &OutcomeRecord) {
+        if self.slices.is_empty() {
+            self.started_ns = slice.started_us * 1_000;
+        }
+        self.valid = true;
+        self.elapsed_ns += u64::from(slice.elapsed_us) * 1_000;
+        self.server_cpu_ns += slice.server_cpu_ns;
+        self.client_cpu_ns += outcome.client_cpu_ns;
+        self.hits += outcome.hits;
+        self.body_bytes += outcome.body_bytes;
+        self.connections += outcome.connections;
+        self.handshakes_full += outcome.handshakes_full;
+        self.resumed_intended += outcome.resumed_intended;
+        self.resumed_offered += outcome.resumed_offered;
+        self.resumed_accepted += outcome.resumed_accepted;
+        self.slices.push(slice);
+    }
+}
+
 impl From<OutcomeRecord> for Block {
     /// What the client alone knows of a block; the rest is as by default.
     fn from(outcome: OutcomeRecord) -> Block {

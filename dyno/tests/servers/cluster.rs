@@ -247,8 +247,8 @@ fn one_server_has_a_plain_limit_beside_its_reuse() {
         let at = |reuse: f64, plain: bool| {
             let cells = result["cells"].as_array().unwrap();
             let fits = |cell: &&Value| {
-                cell["reuse_percent"] == reuse && cell["rate_per_s"] == rate && cell["plain"] == Value::from(plain)
-                    || !plain && cell["plain"].is_null() && cell["reuse_percent"] == reuse && cell["rate_per_s"] == rate
+                let is_plain = cell["plain"].as_bool().unwrap_or(false);
+                cell["reuse_percent"] == reuse && cell["rate_per_s"] == rate && is_plain == plain
             };
             cells.iter().find(fits).unwrap_or_else(|| panic!("no cell {reuse} {plain}"))
         };

@@ -217,8 +217,8 @@ pub struct SessionLimits {
 /// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// Each of these users once: a block of equal work.
-    UsersDone,
+    /// Each of these users so many times: a block of equal work.
+    Laps(u64),
     /// The users over and over until this much time has passed, in nanoseconds; what is in flight then has
     /// [`Connections::timeout_ns`] to complete.
     Elapsed(u64),

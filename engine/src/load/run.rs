@@ -119,7 +119,7 @@ fn pacer(plan: &Plan) -> Option<Pacer> {
     };
     let length_ns = match plan.until {
         Until::Elapsed(elapsed_ns) => Some(elapsed_ns),
-        Until::UsersDone | Until::ConnectionsMade(_) => None,
+        Until::Laps(_) | Until::ConnectionsMade(_) => None,
     };
     Some(Pacer::new(rate, length_ns, plan.share))
 }
@@ -196,31 +196,28 @@ impl<'p> Run<'p> {
             .ok_or(LoadError::Plan("its requests take more than 4 GiB"))?;
         let connections_max = match plan.until {
             Until::ConnectionsMade(count) => Some(count),
-            Until::UsersDone | Until::Elapsed(_) => None,
+            Until::Laps(_) | Until::Elapsed(_) => None,
         };
         if connections_max == Some(0) {
             return Err(LoadError::Plan("it makes no connections"));
         }
         let alone = plan.target.tls.is_some() && sessions.want_first_alone();
         let speed = if let Pacing::Recorded(speed) = plan.pacing { Some(speed) } else { None };
-        let over_and_over = plan.until != Until::UsersDone && speed.is_none();
+        let laps = match (plan.until, speed) {
+            (Until::Laps(laps), _) => laps,
+            (_, Some(_)) => 1,
+            (_, None) => u64::MAX,
+        };
         Ok(Run {
             plan,
             requests,
-            users: Users::new(
-                &plan.workload,
-                plan.users.clone(),
-                over_and_over,
-                plan.connections,
-                connections_max,
-                alone,
-            )
-            .with_share(plan.share)
-            .with_session_limits(plan.session_limits)
-            .with_pacer(pacer(plan))
-            .with_pauses(if let Pacing::Pauses(pause) = plan.pacing { Some(pause) } else { None })
-            .at_recorded_times(speed)
-            .within_window(plan.window),
+            users: Users::new(&plan.workload, plan.users.clone(), laps, plan.connections, connections_max, alone)
+                .with_share(plan.share)
+                .with_session_limits(plan.session_limits)
+                .with_pacer(pacer(plan))
+                .with_pauses(if let Pacing::Pauses(pause) = plan.pacing { Some(pause) } else { None })
+                .at_recorded_times(speed)
+                .within_window(plan.window),
             sessions,
             recorder: Recorder::new(plan.slice_ns, plan.share.count > 1, watched.as_ref().and_then(Watched::recent)),
             watched,

@@ -130,7 +130,7 @@ fn describe(record: &mut Record, experiment: &ArrayExperiment, testbed: &ArrayTe
 impl Subject for ProxyArray<'_> {
     fn warm_up(&self, _index: usize, _factor: u32) -> Work {
         let timed = Timed { for_ns: WARM_UP.as_nanos() as u64, seed: 0 };
-        Work { piece: self.everybody(), timed: Some(timed) }
+        Work { timed: Some(timed), ..self.everybody().into() }
     }
 
     fn is_warm(&self, block: &Block) -> bool {
@@ -143,7 +143,7 @@ impl Subject for ProxyArray<'_> {
         // What is under way at the end takes as long as all beginning at once does, where every page is a beginning.
         let overhead = BLOCK_OVERHEAD + lead_ins * 3 / 2 / self.places.len().max(1) as u32;
         let (timed, schedule) = timed_blocks(left, seconds_per_request.len() as u32, BLOCK, overhead, most);
-        let work = Work { piece: self.everybody(), timed: Some(timed) };
+        let work = Work { timed: Some(timed), ..self.everybody().into() };
         Plan { schedule, works: vec![work], rounds_most: None, slices: None, warnings: Vec::new() }
     }
 

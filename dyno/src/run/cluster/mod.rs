@@ -114,7 +114,7 @@ impl<'a> Cluster<'a> {
         let (timed, schedule) = timed_blocks(left, blocks, shortest_and_longest, BLOCK_OVERHEAD, most);
         let requests = self.requests_of_users();
         let piece = Piece { users: 0..requests.len() as u32, requests: requests.iter().copied().map(u64::from).sum() };
-        (schedule, vec![Work { piece, timed: Some(timed) }])
+        (schedule, vec![Work { timed: Some(timed), ..piece.into() }])
     }
 
     fn paused_block(&self) -> Option<Duration> {
@@ -148,7 +148,8 @@ impl Subject for Cluster<'_> {
         let users = connections * f64::from(self.experiment.traffic.requests_per_connection) / average;
         let piece = typical_users(&requests, (users.ceil() as u32).max(cell.clients));
         let is_timed = cell.rate_per_s.is_some() || self.experiment.traffic.pause_ms.is_some();
-        Work { piece, timed: is_timed.then_some(Timed { for_ns: OPEN_BLOCK_MIN.as_nanos() as u64, seed: 0 }) }
+        let timed = is_timed.then_some(Timed { for_ns: OPEN_BLOCK_MIN.as_nanos() as u64, seed: 0 });
+        Work { timed, ..piece.into() }
     }
 
     fn is_warm(&self, block: &Block) -> bool {
@@ -170,7 +171,6 @@ impl Subject for Cluster<'_> {
 
     fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block> {
         let address = self.testbed.address(index);
-        let Work { piece, timed } = work;
         let before = self.testbed.usage(index, None)?;
         self.testbed.skip_logs(index)?;
         let outcome = self.load.run(index, address, work);
@@ -187,7 +187,7 @@ impl Subject for Cluster<'_> {
             // All of them went to the one server.
             used.connections = vec![outcome.connections];
         }
-        let requests = timed.is_none().then_some(piece.requests);
+        let requests = work.timed.is_none().then_some(work.piece.requests);
         let shares = self.testbed.placement.dispatcher_shares_load();
         let verdict = verify::verify(&self.testbed.cells[index].cell, &outcome, &used, requests, shares);
         if journal.record().manifest.negotiated.is_empty() {
@@ -203,7 +203,7 @@ impl Subject for Cluster<'_> {
         });
         Ok(Block {
             // The silence before the first and after the last arrival is part of the load.
-            elapsed_ns: timed.map_or(0, |timed| timed.for_ns).max(outcome.elapsed_ns),
+            elapsed_ns: work.timed.map_or(0, |timed| timed.for_ns).max(outcome.elapsed_ns),
             server_cpu_ns: used.backends_ns.iter().sum(),
             companion_cpu_ns: used.companions_ns,
             client_bound: verdict.client_bound,
