@@ -239,7 +239,7 @@ fn check_open_loop(result: &Value, policies: &[&str]) {
 fn one_server_has_a_plain_limit_beside_its_reuse() {
     let place = Place::new();
     let flags = "cluster --json --backends 1 --backend-cpus 0.3 --processes 3 --policies direct --plain-limit \
-                 --tls 1.2 --suite AES128-SHA --no-tickets --session-cache builtin-shared --reuse 0,80 --clients 8 \
+                 --tls 1.2 --suite AES128-SHA --no-tickets --session-cache builtin-shared --reuse 0,80 --clients 2 \
                  --rates 40,80 --workload specweb96 --time 8 --seed 2";
     let result = place.json(&flags.split_whitespace().collect::<Vec<_>>());
     check_blocks_of(&result, false);
@@ -255,7 +255,7 @@ fn one_server_has_a_plain_limit_beside_its_reuse() {
         let (full, reused, plain) = (at(0.0, false), at(80.0, false), at(0.0, true));
         assert!(number(reused, "accepted_percent_of_offered") > 99.0, "{reused}");
         let cost = |cell| number(cell, "backend_cpu_ns_per_hit");
-        assert!(cost(full) > 1.5 * cost(reused) && cost(reused) > cost(plain), "{full} {reused} {plain}");
+        assert!(cost(full) > 1.2 * cost(reused) && cost(reused) > cost(plain), "{full} {reused} {plain}");
         assert_eq!(plain["handshakes_full"], 0, "{plain}");
     }
     assert!(result["answer"].as_str().unwrap().contains("at plain HTTP"), "{}", result["answer"]);
