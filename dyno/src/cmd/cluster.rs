@@ -64,7 +64,7 @@ struct Flags {
     #[arg(long, value_name = "N", default_value_t = Cluster::default().backends, help_heading = "Cluster")]
     backends: u32,
     /// CPU time that each backend may use, in CPUs; 0: no limit [default: all fit on the CPUs that they share]
-    #[arg(long, value_name = "CPUS", help_heading = "Cluster")]
+    #[arg(long, value_name = "CPUS", value_parser = cpus_of_one, help_heading = "Cluster")]
     backend_cpus: Option<f64>,
     /// Plain HTTP instead of TLS: locality of the files that each backend is asked for, instead of sessions
     #[arg(long, conflicts_with_all = ["tls", "suite", "cert", "no_tickets", "session_cache"], help_heading = "Cluster")]
@@ -181,6 +181,14 @@ pub fn run(args: &Args) -> Result<Exit> {
         },
     };
     perform_cluster(&experiment, &args.output)
+}
+
+/// The value of --backend-cpus: one number, for all backends are alike.
+fn cpus_of_one(text: &str) -> Result<f64, String> {
+    let cpus = text.parse::<f64>().ok().filter(|cpus| cpus.is_finite() && *cpus >= 0.0);
+    cpus.ok_or_else(|| {
+        "no number of CPUs that each backend may use; write for example 0.5, or 0 for no limit".to_owned()
+    })
 }
 
 fn refuse_other(which: &std::path::Path) -> Result<Exit> {

@@ -129,7 +129,10 @@ fn dispatch(args: &RunArgs) -> Result<Exit> {
         Some(file) => Config::read(file)?,
         None => from_flags(args),
     };
-    let backends = config.backends.len();
+    let backends = match config.backends.len() {
+        1 => "1 backend".to_owned(),
+        several => format!("{several} backends"),
+    };
     let policy = config.policy;
     let service = Service::new(config)?;
     let end = service.run(args.config.as_deref(), |addresses| {
@@ -138,7 +141,7 @@ fn dispatch(args: &RunArgs) -> Result<Exit> {
                 // The dispatcher goes on for its clients, whoever has stopped reading.
                 let _ = super::print(format!("{address}\n"));
             } else {
-                tell!("dispatching {address} to {backends} backends by {policy}");
+                tell!("dispatching {address} to {backends} by {policy}");
             }
         }
     })?;

@@ -74,7 +74,7 @@ pub struct ResultArgs {
     #[arg(long, help_heading = "Output")]
     json: bool,
     /// Where the report goes; if it cannot be written there, nothing is measured and the exit code is 1
-    #[arg(long, value_name = "FILE", default_value = "report.html", help_heading = "Output")]
+    #[arg(long, alias = "output", value_name = "FILE", default_value = "report.html", help_heading = "Output")]
     report: PathBuf,
     /// Write no report
     #[arg(long, help_heading = "Output")]

@@ -64,6 +64,7 @@ impl SweepCosts {
 fn cost_in_round(sweeps: &[Sweep], as_is: usize, index: usize, host: Option<usize>) -> Option<f64> {
     let of_as_is: Vec<f64> = sweeps.iter().filter_map(|sweep| mean_cost(sweep.get(&as_is)?)).collect();
     let ratio = match host {
+        None if index == as_is => 1.0,
         None => ratio_to(sweeps, as_is, index)?,
         Some(host) => 1.0 - ratio_to(sweeps, as_is, host)? * saved_of_host(sweeps, host, index)?,
     };

@@ -3,7 +3,7 @@
 mod charts;
 mod locality;
 
-use super::circumstances;
+use super::circumstances::{self, server_text};
 use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone};
 use super::published::not_as_in;
 use super::text::{ratio_columns, ratio_times};
@@ -42,7 +42,7 @@ fn setting(record: &Record) -> Option<Section> {
         true => "plain HTTP".to_owned(),
         false => format!("TLS {}", manifest.negotiated),
     };
-    let said = format!("{} ({}), {protocol}: {cluster}.", manifest.server_name, manifest.server_version);
+    let said = format!("{}, {protocol}: {cluster}.", server_text(manifest));
     Some(Section::default().text(said))
 }
 

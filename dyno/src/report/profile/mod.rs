@@ -3,7 +3,7 @@
 mod charts;
 mod sampled;
 
-use super::circumstances;
+use super::circumstances::{self, server_text};
 use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
 use super::text::{capitalised, stage_label};
 use crate::model::profile::Handshakes;
@@ -35,7 +35,7 @@ fn setting(record: &Record) -> Section {
         let tls = &profile.experiment.tls;
         format!("TLS {}, certificate {}, group {}", tls.version, tls.certificate, tls.group)
     });
-    Section::default().text(format!("{} ({}), {tls}.", manifest.server_name, manifest.server_version))
+    Section::default().text(format!("{}, {tls}.", server_text(manifest)))
 }
 
 /// The names of a row of stages.
