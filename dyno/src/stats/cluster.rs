@@ -14,7 +14,7 @@ use crate::histogram::{Percentiles, percentiles};
 use crate::load::warning::is_rate_missed;
 use crate::model::Policy;
 use crate::model::cell::Cell;
-use crate::model::cluster::Statement;
+use crate::model::cluster::{LatencyPoint, Statement};
 use crate::store::{BackendUse, Block, ClusterBlock, Record, Warning};
 
 /// A policy beside the first one under the same traffic.
@@ -143,6 +143,10 @@ pub struct ClusterSummary {
     pub cells: Vec<CellSummary>,
     /// The paper's statements beside ours, in the order of the experiment.
     pub published: Vec<PublishedStatement>,
+    /// Points of the paper's figure.
+    pub points: Vec<LatencyPoint>,
+    /// What the paper's server did in plain HTTP, requests a second.
+    pub published_plain_per_s: Option<f64>,
     /// Rounds measured.
     pub rounds: u32,
     /// The record's own warnings and those that follow from its numbers.
@@ -170,7 +174,15 @@ impl ClusterSummary {
         warnings.extend(failures(record));
         let statements = experiment.paper.iter().flat_map(|paper| &paper.statements);
         let published = statements.map(|statement| published(statement, &rounds, &all)).collect();
-        Some(ClusterSummary { cells, published, rounds: rounds.measured(), warnings })
+        let points = experiment.paper.iter().flat_map(|paper| paper.points.clone()).collect();
+        let published_plain_per_s = experiment.paper.as_ref().and_then(|paper| paper.plain_per_s);
+        Some(ClusterSummary { cells, published, points, published_plain_per_s, rounds: rounds.measured(), warnings })
+    }
+
+    /// The most that plain HTTP does beside TLS, hits per second; `None` where it was not measured beside it.
+    pub fn plain_limit(&self) -> Option<f64> {
+        let plain = self.cells.iter().filter(|cell| cell.cell.plain && cell.blocks > 0);
+        plain.map(|cell| cell.hits_per_second.value).max_by(f64::total_cmp)
     }
 
     /// The cell of the first policy under the traffic of `cell`.
@@ -196,6 +208,7 @@ fn at_largest_load(all: &[Cell], policy: Policy, reuse_percent: f64) -> Option<u
     let fits = |cell: &Cell| {
         cell.policy == policy
             && cell.reuse_percent == reuse_percent
+            && !cell.plain
             && cell.sharing == first.sharing
             && cell.behind_one_address_percent == first.behind_one_address_percent
     };

@@ -53,8 +53,8 @@ pub fn describe(record: &mut Record, experiment: &ClusterExperiment, testbed: &C
             manifest.server_config.insert(name, format!("# {}\n{}", description.version, description.config));
         }
     }
-    for tested in &testbed.cells {
-        let description = tested.dispatcher.instance.description();
+    for (tested, dispatcher) in testbed.cells.iter().filter_map(|tested| Some((tested, tested.dispatcher.as_ref()?))) {
+        let description = dispatcher.instance.description();
         let name = format!("dispatcher {}, {} sessions", tested.cell.policy.name(), tested.cell.sharing.name());
         let text = format!("# {}\n{}", description.version, description.config);
         manifest.server_config.entry(name).or_insert(text);
