@@ -2,6 +2,7 @@
  * The two HMACs of libssl. SIGNATURE "HMAC" makes the HMAC of CBC records and the TLS 1.3 PSK binder: stage mac. MAC
  * "HMAC" makes the TLS 1.3 Finished and authenticates session tickets: stage kdf. Each with a twin.
  */
+#include "../wrapping/hmac.h"
 #include "doubler.h"
 
 /* What is counted when a pair comes to its end. */
@@ -25,16 +26,6 @@ static int finish(struct pair *pair, OSSL_FUNC_mac_final_fn *final, enum doubler
 }
 
 /* ---- SIGNATURE "HMAC" ---- */
-
-#define RECORD_FUNCTIONS(X)                                                                                            \
-    X(signature, SIGNATURE, newctx, NEWCTX)                                                                            \
-    X(signature, SIGNATURE, digest_sign_init, DIGEST_SIGN_INIT)                                                        \
-    X(signature, SIGNATURE, digest_sign_update, DIGEST_SIGN_UPDATE)                                                    \
-    X(signature, SIGNATURE, digest_sign_final, DIGEST_SIGN_FINAL)                                                      \
-    X(signature, SIGNATURE, freectx, FREECTX)                                                                          \
-    X(signature, SIGNATURE, dupctx, DUPCTX)                                                                            \
-    X(signature, SIGNATURE, set_ctx_params, SET_CTX_PARAMS)                                                            \
-    X(signature, SIGNATURE, settable_ctx_params, SETTABLE_CTX_PARAMS)
 
 static struct record_functions {
     RECORD_FUNCTIONS(FUNCTION_FIELD)
@@ -91,18 +82,6 @@ const OSSL_DISPATCH *record_hmac_wrap(const OSSL_ALGORITHM *original, bool *hide
 }
 
 /* ---- MAC "HMAC" ---- */
-
-#define HANDSHAKE_FUNCTIONS(X)                                                                                         \
-    X(mac, MAC, newctx, NEWCTX)                                                                                        \
-    X(mac, MAC, dupctx, DUPCTX)                                                                                        \
-    X(mac, MAC, freectx, FREECTX)                                                                                      \
-    X(mac, MAC, init, INIT)                                                                                            \
-    X(mac, MAC, update, UPDATE)                                                                                        \
-    X(mac, MAC, final, FINAL)                                                                                          \
-    X(mac, MAC, get_ctx_params, GET_CTX_PARAMS)                                                                        \
-    X(mac, MAC, gettable_ctx_params, GETTABLE_CTX_PARAMS)                                                              \
-    X(mac, MAC, set_ctx_params, SET_CTX_PARAMS)                                                                        \
-    X(mac, MAC, settable_ctx_params, SETTABLE_CTX_PARAMS)
 
 static struct handshake_functions {
     HANDSHAKE_FUNCTIONS(FUNCTION_FIELD)

@@ -2,6 +2,7 @@
  * Operation DIGEST: SHA-1, SHA-256, SHA-384, stage digest. A 64-bit checksum of 8-byte words (docs/NOOP.md) that does
  * not depend on how the input is cut: the two ends feed the transcript in different pieces.
  */
+#include "../wrapping/digest.h"
 #include "provider.h"
 
 #include <stdlib.h>
@@ -11,15 +12,6 @@ enum { WORD = sizeof(uint64_t) };
 
 static const uint64_t START = UINT64_C(0x6a09e667f3bcc908);
 static const uint64_t FACTOR = UINT64_C(0x9e3779b97f4a7c15);
-
-#define DIGEST_FUNCTIONS(X)                                                                                            \
-    X(digest, DIGEST, newctx, NEWCTX)                                                                                  \
-    X(digest, DIGEST, init, INIT)                                                                                      \
-    X(digest, DIGEST, update, UPDATE)                                                                                  \
-    X(digest, DIGEST, final, FINAL)                                                                                    \
-    X(digest, DIGEST, digest, DIGEST)                                                                                  \
-    X(digest, DIGEST, freectx, FREECTX)                                                                                \
-    X(digest, DIGEST, dupctx, DUPCTX)
 
 struct digest_functions {
     size_t size;
@@ -174,54 +166,5 @@ static void *dupctx(void *context)
     return adopt(sum, off, off ? NULL : sum->functions->dupctx(sum->real));
 }
 
-static const OSSL_DISPATCH *wrap(struct digest_functions *real, OSSL_FUNC_digest_newctx_fn *newctx,
-                                 OSSL_FUNC_digest_digest_fn *in_one_call, const OSSL_DISPATCH *table)
-{
-    /*
-     * Left out: SET_CTX_PARAMS (`ssl3-ms` of SHA-1, for SSL 3 only), COPYCTX, SERIALIZE and SQUEEZE of later versions.
-     */
-    const OSSL_DISPATCH allowed[] = {
-        {OSSL_FUNC_DIGEST_NEWCTX, FUNCTION(newctx)},
-        {OSSL_FUNC_DIGEST_INIT, FUNCTION(init)},
-        {OSSL_FUNC_DIGEST_UPDATE, FUNCTION(update)},
-        {OSSL_FUNC_DIGEST_FINAL, FUNCTION(final)},
-        {OSSL_FUNC_DIGEST_DIGEST, FUNCTION(in_one_call)},
-        {OSSL_FUNC_DIGEST_FREECTX, FUNCTION(freectx)},
-        {OSSL_FUNC_DIGEST_DUPCTX, FUNCTION(dupctx)},
-        {OSSL_FUNC_DIGEST_GET_PARAMS, KEEP},
-        {OSSL_FUNC_DIGEST_GETTABLE_PARAMS, KEEP},
-        {0, NULL},
-    };
-
-    DIGEST_FUNCTIONS(FIND_FUNCTION)
-    return table_allow(table, allowed);
-}
-
-/* NEWCTX and DIGEST get no hint which algorithm they are for, so each has its own. */
-#define ALGORITHM(name)                                                                                                \
-    static void *name##_newctx(void *provider)                                                                         \
-    {                                                                                                                  \
-        return new_context(&name, provider);                                                                           \
-    }                                                                                                                  \
-    static int name##_digest(void *provider, const unsigned char *in, size_t length, unsigned char *out,               \
-                             size_t *out_length, size_t room)                                                          \
-    {                                                                                                                  \
-        return digest(&name, provider, in, length, out, out_length, room);                                             \
-    }                                                                                                                  \
-    static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                \
-    {                                                                                                                  \
-        (void)hide;                                                                                                    \
-        return wrap(&name, name##_newctx, name##_digest, original->implementation);                                    \
-    }
-
-ALGORITHM(sha1)
-ALGORITHM(sha256)
-ALGORITHM(sha384)
-
-const OSSL_ALGORITHM *digest_algorithms(const OSSL_ALGORITHM *originals)
-{
-    static const struct wrapping wrappings[] = {
-        {"SHA1", wrap_sha1}, {"SHA2-256", wrap_sha256}, {"SHA2-384", wrap_sha384}};
-
-    return algorithms_wrap(originals, wrappings, sizeof(wrappings) / sizeof(wrappings[0]));
-}
+#define FREE_CONTEXT freectx
+#include "../wrapping/digest_tables.h"

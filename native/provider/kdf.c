@@ -2,18 +2,10 @@
  * Operation KDF: "TLS1-PRF", "TLS13-KDF", "HKDF", stage kdf. Every derived byte is KDF_FILL; inputs and parameters are
  * taken and ignored. A context that is made while the stage is on has a real one in it, which does everything.
  */
+#include "../wrapping/kdf.h"
 #include "provider.h"
 
 #include <stdlib.h>
-
-#define KDF_FUNCTIONS(X)                                                                                               \
-    X(kdf, KDF, newctx, NEWCTX)                                                                                        \
-    X(kdf, KDF, dupctx, DUPCTX)                                                                                        \
-    X(kdf, KDF, freectx, FREECTX)                                                                                      \
-    X(kdf, KDF, reset, RESET)                                                                                          \
-    X(kdf, KDF, derive, DERIVE)                                                                                        \
-    X(kdf, KDF, get_ctx_params, GET_CTX_PARAMS)                                                                        \
-    X(kdf, KDF, set_ctx_params, SET_CTX_PARAMS)
 
 struct kdf_functions {
     KDF_FUNCTIONS(FUNCTION_FIELD)
@@ -104,48 +96,5 @@ static int set_ctx_params(void *context, const OSSL_PARAM params[])
     return kdf->real == NULL || kdf->functions->set_ctx_params(kdf->real, params);
 }
 
-static const OSSL_DISPATCH *wrap(struct kdf_functions *real, OSSL_FUNC_kdf_newctx_fn *newctx,
-                                 const OSSL_DISPATCH *table)
-{
-    /*
-     * Left out: the functions that list parameters (they would receive our context), SET_SKEY and DERIVE_SKEY of later
-     * versions.
-     */
-    const OSSL_DISPATCH allowed[] = {
-        {OSSL_FUNC_KDF_NEWCTX, FUNCTION(newctx)},
-        {OSSL_FUNC_KDF_DUPCTX, FUNCTION(dupctx)},
-        {OSSL_FUNC_KDF_FREECTX, FUNCTION(freectx)},
-        {OSSL_FUNC_KDF_RESET, FUNCTION(reset)},
-        {OSSL_FUNC_KDF_DERIVE, FUNCTION(derive)},
-        {OSSL_FUNC_KDF_GET_CTX_PARAMS, FUNCTION(get_ctx_params)},
-        {OSSL_FUNC_KDF_SET_CTX_PARAMS, FUNCTION(set_ctx_params)},
-        {0, NULL},
-    };
-
-    KDF_FUNCTIONS(FIND_FUNCTION)
-    return table_allow(table, allowed);
-}
-
-/* NEWCTX gets no hint which algorithm it is for, so each has its own. */
-#define ALGORITHM(name)                                                                                                \
-    static void *name##_newctx(void *provider)                                                                         \
-    {                                                                                                                  \
-        return new_context(&name, provider);                                                                           \
-    }                                                                                                                  \
-    static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                \
-    {                                                                                                                  \
-        (void)hide;                                                                                                    \
-        return wrap(&name, name##_newctx, original->implementation);                                                   \
-    }
-
-ALGORITHM(tls1_prf)
-ALGORITHM(tls13_kdf)
-ALGORITHM(hkdf)
-
-const OSSL_ALGORITHM *kdf_algorithms(const OSSL_ALGORITHM *originals)
-{
-    static const struct wrapping wrappings[]
-        = {{"TLS1-PRF", wrap_tls1_prf}, {"TLS13-KDF", wrap_tls13_kdf}, {"HKDF", wrap_hkdf}};
-
-    return algorithms_wrap(originals, wrappings, sizeof(wrappings) / sizeof(wrappings[0]));
-}
+#define FREE_CONTEXT freectx
+#include "../wrapping/kdf_tables.h"

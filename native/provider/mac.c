@@ -5,6 +5,7 @@
  * Both contexts are ours, and alike. Where the stage was on when the context was made, and for a digest that TLS does
  * not use, everything goes to a real context.
  */
+#include "../wrapping/hmac.h"
 #include "provider.h"
 
 #include <stdlib.h>
@@ -102,16 +103,6 @@ static int final(void *context, unsigned char *out, size_t *out_length, size_t r
 
 /* ---- SIGNATURE "HMAC" ---- */
 
-#define RECORD_FUNCTIONS(X)                                                                                            \
-    X(signature, SIGNATURE, newctx, NEWCTX)                                                                            \
-    X(signature, SIGNATURE, digest_sign_init, DIGEST_SIGN_INIT)                                                        \
-    X(signature, SIGNATURE, digest_sign_update, DIGEST_SIGN_UPDATE)                                                    \
-    X(signature, SIGNATURE, digest_sign_final, DIGEST_SIGN_FINAL)                                                      \
-    X(signature, SIGNATURE, freectx, FREECTX)                                                                          \
-    X(signature, SIGNATURE, dupctx, DUPCTX)                                                                            \
-    X(signature, SIGNATURE, set_ctx_params, SET_CTX_PARAMS)                                                            \
-    X(signature, SIGNATURE, settable_ctx_params, SETTABLE_CTX_PARAMS)
-
 static struct record_functions {
     RECORD_FUNCTIONS(FUNCTION_FIELD)
 } real_record;
@@ -186,18 +177,6 @@ const OSSL_DISPATCH *record_hmac_wrap(const OSSL_ALGORITHM *original, bool *hide
 }
 
 /* ---- MAC "HMAC" ---- */
-
-#define HANDSHAKE_FUNCTIONS(X)                                                                                         \
-    X(mac, MAC, newctx, NEWCTX)                                                                                        \
-    X(mac, MAC, dupctx, DUPCTX)                                                                                        \
-    X(mac, MAC, freectx, FREECTX)                                                                                      \
-    X(mac, MAC, init, INIT)                                                                                            \
-    X(mac, MAC, update, UPDATE)                                                                                        \
-    X(mac, MAC, final, FINAL)                                                                                          \
-    X(mac, MAC, get_ctx_params, GET_CTX_PARAMS)                                                                        \
-    X(mac, MAC, gettable_ctx_params, GETTABLE_CTX_PARAMS)                                                              \
-    X(mac, MAC, set_ctx_params, SET_CTX_PARAMS)                                                                        \
-    X(mac, MAC, settable_ctx_params, SETTABLE_CTX_PARAMS)
 
 static struct handshake_functions {
     HANDSHAKE_FUNCTIONS(FUNCTION_FIELD)

@@ -131,7 +131,9 @@ pub(super) trait Sliced: Subject {
     /// Gets ready for a row; the server of this configuration rests.
     fn begin_row(&mut self, index: usize) -> Result<()>;
     /// Gets ready for one slice.
-    fn begin_slice(&mut self, index: usize) -> Result<()>;
+    fn begin_slice(&mut self, _index: usize) -> Result<()> {
+        Ok(())
+    }
     /// Looks at a slice that has ended, of so much CPU time: why it does not count, and what was seen of it.
     fn end_slice(
         &mut self,
@@ -140,7 +142,7 @@ pub(super) trait Sliced: Subject {
         server_cpu_ns: u64,
     ) -> Result<(Option<String>, Self::Seen)>;
     /// Adds what was seen of a slice that counts to its block.
-    fn keep(&self, block: &mut Block, seen: Self::Seen);
+    fn keep(&self, _block: &mut Block, _seen: Self::Seen) {}
 }
 
 /// A server at the moment when it last rested.

@@ -21,7 +21,7 @@ use super::load_process::LoadProcess;
 use super::observer::Observer;
 use super::runner::{self, Finished, Plan, SlicesOfRound, Subject};
 use super::schedule::{Piece, Work, pieces, requests_of_users, schedule};
-use super::sliced::{Sweeps, sliced_rounds};
+use super::sliced::{self, Sweeps, sliced_rounds};
 use super::testbed::{Testbed, log_tail};
 use crate::fault::{Fault, OrFault};
 use crate::model::profile::ProfileExperiment;
@@ -75,11 +75,6 @@ impl Profile {
     fn least_work(&self, factor: u32) -> Work {
         let requests = (self.connections * WARM_UP_FACTOR).saturating_mul(factor).min(self.load.requests);
         Piece { users: 0..requests, requests: u64::from(requests) }.into()
-    }
-
-    fn log_of(&mut self, index: usize) -> String {
-        let server = self.cells[index].server;
-        self.testbed.instance(server).map(|instance| log_tail(instance)).unwrap_or_default()
     }
 
     /// The servers of the testbed: modes have none of their own.
@@ -136,11 +131,12 @@ impl Subject for Profile {
         since: Instant,
         random: &mut SplitMix64,
     ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
-        self.sweeps(configurations, length, since, random)
+        sliced::sweeps(self, configurations, length, since, random)
     }
 
     fn log_tail(&mut self, index: usize) -> String {
-        self.log_of(index)
+        let server = self.cells[index].server;
+        self.testbed.instance(server).map(|instance| log_tail(instance)).unwrap_or_default()
     }
 
     fn warnings(&self) -> Vec<Warning> {

@@ -1,7 +1,5 @@
 //! What the slices of a profile have besides: calls that are timed, CPU that is sampled.
 
-use std::time::{Duration, Instant};
-
 use anyhow::{Context, Result};
 use tlsdyno_tls::Stage;
 
@@ -10,10 +8,10 @@ use super::sampled::Sampling;
 use crate::model::job::OutcomeRecord;
 use crate::model::profile::{Handshakes, Treatment};
 use crate::native::ProfileCounts;
-use crate::random::SplitMix64;
 use crate::run::load_process::LoadProcess;
+use crate::run::runner::Subject;
 use crate::run::schedule::Work;
-use crate::run::sliced::{self, Failed, Sliced, Sweeps};
+use crate::run::sliced::{Sliced, Sweeps};
 use crate::run::testbed::Testbed;
 use crate::run::verify::{death, is_dead, verify_requests};
 use crate::sampling::Samples;
@@ -136,17 +134,6 @@ impl Sliced for Profile {
 }
 
 impl Profile {
-    /// Measures whole sweeps of these cells for about so long.
-    pub(super) fn sweeps(
-        &mut self,
-        cells: &[usize],
-        length: Duration,
-        since: Instant,
-        random: &mut SplitMix64,
-    ) -> Result<Vec<Block>, Failed> {
-        sliced::sweeps(self, cells, length, since, random)
-    }
-
     /// A block at saturation: what hits per second are told by.
     pub(super) fn whole_block(&mut self, index: usize, work: &Work) -> Result<Block> {
         let server = self.cells[index].server;
@@ -156,7 +143,7 @@ impl Profile {
         self.set_timed(index, timed)?;
         let outcome = self.load.run_slice(index, self.testbed.address(server), work, STORE_OF_BLOCKS)?;
         if is_dead(&outcome) {
-            return Err(death(&self.name(index), &outcome, &self.log_of(index)));
+            return Err(death(&self.name(index), &outcome, &self.log_tail(index)));
         }
         let server_cpu_ns = self.cpu_ns(index)?.saturating_sub(cpu_before);
         self.set_timed(index, false)?;

@@ -66,10 +66,6 @@ impl Sliced for SingleServer<'_> {
         Ok(())
     }
 
-    fn begin_slice(&mut self, _index: usize) -> Result<()> {
-        Ok(())
-    }
-
     fn end_slice(&mut self, index: usize, outcome: &OutcomeRecord, _cpu_ns: u64) -> Result<(Option<String>, ())> {
         let host = self.testbed.host(index);
         let after = Counted::of(&self.testbed.servers[host])?;
@@ -77,8 +73,6 @@ impl Sliced for SingleServer<'_> {
         let of_mode = (index, &self.testbed.servers[index]);
         Ok((self.slices.check.fault(of_mode, outcome, &before, &after), ()))
     }
-
-    fn keep(&self, _block: &mut Block, (): ()) {}
 }
 
 impl SingleServer<'_> {
