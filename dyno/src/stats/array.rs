@@ -143,7 +143,7 @@ struct Measured {
 impl ArraySummary {
     /// Sums a record up, if it is one of an array.
     pub fn of(record: &Record) -> Option<ArraySummary> {
-        let array = record.array.as_ref()?;
+        let array = record.measured.array()?;
         let experiment = array.experiment.clone();
         let rounds = record.blocks.iter().map(|block| block.round + 1).max().unwrap_or(0);
         let places = experiment.places();

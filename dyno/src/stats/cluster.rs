@@ -156,7 +156,7 @@ pub struct ClusterSummary {
 impl ClusterSummary {
     /// Summarises the record of a cluster; `None` if it is none. Always gives the same result for the same record.
     pub fn of(record: &Record) -> Option<ClusterSummary> {
-        let experiment = record.cluster.as_ref()?;
+        let experiment = record.measured.cluster()?;
         let rounds = Rounds::of(record);
         let all = experiment.cells();
         let summaries = all.iter().enumerate().take(record.configurations.len());
@@ -323,7 +323,7 @@ pub(crate) mod samples {
 
     use super::*;
     use crate::model::cluster::ClusterExperiment;
-    use crate::store::{Configuration, FORMAT, Kind, Manifest, Preflight};
+    use crate::store::{Configuration, Kind, Preflight};
 
     /// Two policies under one traffic, in an open loop if there is a rate.
     pub(crate) fn experiment(rate: Option<f64>) -> ClusterExperiment {
@@ -347,20 +347,10 @@ pub(crate) mod samples {
             warnings: Vec::new(),
         };
         Record {
-            format: FORMAT,
-            id: String::new(),
-            created_unix_s: 0,
             finished: true,
-            question: experiment.question.clone(),
-            manifest: Manifest::default(),
             configurations: cells.iter().map(configuration).collect(),
-            blocks: Vec::new(),
-            warnings: Vec::new(),
-            experiment: None,
-            cluster: Some(experiment),
-            load: None,
-            profile: None,
-            array: None,
+            measured: experiment.clone().into(),
+            ..Record::begun_now(&experiment.question, 1)
         }
     }
 

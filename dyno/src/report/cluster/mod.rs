@@ -38,7 +38,7 @@ pub fn document(record: &Record, summary: &ClusterSummary) -> Document {
 fn setting(record: &Record) -> Option<Section> {
     let manifest = &record.manifest;
     let cluster = manifest.hardware.get("cluster")?;
-    let protocol = match record.cluster.as_ref().is_some_and(|experiment| experiment.cluster.plain) {
+    let protocol = match record.measured.cluster().is_some_and(|experiment| experiment.cluster.plain) {
         true => "plain HTTP".to_owned(),
         false => format!("TLS {}", manifest.negotiated),
     };
@@ -85,7 +85,7 @@ fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
 
 /// What the paper says beside ours. `None` without a paper.
 fn paper(record: &Record, summary: &ClusterSummary) -> Option<Section> {
-    let paper = record.cluster.as_ref()?.paper.as_ref()?;
+    let paper = record.measured.cluster()?.paper.as_ref()?;
     let line = |published: &PublishedStatement| {
         let [least, most] = published.published_times;
         let times = if least == most { format!("{least:.2}") } else { format!("{least:.2} to {most:.2}") };

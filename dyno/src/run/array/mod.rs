@@ -28,7 +28,9 @@ use crate::interrupt;
 use crate::model::array::{ArrayExperiment, ArrayPlace};
 use crate::model::job::Timed;
 use crate::servers::quota;
-use crate::store::{ArrayRecord, BackendUse, Block, ClusterBlock, Configuration, Journal, Kind, Preflight, Record};
+use crate::store::{
+    ArrayRecord, BackendUse, Block, ClusterBlock, Configuration, Journal, Kind, Measured, Preflight, Record,
+};
 
 /// Length of the warm-up of a place.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -101,7 +103,7 @@ fn configuration(name: String, place: &ArrayPlace, testbed: &ArrayTestbed) -> Co
 
 /// Fills in the circumstances, once everything runs.
 fn describe(record: &mut Record, experiment: &ArrayExperiment, testbed: &ArrayTestbed) {
-    record.array = Some(ArrayRecord { experiment: experiment.clone(), scale: testbed.scale });
+    record.measured = Measured::from(ArrayRecord { experiment: experiment.clone(), scale: testbed.scale });
     let manifest = &mut record.manifest;
     let placement = &testbed.placement;
     let mut cpus: Vec<u32> = placement.proxies.iter().chain([&placement.server]).map(|cpu| *cpu as u32).collect();

@@ -9,7 +9,7 @@ use super::testbed::{CellUnderTest, ClusterTestbed};
 use crate::model::cell::Cell;
 use crate::model::cluster::ClusterExperiment;
 use crate::run::manifest;
-use crate::store::{Configuration, Kind, Preflight, Record, Warning};
+use crate::store::{Configuration, Kind, Measured, Preflight, Record, Warning};
 
 /// A cell as a configuration of the record, with the checks that it passed.
 pub fn configuration(tested: &CellUnderTest, cells: &[Cell]) -> Configuration {
@@ -27,7 +27,7 @@ pub fn configuration(tested: &CellUnderTest, cells: &[Cell]) -> Configuration {
 
 /// Fills in the circumstances, once everything runs, and what must be said of them.
 pub fn describe(record: &mut Record, experiment: &ClusterExperiment, testbed: &ClusterTestbed) {
-    record.cluster = Some(experiment.clone());
+    record.measured = Measured::from(experiment.clone());
     let manifest = &mut record.manifest;
     manifest::describe_seed(manifest, &experiment.workload);
     let placement = &testbed.placement;
