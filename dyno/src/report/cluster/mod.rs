@@ -48,7 +48,7 @@ fn setting(record: &Record) -> Option<Section> {
 
 /// Sessions kept by the dispatcher's time-outs beside the closed form. `None` unless clients pause between connections.
 fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
-    let experiment = record.cluster.as_ref()?;
+    let experiment = record.measured.cluster()?;
     let pause_s = experiment.traffic.pause_ms? as f64 / 1e3;
     let server_s = f64::from(experiment.tls.session_timeout_s?);
     // Servers and dispatcher count whole seconds, so that a second is half over on average when they begin.
