@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde::Serialize;
 
+use super::buckets::middle;
 use super::fault::FaultKind;
-use super::measures::{Measure, middle};
+use super::measures::Measure;
 use super::round::Facts;
 use super::store::{Hour, Store};
 use crate::random::SplitMix64;

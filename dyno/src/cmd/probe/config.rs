@@ -120,6 +120,22 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        /// A slip of the finger in a good file: it is understood all the same, or told.
+        #[test]
+        fn slips_are_told(at: proptest::sample::Index, cut in 0usize..20, slip in "\\PC{0,5}") {
+            let good = super::super::example::CONFIG;
+            let at = at.index(good.len());
+            let end = (at + cut).min(good.len());
+            if let (Some(before), Some(after)) = (good.get(..at), good.get(end..)) {
+                match Settings::parse(&format!("{before}{slip}{after}")) {
+                    Ok(settings) => proptest::prop_assert!(!settings.sites.is_empty()),
+                    Err(error) => proptest::prop_assert!(!error.to_string().is_empty()),
+                }
+            }
+        }
+    }
+
     #[test]
     fn the_example_is_understood() {
         Settings::parse(super::super::example::CONFIG).unwrap();
