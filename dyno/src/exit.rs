@@ -92,7 +92,7 @@ pub fn report(result: anyhow::Result<Exit>) -> Exit {
         Err(error) if is_broken_pipe(&error) => Exit::Done,
         Err(error) => {
             // Errors quote configurations and the logs of servers.
-            eprintln!("tlsdyno: {}", visible(&format!("{error:#}")));
+            tell!("tlsdyno: {}", visible(&format!("{error:#}")));
             code_of(&error)
         }
     }

@@ -2,6 +2,15 @@
 //!
 //! The program is `main.rs`; it only calls this library, so that integration tests can use the same modules.
 #![forbid(unsafe_code)]
+// They panic where the reader has gone (`2>&1 | head -1`): `tell!` and `cmd::print` do not.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
+/// Prints a line on standard error. That nobody reads it is no reason to end.
+macro_rules! tell {
+    ($($line:tt)*) => {{
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($line)*)));
+    }};
+}
 
 pub mod affinity;
 pub mod choice;

@@ -1,52 +1,20 @@
 /*
- * The doubler's area in this process: mode, owner and call counters (doubler_record.h). As in native/provider/record.c,
- * but an area that is missing is no reason to refuse: the server then gets the default provider.
+ * The doubler's area in this process: mode, owner and call counters (doubler_record.h). An area that is missing is no
+ * reason to refuse: the server then gets the default provider.
  */
 #include "doubler.h"
-
-#include <pthread.h>
-#include <sys/mman.h>
 
 static const uint32_t MODES = ((1u << STAGE_TOTAL) - 1) | DOUBLER_MODE_COPIES;
 
 static struct doubler_record *area;
-static _Thread_local struct doubler_slot *own_slot;
 
-struct doubler_record *area_map(const char *descriptor, const char *run_id)
+void area_look_for(const struct section *section)
 {
-    struct doubler_record *record = area_from_descriptor(descriptor, sizeof(*record));
-    const char *fault;
+    static const struct area_kind kind
+        = {sizeof(struct doubler_record), DOUBLER_MAGIC, DOUBLER_ABI_VERSION, DOUBLER_SLOTS};
 
-    if (record == NULL) {
-        raise_error(REASON_NOT_ACKNOWLEDGED,
-                    "descriptor %s is not an area of tlsdyno; tlsdyno must start the server itself, without a program "
-                    "between that closes descriptors (sudo, a service manager)",
-                    descriptor);
-        return NULL;
-    }
-    fault = head_fault(&record->head, DOUBLER_MAGIC, DOUBLER_ABI_VERSION, DOUBLER_SLOTS, run_id);
-    if (fault == NULL)
-        return record;
-    raise_error(REASON_NOT_ACKNOWLEDGED, "the area at descriptor %s %s", descriptor, fault);
-    munmap(record, sizeof(*record));
-    return NULL;
-}
-
-/* The child's only thread is the one that forked; it must not share a slot with its parent. */
-static void forget_slot_after_fork(void)
-{
-    own_slot = NULL;
-}
-
-bool area_use(struct doubler_record *record)
-{
-    if (pthread_atfork(NULL, NULL, forget_slot_after_fork) != 0) {
-        raise_error(REASON_NO_MEMORY, "fork handler");
-        munmap(record, sizeof(*record));
-        return false;
-    }
-    area = record;
-    return true;
+    if (area == NULL)
+        area = area_find(&kind, section, "tlsdyno doubles nothing in this process");
 }
 
 bool area_is_there(void)
@@ -68,10 +36,7 @@ uint32_t mode_now(void)
 
 static struct doubler_slot *slot(void)
 {
-    if (own_slot == NULL)
-        own_slot
-            = &area->slots[atomic_fetch_add_explicit(&area->slots_claimed, 1, memory_order_relaxed) % DOUBLER_SLOTS];
-    return own_slot;
+    return &area->slots[slot_number(&area->slots_claimed) % DOUBLER_SLOTS];
 }
 
 void count_calls(enum doubler_counter counter, uint64_t amount)

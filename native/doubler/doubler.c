@@ -1,21 +1,10 @@
-/*
- * Entry point: loads the default provider into a private library context, hands out its provider context as ours, and
- * its algorithms with single functions called twice.
- */
+/* What this library is: single functions of the default provider called twice. */
 #include "doubler.h"
 
-#include <pthread.h>
-
-#include <openssl/err.h>
-#include <openssl/provider.h>
-
-/* Called for one operation id with the wrapped provider's algorithms. */
-struct operation {
+static const struct operation {
     int id;
     const OSSL_ALGORITHM *(*wrap)(const OSSL_ALGORITHM *originals);
-};
-
-static const struct operation OPERATIONS[] = {
+} OPERATIONS[] = {
     {OSSL_OP_DIGEST, digest_algorithms},
     {OSSL_OP_CIPHER, cipher_algorithms},
     {OSSL_OP_MAC, mac_algorithms},
@@ -27,166 +16,33 @@ static const struct operation OPERATIONS[] = {
     {OSSL_OP_ASYM_CIPHER, asym_cipher_algorithms},
     {OSSL_OP_KEM, kem_algorithms},
 };
-enum { OPERATION_TOTAL = sizeof(OPERATIONS) / sizeof(OPERATIONS[0]) };
-
-/* The one global state beside the area: filled in init, constant afterwards. */
-static struct {
-    bool ready;
-    struct wrapped wrapped;
-    const OSSL_ALGORITHM *algorithms[OPERATION_TOTAL];
-} state;
-
-static const OSSL_PARAM *gettable_params(void *context)
-{
-    static const OSSL_PARAM PARAMS[] = {
-        OSSL_PARAM_DEFN(OSSL_PROV_PARAM_NAME, OSSL_PARAM_UTF8_PTR, NULL, 0),
-        OSSL_PARAM_DEFN(OSSL_PROV_PARAM_STATUS, OSSL_PARAM_INTEGER, NULL, 0),
-        OSSL_PARAM_END,
-    };
-
-    (void)context;
-    return PARAMS;
-}
-
-static int get_params(void *context, OSSL_PARAM params[])
-{
-    OSSL_PARAM *name = OSSL_PARAM_locate(params, OSSL_PROV_PARAM_NAME);
-    OSSL_PARAM *status = OSSL_PARAM_locate(params, OSSL_PROV_PARAM_STATUS);
-
-    (void)context;
-    if (name != NULL && !OSSL_PARAM_set_utf8_ptr(name, "tlsdyno: the default provider, with parts computed twice"))
-        return 0;
-    return status == NULL || OSSL_PARAM_set_int(status, 1);
-}
-
-static const OSSL_ALGORITHM *query_operation(void *context, int id, int *no_cache)
-{
-    (void)context;
-    for (size_t i = 0; i < OPERATION_TOTAL; i++) {
-        if (OPERATIONS[i].id == id && state.algorithms[i] != NULL) {
-            *no_cache = 0;
-            return state.algorithms[i];
-        }
-    }
-    return OSSL_PROVIDER_query_operation(state.wrapped.provider, id, no_cache);
-}
-
-static int get_capabilities(void *context, const char *capability, OSSL_CALLBACK *callback, void *argument)
-{
-    (void)context;
-    return OSSL_PROVIDER_get_capabilities(state.wrapped.provider, capability, callback, argument);
-}
-
-static void teardown(void *context)
-{
-    /* Nothing, on purpose, as in native/provider/provider.c. */
-    (void)context;
-}
-
-static const OSSL_DISPATCH PROVIDER_FUNCTIONS[] = {
-    {OSSL_FUNC_PROVIDER_TEARDOWN, FUNCTION(teardown)},
-    {OSSL_FUNC_PROVIDER_GETTABLE_PARAMS, FUNCTION(gettable_params)},
-    {OSSL_FUNC_PROVIDER_GET_PARAMS, FUNCTION(get_params)},
-    {OSSL_FUNC_PROVIDER_QUERY_OPERATION, FUNCTION(query_operation)},
-    {OSSL_FUNC_PROVIDER_GET_CAPABILITIES, FUNCTION(get_capabilities)},
-    {0, NULL},
-};
 
 /*
- * All tables are built here and now: a query comes late, in any thread of any worker. Without an area only the random
- * generator's, which must drop a parameter.
+ * A second library context finds everything as it is: what its openssl.cnf says besides does not matter, for it cannot
+ * change what is computed.
  */
-static bool build_tables(void)
+static bool begin(const struct section *section, bool again)
 {
-    for (size_t i = 0; i < OPERATION_TOTAL; i++) {
-        const struct operation *operation = &OPERATIONS[i];
-        int no_cache = 0;
-        const OSSL_ALGORITHM *originals;
-
-        if (!area_is_there() && operation->id != OSSL_OP_RAND)
-            continue;
-        originals = OSSL_PROVIDER_query_operation(state.wrapped.provider, operation->id, &no_cache);
-        if (originals == NULL || no_cache) {
-            raise_error(REASON_WRAPPED_PROVIDER, "operation %d: nothing that could be kept", operation->id);
-            return false;
-        }
-        state.algorithms[i] = operation->wrap(originals);
-        if (state.algorithms[i] == NULL)
-            return false;
-    }
+    if (!again)
+        area_look_for(section);
     return true;
 }
 
-/* NULL where the provider's section of openssl.cnf has no such parameter. */
-static const char *parameter(const char *name, const OSSL_CORE_HANDLE *core, OSSL_FUNC_core_get_params_fn *of_core)
+/* Without an area only the random generator, which must drop a parameter. */
+static const OSSL_ALGORITHM *wrap(int operation, const OSSL_ALGORITHM *originals)
 {
-    char *value = NULL;
-    OSSL_PARAM request[2] = {OSSL_PARAM_construct_utf8_ptr(name, &value, 0), OSSL_PARAM_construct_end()};
-
-    if (of_core(core, request) && value != NULL && value[0] != '\0')
-        return value;
-    raise_error(REASON_CONFIGURATION, "`%s` is missing from the provider's section of openssl.cnf", name);
-    return NULL;
-}
-
-/* Whether there is a run to double for. */
-static bool find_area(const OSSL_CORE_HANDLE *core, OSSL_FUNC_core_get_params_fn *of_core)
-{
-    const char *descriptor = parameter("descriptor", core, of_core);
-    const char *run_id = descriptor == NULL ? NULL : parameter("acknowledge", core, of_core);
-    struct doubler_record *record = run_id == NULL ? NULL : area_map(descriptor, run_id);
-
-    return record != NULL && area_use(record);
-}
-
-/* A server without an area is no worse for it: its error queue stays as it was. */
-static void look_for_area(const OSSL_CORE_HANDLE *core, OSSL_FUNC_core_get_params_fn *of_core)
-{
-    ERR_set_mark();
-    if (!area_is_there() && !find_area(core, of_core))
-        errors_complain("tlsdyno doubles nothing in this process");
-    ERR_pop_to_mark();
-}
-
-/*
- * A second library context of this process finds everything as it is: what its openssl.cnf says besides does not
- * matter, for it cannot change what is computed.
- */
-static bool initialise(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *core_functions)
-{
-    OSSL_FUNC_core_get_params_fn *of_core
-        = (OSSL_FUNC_core_get_params_fn *)table_find(core_functions, OSSL_FUNC_CORE_GET_PARAMS);
-
-    if (state.ready)
-        return true;
-    if (of_core == NULL || !wrap_default(&state.wrapped))
-        return false;
-    look_for_area(core, of_core);
-    state.ready = build_tables();
-    if (!state.ready)
-        unwrap_default(&state.wrapped);
-    return state.ready;
-}
-
-int OSSL_provider_init(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *core_functions,
-                       const OSSL_DISPATCH **functions, void **context);
-
-__attribute__((visibility("default"))) int OSSL_provider_init(const OSSL_CORE_HANDLE *core,
-                                                              const OSSL_DISPATCH *core_functions,
-                                                              const OSSL_DISPATCH **functions, void **context)
-{
-    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-    bool initialised;
-
-    pthread_mutex_lock(&one_at_a_time);
-    errors_load();
-    initialised = initialise(core, core_functions);
-    pthread_mutex_unlock(&one_at_a_time);
-    if (!initialised) {
-        errors_complain("tlsdyno doubler not loaded");
-        return 0;
+    if (!area_is_there() && operation != OSSL_OP_RAND)
+        return originals;
+    for (size_t i = 0; i < sizeof(OPERATIONS) / sizeof(OPERATIONS[0]); i++) {
+        if (OPERATIONS[i].id == operation)
+            return OPERATIONS[i].wrap(originals);
     }
-    *functions = PROVIDER_FUNCTIONS;
-    *context = state.wrapped.context;
-    return 1;
+    return originals;
 }
+
+const struct library this_library = {
+    .description = "tlsdyno: the default provider, with parts computed twice",
+    .not_loaded = "tlsdyno doubler not loaded",
+    .begin = begin,
+    .wrap = wrap,
+};

@@ -16,8 +16,7 @@
 #include "../wrapping/wrapping.h"
 
 /* area.c */
-struct doubler_record *area_map(const char *descriptor, const char *run_id);
-bool area_use(struct doubler_record *record);
+void area_look_for(const struct section *section);
 /* Whether there is an area at all: without one nothing is wrapped. */
 bool area_is_there(void);
 /* Whether tlsdyno still lives. */

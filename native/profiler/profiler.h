@@ -7,12 +7,14 @@
 #ifndef TLSDYNO_PROFILER_H
 #define TLSDYNO_PROFILER_H
 
+/* The few bytes fit into what the loader keeps for libraries that come late. */
+#define SLOT_STORAGE _Thread_local __attribute__((tls_model("initial-exec")))
+
 #include "../profiler_record.h"
 #include "../wrapping/wrapping.h"
 
 /* area.c */
-struct profiler_record *area_map(const char *descriptor, const char *run_id);
-bool area_use(struct profiler_record *record);
+void area_look_for(const struct section *section);
 bool area_is_there(void);
 /* Tells the reader which functions stand behind a trampoline; in init only. */
 void area_name_trampoline(size_t index, enum profiler_class class);

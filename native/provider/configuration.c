@@ -16,30 +16,11 @@ static const char *const STAGE_NAMES[STAGE_TOTAL] = {
 #undef STAGE_NAME
 };
 
-/* NULL where the section has no such parameter. */
-static const char *parameter(const char *name, const OSSL_CORE_HANDLE *core, OSSL_FUNC_core_get_params_fn *get_params)
-{
-    char *value = NULL;
-    OSSL_PARAM request[2] = {OSSL_PARAM_construct_utf8_ptr(name, &value, 0), OSSL_PARAM_construct_end()};
-
-    return get_params(core, request) && value != NULL && value[0] != '\0' ? value : NULL;
-}
-
-static bool read_parameter(const char **into, const char *name, const OSSL_CORE_HANDLE *core,
-                           OSSL_FUNC_core_get_params_fn *get_params)
-{
-    *into = parameter(name, core, get_params);
-    if (*into == NULL)
-        raise_error(REASON_CONFIGURATION, "`%s` is missing from the provider's section of openssl.cnf", name);
-    return *into != NULL;
-}
-
 /* A whole number up to `most`; 0 where the section has no such parameter. */
-static bool read_number(uint64_t *into, const char *name, uint64_t most, const OSSL_CORE_HANDLE *core,
-                        OSSL_FUNC_core_get_params_fn *get_params)
+static bool read_number(uint64_t *into, const char *name, uint64_t most, const struct section *section)
 {
     enum { DIGITS_MAX = 18 }; /* so many digits always fit */
-    const char *text = parameter(name, core, get_params);
+    const char *text = section_find(section, name);
 
     *into = 0;
     if (text == NULL)
@@ -84,13 +65,12 @@ static bool parse_stages(uint32_t *off, const char *text)
 }
 
 /* Private-key operations of an accelerator cost the server's CPU nothing, so the stage must be off at both ends. */
-static bool read_accelerator(struct configuration *into, const OSSL_CORE_HANDLE *core,
-                             OSSL_FUNC_core_get_params_fn *get_params)
+static bool read_accelerator(struct configuration *into, const struct section *section)
 {
     uint64_t engines;
 
-    if (!read_number(&engines, "accelerator_engines", TLSDYNO_ENGINES_MAX, core, get_params)
-        || !read_number(&into->accelerator_operation_ns, "accelerator_operation_ns", NANOSECONDS_MAX, core, get_params))
+    if (!read_number(&engines, "accelerator_engines", TLSDYNO_ENGINES_MAX, section)
+        || !read_number(&into->accelerator_operation_ns, "accelerator_operation_ns", NANOSECONDS_MAX, section))
         return false;
     into->accelerator_engines = (uint32_t)engines;
     if ((engines != 0) != (into->accelerator_operation_ns != 0)) {
@@ -104,17 +84,16 @@ static bool read_accelerator(struct configuration *into, const OSSL_CORE_HANDLE 
     return true;
 }
 
-bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core,
-                        OSSL_FUNC_core_get_params_fn *get_params)
+bool configuration_read(struct configuration *into, const struct section *section)
 {
     const char *stages;
 
-    return read_parameter(&into->run_id, "acknowledge", core, get_params)
-           && read_parameter(&into->record_descriptor, "descriptor", core, get_params)
-           && read_parameter(&stages, "stages", core, get_params) && parse_stages(&into->may_be_off, stages)
-           && read_accelerator(into, core, get_params)
-           && read_number(&into->burn_ns, "burn_ns", NANOSECONDS_MAX, core, get_params)
-           && read_number(&into->burn_instructions, "burn_instructions", INSTRUCTIONS_MAX, core, get_params);
+    return (into->run_id = section_want(section, "acknowledge")) != NULL
+           && (into->record_descriptor = section_want(section, "descriptor")) != NULL
+           && (stages = section_want(section, "stages")) != NULL && parse_stages(&into->may_be_off, stages)
+           && read_accelerator(into, section)
+           && read_number(&into->burn_ns, "burn_ns", NANOSECONDS_MAX, section)
+           && read_number(&into->burn_instructions, "burn_instructions", INSTRUCTIONS_MAX, section);
 }
 
 /* A copy whose strings live until configuration_drop. */

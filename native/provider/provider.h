@@ -49,24 +49,19 @@ struct configuration {
     const char *run_id;
 };
 
-/*
- * provider.c. The one global state: filled in init, constant afterwards (the wrapped provider's own context must be
- * handed out as ours, so that nothing can hang off it).
- */
+/* provider.c; filled in init, constant afterwards. */
 const struct configuration *settings(void);
 /* Whether a mode of this run may have the stage off: what is not wrapped in init stays real for ever. */
 bool stage_may_be_off(enum stage stage);
 
 /* configuration.c */
-bool configuration_read(struct configuration *into, const OSSL_CORE_HANDLE *core,
-                        OSSL_FUNC_core_get_params_fn *get_params);
+bool configuration_read(struct configuration *into, const struct section *section);
 bool configuration_keep(struct configuration *into, const struct configuration *from);
 void configuration_drop(struct configuration *kept);
 
 /* record.c */
-struct tlsdyno_record *record_map(const struct configuration *configuration);
-void record_unmap(struct tlsdyno_record *record);
-bool record_use(struct tlsdyno_record *record);
+bool record_map(const struct configuration *configuration);
+void record_unmap(void);
 /*
  * Whether tlsdyno still lives; raises an error if not. Each stage that is off asks it in an operation that occurs in
  * every handshake in which the stage does its work, and never for a record.

@@ -1,56 +1,26 @@
 /*
- * The record area in this process: acknowledgement and call counters (record.h).
- *
- * The mapping is made in init and survives fork, setuid and chroot. Each thread claims a slot at its first counted
- * call, so that counting is one relaxed atomic addition to a cache line of its own.
+ * The record area in this process: acknowledgement and call counters (record.h). Each thread claims a slot at its first
+ * counted call, so that counting is one relaxed atomic addition to a cache line of its own.
  */
 #include "provider.h"
 
-#include <pthread.h>
 #include <sys/mman.h>
 
 static struct tlsdyno_record *area;
-static _Thread_local struct tlsdyno_slot *own_slot;
 
-struct tlsdyno_record *record_map(const struct configuration *configuration)
+bool record_map(const struct configuration *configuration)
 {
-    struct tlsdyno_record *record = area_from_descriptor(configuration->record_descriptor, sizeof(*record));
-    const char *fault;
+    static const struct area_kind kind
+        = {sizeof(struct tlsdyno_record), TLSDYNO_MAGIC, TLSDYNO_ABI_VERSION, TLSDYNO_SLOTS};
 
-    if (record == NULL) {
-        raise_error(REASON_NOT_ACKNOWLEDGED,
-                    "descriptor %s is not an area of tlsdyno; tlsdyno must start the server itself, without a program "
-                    "between that closes descriptors (sudo, a service manager)",
-                    configuration->record_descriptor);
-        return NULL;
-    }
-    fault = head_fault(&record->head, TLSDYNO_MAGIC, TLSDYNO_ABI_VERSION, TLSDYNO_SLOTS, configuration->run_id);
-    if (fault == NULL)
-        return record;
-    raise_error(REASON_NOT_ACKNOWLEDGED, "the area at descriptor %s %s", configuration->record_descriptor, fault);
-    record_unmap(record);
-    return NULL;
+    area = area_map(&kind, configuration->record_descriptor, configuration->run_id);
+    return area != NULL;
 }
 
-void record_unmap(struct tlsdyno_record *record)
+void record_unmap(void)
 {
-    munmap(record, sizeof(*record));
-}
-
-/* The child's only thread is the one that forked; it must not share a slot with its parent. */
-static void forget_slot_after_fork(void)
-{
-    own_slot = NULL;
-}
-
-bool record_use(struct tlsdyno_record *record)
-{
-    if (pthread_atfork(NULL, NULL, forget_slot_after_fork) != 0) {
-        raise_error(REASON_NO_MEMORY, "fork handler");
-        return false;
-    }
-    area = record;
-    return true;
+    munmap(area, sizeof(*area));
+    area = NULL;
 }
 
 bool acknowledged(void)
@@ -76,10 +46,7 @@ uint64_t burn_ns_now(uint64_t most_ns)
 
 static struct tlsdyno_slot *slot(void)
 {
-    if (own_slot == NULL)
-        own_slot
-            = &area->slots[atomic_fetch_add_explicit(&area->slots_claimed, 1, memory_order_relaxed) % TLSDYNO_SLOTS];
-    return own_slot;
+    return &area->slots[slot_number(&area->slots_claimed) % TLSDYNO_SLOTS];
 }
 
 void count_amount(enum tlsdyno_counter counter, uint64_t amount)

@@ -1,7 +1,7 @@
 /*
  * How a provider of tlsdyno wraps OpenSSL's default provider: it loads that into a private library context, hands out
  * its provider context as its own, and its tables with single functions replaced. Nothing here replaces anything; what
- * does is in the folders of the two libraries that are linked with this one, `provider` and `doubler`.
+ * does is in the folders of the three libraries that are linked with this one, `provider`, `doubler` and `profiler`.
  *
  * Rule of the allow-list. Where the context of an operation is ours, an algorithm hands out only those dispatch
  * functions that its list names, never "all but the replaced ones". A later OpenSSL adds functions: one that we do not
@@ -11,6 +11,7 @@
 #ifndef TLSDYNO_WRAPPING_H
 #define TLSDYNO_WRAPPING_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -96,6 +97,60 @@ const OSSL_ALGORITHM *algorithms_wrap(const OSSL_ALGORITHM *originals, const str
 #define FUNCTION_FIELD(operation, OPERATION, name, NAME) OSSL_FUNC_##operation##_##name##_fn *name;
 #define FIND_FUNCTION(operation, OPERATION, name, NAME)                                                                \
     real->name = (OSSL_FUNC_##operation##_##name##_fn *)table_find(table, OSSL_FUNC_##OPERATION##_##NAME);
+
+/* entry.c: the library's section of openssl.cnf, to be read in init only. */
+struct section {
+    const OSSL_CORE_HANDLE *core;
+    OSSL_FUNC_core_get_params_fn *get_params;
+};
+/* NULL where the section has no such parameter; the second raises that. The text is libcrypto's. */
+const char *section_find(const struct section *section, const char *name);
+const char *section_want(const struct section *section, const char *name);
+
+/* What a library says of itself; each defines `this_library`. */
+struct library {
+    const char *description; /* answers whoever asks for the provider's name */
+    const char *not_loaded; /* the complaint when it does not load */
+    /*
+     * Reads the section and takes the area, before any table is built. `again`: for another library context of this
+     * process, of which all share one state. False (raised): the library does not load.
+     */
+    bool (*begin)(const struct section *section, bool again);
+    void (*undo)(void); /* what `begin` did, where the tables cannot be built; NULL: it may stay */
+    /* The algorithms of an operation to hand out, `originals` where nothing is wrapped, NULL on failure (raised). */
+    const OSSL_ALGORITHM *(*wrap)(int operation, const OSSL_ALGORITHM *originals);
+};
+extern const struct library this_library;
+
+/* area.c */
+struct area_kind {
+    size_t size;
+    const char *magic;
+    uint32_t abi_version;
+    uint32_t slots;
+};
+/* NULL (raised) where it is not an area that acknowledges this run. */
+void *area_map(const struct area_kind *kind, const char *descriptor, const char *run_id);
+/*
+ * As the section names it. NULL where there is none, with a complaint that says what follows from that (`otherwise`):
+ * for libraries without which a server is no worse, so that its error queue stays as it was.
+ */
+void *area_find(const struct area_kind *kind, const struct section *section, const char *otherwise);
+
+/* A library that reads it in every call, and has few bytes of such storage, defines this to be static. */
+#ifndef SLOT_STORAGE
+#define SLOT_STORAGE _Thread_local
+#endif
+/* One more than the number of the calling thread's slot; 0: it has claimed none. */
+extern SLOT_STORAGE uint32_t slot_after_claim;
+
+/* The number of the calling thread's slot, which may be beyond the last. The first call claims it. */
+static inline uint32_t slot_number(_Atomic uint32_t *claimed)
+{
+    if (slot_after_claim == 0)
+        slot_after_claim = atomic_fetch_add_explicit(claimed, 1, memory_order_relaxed) + 1;
+    return slot_after_claim - 1;
+}
 
 /* drbg.c: the table of CTR-DRBG without what libcrypto from 3.5 on tells it. */
 OSSL_DISPATCH *drbg_without_provider_name(const OSSL_DISPATCH *original);

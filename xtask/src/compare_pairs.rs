@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     std::fs::write(place.path().join("page"), [b'x'; 1024])?;
     let slower_us = arguments.page_us + arguments.page_us * arguments.slower_percent / 100;
     let mut counts = [[0_u32; 3]; 2];
-    println!("| pair | second page | hits/s changed by | verdict |\n|---:|---:|---:|---|");
+    println!("| pair | second page | CPU per hit changed by | verdict |\n|---:|---:|---:|---|");
     for pair in 1..=arguments.pairs {
         // In turn, so that a machine that changes meanwhile meets both kinds.
         for (kind, second_us) in [arguments.page_us, slower_us].into_iter().enumerate() {
@@ -96,9 +96,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             let verdict = result["verdict"].as_str().context("it has a verdict")?;
             let place = ["slower", "faster", "undecided"].iter().position(|word| *word == verdict);
             counts[kind][place.context("a verdict that is known")?] += 1;
-            let percent = |name: &str| result["comparisons"][0][name].as_f64().unwrap_or(f64::NAN);
+            let compared = &result["comparisons"][0];
+            ensure!(compared["quantity"] == "CPU per hit", "the servers' CPU time was not read");
+            let percent = |name: &str| compared[name].as_f64().unwrap_or(f64::NAN);
             println!(
-                "| {pair} | {second_us} µs | {:+.1} % [{:+.1}, {:+.1}] | {verdict} |",
+                "| {pair} | {second_us} µs | {:+.2} % [{:+.2}, {:+.2}] | {verdict} |",
                 percent("change_percent"),
                 percent("low_percent"),
                 percent("high_percent")

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use tlsdyno_tls::{Effort, Group, Stage, Suite, Version};
+use tlsdyno_tls::{Effort, Group, Stage};
 
+use super::flags::{RepeatArgs, ServerTlsArgs};
 use crate::choice::choice;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
 use crate::model::{
-    CertificateKind, Experiment, ForeignTraffic, Load, Measure, Method, Server, ServerName, SessionCache, TicketKeys,
-    Tls,
+    Experiment, ForeignTraffic, Load, Measure, Method, Server, ServerName, SessionCache, TicketKeys, Tls,
 };
 use crate::servers::installed::Installed;
 use crate::servers::{CommandSpec, driver_of};
@@ -64,28 +64,12 @@ pub struct Args {
     #[arg(long, requires = "foreign_traffic", help_heading = "Your own traffic")]
     open_listen: bool,
 
-    /// TLS version
-    #[arg(long, value_name = "VERSION", default_value_t = Version::Tls13)]
-    #[arg(value_parser = choice(Version::ALL), help_heading = "TLS")]
-    tls: Version,
-    /// Cipher suite by OpenSSL or IANA name, for example AES128-SHA [default: AES-128-GCM first, as browsers list
-    /// them]
-    #[arg(long, value_name = "NAME", help_heading = "TLS")]
-    suite: Option<Suite>,
+    #[command(flatten)]
+    tls: ServerTlsArgs,
     /// Key-agreement group; hybrids with ML-KEM need a server on OpenSSL 3.5 or later
     #[arg(long, value_name = "NAME", default_value_t = Group::X25519)]
     #[arg(value_parser = choice(Group::ALL), help_heading = "TLS")]
     group: Group,
-    /// Certificate
-    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::Rsa2048)]
-    #[arg(value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
-    cert: CertificateKind,
-    /// The server issues no session tickets
-    #[arg(long, help_heading = "TLS")]
-    no_tickets: bool,
-    /// Where the server keeps sessions (resumption by ID in TLS 1.2, stateful tickets in TLS 1.3 with --no-tickets)
-    #[arg(long, value_name = "CACHE", default_value_t, value_parser = choice(SessionCache::ALL), help_heading = "TLS")]
-    session_cache: SessionCache,
     /// The server keeps no sessions: --session-cache off
     #[arg(long, conflicts_with = "session_cache", help_heading = "TLS")]
     no_session_cache: bool,
@@ -174,15 +158,8 @@ pub struct Args {
     /// Length of the slices by which CPU time is compared, for example 5ms; 0: in blocks of tenths of a second only
     #[arg(long, value_name = "TIME", help_heading = "Measuring")]
     slice: Option<Time>,
-    /// Seed of the order of blocks
-    #[arg(long, value_name = "N", help_heading = "Measuring")]
-    seed: Option<u64>,
-    /// CPU of the server
-    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
-    server_cpu: Option<usize>,
-    /// CPU of the load
-    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
-    load_cpu: Option<usize>,
+    #[command(flatten)]
+    repeat: RepeatArgs,
 
     #[command(flatten)]
     output: super::run::OutputArgs,
@@ -312,17 +289,14 @@ impl Args {
     }
 
     fn tls_model(&self) -> Tls {
+        let tls = self.tls.tls();
         Tls {
-            version: self.tls,
-            session_timeout_s: None,
-            suite: self.suite,
             group: self.group,
-            certificate: self.cert,
-            tickets: !self.no_tickets,
-            session_cache: if self.no_session_cache { SessionCache::Off } else { self.session_cache },
+            session_cache: if self.no_session_cache { SessionCache::Off } else { tls.session_cache },
             ticket_keys: self.ticket_keys,
             early_data: self.early_data,
             encrypt_then_mac: !self.no_encrypt_then_mac,
+            ..tls
         }
     }
 
@@ -340,13 +314,9 @@ impl Args {
 
     fn measure_model(&self) -> Measure {
         Measure {
-            time_s: if self.quick { 20.0 } else { self.time },
-            seed: self.seed,
             until_percent: (self.until > 0.0).then_some(self.until),
             slice_us: self.slice.map(|slice| slice.0.as_micros() as u64),
-            server_cpu: self.server_cpu,
-            load_cpu: self.load_cpu,
-            ..Measure::default()
+            ..self.repeat.measure(if self.quick { 20.0 } else { self.time })
         }
     }
 

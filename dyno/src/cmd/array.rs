@@ -5,17 +5,18 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
 use tlsdyno_engine::serve::Transaction;
-use tlsdyno_tls::{Effort, Suite, Version};
+use tlsdyno_tls::Effort;
 
 use super::ablate::percent;
+use super::flags::{RepeatArgs, TlsArgs};
 use super::run::{OutputArgs, perform_array};
 use super::serve::parse_transaction;
 use crate::choice::{choice, flags_of};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
+use crate::model::CertificateKind;
 use crate::model::array::{Array, ArrayExperiment, PageCost, Proxy, Spread};
 use crate::model::curve::ReuseAxis;
-use crate::model::{CertificateKind, Measure, Tls};
 use crate::run::files;
 use crate::run::files::AnyExperiment;
 
@@ -111,36 +112,22 @@ struct Flags {
     #[arg(value_parser = choice(Effort::ALL), help_heading = "Traffic")]
     effort: Effort,
 
-    /// TLS version
-    #[arg(long, value_name = "VERSION", default_value_t = Version::Tls13)]
-    #[arg(value_parser = choice(Version::ALL), help_heading = "TLS")]
-    tls: Version,
-    /// Cipher suite by OpenSSL or IANA name, for example AES128-SHA [default: AES-128-GCM first]
-    #[arg(long, value_name = "NAME", help_heading = "TLS")]
-    suite: Option<Suite>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Certificate: with RSA-4096 a full handshake costs some hundred times what passing a page on does, as in 2002
     #[arg(long, value_name = "TYPE", default_value_t = ArrayExperiment::tls_default().certificate)]
     #[arg(value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
     cert: CertificateKind,
-    /// The proxies issue no session tickets: sessions by ID in TLS 1.2, stateful tickets in TLS 1.3
-    #[arg(long, help_heading = "TLS")]
-    no_tickets: bool,
 
-    /// Bound on the measuring time, in seconds
-    #[arg(short, long, value_name = "SECONDS", default_value_t = TIME_S, help_heading = "Measuring")]
+    /// Bound on the measuring time, for example 90 or 3m
+    #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME", value_parser = super::seconds)]
+    #[arg(default_value_t = TIME_S, help_heading = "Measuring")]
     time: f64,
     /// A first look: 40 seconds of measuring
     #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
     quick: bool,
-    /// Seed of the order of blocks
-    #[arg(long, value_name = "N", help_heading = "Measuring")]
-    seed: Option<u64>,
-    /// CPU of the transaction server; proxies follow on what is free
-    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
-    server_cpu: Option<usize>,
-    /// CPU of the load
-    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
-    load_cpu: Option<usize>,
+    #[command(flatten)]
+    repeat: RepeatArgs,
 }
 
 /// Runs the experiment of the flags or of the file.
@@ -189,20 +176,8 @@ impl Flags {
                 effort: self.effort,
                 timeout_ms: defaults.timeout_ms,
             },
-            tls: Tls {
-                version: self.tls,
-                suite: self.suite,
-                certificate: self.cert,
-                tickets: !self.no_tickets,
-                ..ArrayExperiment::tls_default()
-            },
-            measure: Measure {
-                time_s: if self.quick { QUICK_S } else { self.time },
-                seed: self.seed,
-                server_cpu: self.server_cpu,
-                load_cpu: self.load_cpu,
-                ..Measure::default()
-            },
+            tls: self.tls.with(self.cert),
+            measure: self.repeat.measure(if self.quick { QUICK_S } else { self.time }),
             paper: None,
         })
     }

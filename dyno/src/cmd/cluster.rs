@@ -4,18 +4,20 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use tlsdyno_tls::{Effort, Suite, Version};
+use tlsdyno_tls::Effort;
 
 use super::ablate::percent;
+use super::flags::{RepeatArgs, ServerTlsArgs};
 use super::run::{OutputArgs, perform_cluster};
 use crate::choice::{choice, flags_of};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::cluster::{Cluster, ClusterExperiment, Sharing, Traffic};
 use crate::model::workload::WorkloadSpec;
-use crate::model::{CertificateKind, Measure, Policy, ServerName, SessionCache, Tls};
+use crate::model::{Policy, ServerName, Tls};
 use crate::run::files;
 use crate::run::files::AnyExperiment;
+use crate::time::Time;
 use crate::trace::flags::WorkloadChoice;
 
 /// Measuring time unless --time says otherwise, seconds.
@@ -62,11 +64,17 @@ struct Flags {
     #[arg(long, value_name = "N", default_value_t = Cluster::default().backends, help_heading = "Cluster")]
     backends: u32,
     /// CPU time that each backend may use, in CPUs; 0: no limit [default: all fit on the CPUs that they share]
-    #[arg(long, value_name = "CPUS", help_heading = "Cluster")]
+    #[arg(long, value_name = "CPUS", value_parser = cpus_of_one, help_heading = "Cluster")]
     backend_cpus: Option<f64>,
     /// Plain HTTP instead of TLS: locality of the files that each backend is asked for, instead of sessions
     #[arg(long, conflicts_with_all = ["tls", "suite", "cert", "no_tickets", "session_cache"], help_heading = "Cluster")]
     plain: bool,
+    /// Plain HTTP beside TLS, as its limit
+    #[arg(long, conflicts_with = "plain", help_heading = "Cluster")]
+    plain_limit: bool,
+    /// Worker processes of each server (HAProxy: threads) [default: 1; of Apache prefork as many as clients need]
+    #[arg(long, value_name = "N", help_heading = "Cluster")]
+    processes: Option<u32>,
     /// Size of the cache for which misses are computed from each plain backend's access log [default: all of them
     /// together hold every object once]
     #[arg(long, value_name = "BYTES", help_heading = "Cluster")]
@@ -93,6 +101,16 @@ struct Flags {
     )]
     policies: Vec<Policy>,
 
+    /// How long our dispatcher remembers which backend holds a session, whole seconds; several are compared. Goes with
+    /// --session-timeout and --pause
+    #[arg(long, value_name = "SECONDS", value_delimiter = ',', help_heading = "Cluster")]
+    dispatcher_timeouts: Vec<u32>,
+    /// How long servers keep a session, whole seconds [default: an hour]
+    #[arg(long, value_name = "SECONDS", help_heading = "TLS")]
+    session_timeout: Option<u32>,
+    /// Mean of exponential pauses between two connections of a client
+    #[arg(long, value_name = "TIME", conflicts_with = "rates", help_heading = "Traffic")]
+    pause: Option<Time>,
     /// Percentages of each client's connections that offer one of its sessions again
     #[arg(
         long,
@@ -139,23 +157,8 @@ struct Flags {
     #[arg(value_parser = choice(Effort::ALL), help_heading = "Traffic")]
     effort: Effort,
 
-    /// TLS version
-    #[arg(long, value_name = "VERSION", default_value_t = Version::Tls13)]
-    #[arg(value_parser = choice(Version::ALL), help_heading = "TLS")]
-    tls: Version,
-    /// Cipher suite by OpenSSL or IANA name, for example AES128-SHA [default: AES-128-GCM first]
-    #[arg(long, value_name = "NAME", help_heading = "TLS")]
-    suite: Option<Suite>,
-    /// Certificate
-    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::Rsa2048)]
-    #[arg(value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
-    cert: CertificateKind,
-    /// The servers issue no session tickets: sessions by ID in TLS 1.2, stateful tickets in TLS 1.3
-    #[arg(long, help_heading = "TLS")]
-    no_tickets: bool,
-    /// Where each server keeps its sessions
-    #[arg(long, value_name = "CACHE", default_value_t, value_parser = choice(SessionCache::ALL), help_heading = "TLS")]
-    session_cache: SessionCache,
+    #[command(flatten)]
+    tls: ServerTlsArgs,
 
     /// Bound on the measuring time, for example 90 or 3m
     #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME", value_parser = super::seconds)]
@@ -164,15 +167,8 @@ struct Flags {
     /// A first look: 20 seconds of measuring
     #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
     quick: bool,
-    /// Seed of the order of blocks and of arrivals
-    #[arg(long, value_name = "N", help_heading = "Measuring")]
-    seed: Option<u64>,
-    /// CPU of the first backend; others follow on what is free
-    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
-    server_cpu: Option<usize>,
-    /// CPU of the load
-    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
-    load_cpu: Option<usize>,
+    #[command(flatten)]
+    repeat: RepeatArgs,
 }
 
 /// Runs the experiment of the flags or of the file.
@@ -180,11 +176,19 @@ pub fn run(args: &Args) -> Result<Exit> {
     let experiment = match &args.config {
         None => args.flags.experiment(),
         Some(which) => match files::find(which).or_fault(Fault::Input)? {
-            AnyExperiment::Cluster(experiment) => experiment,
+            AnyExperiment::Cluster(experiment) => *experiment,
             _ => return refuse_other(which).or_fault(Fault::Input),
         },
     };
     perform_cluster(&experiment, &args.output)
+}
+
+/// The value of --backend-cpus: one number, for all backends are alike.
+fn cpus_of_one(text: &str) -> Result<f64, String> {
+    let cpus = text.parse::<f64>().ok().filter(|cpus| cpus.is_finite() && *cpus >= 0.0);
+    cpus.ok_or_else(|| {
+        "no number of CPUs that each backend may use; write for example 0.5, or 0 for no limit".to_owned()
+    })
 }
 
 fn refuse_other(which: &std::path::Path) -> Result<Exit> {
@@ -211,35 +215,26 @@ impl Flags {
                 backends: self.backends,
                 backend_cpus: self.backend_cpus,
                 plain: self.plain,
+                plain_limit: self.plain_limit,
+                processes: self.processes,
                 cache_bytes: self.cache_bytes,
                 sessions: self.sessions.clone(),
                 policies: self.policies.clone(),
+                dispatcher_timeouts_s: self.dispatcher_timeouts.clone(),
             },
-            tls: Tls {
-                version: self.tls,
-                suite: self.suite,
-                certificate: self.cert,
-                tickets: !self.no_tickets,
-                session_cache: self.session_cache,
-                ..Tls::default()
-            },
+            tls: Tls { session_timeout_s: self.session_timeout, ..self.tls.tls() },
             workload: self.workload_spec(),
             traffic: Traffic {
                 reuse_percent: self.reuse.clone(),
                 clients: self.clients.clone(),
                 rates_per_s: self.rates.clone(),
                 behind_one_address_percent: self.behind_one_address.clone(),
+                pause_ms: self.pause.map(|mean| mean.0.as_millis() as u64),
                 requests_per_connection: self.requests_per_connection,
                 effort: self.effort,
                 ..Traffic::default()
             },
-            measure: Measure {
-                time_s: if self.quick { QUICK_S } else { self.time },
-                seed: self.seed,
-                server_cpu: self.server_cpu,
-                load_cpu: self.load_cpu,
-                ..Measure::default()
-            },
+            measure: self.repeat.measure(if self.quick { QUICK_S } else { self.time }),
             paper: None,
         }
     }

@@ -1,5 +1,6 @@
 //! `tlsdyno completions`: shell completions.
 
+use clap::Command;
 use clap::builder::PossibleValuesParser;
 use clap_complete::Shell;
 
@@ -16,17 +17,36 @@ pub struct Args {
     shell: Shell,
 }
 
+/// Arguments that name an experiment: of which command, and which of its arguments.
+const EXPERIMENTS: [(&str, &str); 3] = [("run", "file"), ("cluster", "config"), ("array", "config")];
+
 /// Prints the completions on standard output.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let mut script = Vec::new();
+    super::print(script(args.shell))?;
+    Ok(Exit::Done)
+}
+
+fn script(shell: Shell) -> Vec<u8> {
     // Experiments that come with tlsdyno are known by name; a shell completes files where none of them fits.
     let names = PossibleValuesParser::new(files::EMBEDDED.iter().map(|(name, _)| *name));
-    let mut command = command();
-    for experiment in ["run", "cluster"] {
+    let known = |command: Command, (name, argument): (&'static str, &'static str)| {
         let with_names = names.clone();
-        command = command.mut_subcommand(experiment, |of| of.mut_arg("file", |arg| arg.value_parser(with_names)));
+        command.mut_subcommand(name, |of| of.mut_arg(argument, |arg| arg.value_parser(with_names)))
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut EXPERIMENTS.into_iter().fold(command(), known), "tlsdyno", &mut script);
+    script
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completions_know_experiments_and_servers() {
+        for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
+            let text = String::from_utf8(script(shell)).unwrap();
+            assert!(text.contains("coarfa-2006-fig7") && text.contains("apache-prefork"), "{shell}");
+        }
     }
-    clap_complete::generate(args.shell, &mut command, "tlsdyno", &mut script);
-    super::print(script)?;
-    Ok(Exit::Done)
 }

@@ -100,11 +100,12 @@ pub fn run(args: &Args) -> Result<Exit> {
     match &args.action {
         Some(Action::Validate { file }) => {
             let config = Config::read(file)?;
-            println!("{} is valid: {} backends, {}", file.display(), config.backends.len(), config.policy);
+            let (file, backends) = (file.display(), config.backends.len());
+            super::print(format!("{file} is valid: {backends} backends, {}\n", config.policy))?;
             Ok(Exit::Done)
         }
         Some(Action::Status { control, json, metrics }) => {
-            print!("{}", status(control, *json, *metrics)?);
+            super::print(status(control, *json, *metrics)?)?;
             Ok(Exit::Done)
         }
         None => dispatch(&args.run),
@@ -128,15 +129,19 @@ fn dispatch(args: &RunArgs) -> Result<Exit> {
         Some(file) => Config::read(file)?,
         None => from_flags(args),
     };
-    let backends = config.backends.len();
+    let backends = match config.backends.len() {
+        1 => "1 backend".to_owned(),
+        several => format!("{several} backends"),
+    };
     let policy = config.policy;
     let service = Service::new(config)?;
     let end = service.run(args.config.as_deref(), |addresses| {
         for address in addresses {
             if args.print_address {
-                println!("{address}");
+                // The dispatcher goes on for its clients, whoever has stopped reading.
+                let _ = super::print(format!("{address}\n"));
             } else {
-                eprintln!("dispatching {address} to {backends} backends by {policy}");
+                tell!("dispatching {address} to {backends} by {policy}");
             }
         }
     })?;

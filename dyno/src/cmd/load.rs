@@ -146,7 +146,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let loops = Loops::choose(args.threads, address);
     loops.check(&plan).or_fault(Fault::Usage)?;
     if loops.crowded() > 0 {
-        eprintln!("warning: {} loops share their CPU with another one; use fewer --threads", loops.crowded());
+        tell!("warning: {} loops share their CPU with another one; use fewer --threads", loops.crowded());
     }
     if let Some(range) = args.sweep {
         return sweep(args, range, &url, address, &loops, &stop);
@@ -169,7 +169,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     }
     let broken: Vec<String> = args.fail_if.iter().filter_map(|limit| limit.broken_by(&summary)).collect();
     for limit in &broken {
-        eprintln!("tlsdyno: {limit}");
+        tell!("tlsdyno: {limit}");
     }
     let end = exit(&outcome, &warnings, (address, &options::offered(options)), args.strict)?;
     Ok(if broken.is_empty() || end == Exit::Interrupted { end } else { Exit::Limit })
@@ -266,7 +266,7 @@ pub(super) fn keep(runs: Runs, finished: bool, json: bool) {
             let _ = std::io::stdout().write_all(line.as_bytes());
         }
         Ok(_) => {}
-        Err(error) => eprintln!("warning: no record was kept: {}", visible(&error.to_string())),
+        Err(error) => tell!("warning: no record was kept: {}", visible(&error.to_string())),
     }
 }
 

@@ -8,6 +8,7 @@ pub mod compare;
 pub mod completions;
 pub mod dispatch;
 pub mod doctor;
+pub mod flags;
 pub mod list;
 pub mod load;
 pub mod man;

@@ -1,14 +1,15 @@
 //! `tlsdyno profile`: where the time of a handshake goes, timed inside the unmodified server.
 
 use anyhow::Result;
-use tlsdyno_tls::{Effort, Group, Suite, Version};
+use tlsdyno_tls::{Effort, Group};
 
+use super::flags::{RepeatArgs, ServerTlsArgs};
 use super::run::{ResultArgs, perform_profile};
 use crate::choice::choice;
 use crate::exit::Exit;
 use crate::model::profile::ProfileExperiment;
 use crate::model::workload::WorkloadSpec;
-use crate::model::{CertificateKind, Load, Measure, Server, ServerName, SessionCache, Tls};
+use crate::model::{Load, Measure, Server, ServerName, Tls};
 use crate::time::Time;
 
 /// Measuring time unless --time says otherwise, seconds.
@@ -44,27 +45,12 @@ pub struct Args {
     #[arg(long, value_name = "PATH", requires = "server_command", conflicts_with = "size", help_heading = "Server")]
     path: Option<String>,
 
-    /// TLS version
-    #[arg(long, value_name = "VERSION", default_value_t = Version::Tls13)]
-    #[arg(value_parser = choice(Version::ALL), help_heading = "TLS")]
-    tls: Version,
-    /// Cipher suite by OpenSSL or IANA name, for example AES128-SHA [default: AES-128-GCM first]
-    #[arg(long, value_name = "NAME", help_heading = "TLS")]
-    suite: Option<Suite>,
+    #[command(flatten)]
+    tls: ServerTlsArgs,
     /// Key-agreement group; hybrids with ML-KEM need a server on OpenSSL 3.5 or later
     #[arg(long, value_name = "NAME", default_value_t = Group::X25519)]
     #[arg(value_parser = choice(Group::ALL), help_heading = "TLS")]
     group: Group,
-    /// Certificate
-    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::Rsa2048)]
-    #[arg(value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
-    cert: CertificateKind,
-    /// The server issues no session tickets: sessions by ID in TLS 1.2, stateful tickets in TLS 1.3
-    #[arg(long, help_heading = "TLS")]
-    no_tickets: bool,
-    /// Where the server keeps sessions
-    #[arg(long, value_name = "CACHE", default_value_t, value_parser = choice(SessionCache::ALL), help_heading = "TLS")]
-    session_cache: SessionCache,
 
     /// Connections open at once
     #[arg(short, long, value_name = "N", default_value_t = Load::default().connections, help_heading = "Load")]
@@ -77,8 +63,9 @@ pub struct Args {
     #[arg(value_parser = choice(Effort::ALL), help_heading = "Load")]
     effort: Effort,
 
-    /// Bound on the measuring time, in seconds
-    #[arg(short, long, value_name = "SECONDS", default_value_t = TIME_S, help_heading = "Measuring")]
+    /// Bound on the measuring time, for example 90 or 3m
+    #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME", value_parser = super::seconds)]
+    #[arg(default_value_t = TIME_S, help_heading = "Measuring")]
     time: f64,
     /// A first look: 20 seconds of measuring
     #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
@@ -92,15 +79,8 @@ pub struct Args {
     /// Length of the slices in which calls are timed, and of those between them, for example 5ms
     #[arg(long, value_name = "TIME", help_heading = "Measuring")]
     slice: Option<Time>,
-    /// Seed of the order of slices
-    #[arg(long, value_name = "N", help_heading = "Measuring")]
-    seed: Option<u64>,
-    /// CPU of the server
-    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
-    server_cpu: Option<usize>,
-    /// CPU of the load
-    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
-    load_cpu: Option<usize>,
+    #[command(flatten)]
+    repeat: RepeatArgs,
 
     #[command(flatten)]
     results: ResultArgs,
@@ -127,25 +107,13 @@ impl Args {
                 address: self.address.clone(),
                 ..Server::default()
             },
-            tls: Tls {
-                version: self.tls,
-                suite: self.suite,
-                group: self.group,
-                certificate: self.cert,
-                tickets: !self.no_tickets,
-                session_cache: self.session_cache,
-                ..Tls::default()
-            },
+            tls: Tls { group: self.group, ..self.tls.tls() },
             workload: WorkloadSpec::Url { path, bytes, users: USERS, requests_per_user: 1 },
             connections: self.connections,
             effort: self.effort,
             measure: Measure {
-                time_s: if self.quick { QUICK_S } else { self.time },
-                seed: self.seed,
                 slice_us: self.slice.map(|slice| slice.0.as_micros() as u64),
-                server_cpu: self.server_cpu,
-                load_cpu: self.load_cpu,
-                ..Measure::default()
+                ..self.repeat.measure(if self.quick { QUICK_S } else { self.time })
             },
             removed: !self.no_removed,
             sampled: !self.no_sampling,

@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     };
     super::print(text)?;
     if let Some(path) = output {
-        eprintln!("Wrote {}.", path.display());
+        tell!("Wrote {}.", path.display());
     }
     Ok(Exit::Done)
 }

@@ -74,7 +74,7 @@ pub struct ResultArgs {
     #[arg(long, help_heading = "Output")]
     json: bool,
     /// Where the report goes; if it cannot be written there, nothing is measured and the exit code is 1
-    #[arg(long, value_name = "FILE", default_value = "report.html", help_heading = "Output")]
+    #[arg(long, alias = "output", value_name = "FILE", default_value = "report.html", help_heading = "Output")]
     report: PathBuf,
     /// Write no report
     #[arg(long, help_heading = "Output")]
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     };
     match files::find(file).or_fault(Fault::Input)? {
         AnyExperiment::Server(experiment) => run_server(*experiment, file, args),
-        AnyExperiment::Cluster(experiment) => run_cluster(experiment, args),
+        AnyExperiment::Cluster(experiment) => run_cluster(*experiment, args),
         AnyExperiment::Load(experiment) => run_load(experiment, args),
         AnyExperiment::Array(experiment) => run_array(experiment, args),
         AnyExperiment::Probe(experiment) => run_probe(experiment, args),
@@ -352,7 +352,7 @@ impl Progress {
         if self.terminal {
             self.bar.println(text);
         } else {
-            eprintln!("{text}");
+            tell!("{text}");
         }
     }
 }
@@ -364,7 +364,7 @@ impl Observer for Progress {
     fn step(&mut self, text: &str) {
         self.bar.set_message(text.to_owned());
         if !self.terminal {
-            eprintln!("{text}");
+            tell!("{text}");
         }
     }
 
@@ -374,7 +374,7 @@ impl Observer for Progress {
         }
         if failed.is_empty() && !self.terminal {
             let checks = if passed == 1 { "check" } else { "checks" };
-            eprintln!("preflight of \"{name}\": {passed} {checks} passed");
+            tell!("preflight of \"{name}\": {passed} {checks} passed");
         }
     }
 

@@ -152,7 +152,7 @@ fn write_stamps(file: File, workers: &[Vec<Stamp>]) -> Result<()> {
             writeln!(out, "{worker},{},{},{}", stamp.asked_ns, stamp.begun_ns, stamp.done_ns)?;
         }
         if stamps.len() == STAMPS_MAX {
-            eprintln!("warning: worker {worker} kept the times of its first {STAMPS_MAX} pages only");
+            tell!("warning: worker {worker} kept the times of its first {STAMPS_MAX} pages only");
         }
     }
     Ok(out.flush()?)
@@ -250,11 +250,11 @@ fn announce(args: &Args, listeners: &[Listener], made: Option<&CertificateFiles>
             writeln!(output, "{}", serde_json::to_string(&address)?).context("failed to print")?;
         } else {
             let scheme = if address.tls { "https" } else { "http" };
-            eprintln!("serving {} at {scheme}://{}/", args.docroot.display(), address.address);
+            tell!("serving {} at {scheme}://{}/", args.docroot.display(), address.address);
         }
     }
     if let (Some(made), false) = (made, args.print_address) {
-        eprintln!("the certificate is signed by {}", made.ca.display());
+        tell!("the certificate is signed by {}", made.ca.display());
     }
     output.flush().context("failed to print")
 }

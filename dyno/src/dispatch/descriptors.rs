@@ -80,7 +80,7 @@ pub fn make_room_for(config: &Config) -> Result<Limits> {
     let Some(pipes) = pipes.filter(|pipes| *pipes < need.pipes) else {
         return Ok(config.limits);
     };
-    eprintln!(
+    tell!(
         "tlsdyno dispatch: this process may open {most} files, which leaves room for {pipes} pipes of {} beside {} \
          connections: what moves much without one is copied, which costs more CPU time. For all of them: {}",
         need.pipes,

@@ -138,7 +138,7 @@ impl Service {
             let left = drain_until.map(|until| until.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
                 let open: u64 = self.shared.open_connections();
-                eprintln!(
+                tell!(
                     "tlsdyno dispatch: {open} connections were still open after {}; they are cut",
                     self.config.drain_time
                 );
@@ -159,7 +159,7 @@ impl Service {
                 drain_until = Some(Instant::now() + self.config.drain_time.0);
                 let open = self.shared.open_connections();
                 if open > 0 {
-                    eprintln!(
+                    tell!(
                         "tlsdyno dispatch: no new connections; {open} open ones may go on for {} (again Ctrl-C cuts \
                          them)",
                         self.config.drain_time
@@ -174,19 +174,19 @@ impl Service {
     /// Puts a changed file in force. What is wrong with it is said, and the old settings stay.
     fn reload(&self, file: Option<&Path>) {
         let Some(file) = file else {
-            eprintln!("tlsdyno dispatch: there is nothing to reload: it was not started from a file");
+            tell!("tlsdyno dispatch: there is nothing to reload: it was not started from a file");
             return;
         };
         let replaced = Config::read(file).and_then(|config| {
             if config.listen != self.config.listen || config.loops() != self.config.loops() {
-                eprintln!("tlsdyno dispatch: `listen` and `loops` only change by a restart; the rest is taken");
+                tell!("tlsdyno dispatch: `listen` and `loops` only change by a restart; the rest is taken");
             }
             let limits = descriptors::make_room_for(&config)?;
             Ok(self.shared.replace(Config { limits, ..config }.settings()?)?)
         });
         match replaced {
-            Ok(()) => eprintln!("tlsdyno dispatch: reloaded {}", file.display()),
-            Err(error) => eprintln!("tlsdyno dispatch: the old settings stay: {error:#}"),
+            Ok(()) => tell!("tlsdyno dispatch: reloaded {}", file.display()),
+            Err(error) => tell!("tlsdyno dispatch: the old settings stay: {error:#}"),
         }
     }
 }

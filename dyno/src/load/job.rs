@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{
-    Arrivals, Connections, HeldSessions, Outcome, Pacing, Plan, Rate, Resumption, Route, SessionLimits, Share, Target,
-    Timeouts, Until, Workload, run_holding,
+    Arrivals, Connections, HeldSessions, Outcome, Pacing, Pause, Plan, Rate, Resumption, Route, SessionLimits, Share,
+    Spread, Target, Timeouts, Until, Workload, run_holding,
 };
 
 use crate::load::{record, tls};
@@ -36,6 +36,10 @@ struct Loaded {
     route: Route,
     /// Of an open loop.
     rate_per_s: Option<f64>,
+    /// Mean of the exponential pauses between a client's connections, nanoseconds.
+    pause_ns: Option<u64>,
+    /// Time before the counted part of a block, nanoseconds.
+    lead_in_ns: u64,
     /// Most connections open at once, if it has its own number of them.
     connections: Option<u32>,
     session_limits: SessionLimits,
@@ -44,7 +48,9 @@ struct Loaded {
 impl Loaded {
     fn pacing(&self, seed: u64) -> Pacing {
         let poisson = |per_second| Rate { per_second, arrivals: Arrivals::Poisson, seed };
-        self.rate_per_s.map_or(Pacing::Closed, |per_second| Pacing::Open(poisson(per_second)))
+        let pause = |mean_ns| Pacing::Pauses(Pause { mean_ns, spread: Spread::Exponential, seed });
+        let closed = self.pause_ns.map_or(Pacing::Closed, pause);
+        self.rate_per_s.map_or(closed, |per_second| Pacing::Open(poisson(per_second)))
     }
 }
 
@@ -91,7 +97,7 @@ impl Prepared {
     fn carry_out(&mut self, line: &str, stop: &AtomicBool) -> Result<Reply> {
         let command: Command =
             serde_json::from_str(line).with_context(|| format!("`{}` is no command", line.trim_end()))?;
-        let Command::Run { target, users_from, users_to, address, timed, store } = command;
+        let Command::Run { target, users_from, users_to, laps, address, timed, store } = command;
         let loaded = self.targets.get(target).with_context(|| format!("the job has no target {target}"))?;
         ensure!(users_from < users_to, "the block has no users");
         let total = loaded.connections.unwrap_or(self.connections.total);
@@ -106,11 +112,12 @@ impl Prepared {
             resumption: loaded.resumption,
             session_limits: loaded.session_limits,
             pacing: loaded.pacing(timed.map_or(0, |timed| timed.seed)),
-            until: timed.map_or(Until::UsersDone, |timed| Until::Elapsed(timed.for_ns)),
+            until: timed.map_or(Until::Laps(laps), |timed| Until::Elapsed(loaded.lead_in_ns + timed.for_ns)),
             window: self.window,
             redirects: None,
             numbered: false,
             slice_ns: None,
+            lead_in_ns: loaded.lead_in_ns,
             share: Share::default(),
         };
         let new = || HeldSessions::new(plan.resumption);
@@ -165,6 +172,8 @@ fn loaded(spec: &TargetSpec) -> Result<Loaded> {
             ..Route::default()
         },
         rate_per_s: load.rate_per_s,
+        pause_ns: load.pause_ms.map(|mean_ms| mean_ms * 1_000_000),
+        lead_in_ns: load.lead_in_ms * 1_000_000,
         connections: load.connections,
         // As users do who came at different times: otherwise each block would begin with a surge, and end in one.
         session_limits: SessionLimits { lifetime_ns: None, requests: load.hits_per_handshake, staggered: true },
@@ -225,6 +234,8 @@ mod tests {
             "\n",
             r#"{"run": {"target": 0, "users_from": 2, "users_to": 4}}"#,
             "\n",
+            r#"{"run": {"target": 0, "users_from": 0, "users_to": 2, "laps": 3}}"#,
+            "\n",
         );
         let mut output = Vec::new();
         serve(&mut job, commands.as_bytes(), &mut output, &AtomicBool::new(false)).unwrap();
@@ -233,10 +244,12 @@ mod tests {
         assert!(matches!(replies[0], Reply::Ready { users: 3, requests: 6 }));
         let Reply::Outcome(outcome) = &replies[1] else { panic!("{:?}", replies[1]) };
         assert_eq!(outcome.errors["refused"], 4);
-        for (reply, word) in replies[2..].iter().zip(["nonsense", "no target 1", "users"]) {
+        let Reply::Outcome(outcome) = &replies[5] else { panic!("{:?}", replies[5]) };
+        assert_eq!(outcome.errors["refused"], 12);
+        for (reply, word) in replies[2..5].iter().zip(["nonsense", "no target 1", "users"]) {
             assert!(matches!(reply, Reply::Error { message } if message.contains(word)), "{reply:?}");
         }
-        assert_eq!(replies.len(), 5);
+        assert_eq!(replies.len(), 6);
     }
 
     #[test]

@@ -376,10 +376,11 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         until: match (options.total_connections.or(connections_of(options, shape.requests_each)?), options.duration) {
             (Some(count), _) => Until::ConnectionsMade(count),
             (None, Some(duration)) => Until::Elapsed(duration.nanoseconds()?),
-            (None, None) if options.workload.is_trace() => Until::UsersDone,
+            (None, None) if options.workload.is_trace() => Until::Laps(1),
             (None, None) => Until::Elapsed(DURATION_NS),
         },
         share: Share::default(),
+        lead_in_ns: 0,
         slice_ns: Some(
             (options.duration.map_or(Ok(DURATION_NS), Time::nanoseconds)? / SLICES).clamp(SLICE_NS_MIN, SLICE_NS_MAX),
         ),

@@ -11,7 +11,7 @@ use tlsdyno_engine::load::{Outcome, Plan, Until, WindowUse};
 /// The load is not one replay, or `load` failed.
 pub fn smallest(mut plan: Plan, load: impl Fn(&Plan) -> Result<Outcome>) -> Result<Outcome> {
     ensure!(
-        plan.until == Until::UsersDone,
+        plan.until == Until::Laps(1),
         "--window search replays the log as often as it needs; leave out --duration and --total-connections"
     );
     bisect(|window| {

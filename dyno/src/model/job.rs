@@ -90,6 +90,12 @@ pub struct TargetLoad {
     pub connections: Option<u32>,
     /// Open loop: pages that are begun in a second, arrivals independent of each other. `None`: closed loop.
     pub rate_per_s: Option<f64>,
+    /// Closed loop: mean of the exponential pauses between two connections of a client, milliseconds; `None`: it does
+    /// not pause.
+    pub pause_ms: Option<u64>,
+    /// Time before each timed block in which clients connect and nothing counts, milliseconds; then what completes in
+    /// the block's time counts, and nothing after it. 0: all counts.
+    pub lead_in_ms: u64,
     /// Local addresses of the clients, in turn; empty: the system's choice.
     pub sources: Vec<IpAddr>,
     /// Servers that take the connections in turn, in place of the target's address; empty: that one.
@@ -112,6 +118,9 @@ pub enum Command {
         users_from: u32,
         /// One past the last user.
         users_to: u32,
+        /// Each of them so many times, unless `timed` says otherwise.
+        #[serde(default = "once", skip_serializing_if = "is_once")]
+        laps: u64,
         /// Where the target listens by now, if it was started anew since the job was written.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         address: Option<SocketAddr>,
@@ -123,6 +132,15 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         store: Option<u32>,
     },
+}
+
+fn once() -> u64 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_once(laps: &u64) -> bool {
+    *laps == once()
 }
 
 /// A block of a given time.

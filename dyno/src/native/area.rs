@@ -133,9 +133,11 @@ impl Area {
         Ok(u32::from_ne_bytes(bytes))
     }
 
-    /// What `slots` of `counters` numbers each count together; those that no thread has claimed yet are zeros.
-    pub(super) fn sum_slots(&self, at: usize, slots: usize, counters: usize) -> Result<Vec<u64>> {
-        let mut bytes = vec![0; slots * counters * 8];
+    /// What the slots count together, `counters` numbers each, that threads have claimed (`claimed_at`) of the `slots`
+    /// which begin at the byte `at`.
+    pub(super) fn sum_slots(&self, claimed_at: usize, slots: usize, at: usize, counters: usize) -> Result<Vec<u64>> {
+        let claimed = slots.min(self.read_u32(claimed_at)? as usize);
+        let mut bytes = vec![0; claimed * counters * 8];
         self.read(at, &mut bytes)?;
         let mut totals = vec![0; counters];
         for (index, number) in bytes.chunks_exact(8).enumerate() {

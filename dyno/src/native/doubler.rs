@@ -6,18 +6,15 @@
 //! Unlike the provider ([`super::provider`]) it goes on as the plain default provider when its owner ends, or is not
 //! there. Its area is declared in `native/doubler_record.h` and mirrored here.
 
-use std::ffi::OsString;
 use std::fmt;
-use std::fs;
 use std::ops::Sub;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::area::{Area, Handed, Head, mode_bits};
-use super::provider::configuration_value;
-use super::write_file;
+use super::area::{Head, mode_bits};
+use super::unpacked::{Library, Unpacked};
 
 /// The doubler, an ELF shared library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-doubler.so"));
@@ -96,9 +93,7 @@ impl Doubled {
 /// servers at their work; its files belong to the caller's directory.
 #[derive(Debug)]
 pub struct Doubling {
-    library: PathBuf,
-    openssl_cnf: PathBuf,
-    record: Area,
+    pub(super) unpacked: Unpacked,
 }
 
 impl Doubling {
@@ -108,62 +103,13 @@ impl Doubling {
     /// # Errors
     /// A file cannot be written; `dir` has a path that an `openssl.cnf` cannot hold.
     pub fn prepare(dir: &Path) -> Result<Doubling> {
-        let dir = fs::canonicalize(dir).with_context(|| format!("directory for the doubler: {}", dir.display()))?;
-        let library = dir.join("tlsdyno-doubler.so");
-        let openssl_cnf = dir.join("openssl-doubler.cnf");
-        if !library.exists() {
-            write_file(&library, LIBRARY, 0o750)?;
-        }
         let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS, mode: 0 };
-        let record = Area::create("tlsdyno-doubling", &head, layout::SIZE)?;
-        // `default` is not activated: a doubler that does not load must show.
-        let configuration = format!(
-            "# Made by tlsdyno for one run: OpenSSL's default provider, parts of it computed twice while tlsdyno \
-             lives.\n\
-             openssl_conf = init\n\
-             [init]\n\
-             providers = providers\n\
-             [providers]\n\
-             tlsdyno-doubler = tlsdyno-doubler\n\
-             [tlsdyno-doubler]\n\
-             module = {library}\n\
-             activate = 1\n\
-             descriptor = {descriptor}\n\
-             acknowledge = {run_id}\n",
-            library = configuration_value(&library)?,
-            descriptor = record.descriptor(),
-            run_id = record.run_id(),
-        );
-        write_file(&openssl_cnf, configuration.as_bytes(), 0o640)?;
-        Ok(Doubling { library, openssl_cnf, record })
-    }
-
-    /// What the server must be started with. It must be started while this value lives.
-    pub fn handed(&self) -> Handed {
-        Handed {
-            environment: vec![("OPENSSL_CONF".into(), self.openssl_cnf.clone().into_os_string())],
-            descriptors: vec![self.record.descriptor()],
-        }
-    }
-
-    /// Lets every process that this one starts from now on have the area, and answers the variables that it needs
-    /// besides. For servers that are started by other means than [`crate::servers::start`].
-    ///
-    /// # Errors
-    /// The descriptor cannot be handed on.
-    pub fn let_children_inherit(&self) -> Result<Vec<(OsString, OsString)>> {
-        self.record.let_children_inherit()?;
-        Ok(self.handed().environment)
-    }
-
-    /// A path by which this process can open the area again.
-    pub fn area_path(&self) -> String {
-        self.record.path()
-    }
-
-    /// The shared library, as it must appear in `/proc/PID/maps` of every worker.
-    pub fn library_path(&self) -> &Path {
-        &self.library
+        let library =
+            Library { name: "doubler", image: LIBRARY, area_name: "tlsdyno-doubling", head, area_size: layout::SIZE };
+        let mut unpacked = library.unpack(dir)?;
+        let what = "OpenSSL's default provider, parts of it computed twice while tlsdyno lives";
+        unpacked.name_in_openssl_cnf("openssl-doubler.cnf", "tlsdyno-doubler", what, "")?;
+        Ok(Doubling { unpacked })
     }
 
     /// Computes this twice in whatever the servers begin from now on. Connections and contexts that exist go on as they
@@ -180,7 +126,7 @@ impl Doubling {
         }
         let copies = if doubled.copies { layout::MODE_COPIES } else { 0 };
         let mode = mode_bits(Stage::PROVIDER, doubled.stages) | copies;
-        self.record.write(layout::MODE_AT, &mode.to_ne_bytes())
+        self.area.write(layout::MODE_AT, &mode.to_ne_bytes())
     }
 
     /// How often the servers read a mode with bits that mean nothing: 0, unless something else than
@@ -189,7 +135,7 @@ impl Doubling {
     /// # Errors
     /// The area cannot be read.
     pub fn modes_ignored(&self) -> Result<u32> {
-        self.record.read_u32(layout::MODES_IGNORED_AT)
+        self.area.read_u32(layout::MODES_IGNORED_AT)
     }
 
     /// What the servers have done so far, over all their processes and threads.
@@ -197,8 +143,8 @@ impl Doubling {
     /// # Errors
     /// The area cannot be read.
     pub fn counters(&self) -> Result<DoublingCounters> {
-        let used = layout::SLOTS.min(self.record.read_u32(layout::SLOTS_CLAIMED_AT)? as usize);
-        let totals = self.record.sum_slots(layout::SLOTS_AT, used, 2 * layout::SLOT_COUNTERS)?;
+        let (claimed_at, counters) = (layout::SLOTS_CLAIMED_AT, 2 * layout::SLOT_COUNTERS);
+        let totals = self.area.sum_slots(claimed_at, layout::SLOTS, layout::SLOTS_AT, counters)?;
         let (calls, doubled) = totals.split_at(layout::SLOT_COUNTERS);
         let mut counters = DoublingCounters::default();
         counters.calls.copy_from_slice(&calls[..layout::COUNTERS.len()]);
@@ -275,6 +221,8 @@ impl fmt::Display for DoublingCounters {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn doubling() -> (tempfile::TempDir, Doubling) {
@@ -287,7 +235,7 @@ mod tests {
     fn the_configuration_names_the_doubler_and_no_stages() {
         let (dir, doubling) = doubling();
         let text = fs::read_to_string(dir.path().join("openssl-doubler.cnf")).unwrap();
-        assert!(text.contains(&format!("\ndescriptor = {}\n", doubling.record.descriptor())), "{text}");
+        assert!(text.contains(&format!("\ndescriptor = {}\n", doubling.area.descriptor())), "{text}");
         assert!(text.contains("/tlsdyno-doubler.so\n") && !text.contains("stages"), "{text}");
         assert_eq!(fs::read(doubling.area_path()).unwrap().len(), layout::SIZE);
         assert_eq!(fs::read(doubling.library_path()).unwrap(), LIBRARY);
@@ -296,7 +244,7 @@ mod tests {
     #[test]
     fn a_mode_is_of_stages_that_are_computed() {
         let (_dir, doubling) = doubling();
-        let mode = || doubling.record.read_u32(layout::MODE_AT).unwrap();
+        let mode = || doubling.area.read_u32(layout::MODE_AT).unwrap();
         assert_eq!(mode(), 0, "nothing to begin with");
         doubling.set_mode(Doubled::stages(StageSet::NONE.with(Stage::Kdf).with(Stage::KeyAgreement))).unwrap();
         assert_eq!(mode(), 0b10_0010);
@@ -314,13 +262,13 @@ mod tests {
         let (_dir, doubling) = doubling();
         let before = doubling.counters().unwrap();
         let all_claimed = (layout::SLOTS as u32 + 1).to_ne_bytes();
-        doubling.record.write(layout::SLOTS_CLAIMED_AT, &all_claimed).unwrap();
+        doubling.area.write(layout::SLOTS_CLAIMED_AT, &all_claimed).unwrap();
         for slot in [0, layout::SLOTS - 1] {
             let at = layout::SLOTS_AT + slot * layout::SLOT_COUNTERS * 2 * 8;
-            doubling.record.write(at, &3u64.to_ne_bytes()).unwrap();
-            doubling.record.write(at + layout::SLOT_COUNTERS * 8, &2u64.to_ne_bytes()).unwrap();
+            doubling.area.write(at, &3u64.to_ne_bytes()).unwrap();
+            doubling.area.write(at + layout::SLOT_COUNTERS * 8, &2u64.to_ne_bytes()).unwrap();
             let lost_at = at + (layout::COUNTERS.len() + 2) * 8;
-            doubling.record.write(lost_at, &1u64.to_ne_bytes()).unwrap();
+            doubling.area.write(lost_at, &1u64.to_ne_bytes()).unwrap();
         }
         let difference = doubling.counters().unwrap() - before;
         assert_eq!(difference.get("sign"), Some((6, 4)));

@@ -8,15 +8,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::{AddAssign, Sub};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::Stage;
 
-use super::area::{Area, Handed, Head};
-use super::provider::configuration_value;
-use super::write_file;
+use super::area::Head;
+use super::unpacked::{Library, Unpacked};
 
 /// The profiler, an ELF shared library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-profiler.so"));
@@ -137,9 +136,7 @@ impl Clock {
 /// to the caller's directory.
 #[derive(Debug)]
 pub struct Profiling {
-    library: PathBuf,
-    openssl_cnf: PathBuf,
-    record: Area,
+    pub(super) unpacked: Unpacked,
 }
 
 impl Profiling {
@@ -149,57 +146,14 @@ impl Profiling {
     /// # Errors
     /// A file cannot be written; `dir` has a path that an `openssl.cnf` cannot hold.
     pub fn prepare(dir: &Path, clock: Clock) -> Result<Profiling> {
-        let dir = fs::canonicalize(dir).with_context(|| format!("directory for the profiler: {}", dir.display()))?;
-        let library = dir.join("tlsdyno-profiler.so");
-        let openssl_cnf = dir.join("openssl-profiler.cnf");
-        if !library.exists() {
-            write_file(&library, LIBRARY, 0o750)?;
-        }
         let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS, mode: 0 };
-        let record = Area::create("tlsdyno-profiling", &head, layout::SIZE)?;
-        record.write(layout::CLOCK_AT, &clock.number().to_ne_bytes())?;
-        // `default` is not activated: a profiler that does not load must show.
-        let configuration = format!(
-            "# Made by tlsdyno for one run: OpenSSL's default provider, calls into it timed while tlsdyno lives.\n\
-             openssl_conf = init\n\
-             [init]\n\
-             providers = providers\n\
-             [providers]\n\
-             tlsdyno-profiler = tlsdyno-profiler\n\
-             [tlsdyno-profiler]\n\
-             module = {library}\n\
-             activate = 1\n\
-             descriptor = {descriptor}\n\
-             acknowledge = {run_id}\n",
-            library = configuration_value(&library)?,
-            descriptor = record.descriptor(),
-            run_id = record.run_id(),
-        );
-        write_file(&openssl_cnf, configuration.as_bytes(), 0o640)?;
-        Ok(Profiling { library, openssl_cnf, record })
-    }
-
-    /// What the server must be started with. It must be started while this value lives.
-    pub fn handed(&self) -> Handed {
-        Handed {
-            environment: vec![("OPENSSL_CONF".into(), self.openssl_cnf.clone().into_os_string())],
-            descriptors: vec![self.record.descriptor()],
-        }
-    }
-
-    /// Lets every process that this one starts from now on have the area, and answers the variables that it needs
-    /// besides.
-    ///
-    /// # Errors
-    /// The descriptor cannot be handed on.
-    pub fn let_children_inherit(&self) -> Result<Vec<(std::ffi::OsString, std::ffi::OsString)>> {
-        self.record.let_children_inherit()?;
-        Ok(self.handed().environment)
-    }
-
-    /// The shared library, as it must appear in `/proc/PID/maps` of every worker.
-    pub fn library_path(&self) -> &Path {
-        &self.library
+        let library =
+            Library { name: "profiler", image: LIBRARY, area_name: "tlsdyno-profiling", head, area_size: layout::SIZE };
+        let mut unpacked = library.unpack(dir)?;
+        unpacked.area.write(layout::CLOCK_AT, &clock.number().to_ne_bytes())?;
+        let what = "OpenSSL's default provider, calls into it timed while tlsdyno lives";
+        unpacked.name_in_openssl_cnf("openssl-profiler.cnf", "tlsdyno-profiler", what, "")?;
+        Ok(Profiling { unpacked })
     }
 
     /// Whether calls are timed from now on, those of connections that exist too. Every process of the servers sees it
@@ -209,7 +163,7 @@ impl Profiling {
     /// The area cannot be written.
     pub fn set_timed(&self, timed: bool) -> Result<()> {
         let mode = if timed { layout::MODE_TIMED } else { 0 };
-        self.record.write(layout::MODE_AT, &mode.to_ne_bytes())
+        self.area.write(layout::MODE_AT, &mode.to_ne_bytes())
     }
 
     /// What the servers have counted so far, over all their processes and threads.
@@ -238,6 +192,17 @@ impl Profiling {
         Ok(counts)
     }
 
+    /// Gives the slots away, and forgets what was counted in them: the threads that had them call nothing any more,
+    /// those of other servers will.
+    ///
+    /// # Errors
+    /// The area cannot be written.
+    pub fn forget_threads(&self) -> Result<()> {
+        self.area.write(layout::SLOTS_AT, &vec![0; layout::SIZE - layout::SLOTS_AT])?;
+        self.area.write(layout::THREADS_LOST_AT, &0_u32.to_ne_bytes())?;
+        self.area.write(layout::SLOTS_CLAIMED_AT, &0_u32.to_ne_bytes())
+    }
+
     /// Calls that were interrupted, and are in no time.
     ///
     /// # Errors
@@ -248,8 +213,7 @@ impl Profiling {
 
     /// The numbers of a slot, summed over all of them.
     fn totals(&self) -> Result<Vec<u64>> {
-        let used = layout::SLOTS.min(self.record.read_u32(layout::SLOTS_CLAIMED_AT)? as usize);
-        self.record.sum_slots(layout::SLOTS_AT, used, layout::SLOT_NUMBERS)
+        self.area.sum_slots(layout::SLOTS_CLAIMED_AT, layout::SLOTS, layout::SLOTS_AT, layout::SLOT_NUMBERS)
     }
 
     /// Threads of the servers whose calls are not counted, because there are more of them than slots.
@@ -257,7 +221,7 @@ impl Profiling {
     /// # Errors
     /// The area cannot be read.
     pub fn threads_lost(&self) -> Result<u32> {
-        self.record.read_u32(layout::THREADS_LOST_AT)
+        self.area.read_u32(layout::THREADS_LOST_AT)
     }
 
     /// What one reading of the clock takes, nanoseconds; 0: no server has loaded the library yet.
@@ -275,14 +239,14 @@ impl Profiling {
     /// The area cannot be read.
     pub fn trampolines(&self) -> Result<Vec<Option<usize>>> {
         let mut bytes = vec![0; layout::TRAMPOLINES];
-        self.record.read(layout::TRAMPOLINE_CLASSES_AT, &mut bytes)?;
+        self.area.read(layout::TRAMPOLINE_CLASSES_AT, &mut bytes)?;
         let class = |byte: u8| usize::from(byte).checked_sub(1).filter(|class| *class < layout::CLASSES.len());
         Ok(bytes.into_iter().map(class).collect())
     }
 
     fn number(&self, at: usize) -> Result<u64> {
         let mut bytes = [0; 8];
-        self.record.read(at, &mut bytes)?;
+        self.area.read(at, &mut bytes)?;
         Ok(u64::from_ne_bytes(bytes))
     }
 }
@@ -411,8 +375,8 @@ mod tests {
         let text = fs::read_to_string(dir.path().join("openssl-profiler.cnf")).unwrap();
         assert!(text.contains("/tlsdyno-profiler.so\n") && text.contains("\nacknowledge = "), "{text}");
         assert_eq!(fs::read(profiling.library_path()).unwrap(), LIBRARY);
-        let mode = || profiling.record.read_u32(layout::MODE_AT).unwrap();
-        assert_eq!((mode(), profiling.record.read_u32(layout::CLOCK_AT).unwrap()), (0, 1));
+        let mode = || profiling.area.read_u32(layout::MODE_AT).unwrap();
+        assert_eq!((mode(), profiling.area.read_u32(layout::CLOCK_AT).unwrap()), (0, 1));
         profiling.set_timed(true).unwrap();
         assert_eq!(mode(), layout::MODE_TIMED);
         profiling.set_timed(false).unwrap();
@@ -422,10 +386,10 @@ mod tests {
     #[test]
     fn counts_are_summed_scaled_and_subtracted() {
         let (_dir, profiling) = profiling();
-        let put = |at: usize, value: u64| profiling.record.write(at, &value.to_ne_bytes()).unwrap();
+        let put = |at: usize, value: u64| profiling.area.write(at, &value.to_ne_bytes()).unwrap();
         put(layout::TICKS_PER_S_AT, 2_000_000_000);
         put(layout::EMPTY_TICKS_AT, 40);
-        profiling.record.write(layout::SLOTS_CLAIMED_AT, &2u32.to_ne_bytes()).unwrap();
+        profiling.area.write(layout::SLOTS_CLAIMED_AT, &2u32.to_ne_bytes()).unwrap();
         let before = profiling.counts().unwrap();
         for slot in 0..2 {
             let at = layout::SLOTS_AT + slot * layout::SLOT_NUMBERS * 8;
@@ -450,7 +414,7 @@ mod tests {
     #[test]
     fn trampolines_name_their_classes() {
         let (_dir, profiling) = profiling();
-        profiling.record.write(layout::TRAMPOLINE_CLASSES_AT, &[1, 22, 0, 200]).unwrap();
+        profiling.area.write(layout::TRAMPOLINE_CLASSES_AT, &[1, 22, 0, 200]).unwrap();
         assert_eq!(profiling.trampolines().unwrap()[..4], [Some(0), Some(21), None, None]);
     }
 }

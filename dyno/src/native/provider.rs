@@ -1,22 +1,19 @@
 //! The OpenSSL provider that replaces TLS stages by no-ops: unpacked for one run, and its call counters.
 //!
 //! The library is compiled from `native/provider` by the build script and embedded here. For a run it is written, with
-//! an `openssl.cnf`, into a private directory; a server that is started with [`Injection::handed`] then loads it. The
+//! an `openssl.cnf`, into a private directory; a server that is started with [`Unpacked::handed`] then loads it. The
 //! record area, which goes to the server as an open descriptor, is also the acknowledgement ([`super::area`]). Its
 //! layout is declared in `native/record.h` and mirrored here.
 
-use std::ffi::OsString;
 use std::fmt;
-use std::fs;
 use std::ops::Sub;
-use std::os::fd::RawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::area::{Area, Handed, Head, mode_bits};
-use super::write_file;
+use super::area::{Head, mode_bits};
+use super::unpacked::{Library, Unpacked};
 
 /// The provider, an ELF shared library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-provider.so"));
@@ -107,9 +104,7 @@ pub struct Engines {
 /// caller.
 #[derive(Debug)]
 pub struct Injection {
-    library: PathBuf,
-    openssl_cnf: PathBuf,
-    record: Area,
+    pub(super) unpacked: Unpacked,
     stages: StageSet,
 }
 
@@ -129,47 +124,15 @@ impl Injection {
     /// # Errors
     /// As there.
     pub fn with_hardware(dir: &Path, stages: StageSet, hardware: Hardware) -> Result<Injection> {
-        let dir = fs::canonicalize(dir).with_context(|| format!("directory for the provider: {}", dir.display()))?;
-        let library = dir.join("tlsdyno-provider.so");
-        let openssl_cnf = dir.join("openssl.cnf");
-        if !library.exists() {
-            write_file(&library, LIBRARY, 0o750)?;
-        }
         let mode = mode_bits(Stage::PROVIDER, stages);
         let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS, mode };
-        let record = Area::create("tlsdyno-record", &head, layout::SIZE)?;
-        record.write(layout::BURN_NS_AT, &hardware.burn_ns.to_ne_bytes())?;
-        let configuration = configuration(&library, record.descriptor(), record.run_id(), stages, hardware)?;
-        write_file(&openssl_cnf, configuration.as_bytes(), 0o640)?;
-        Ok(Injection { library, openssl_cnf, record, stages })
-    }
-
-    /// What the server must be started with. It must be started while this value lives.
-    pub fn handed(&self) -> Handed {
-        Handed {
-            environment: vec![("OPENSSL_CONF".into(), self.openssl_cnf.clone().into_os_string())],
-            descriptors: vec![self.record.descriptor()],
-        }
-    }
-
-    /// Lets every process that this one starts from now on have the area, and answers the variables that it needs
-    /// besides. For servers that are started by other means than [`crate::servers::start`].
-    ///
-    /// # Errors
-    /// The descriptor cannot be handed on.
-    pub fn let_children_inherit(&self) -> Result<Vec<(OsString, OsString)>> {
-        self.record.let_children_inherit()?;
-        Ok(self.handed().environment)
-    }
-
-    /// A path by which this process can open the record area again.
-    pub fn area_path(&self) -> String {
-        self.record.path()
-    }
-
-    /// The shared library, as it must appear in `/proc/PID/maps` of every worker.
-    pub fn library_path(&self) -> &Path {
-        &self.library
+        let library =
+            Library { name: "provider", image: LIBRARY, area_name: "tlsdyno-record", head, area_size: layout::SIZE };
+        let mut unpacked = library.unpack(dir)?;
+        unpacked.area.write(layout::BURN_NS_AT, &hardware.burn_ns.to_ne_bytes())?;
+        let what = "TLS with parts replaced by no-ops, no security whatever. Useless once that tlsdyno has ended";
+        unpacked.name_in_openssl_cnf("openssl.cnf", "tlsdyno", what, &settings(stages, hardware))?;
+        Ok(Injection { unpacked, stages })
     }
 
     /// The stages that this injection may switch off; all of them are off until [`Injection::set_mode`] says otherwise.
@@ -184,7 +147,7 @@ impl Injection {
     /// # Errors
     /// A stage that is not one of [`Injection::stages`].
     pub fn set_mode(&self, off: StageSet) -> Result<()> {
-        self.record.set_mode(Stage::PROVIDER, self.stages, off.provider())
+        self.area.set_mode(Stage::PROVIDER, self.stages, off.provider())
     }
 
     /// Lets each private-key operation burn so much CPU time from now on; never more than [`Hardware::burn_ns`].
@@ -192,7 +155,7 @@ impl Injection {
     /// # Errors
     /// The area cannot be written.
     pub fn set_burn_ns(&self, burn_ns: u64) -> Result<()> {
-        self.record.write(layout::BURN_NS_AT, &burn_ns.to_ne_bytes())
+        self.area.write(layout::BURN_NS_AT, &burn_ns.to_ne_bytes())
     }
 
     /// How often the servers read a mode with stages that they may not switch, and ignored those: 0, unless something
@@ -201,7 +164,7 @@ impl Injection {
     /// # Errors
     /// The area cannot be read.
     pub fn modes_ignored(&self) -> Result<u32> {
-        self.record.read_u32(layout::MODES_IGNORED_AT)
+        self.area.read_u32(layout::MODES_IGNORED_AT)
     }
 
     /// The calls of replaced functions so far, over all processes and threads of the servers.
@@ -212,8 +175,8 @@ impl Injection {
     /// # Errors
     /// The record file cannot be read.
     pub fn counters(&self) -> Result<Counters> {
-        let used = layout::SLOTS.min(self.record.read_u32(layout::SLOTS_CLAIMED_AT)? as usize);
-        let totals = self.record.sum_slots(layout::SLOTS_AT, used, layout::SLOT_COUNTERS)?;
+        let (claimed_at, counters) = (layout::SLOTS_CLAIMED_AT, layout::SLOT_COUNTERS);
+        let totals = self.area.sum_slots(claimed_at, layout::SLOTS, layout::SLOTS_AT, counters)?;
         let mut counters = Counters::default();
         for (into, total) in counters.calls.iter_mut().chain(&mut counters.hardware).zip(totals) {
             *into = total;
@@ -280,39 +243,10 @@ impl fmt::Display for Counters {
     }
 }
 
-/// An `openssl.cnf` that loads the provider in place of `default`. `default` is deliberately not activated, so that a
-/// provider that does not load leaves a server without ciphers and never one with real cryptography that is taken for a
-/// no-op.
-fn configuration(
-    library: &Path,
-    descriptor: RawFd,
-    run_id: &str,
-    stages: StageSet,
-    hardware: Hardware,
-) -> Result<String> {
+/// Lines of the provider's section of `openssl.cnf`.
+fn settings(stages: StageSet, hardware: Hardware) -> String {
     let stages = if stages.is_empty() { "none".to_owned() } else { stages.to_string() };
-    Ok(format!(
-        "# Made by tlsdyno for one run: TLS with parts replaced by no-ops, no security whatever. Useless once that \
-         tlsdyno has ended.\n\
-         openssl_conf = init\n\
-         [init]\n\
-         providers = providers\n\
-         [providers]\n\
-         tlsdyno = tlsdyno\n\
-         [tlsdyno]\n\
-         module = {library}\n\
-         activate = 1\n\
-         stages = {stages}\n\
-         descriptor = {descriptor}\n\
-         acknowledge = {run_id}\n\
-         {hardware}",
-        hardware = hardware_settings(hardware),
-        library = configuration_value(library)?,
-    ))
-}
-
-fn hardware_settings(hardware: Hardware) -> String {
-    let mut text = String::new();
+    let mut text = format!("stages = {stages}\n");
     if let Some(engines) = hardware.accelerator {
         text.push_str(&format!(
             "accelerator_engines = {}\naccelerator_operation_ns = {}\n",
@@ -328,40 +262,31 @@ fn hardware_settings(hardware: Hardware) -> String {
     text
 }
 
-/// A path as value in an `openssl.cnf`, config(5): quotes, backslashes, `$`, `#` and blanks at the ends have meanings
-/// there.
-pub(super) fn configuration_value(path: &Path) -> Result<&str> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%=~ ".contains(c);
-    match path.to_str() {
-        Some(text) if text.chars().all(plain) && !text.ends_with(' ') => Ok(text),
-        _ => bail!(
-            "an openssl.cnf cannot name {}; choose a directory for temporary files (TMPDIR) whose path is of letters, \
-             digits and /._-",
-            path.display()
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
-    #[test]
-    fn configuration_names_stages_and_refuses_paths_it_cannot_hold() {
-        let stages = StageSet::NONE.with(Stage::Kdf).with(Stage::Cipher);
-        let text = configuration(Path::new("/run/p.so"), 100, "abc", stages, Hardware::default()).unwrap();
-        assert!(text.contains("\ndescriptor = 100\n"));
-        assert!(text.contains("\nstages = cipher,kdf\n"));
-        assert!(text.contains("\nacknowledge = abc\n"));
+    /// The `openssl.cnf` of a provider with these settings.
+    fn configuration(stages: StageSet, hardware: Hardware) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let injection = Injection::with_hardware(dir.path(), stages, hardware).unwrap();
+        let text = fs::read_to_string(dir.path().join("openssl.cnf")).unwrap();
+        let (descriptor, run_id) = (injection.area.descriptor(), injection.area.run_id());
+        assert!(text.contains(&format!("\ndescriptor = {descriptor}\nacknowledge = {run_id}\n")), "{text}");
         assert!(!text.contains("default"), "the default provider must not be a fallback");
+        text
+    }
+
+    #[test]
+    fn configuration_names_stages_and_hardware() {
+        let stages = StageSet::NONE.with(Stage::Kdf).with(Stage::Cipher);
+        assert!(configuration(stages, Hardware::default()).contains("\nstages = cipher,kdf\n"));
         let none = configuration(
-            Path::new("/run/p.so"),
-            100,
-            "abc",
             StageSet::NONE,
             Hardware { accelerator: Some(Engines { count: 2, operation_ns: 5 }), burn_ns: 7, burn_instructions: 9 },
-        )
-        .unwrap();
+        );
         assert!(none.contains("\nstages = none\n"));
         assert!(
             none.ends_with(
@@ -369,9 +294,6 @@ mod tests {
             ),
             "{none}"
         );
-        for path in ["/a$b", "/a#b", "/a\nb", "/a\"b", "/a\\b"] {
-            assert!(configuration_value(Path::new(path)).is_err(), "{path:?}");
-        }
     }
 
     #[test]
@@ -390,7 +312,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let stages = StageSet::NONE.with(Stage::KeyAgreement).with(Stage::Kdf);
         let injection = Injection::prepare(dir.path(), stages).unwrap();
-        let mode = || injection.record.read_u32(layout::MODE_AT).unwrap();
+        let mode = || injection.area.read_u32(layout::MODE_AT).unwrap();
         assert_eq!(mode(), 0b10_0010, "all of them to begin with");
         injection.set_mode(StageSet::NONE.with(Stage::Kdf).with(Stage::Setup)).unwrap();
         assert_eq!(mode(), 0b10_0000, "the shim's stages are not the provider's");
@@ -407,10 +329,10 @@ mod tests {
         let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();
         let before = injection.counters().unwrap();
         let all_claimed = (layout::SLOTS as u32 + 1).to_ne_bytes();
-        injection.record.write(layout::SLOTS_CLAIMED_AT, &all_claimed).unwrap();
+        injection.area.write(layout::SLOTS_CLAIMED_AT, &all_claimed).unwrap();
         for slot in [0, layout::SLOTS - 1] {
             let at = layout::SLOTS_AT + slot * layout::SLOT_COUNTERS * 8;
-            injection.record.write(at, &3u64.to_ne_bytes()).unwrap();
+            injection.area.write(at, &3u64.to_ne_bytes()).unwrap();
         }
         let difference = injection.counters().unwrap() - before;
         assert_eq!(difference.get("sign"), Some(6));

@@ -2,7 +2,7 @@
 //! its settings, and what it recorded.
 //!
 //! The library is compiled from `native/shim` by the build script and embedded here. For a configuration it is written
-//! into a private directory; a server that is started with [`ShimInjection::handed`] then loads it and maps the area,
+//! into a private directory; a server that is started with [`Unpacked::handed`] then loads it and maps the area,
 //! which is also the acknowledgement ([`super::area`]). The area's layout is declared in `native/shim_record.h` and
 //! mirrored in [`layout`]; what the stages put on the wire is in `docs/NOOP.md`.
 
@@ -11,9 +11,8 @@ pub mod layout;
 mod script;
 mod time_stamp;
 
-use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_tls::{Script, Stage, StageSet, Suite, Version};
@@ -21,8 +20,8 @@ use tlsdyno_tls::{Script, Stage, StageSet, Suite, Version};
 pub use counters::ShimCounters;
 pub use time_stamp::TimeStamp;
 
-use super::area::{Area, Handed, Head, mode_bits};
-use super::write_file;
+use super::area::{Head, mode_bits};
+use super::unpacked::{Library, Unpacked};
 
 /// The shim, an ELF shared library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-shim.so"));
@@ -85,8 +84,7 @@ fn bits<const N: usize>(set: [bool; N]) -> u32 {
 /// remove the files; the directory belongs to the caller.
 #[derive(Debug)]
 pub struct ShimInjection {
-    library: PathBuf,
-    area: Area,
+    pub(super) unpacked: Unpacked,
     stages: StageSet,
 }
 
@@ -110,46 +108,22 @@ impl ShimInjection {
             !settings.stages.contains(Stage::Setup) || settings.suite.is_some(),
             "minimal set-up (`setup` off) protects data as a suite does that the experiment must name (--suite)"
         );
-        let library = dir.join("tlsdyno-shim.so");
-        if !library.exists() {
-            write_file(&library, LIBRARY, 0o750)?;
+        let mode = settings.stage_bits();
+        let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS, mode };
+        let library =
+            Library { name: "shim", image: LIBRARY, area_name: "tlsdyno-shim", head, area_size: layout::SIZE };
+        let mut unpacked = library.unpack(&dir)?;
+        for (at, bits) in [(layout::STAGES_OFF_AT, mode), (layout::FLAGS_AT, settings.flag_bits())] {
+            unpacked.area.write(at, &bits.to_ne_bytes())?;
         }
-        let injection = ShimInjection { library, area: create_area(settings)?, stages: settings.stages.shim() };
+        unpacked.area.write(layout::SUITE_AT, &settings.suite.map_or(0, Suite::code).to_ne_bytes())?;
+        unpacked.area.write(layout::VERSION_AT, &settings.version.code().to_ne_bytes())?;
+        unpacked.add_to_environment("LD_PRELOAD", unpacked.library_path().to_owned());
+        unpacked.add_to_environment("TLSDYNO_SHIM", unpacked.area.descriptor().to_string());
+        unpacked.add_to_environment("TLSDYNO_SHIM_ACKNOWLEDGE", unpacked.area.run_id().to_owned());
+        let injection = ShimInjection { unpacked, stages: settings.stages.shim() };
         injection.set_scripts(settings.full_script.as_ref(), settings.resumed_script.as_ref())?;
         Ok(injection)
-    }
-
-    /// What the server must be started with. It must be started while this value lives.
-    pub fn handed(&self) -> Handed {
-        let descriptor = self.area.descriptor();
-        Handed {
-            environment: vec![
-                ("LD_PRELOAD".into(), self.library.clone().into_os_string()),
-                ("TLSDYNO_SHIM".into(), descriptor.to_string().into()),
-                ("TLSDYNO_SHIM_ACKNOWLEDGE".into(), self.area.run_id().into()),
-            ],
-            descriptors: vec![descriptor],
-        }
-    }
-
-    /// Lets every process that this one starts from now on have the area, and answers the variables that it needs
-    /// besides. For servers that are started by other means than [`crate::servers::start`].
-    ///
-    /// # Errors
-    /// The descriptor cannot be handed on.
-    pub fn let_children_inherit(&self) -> Result<Vec<(OsString, OsString)>> {
-        self.area.let_children_inherit()?;
-        Ok(self.handed().environment)
-    }
-
-    /// A path by which this process can open the area again.
-    pub fn area_path(&self) -> String {
-        self.area.path()
-    }
-
-    /// The shared library, as it must appear in `/proc/PID/maps` of every worker.
-    pub fn library_path(&self) -> &Path {
-        &self.library
     }
 
     /// The stages that this injection may switch off; all of them are off until [`ShimInjection::set_mode`] says
@@ -209,14 +183,11 @@ impl ShimInjection {
     /// # Errors
     /// The area cannot be read.
     pub fn counters(&self) -> Result<ShimCounters> {
-        let used = layout::SLOTS.min(self.area.read_u32(layout::SLOTS_CLAIMED_AT)? as usize);
-        let mut slots = vec![0; used * layout::SLOT_COUNTERS * 8];
-        self.area.read(layout::SLOTS_AT, &mut slots)?;
+        let totals =
+            self.area.sum_slots(layout::SLOTS_CLAIMED_AT, layout::SLOTS, layout::SLOTS_AT, layout::SLOT_COUNTERS)?;
         let mut counters = ShimCounters::default();
-        for slot in slots.chunks_exact(layout::SLOT_COUNTERS * 8) {
-            for (total, count) in counters.counts.iter_mut().zip(slot.chunks_exact(8)) {
-                *total += u64::from_ne_bytes(count.try_into().expect("8 bytes"));
-            }
+        for (into, total) in counters.counts.iter_mut().zip(totals) {
+            *into = total;
         }
         Ok(counters)
     }
@@ -233,17 +204,6 @@ impl ShimInjection {
         stamps.sort_by_key(|stamp| stamp.number);
         Ok(stamps)
     }
-}
-
-fn create_area(settings: &ShimSettings) -> Result<Area> {
-    let mode = settings.stage_bits();
-    let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS, mode };
-    let area = Area::create("tlsdyno-shim", &head, layout::SIZE)?;
-    area.write(layout::STAGES_OFF_AT, &settings.stage_bits().to_ne_bytes())?;
-    area.write(layout::FLAGS_AT, &settings.flag_bits().to_ne_bytes())?;
-    area.write(layout::SUITE_AT, &settings.suite.map_or(0, Suite::code).to_ne_bytes())?;
-    area.write(layout::VERSION_AT, &settings.version.code().to_ne_bytes())?;
-    Ok(area)
 }
 
 #[cfg(test)]

@@ -153,7 +153,7 @@ pub fn run(
 }
 
 fn warn(text: &str) {
-    eprintln!("warning: {}", visible(text));
+    tell!("warning: {}", visible(text));
 }
 
 /// Takes all series for this connection to the store.
@@ -241,7 +241,7 @@ impl Keeper<'_> {
             match self.turn(left, is_last, &mut house_unix_us) {
                 Ok(()) => {
                     if !pause.is_zero() {
-                        eprintln!("the store takes rounds again");
+                        tell!("the store takes rounds again");
                     }
                     pause = Duration::ZERO;
                 }

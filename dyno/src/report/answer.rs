@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 
 use super::remedies::doubtful;
 use super::text::{capitalised, difference_with_interval, loaded_label, ratio_gain, share_with_interval, stage_label};
-use super::{findings, methods, traffic};
+use super::{compared, findings, methods, traffic};
+use crate::stats::compared::CPU_START_TO_START_PERCENT;
 use crate::stats::findings::RemedyFinding;
 use crate::stats::shares::{MISSING, PLAIN_HTTP};
 use crate::stats::statement::Difference;
@@ -14,6 +15,9 @@ use crate::units::{format_interval, format_percent};
 /// Findings the record's question from its CPU shares, without claiming what the intervals do not support.
 pub fn answer(summary: &Summary) -> String {
     if let Some(answer) = traffic::answer(summary) {
+        return answer;
+    }
+    if let Some((_, answer)) = compared::builds(summary, CPU_START_TO_START_PERCENT) {
         return answer;
     }
     let shares: Vec<&Share> = summary.shares.by(Metric::Cpu).collect();

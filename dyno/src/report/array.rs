@@ -4,7 +4,7 @@
 mod chart;
 mod checks;
 
-use super::circumstances;
+use super::circumstances::{self, server_text};
 use super::document::{Column, Content, Document, Field, Method, Place, Section, Table, Tone};
 use super::published::not_as_in;
 use crate::model::array::PageCost;
@@ -67,9 +67,8 @@ fn setting(record: &Record, summary: &ArraySummary) -> Section {
     let manifest = &record.manifest;
     let place = manifest.hardware.get("array").map_or("", String::as_str);
     let said = format!(
-        "{} ({}), {}, TLS {}: {place}. {} clients, each with one connection.",
-        manifest.server_name,
-        manifest.server_version,
+        "{}, {}, TLS {}: {place}. {} clients, each with one connection.",
+        server_text(manifest),
         manifest.certificate,
         manifest.negotiated,
         summary.experiment.array.clients_count

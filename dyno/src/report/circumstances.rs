@@ -1,7 +1,7 @@
 //! What every report of a record ends with: the circumstances, how it was measured, how to do it again.
 
 use super::document::{Content, Document, Method, Place, Section};
-use crate::store::{Record, Warning};
+use crate::store::{Manifest, Record, Warning};
 use crate::units::format_date;
 
 /// When it was measured, and how much of it.
@@ -35,14 +35,23 @@ pub fn warnings(texts: Vec<String>) -> Section {
 /// What was measured, for a terminal: a page has it among the circumstances.
 fn measured_line(record: &Record) -> Option<Section> {
     let manifest = &record.manifest;
-    let server = match manifest.server_version.starts_with("own command: ") || manifest.server_version.is_empty() {
-        true => manifest.server_version.trim_start_matches("own command: ").to_owned(),
-        false => format!("{} {}", manifest.server_name, manifest.server_version),
-    };
+    let server = server_text(manifest);
     let parts = [&server, &manifest.openssl_version, &manifest.negotiated, &manifest.certificate, &manifest.workload];
     let parts = parts.into_iter().map(|part| part.trim()).filter(|part| !part.is_empty());
     let text = parts.collect::<Vec<_>>().join(" · ");
     (!text.is_empty()).then(|| Section::default().text(format!("Measured: {text}.")).on(Place::Terminal))
+}
+
+/// Name and version of what was measured, each once: most versions name the server, and a command of the user's own is
+/// told by what it says that it is.
+pub(super) fn server_text(manifest: &Manifest) -> String {
+    let (name, version) = (&manifest.server_name, &manifest.server_version);
+    let said = version.trim_start_matches("own command: ");
+    let kind = name.split('-').next().unwrap_or_default().to_lowercase();
+    match said != version || said.to_lowercase().starts_with(&kind) {
+        true => said.to_owned(),
+        false => format!("{name} {said}").trim_end().to_owned(),
+    }
 }
 
 /// Where a terminal's reader finds the page; `None` of a record that is in no store.
@@ -85,7 +94,7 @@ fn manifest(record: &Record) -> Vec<(String, String)> {
     let cpus = |cpus: &[u32]| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     let seeds: Vec<String> = manifest.seeds.iter().map(|(purpose, seed)| format!("{purpose} {seed}")).collect();
     let all = [
-        ("server", format!("{} {}", manifest.server_name, manifest.server_version)),
+        ("server", server_text(manifest)),
         ("OpenSSL", manifest.openssl_version.clone()),
         ("certificate", manifest.certificate.clone()),
         ("negotiated", manifest.negotiated.clone()),

@@ -2,7 +2,8 @@
 
 use super::document::{Cell, Column, Content, Field, Section, Table, Tone};
 use super::text::ratio_gain;
-use crate::stats::compared::{Comparison, QUANTITIES, Word, verdict};
+use crate::stats::compared::{Comparison, RUN_TO_RUN_PERCENT, Word, verdict};
+use crate::stats::findings::ComparisonFinding;
 use crate::stats::{Direction, Ratio, Summary};
 use crate::units::{format_duration, format_interval_with, format_rate};
 
@@ -20,32 +21,54 @@ pub fn table(comparisons: &[Comparison]) -> Section {
     for (row, _) in table.rows.iter_mut().zip(comparisons).filter(|(_, of)| of.word == Word::Undecided) {
         row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
     }
-    for (number, comparison) in comparisons.iter().enumerate().rev().filter(|(number, _)| number % QUANTITIES == 0) {
+    let is_first = |number: &usize| *number == 0 || comparisons[number - 1].point != comparisons[*number].point;
+    for number in (0..comparisons.len()).rev().filter(is_first) {
         // A sweep's points stand above what is said of them.
-        table.rows.splice(number..number, comparison.point.iter().map(|point| vec![point_cell(point)]));
+        table.rows.splice(number..number, comparisons[number].point.iter().map(|point| vec![point_cell(point)]));
     }
-    let note = "95 %: the intervals of the three quantities hold together in 95 of 100 comparisons.";
+    let note = "95 %: the intervals of all quantities of a comparison hold together in 95 of 100 comparisons.";
     Section::default().with(Content::Table(table)).notes([note.to_owned()])
 }
 
-/// Whether the second of two builds is slower than the first beyond a tolerance: by CPU time per hit or by hits per
-/// second. `None` where the record does not say.
+/// Whether the second of two builds is slower than the first, and a sentence that says so: by CPU time per hit, or by
+/// instructions where these were counted, beyond a tolerance; or by hits per second beyond all that equal runs differ
+/// by. `None` where the record does not compare two builds.
 pub fn builds(summary: &Summary, tolerance_percent: f64) -> Option<(Word, String)> {
-    let finding = summary.findings.comparisons.first()?;
-    let (by_hits, by_cpu) = (finding.ratio?, finding.by_cpu?);
-    let word_of = |ratio: &Ratio| match ratio.direction {
-        Direction::Smaller if ratio.high < 1.0 - tolerance_percent / 100.0 => Word::Slower,
-        Direction::Bigger if ratio.low > 1.0 + tolerance_percent / 100.0 => Word::Faster,
-        _ => Word::Undecided,
+    let finding = summary.findings.comparisons.iter().find(|finding| finding.of_builds)?;
+    let word_of = |low: f64, high: f64, tolerance: f64| match () {
+        () if low > tolerance => Word::Slower,
+        () if high < -tolerance => Word::Faster,
+        () => Word::Undecided,
     };
-    let words = [word_of(&by_cpu), word_of(&by_hits)];
-    let word = [Word::Slower, Word::Faster].into_iter().find(|word| words.contains(word)).unwrap_or(Word::Undecided);
-    let said = match word {
+    let said = |word| match word {
         Word::Undecided => format!("No difference beyond {tolerance_percent} % was found"),
         word => format!("The second build is {word}"),
     };
-    let (cpu, hits) = (ratio_gain(&by_cpu), ratio_gain(&by_hits));
-    Some((word, format!("{said}: it serves {cpu} for the same CPU time, and {hits} hits/s.")))
+    let (Some(by_hits), Some(by_cpu)) = (finding.ratio, finding.by_cpu) else {
+        let (change, spread) = counted_change(summary, finding)?;
+        let word = word_of(change - spread, change + spread, tolerance_percent);
+        let repeats = format!("counts of one server repeat to {spread:.2} %");
+        return Some((word, format!("{}: instructions per hit {change:+.2} % ({repeats}).", said(word))));
+    };
+    // What serves less takes more.
+    let more_percent = |times: f64| 100.0 * (1.0 / times - 1.0);
+    let word_by = |ratio: &Ratio, tolerance: f64| match ratio.direction {
+        Direction::Undecided => Word::Undecided,
+        _ => word_of(more_percent(ratio.high), more_percent(ratio.low), tolerance),
+    };
+    let words = [word_by(&by_cpu, tolerance_percent), word_by(&by_hits, tolerance_percent.max(RUN_TO_RUN_PERCENT))];
+    let word = [Word::Slower, Word::Faster].into_iter().find(|word| words.contains(word)).unwrap_or(Word::Undecided);
+    let ends = format_interval_with(more_percent(by_cpu.high), more_percent(by_cpu.low), |end| format!("{end:+.1}"));
+    let (cpu, hits) = (signed(more_percent(by_cpu.times)), ratio_gain(&by_hits));
+    Some((word, format!("{}: CPU time per hit {cpu} {ends}; hits/s {hits}.", said(word))))
+}
+
+/// Instructions per hit of the second of a comparison by those of the first, less one, and what counts of one server
+/// differ by; per cent.
+fn counted_change(summary: &Summary, finding: &ComparisonFinding) -> Option<(f64, f64)> {
+    let counted = summary.counted.as_ref()?;
+    let of = |name: &str| counted.configurations.iter().find(|of| of.name == name)?.instructions_per_hit;
+    Some((100.0 * (of(&finding.b)? / of(&finding.a)? - 1.0), counted.spread_percent?))
 }
 
 /// What comparisons come to, in a sentence.

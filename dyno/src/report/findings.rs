@@ -10,12 +10,17 @@ use crate::units::{format_interval, format_percent};
 
 /// The experiment's comparisons. `None` where it names none.
 pub(super) fn comparisons(summary: &Summary) -> Option<Section> {
-    let comparisons = &summary.findings.comparisons;
-    let intro = "Hits per second at saturation, with 95 % intervals; in brackets the same from CPU per hit.";
+    // Where all that there is are counts, the answer has them.
+    let is_told = |finding: &&ComparisonFinding| finding.ratio.is_some() || summary.counted.is_none();
+    let comparisons: Vec<_> = summary.findings.comparisons.iter().filter(is_told).collect();
+    let intro = match comparisons.iter().any(|finding| finding.of_builds) {
+        true => "From CPU time per hit, with 95 % intervals; in brackets from hits per second at saturation.",
+        false => "Hits per second at saturation, with 95 % intervals; in brackets the same from CPU per hit.",
+    };
     (!comparisons.is_empty()).then(|| {
         Section::titled("comparisons", "Comparisons")
             .text(intro)
-            .with(Content::Items(comparisons.iter().map(comparison).collect()))
+            .with(Content::Items(comparisons.iter().copied().map(comparison).collect()))
             .notes(signs(comparisons.iter().filter_map(|finding| finding.ratio)))
     })
 }
@@ -33,6 +38,11 @@ fn comparison(finding: &ComparisonFinding) -> Item {
     // On machines CPU per hit is not told again.
     let cpu = finding.by_cpu.map(|cpu| format!(" (CPU: {})", ratio_times(&cpu))).unwrap_or_default();
     let said = match (finding.ratio, finding.decided_by, finding.by_cpu) {
+        // What builds need tells them apart sooner than what they serve on a busy machine.
+        (Some(ratio), _, Some(by_cpu_ratio)) if finding.of_builds => {
+            let hits = ratio_times(&ratio);
+            format!("{} (hits/s: {hits})", by_cpu(finding, &by_cpu_ratio))
+        }
         (None, ..) => "not measured: see what is said of these configurations".to_owned(),
         (Some(ratio), Some(Metric::Cpu), Some(by_cpu_ratio)) => {
             let hits = ratio_times(&ratio);

@@ -24,9 +24,9 @@ use crate::interrupt;
 use crate::model::{Experiment, ForeignTraffic};
 use crate::native::{Doubled, Doubling, DoublingCounters};
 use crate::random::SplitMix64;
+use crate::servers::Instance;
 use crate::servers::cpu::ProcessClocks;
-use crate::servers::{self, Instance};
-use crate::store::{Block, Configuration, Interval, Journal, Kind, Preflight, Record, of_interval};
+use crate::store::{Block, Configuration, Interval, Journal, Kind, Measured, Preflight, Record, of_interval};
 use watch::{Band, Watch};
 
 /// Shortest and longest interval of a mode.
@@ -71,17 +71,14 @@ impl<'a> Foreign<'a> {
         observer: &mut dyn Observer,
     ) -> Result<Foreign<'a>> {
         let mut testbed = Testbed::prepare(experiment, cpus, &mut |text| observer.step(text))?;
-        record.experiment = Some(experiment.clone());
+        record.measured = Measured::from(experiment.clone());
         let host = testbed.servers.iter().position(|server| server.host.is_none()).context("there is no server")?;
         observer.step("starting the server");
         testbed.activate(host)?;
         let address = testbed.address(host);
         let instance = testbed.instance(host).context("the server does not run")?;
         let clocks = ProcessClocks::of(instance.pids());
-        for (what, library) in testbed.servers[host].libraries() {
-            let workers = testbed.instance(host).map_or(Vec::new(), |instance| instance.worker_pids());
-            servers::require_mapped(&workers, &library).with_context(|| what.to_owned()).or_fault(Fault::Server)?;
-        }
+        testbed.require_libraries(host)?;
         let (request, _) = testbed.preflight_request();
         let settings = testbed.servers[host].settings.clone().context("the server has no TLS")?;
         // Its certificate is its owner's: whether it is trusted is not the question.
@@ -176,7 +173,7 @@ impl Drop for Foreign<'_> {
 
 impl Subject for Foreign<'_> {
     fn warm_up(&self, _index: usize, _factor: u32) -> Work {
-        Work { piece: Piece { users: 0..0, requests: 0 }, timed: None }
+        Piece { users: 0..0, requests: 0 }.into()
     }
 
     fn plan(&mut self, _seconds_per_request: &[f64], left: Duration) -> Plan {

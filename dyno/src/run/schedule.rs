@@ -56,15 +56,17 @@ pub struct Piece {
 /// What the blocks of a round do, alike for every configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// The users, once; those that a timed block begins with.
+    /// The users; those that a timed block begins with.
     pub piece: Piece,
+    /// Each of them so many times, in a block that is not timed.
+    pub laps: u64,
     /// The block lasts for a given time in place.
     pub timed: Option<Timed>,
 }
 
 impl From<Piece> for Work {
     fn from(piece: Piece) -> Work {
-        Work { piece, timed: None }
+        Work { piece, laps: 1, timed: None }
     }
 }
 

@@ -3,7 +3,6 @@
 
 mod judge;
 mod sliced;
-pub(in crate::run) mod sweep;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -16,44 +15,32 @@ use super::counting::Counting;
 use super::cpus::{self, Cpus};
 use super::exchange::{Answer, exchange};
 use super::foreign::Foreign;
+use super::fresh_servers::FreshServers;
 use super::load_process::LoadProcess;
 use super::neighbours::Neighbours;
 use super::observer::Observer;
 use super::pace::Pace;
 use super::preflight::{compile, start_and_check};
 use super::runner::{self, Finished, Plan, SlicesOfRound, Start, Subject, boxed, run_in_turn};
-use super::schedule::{Work, drop_too_long, pieces, requests_of_users, schedule, typical_users, varied_pieces};
+use super::schedule::{Work, drop_too_long, pieces, requests_of_users, schedule, typical_users};
+use super::sliced::sliced_rounds;
 use super::testbed::{Testbed, log_tail};
 use super::verify::{Achieved, death, is_dead};
 use super::{manifest, modes};
 use crate::fault::{Fault, OrFault};
 use crate::model::{Experiment, ForeignTraffic, Method, ServerName};
 use crate::random::SplitMix64;
+use crate::servers::Instance;
 use crate::servers::cpu::at_rest;
-use crate::servers::{self, Instance, driver_of};
-use crate::store::{Block, Journal, Record, Warning};
-use sliced::Sweeps;
+use crate::store::{Block, Journal, Measured, Record, Warning};
+use sliced::Slices;
 
 /// Where the details of a log's troubles are.
 const LOG_REMEDY: &str = "`tlsdyno trace show LOG` tells more";
-/// Most servers of one configuration that are started at a time where blocks want fresh ones.
-const POOL_MAX: u32 = 16;
-/// The same of servers with a process for each connection: every look at who runs walks over all of them.
-const POOL_MAX_OF_MANY_PROCESSES: u32 = 4;
-/// Length of a slice, microseconds: long enough that the server is not woken up for a few connections only, and short
-/// enough that the machine has not changed when the next one comes.
-const SLICE_US: u64 = 5_000;
-/// Fewest requests of a slice.
-const SLICE_REQUESTS_MIN: u64 = 5;
 /// Part of the time that blocks have, which tell hits per second at saturation, where slices tell CPU per hit.
 const BLOCKS_SHARE: f64 = 0.2;
 /// The same where hits per second are told on machines, which slices say nothing of.
 const BLOCKS_SHARE_OF_MACHINES: f64 = 0.6;
-/// Wanted length of a round with slices: each has servers of its own, and after each it is looked whether intervals
-/// are narrow enough.
-const SLICED_ROUND: Duration = Duration::from_secs(5);
-/// Rounds with slices that are planned at least.
-const SLICED_ROUNDS_MIN: u32 = 8;
 /// The least piece of work of a warm-up: so many times the users that keep all connections busy.
 const WARM_UP_FACTOR: u32 = 2;
 /// Users for each worker process of a server that was just started: the first connections of each cost more.
@@ -118,12 +105,10 @@ struct SingleServer<'a> {
     /// It was said that the untouched server does not reuse as declared.
     reuse_told: bool,
     /// Slices of configurations that are modes of one server.
-    sweeps: Sweeps,
+    slices: Slices,
     is_sliced: bool,
     /// Who else used the machine since the blocks began.
     neighbours: Neighbours,
-    /// Servers that came into the place of others for this round, and have done nothing yet.
-    cold: BTreeSet<usize>,
     /// Configurations that were left out.
     failed: BTreeSet<usize>,
     /// Configurations with a block in which neither side was saturated.
@@ -131,8 +116,8 @@ struct SingleServer<'a> {
     /// Time of restarts of servers, with their warm-up, where servers take turns or are started anew for each block,
     /// and how many there were.
     restarts: (Duration, u32),
-    /// Time to start one server of the pools.
-    time_to_start: Duration,
+    /// Servers that take the place of those that were measured.
+    fresh: FreshServers,
 }
 
 impl<'a> SingleServer<'a> {
@@ -144,7 +129,7 @@ impl<'a> SingleServer<'a> {
         observer: &mut dyn Observer,
     ) -> Result<SingleServer<'a>> {
         let mut testbed = Testbed::prepare(experiment, cpus, &mut |text| observer.step(text))?;
-        record.experiment = Some(experiment.clone());
+        record.measured = Measured::from(experiment.clone());
         if cpus.shared() {
             record.warnings.push(Warning::SharedCpus { cause: format!("only CPU {} may be used", cpus.server) });
         }
@@ -164,6 +149,7 @@ impl<'a> SingleServer<'a> {
         let has_modes = testbed.servers.iter().any(|server| server.model.hosts_modes());
         let is_sliced = has_modes || experiment.compares_builds();
         let server_cpus = testbed.server_cpus();
+        let of_slices = || is_sliced.then(|| sliced_rounds(Duration::from_secs_f64(experiment.measure.time_s)));
         let mut subject = SingleServer {
             experiment,
             load,
@@ -172,33 +158,22 @@ impl<'a> SingleServer<'a> {
             testbed,
             as_is: Achieved::default(),
             reuse_told: false,
-            sweeps: Sweeps::default(),
+            slices: Slices::default(),
             is_sliced,
             neighbours: Neighbours::now(),
-            cold: BTreeSet::new(),
             failed: BTreeSet::new(),
             unsaturated: BTreeSet::new(),
             restarts: (Duration::ZERO, 0),
-            time_to_start: Duration::ZERO,
+            fresh: FreshServers::new(experiment.server.kind, experiment.measure.rounds.or_else(of_slices)),
         };
         let valid: Vec<usize> =
             (0..record.configurations.len()).filter(|index| record.configurations[*index].valid).collect();
         let replaced = subject.replaced(&valid);
         if !replaced.is_empty() {
             observer.step("starting more servers of each configuration");
-            subject.fill_pools(&replaced)?;
+            subject.fresh.start(&mut subject.testbed, &replaced)?;
         }
         Ok(subject)
-    }
-
-    /// Servers of one configuration that are started at a time.
-    fn pool_size(&self) -> u32 {
-        let capabilities = driver_of(self.experiment.server.kind).capabilities();
-        let many_processes = capabilities.is_some_and(|capabilities| capabilities.process_per_connection);
-        let most = if many_processes { POOL_MAX_OF_MANY_PROCESSES } else { POOL_MAX };
-        let measure = &self.experiment.measure;
-        let of_slices = || self.is_sliced.then(|| sliced_rounds(Duration::from_secs_f64(measure.time_s)));
-        measure.rounds.or_else(of_slices).unwrap_or(most).min(most)
     }
 
     fn is_own_command(&self) -> bool {
@@ -217,15 +192,6 @@ impl<'a> SingleServer<'a> {
             self.experiment.measure.fresh_servers || self.is_sliced && !keeps && self.testbed.host(index) == index
         };
         indices.iter().copied().filter(|index| is_replaced(*index)).collect()
-    }
-
-    /// Fills the pools of these configurations with new servers.
-    fn fill_pools(&mut self, indices: &BTreeSet<usize>) -> Result<()> {
-        let began = Instant::now();
-        let count = self.pool_size();
-        self.testbed.fill_pools(indices, count)?;
-        self.time_to_start = self.time_to_start.max(began.elapsed() / (count * indices.len().max(1) as u32));
-        Ok(())
     }
 
     /// Users that keep all connections busy: each uses as many as its pages are wide.
@@ -248,10 +214,7 @@ impl<'a> SingleServer<'a> {
 
     /// A server that was just started is checked again and does one piece of work untimed.
     fn warm_restarted(&mut self, index: usize) -> Result<()> {
-        let workers = self.testbed.instance(index).map_or(Vec::new(), |instance| instance.worker_pids());
-        for (_, library) in self.testbed.servers[self.testbed.host(index)].libraries() {
-            servers::require_mapped(&workers, &library).or_fault(Fault::Server)?;
-        }
+        let workers = self.testbed.require_libraries(index)?;
         let users = self.users_min().max(self.warm_up_users(workers.len() as u32)).min(self.load.users);
         let piece = typical_users(&requests_of_users(&self.testbed.site.workload), users);
         self.load.run(index, self.testbed.address(index), &piece.into())?;
@@ -274,11 +237,6 @@ impl<'a> SingleServer<'a> {
     }
 }
 
-/// Rounds with slices in so much time. Some may be cut for a sweep that takes long.
-fn sliced_rounds(time: Duration) -> u32 {
-    ((time.as_secs_f64() / SLICED_ROUND.as_secs_f64()).round() as u32).max(SLICED_ROUNDS_MIN)
-}
-
 impl Subject for SingleServer<'_> {
     fn warm_up(&self, _index: usize, factor: u32) -> Work {
         let users = (self.users_min() * WARM_UP_FACTOR).saturating_mul(factor).min(self.load.users);
@@ -292,8 +250,8 @@ impl Subject for SingleServer<'_> {
         let sliced_rounds = self.experiment.measure.rounds.unwrap_or_else(|| sliced_rounds(left));
         let rounds = if self.is_sliced { Some(sliced_rounds) } else { self.experiment.measure.rounds };
         // Nothing is started for a block where the servers that are there already last for all rounds.
-        let starts = self.pool_size() < rounds.unwrap_or(u32::MAX);
-        let start = if starts { self.time_to_start } else { Duration::ZERO };
+        let starts = self.fresh.pool_size < rounds.unwrap_or(u32::MAX);
+        let start = if starts { self.fresh.time_to_start } else { Duration::ZERO };
         let restart = (self.restarts.0 / self.restarts.1.max(1) + start) / self.experiment.measure.turns;
         let requests = self.load.requests;
         let machines = !self.experiment.machines.is_empty();
@@ -302,11 +260,8 @@ impl Subject for SingleServer<'_> {
         let mut schedule = schedule(rounds, for_blocks, seconds_per_request, restart, u64::from(requests));
         let requests_of_users = requests_of_users(&self.testbed.site.workload);
         if self.is_sliced {
-            let slice = Duration::from_micros(self.experiment.measure.slice_us.unwrap_or(SLICE_US));
-            let slowest = seconds_per_request.iter().copied().fold(1e-9, f64::max);
-            let requests = ((slice.as_secs_f64() / slowest) as u64).max(SLICE_REQUESTS_MIN);
-            let pieces = varied_pieces(&requests_of_users, requests, &mut SplitMix64::new(1));
-            self.sweeps.works = pieces.into_iter().map(Work::from).collect();
+            let slice_us = self.experiment.measure.slice_us;
+            self.slices.sweeps.plan(slice_us, &requests_of_users, seconds_per_request);
         }
         let mut pieces = pieces(&requests_of_users, schedule.requests_per_block, self.users_min());
         let dropped = drop_too_long(&mut pieces, &schedule, left);
@@ -328,26 +283,18 @@ impl Subject for SingleServer<'_> {
     fn time_to_begin_round(&self, blocks: &[usize]) -> Duration {
         let blocks_of = |index: usize| blocks.iter().filter(|other| **other == index).count();
         let wanted = |index: usize| if self.is_sliced { 1 } else { blocks_of(index) };
-        let replaced = self.replaced(blocks);
-        match replaced.iter().any(|&index| self.testbed.unmeasured_servers(index) < wanted(index)) {
-            true => self.time_to_start * self.pool_size() * replaced.len() as u32,
-            false => Duration::ZERO,
-        }
+        self.fresh.time(&self.testbed, &self.replaced(blocks), wanted)
     }
 
     /// A listener that a server opens after its start is found here. One server a round, drawn by the order of blocks:
     /// reading the kernel's tables takes long when many closed connections linger in them.
     fn begin_round(&mut self, blocks: &[usize], first: usize) -> Result<()> {
+        let replaced = self.replaced(blocks);
         if !self.time_to_begin_round(blocks).is_zero() {
-            self.fill_pools(&self.replaced(blocks))?;
+            self.fresh.start(&mut self.testbed, &replaced)?;
         }
         if self.is_sliced {
-            self.sweeps.stores_are_empty = true;
-            for index in self.replaced(blocks) {
-                self.testbed.swap_in(index);
-                self.testbed.is_measured(index);
-                self.cold.insert(index);
-            }
+            self.slices.sweeps.swap_servers(&mut self.testbed, &replaced);
         }
         let instance = self.testbed.instance(first);
         instance.map_or(Ok(()), |instance| instance.refuse_open_listeners()).or_fault(Fault::Server)
@@ -364,7 +311,7 @@ impl Subject for SingleServer<'_> {
         if turn.is_some() {
             self.testbed.is_measured(index);
         }
-        let cold = self.cold.remove(&self.testbed.host(index));
+        let cold = self.slices.sweeps.cold.remove(&self.testbed.host(index));
         if !self.testbed.activate(index)? && !swapped && !cold {
             return Ok(());
         }
@@ -434,6 +381,6 @@ impl Subject for SingleServer<'_> {
         let all = self.testbed.servers.len() as u32;
         let is_told = !configurations.is_empty();
         let warning = is_told.then(|| Warning::Unsaturated { configurations, all, other: self.neighbours.busiest() });
-        warning.into_iter().chain(self.late_work()).collect()
+        warning.into_iter().chain(self.slices.sweeps.late_work()).collect()
     }
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 pub use server_under_test::ServerUnderTest;
 use tlsdyno_engine::load::Connections;
+use tlsdyno_engine::serve::Transaction;
 use tlsdyno_tls::{Settings, Stage, StageSet};
 
 use super::cpus::{self, Cpus};
@@ -23,7 +24,7 @@ use crate::fault::{Fault, OrFault};
 use crate::model::job::{Job, TargetLoad, TargetSpec};
 use crate::model::workload::WorkloadSpec;
 use crate::model::{COUNTED_CODE, CertificateKind, ConfigurationModel, Experiment, Load, Method, ServerName, Tls};
-use crate::native::{Doubling, Handed, Injection, ShimInjection, ShimSettings};
+use crate::native::{Doubling, Handed, Injection, ShimInjection, ShimSettings, Unpacked};
 use crate::servers::{self, Instance, RunDirectory, ServerSpec};
 use crate::trace::{self, Site};
 use server_pool::ServerPool;
@@ -126,9 +127,9 @@ impl Testbed {
         };
         let shim = if loads { self.shim(experiment, index, model, &tls)? } else { None };
         let doubling = if loads { self.doubling(index, model)? } else { None };
-        let provider = injection.as_ref().map(Injection::handed).or(doubling.as_ref().map(Doubling::handed));
-        let handed = provider.unwrap_or_default();
-        let handed = handed.and(shim.as_ref().map(ShimInjection::handed).unwrap_or_default());
+        let provider = injection.as_deref().or(doubling.as_deref());
+        let handed = provider.map(Unpacked::handed).unwrap_or_default();
+        let handed = handed.and(shim.as_deref().map(Unpacked::handed).unwrap_or_default());
         let handed = if experiment.methods.contains(&Method::Counting) { handed.and(counted_code()) } else { handed };
         let workers = hardware::workers(model);
         let emulated = hardware::description(model, &placement, workers, emulated, self.cpus.load);
@@ -151,7 +152,7 @@ impl Testbed {
             asynchronous: model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),
             companion_cpu: Some(companion),
             connections: experiment.load.connections,
-            page_cost_us: model.page_cost_us.unwrap_or(0.0).round() as u64,
+            transaction: model.page_cost_us.and_then(transaction),
             ..ServerSpec::new(model.server(experiment.server.kind), self.docroot())
         };
         let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)) };
@@ -230,6 +231,18 @@ impl Testbed {
     pub fn instance(&mut self, index: usize) -> Option<&mut Instance> {
         let host = self.host(index);
         self.servers[host].instance.as_mut()
+    }
+
+    /// The worker processes of this configuration's server, all of which must have loaded its libraries.
+    ///
+    /// # Errors
+    /// One has not: [`Fault::Server`].
+    pub fn require_libraries(&mut self, index: usize) -> Result<Vec<u32>> {
+        let workers = self.instance(index).map_or(Vec::new(), |instance| instance.worker_pids());
+        for (what, library) in self.servers[self.host(index)].libraries() {
+            servers::require_mapped(&workers, &library).with_context(|| what.to_owned()).or_fault(Fault::Server)?;
+        }
+        Ok(workers)
     }
 
     /// Switches the server of this configuration to its stages, where it has several modes, for connections from now
@@ -446,6 +459,12 @@ impl Testbed {
     pub fn preflight_request(&self) -> (Vec<u8>, Option<u64>) {
         exchange::plain_get(&self.site.workload, &self.host_name)
     }
+}
+
+/// Pages of this cost, in whole microseconds; `None`: they cost nothing.
+fn transaction(page_cost_us: f64) -> Option<Transaction> {
+    let cpu_ns = page_cost_us.round() as u64 * 1_000;
+    (cpu_ns > 0).then(|| Transaction { cpu_ns, ..Transaction::default() })
 }
 
 /// What makes all methods see the same code.

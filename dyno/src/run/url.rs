@@ -1,6 +1,7 @@
 //! The load on a server of which nothing but its URL is known: runs one after the other as a record, and an experiment
 //! whose points (a swept rate, a swept share of reuse) are measured in rounds of random order.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -26,8 +27,12 @@ use crate::model::curve::CurvePlace;
 use crate::model::job::Timed;
 use crate::model::load_experiment::{LoadExperiment, LoadPoint};
 use crate::random::SplitMix64;
-use crate::store::{Block, Configuration, Journal, Kind, LoadRecord, Preflight, Record, Store, StoreError, Warning};
-use crate::{interrupt, open_files};
+use crate::servers::cpu::ProcessClocks;
+use crate::servers::listening;
+use crate::store::{
+    Block, Configuration, Journal, Kind, LoadRecord, Measured, Preflight, Record, Store, StoreError, Warning,
+};
+use crate::{interrupt, open_files, process_tree};
 
 /// The client counts as the bottleneck from here on, as a part of its CPU.
 const CLIENT_BUSY_MAX: f64 = 0.95;
@@ -38,6 +43,9 @@ const BLOCK: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 /// The same of two URLs that are compared, and the rounds that there are to be of them at least.
 const PAIRED_BLOCK: [Duration; 2] = [Duration::from_millis(150), Duration::from_secs(1)];
 const PAIRS: u32 = 20;
+/// Longest block of two whose CPU time is read: a machine's pace changes within a second, and CPU time needs no long
+/// blocks to be exact.
+const PAIRED_BLOCK_WITH_CLOCKS: Duration = Duration::from_millis(150);
 /// Fixed cost of a block: connecting, the last responses.
 const BLOCK_OVERHEAD: Duration = Duration::from_millis(50);
 
@@ -55,7 +63,7 @@ impl Runs {
         hide_headers(&mut record.manifest.command_line);
         record.manifest.server_name = url.to_owned();
         let experiment = LoadExperiment { question, url: url.to_owned(), ..LoadExperiment::default() };
-        record.load = Some(LoadRecord { experiment, ..LoadRecord::default() });
+        record.measured = Measured::from(LoadRecord { experiment, ..LoadRecord::default() });
         Runs(record)
     }
 
@@ -72,7 +80,7 @@ impl Runs {
             record.manifest.effort = effort.clone();
             record.manifest.negotiated = manifest::negotiated_text(&run.negotiated);
         }
-        record.load.iter_mut().for_each(|load| load.runs.push(run.clone()));
+        record.measured.load_mut().into_iter().for_each(|load| load.runs.push(run.clone()));
         Ok(())
     }
 
@@ -197,9 +205,19 @@ struct LoadedUrl<'a> {
     /// What the points of a curve are; empty without one.
     places: Vec<CurvePlace>,
     counted: Vec<Counted>,
-    /// Two URLs are compared.
-    is_pair: bool,
+    /// Two URLs are compared, which are served at these addresses.
+    pair: Option<[SocketAddr; 2]>,
+    /// The processes of both are on this machine, and their clocks can be read.
+    has_clocks: bool,
     stop: &'a AtomicBool,
+}
+
+/// The clocks of the processes that serve an address; `None`: they are elsewhere, or another user's.
+fn clocks_of(address: SocketAddr) -> Option<ProcessClocks> {
+    let owners = listening::owner_numbers(&address).filter(|owners| !owners.is_empty())?;
+    let below = owners.iter().flat_map(|owner| process_tree::descendants(*owner)).map(|process| process.pid);
+    let all: BTreeSet<u32> = below.chain(owners.iter().copied()).collect();
+    Some(ProcessClocks::of(all.into_iter().collect()))
 }
 
 impl<'a> LoadedUrl<'a> {
@@ -228,10 +246,10 @@ impl<'a> LoadedUrl<'a> {
         hide_headers(&mut record.manifest.command_line);
         record.manifest.server_name = experiment.url.clone();
         let log = experiment.curve.as_ref().map(curve::logged).transpose()?.flatten();
-        record.load = Some(LoadRecord { experiment: experiment.clone(), log, ..LoadRecord::default() });
+        record.measured = Measured::from(LoadRecord { experiment: experiment.clone(), log, ..LoadRecord::default() });
         if let Some(curve) = &experiment.curve {
             let time = Duration::from_secs_f64(experiment.measure.time_s) / points.len().max(1) as u32;
-            for (index, (point, address)) in points.iter().zip(addresses).enumerate() {
+            for (index, (point, &address)) in points.iter().zip(&addresses).enumerate() {
                 observer.step(&format!("looking for connections that saturate: {}", point.name));
                 let (plan, saturated) = curve::saturated(point, address, curve.connections_max_count, time, stop)?;
                 let connections = plan.connections.total;
@@ -240,33 +258,38 @@ impl<'a> LoadedUrl<'a> {
                     let remedy = "Raise --connections-max".to_owned();
                     record.configurations[index].warnings.push(Warning::Other { what, remedy });
                 }
-                record.load.iter_mut().for_each(|load| load.connections.push(connections));
+                record.measured.load_mut().into_iter().for_each(|load| load.connections.push(connections));
                 plans[index] = plan;
             }
         }
         let places = experiment.curve.as_ref().map(|curve| curve.places()).unwrap_or_default();
         let counted = vec![Counted::default(); points.len()];
         let names = points.into_iter().map(|point| point.name).collect();
-        Ok(LoadedUrl { plans, names, places, counted, is_pair: experiment.against.is_some(), stop })
+        let pair = experiment.against.as_ref().and_then(|_| <[SocketAddr; 2]>::try_from(&addresses[..]).ok());
+        let has_clocks = pair.is_some_and(|pair| pair.iter().all(|address| clocks_of(*address).is_some()));
+        Ok(LoadedUrl { plans, names, places, counted, pair, has_clocks, stop })
     }
 }
 
 impl Subject for LoadedUrl<'_> {
     fn warm_up(&self, index: usize, _factor: u32) -> Work {
         let users = self.plans[index].users.clone();
-        Work { piece: Piece { users, requests: 0 }, timed: Some(Timed { for_ns: WARM_UP.as_nanos() as u64, seed: 0 }) }
+        let timed = Timed { for_ns: WARM_UP.as_nanos() as u64, seed: 0 };
+        Work { timed: Some(timed), ..Piece { users, requests: 0 }.into() }
     }
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         let most = seconds_per_request.iter().map(|seconds| 1.0 / seconds.max(1e-9)).fold(0.0, f64::max);
         let blocks = seconds_per_request.len() as u32;
         // Two that are compared take turns as often as they can: what changes meanwhile meets both.
-        let bounds = if self.is_pair { PAIRED_BLOCK.map(|bound| bound.min(left / (PAIRS * blocks))) } else { BLOCK };
+        let longest = if self.has_clocks { PAIRED_BLOCK_WITH_CLOCKS } else { PAIRED_BLOCK[1] };
+        let paired = |bound: Duration| bound.min(longest).min(left / (PAIRS * blocks));
+        let bounds = if self.pair.is_some() { PAIRED_BLOCK.map(paired) } else { BLOCK };
         let (timed, schedule) = timed_blocks(left, blocks, bounds, BLOCK_OVERHEAD, most);
         let piece = Piece { users: 0..0, requests: schedule.requests_per_block };
         Plan {
             schedule,
-            works: vec![Work { piece, timed: Some(timed) }],
+            works: vec![Work { timed: Some(timed), ..piece.into() }],
             rounds_most: None,
             slices: None,
             warnings: Vec::new(),
@@ -286,7 +309,10 @@ impl Subject for LoadedUrl<'_> {
         if let Pacing::Open(rate) = plan.pacing {
             plan.pacing = Pacing::Open(Rate { seed: timed.seed, ..rate });
         }
+        let clocks = self.pair.filter(|_| self.has_clocks).and_then(|pair| clocks_of(pair[index]));
+        let before_ns = clocks.as_ref().and_then(ProcessClocks::at_rest_ns);
         let outcome = load::run(&plan, self.stop)?;
+        let after_ns = clocks.as_ref().and_then(ProcessClocks::at_rest_ns);
         interrupt::check(self.stop)?;
         let counted = record::record(&outcome)?;
         if is_dead(&counted) {
@@ -303,7 +329,10 @@ impl Subject for LoadedUrl<'_> {
             let remedy = "Give a lower rate or more connections; they are in no latency".to_owned();
             warnings.push(Warning::Other { what, remedy });
         }
-        Ok(Block { valid: true, warnings, ..block_of(&outcome)? })
+        // What processes that began or ended meanwhile used is not known.
+        let same = clocks.is_some() && clocks == self.pair.and_then(|pair| clocks_of(pair[index]));
+        let used_ns = before_ns.zip(after_ns).filter(|_| same).map(|(before, after)| after.saturating_sub(before));
+        Ok(Block { valid: true, warnings, server_cpu_ns: used_ns.unwrap_or(0), ..block_of(&outcome)? })
     }
 
     fn log_tail(&mut self, _index: usize) -> String {

@@ -90,9 +90,6 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
             option("--group", join(&tls.groups).into());
         }
     }
-    if spec.page_cost_us > 0 {
-        option("--transaction", format!("cpu:{}us", spec.page_cost_us).into());
-    }
     if spec.log_sessions {
         option("--session-log", directory.join(SESSION_LOG_FILE).into());
     }

@@ -166,6 +166,8 @@ fn version_of(program: &str) -> String {
     let known = known.filter(|package| package.programs.iter().any(|known| *known == name));
     let said = known.map(|package| programs::output_of(Path::new(program), package.version)).next();
     let line = said.as_deref().and_then(|said| said.lines().next()).map(str::trim).filter(|line| !line.is_empty());
+    // `nginx version: nginx/1.22.1`
+    let line = line.map(|line| line.split_once("version: ").map_or(line, |(_, version)| version));
     line.map_or_else(|| format!("own command, program {program}"), |line| format!("own command: {line}"))
 }
 

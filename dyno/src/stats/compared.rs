@@ -4,8 +4,12 @@
 //! within one of them: its slices are no sample of runs. So the sample is the run, or the round that holds both sides.
 //! One run against one has no such sample, and says only what is beyond all that equal runs were seen to differ by.
 //!
-//! Three quantities are compared and one is enough to decide, so that each has an interval of
-//! 1 − (1 − 0.95) / 3 (Bonferroni): together they are right 95 times in 100.
+//! Several quantities are compared and one is enough to decide, so that each of n has an interval of
+//! 1 − (1 − 0.95) / n (Bonferroni): together they are right 95 times in 100.
+//!
+//! Rounds hold both sides, but of each side one start only, and two starts of one program differ. What they may differ
+//! by is no difference of the two ([`START_TO_START`]); of CPU time per hit, which no other program and no queue
+//! changes, that is least, so that it finds what the others cannot.
 //!
 //! Circle: two loads are compared by the samples that their summaries have, and a record of several holds the
 //! comparison.
@@ -20,15 +24,15 @@ use super::load::Sample;
 use super::robust::{sorted, trimmed_each_end, trimmed_mean};
 use crate::distribution::{CONFIDENCE, student_t_two_sided};
 
-/// What is compared of each pair.
-pub const QUANTITIES: usize = 3;
+/// What is compared of each pair, CPU time per hit where it is known on both sides.
+const CPU_PER_HIT: &str = "CPU per hit";
 /// Fewer slices than this say nothing about how a run scatters.
 pub const SLICES_MIN: usize = 5;
 /// What two runs of the same thing may differ by on a busy machine, per cent: equal runs of six seconds differed by up
 /// to 17 % beside other work (2026-11-22, two shared CPUs).
 pub const RUN_TO_RUN_PERCENT: f64 = 20.0;
-/// Coverage of the interval of each quantity.
-const EACH: f64 = 1.0 - (1.0 - CONFIDENCE) / QUANTITIES as f64;
+/// What the CPU time per hit of two starts of one build may differ by, per cent: memory lies elsewhere.
+pub const CPU_START_TO_START_PERCENT: f64 = 2.0;
 
 /// What the second is by comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -84,37 +88,81 @@ pub fn verdict(comparisons: &[Comparison]) -> Word {
     }
 }
 
-/// Name, whether more of it is better, and what it is of a sample.
-type Quantity = (&'static str, bool, fn(&Sample) -> f64);
+/// What is compared.
+#[derive(Clone, Copy)]
+struct Quantity {
+    name: &'static str,
+    more_is_better: bool,
+    of: fn(&Sample) -> Option<f64>,
+    /// What two starts of one server may differ by, per cent.
+    start_to_start_percent: f64,
+}
 
-const COMPARED: [Quantity; QUANTITIES] = [
-    ("hits/s", true, |sample| sample.hits_per_second),
-    ("latency p50", false, |sample| sample.latency_ns_p50),
-    ("latency p99", false, |sample| sample.latency_ns_p99),
+const COMPARED: [Quantity; 4] = [
+    Quantity {
+        name: CPU_PER_HIT,
+        more_is_better: false,
+        of: |sample| sample.server_cpu_ns_per_hit,
+        start_to_start_percent: CPU_START_TO_START_PERCENT,
+    },
+    Quantity {
+        name: "hits/s",
+        more_is_better: true,
+        of: |sample| Some(sample.hits_per_second),
+        start_to_start_percent: 5.0,
+    },
+    Quantity {
+        name: "latency p50",
+        more_is_better: false,
+        of: |sample| Some(sample.latency_ns_p50),
+        start_to_start_percent: 10.0,
+    },
+    Quantity {
+        name: "latency p99",
+        more_is_better: false,
+        of: |sample| Some(sample.latency_ns_p99),
+        start_to_start_percent: 20.0,
+    },
 ];
+
+/// What all samples have.
+fn known<'a>(samples: impl Iterator<Item = &'a Sample> + Clone) -> Vec<Quantity> {
+    COMPARED.into_iter().filter(|quantity| samples.clone().all(|sample| (quantity.of)(sample).is_some())).collect()
+}
+
+/// Coverage of the interval of each of so many quantities.
+fn coverage(quantities: &[Quantity]) -> f64 {
+    1.0 - (1.0 - CONFIDENCE) / quantities.len().max(1) as f64
+}
 
 /// Compares repeats of one load with repeats of another, each run as a whole. With fewer than two runs on a side the
 /// intervals have no end.
 pub fn repeats(first: &[Sample], second: &[Sample], tolerance_percent: f64) -> Vec<Comparison> {
-    let compared = COMPARED.map(|quantity| {
-        let [a, b] = [first, second].map(|runs| Location::of(&logarithms(runs, quantity)));
-        let difference = b.less(&a);
-        word(quantity, [a.mean, b.mean], difference, tolerance_percent)
-    });
-    compared.into()
+    let quantities = known(first.iter().chain(second));
+    let compare = |quantity: &Quantity| {
+        let [a, b] = [first, second].map(|runs| Location::of(&logarithms(runs.iter(), quantity)));
+        word(quantity, [a.mean, b.mean], b.less(&a, coverage(&quantities)), tolerance_percent)
+    };
+    quantities.iter().map(compare).collect()
 }
 
-/// Compares two loads that were measured in the same rounds.
-pub fn rounds(pairs: &[[Sample; 2]], tolerance_percent: f64) -> Vec<Comparison> {
-    let side = |number: usize| pairs.iter().map(|pair| pair[number]).collect::<Vec<Sample>>();
-    let (first, second) = (side(0), side(1));
-    let compared = COMPARED.map(|quantity| {
-        let (a, b) = (logarithms(&first, quantity), logarithms(&second, quantity));
+/// Compares two servers that were loaded in the same rounds, each started once.
+pub fn rounds(pairs: &[[Sample; 2]]) -> Vec<Comparison> {
+    let known = |quantity: &Quantity| -> Vec<[Sample; 2]> {
+        let has_both = |pair: &&[Sample; 2]| pair.iter().all(|sample| (quantity.of)(sample).is_some());
+        pairs.iter().filter(has_both).copied().collect()
+    };
+    // A server whose processes come and go has CPU time in few rounds, and those may be the quiet ones.
+    let quantities: Vec<Quantity> =
+        COMPARED.into_iter().filter(|quantity| 2 * known(quantity).len() > pairs.len()).collect();
+    let compare = |quantity: &Quantity| {
+        let known = known(quantity);
+        let [a, b] = [0, 1].map(|side| logarithms(known.iter().map(|pair| &pair[side]), quantity));
         let differences: Vec<f64> = a.iter().zip(&b).map(|(a, b)| b - a).collect();
-        let ends = Location::of(&differences).interval();
-        word(quantity, [a, b].map(|values| Location::of(&values).mean), ends, tolerance_percent)
-    });
-    compared.into()
+        let ends = Location::of(&differences).interval(coverage(&quantities));
+        word(quantity, [a, b].map(|values| Location::of(&values).mean), ends, quantity.start_to_start_percent)
+    };
+    quantities.iter().map(compare).collect()
 }
 
 /// Compares one run with one, by their slices. What is less than [`RUN_TO_RUN_PERCENT`] is undecided.
@@ -135,38 +183,36 @@ pub fn single_runs(
              it longer"
         );
     }
-    let compared = COMPARED.map(|quantity| {
+    let compare = |quantity: &Quantity| {
         // Nothing pairs a slice of one run with one of the other: each is a row of its own.
         let nothing = |samples: &[Sample]| vec![None; samples.len()];
-        let values = |samples: &[Sample]| -> Column { logarithms(samples, quantity).into_iter().map(Some).collect() };
+        let values =
+            |samples: &[Sample]| -> Column { logarithms(samples.iter(), quantity).into_iter().map(Some).collect() };
         let columns = [[values(first), nothing(second)].concat(), [nothing(first), values(second)].concat()];
         let difference = Combination { constant: 0.0, terms: vec![(1, 1.0), (0, -1.0)] };
         let wanted = [Combination::column(0), Combination::column(1), difference];
         let [a, b, difference] = estimate(&columns, &wanted, RESAMPLES, SEED).try_into().expect("one for each");
         let ends = [difference.value, difference.low, difference.high];
         word(quantity, [a.value, b.value], ends, tolerance_percent.max(RUN_TO_RUN_PERCENT))
-    });
-    Ok(compared.into())
+    };
+    Ok(known(first.iter().chain(second)).iter().map(compare).collect())
 }
 
-fn logarithms(samples: &[Sample], (_, _, of): Quantity) -> Vec<f64> {
-    samples.iter().map(|sample| of(sample).max(1e-9).ln()).collect()
+/// Of samples that all have the quantity.
+fn logarithms<'a>(samples: impl Iterator<Item = &'a Sample>, quantity: &Quantity) -> Vec<f64> {
+    samples.filter_map(quantity.of).map(|value| value.max(1e-9).ln()).collect()
 }
 
 /// What is said of the difference of two logarithms, given with its interval.
-fn word(
-    (quantity, more_is_better, _): Quantity,
-    [first, second]: [f64; 2],
-    difference: [f64; 3],
-    tolerance: f64,
-) -> Comparison {
+fn word(quantity: &Quantity, [first, second]: [f64; 2], difference: [f64; 3], tolerance: f64) -> Comparison {
     let [change_percent, low_percent, high_percent] = difference.map(|logarithm| 100.0 * logarithm.exp_m1());
     let word = match (low_percent > tolerance, high_percent < -tolerance) {
         (false, false) => Word::Undecided,
-        (bigger, _) if bigger == more_is_better => Word::Faster,
+        (bigger, _) if bigger == quantity.more_is_better => Word::Faster,
         _ => Word::Slower,
     };
     let (first, second) = (first.exp(), second.exp());
+    let quantity = quantity.name;
     Comparison { point: None, quantity, first, second, change_percent, low_percent, high_percent, word }
 }
 
@@ -197,20 +243,20 @@ impl Location {
     }
 
     /// The mean and the ends of its interval.
-    fn interval(&self) -> [f64; 3] {
+    fn interval(&self, coverage: f64) -> [f64; 3] {
         if !self.squared_error.is_finite() {
             return [self.mean, f64::NEG_INFINITY, f64::INFINITY];
         }
-        let half = student_t_two_sided(EACH, (self.degrees.floor() as usize).max(1)) * self.squared_error.sqrt();
+        let half = student_t_two_sided(coverage, (self.degrees.floor() as usize).max(1)) * self.squared_error.sqrt();
         [self.mean, self.mean - half, self.mean + half]
     }
 
     /// The difference to another, independent of it, likewise (Welch 1947).
-    fn less(&self, other: &Location) -> [f64; 3] {
+    fn less(&self, other: &Location, coverage: f64) -> [f64; 3] {
         let squared_error = self.squared_error + other.squared_error;
         let part = |of: &Location| of.squared_error.powi(2) / of.degrees;
         let degrees = squared_error.powi(2) / (part(self) + part(other)).max(f64::MIN_POSITIVE);
-        Location { mean: self.mean - other.mean, squared_error, degrees }.interval()
+        Location { mean: self.mean - other.mean, squared_error, degrees }.interval(coverage)
     }
 }
 
@@ -220,7 +266,12 @@ mod tests {
     use crate::random::SplitMix64;
 
     fn sample(value: f64) -> Sample {
-        Sample { hits_per_second: value, latency_ns_p50: 1e9 / value, latency_ns_p99: 3e9 / value }
+        Sample {
+            hits_per_second: value,
+            latency_ns_p50: 1e9 / value,
+            latency_ns_p99: 3e9 / value,
+            server_cpu_ns_per_hit: None,
+        }
     }
 
     fn around(mean: f64) -> Vec<Sample> {
@@ -254,32 +305,46 @@ mod tests {
     #[test]
     fn the_interval_is_welchs() {
         let of = |values: &[f64]| Location::of(values);
-        let [value, low, high] = of(&[4.6, 4.61, 4.62]).less(&of(&[4.55, 4.56, 4.59, 4.6]));
+        let [value, low, high] = of(&[4.6, 4.61, 4.62]).less(&of(&[4.55, 4.56, 4.59, 4.6]), 1.0 - 0.05 / 3.0);
         assert!((value - 0.035).abs() < 1e-12);
         let half = (high - low) / 2.0;
         assert!((0.045..0.062).contains(&half), "{half}");
     }
 
-    /// Both designs keep their promise where runs scatter and the machine drifts.
+    /// Both designs keep their promise where runs scatter, starts differ and the machine drifts.
     #[test]
     fn equal_loads_are_seldom_told_apart_and_slower_ones_are() {
+        const TRIALS: usize = 1000;
         let mut random = SplitMix64::new(7);
         let (mut wrong, mut found) = ([0; 2], [0; 2]);
-        const TRIALS: usize = 1000;
         for _ in 0..TRIALS {
-            let mut run = |factor: f64, spread: f64| sample(1000.0 * factor * (spread * random.normal()).exp());
+            let mut scatter = |spread: f64| (spread * random.normal()).exp();
             for (slower, count) in [(1.0, &mut wrong), (0.95, &mut found)] {
+                let start = scatter(0.005);
                 let mut pair = || {
-                    let drift = run(1.0, 0.1).hits_per_second / 1000.0;
-                    [run(drift, 0.02), run(drift * slower, 0.02)]
+                    let pace = scatter(0.1);
+                    [pace, pace * slower * start].map(|speed| {
+                        let cpu = Some(1e6 / (speed * scatter(0.02)));
+                        Sample { server_cpu_ns_per_hit: cpu, ..sample(1000.0 * speed * scatter(0.1)) }
+                    })
                 };
-                let pairs: Vec<[Sample; 2]> = (0..12).map(|_| pair()).collect();
-                count[0] += usize::from(verdict(&rounds(&pairs, 0.0)) != Word::Undecided);
-                let [a, b]: [Vec<Sample>; 2] = [1.0, slower].map(|factor| (0..4).map(|_| run(factor, 0.01)).collect());
-                count[1] += usize::from(verdict(&repeats(&a, &b, 0.0)) != Word::Undecided);
+                let pairs: Vec<[Sample; 2]> = (0..40).map(|_| pair()).collect();
+                count[0] += usize::from(verdict(&rounds(&pairs)) != Word::Undecided);
+                let mut runs =
+                    |factor: f64| (0..4).map(|_| sample(1000.0 * factor * scatter(0.01))).collect::<Vec<_>>();
+                count[1] += usize::from(verdict(&repeats(&runs(1.0), &runs(slower), 0.0)) != Word::Undecided);
             }
         }
         assert!(wrong.iter().all(|wrong| *wrong < TRIALS * 6 / 100), "{wrong:?} of {TRIALS} equal ones");
         assert!(found.iter().all(|found| *found > TRIALS * 90 / 100), "{found:?} of {TRIALS} slower ones");
+    }
+
+    #[test]
+    fn cpu_time_that_few_rounds_have_decides_nothing() {
+        let with = |cpu| [Some(1.0), cpu].map(|ns| Sample { server_cpu_ns_per_hit: ns, ..sample(100.0) });
+        let names = |pairs: &[[Sample; 2]]| rounds(pairs).iter().map(|of| of.quantity).collect::<Vec<_>>();
+        assert_eq!(names(&[with(Some(2.0)), with(Some(2.0)), with(None)])[0], CPU_PER_HIT);
+        assert_eq!(names(&[with(Some(2.0)), with(None), with(None)])[0], "hits/s");
+        assert_eq!(verdict(&rounds(&[])), Word::Undecided);
     }
 }

@@ -42,6 +42,9 @@ pub struct ComparisonFinding {
     /// What tells which of them serves more: hits per second, or CPU per hit where something else than the server
     /// limited these.
     pub decided_by: Option<Metric>,
+    /// The two are builds of one server.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub of_builds: bool,
     /// What the paper says.
     pub paper: Option<String>,
     /// The same as a range of times.
@@ -122,7 +125,7 @@ impl Findings {
     /// Computes the findings of a record.
     pub fn of(record: &Record) -> Findings {
         let rounds = Rounds::of(record);
-        let Some(experiment) = &record.experiment else {
+        let Some(experiment) = record.measured.experiment() else {
             return Findings {
                 relative: relative(record, &rounds),
                 setup_and_data: setup_and_data(&rounds),
@@ -172,6 +175,7 @@ fn comparison_answer(experiment: &Experiment, model: &ComparisonModel, rounds: &
         b: model.b.clone(),
         ratio,
         by_cpu,
+        of_builds: of_builds(experiment, model),
         decided_by: match () {
             () if decides(&ratio) => Some(Metric::Throughput),
             () if limited && decides(&by_cpu) && cpu_is_capacity(experiment, model) => Some(Metric::Cpu),
@@ -180,6 +184,13 @@ fn comparison_answer(experiment: &Experiment, model: &ComparisonModel, rounds: &
         paper: model.paper.clone(),
         published_times: model.published_times,
     }
+}
+
+/// Whether the two are one server but for the command that starts it.
+fn of_builds(experiment: &Experiment, comparison: &ComparisonModel) -> bool {
+    let of = |name: &str| experiment.configurations.iter().find(|model| model.name == name);
+    let pair = of(&comparison.a).zip(of(&comparison.b));
+    pair.is_some_and(|(a, b)| a.server_command != b.server_command)
 }
 
 /// Whether the one of the two that needs less CPU per hit could also serve more hits: both have the same processors,

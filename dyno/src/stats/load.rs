@@ -25,6 +25,8 @@ pub struct Sample {
     pub latency_ns_p50: f64,
     /// The 99th percentile of the same.
     pub latency_ns_p99: f64,
+    /// CPU time of the server's processes by hits, nanoseconds; `None`: they are not on this machine, or not known.
+    pub server_cpu_ns_per_hit: Option<f64>,
 }
 
 /// The slices of a run in which something was served.
@@ -35,6 +37,7 @@ pub fn samples_of_run(run: &Summary) -> Vec<Sample> {
             hits_per_second: slice.hits as f64 * 1e9 / slice.elapsed_ns.max(1) as f64,
             latency_ns_p50: slice.latency_ns_p50 as f64,
             latency_ns_p99: slice.latency_ns_p99 as f64,
+            server_cpu_ns_per_hit: None,
         })
         .collect()
 }
@@ -46,6 +49,7 @@ pub fn sample_of_whole(run: &Summary) -> Option<Sample> {
         hits_per_second: run.hits_per_second,
         latency_ns_p50: latency.p50 as f64,
         latency_ns_p99: latency.p99 as f64,
+        server_cpu_ns_per_hit: None,
     })
 }
 
@@ -56,6 +60,7 @@ pub fn sample_of_point(point: &PointSummary) -> Option<Sample> {
         hits_per_second: point.hits_per_second,
         latency_ns_p50: latency.p50 as f64,
         latency_ns_p99: latency.p99 as f64,
+        server_cpu_ns_per_hit: None,
     })
 }
 
@@ -71,7 +76,7 @@ fn paired(record: &Record, [first, second]: [usize; 2]) -> Vec<[Sample; 2]> {
 
 /// The samples of a configuration: the slices of its run, or its blocks. Empty where the record is of another kind.
 pub fn samples(record: &Record, index: usize) -> Vec<Sample> {
-    let Some(load) = &record.load else { return Vec::new() };
+    let Some(load) = record.measured.load() else { return Vec::new() };
     if let Some(run) = load.runs.get(index) {
         return samples_of_run(run);
     }
@@ -85,6 +90,8 @@ fn sample_of(block: &Block) -> Option<Sample> {
         hits_per_second: block.hits as f64 * 1e9 / block.elapsed_ns.max(1) as f64,
         latency_ns_p50: latency.p50 as f64,
         latency_ns_p99: latency.p99 as f64,
+        server_cpu_ns_per_hit: (block.server_cpu_ns > 0 && block.hits > 0)
+            .then(|| block.server_cpu_ns as f64 / block.hits as f64),
     })
 }
 
@@ -135,14 +142,14 @@ pub struct LoadSummary {
 impl LoadSummary {
     /// Sums a record up, if it is one of a load experiment.
     pub fn of(record: &Record) -> Option<LoadSummary> {
-        record.load.as_ref()?;
+        record.measured.load()?;
         let summary = summary::Summary::of(record);
         let points = summary.configurations.into_iter().enumerate();
         let points = points.map(|(index, of)| point(record, index, of)).collect();
         let curves = CurveSummary::all(record);
         let log = LogOnCurve::of(record, &curves);
-        let is_pair = record.load.as_ref().is_some_and(|load| load.experiment.against.is_some());
-        let against = if is_pair { compared::rounds(&paired(record, [0, 1]), 0.0) } else { Vec::new() };
+        let is_pair = record.measured.load().is_some_and(|load| load.experiment.against.is_some());
+        let against = if is_pair { compared::rounds(&paired(record, [0, 1])) } else { Vec::new() };
         Some(LoadSummary { points, curves, log, against, rounds: summary.rounds, warnings: record.warnings.clone() })
     }
 }
@@ -150,7 +157,7 @@ impl LoadSummary {
 fn point(record: &Record, index: usize, of: ConfigurationSummary) -> PointSummary {
     let column: Column = samples(record, index).iter().map(|sample| Some(sample.hits_per_second)).collect();
     let interval = estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];
-    let run = record.load.as_ref().and_then(|load| load.runs.get(index));
+    let run = record.measured.load().and_then(|load| load.runs.get(index));
     PointSummary {
         // What a run printed is its whole throughput; over blocks it is the mean.
         hits_per_second: run.map_or(interval.value, |run| run.hits_per_second),

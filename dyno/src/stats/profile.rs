@@ -7,7 +7,7 @@ use tlsdyno_tls::{Stage, StageSet};
 
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate, expanded_tail};
 use super::robust::quantile;
-use super::sweeps::{Points, mean_cost, mean_saving, point};
+use super::sweeps::{Points, mean_cost, mean_saving, point, value_in_round};
 use crate::model::profile::{Cell, Handshakes, Treatment, removed_together};
 use crate::native::ProfileCounts;
 use crate::random::SplitMix64;
@@ -16,7 +16,7 @@ use crate::store::{Block, ProfileRecord, Record, Slice, Warning};
 
 /// Functions that are told.
 const FUNCTIONS_TOLD: usize = 10;
-/// Resamples of blocks for the interval of each group of samples, of which there are dozens.
+/// Resamples of rounds for the interval of each group of samples, of which there are dozens.
 const RESAMPLES_OF_SAMPLES: usize = 1_000;
 /// Fewer sweeps than this are told.
 const SWEEPS_FEW: usize = 20;
@@ -149,21 +149,26 @@ pub struct ClassSummary {
     pub bytes_per_hit: f64,
 }
 
-/// Sweeps of one kind of handshake.
+/// A round and the number of a sweep in it.
+type Number = (u32, u32);
+
+/// Sweeps of one kind of handshake. Those of a round share their servers, so that rounds are what an interval is made
+/// from (`stats/sweeps.rs`).
 struct Sweeps<'a> {
     cells: &'a [Cell],
     handshakes: Handshakes,
     /// Slices of each cell by sweep.
-    points: Vec<BTreeMap<u32, Points>>,
+    points: Vec<BTreeMap<Number, Points>>,
     /// Time by stage per hit of the timed cell, by sweep: each of its slices.
-    stages: BTreeMap<u32, Vec<[f64; Stage::PROVIDER.len()]>>,
-    numbers: Vec<u32>,
+    stages: BTreeMap<Number, Vec<[f64; Stage::PROVIDER.len()]>>,
+    /// All sweeps, by round.
+    rounds: Vec<Vec<Number>>,
 }
 
 impl ProfileSummary {
     /// `None`: it is no record of a profile.
     pub fn of(record: &Record) -> Option<ProfileSummary> {
-        let profile = record.profile.as_ref()?;
+        let profile = record.measured.profile()?;
         let kinds: BTreeSet<Handshakes> = profile.cells.iter().map(|cell| cell.handshakes).collect();
         let handshakes: Vec<KindSummary> =
             kinds.into_iter().filter_map(|kind| KindSummary::of(record, profile, kind)).collect();
@@ -186,10 +191,9 @@ impl ProfileSummary {
 impl KindSummary {
     fn of(record: &Record, profile: &ProfileRecord, kind: Handshakes) -> Option<KindSummary> {
         let sweeps = Sweeps::of(record, &profile.cells, kind);
-        let as_is = sweeps.costs(Treatment::AsIs);
-        let not_timed = sweeps.costs(Treatment::NotTimed)?;
-        let is_untouched = as_is.is_some();
-        let whole = as_is.clone().unwrap_or_else(|| not_timed.clone());
+        let server = sweeps.base();
+        let is_untouched = server == Treatment::AsIs;
+        let (whole, not_timed) = (sweeps.costs(server)?, sweeps.costs(Treatment::NotTimed)?);
         // Columns: the whole, the idle library, what timing saves (less than nothing), then timed and removed stages.
         let mut columns = vec![whole, not_timed, sweeps.savings(Treatment::Timed, Treatment::NotTimed)?];
         let groups = removed_together();
@@ -221,7 +225,7 @@ impl KindSummary {
         let (cpu_ns, library_ns, timing_ns, other_ns) = (next(), next(), next(), next());
         let sampling_ns = sampling.map(|_| next());
         let whole_ns = cpu_ns.value + library_ns.value;
-        let seen = SeenBlocks::of(record, &profile.cells, kind, whole_ns);
+        let seen = SeenRounds::of(record, &profile.cells, kind, whole_ns);
         let mut stages = Vec::new();
         for (group, removed) in groups.into_iter().zip(removed) {
             let timed_ns = next();
@@ -231,10 +235,9 @@ impl KindSummary {
             stages.push(StageSummary { stages: group, timed_ns, removed_ns, difference_ns, sampled_ns });
         }
         let counts = Counts::of(record, &profile.cells, kind);
-        let server = if is_untouched { Treatment::AsIs } else { Treatment::NotTimed };
         Some(KindSummary {
             kind,
-            sweeps: sweeps.numbers.len(),
+            sweeps: sweeps.count(),
             cpu_ns,
             is_untouched,
             library_ns: is_untouched.then_some(library_ns),
@@ -262,7 +265,7 @@ impl<'a> Sweeps<'a> {
             handshakes,
             points: vec![BTreeMap::new(); cells.len()],
             stages: BTreeMap::new(),
-            numbers: Vec::new(),
+            rounds: Vec::new(),
         };
         for block in record.blocks.iter().filter(|block| block.valid) {
             let cell = cells[block.configuration];
@@ -270,38 +273,56 @@ impl<'a> Sweeps<'a> {
                 continue;
             }
             for slice in &block.slices {
-                sweeps.points[block.configuration].entry(slice.sweep_number).or_default().push(point(slice));
+                let number = (block.round, slice.sweep_number);
+                sweeps.points[block.configuration].entry(number).or_default().push(point(slice));
             }
             for (slice, ns) in stages_of(block) {
                 let per_hit = ns.map(|ns| ns as f64 / f64::from(slice.hits.max(1)));
-                sweeps.stages.entry(slice.sweep_number).or_default().push(per_hit);
+                sweeps.stages.entry((block.round, slice.sweep_number)).or_default().push(per_hit);
             }
         }
-        let numbers: BTreeSet<u32> = sweeps.points.iter().flat_map(|of| of.keys().copied()).collect();
-        sweeps.numbers = numbers.into_iter().collect();
+        let numbers: BTreeSet<Number> = sweeps.points.iter().flat_map(|of| of.keys().copied()).collect();
+        let numbers: Vec<Number> = numbers.into_iter().collect();
+        sweeps.rounds = numbers.chunk_by(|(one, _), (other, _)| one == other).map(<[Number]>::to_vec).collect();
         sweeps
     }
 
-    fn points(&self, treatment: Treatment) -> Option<&BTreeMap<u32, Points>> {
+    /// How many there are.
+    fn count(&self) -> usize {
+        self.rounds.iter().map(Vec::len).sum()
+    }
+
+    /// The server that all others are compared with: the untouched one where there is one.
+    fn base(&self) -> Treatment {
+        if self.points(Treatment::AsIs).is_some() { Treatment::AsIs } else { Treatment::NotTimed }
+    }
+
+    /// One value for each round, of what each sweep says.
+    fn by_round(&self, of_sweep: impl Fn(&Number) -> Option<f64>) -> Column {
+        let base = self.points(self.base());
+        let of_base = |number: &Number| mean_cost(base?.get(number)?);
+        self.rounds.iter().map(|sweeps| value_in_round(sweeps, of_base, &of_sweep)).collect()
+    }
+
+    fn points(&self, treatment: Treatment) -> Option<&BTreeMap<Number, Points>> {
         let cell = Cell { handshakes: self.handshakes, treatment };
         let index = self.cells.iter().position(|other| *other == cell)?;
         Some(&self.points[index]).filter(|points| !points.is_empty())
     }
 
-    /// CPU of a hit by sweep.
+    /// CPU of a hit by round.
     fn costs(&self, treatment: Treatment) -> Option<Column> {
         let points = self.points(treatment)?;
-        Some(self.numbers.iter().map(|number| mean_cost(points.get(number)?)).collect())
+        Some(self.by_round(|number| mean_cost(points.get(number)?)))
     }
 
-    /// What a hit is cheaper by than in the slices of `base` that stand nearest, by sweep.
+    /// What a hit is cheaper by than in the slices of `base` that stand nearest, by round.
     fn savings(&self, treatment: Treatment, base: Treatment) -> Option<Column> {
         let (points, base) = (self.points(treatment)?, self.points(base)?);
-        let saving = |number: &u32| mean_saving(base.get(number)?, points.get(number)?);
-        Some(self.numbers.iter().map(saving).collect())
+        Some(self.by_round(|number| mean_saving(base.get(number)?, points.get(number)?)))
     }
 
-    /// Time in the calls of these stages per hit, by sweep.
+    /// Time in the calls of these stages per hit, by round.
     fn timed(&self, stages: StageSet) -> Column {
         let of_slice = |slice: &[f64; Stage::PROVIDER.len()]| {
             Stage::PROVIDER
@@ -311,11 +332,10 @@ impl<'a> Sweeps<'a> {
                 .map(|(_, ns)| ns)
                 .sum::<f64>()
         };
-        let of_sweep = |number: &u32| {
+        self.by_round(|number| {
             let slices = self.stages.get(number)?;
             Some(slices.iter().map(of_slice).sum::<f64>() / slices.len() as f64)
-        };
-        self.numbers.iter().map(of_sweep).collect()
+        })
     }
 }
 
@@ -361,28 +381,32 @@ impl Counts {
     }
 }
 
-/// Samples of one kind of handshake, block by block.
-struct SeenBlocks<'a> {
-    blocks: Vec<&'a Samples>,
+/// Samples of one kind of handshake, round by round.
+struct SeenRounds {
+    rounds: Vec<Samples>,
     all: Samples,
     /// What all samples together cost.
     whole_ns: f64,
 }
 
-impl<'a> SeenBlocks<'a> {
-    fn of(record: &'a Record, cells: &[Cell], kind: Handshakes, whole_ns: f64) -> Option<SeenBlocks<'a>> {
+impl SeenRounds {
+    fn of(record: &Record, cells: &[Cell], kind: Handshakes, whole_ns: f64) -> Option<SeenRounds> {
         let cell = Cell { handshakes: kind, treatment: Treatment::Sampled };
-        let of_cell = record.blocks.iter().filter(|block| block.valid && cells[block.configuration] == cell);
-        let blocks: Vec<&Samples> =
-            of_cell.filter_map(|block| block.profile.as_ref()?.samples.as_ref()).filter(|of| of.count() > 0).collect();
+        let mut rounds: BTreeMap<u32, Samples> = BTreeMap::new();
         let mut all = Samples::default();
-        blocks.iter().for_each(|samples| all.add(samples));
-        (!blocks.is_empty()).then_some(SeenBlocks { blocks, all, whole_ns })
+        for block in record.blocks.iter().filter(|block| block.valid && cells[block.configuration] == cell) {
+            let samples = block.profile.iter().filter_map(|profile| profile.samples.as_ref());
+            for samples in samples.filter(|samples| samples.count() > 0) {
+                rounds.entry(block.round).or_default().add(samples);
+                all.add(samples);
+            }
+        }
+        (!rounds.is_empty()).then_some(SeenRounds { rounds: rounds.into_values().collect(), all, whole_ns })
     }
 
-    /// The cost of those samples that `of` counts: their part of all, with the interval of a bootstrap over blocks.
+    /// The cost of those samples that `of` counts: their part of all, with the interval of a bootstrap over rounds.
     fn cost(&self, of: impl Fn(&Samples) -> u64) -> Estimate {
-        let counts: Vec<(u64, u64)> = self.blocks.iter().map(|samples| (of(samples), samples.count())).collect();
+        let counts: Vec<(u64, u64)> = self.rounds.iter().map(|samples| (of(samples), samples.count())).collect();
         let part = |drawn: &mut dyn Iterator<Item = (u64, u64)>| {
             let (some, all) = drawn.fold((0, 0), |(some, all), (more, of)| (some + more, all + of));
             some as f64 / all.max(1) as f64

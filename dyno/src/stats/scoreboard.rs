@@ -135,6 +135,7 @@ mod tests {
             ratio: Some(ratio),
             by_cpu: None,
             decided_by: None,
+            of_builds: false,
             paper: None,
             published_times: Some([1.46, 2.11]),
         }

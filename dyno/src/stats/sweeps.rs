@@ -1,9 +1,10 @@
 //! CPU per hit from slices: one value for each configuration and round, from those of its sweeps.
 //!
-//! A mode is compared with the slices of its host that stand nearest to its own, before and after, at the moment
-//! between them: what the machine did to all of them drops out. What it saves is then taken from the untouched server,
-//! so that what provider and shim cost themselves is in no comparison but their own. The sweeps of a round share their
-//! servers, so that rounds are what an interval is made from: starts of one server differ.
+//! A slice of a mode is compared with the slices of its host that stand nearest to it, before and after, at the moment
+//! between them: what the machine did to all of them drops out. A server is compared with the untouched one by the
+//! slices of both that stand nearest to each other. What a mode saves is then taken from the untouched server, so that
+//! what provider and shim cost themselves is in no comparison but their own. The sweeps of a round share their servers,
+//! so that rounds are what an interval is made from: starts of one server differ.
 
 use std::collections::BTreeMap;
 
@@ -21,27 +22,31 @@ pub(super) struct SweepCosts {
 /// The slices of one configuration in one sweep: the middle of each, microseconds after the start, and its cost.
 pub(super) type Points = Vec<(f64, f64)>;
 
-/// What one sweep says of each configuration that it has slices of: its cost, nanoseconds per hit.
-type OfSweep = BTreeMap<usize, f64>;
+/// With so many slices of another server, those that stand nearest, a slice is compared.
+const NEAREST: usize = 3;
+
+/// The slices of one sweep by configuration.
+type Sweep = BTreeMap<usize, Points>;
 
 impl SweepCosts {
     /// From usable blocks. `None`: there are no slices.
     pub(super) fn of<'a>(record: &Record, blocks: impl Iterator<Item = &'a Block>) -> Option<SweepCosts> {
-        let mut points: BTreeMap<(u32, u32), BTreeMap<usize, Points>> = BTreeMap::new();
+        let mut rounds: BTreeMap<u32, BTreeMap<u32, Sweep>> = BTreeMap::new();
         for block in blocks {
             for slice in block.slices.iter().filter(|slice| slice.hits > 0) {
-                let of_sweep = points.entry((block.round, slice.sweep_number)).or_default();
-                of_sweep.entry(block.configuration).or_default().push(point(slice));
+                let sweep = rounds.entry(block.round).or_default().entry(slice.sweep_number).or_default();
+                sweep.entry(block.configuration).or_default().push(point(slice));
             }
         }
         let as_is = record.configurations.iter().position(|configuration| configuration.kind == Kind::AsIs)?;
-        let mut rounds: BTreeMap<u32, Vec<OfSweep>> = BTreeMap::new();
-        for ((round, _), points) in &points {
-            rounds.entry(*round).or_default().push(of_sweep(record, as_is, points));
-        }
-        let column = |index| rounds.values().map(|sweeps| cost_in_round(sweeps, as_is, index)).collect();
+        let rounds: Vec<Vec<Sweep>> = rounds.into_values().map(|sweeps| sweeps.into_values().collect()).collect();
+        let column = |index: usize| {
+            let host = record.configurations[index].host_number;
+            rounds.iter().map(|sweeps| cost_in_round(sweeps, as_is, index, host)).collect()
+        };
         let columns = (0..record.configurations.len()).map(column).collect();
-        (!points.is_empty()).then_some(SweepCosts { columns, sweeps: points.len() as u32 })
+        let sweeps = rounds.iter().map(Vec::len).sum::<usize>() as u32;
+        (sweeps > 0).then_some(SweepCosts { columns, sweeps })
     }
 
     /// Those of one configuration.
@@ -55,23 +60,55 @@ impl SweepCosts {
     }
 }
 
-fn of_sweep(record: &Record, as_is: usize, points: &BTreeMap<usize, Points>) -> OfSweep {
-    let cost = |index: &usize| {
-        let own = points.get(index)?;
-        match record.configurations[*index].host_number {
-            None => mean_cost(own),
-            Some(host) => Some(mean_cost(points.get(&as_is)?)? - mean_saving(points.get(&host)?, own)?),
-        }
+/// The cost of a configuration in a round, nanoseconds per hit: that of the untouched server, times the ratio of both.
+fn cost_in_round(sweeps: &[Sweep], as_is: usize, index: usize, host: Option<usize>) -> Option<f64> {
+    let of_as_is: Vec<f64> = sweeps.iter().filter_map(|sweep| mean_cost(sweep.get(&as_is)?)).collect();
+    let ratio = match host {
+        None if index == as_is => 1.0,
+        None => ratio_to(sweeps, as_is, index)?,
+        Some(host) => 1.0 - ratio_to(sweeps, as_is, host)? * saved_of_host(sweeps, host, index)?,
     };
-    points.keys().filter_map(|index| Some((*index, cost(index)?))).collect()
+    Some(trimmed_mean(&of_as_is)? * ratio)
 }
 
-/// The cost of a configuration in a round: that of the untouched server, times the trimmed mean of the ratios of both
-/// in each sweep. What the machine does from sweep to sweep drops out of the ratios.
-fn cost_in_round(sweeps: &[OfSweep], as_is: usize, index: usize) -> Option<f64> {
-    let of_as_is: Vec<f64> = sweeps.iter().filter_map(|sweep| sweep.get(&as_is).copied()).collect();
-    let ratios: Vec<f64> = sweeps.iter().filter_map(|sweep| Some(sweep.get(&index)? / sweep.get(&as_is)?)).collect();
-    Some(trimmed_mean(&of_as_is)? * trimmed_mean(&ratios)?)
+/// The cost of a server as a multiple of the untouched one's: each slice of that is compared with those of the other
+/// that stand nearest to it, since a machine changes within some tenths of a second.
+fn ratio_to(sweeps: &[Sweep], as_is: usize, index: usize) -> Option<f64> {
+    let of_sweep = |sweep: &Sweep| -> Vec<f64> {
+        let (Some(of_as_is), Some(own)) = (sweep.get(&as_is), sweep.get(&index)) else { return Vec::new() };
+        of_as_is.iter().filter_map(|(at, cost)| Some(mean_cost(&nearest(own, *at))? / cost)).collect()
+    };
+    trimmed_mean(&sweeps.iter().flat_map(of_sweep).collect::<Vec<_>>())
+}
+
+/// What a mode saves, as a part of its host's cost. Each slice is a value of its own: one that the machine disturbed is
+/// left out without the others of its sweep.
+fn saved_of_host(sweeps: &[Sweep], host: usize, index: usize) -> Option<f64> {
+    let of_sweep = |sweep: &Sweep| -> Vec<f64> {
+        let (Some(of_host), Some(own)) = (sweep.get(&host), sweep.get(&index)) else { return Vec::new() };
+        own.iter().filter_map(|(at, cost)| Some(1.0 - cost / cost_at(of_host, *at)?)).collect()
+    };
+    trimmed_mean(&sweeps.iter().flat_map(of_sweep).collect::<Vec<_>>())
+}
+
+/// The points that stand nearest to a moment.
+fn nearest(points: &Points, moment: f64) -> Points {
+    let mut points = points.clone();
+    points.sort_by(|a, b| (a.0 - moment).abs().total_cmp(&(b.0 - moment).abs()));
+    points.truncate(NEAREST);
+    points
+}
+
+/// A value in a round, where each sweep tells one: the cost of the base times the trimmed mean of the ratios to it.
+/// What the machine does from sweep to sweep drops out of the ratios.
+pub(super) fn value_in_round<S>(
+    sweeps: &[S],
+    base: impl Fn(&S) -> Option<f64>,
+    cost: impl Fn(&S) -> Option<f64>,
+) -> Option<f64> {
+    let of_base: Vec<f64> = sweeps.iter().filter_map(&base).collect();
+    let ratios: Vec<f64> = sweeps.iter().filter_map(|sweep| Some(cost(sweep)? / base(sweep)?)).collect();
+    Some(trimmed_mean(&of_base)? * trimmed_mean(&ratios)?)
 }
 
 pub(super) fn point(slice: &Slice) -> (f64, f64) {
@@ -145,18 +182,37 @@ mod tests {
             block(1, 0, &[(2, 200_000, 110)]),
             // The machine slows down by 10 µs per 20 ms.
             block(0, 2, &[(1, 20_000, 104), (1, 60_000, 124)]),
-            block(1, 2, &[(2, 220_000, 114)]),
-            block(0, 1, &[(1, 40_000, 84)]),
-            block(1, 1, &[(2, 240_000, 94)]),
+            block(1, 2, &[(2, 220_000, 110)]),
+            block(0, 1, &[(1, 40_000, 57)]),
+            block(1, 1, &[(2, 240_000, 99)]),
         ];
         let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
         let rounded = |index: usize| -> Vec<f64> {
             costs.of_configuration(index).iter().map(|cost| cost.unwrap().round()).collect()
         };
         assert_eq!(rounded(0), [100e3, 110e3]);
-        assert_eq!(rounded(2), [114e3, 114e3]);
-        // 114 at the time of the slice, 84 in it: 30 saved of 100. Without a point behind it, the nearest counts.
-        assert_eq!(rounded(1), [70e3, 90e3]);
+        assert_eq!(rounded(2), [114e3, 110e3]);
+        // 114 at the time of the slice, 57 in it: half of 114 saved. Without a point behind it, the nearest counts.
+        assert_eq!(rounded(1), [43e3, 99e3]);
+    }
+
+    #[test]
+    fn servers_are_compared_where_they_stand_next_to_each_other() {
+        // Within the sweep the machine becomes half as fast; the host costs a tenth more than the untouched server.
+        let of_host: Vec<_> = (1..7).map(|number| (1, number * 20_000, if number < 4 { 110 } else { 220 })).collect();
+        let blocks = [block(0, 0, &[(1, 0, 100), (1, 140_000, 200)]), block(0, 2, &of_host)];
+        let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
+        let ratio = costs.of_configuration(2)[0].unwrap() / costs.of_configuration(0)[0].unwrap();
+        assert!((ratio - 1.1).abs() < 1e-9, "{ratio}");
+    }
+
+    #[test]
+    fn a_disturbed_slice_is_left_out_without_its_sweep() {
+        let of_host: Vec<_> = (0..6).map(|number| (1, number * 20_000, 100)).collect();
+        let own = [(1, 10_000, 60), (1, 30_000, 60), (1, 50_000, 900), (1, 70_000, 60), (1, 90_000, 60)];
+        let blocks = [block(0, 0, &[(1, 0, 100)]), block(0, 2, &of_host), block(0, 1, &own)];
+        let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
+        assert!((costs.of_configuration(1)[0].unwrap() - 60e3).abs() < 1e-6, "{costs:?}");
     }
 
     #[test]

@@ -10,13 +10,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::array::ArrayRecord;
 use super::calibration::Calibration;
-use super::load::LoadRecord;
-use super::profile::{ProfileBlock, ProfileRecord};
+use super::measured::Measured;
+use super::profile::ProfileBlock;
 use super::warning::Warning;
-use crate::model::Experiment;
-use crate::model::cluster::ClusterExperiment;
 use crate::model::job::OutcomeRecord;
 
 /// Version of the JSON form of a record and of the printed results; it changes when the meaning of a field changes.
@@ -44,22 +41,9 @@ pub struct Record {
     pub blocks: Vec<Block>,
     /// What the reader must know about the experiment as a whole.
     pub warnings: Vec<Warning>,
-    /// The experiment itself: what each configuration changes, named shares, comparisons, remedies, and a paper's
-    /// numbers. `None` in records from before it was kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub experiment: Option<Experiment>,
-    /// The cluster experiment, if it was one: its cells are the configurations, in this order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<ClusterExperiment>,
-    /// The load experiment, if it was one: its points are the configurations, in this order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load: Option<LoadRecord>,
-    /// The profile, if it was one: its cells are the configurations, in this order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub profile: Option<ProfileRecord>,
-    /// The array experiment, if it was one: its places are the configurations, in this order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub array: Option<ArrayRecord>,
+    /// What was measured.
+    #[serde(flatten)]
+    pub measured: Measured,
 }
 
 impl Record {
@@ -76,11 +60,7 @@ impl Record {
             configurations: Vec::new(),
             blocks: Vec::new(),
             warnings: Vec::new(),
-            experiment: None,
-            cluster: None,
-            load: None,
-            profile: None,
-            array: None,
+            measured: Measured::default(),
         }
     }
 }
@@ -362,6 +342,27 @@ impl From<[u64; 6]> for Slice {
         let [sweep_number, elapsed_us, hits, handshakes_full] =
             [sweep_number, elapsed_us, hits, full].map(|value| value as u32);
         Slice { sweep_number, started_us, elapsed_us, server_cpu_ns, hits, handshakes_full }
+    }
+}
+
+impl Block {
+    /// Adds a slice that counts, with what the client knows of it.
+    pub fn add_slice(&mut self, slice: Slice, outcome: &OutcomeRecord) {
+        if self.slices.is_empty() {
+            self.started_ns = slice.started_us * 1_000;
+        }
+        self.valid = true;
+        self.elapsed_ns += u64::from(slice.elapsed_us) * 1_000;
+        self.server_cpu_ns += slice.server_cpu_ns;
+        self.client_cpu_ns += outcome.client_cpu_ns;
+        self.hits += outcome.hits;
+        self.body_bytes += outcome.body_bytes;
+        self.connections += outcome.connections;
+        self.handshakes_full += outcome.handshakes_full;
+        self.resumed_intended += outcome.resumed_intended;
+        self.resumed_offered += outcome.resumed_offered;
+        self.resumed_accepted += outcome.resumed_accepted;
+        self.slices.push(slice);
     }
 }
 

@@ -65,6 +65,20 @@ fn ask(stream: &mut BufReader<TcpStream>, object: &Object) -> (u16, u64) {
     (status, body)
 }
 
+/// `tlsdyno … 2>&1 | head -1`: whoever has stopped reading makes no panic (exit code 101) of any answer.
+#[test]
+fn a_reader_that_has_gone_is_no_panic() {
+    let ended = |arguments: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tlsdyno"));
+        command.args(arguments).stdout(writer.try_clone().unwrap()).stderr(writer);
+        command.status().unwrap().code()
+    };
+    assert_eq!(ended(&["trace", "show", "/nowhere/access.log"]), Some(3), "the error still has its code");
+    assert_eq!(ended(&["run", "--list"]), Some(0));
+}
+
 /// Whatever stands in a real log (queries, folders, conditional and partial requests, errors), a real server answers it
 /// as the workload expects.
 #[test]

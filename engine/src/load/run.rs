@@ -8,6 +8,7 @@
 mod actions;
 mod ending;
 mod events;
+mod lead_in;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,7 +119,7 @@ fn pacer(plan: &Plan) -> Option<Pacer> {
     };
     let length_ns = match plan.until {
         Until::Elapsed(elapsed_ns) => Some(elapsed_ns),
-        Until::UsersDone | Until::ConnectionsMade(_) => None,
+        Until::Laps(_) | Until::ConnectionsMade(_) => None,
     };
     Some(Pacer::new(rate, length_ns, plan.share))
 }
@@ -167,6 +168,10 @@ struct Run<'p> {
     /// CPU time of the thread before the run.
     cpu_before_ns: u64,
     first_connect_ns: Option<u64>,
+    /// The lead-in was over then.
+    counting_since_ns: Option<u64>,
+    /// What counted between lead-in and deadline.
+    counted: Option<Outcome>,
     last_response_ns: u64,
     storm: StormWatch,
     /// It was decided to give up: what the policy still wants is not carried out any more.
@@ -191,31 +196,28 @@ impl<'p> Run<'p> {
             .ok_or(LoadError::Plan("its requests take more than 4 GiB"))?;
         let connections_max = match plan.until {
             Until::ConnectionsMade(count) => Some(count),
-            Until::UsersDone | Until::Elapsed(_) => None,
+            Until::Laps(_) | Until::Elapsed(_) => None,
         };
         if connections_max == Some(0) {
             return Err(LoadError::Plan("it makes no connections"));
         }
         let alone = plan.target.tls.is_some() && sessions.want_first_alone();
         let speed = if let Pacing::Recorded(speed) = plan.pacing { Some(speed) } else { None };
-        let over_and_over = plan.until != Until::UsersDone && speed.is_none();
+        let laps = match (plan.until, speed) {
+            (Until::Laps(laps), _) => laps,
+            (_, Some(_)) => 1,
+            (_, None) => u64::MAX,
+        };
         Ok(Run {
             plan,
             requests,
-            users: Users::new(
-                &plan.workload,
-                plan.users.clone(),
-                over_and_over,
-                plan.connections,
-                connections_max,
-                alone,
-            )
-            .with_share(plan.share)
-            .with_session_limits(plan.session_limits)
-            .with_pacer(pacer(plan))
-            .with_pauses(if let Pacing::Pauses(pause) = plan.pacing { Some(pause) } else { None })
-            .at_recorded_times(speed)
-            .within_window(plan.window),
+            users: Users::new(&plan.workload, plan.users.clone(), laps, plan.connections, connections_max, alone)
+                .with_share(plan.share)
+                .with_session_limits(plan.session_limits)
+                .with_pacer(pacer(plan))
+                .with_pauses(if let Pacing::Pauses(pause) = plan.pacing { Some(pause) } else { None })
+                .at_recorded_times(speed)
+                .within_window(plan.window),
             sessions,
             recorder: Recorder::new(plan.slice_ns, plan.share.count > 1, watched.as_ref().and_then(Watched::recent)),
             watched,
@@ -232,6 +234,8 @@ impl<'p> Run<'p> {
             began_ns: sys::monotonic_ns(),
             cpu_before_ns: 0,
             first_connect_ns: None,
+            counting_since_ns: None,
+            counted: None,
             last_response_ns: 0,
             storm: StormWatch::default(),
             gave_up: false,
@@ -267,12 +271,17 @@ impl<'p> Run<'p> {
             }
             self.turn().map_err(|error| LoadError::System { what: "waiting for events", error })?;
             self.recorder.cut(self.now_ns);
+            self.count_after_lead_in();
             self.answer_display();
         }
         let gave_up = self.has_given_up();
         let ended_ns = if gave_up || stopped { sys::monotonic_ns() } else { self.ended_ns() };
         let (unserved, was_cut) = (self.unserved, self.was_cut);
         let start_ns = self.start_ns().unwrap_or(ended_ns);
+        if let Some(counted) = self.counted {
+            return Ok(Outcome { gave_up, unserved, stopped, ..counted });
+        }
+        let start_ns = self.counting_since_ns.unwrap_or(start_ns);
         let mut outcome = self.recorder.finish();
         outcome.began_ns = start_ns;
         outcome.elapsed_ns = ended_ns.saturating_sub(start_ns);

@@ -56,7 +56,7 @@ impl Plan {
         }
         let least = match self.until {
             Until::ConnectionsMade(count) => count,
-            Until::UsersDone | Until::Elapsed(_) => u64::MAX,
+            Until::Laps(_) | Until::Elapsed(_) => u64::MAX,
         };
         let least = least.min(u64::from(self.connections.total)).min(self.users.len() as u64);
         if least < u64::from(share.count) {

@@ -182,7 +182,8 @@ pub struct Users<'w> {
     range: Range<u32>,
     /// Which of these users take part.
     share: Share,
-    over_and_over: bool,
+    /// How often the users take their turns yet, this time included.
+    laps_left: u64,
     next_user: u32,
     limits: Connections,
     /// Connections that may still be opened; `None`: any number.
@@ -220,12 +221,12 @@ pub struct Users<'w> {
 }
 
 impl<'w> Users<'w> {
-    /// The users `range` of a workload, once or over and over. `alone`: until [`Users::end_of_alone`] a single
+    /// The users `range` of a workload, so many times. `alone`: until [`Users::end_of_alone`] a single
     /// connection is open.
     pub fn new(
         workload: &'w Workload,
         range: Range<u32>,
-        over_and_over: bool,
+        laps: u64,
         limits: Connections,
         connections_max: Option<u64>,
         alone: bool,
@@ -235,7 +236,7 @@ impl<'w> Users<'w> {
             next_user: range.start,
             range,
             share: Share::default(),
-            over_and_over,
+            laps_left: laps,
             limits,
             connections_left: connections_max,
             connections: Vec::new(),

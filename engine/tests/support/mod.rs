@@ -119,8 +119,9 @@ pub fn plan(address: SocketAddr, workload: Workload, connections: Connections) -
         redirects: None,
         numbered: false,
         pacing: Pacing::Closed,
-        until: Until::UsersDone,
+        until: Until::Laps(1),
         slice_ns: None,
+        lead_in_ns: 0,
         share: tlsdyno_engine::load::Share::default(),
     }
 }

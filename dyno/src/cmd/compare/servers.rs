@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use tlsdyno_tls::Effort;
+use tlsdyno_tls::{Effort, Version};
 
 use crate::choice::choice;
 use crate::cmd::run::{self, ResultArgs};
@@ -11,15 +11,13 @@ use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::workload::WorkloadSpec;
 use crate::model::{
-    CertificateKind, ComparisonModel, ConfigurationModel, Experiment, Load, Measure, Server, ServerName,
+    CertificateKind, ComparisonModel, ConfigurationModel, Experiment, Load, Measure, Method, Server, ServerName,
 };
 use crate::report::compared;
 use crate::stats::Summary;
-use crate::stats::compared::Word;
+use crate::stats::compared::{CPU_START_TO_START_PERCENT, Word};
 use crate::time::Time;
 
-/// What two starts of one build may differ by, per cent of CPU time per hit: memory lies elsewhere.
-const TOLERANCE_PERCENT: f64 = 2.0;
 /// How long the two are measured if nothing else is said.
 const DURATION: Time = Time::seconds(60);
 
@@ -42,6 +40,11 @@ pub struct Servers {
     #[arg(long, value_name = "P%", value_parser = crate::cmd::ablate::percent, help_heading = "Two builds")]
     reuse: Option<f64>,
 
+    /// TLS version
+    #[arg(long, value_name = "VERSION", default_value_t = Version::Tls13, help_heading = "Two builds")]
+    #[arg(value_parser = choice(Version::ALL))]
+    tls: Version,
+
     /// Certificate that {certificate} and {key} stand for
     #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::Rsa2048, help_heading = "Two builds")]
     #[arg(value_parser = choice(CertificateKind::ALL))]
@@ -50,6 +53,11 @@ pub struct Servers {
     /// How long both together are measured [default: 60s]
     #[arg(short = 'd', short_alias = 't', long, alias = "time", value_name = "TIME", help_heading = "Two builds")]
     duration: Option<Time>,
+
+    /// `counting`: compare the instructions of a hit under valgrind instead of CPU time; repeats on any machine, and
+    /// lasts as long as it takes
+    #[arg(long, value_name = "METHOD", value_parser = choice([Method::Counting]), help_heading = "Two builds")]
+    method: Option<Method>,
 
     /// Also write the report to this file
     #[arg(long, value_name = "FILE", help_heading = "Two builds")]
@@ -74,6 +82,7 @@ impl Servers {
         };
         let mut experiment = Experiment {
             question: "Is the second build of this server slower than the first?".to_owned(),
+            methods: self.method.map_or_else(|| Experiment::default().methods, |method| vec![method]),
             server: Server {
                 kind: ServerName::Command,
                 command: Some(first.clone()),
@@ -101,6 +110,7 @@ impl Servers {
             ..Experiment::default()
         };
         experiment.tls.certificate = self.cert;
+        experiment.tls.version = self.tls;
         if let Some(path) = &self.path {
             let path = path.clone();
             experiment.workload = WorkloadSpec::Url { path, bytes: None, users: 20_000, requests_per_user: 12 };
@@ -116,14 +126,15 @@ impl Servers {
 /// Measuring did not begin.
 pub fn run(experiment: &Experiment, args: &Servers, tolerance: Option<f64>, strict: bool, json: bool) -> Result<Exit> {
     let output = ResultArgs::of(json, args.report.clone());
-    let tolerance = tolerance.unwrap_or(TOLERANCE_PERCENT);
+    let tolerance = tolerance.unwrap_or(CPU_START_TO_START_PERCENT);
     let (measured, record) = run::perform_and_keep(experiment, &output)?;
     if measured != Exit::Done {
         return Ok(measured);
     }
     let nothing = || (Word::Undecided, "The two could not be compared; see the warnings.".to_owned());
     let (word, sentence) = compared::builds(&Summary::of(&record), tolerance).unwrap_or_else(nothing);
-    if !json {
+    // With the usual tolerance the report has said so.
+    if !json && tolerance != CPU_START_TO_START_PERCENT {
         crate::cmd::print(format!("\n{sentence}\n"))?;
     }
     Ok(super::exit_of(word, strict))

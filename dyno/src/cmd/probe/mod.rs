@@ -178,7 +178,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         Ok(Plan { every: Some(every), sites, file }) => go_on(args, every, &sites, file.as_ref()),
         Ok(Plan { every: None, sites, file }) => once(args, &sites, file.as_ref()),
         Err(error) if args.nagios => {
-            println!("TLS UNKNOWN - {}", visible(&format!("{error:#}")));
+            let _ = print(&format!("TLS UNKNOWN - {}\n", visible(&format!("{error:#}"))));
             std::process::exit(NAGIOS_UNKNOWN);
         }
         Err(error) => Err(error),
@@ -245,7 +245,7 @@ fn once(args: &Args, sites: &[Site], file: Option<&Settings>) -> Result<Exit> {
     });
     if args.nagios {
         if let Err(error) = kept {
-            eprintln!("warning: {}", visible(&format!("{error:#}")));
+            tell!("warning: {}", visible(&format!("{error:#}")));
         }
         let (line, state) = nagios::line(&rounds);
         print(&(visible(&line).replace('\n', " ") + "\n"))?;
@@ -281,7 +281,8 @@ fn go_on(args: &Args, every: Time, sites: &[Site], file: Option<&Settings>) -> R
         spool_bytes_max: spool_bytes(args, file),
     };
     if !args.quiet && !args.json {
-        println!("rounds go to {}", visible(&address.to_string()));
+        // As below: the robot goes on.
+        let _ = print(&format!("rounds go to {}\n", visible(&address.to_string())));
     }
     let see = |entry: &Entry| {
         let line = match args.json {
@@ -299,11 +300,7 @@ fn go_on(args: &Args, every: Time, sites: &[Site], file: Option<&Settings>) -> R
     }
     if done.damaged_count > 0 {
         let place = address.robots_directory()?.join("damaged");
-        eprintln!(
-            "warning: {} lines of a spool could not be read; they are in {}",
-            done.damaged_count,
-            place.display()
-        );
+        tell!("warning: {} lines of a spool could not be read; they are in {}", done.damaged_count, place.display());
     }
     if done.is_spooled || done.dropped_count > 0 {
         let error = anyhow!(

@@ -112,7 +112,7 @@ impl Served<'_> {
             Ok(sites)
         });
         if let Err(error) = &read {
-            eprintln!("warning: the store cannot be read: {}", visible(&format!("{error:#}")));
+            tell!("warning: the store cannot be read: {}", visible(&format!("{error:#}")));
         }
         // A store that is down is something to be alerted of, and so no failure of the scrape.
         let body = probe::metrics(read.as_deref().ok());

@@ -1,6 +1,6 @@
 //! One line: renewed on a terminal, written now and then elsewhere.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,12 +27,17 @@ pub fn show(watcher: &mut Watcher, done: &AtomicBool, stop: &AtomicBool) {
         }
         if let Some(snapshot) = watcher.snapshot() {
             let line = line(&snapshot, began.elapsed());
-            if renews { eprint!("\r\x1b[K{line}") } else { eprintln!("{line}") }
+            if renews { renew(&line) } else { tell!("{line}") }
         }
     }
     if renews {
-        eprint!("\r\x1b[K");
+        renew("");
     }
+}
+
+/// Puts this in place of what stands on the terminal's line.
+fn renew(line: &str) {
+    let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
 }
 
 /// Throughput, reuse, latency and errors: of the last slice where there is one, else since the start.

@@ -223,9 +223,9 @@ impl Goal {
         match plan.until {
             Until::Elapsed(elapsed_ns) => Goal::Time(Duration::from_nanos(elapsed_ns)),
             Until::ConnectionsMade(count) => Goal::Connections(count),
-            Until::UsersDone => {
+            Until::Laps(laps) => {
                 let users = &plan.workload.users[plan.users.start as usize..plan.users.end as usize];
-                Goal::Requests(users.iter().map(|user| user.requests.len() as u64).sum())
+                Goal::Requests(laps * users.iter().map(|user| user.requests.len() as u64).sum::<u64>())
             }
         }
     }
@@ -342,7 +342,7 @@ pub(super) mod tests {
         assert_eq!(view(&plan, 12.0, 1), (1.0, "12.0 s, waiting for the last responses".to_owned()));
         plan.until = Until::ConnectionsMade(2000);
         assert_eq!(view(&plan, 4.0, 5000), (0.25, "500 of 2,000 connections, 4.0 s, about 12 s left".to_owned()));
-        plan.until = Until::UsersDone;
+        plan.until = Until::Laps(1);
         plan.users = 1..3;
         let each = plan.workload.users[1].requests.len() as u64;
         assert_eq!(View::new("", &plan).goal, Goal::Requests(2 * each));

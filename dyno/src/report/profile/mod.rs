@@ -3,7 +3,7 @@
 mod charts;
 mod sampled;
 
-use super::circumstances;
+use super::circumstances::{self, server_text};
 use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
 use super::text::{capitalised, stage_label};
 use crate::model::profile::Handshakes;
@@ -31,11 +31,11 @@ pub fn document(record: &Record, summary: &ProfileSummary) -> Document {
 /// Server and protocol in a sentence.
 fn setting(record: &Record) -> Section {
     let manifest = &record.manifest;
-    let tls = record.profile.as_ref().map_or(String::new(), |profile| {
+    let tls = record.measured.profile().map_or(String::new(), |profile| {
         let tls = &profile.experiment.tls;
         format!("TLS {}, certificate {}, group {}", tls.version, tls.certificate, tls.group)
     });
-    Section::default().text(format!("{} ({}), {tls}.", manifest.server_name, manifest.server_version))
+    Section::default().text(format!("{}, {tls}.", server_text(manifest)))
 }
 
 /// The names of a row of stages.

@@ -144,8 +144,17 @@ pub fn table_text(table: &Table, style: Style) -> String {
             painted.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(widest as u16 + 2)));
         }
     }
+    // What names a row, the id of a record for one, is of no use in pieces.
+    let names = table.rows.iter().filter(|row| row.len() > 1).filter_map(|row| longest_word(&row.first()?.text));
+    if let (Some(longest), Some(first)) = (names.max(), painted.column_mut(0)) {
+        let whole = Width::Fixed(longest.min(NAME_WHOLE_MAX) as u16 + 2);
+        first.set_constraint(ColumnConstraint::LowerBoundary(whole));
+    }
     painted.trim_fmt()
 }
+
+/// Names of rows up to so many characters are never broken.
+const NAME_WHOLE_MAX: usize = 16;
 
 fn longest_word(text: &str) -> Option<usize> {
     text.split(' ').map(|word| word.chars().count()).max()

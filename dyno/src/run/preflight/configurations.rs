@@ -144,7 +144,13 @@ pub fn start_and_check(
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
         if configuration.kind == Kind::AsIs && !configuration.valid {
             let failed = configuration.preflight.failed.join("; ");
-            return Err(anyhow!("the untouched server does not pass its checks: {failed}")).or_fault(Fault::Server);
+            let version = experiment.tls.version;
+            let remedy = match failed.contains("alert protocol_version") {
+                true => format!(". It does not speak TLS {version}: let it, or measure another version (--tls)"),
+                false => String::new(),
+            };
+            let said = format!("the untouched server does not pass its checks: {failed}{remedy}");
+            return Err(anyhow!(said)).or_fault(Fault::Server);
         }
         record.configurations.push(configuration);
     }

@@ -6,34 +6,32 @@ mod sampled;
 mod slice;
 mod start;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use self::sampled::Sampling;
-use self::slice::Sweeps;
+use self::slice::Timing;
 use self::start::Placed;
 use super::cpus;
+use super::fresh_servers::FreshServers;
 use super::load_process::LoadProcess;
 use super::observer::Observer;
 use super::runner::{self, Finished, Plan, SlicesOfRound, Subject};
-use super::schedule::{Piece, ROUNDS_MIN, Work, pieces, requests_of_users, schedule, varied_pieces};
+use super::schedule::{Piece, Work, pieces, requests_of_users, schedule};
+use super::sliced::{Sweeps, sliced_rounds};
 use super::testbed::{Testbed, log_tail};
 use crate::fault::{Fault, OrFault};
 use crate::model::profile::ProfileExperiment;
 use crate::model::{ConfigurationModel, Experiment};
+use crate::native::ProfileCounts;
 use crate::random::SplitMix64;
 use crate::store::{Block, Journal, Warning};
 
-/// Length of a slice unless the experiment says otherwise, microseconds.
-const SLICE_US: u64 = 5_000;
-/// Fewest requests of a slice.
-const SLICE_REQUESTS_MIN: u64 = 5;
 /// Part of the time that blocks have, which tell hits per second at saturation.
 const BLOCKS_SHARE: f64 = 0.1;
-/// Wanted length of a round.
-const ROUND: Duration = Duration::from_secs(10);
 /// Least connections of a warm-up, in multiples of those open at once.
 const WARM_UP_FACTOR: u32 = 2;
 
@@ -60,33 +58,45 @@ pub fn check(experiment: &ProfileExperiment) -> Result<()> {
 struct Profile {
     cells: Vec<Placed>,
     connections: u32,
-    slice_us: u64,
+    slice_us: Option<u64>,
     testbed: Testbed,
     load: LoadProcess,
     sampling: Option<Sampling>,
     sweeps: Sweeps,
+    /// What was counted before the slice that runs.
+    counts_before: Option<ProfileCounts>,
+    timing: Timing,
+    /// Servers that take the place of those that were measured; `None`: the one of the user's own command stays.
+    fresh: Option<FreshServers>,
 }
 
 impl Profile {
-    /// Work of so many requests, from the beginning of the workload.
-    fn first(&self, requests: u32) -> Work {
-        let requests = requests.min(self.load.requests);
+    /// So many times the work that warms a server up, from the beginning of the workload.
+    fn least_work(&self, factor: u32) -> Work {
+        let requests = (self.connections * WARM_UP_FACTOR).saturating_mul(factor).min(self.load.requests);
         Piece { users: 0..requests, requests: u64::from(requests) }.into()
+    }
+
+    fn log_of(&mut self, index: usize) -> String {
+        let server = self.cells[index].server;
+        self.testbed.instance(server).map(|instance| log_tail(instance)).unwrap_or_default()
+    }
+
+    /// The servers of the testbed: modes have none of their own.
+    fn hosts(&self) -> BTreeSet<usize> {
+        (0..self.testbed.servers.len()).filter(|index| self.testbed.host(*index) == *index).collect()
     }
 }
 
 impl Subject for Profile {
     fn warm_up(&self, _index: usize, factor: u32) -> Work {
-        self.first((self.connections * WARM_UP_FACTOR).saturating_mul(factor))
+        self.least_work(factor)
     }
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         let requests = requests_of_users(&self.testbed.site.workload);
-        let slowest = seconds_per_request.iter().copied().fold(1e-9, f64::max);
-        let of_slice = ((self.slice_us as f64 / 1e6 / slowest) as u64).max(SLICE_REQUESTS_MIN);
-        let works = varied_pieces(&requests, of_slice, &mut SplitMix64::new(1));
-        self.sweeps.works = works.into_iter().map(Work::from).collect();
-        let rounds = ((left.as_secs_f64() / ROUND.as_secs_f64()) as u32).max(ROUNDS_MIN);
+        self.sweeps.plan(self.slice_us, &requests, seconds_per_request);
+        let rounds = sliced_rounds(left);
         let for_blocks = left.mul_f64(BLOCKS_SHARE);
         let total = requests.len() as u64;
         let mut schedule = schedule(Some(rounds), for_blocks, seconds_per_request, Duration::ZERO, total);
@@ -98,6 +108,21 @@ impl Subject for Profile {
         let works = pieces.into_iter().map(Work::from).collect();
         let slices = SlicesOfRound { length: slices, rounds_per_blocks: 1 };
         Plan { schedule, works, rounds_most: None, slices: Some(slices), warnings: Vec::new() }
+    }
+
+    fn time_to_begin_round(&self, _blocks: &[usize]) -> Duration {
+        self.fresh.map_or(Duration::ZERO, |fresh| fresh.time(&self.testbed, &self.hosts(), |_| 1))
+    }
+
+    fn begin_round(&mut self, blocks: &[usize], _first: usize) -> Result<()> {
+        let hosts = self.hosts();
+        let starts = !self.time_to_begin_round(blocks).is_zero();
+        let Some(fresh) = &mut self.fresh else { return Ok(()) };
+        if starts {
+            fresh.start(&mut self.testbed, &hosts)?;
+        }
+        self.sweeps.swap_servers(&mut self.testbed, &hosts);
+        self.forget_threads()
     }
 
     fn block(&mut self, index: usize, work: &Work, _journal: &mut Journal) -> Result<Block> {
@@ -115,8 +140,7 @@ impl Subject for Profile {
     }
 
     fn log_tail(&mut self, index: usize) -> String {
-        let server = self.cells[index].server;
-        self.testbed.instance(server).map(|instance| log_tail(instance)).unwrap_or_default()
+        self.log_of(index)
     }
 
     fn warnings(&self) -> Vec<Warning> {

@@ -1,25 +1,26 @@
 //! What is started and checked before a profile is measured.
 
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use tlsdyno_engine::load::Resumption;
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::sampled::Sampling;
-use super::{Profile, SLICE_US, Sweeps};
+use super::{FreshServers, Profile, Sweeps, Timing, sliced_rounds};
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
-use crate::model::Experiment;
 use crate::model::job::TargetSpec;
 use crate::model::profile::{Cell, Handshakes, ProfileExperiment, Treatment};
+use crate::model::{Experiment, ServerName};
 use crate::native::{Clock, Profiling};
 use crate::run::cpus::Cpus;
 use crate::run::manifest;
 use crate::run::observer::Observer;
 use crate::run::preflight::{Check, can_resume, checks_of};
 use crate::run::testbed::Testbed;
-use crate::store::{Configuration, Kind, Preflight, ProfileRecord, Record, Warning};
+use crate::store::{Configuration, Kind, Measured, Preflight, ProfileRecord, Record, Warning};
 
 /// The configuration of the testbed that is profiled ([`ProfileExperiment::of_servers`]).
 const PROFILED: usize = 0;
@@ -65,7 +66,7 @@ impl Profile {
             record.warnings.push(Warning::SharedCpus { cause: format!("only CPU {} may be used", cpus.server) });
         }
         let profiling = testbed.servers[PROFILED].profiling.as_ref().context("the profiler was prepared")?;
-        record.profile = Some(ProfileRecord {
+        record.measured = Measured::from(ProfileRecord {
             experiment: experiment.clone(),
             cells: cells.iter().map(|placed| placed.cell).collect(),
             clock,
@@ -76,15 +77,28 @@ impl Profile {
         observer.step("starting the load process");
         let targets = cells.iter().map(|placed| target(&servers, &testbed, placed)).collect::<Result<_>>()?;
         let load = testbed.start_load_on(targets, &servers.load)?;
-        Ok(Profile {
+        let rounds = sliced_rounds(Duration::from_secs_f64(experiment.measure.time_s));
+        let is_own = servers.server.kind == ServerName::Command;
+        let mut profile = Profile {
             cells,
             connections: experiment.connections,
-            slice_us: experiment.measure.slice_us.filter(|us| *us > 0).unwrap_or(SLICE_US),
+            slice_us: experiment.measure.slice_us,
             testbed,
             load,
             sampling,
             sweeps: Sweeps::default(),
-        })
+            counts_before: None,
+            timing: Timing::default(),
+            fresh: (!is_own).then(|| FreshServers::new(servers.server.kind, Some(rounds))),
+        };
+        let hosts = profile.hosts();
+        if let Some(fresh) = &mut profile.fresh {
+            observer.step("starting more servers of each kind");
+            // What the threads of these did in checks and warm-up is forgotten, so that they are not measured.
+            hosts.iter().for_each(|host| profile.testbed.is_measured(*host));
+            fresh.start(&mut profile.testbed, &hosts)?;
+        }
+        Ok(profile)
     }
 }
 

@@ -77,7 +77,8 @@ impl Users<'_> {
         let reserved = self.width(user);
         self.next_user += self.share.count;
         let lap = self.follow.as_ref().map_or(0, |follow| follow.lap);
-        if self.next_user >= self.range.end && self.over_and_over {
+        if self.next_user >= self.range.end && self.laps_left > 1 {
+            self.laps_left -= 1;
             self.next_user = self.range.start + self.share.index;
             if let Some(follow) = &mut self.follow {
                 follow.lap += 1;

@@ -94,7 +94,7 @@ impl<'w> Simulation<'w> {
     ) -> Self {
         let everybody = 0..workload.users.len() as u32;
         Simulation {
-            users: Users::new(workload, everybody, until.is_some(), limits, until, alone),
+            users: Users::new(workload, everybody, if until.is_some() { u64::MAX } else { 1 }, limits, until, alone),
             workload,
             limits,
             trouble,

@@ -88,7 +88,7 @@ fn simulate_requests(mut users: Users, end_ns: u64, done_ns: impl Fn(u64, u32) -
 fn open_loop(workload: &Workload, per_second: f64, connections: Connections) -> Users<'_> {
     let rate = Rate { per_second, arrivals: Arrivals::Constant, seed: 0 };
     let everybody = 0..workload.users.len() as u32;
-    Users::new(workload, everybody, true, connections, None, false).with_pacer(Some(Pacer::new(
+    Users::new(workload, everybody, u64::MAX, connections, None, false).with_pacer(Some(Pacer::new(
         rate,
         Some(4000 * MS),
         Share::default(),
@@ -133,7 +133,7 @@ fn merged(
         let share = Share { index, count };
         let total = share.of(workload.users.len() as u64) as u32;
         let everybody = 0..workload.users.len() as u32;
-        let users = Users::new(workload, everybody, true, limits(total, None), None, false);
+        let users = Users::new(workload, everybody, u64::MAX, limits(total, None), None, false);
         let seen = simulate_requests(users.with_share(share).with_pacer(pacer(share)), end_ns, done_ns);
         assert_eq!((seen.opened, seen.unserved), (total, 0));
         let mut recorder = crate::load::recorder::Recorder::new(None, true, None);
@@ -193,7 +193,8 @@ fn what_nobody_was_free_for_is_counted() {
 }
 
 fn closed_loop(workload: &Workload, session: SessionLimits, connections: Connections) -> Users<'_> {
-    Users::new(workload, 0..workload.users.len() as u32, true, connections, None, false).with_session_limits(session)
+    let everybody = 0..workload.users.len() as u32;
+    Users::new(workload, everybody, u64::MAX, connections, None, false).with_session_limits(session)
 }
 
 #[test]
@@ -250,7 +251,7 @@ fn recorded_times_are_kept_by_every_user_at_any_speed() {
         user.requests = first..first + 3;
     }
     for (speed, total) in [(1.0, 1), (2.0, 1), (0.5, 2), (1.0, 3)] {
-        let users = Users::new(&workload, 0..3, false, limits(total, None), None, false).at_recorded_times(Some(speed));
+        let users = Users::new(&workload, 0..3, 1, limits(total, None), None, false).at_recorded_times(Some(speed));
         let seen = simulate(users, 4000 * MS, |now| now + MS);
         let due = |at_ms: u64| (at_ms as f64 * 1e6 / speed) as u64;
         let mut expected: Vec<u64> = at_ms.concat().into_iter().map(due).collect();
@@ -263,7 +264,7 @@ fn recorded_times_are_kept_by_every_user_at_any_speed() {
         }
         assert_eq!(seen.unserved, 0);
     }
-    let users = Users::new(&workload, 0..3, false, limits(1, None), None, false).at_recorded_times(Some(1.0));
+    let users = Users::new(&workload, 0..3, 1, limits(1, None), None, false).at_recorded_times(Some(1.0));
     let stuck = simulate(users, 150 * MS, |_| u64::MAX);
     assert_eq!((stuck.requests.len(), stuck.unserved), (1, 6), "also the next one of the user that is stuck");
 }
@@ -273,7 +274,7 @@ fn users_pause_between_their_connections() {
     use crate::load::plan::{Pause, Spread};
     let workload = workload(2, 1_000);
     let users = |spread, requests_each, session_limits| {
-        Users::new(&workload, 0..2, true, limits(2, requests_each), None, false)
+        Users::new(&workload, 0..2, u64::MAX, limits(2, requests_each), None, false)
             .with_session_limits(session_limits)
             .with_pauses(Some(Pause { mean_ns: 50 * MS, spread, seed: 3 }))
     };

@@ -1,0 +1,73 @@
+//! Flags that several experiments have.
+
+use tlsdyno_tls::{Suite, Version};
+
+use crate::choice::choice;
+use crate::model::{CertificateKind, Measure, SessionCache, Tls};
+
+/// TLS as servers are configured and clients offer it.
+#[derive(clap::Args, Clone, Debug)]
+pub struct TlsArgs {
+    /// TLS version
+    #[arg(long, value_name = "VERSION", default_value_t = Version::Tls13)]
+    #[arg(value_parser = choice(Version::ALL), help_heading = "TLS")]
+    tls: Version,
+    /// Cipher suite by OpenSSL or IANA name, for example AES128-SHA [default: AES-128-GCM first, as browsers list
+    /// them]
+    #[arg(long, value_name = "NAME", help_heading = "TLS")]
+    suite: Option<Suite>,
+    /// No session tickets are issued: sessions by ID in TLS 1.2, stateful tickets in TLS 1.3
+    #[arg(long, help_heading = "TLS")]
+    no_tickets: bool,
+}
+
+impl TlsArgs {
+    /// With this certificate, and otherwise as by default.
+    pub fn with(&self, certificate: CertificateKind) -> Tls {
+        Tls { version: self.tls, suite: self.suite, certificate, tickets: !self.no_tickets, ..Tls::default() }
+    }
+}
+
+/// The same of a server that is measured by itself.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ServerTlsArgs {
+    #[command(flatten)]
+    tls: TlsArgs,
+    /// Certificate
+    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::Rsa2048)]
+    #[arg(value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
+    cert: CertificateKind,
+    /// Where each server keeps its sessions (resumption by ID in TLS 1.2, stateful tickets in TLS 1.3 with
+    /// --no-tickets)
+    #[arg(long, value_name = "CACHE", default_value_t, value_parser = choice(SessionCache::ALL), help_heading = "TLS")]
+    session_cache: SessionCache,
+}
+
+impl ServerTlsArgs {
+    /// What they say.
+    pub fn tls(&self) -> Tls {
+        Tls { session_cache: self.session_cache, ..self.tls.with(self.cert) }
+    }
+}
+
+/// What must be the same for a run to be repeated.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct RepeatArgs {
+    /// Seed of what is random in the order of blocks and slices, and in arrivals
+    #[arg(long, value_name = "N", help_heading = "Measuring")]
+    seed: Option<u64>,
+    /// CPU of the server; where there are several, of the first: others follow on what is free
+    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
+    server_cpu: Option<usize>,
+    /// CPU of the load
+    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
+    load_cpu: Option<usize>,
+}
+
+impl RepeatArgs {
+    /// For so long.
+    pub fn measure(&self, time_s: f64) -> Measure {
+        let RepeatArgs { seed, server_cpu, load_cpu } = *self;
+        Measure { time_s, seed, server_cpu, load_cpu, ..Measure::default() }
+    }
+}

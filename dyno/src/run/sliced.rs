@@ -1,0 +1,376 @@
+//! Rows of sweeps of slices: how the CPU time of a hit is compared. In a sweep every configuration has slices of the
+//! same users, so short that the machine has not changed from one to the next, each from rest to rest of its server
+//! (docs/METHODOLOGY.md, "Slices").
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use tlsdyno_tls::Stage;
+
+use super::load_process::LoadProcess;
+use super::runner::Subject;
+use super::schedule::{Work, varied_pieces};
+use super::sweep::{Position, Stop, order};
+use super::testbed::Testbed;
+use super::verify::{death, is_dead, verify_requests};
+use crate::fault::Fault;
+use crate::model::job::OutcomeRecord;
+use crate::random::SplitMix64;
+use crate::servers::Instance;
+use crate::servers::cpu::ProcessClocks;
+use crate::store::{Block, Slice, Warning};
+
+/// So many sweeps that count are made for each row whatever time they take.
+const SWEEPS_LEAST: u32 = 1;
+/// So long a server's hits are dearer after another server had the CPU (docs/METHODOLOGY.md, "Slices").
+const COLD: Duration = Duration::from_millis(15);
+/// Most slices that do not count for that.
+const LEAD_IN_MAX: usize = 8;
+/// Length of a slice, microseconds: long enough that the server is not woken up for a few connections only, and short
+/// enough that the machine has not changed when the next one comes.
+const SLICE_US: u64 = 5_000;
+/// Fewest requests of a slice.
+const SLICE_REQUESTS_MIN: u64 = 5;
+/// Wanted length of a round with slices: each has servers of its own, and after each it is looked whether intervals
+/// are narrow enough.
+const SLICED_ROUND: Duration = Duration::from_secs(5);
+/// Rounds with slices that are planned at least.
+const SLICED_ROUNDS_MIN: u32 = 8;
+/// Late work of more than this part of what was measured is told.
+const LATE_TOLD: f64 = 0.01;
+/// What to do about slices that are not counted.
+const LEFT_OUT_SLICES: &str = "These slices are left out";
+
+/// A failure, and of which configuration.
+pub(super) type Failed = (usize, anyhow::Error);
+
+/// Rounds with slices in so much time. Some may be cut for a sweep that takes long.
+pub(super) fn sliced_rounds(time: Duration) -> u32 {
+    ((time.as_secs_f64() / SLICED_ROUND.as_secs_f64()).round() as u32).max(SLICED_ROUNDS_MIN)
+}
+
+/// What goes on over all rows.
+#[derive(Debug, Default)]
+pub(super) struct Sweeps {
+    /// The works that sweeps walk through, over and over.
+    works: Vec<Work>,
+    /// Wanted length of a slice, microseconds.
+    slice_us: u64,
+    /// How long a request of a configuration took in its last slice, microseconds.
+    us_per_request: BTreeMap<usize, f64>,
+    /// Number of the next sweep.
+    next: u32,
+    /// The stores of sessions have those of the servers that run; the next sweep fills them where they are new.
+    stores_are_filled: bool,
+    /// Servers that came into the place of others for this round, and have done nothing yet.
+    pub(super) cold: BTreeSet<usize>,
+    /// Slices that were to count.
+    pub(super) measured: u64,
+    /// Those that do not.
+    pub(super) left_out: u64,
+    /// Why the last one does not.
+    pub(super) fault: String,
+    /// CPU time within slices, and of the same servers between them, nanoseconds.
+    within_ns: u64,
+    late_ns: u64,
+}
+
+impl Sweeps {
+    /// Chooses the work of slices, about so long, of a workload whose users have so many requests each.
+    pub(super) fn plan(&mut self, slice_us: Option<u64>, requests_of_users: &[u32], seconds_per_request: &[f64]) {
+        self.slice_us = slice_us.filter(|us| *us > 0).unwrap_or(SLICE_US);
+        let slowest = seconds_per_request.iter().copied().fold(1e-9, f64::max);
+        let requests = ((self.slice_us as f64 / 1e6 / slowest) as u64).max(SLICE_REQUESTS_MIN);
+        let pieces = varied_pieces(requests_of_users, requests, &mut SplitMix64::new(1));
+        self.works = pieces.into_iter().map(Work::from).collect();
+    }
+
+    /// Puts the next servers of these configurations' pools into the place of those of the round before.
+    pub(super) fn swap_servers(&mut self, testbed: &mut Testbed, indices: &BTreeSet<usize>) {
+        self.stores_are_filled = false;
+        for &index in indices {
+            testbed.swap_in(index);
+            testbed.is_measured(index);
+            self.cold.insert(index);
+        }
+    }
+
+    /// What the reader must know of slices after the last one.
+    pub(super) fn late_work(&self) -> Option<Warning> {
+        let part = self.late_ns as f64 / self.within_ns.max(1) as f64;
+        (part > LATE_TOLD).then(|| Warning::Other {
+            what: format!("{:.1} % of the servers' CPU time fell between slices", part * 100.0),
+            remedy: "It is in no configuration's cost; longer slices have less of it (--slice 50ms)".to_owned(),
+        })
+    }
+}
+
+/// A subject whose configurations are measured in slices.
+pub(super) trait Sliced: Subject {
+    /// What was seen of a slice besides.
+    type Seen;
+
+    /// What goes on over all rows.
+    fn state(&mut self) -> &mut Sweeps;
+    /// The servers.
+    fn testbed(&mut self) -> &mut Testbed;
+    /// The load on them.
+    fn load(&mut self) -> &mut LoadProcess;
+    /// The configuration of the testbed that serves this one.
+    fn server(&self, index: usize) -> usize;
+    /// The configuration with the same server that all others of it are compared with.
+    fn host(&self, index: usize) -> usize;
+    /// Its name in messages.
+    fn name(&self, index: usize) -> String;
+    /// Whether a sweep resumes sessions of the one before.
+    fn keeps_sessions(&self) -> bool;
+    /// A server that was just started, that of this configuration, does a piece of work untimed.
+    fn warm(&mut self, index: usize) -> Result<()>;
+    /// Gets ready for a row; the server of this configuration rests.
+    fn begin_row(&mut self, index: usize) -> Result<()>;
+    /// Gets ready for one slice.
+    fn begin_slice(&mut self, index: usize) -> Result<()>;
+    /// Looks at a slice that has ended, of so much CPU time: why it does not count, and what was seen of it.
+    fn end_slice(
+        &mut self,
+        index: usize,
+        outcome: &OutcomeRecord,
+        server_cpu_ns: u64,
+    ) -> Result<(Option<String>, Self::Seen)>;
+    /// Adds what was seen of a slice that counts to its block.
+    fn keep(&self, block: &mut Block, seen: Self::Seen);
+}
+
+/// A server at the moment when it last rested.
+struct Resting {
+    clocks: Rc<ProcessClocks>,
+    cpu_ns: u64,
+}
+
+/// Some sweeps in a row, of the same servers.
+struct Row<'a, S> {
+    subject: &'a mut S,
+    since: Instant,
+    servers: BTreeMap<usize, Resting>,
+    blocks: BTreeMap<usize, Block>,
+}
+
+/// Measures whole sweeps of these configurations for about so long. A block for each that has anything to say: its
+/// slices and their sums.
+pub(super) fn sweeps<S: Sliced>(
+    subject: &mut S,
+    configurations: &[usize],
+    length: Duration,
+    since: Instant,
+    random: &mut SplitMix64,
+) -> Result<Vec<Block>, Failed> {
+    let began = Instant::now();
+    let new = |&configuration: &usize| (configuration, Block { configuration, ..Block::default() });
+    let blocks = configurations.iter().map(new).collect();
+    let stops = stops(subject, configurations);
+    let mut row = Row { subject, since, servers: BTreeMap::new(), blocks };
+    for stop in &stops {
+        row.begin(stop.host).map_err(|error| (stop.host, error))?;
+    }
+    let (mut counted, mut last) = (0, Duration::ZERO);
+    // A sweep of which less than half would fit is not begun.
+    while counted < SWEEPS_LEAST || began.elapsed() + last / 2 < length {
+        let sweep_began = Instant::now();
+        // Sessions that one sweep leaves to the next are those of a running count; users bring none.
+        let filled = std::mem::replace(&mut row.subject.state().stores_are_filled, true);
+        let fills = !filled && row.subject.keeps_sessions();
+        row.sweep(order(&stops, random), fills)?;
+        counted += u32::from(!fills);
+        last = sweep_began.elapsed();
+    }
+    row.drop_if_workers_changed();
+    let says_something =
+        |block: &Block| !(block.slices.is_empty() && block.errors.is_empty() && block.warnings.is_empty());
+    Ok(row.blocks.into_values().filter(says_something).collect())
+}
+
+/// The servers with their configurations.
+fn stops(subject: &mut impl Sliced, configurations: &[usize]) -> Vec<Stop> {
+    let mut by_host: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for &index in configurations {
+        let modes = by_host.entry(subject.host(index)).or_default();
+        modes.extend((subject.host(index) != index).then_some(index));
+    }
+    let mut is_untouched = |host| {
+        let server = subject.server(host);
+        subject.testbed().servers[server].model.is_untouched()
+    };
+    by_host.into_iter().map(|(host, modes)| Stop { host, modes, is_untouched: is_untouched(host) }).collect()
+}
+
+impl<S: Sliced> Row<'_, S> {
+    /// The place of a configuration's server in `servers`.
+    fn key(&mut self, index: usize) -> usize {
+        let server = self.subject.server(index);
+        self.subject.testbed().host(server)
+    }
+
+    fn begin(&mut self, host: usize) -> Result<()> {
+        let (key, server) = (self.key(host), self.subject.server(host));
+        if self.subject.state().cold.remove(&key) {
+            self.subject.testbed().enter_mode(server)?;
+            self.subject.warm(host)?;
+        }
+        let clocks = Rc::new(self.clocks(host)?);
+        let cpu_ns = self.rest(host, &clocks)?;
+        self.servers.insert(key, Resting { clocks, cpu_ns });
+        self.subject.begin_row(host)
+    }
+
+    fn sweep(&mut self, stops: Vec<Stop>, fills: bool) -> Result<(), Failed> {
+        let state = self.subject.state();
+        let number = state.next;
+        let work = state.works[number as usize % state.works.len()].clone();
+        let mut stores = BTreeMap::new();
+        for stop in stops {
+            let arrived = Instant::now();
+            let warm = |position: &Position| position.counts || arrived.elapsed() < COLD;
+            for position in stop.positions(LEAD_IN_MAX, &mut stores).into_iter().filter(warm) {
+                let counts = position.counts && !fills;
+                self.slice(&position, counts, &work, number).map_err(|error| (position.configuration, error))?;
+            }
+        }
+        self.subject.state().next += 1;
+        Ok(())
+    }
+
+    /// One slice: from rest to rest.
+    fn slice(&mut self, position: &Position, counts: bool, work: &Work, sweep_number: u32) -> Result<()> {
+        let index = position.configuration;
+        let (key, server) = (self.key(index), self.subject.server(index));
+        self.subject.testbed().enter_mode(server)?;
+        let work = Work { laps: self.laps(index, work), ..work.clone() };
+        let requests = work.laps * work.piece.requests;
+        let clocks = Rc::clone(&self.servers[&key].clocks);
+        let cpu_before = self.cpu_now(index, key, &clocks)?;
+        self.subject.begin_slice(index)?;
+        let address = self.subject.testbed().address(server);
+        let began = self.since.elapsed();
+        let outcome = self.subject.load().run_slice(index, address, &work, position.store)?;
+        let elapsed = self.since.elapsed() - began;
+        let us_per_request = elapsed.as_secs_f64() * 1e6 / requests.max(1) as f64;
+        self.subject.state().us_per_request.insert(index, us_per_request);
+        if is_dead(&outcome) {
+            self.refuse_ended(index)?;
+            return Err(death(&self.subject.name(index), &outcome, &self.subject.log_tail(index)));
+        }
+        let cpu_ns = self.rest(index, &clocks)?;
+        self.servers.insert(key, Resting { clocks, cpu_ns });
+        let server_cpu_ns = cpu_ns.saturating_sub(cpu_before);
+        self.subject.state().within_ns += server_cpu_ns;
+        let (fault, seen) = self.subject.end_slice(index, &outcome, server_cpu_ns)?;
+        let asked = verify_requests(&outcome, requests);
+        let fault = fault.or_else(|| asked.warnings.first().map(Warning::to_string));
+        let slice = Slice {
+            sweep_number,
+            started_us: began.as_micros() as u64,
+            elapsed_us: elapsed.as_micros() as u32,
+            server_cpu_ns,
+            hits: outcome.hits as u32,
+            handshakes_full: outcome.handshakes_full as u32,
+        };
+        self.add(index, slice, outcome, fault.filter(|_| counts), counts.then_some(seen));
+        Ok(())
+    }
+
+    /// How often the users of a slice take their turns. Without handshakes the same requests take a tenth of the time,
+    /// most of which a server spends on waking up and on reading its first events one by one; so these are repeated
+    /// until the slice is as long as it is to be. With handshakes a second turn would find the sessions of the first.
+    fn laps(&mut self, index: usize, work: &Work) -> u64 {
+        let server = self.subject.server(index);
+        let model = &self.subject.testbed().servers[server].model;
+        if !model.plain_http && !model.noop.contains(Stage::Setup) {
+            return 1;
+        }
+        let state = self.subject.state();
+        let Some(us_per_request) = state.us_per_request.get(&index) else { return 1 };
+        (state.slice_us as f64 / (us_per_request * work.piece.requests.max(1) as f64)).round().max(1.0) as u64
+    }
+
+    /// Adds a slice to the block of its configuration; `seen`: it counts, unless it has a fault.
+    fn add(
+        &mut self,
+        index: usize,
+        slice: Slice,
+        outcome: OutcomeRecord,
+        fault: Option<String>,
+        seen: Option<S::Seen>,
+    ) {
+        let block = self.blocks.entry(index).or_default();
+        for (kind, count) in &outcome.errors {
+            *block.errors.entry(kind.clone()).or_default() += count;
+        }
+        let Some(seen) = seen else { return };
+        let state = self.subject.state();
+        state.measured += 1;
+        if let Some(what) = fault {
+            state.left_out += 1;
+            state.fault.clone_from(&what);
+            block.warnings.push(Warning::Other { what, remedy: LEFT_OUT_SLICES.to_owned() });
+            return;
+        }
+        block.add_slice(slice, &outcome);
+        self.subject.keep(block, seen);
+    }
+
+    /// The clocks of all processes of a server.
+    fn clocks(&mut self, index: usize) -> Result<ProcessClocks> {
+        Ok(ProcessClocks::of(self.instance(index)?.pids()))
+    }
+
+    fn instance(&mut self, index: usize) -> Result<&mut Instance> {
+        let (server, name) = (self.subject.server(index), self.subject.name(index));
+        let instance = self.subject.testbed().instance(server);
+        let running = instance.with_context(|| format!("the server of \"{name}\" does not run"));
+        running.map_err(|error| Fault::Server.of(error))
+    }
+
+    /// If all of a server has died, that is the news.
+    fn refuse_ended(&mut self, index: usize) -> Result<()> {
+        let name = self.subject.name(index);
+        let died = |_: &Instance, obituary: &str| format!("configuration \"{name}\": {obituary}");
+        self.instance(index)?.living_cpu_ns(died).map(|_| ())
+    }
+
+    /// The CPU time of a server once it rests.
+    fn rest(&mut self, index: usize, clocks: &ProcessClocks) -> Result<u64> {
+        if let Some(cpu_ns) = clocks.at_rest_ns() {
+            return Ok(cpu_ns);
+        }
+        self.refuse_ended(index)?;
+        let (log, name) = (self.subject.log_tail(index), self.subject.name(index));
+        Err(Fault::Server.of(anyhow!("a process of the server of \"{name}\" has ended{log}")))
+    }
+
+    /// The CPU time of a server that has rested since the last slice; what its clocks have gone on is late work.
+    fn cpu_now(&mut self, index: usize, key: usize, clocks: &ProcessClocks) -> Result<u64> {
+        let Some(now) = clocks.read_ns() else { return self.rest(index, clocks) };
+        self.subject.state().late_ns += now.saturating_sub(self.servers[&key].cpu_ns);
+        Ok(now)
+    }
+
+    /// Slices of a server whose processes came or went do not count: what these did is not in its clocks.
+    fn drop_if_workers_changed(&mut self) {
+        let mut changed: BTreeMap<usize, bool> = BTreeMap::new();
+        for index in self.blocks.keys().copied().collect::<Vec<_>>() {
+            let key = self.key(index);
+            let has_changed = match changed.get(&key) {
+                Some(known) => *known,
+                None => !self.clocks(index).is_ok_and(|now| now == *self.servers[&key].clocks),
+            };
+            changed.insert(key, has_changed);
+            if let Some(block) = self.blocks.get_mut(&index).filter(|_| has_changed) {
+                block.valid = false;
+                let what = "processes of the server began or ended within a row of slices".to_owned();
+                block.warnings.push(Warning::Other { what, remedy: LEFT_OUT_SLICES.to_owned() });
+            }
+        }
+    }
+}
