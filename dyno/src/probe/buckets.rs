@@ -78,7 +78,14 @@ fn v2_counts(bytes: &[u8]) -> Option<Counts> {
     Some(counts)
 }
 
-fn lowest_of_bucket(index: u64) -> Option<u64> {
+/// The number of the bucket that a value is in.
+pub fn bucket_of(value: u64) -> usize {
+    let shift = shift(value);
+    ((u64::from(shift) << (KEPT_BITS - 1)) + (value >> shift)) as usize
+}
+
+/// The lowest value of a bucket; `None`: there is none of that number.
+pub fn lowest_of_bucket(index: u64) -> Option<u64> {
     let half_bits = KEPT_BITS - 1;
     let row = index >> half_bits;
     match row {

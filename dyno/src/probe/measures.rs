@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use tlsdyno_tls::named;
 
-use super::buckets::{self, lowest_alike, middle};
+use super::buckets::{self, bucket_of, lowest_alike, lowest_of_bucket, middle};
 use super::round::Round;
 
 named! {
@@ -115,6 +115,25 @@ impl Measures {
     /// The quantile `q` (0 to 1): the middle of the bucket that it lies in.
     pub fn quantile(&self, measure: Measure, q: f64) -> Option<u64> {
         quantile(&self.ascending(measure), q)
+    }
+
+    /// All values of a measure in a sequence of groups with their counts, ascending, each once.
+    pub fn added<'a>(measure: Measure, all: impl Iterator<Item = &'a Measures> + Clone) -> Vec<(u64, u64)> {
+        let places = || all.clone().flat_map(|one| one.counts(measure)).map(|(ns, count)| (bucket_of(*ns), count));
+        let Some(last) = places().map(|(place, _)| place).max() else { return Vec::new() };
+        let first = places().map(|(place, _)| place).min().unwrap_or(0);
+        // One addition a value, where sorting them all would take a dozen comparisons.
+        let mut counts = vec![0; last - first + 1];
+        places().for_each(|(place, count)| counts[place - first] += count);
+        let seen = counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
+        seen.filter_map(|(place, count)| Some((lowest_of_bucket((first + place) as u64)?, count))).collect()
+    }
+
+    /// A sequence of groups as one.
+    pub fn sum<'a>(all: impl Iterator<Item = &'a Measures> + Clone) -> Measures {
+        let mut sum = Measures::default();
+        Measure::ALL.iter().for_each(|measure| sum.0[*measure as usize] = Measures::added(*measure, all.clone()));
+        sum
     }
 
     /// Counts everything of the other too.
@@ -223,5 +242,8 @@ mod tests {
             .collect();
         assert_eq!(own, library);
         assert_eq!(measures.ascending(Measure::Tcp), library);
+        assert_eq!(Measures::added(Measure::Tcp, [&measures].into_iter()), library);
+        let twice: Vec<(u64, u64)> = library.iter().map(|(ns, count)| (*ns, 2 * count)).collect();
+        assert_eq!(Measures::sum([&measures, &read].into_iter()).counts(Measure::Tcp), twice);
     }
 }

@@ -251,7 +251,8 @@ mod tests {
             let labels = labels(line);
             proptest::prop_assert_eq!(&labels["server"], &server);
             proptest::prop_assert_eq!(&labels["vantage"], &place);
-            proptest::prop_assert!(line.ends_with("} 1"));
+            let ends = line.ends_with("} 1");
+            proptest::prop_assert!(ends);
         }
     }
 

@@ -200,6 +200,10 @@ fn other_machines_are_probed_by_name_only() {
         assert_eq!(output.status.code(), Some(2));
         assert!(stderr(&output).contains(word), "{}", stderr(&output));
     }
+    let secret = ["https://localhost:9/", "--once", "--store", "postgres://me:secret@localhost/x"];
+    let output = probe(&place, &secret);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains(".pgpass") && !stderr(&output).contains("secret"), "{}", stderr(&output));
     let allowed = ["https://192.0.2.1/", "--once", "--json", "--i-may-probe", "192.0.2.1", "--timeout", "100ms"];
     let output = probe(&place, &allowed);
     let kind = objects(&output)[0]["fault"]["kind"].as_str().unwrap().to_owned();
